@@ -1,0 +1,60 @@
+"""Every error that hpc-llm raises on purpose.
+
+    HpcLlmError                  exit 1: it failed
+    ├── RequestError             exit 2: the request was wrong and nothing was changed
+    │   ├── ProfileError         a cluster, method or experiment file that is not valid
+    │   └── PlanError            the request is well formed, the cluster or GPU cannot do it
+    ├── SubmissionError          the scheduler refused or could not be reached
+    └── WorkerError              the training program cannot go on
+
+A message says what is wrong, where, which choices are valid and what to do next, in this order. Library code raises;
+only the command line prints and exits.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HpcLlmError(Exception):
+    """Base of all errors of hpc-llm; `exit_code` is what the command line exits with."""
+
+    exit_code = 1
+
+
+class RequestError(HpcLlmError):
+    """The request was wrong; nothing was changed."""
+
+    exit_code = 2
+
+
+class ProfileError(RequestError):
+    """A cluster, method or experiment file is not valid."""
+
+
+class PlanError(RequestError):
+    """The cluster, its GPU or the method cannot do what was asked."""
+
+
+class SubmissionError(HpcLlmError):
+    """The scheduler refused the job or could not be reached."""
+
+
+class WorkerError(HpcLlmError):
+    """The training program cannot go on."""
+
+
+def unknown_name(kind: str, name: str, valid: Iterable[str], where: str = "", next_step: str = "") -> str:
+    """Sentence for a name that does not exist: the closest match first, then all valid ones.
+
+    >>> unknown_name("method", "z3oo", ["z3", "z3o"])
+    "there is no method 'z3oo': did you mean 'z3o'? Valid: z3, z3o."
+    """
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=1)
+    place = f" in {where}" if where else ""
+    hint = f" did you mean '{close[0]}'?" if close else ""
+    listed = ", ".join(names) if names else "none"
+    tail = f" {next_step}" if next_step else ""
+    return f"there is no {kind} '{name}'{place}:{hint} Valid: {listed}.{tail}"

@@ -1,0 +1,185 @@
+"""A run: one folder that holds all of one attempt and outlives the shell. Standard library only.
+
+`RunPaths` is the only place that builds a file name of a run. Writers replace whole files through a temporary name,
+so a reader on another node sees the old or the new content and never half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+RUN_ID_PLACEHOLDER = "RUN-ID"
+"""Stands for the run id in a preview: the id is the one thing that only submission decides."""
+
+
+class Outcome(str, Enum):
+    """How a run ended. OOM and TIMEOUT are results with a row of their own, not gaps in the table."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    OOM_DEVICE = "OOM_DEVICE"
+    OOM_HOST = "OOM_HOST"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+    PREEMPTED = "PREEMPTED"
+    NODE_FAIL = "NODE_FAIL"
+    INVALID = "INVALID"
+    UNKNOWN = "UNKNOWN"
+
+
+class Stop(int, Enum):
+    """Exit codes by which the job script says that it stopped before training began."""
+
+    NO_MODULE_SYSTEM = 71
+    MODULE_FAILED = 72
+    NO_CONDA = 73
+    ENV_NOT_ACTIVE = 74
+    NO_TRAINING_STACK = 75
+    NO_RUN_FOLDER = 76
+    NO_LAUNCHER = 77
+
+    @property
+    def meaning(self) -> str:
+        """One clause for a table or a message."""
+        return _STOP_MEANINGS[self]
+
+
+_STOP_MEANINGS = {
+    Stop.NO_MODULE_SYSTEM: "the module system is missing",
+    Stop.MODULE_FAILED: "a module failed to load",
+    Stop.NO_CONDA: "conda is missing or its shell hook failed",
+    Stop.ENV_NOT_ACTIVE: "the Python environment did not activate",
+    Stop.NO_TRAINING_STACK: "the Python environment lacks the training packages",
+    Stop.NO_RUN_FOLDER: "the run folder is not visible on the compute node",
+    Stop.NO_LAUNCHER: "the launcher is not on PATH",
+}
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The files of one run."""
+
+    root: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.root.name
+
+    @property
+    def experiment(self) -> Path:
+        """The resolved plan with its origins, the versions and the git commit."""
+        return self.root / "experiment.json"
+
+    @property
+    def script(self) -> Path:
+        """The batch script exactly as submitted."""
+        return self.root / "job.sh"
+
+    @property
+    def submission(self) -> Path:
+        """Scheduler, job id, array task and time of submission."""
+        return self.root / "submission.json"
+
+    @property
+    def submitit(self) -> Path:
+        """What submitit writes."""
+        return self.root / "submitit"
+
+    @property
+    def stdout(self) -> Path:
+        return self.root / "log.out"
+
+    @property
+    def stderr(self) -> Path:
+        return self.root / "log.err"
+
+    @property
+    def steps(self) -> Path:
+        """One JSON object a training step, appended as it happens."""
+        return self.root / "steps.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """The summary of the measured numbers."""
+        return self.root / "result.json"
+
+    @property
+    def exit(self) -> Path:
+        """Written by the job script on its way out."""
+        return self.root / "exit.json"
+
+    @property
+    def cancelled(self) -> Path:
+        """Marker: the user asked to cancel this run."""
+        return self.root / "cancelled.json"
+
+    @property
+    def failures(self) -> Path:
+        return self.root / "failures"
+
+    def failure(self, rank: int) -> Path:
+        """The error of one rank."""
+        return self.failures / f"rank-{rank}.json"
+
+    def failure_records(self) -> list[dict[str, Any]]:
+        """The errors of all ranks that left one, the earliest first."""
+        records = [read_json(path) for path in sorted(self.failures.glob("rank-*.json"))]
+        return sorted((r for r in records if r), key=lambda r: r.get("time") or 0.0)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `folder` is a run of ours."""
+    return RunPaths(folder).experiment.is_file()
+
+
+def iter_runs(logs: Path) -> Iterator[RunPaths]:
+    """The runs directly under `logs`, oldest first (their names start with the time)."""
+    if not logs.is_dir():
+        return
+    with os.scandir(logs) as entries:
+        names = sorted(e.name for e in entries if not e.name.startswith("."))
+    for name in names:
+        if is_run(logs / name):
+            yield RunPaths(logs / name)
+
+
+def file_name_part(text: str, limit: int = 40) -> str:
+    """`text` as a part of a file name: letters, digits, dot, underscore and hyphen only.
+
+    >>> file_name_part("z3+o+r")
+    'z3-o-r'
+    """
+    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
+    return cleaned[:limit].rstrip("-.") or "x"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` to `path` whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1, ensure_ascii=False, allow_nan=False)
+            file.write("\n")
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in `path`, or None when there is none yet or it is not whole."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,75 @@
+"""Packaging. The data folders stay at the top of the tree, where a user edits them, and are copied into the wheel."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+HERE = Path(__file__).parent
+DATA_FOLDERS = ("clusters", "configs", "templates")
+
+
+class BuildWithData(build_py):
+    """Copy clusters/, configs/ and templates/ to hpc_llm/_data/ of the built package."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return  # an editable install reads the folders of the checkout itself
+        for folder in DATA_FOLDERS:
+            shutil.copytree(HERE / folder, Path(self.build_lib) / "hpc_llm" / "_data" / folder, dirs_exist_ok=True)
+
+
+TRAIN = [
+    # Pinned: with an open range pip takes the newest build, which pulls several GB of CUDA onto a CPU machine.
+    "torch==2.13.0",
+    "transformers>=5.17,<6",
+    "deepspeed>=0.19.8,<0.20",
+    "peft>=0.20",
+    "bitsandbytes>=0.50",
+    "accelerate>=1.15",
+    "safetensors",
+    "numpy",
+    "ninja",  # DeepSpeed compiles its operators when they are first used
+    "setuptools",
+]
+PLOT = ["matplotlib>=3.9"]
+TEST = ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100"]
+DEV = ["ruff>=0.8", "mypy>=1.13", "import-linter>=2.1", "types-PyYAML", "types-tabulate"]
+
+setup(
+    name="hpc-llm",
+    version="0.1.0",
+    description="Run the same LLM experiment on any Slurm/module cluster, and trust the table afterwards.",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=["hpc_llm", "hpc_llm.*"]),
+    package_data={"hpc_llm": ["py.typed"]},
+    cmdclass={"build_py": BuildWithData},
+    install_requires=[
+        "submitit>=1.5,<1.6",
+        "jinja2>=3.1",
+        "pyyaml>=6",
+        "pydantic>=2.7",
+        "typer>=0.15",
+        "tabulate>=0.9",
+        "pandas>=2.1",
+    ],
+    extras_require={
+        "train": TRAIN,
+        "plot": PLOT,
+        "test": [*TRAIN, *PLOT, *TEST],
+        "dev": [*TRAIN, *PLOT, *TEST, *DEV],
+    },
+    entry_points={
+        "console_scripts": [
+            "hpc-llm = hpc_llm.cli:main",
+            "pretrain_llm = hpc_llm.worker.pretrain_llm:main",
+        ]
+    },
+)
