@@ -1,0 +1,209 @@
+"""The formulas behind every figure of a result: pure, standard library only. Rates are per second, sizes are counts.
+
+tokens_per_second is global: world size x micro batch x accumulation x sequence length over the mean measured step time.
+FLOPs are model FLOPs: what the mathematics needs, so recomputed activations do not count (MFU, not HFU).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+MIN_MEASURED_STEPS = 3
+"""Fewer give no mean that can be judged."""
+
+
+def tokens_per_step(
+    world_size: int, micro_batch_size: int, gradient_accumulation_steps: int, sequence_length: int
+) -> int:
+    """Tokens that one optimizer step consumes over all ranks.
+
+    >>> tokens_per_step(8, 1, 2, 350)
+    5600
+    """
+    return world_size * micro_batch_size * gradient_accumulation_steps * sequence_length
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Arithmetic mean, None of nothing."""
+    return math.fsum(values) / len(values) if values else None
+
+
+def tokens_per_second(tokens: int, step_times_s: Sequence[float]) -> float | None:
+    """Global throughput of steps of `tokens` tokens each; None when none was measured.
+
+    >>> tokens_per_second(2800, [0.25, 0.75])
+    5600.0
+    """
+    average = mean(step_times_s)
+    return tokens / average if average else None
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """The value below which `percent` of the values lie, by linear interpolation between the closest two.
+
+    >>> percentile([1.0, 2.0, 3.0, 4.0], 50)
+    2.5
+    """
+    if not values:
+        return None
+    ordered = sorted(values)
+    position = (len(ordered) - 1) * percent / 100
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def perplexity(loss: float) -> float | None:
+    """e^loss of a mean cross entropy in nats; None when it is not a finite number."""
+    if not math.isfinite(loss) or loss > 700:  # e^710 is beyond a double
+        return None
+    return math.exp(loss)
+
+
+def flops_per_token(
+    num_parameters: int,
+    num_layers: int,
+    hidden_size: int,
+    sequence_length: int,
+    trainable_parameters: int | None = None,
+    causal: bool = False,
+) -> float:
+    """Model FLOPs of forward and backward for one token.
+
+    Each weight costs 2 FLOPs in the forward pass, 2 for the gradient of its input and, where it trains, 2 for its own
+    gradient: 6N when all N train, 4N + 2T when only T do (LoRA, a quantized base). Attention scores and their weighted
+    sum add 12 x layers x hidden size x sequence length, which holds no weights and so does not shrink with freezing.
+    By the usual convention that counts the full square of the attention matrix; `causal=True` counts its lower half.
+    N holds the embeddings, as in most published figures, which overstates a small model with a large vocabulary.
+    """
+    trainable = num_parameters if trainable_parameters is None else trainable_parameters
+    attention = 12 * num_layers * hidden_size * sequence_length
+    return float(4 * num_parameters + 2 * trainable + (attention // 2 if causal else attention))
+
+
+def model_tflops_per_gpu(tokens_per_second_per_gpu: float, flops_per_token: float) -> float:
+    """Model TFLOP/s that one GPU delivers."""
+    return tokens_per_second_per_gpu * flops_per_token / 1e12
+
+
+def mfu(tflops_per_gpu: float | None, peak_flops: float | None, quantized: bool = False) -> float | None:
+    """Share of the dense peak in use, 0 to 1.
+
+    None when the peak is unknown, and for quantized weights, whose products have no single peak to compare with.
+    """
+    if tflops_per_gpu is None or not peak_flops or quantized:
+        return None
+    return tflops_per_gpu * 1e12 / peak_flops
+
+
+# Dense peaks in TFLOP/s: (16-bit with fp32 accumulation, fp32 without tensor cores, whether it has bf16). Of a card
+# with two dies the figure is of one die, which is what the framework shows as one GPU. From the makers' data sheets.
+_PEAKS: tuple[tuple[str, float, float, bool], ...] = (
+    ("V100S", 130.0, 16.4, False),  # NVIDIA V100 data sheet (2020)
+    ("V100 PCIE", 112.0, 14.0, False),
+    ("V100", 125.0, 15.7, False),  # SXM2
+    ("T4", 65.0, 8.1, False),  # NVIDIA T4 data sheet
+    ("A100", 312.0, 19.5, True),  # NVIDIA A100 data sheet, without sparsity
+    ("A40", 149.7, 37.4, True),  # NVIDIA A40 data sheet, without sparsity
+    ("A30", 165.0, 10.3, True),  # NVIDIA A30 data sheet, without sparsity
+    ("A10", 125.0, 31.2, True),  # NVIDIA A10 data sheet, without sparsity
+    ("L40S", 362.05, 91.6, True),  # NVIDIA L40S data sheet, without sparsity
+    ("L40", 181.05, 90.5, True),  # NVIDIA L40 data sheet, without sparsity
+    ("L4", 121.0, 30.3, True),  # NVIDIA L4 data sheet, half of the sparse figure
+    ("RTX 5090", 209.5, 104.8, True),  # NVIDIA RTX Blackwell architecture paper, fp32 accumulation
+    ("RTX 4090", 165.2, 82.6, True),  # NVIDIA Ada architecture paper, fp32 accumulation
+    ("RTX 3090", 71.0, 35.6, True),  # NVIDIA Ampere GA102 architecture paper, fp32 accumulation
+    ("H100 PCIE", 756.0, 51.0, True),  # NVIDIA H100 data sheet, half of the sparse figure
+    ("H100 NVL", 835.0, 60.0, True),
+    ("H100", 989.4, 67.0, True),  # SXM5
+    ("H200 NVL", 835.0, 60.0, True),  # NVIDIA H200 data sheet, half of the sparse figure
+    ("H200", 989.4, 67.0, True),
+    ("GH200", 989.4, 67.0, True),  # NVIDIA GH200 data sheet, half of the sparse figure
+    ("MI100", 184.6, 23.1, False),  # AMD MI100 data sheet; its bf16 runs at half the rate, so none is given
+    ("MI210", 181.0, 22.6, True),  # AMD MI210 data sheet
+    ("MI250X", 191.5, 23.95, True),  # AMD MI250X data sheet (383.0 and 47.9), one of its two dies
+    ("MI250", 181.05, 22.65, True),  # AMD MI250 data sheet (362.1 and 45.3), one of its two dies
+    ("MI300X", 1307.4, 163.4, True),  # AMD MI300X data sheet
+    ("MI300A", 980.6, 122.6, True),  # AMD MI300A data sheet
+)
+
+_SLOWER_KINDS = {"LAPTOP", "MIG", "MAX"}
+"""A part of a GPU, or a chip of the same name at lower clocks (Max-Q)."""
+
+
+def peak_flops(gpu_name: str, precision: str) -> float | None:
+    """Dense peak of one GPU in FLOP/s at `bf16`, `fp16` or `fp32`; None for a GPU that is not in the table.
+
+    `gpu_name` may be a driver's name (`NVIDIA A100-SXM4-40GB`) or a profile's (`V100-SXM2-32GB`).
+    """
+    words = _words(gpu_name)
+    if words & _SLOWER_KINDS:
+        return None
+    for name, half, single, has_bf16 in _PEAKS:
+        if set(name.split()) <= words:
+            tflops = {"fp16": half, "bf16": half if has_bf16 else None, "fp32": single}.get(precision)
+            return None if tflops is None else tflops * 1e12
+    return None
+
+
+def _words(gpu_name: str) -> set[str]:
+    return set(re.split(r"[^A-Z0-9]+", gpu_name.upper()))
+
+
+def same_gpu(planned: str, found: str) -> bool | None:
+    """Whether the GPU found is of the planned kind; None when the names do not tell.
+
+    >>> same_gpu("V100-SXM2-32GB", "Tesla V100-SXM2-32GB")
+    True
+    """
+    chips = [_chip(planned), _chip(found)]
+    if None in chips:
+        return None
+    sizes = [_gigabytes(planned), _gigabytes(found)]
+    return chips[0] == chips[1] and (None in sizes or sizes[0] == sizes[1])
+
+
+def _chip(gpu_name: str) -> str | None:
+    match = re.search(
+        r"\b(?:RTX )?((?:[A-Z]{1,3}\d{2,4}|[ALT]\d|\d{4})[A-Z]?)\b", re.sub(r"[-_]", " ", gpu_name.upper())
+    )
+    return match.group(1) if match else None
+
+
+def _gigabytes(gpu_name: str) -> int | None:
+    if "GH200" in gpu_name.upper():
+        return None  # its name holds the size of the host's memory
+    match = re.search(r"(\d+)\s*GB", gpu_name.upper())
+    return int(match.group(1)) if match else None
+
+
+def invalid_reason(
+    *,
+    measured_steps: int,
+    losses: Sequence[float],
+    skipped_steps: int = 0,
+    world_size: int,
+    planned_world_size: int,
+    gpu: str | None = None,
+    expected_gpu: str | None = None,
+) -> str | None:
+    """Why a run that came to its end may not be compared with others; None when nothing speaks against it.
+
+    `losses` are those of all steps, `skipped_steps` how many of the measured ones the loss scaler threw away.
+    """
+    if world_size != planned_world_size:
+        return f"{world_size} ranks ran, {planned_world_size} were planned"
+    if expected_gpu is not None and gpu is None:
+        return f"it ran on the CPU, {expected_gpu} was planned"
+    if expected_gpu is not None and gpu is not None and same_gpu(expected_gpu, gpu) is False:
+        return f"it ran on {gpu}, {expected_gpu} was planned"
+    bad = next((number for number, loss in enumerate(losses, start=1) if not math.isfinite(loss)), None)
+    if bad is not None:
+        return f"the loss is not a finite number from step {bad} on"
+    if measured_steps < MIN_MEASURED_STEPS:
+        return f"{measured_steps} steps were measured, at least {MIN_MEASURED_STEPS} are needed"
+    if skipped_steps >= measured_steps:
+        return f"all {measured_steps} measured steps were skipped because the gradients overflowed"
+    return None
