@@ -1,0 +1,329 @@
+"""Cluster: the true facts of a site, read strictly from `clusters/<name>.yaml`.
+
+Each field says what it means and in which unit. A field exists only if the plan, the script or `hpc-llm clusters`
+uses it. Times are text as Slurm writes them, memory is in the unit that the name says.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from hpc_llm.errors import ProfileError, RequestError
+from hpc_llm.profiles import explain_validation, list_files, read_profile
+
+Launcher = Literal["srun", "torchrun", "mpirun", "python"]
+_TIME = re.compile(r"^(?:(\d+)-)?(\d+)(?::(\d{1,2}))?(?::(\d{1,2}))?$")
+
+
+def parse_time(text: str) -> int:
+    """Seconds of a Slurm time: `MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`.
+
+    >>> parse_time("00:30:00"), parse_time("2-00:00:00"), parse_time("90")
+    (1800, 172800, 5400)
+    """
+    match = _TIME.match(text.strip())
+    if not match:
+        raise RequestError(f"'{text}' is not a time. Write HH:MM:SS, D-HH:MM:SS or minutes.")
+    days, *rest = match.groups()
+    parts = [int(p) for p in rest if p is not None]
+    if days is not None:
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(parts) == 1:
+        return parts[0] * 60
+    if len(parts) == 2:
+        return parts[0] * 60 + parts[1]
+    return (parts[0] * 60 + parts[1]) * 60 + parts[2]
+
+
+def format_time(seconds: int) -> str:
+    """Seconds as Slurm writes them.
+
+    >>> format_time(172800), format_time(1800)
+    ('2-00:00:00', '00:30:00')
+    """
+    minutes, secs = divmod(seconds, 60)
+    hours, mins = divmod(minutes, 60)
+    days, hrs = divmod(hours, 24)
+    clock = f"{hrs:02}:{mins:02}:{secs:02}"
+    return f"{days}-{clock}" if days else clock
+
+
+def _check_time(text: str) -> str:
+    try:
+        parse_time(text)
+    except RequestError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+
+
+class Status(_Strict):
+    state: Literal["active", "verify", "retired"]
+    """`verify`: something essential here rests on one source; check before you rely on it."""
+    checked: str
+    """Month of the last check, YYYY-MM."""
+    note: str = ""
+
+
+class Account(_Strict):
+    required: bool = False
+    pattern: str | None = None
+    """Regular expression that a valid account matches."""
+    default: str | None = None
+    """Your own account, in a profile of your own."""
+    list_command: str | None = None
+    """Command on the login node that lists your accounts."""
+
+
+class Capabilities(_Strict):
+    """What the GPU can do in hardware and with the usual libraries."""
+
+    bf16: bool
+    flash_attention_2: bool
+    int8: bool
+    """bitsandbytes LLM.int8()."""
+    nf4: bool
+    """bitsandbytes 4-bit NF4."""
+    tf32: bool = False
+
+
+class Gpu(_Strict):
+    vendor: Literal["nvidia", "amd", "none", "auto"]
+    """`none`: the CPU; `auto`: whatever this machine has, found when planning."""
+    model: str | None = None
+    """Name as the vendor writes it; the run is INVALID when the device found at run time is another."""
+    arch: str | None = None
+    """`sm_70`, `gfx90a`, ..."""
+    memory_gib: float | None = None
+    """Device memory, GiB."""
+    per_node: int = 0
+    """Devices per node; on MI250X the GCDs."""
+    capabilities: Capabilities | None = None
+    peak_tflops: dict[Literal["bf16", "fp16", "fp32"], float] = {}
+    """Dense peak by precision, TFLOP/s, for MFU."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Gpu:
+        if self.vendor in ("nvidia", "amd"):
+            for name in ("model", "arch", "memory_gib", "capabilities"):
+                if getattr(self, name) is None:
+                    raise ValueError(f"gpu.{name} is missing")
+        return self
+
+
+class Node(_Strict):
+    cpus: int | None = None
+    """Cores per node that a job may use."""
+    mem_gb: float | None = None
+    """Host memory per node that a job may use, decimal GB."""
+    cpus_per_gpu: int | None = None
+    mem_gb_per_gpu: float | None = None
+    """Share of the host memory per GPU, decimal GB."""
+    enforce_ratio: bool = False
+    """The site refuses a job that asks for more than these shares."""
+
+
+class Partition(_Strict):
+    name: str
+    max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS or D-HH:MM:SS.")]
+    default: bool = False
+    max_nodes: int | None = None
+    """Most nodes of one job."""
+    max_gpus: int | None = None
+    """Most GPUs of one user at a time."""
+    gpu: Gpu | None = None
+    """The GPU of this partition where it differs from the cluster's."""
+    node: Node | None = None
+    note: str = ""
+
+    _time = field_validator("max_time")(_check_time)
+
+
+class Request(_Strict):
+    gpu_style: Literal["gres", "gpus-per-node", "gpus", "gpus-per-task", "none"]
+    """How the site wants GPUs asked for."""
+    gpu_type: str | None = None
+    """Type in front of the count, e.g. `h100-80`."""
+    memory: Literal["omit", "mem", "mem-per-gpu", "mem-per-cpu"] = "omit"
+    """Which memory flag the site accepts; `omit`: its default follows the GPUs."""
+    constraint: str | None = None
+    exclusive: bool = False
+    forbid: list[str] = []
+    """Flags that the site refuses, without dashes."""
+    extra: list[str] = []
+    """Further flags for every job, e.g. `--hint=nomultithread`."""
+    export: Literal["none", "all"] = "none"
+    """`none`: the job starts with a clean environment, whatever the submitting shell holds."""
+
+
+class Launch(_Strict):
+    single_node: Launcher
+    multi_node: Launcher
+    allowed: list[Launcher]
+    mpirun_args: list[str] = []
+    srun_args: list[str] = []
+    master_addr_suffix: str = ""
+    """Appended to the host name of the first node, e.g. `i` for the InfiniBand name."""
+
+    @model_validator(mode="after")
+    def _defaults_allowed(self) -> Launch:
+        for name in (self.single_node, self.multi_node):
+            if name not in self.allowed:
+                raise ValueError(f"'{name}' is not in allowed: {', '.join(self.allowed)}")
+        return self
+
+
+class Python(_Strict):
+    kind: Literal["conda", "venv", "module", "current"]
+    """`module`: a loaded module brings Python; `current`: the interpreter that runs hpc-llm."""
+    env: str | None = None
+    """Folder of the environment (conda prefix or venv); ${USER}, ${HOME} and other variables are expanded."""
+    hook: str = "auto"
+    """conda's shell hook; `auto` asks `conda info --base`."""
+    make: str = ""
+    """How the environment is made, for people."""
+
+    @model_validator(mode="after")
+    def _env_where_needed(self) -> Python:
+        if self.kind in ("conda", "venv") and not self.env:
+            raise ValueError(f"prelude.python.env is missing: kind '{self.kind}' needs the folder of the environment")
+        return self
+
+
+class Prelude(_Strict):
+    module_system: Literal["lmod", "tcl", "none"]
+    init: list[str] = []
+    """Files that define `module`; the first that exists is read, unless `module` is defined already."""
+    start: Literal["none", "purge", "force-purge", "reset"] = "none"
+    """What to do with modules that are loaded at the start."""
+    use: list[str] = []
+    """Module folders; added after `start`, since a reset forgets them."""
+    load: list[str] = []
+    """Modules, in this order, one load each, each checked."""
+    load_multi_node: list[str] = []
+    """Further modules for jobs of several nodes."""
+    python: Python
+
+
+class Environment(_Strict):
+    """Environment variables of the job. Values may use ${USER} and other variables, nothing else is expanded."""
+
+    common: dict[str, str] = {}
+    single_node: dict[str, str] = {}
+    multi_node: dict[str, str] = {}
+    local: dict[str, str] = {}
+    """Only when the script runs without a scheduler."""
+    per_job_dirs: dict[str, str] = {}
+    """Variable -> name of a folder under $TMPDIR that the job makes first and removes last."""
+    unset: list[str] = []
+
+
+class Access(_Strict):
+    internet_compute: Literal["yes", "no", "proxy", "unknown"] = "unknown"
+    """`no`: the job sets HF_HUB_OFFLINE=1."""
+    proxy_env: dict[str, str] = {}
+
+
+class Defaults(_Strict):
+    """What this cluster suggests where the request says nothing."""
+
+    model: str | None = None
+    time: str | None = None
+    gpus_per_node: int | None = None
+    micro_batch_size: int | None = None
+    sequence_length: int | None = None
+    steps: int | None = None
+    warmup_steps: int | None = None
+
+    @field_validator("time")
+    @classmethod
+    def _time(cls, text: str | None) -> str | None:
+        return text if text is None else _check_time(text)
+
+
+class Cluster(_Strict):
+    """A site: partitions and limits, GPUs, modules, environment, launch habits."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    title: str
+    status: Status
+    sources: list[str] = Field(min_length=1)
+    """Where the facts come from."""
+    unverified: list[str] = []
+    """What nobody has checked yet."""
+    scheduler: Literal["slurm", "local", "auto"]
+    """`auto`: sbatch where it is on PATH, else the same script run by bash on this machine."""
+    account: Account = Account()
+    gpu: Gpu
+    node: Node = Node()
+    partitions: list[Partition] = []
+    """Empty: the site's partitions are not known, any is passed on."""
+    request: Request
+    launch: Launch
+    prelude: Prelude
+    env: Environment = Environment()
+    access: Access = Access()
+    network: str = ""
+    """The fabric, for people."""
+    paths: dict[str, str] = {}
+    """Useful folders, for people."""
+    defaults: Defaults = Defaults()
+    notes: list[str] = []
+
+    def partition(self, name: str | None) -> Partition | None:
+        """The partition of that name, or the default one; None where partitions are not known."""
+        for partition in self.partitions:
+            if partition.name == name or (name is None and partition.default):
+                return partition
+        return None
+
+    def gpu_of(self, partition: Partition | None) -> Gpu:
+        return partition.gpu if partition and partition.gpu else self.gpu
+
+    def node_of(self, partition: Partition | None) -> Node:
+        return partition.node if partition and partition.node else self.node
+
+
+def parse_cluster(data: dict[str, Any], where: Path | str) -> Cluster:
+    """A Cluster from the mapping of a file; a ProfileError names file, key and what is allowed."""
+    try:
+        cluster = Cluster.model_validate(data)
+    except ValidationError as error:
+        raise explain_validation(error, where, allowed_keys(Cluster)) from None
+    if isinstance(where, Path) and where.stem != cluster.name:
+        raise ProfileError(f"{where}: 'name' is '{cluster.name}', it must be the file's name, '{where.stem}'.")
+    return cluster
+
+
+def load_cluster(name: str) -> Cluster:
+    """The cluster `name`, a user's own before a bundled one."""
+    data, path = read_profile("clusters", name)
+    return parse_cluster(data, path)
+
+
+def cluster_names() -> list[str]:
+    return list(list_files("clusters"))
+
+
+def allowed_keys(model: type[BaseModel], prefix: str = "") -> dict[str, list[str]]:
+    """Dotted place -> the keys that are valid there, for a model and the models inside it."""
+    keys = {prefix: [f.alias or n for n, f in model.model_fields.items()]}
+    for name, model_field in model.model_fields.items():
+        for inner in _models_in(model_field.annotation):
+            keys.update(allowed_keys(inner, f"{prefix}.{name}" if prefix else name))
+    return keys
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [m for part in getattr(annotation, "__args__", ()) for m in _models_in(part)]

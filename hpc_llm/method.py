@@ -1,0 +1,183 @@
+"""Method: how memory is saved. A DeepSpeed config and the switches beside it, one `configs/<name>.yaml` each.
+
+A method can also be composed in the letters of the paper, `z3+o+r+f`: Z1 Z2 Z3 the ZeRO stage, O offload,
+R recompute, F FlashAttention, Q quantized base, L LoRA, QL QLoRA.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from hpc_llm.cluster import allowed_keys
+from hpc_llm.deepspeed_config import COMPUTED, check_keys
+from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
+from hpc_llm.profiles import explain_validation, list_files, read_profile
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+
+
+class Quantization(_Strict):
+    """bitsandbytes storage of the frozen linear layers."""
+
+    kind: Literal["nf4", "fp4", "int8"]
+    double_quant: bool = False
+    """Quantize the quantization constants too (4-bit kinds)."""
+
+
+class Lora(_Strict):
+    kind: Literal["lora"] = "lora"
+    r: int = 8
+    alpha: int = 16
+    dropout: float = 0.0
+    target_modules: str | list[str] = "all-linear"
+
+
+class Optimizer(_Strict):
+    type: Literal["AdamW", "Adam", "AdamW8bit", "Adam8bit"]
+    """AdamW and Adam are built by DeepSpeed; the 8-bit ones are bitsandbytes'."""
+    lr: float
+    betas: list[float] = Field(default=[0.9, 0.999], min_length=2, max_length=2)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+
+class Method(_Strict):
+    schema_version: Literal[1] = Field(alias="schema")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9+_-]*$")
+    description: str
+    """One line."""
+    letters: str
+    """The method in the letters of the paper."""
+    source: str = ""
+    """Where the values come from."""
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
+    """`auto`: bf16 where the GPU has it, else fp16."""
+    recompute: bool = False
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    quantization: Quantization | None = None
+    peft: Lora | None = None
+    optimizer: Optimizer
+    deepspeed: dict[str, Any]
+    """DeepSpeed config without the batch sizes, which are computed, and without the optimizer, which stands above."""
+
+    @field_validator("deepspeed")
+    @classmethod
+    def _known_keys(cls, config: dict[str, Any]) -> dict[str, Any]:
+        try:
+            check_keys(config, "deepspeed")
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        for key in (*COMPUTED, "optimizer"):
+            if key in config:
+                raise ValueError(f"'{key}' is computed from the rest, leave it out")
+        return config
+
+    @property
+    def zero_stage(self) -> int:
+        return int(self.deepspeed.get("zero_optimization", {}).get("stage", 0))
+
+
+def parse_method(data: dict[str, Any], where: Path | str) -> Method:
+    """A Method from the mapping of a file; a ProfileError names file, key and what is allowed."""
+    try:
+        method = Method.model_validate(data)
+    except ValidationError as error:
+        raise explain_validation(error, where, allowed_keys(Method)) from None
+    if isinstance(where, Path) and where.stem != method.name:
+        raise ProfileError(f"{where}: 'name' is '{method.name}', it must be the file's name, '{where.stem}'.")
+    return method
+
+
+def method_names() -> list[str]:
+    return list(list_files("configs"))
+
+
+def load_method(name: str) -> Method:
+    """The method of that name, or composed from letters, e.g. `z3+o+r`."""
+    if name in list_files("configs"):
+        data, path = read_profile("configs", name)
+        return parse_method(data, path)
+    return compose(name)
+
+
+LETTERS = {
+    "o": "offload of the optimizer (and, with z3, of the parameters) to the host",
+    "r": "activation recomputation",
+    "f": "FlashAttention-2",
+    "q": "quantized base, NF4 with double quantization",
+    "l": "LoRA",
+    "lora": "LoRA",
+    "ql": "LoRA on a quantized base",
+    "qlora": "LoRA on a quantized base",
+}
+
+
+def compose(name: str) -> Method:
+    """A method put together from a base file and letters."""
+    tokens = [t for t in name.lower().split("+") if t]
+    files = list_files("configs")
+    bases = [t for t in tokens if t in files and t not in LETTERS]
+    letters = [t for t in tokens if t in LETTERS]
+    wrong = [t for t in tokens if t not in files and t not in LETTERS]
+    if wrong or not tokens:
+        hint = "Methods are also composed with +, as in z3+o+r."
+        raise ProfileError(unknown_name("method", wrong[0] if wrong else name, {*files, *LETTERS}, next_step=hint))
+    if len(bases) > 1:
+        raise PlanError(f"method '{name}': {' and '.join(bases)} exclude each other. Keep one of them.")
+    base = bases[0] if bases else "ddp"
+    if not bases and "q" in letters and "q" in files:
+        base, letters = "q", [t for t in letters if t != "q"]
+    if "o" in letters and f"{base}o" in files:
+        base, letters = f"{base}o", [t for t in letters if t != "o"]
+    data, path = read_profile("configs", base)
+    for letter in letters:
+        _add_letter(data, letter, name)
+    method = parse_method({**data, "name": base}, path)
+    return method.model_copy(
+        update={"name": name, "letters": _spelled(method), "description": _described(data["description"], letters)}
+    )
+
+
+def _add_letter(data: dict[str, Any], letter: str, name: str) -> None:
+    zero = data["deepspeed"].get("zero_optimization") or {}
+    if letter == "o":
+        if not zero.get("stage"):
+            raise PlanError(f"method '{name}': offload needs ZeRO. Put z1, z2 or z3 in front, as in z2+o.")
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+        if zero["stage"] == 3:
+            zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    elif letter == "r":
+        data["recompute"] = True
+    elif letter == "f":
+        data["attention"] = "flash_attention_2"
+    if letter in ("q", "ql", "qlora"):
+        data["quantization"] = {"kind": "nf4", "double_quant": True}
+    if letter in ("l", "lora", "ql", "qlora"):
+        data["peft"] = {"kind": "lora"}
+        data["optimizer"] = {**data["optimizer"], "lr": 2e-4}
+    if letter == "q":
+        data["optimizer"] = {**data["optimizer"], "type": "AdamW8bit"}
+
+
+def _spelled(method: Method) -> str:
+    """The letters of what the method does, in the order of the paper."""
+    zero = method.deepspeed.get("zero_optimization", {})
+    parts = [f"z{method.zero_stage}"] if method.zero_stage else []
+    parts += ["o"] if zero.get("offload_optimizer") else []
+    if method.peft:
+        parts.append("qlora" if method.quantization else "lora")
+    elif method.quantization:
+        parts.append("q")
+    parts += ["r"] if method.recompute else []
+    parts += ["f"] if method.attention == "flash_attention_2" else []
+    return "+".join(parts) or "ddp"
+
+
+def _described(base: str, letters: list[str]) -> str:
+    added = ", ".join(LETTERS[t] for t in letters)
+    return f"{base}, with {added}" if added else base

@@ -1,0 +1,397 @@
+"""plan(): the request with everything decided, each value with its origin. Pure: no clock, no environment, no subprocess.
+
+What a GPU or a site cannot do is caught here, before anything is queued.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hpc_llm import metrics
+from hpc_llm.cluster import Cluster, Gpu, Node, Partition, format_time, parse_time
+from hpc_llm.deepspeed_config import COMPUTED, check_keys
+from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.experiment import TASKS, Experiment, Plan, PlanWithOrigins
+from hpc_llm.hardware import Hardware
+from hpc_llm.method import Method
+from hpc_llm.run import file_name_part
+from hpc_llm.settings import apply_settings, split_pair
+
+FALLBACKS: dict[str, Any] = {
+    "nodes": 1,
+    "model": "llama2-7b",
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "sequence_length": 350,  # the homework's
+    "steps": 30,
+    "warmup_steps": 5,
+    "seed": 42,
+}
+OUTPUT_FLAGS = ("output", "error", "open-mode", "array", "export")
+"""#SBATCH flags that tracking relies on and a request may not change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What planning needs to know from outside: found by the caller, so that plan() stays pure."""
+
+    scheduler: str
+    """`slurm` or `local`, `auto` already resolved."""
+    hardware: Hardware | None = None
+    """This machine, for clusters with `gpu.vendor: auto`."""
+    account: str | None = None
+    """Account from the user's environment."""
+
+
+class _Draft:
+    """Values on the way to a Plan, each set together with where it comes from."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.origins: dict[str, str] = {}
+        self.notices: list[str] = []
+
+    def put(self, name: str, value: Any, origin: str) -> Any:
+        self.values[name] = value
+        self.origins[name] = origin
+        return value
+
+    def first(self, name: str, *choices: tuple[Any, str]) -> Any:
+        """Put the first choice that is not None; None if there is none."""
+        for value, origin in choices:
+            if value is not None:
+                return self.put(name, value, origin)
+        return self.put(name, None, "not set")
+
+
+def plan(
+    experiment: Experiment, cluster: Cluster, method: Method, site: Site, sources: Mapping[str, str] | None = None
+) -> PlanWithOrigins:
+    """Decide everything about one run.
+
+    `sources` says where each field of the experiment came from (`--steps`, `FILE.yaml`); a field that is not in it was
+    set by the caller. Raises PlanError or RequestError when the site, its GPU or the method cannot do it.
+    """
+    draft = _Draft()
+    said = _Said(experiment, sources or {})
+    partition = _partition(said, cluster, site, draft)
+    gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
+    _resources(said, cluster, partition, gpu, site, draft)
+    _batch(said, cluster, draft)
+    _method(method, gpu, draft)
+    _bookkeeping(said, cluster, partition, site, draft)
+    _settings(experiment, draft)
+    return _finish(draft, cluster, partition, gpu)
+
+
+class _Said:
+    """The experiment's own values as (value, origin) pairs."""
+
+    def __init__(self, experiment: Experiment, sources: Mapping[str, str]) -> None:
+        self.experiment = experiment
+        self.sources = sources
+
+    def __call__(self, name: str) -> tuple[Any, str]:
+        return getattr(self.experiment, name), self.sources.get(name, "request")
+
+
+def actual_gpu(gpu: Gpu, hardware: Hardware | None) -> Gpu:
+    """The profile's GPU, or for `vendor: auto` what this machine has.
+
+    A GPU that the table of peaks does not know gets the capabilities of its generation and no peak.
+    """
+    if gpu.vendor != "auto":
+        return gpu
+    if hardware is None or hardware.vendor == "none" or not hardware.gpu_model:
+        return Gpu(vendor="none")
+    from hpc_llm.cluster import Capabilities
+
+    compute = int(hardware.arch.removeprefix("sm_")) if hardware.arch and hardware.arch.startswith("sm_") else None
+    modern = compute is None or compute >= 80
+    capabilities = Capabilities(
+        bf16=modern, tf32=modern and hardware.vendor == "nvidia", flash_attention_2=modern,
+        int8=compute is None or compute >= 75, nf4=True,
+    )  # fmt: skip
+    peaks = {p: metrics.peak_flops(hardware.gpu_model, p) for p in ("bf16", "fp16", "fp32")}
+    return Gpu(
+        vendor="amd" if hardware.vendor == "amd" else "nvidia",
+        model=hardware.gpu_model,
+        arch=hardware.arch or "unknown",
+        memory_gib=hardware.memory_gib or 0.0,
+        per_node=hardware.gpus,
+        capabilities=capabilities,
+        peak_tflops={p: value / 1e12 for p, value in peaks.items() if value},  # type: ignore[misc]
+    )
+
+
+def _partition(said: _Said, cluster: Cluster, site: Site, draft: _Draft) -> Partition | None:
+    name, origin = said("partition")
+    if site.scheduler == "local":
+        if name is not None and not cluster.partitions:
+            draft.notices.append(f"partition {name} has no meaning without a scheduler and is left out")
+        draft.put("partition", None, "no scheduler")
+        return cluster.partition(name)
+    partition = cluster.partition(name)
+    if partition is None and cluster.partitions and name is not None:
+        raise PlanError(
+            unknown_name("partition", name, [p.name for p in cluster.partitions], where=f"cluster {cluster.name}")
+        )
+    draft.first("partition", (name, origin), (partition and partition.name, f"cluster {cluster.name}: default partition"))
+    return partition
+
+
+def _resources(
+    said: _Said, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site, draft: _Draft
+) -> None:
+    draft.put("scheduler", site.scheduler, f"cluster {cluster.name}: scheduler")
+    nodes = draft.first("nodes", said("nodes"), (FALLBACKS["nodes"], "default"))
+    _positive("nodes", nodes)
+    per_node = gpu.per_node if gpu.vendor != "none" else 0
+    suggested = cluster.defaults.gpus_per_node
+    gpus = draft.first(
+        "gpus_per_node",
+        said("gpus_per_node"),
+        (min(suggested, per_node) if suggested is not None else None, f"cluster {cluster.name}: defaults"),
+        (per_node, f"cluster {cluster.name}: gpu.per_node"),
+    )
+    where = f"partition {partition.name} of cluster {cluster.name}" if partition else f"cluster {cluster.name}"
+    if gpus < 0 or gpus > per_node:
+        has = f"{per_node} x {gpu.model}" if per_node else "no GPU"
+        raise PlanError(f"{gpus} GPUs per node: {where} has {has} per node. Choose --gpus-per-node 0..{per_node}.")
+    if gpus == 0 and per_node and cluster.request.gpu_style != "none":
+        raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
+    if partition and partition.max_nodes and nodes > partition.max_nodes:
+        raise PlanError(f"{nodes} nodes: {where} allows {partition.max_nodes} per job. Ask for fewer with --nodes.")
+    if partition and partition.max_gpus and nodes * gpus > partition.max_gpus:
+        raise PlanError(
+            f"{nodes} x {gpus} = {nodes * gpus} GPUs: {where} allows {partition.max_gpus} per user. Ask for fewer nodes."
+        )
+    if site.scheduler == "local" and nodes > 1:
+        raise PlanError(f"{nodes} nodes: cluster {cluster.name} runs on this machine, without a scheduler. Use --nodes 1.")
+    draft.put("tasks_per_node", max(gpus, 1), "computed: one rank per GPU")
+    launch = cluster.launch
+    name = launch.single_node if nodes == 1 else launch.multi_node
+    draft.put("launcher", name, f"cluster {cluster.name}: launch.{'single' if nodes == 1 else 'multi'}_node")
+
+
+def _batch(said: _Said, cluster: Cluster, draft: _Draft) -> None:
+    for name in ("model", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "steps", "warmup_steps"):
+        suggested = getattr(cluster.defaults, name, None)
+        fallback = FALLBACKS[name]
+        if name == "warmup_steps":
+            fallback = min(fallback, max(draft.values["steps"] - 1, 0))
+        value = draft.first(
+            name, said(name), (suggested, f"cluster {cluster.name}: defaults"), (fallback, "default")
+        )
+        if name not in ("model", "warmup_steps"):
+            _positive(name, value)
+    draft.first("seed", said("seed"), (FALLBACKS["seed"], "default"))
+
+
+def _positive(name: str, value: int) -> None:
+    if value < 1:
+        raise RequestError(f"{name} is {value}, it must be at least 1.")
+
+
+def _method(method: Method, gpu: Gpu, draft: _Draft) -> None:
+    origin = f"method {method.name}"
+    draft.put("method", method.name, "request")
+    draft.put("letters", method.letters, origin)
+    _, why = choose_precision(method, gpu)
+    if why:
+        draft.notices.append(why)
+    draft.put("precision", choose_precision(method, gpu)[0], why or origin)
+    draft.put("attention", method.attention, origin)
+    draft.put("recompute", method.recompute, origin)
+    draft.put("quantization", method.quantization and method.quantization.model_dump(), origin)
+    draft.put("peft", method.peft and method.peft.model_dump(), origin)
+    draft.put("optimizer", method.optimizer.model_dump(), origin)
+    draft.put("deepspeed", copy.deepcopy(method.deepspeed), origin)
+
+
+def choose_precision(method: Method, gpu: Gpu) -> tuple[str, str]:
+    """The precision and, where the method's wish cannot be met, the sentence that says so."""
+    wish = "bf16" if method.precision == "auto" else method.precision
+    if gpu.vendor == "none":
+        if wish == "fp16":
+            return "bf16", f"fp16 becomes bf16: the CPU cannot train in fp16 (method {method.name})"
+        return wish, ""
+    assert gpu.capabilities is not None  # a Gpu with a vendor has them, its validator says so
+    if wish == "bf16" and not gpu.capabilities.bf16:
+        return "fp16", f"bf16 becomes fp16: {gpu.model} ({gpu.arch}) has no bf16 units"
+    return wish, ""
+
+
+def _bookkeeping(said: _Said, cluster: Cluster, partition: Partition | None, site: Site, draft: _Draft) -> None:
+    experiment = said.experiment
+    if experiment.task not in TASKS:
+        raise RequestError(unknown_name("task", experiment.task, TASKS))
+    draft.put("task", *said("task"))
+    draft.put("cluster", cluster.name, "request")
+    draft.put("data", list(experiment.data), said("data")[1] if experiment.data else "default: synthetic tokens")
+    _account(said, cluster, site, draft)
+    _time(said, cluster, partition, draft)
+    default_name = f"{draft.values['model'].rstrip('/').rsplit('/', 1)[-1]}-{draft.values['method']}"
+    name = draft.first("job_name", said("name"), (file_name_part(default_name), "computed: model and method"))
+    _one_line("job name", name)
+    extra = dict(split_pair(item, "--sbatch") for item in experiment.sbatch)
+    for key, value in extra.items():
+        _sbatch_flag(key, value, cluster)
+    draft.put("sbatch", extra, "--sbatch" if extra else "not set")
+    draft.put("env", {}, "not set")
+
+
+def _one_line(what: str, text: str) -> None:
+    if not text or any(ord(c) < 32 or ord(c) == 127 for c in text):
+        raise RequestError(f"{what} {text!r} is empty or holds a control character, which would break a #SBATCH line.")
+
+
+def _sbatch_flag(key: str, value: str, cluster: Cluster) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
+        raise RequestError(f"--sbatch {key!r}: not a long sbatch option. Write it as in sbatch's manual, e.g. qos=high.")
+    if key in cluster.request.forbid:
+        raise PlanError(f"--sbatch {key}: cluster {cluster.name} refuses --{key}. Leave it out.")
+    if key in OUTPUT_FLAGS:
+        raise RequestError(f"--sbatch {key}: hpc-llm sets --{key} itself, because tracking relies on it. Leave it out.")
+    if value:
+        _one_line(f"--sbatch {key}", value)
+
+
+def _account(said: _Said, cluster: Cluster, site: Site, draft: _Draft) -> None:
+    rule = cluster.account
+    if site.scheduler == "local":
+        draft.put("account", None, "no scheduler")
+        return
+    account = draft.first(
+        "account",
+        said("account"),
+        (site.account, "environment: SBATCH_ACCOUNT"),
+        (rule.default, f"cluster {cluster.name}: account.default"),
+    )
+    listing = f" `{rule.list_command}` lists yours." if rule.list_command else ""
+    if account is None:
+        if rule.required:
+            raise PlanError(f"cluster {cluster.name} needs an account. Give --account NAME or set SBATCH_ACCOUNT.{listing}")
+        return
+    _one_line("account", account)
+    if rule.pattern and not re.search(rule.pattern, account):
+        raise PlanError(f"account '{account}' does not fit cluster {cluster.name}, whose accounts match {rule.pattern}.{listing}")
+
+
+def _time(said: _Said, cluster: Cluster, partition: Partition | None, draft: _Draft) -> None:
+    text = draft.first("time_s", said("time"), (cluster.defaults.time, f"cluster {cluster.name}: defaults"))
+    if text is None:
+        return
+    seconds = parse_time(text)
+    if seconds <= 0:
+        raise RequestError(f"time '{text}' is no time at all. Write HH:MM:SS.")
+    draft.values["time_s"] = seconds
+    if partition and seconds > parse_time(partition.max_time):
+        longer = [p.name for p in cluster.partitions if parse_time(p.max_time) >= seconds]
+        advice = f"or take a partition that allows it: {', '.join(longer)}" if longer else "no partition here allows it"
+        raise PlanError(
+            f"time {format_time(seconds)}: partition {partition.name} of cluster {cluster.name} allows "
+            f"{partition.max_time}. Ask for less with --time, {advice}."
+        )
+
+
+def _settings(experiment: Experiment, draft: _Draft) -> None:
+    for name in apply_settings(draft.values, experiment.set):
+        draft.origins[name] = "--set"
+    check_keys(draft.values["deepspeed"], "--set deepspeed" if experiment.set else "deepspeed")
+    for key in COMPUTED:
+        if key in draft.values["deepspeed"]:
+            raise RequestError(
+                f"deepspeed.{key} is computed. Set micro_batch_size, gradient_accumulation_steps, nodes or gpus_per_node."
+            )
+
+
+def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: Gpu) -> PlanWithOrigins:
+    values = draft.values
+    _capabilities(values, gpu, cluster)
+    if values["launcher"] not in cluster.launch.allowed:
+        raise PlanError(unknown_name("launcher", values["launcher"], cluster.launch.allowed, where=f"cluster {cluster.name}"))
+    if not 0 <= values["warmup_steps"] < values["steps"]:
+        raise RequestError(
+            f"warmup_steps is {values['warmup_steps']} of {values['steps']} steps: at least one step must be measured."
+        )
+    world = values["nodes"] * values["tasks_per_node"]
+    draft.put("world_size", world, "computed: nodes x tasks_per_node")
+    if world == 1 and values["launcher"] == "torchrun":
+        draft.put("launcher", "python", "computed: one rank needs no launcher")
+    batch = values["micro_batch_size"] * values["gradient_accumulation_steps"] * world
+    draft.put("global_batch_size", batch, "computed: micro_batch_size x gradient_accumulation_steps x world_size")
+    _cores_and_memory(draft, cluster, cluster.node_of(partition))
+    on_gpu = bool(values["gpus_per_node"])
+    draft.put("expected_gpu", gpu.model if on_gpu else None, f"cluster {cluster.name}: gpu.model")
+    peak = gpu.peak_tflops.get(values["precision"]) if on_gpu else None
+    draft.put("peak_flops", peak and peak * 1e12, f"cluster {cluster.name}: gpu.peak_tflops")
+    values["deepspeed"] = complete_deepspeed(values)
+    if values["quantization"]:
+        values["quantization"] = {**values["quantization"], "compute_dtype": values["precision"]}
+    return PlanWithOrigins(plan=Plan(**values), origins=draft.origins, notices=tuple(draft.notices))
+
+
+def _cores_and_memory(draft: _Draft, cluster: Cluster, node: Node) -> None:
+    gpus, tasks = draft.values["gpus_per_node"], draft.values["tasks_per_node"]
+    cores = None
+    if node.cpus_per_gpu and gpus:
+        cores = max(node.cpus_per_gpu * gpus // tasks, 1)
+    draft.first("cpus_per_task", (cores, f"cluster {cluster.name}: node.cpus_per_gpu"))
+    memory, origin = None, "not set"
+    if cluster.request.memory == "mem" and node.mem_gb_per_gpu and gpus:
+        # The profile counts decimal GB, Slurm's M is 2^20: round down, a GiB too much is charged as another GPU.
+        memory = f"{int(node.mem_gb_per_gpu * gpus * 1e9 / 2**20)}M"
+        origin = f"cluster {cluster.name}: node.mem_gb_per_gpu"
+    draft.put("mem", memory, origin)
+
+
+def _capabilities(values: Mapping[str, Any], gpu: Gpu, cluster: Cluster) -> None:
+    can, name = gpu.capabilities, f"{gpu.model} ({gpu.arch})"
+    if values["attention"] == "flash_attention_2":
+        if gpu.vendor == "none":
+            raise PlanError("FlashAttention-2 runs on GPUs only. Use sdpa: leave f out, or --set attention=sdpa.")
+        if can and not can.flash_attention_2:
+            raise PlanError(
+                f"FlashAttention-2 does not run on {name} of cluster {cluster.name}. "
+                "Use PyTorch's fused attention instead: leave f out, or --set attention=sdpa."
+            )
+    quantization = values["quantization"]
+    if quantization and can:
+        kind = quantization["kind"]
+        possible = can.int8 if kind == "int8" else can.nf4
+        if not possible:
+            other = "nf4" if kind == "int8" and can.nf4 else None
+            advice = f"Use --set quantization.kind={other}." if other else "Choose a method without q."
+            raise PlanError(f"bitsandbytes {kind} does not run on {name} of cluster {cluster.name}. {advice}")
+    if quantization and values["deepspeed"].get("zero_optimization", {}).get("stage") == 3 and not values["peft"]:
+        raise PlanError("a quantized base under ZeRO-3 has no trainable linear layers to split. Use qlora with z3, or q alone.")
+    if values["precision"] == "bf16" and can and not can.bf16:
+        raise PlanError(f"bf16 does not run on {name} of cluster {cluster.name}. Use --set precision=fp16.")
+    if values["precision"] == "fp16" and gpu.vendor == "none":
+        raise PlanError("fp16 does not train on a CPU. Use --set precision=bf16 or fp32.")
+
+
+def complete_deepspeed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The DeepSpeed config with batch sizes, precision blocks and optimizer filled in from the plan's values."""
+    config = {k: v for k, v in values["deepspeed"].items() if k not in ("fp16", "bf16", "bfloat16")}
+    config["train_micro_batch_size_per_gpu"] = values["micro_batch_size"]
+    config["gradient_accumulation_steps"] = values["gradient_accumulation_steps"]
+    config["train_batch_size"] = values["global_batch_size"]
+    if values["precision"] in ("fp16", "bf16"):
+        block = values["deepspeed"].get(values["precision"], {})
+        config[values["precision"]] = {**block, "enabled": True}
+    optimizer = values["optimizer"]
+    if optimizer["type"] in ("AdamW", "Adam"):
+        parameters = {k: v for k, v in optimizer.items() if k != "type"}
+        config["optimizer"] = {"type": optimizer["type"], "params": parameters}
+    return config
+
+
+def renamed(planned: PlanWithOrigins, job_name: str) -> PlanWithOrigins:
+    """The same plan under another job name, as for a job array."""
+    return replace(planned, plan=replace(planned.plan, job_name=job_name))

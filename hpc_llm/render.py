@@ -1,0 +1,267 @@
+"""Plan -> Script: the batch script, byte for byte what is submitted. Pure, but for reading the templates.
+
+Jinja2 with StrictUndefined, so that a missing name stops the rendering; every string of a user or a profile goes
+through a filter that makes it one shell word. A template marks where a line comes from with `from(...)`; the marks
+are taken out of the text and kept beside it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from hpc_llm import __version__
+from hpc_llm.cluster import Cluster, format_time
+from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.experiment import Plan, PlanWithOrigins
+from hpc_llm.profiles import search_path
+from hpc_llm.run import RunPaths, Stop
+
+_MARK = "\x1f"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+WORKERS = {"pretrain": "pretrain_llm"}
+
+
+@dataclass(frozen=True)
+class Script:
+    """A batch script and, for each of its lines, where it comes from."""
+
+    text: str
+    origins: tuple[str, ...]
+
+    def explained(self) -> str:
+        """The script with each line's origin in front of it, for reading, not for running."""
+        width = min(max((len(o) for o in self.origins), default=0), 48)
+        lines = zip(self.text.removesuffix("\n").split("\n"), self.origins, strict=True)
+        return "".join(f"{origin[:width]:<{width}} | {line}\n" for line, origin in lines)
+
+
+@dataclass(frozen=True)
+class JobArray:
+    """Several runs of one cluster as one job: `folder`/<task> links to the folder of each run."""
+
+    folder: Path
+    tasks: tuple[str, ...]
+    """What each task is, for the reader of the script."""
+    parallel: int | None = None
+    """Most tasks at a time."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run will live, decided by the caller."""
+
+    run_dir: Path
+    code_dir: Path
+    """Folder that is put on PYTHONPATH."""
+    python: Path
+    """The interpreter that runs hpc-llm, used where a profile says `python.kind: current`."""
+
+
+def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobArray | None = None) -> Script:
+    """The script of one run, or of an array of runs that share everything but their folder."""
+    plan, origins = planned.plan, planned.origins
+    marked = (
+        environment()
+        .get_template("job.sh.j2")
+        .render(
+            plan=plan,
+            cluster=cluster,
+            origins=origins,
+            site=f"cluster {cluster.name}",
+            header=header(planned, cluster, place, array) if plan.scheduler == "slurm" else [],
+            array=array,
+            run_dir=str(place.run_dir),
+            code_dir=str(place.code_dir),
+            python_folder=str(place.python.parent),
+            job_dirs=_names_checked(cluster.env.per_job_dirs, "env.per_job_dirs"),
+            variables=variables(plan, cluster, origins),
+            stop={stop.name: stop.value for stop in Stop},
+            version=__version__,
+        )
+    )
+    return _unmarked(marked)
+
+
+def environment() -> jinja2.Environment:
+    """The Jinja2 environment with the project's filters; a user's templates win over the bundled ones."""
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([str(p) for p in search_path("templates")]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - shell, not HTML: the filters quote
+    )
+    env.globals["from"] = _mark
+    env.filters.update(q=shell_word, expand=shell_expand, comment=shell_comment, worker=WORKERS.__getitem__)
+    return env
+
+
+def shell_word(value: Any) -> str:
+    """`value` as one shell word in which nothing is expanded."""
+    text = str(value)
+    if _MARK in text or "\0" in text:
+        raise RequestError(f"{text!r} holds a control character that a script cannot carry.")
+    return shlex.quote(text)
+
+
+def shell_expand(value: Any) -> str:
+    """`value` as one shell word in which ${NAME} and $NAME are expanded and nothing else is.
+
+    >>> shell_expand("/work/${USER}/a b")
+    "/work/\\"${USER}\\"'/a b'"
+    """
+    text, parts, start = str(value), [], 0
+    for match in _VARIABLE.finditer(text):
+        parts.append(text[start : match.start()])
+        parts.append(f'"${{{match.group(1) or match.group(2)}}}"')
+        start = match.end()
+    parts.append(text[start:])
+    return "".join(p if i % 2 else shell_word(p) if p else "" for i, p in enumerate(parts)) or "''"
+
+
+def shell_comment(value: Any) -> str:
+    """`value` on one line, fit for a comment."""
+    return "".join(c if c.isprintable() else " " for c in str(value))
+
+
+@dataclass(frozen=True)
+class HeaderLine:
+    text: str
+    origin: str
+
+
+def header(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobArray | None) -> list[HeaderLine]:
+    """The #SBATCH lines that the site accepts; what --sbatch gives replaces a line of the same flag."""
+    plan, origins, site = planned.plan, planned.origins, f"cluster {cluster.name}"
+    flags: dict[str, tuple[str | None, str]] = {"job-name": (plan.job_name, origins["job_name"])}
+    if plan.account is not None:
+        flags["account"] = (plan.account, origins["account"])
+    if plan.partition is not None:
+        flags["partition"] = (plan.partition, origins["partition"])
+    flags["nodes"] = (str(plan.nodes), origins["nodes"])
+    per_launcher = 1 if plan.launcher in ("torchrun", "python") else plan.tasks_per_node
+    flags["ntasks-per-node"] = (str(per_launcher), origins["tasks_per_node"])
+    if plan.cpus_per_task is not None:
+        cores = plan.cpus_per_task * plan.tasks_per_node // per_launcher
+        flags["cpus-per-task"] = (str(cores), origins["cpus_per_task"])
+    flags.update(_gpu_flags(plan, cluster))
+    if plan.mem is not None:
+        flags["mem"] = (plan.mem, origins["mem"])
+    if plan.time_s is not None:
+        flags["time"] = (format_time(plan.time_s), origins["time_s"])
+    if cluster.request.constraint:
+        flags["constraint"] = (cluster.request.constraint, f"{site}: request.constraint")
+    if cluster.request.exclusive:
+        flags["exclusive"] = (None, f"{site}: request.exclusive")
+    for extra in cluster.request.extra:
+        name, _, value = extra.removeprefix("--").partition("=")
+        flags[name] = (value or None, f"{site}: request.extra")
+    flags.update({name: (value or None, "--sbatch") for name, value in plan.sbatch.items()})
+    flags.update(_output_flags(place, cluster, array))
+    for name in cluster.request.forbid:
+        if name in flags:
+            raise PlanError(f"cluster {cluster.name} refuses --{name}, which {flags[name][1]} asks for.")
+    return [HeaderLine(_sbatch(name, value), origin) for name, (value, origin) in flags.items()]
+
+
+def _gpu_flags(plan: Plan, cluster: Cluster) -> dict[str, tuple[str | None, str]]:
+    style, count = cluster.request.gpu_style, plan.gpus_per_node
+    if style == "none" or count == 0:
+        return {}
+    kind = f"{cluster.request.gpu_type}:" if cluster.request.gpu_type else ""
+    values = {
+        "gres": f"gpu:{kind}{count}",
+        "gpus-per-node": f"{kind}{count}",
+        "gpus": f"{kind}{count * plan.nodes}",
+        "gpus-per-task": f"{kind}1",
+    }
+    return {style: (values[style], f"cluster {cluster.name}: request.gpu_style")}
+
+
+def _output_flags(place: Place, cluster: Cluster, array: JobArray | None) -> dict[str, tuple[str | None, str]]:
+    """Output goes straight into the run's folder; Slurm's own messages about the job then stand there too."""
+    origin = "run id"
+    flags: dict[str, tuple[str | None, str]] = {}
+    folder = str(place.run_dir).replace("%", "%%")
+    if array:
+        limit = f"%{array.parallel}" if array.parallel else ""
+        flags["array"] = (f"0-{len(array.tasks) - 1}{limit}", "computed: one task per run")
+        folder = str(array.folder).replace("%", "%%") + "/%a"
+    run = RunPaths(Path(folder))
+    flags["output"] = (str(run.stdout), origin)
+    flags["error"] = (str(run.stderr), origin)
+    flags["open-mode"] = ("append", "hpc-llm: a requeued job keeps what it printed")
+    flags["export"] = (cluster.request.export.upper(), f"cluster {cluster.name}: request.export")
+    return flags
+
+
+def _sbatch(name: str, value: str | None) -> str:
+    if value is None:
+        return f"--{name}"
+    if any(ord(c) < 32 or ord(c) == 127 for c in value):
+        raise RequestError(f"--{name}={value!r}: a control character would break the #SBATCH line.")
+    return f"--{name}={shell_word(value)}"
+
+
+@dataclass(frozen=True)
+class Variable:
+    name: str
+    value: str
+    origin: str
+    site: bool
+    """Whether ${NAME} in the value is expanded: in a profile it is, in a request it is not."""
+
+
+def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[Variable]:
+    """The environment variables of the job, a later group winning over an earlier one."""
+    site = f"cluster {cluster.name}"
+    groups = [("common", cluster.env.common)]
+    groups.append(("single_node", cluster.env.single_node) if plan.nodes == 1 else ("multi_node", cluster.env.multi_node))
+    if plan.scheduler == "local":
+        groups.append(("local", cluster.env.local))
+    found = {"PYTHONUNBUFFERED": Variable("PYTHONUNBUFFERED", "1", "hpc-llm: logs appear as they are written", False)}
+    extensions = f"${{HOME}}/.cache/hpc-llm/{cluster.name}/torch_extensions"
+    found["TORCH_EXTENSIONS_DIR"] = Variable(
+        "TORCH_EXTENSIONS_DIR", extensions, "hpc-llm: operators compiled for one cluster stay apart", True
+    )
+    if plan.cpus_per_task is not None:
+        found["OMP_NUM_THREADS"] = Variable("OMP_NUM_THREADS", str(plan.cpus_per_task), origins["cpus_per_task"], False)
+    if cluster.access.internet_compute == "no":
+        found["HF_HUB_OFFLINE"] = Variable("HF_HUB_OFFLINE", "1", f"{site}: access.internet_compute", False)
+    if cluster.access.internet_compute == "proxy":
+        groups.insert(0, ("access.proxy_env", cluster.access.proxy_env))
+    for group, values in groups:
+        for name, value in _names_checked(values, group).items():
+            found[name] = Variable(name, value, f"{site}: env.{group}", True)
+    for name, value in _names_checked(plan.env, "--set env").items():
+        found[name] = Variable(name, value, "--set", False)
+    return list(found.values())
+
+
+def _names_checked(values: Mapping[str, str], where: str) -> dict[str, str]:
+    for name in values:
+        if not _NAME.match(name):
+            raise RequestError(f"{where}: {name!r} is not a name of an environment variable.")
+    return dict(values)
+
+
+def _mark(origin: str) -> str:
+    return _MARK + origin.replace(_MARK, " ").replace("\n", " ")
+
+
+def _unmarked(marked: str) -> Script:
+    lines, origins = [], []
+    for line in marked.removesuffix("\n").split("\n"):
+        text, _, origin = line.partition(_MARK)
+        lines.append(text.rstrip() if not text.strip() else text)
+        origins.append(origin or "template")
+    return Script("\n".join(lines) + "\n", tuple(origins))
