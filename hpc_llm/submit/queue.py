@@ -1,0 +1,106 @@
+"""What runs in submitit's process on this machine: the scripts of one or more runs, one after the other.
+
+A machine that measures must not run two at a time. Standard library only: it is unpickled in a fresh interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.run import RunPaths, read_json, write_json
+from hpc_llm.submit.environment import without_slurm
+from hpc_llm.submit.process import describe_process, end_group
+
+_DEVICES = "CUDA_VISIBLE_DEVICES"
+
+
+def process_file(run: RunPaths) -> Path:
+    """Which process leads the queue that holds the run and, once started, its script."""
+    return run.submitit / "process.json"
+
+
+@dataclass(frozen=True)
+class RunScripts:
+    """Run the job scripts of these run folders in turn; a run that was cancelled meanwhile is left out."""
+
+    folders: tuple[str, ...]
+    visible_devices: str | None = field(default_factory=lambda: os.environ.get(_DEVICES))
+    """The submitter's CUDA_VISIBLE_DEVICES: submitit's local executor replaces it."""
+
+    def __call__(self) -> list[int | None]:
+        """The exit code of each script; None for a run that was left out or could not start."""
+        runs = [RunPaths(Path(folder)) for folder in self.folders]
+        queue = describe_process(os.getpid())
+        for run in runs:
+            if run.root.is_dir():
+                write_json(process_file(run), {"queue": queue})
+        return [self._run(run, queue) for run in runs]
+
+    def _run(self, run: RunPaths, queue: Mapping[str, Any]) -> int | None:
+        if run.cancelled.exists() or not run.root.is_dir():
+            return None
+        started_at = time.time()
+        try:
+            script = self._start(run)
+        except OSError as error:
+            _write_exit(run, started_at, 127, f"the script could not be started: {error}")
+            return None
+        process = describe_process(script.pid)
+        write_json(process_file(run), {"queue": queue, "script": process, "started_at": started_at})
+        if run.cancelled.exists():  # asked between the look above and the line that says whom to signal
+            end_group(process)
+        code = script.wait()
+        if not run.exit.exists():
+            _write_exit(run, started_at, code, "the script ended without a word of its own")
+        return code
+
+    def _start(self, run: RunPaths) -> subprocess.Popen[bytes]:
+        with run.stdout.open("ab") as out, run.stderr.open("ab") as err:
+            return subprocess.Popen(
+                ["bash", str(run.script)],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,  # a group of its own, which cancelling can end as a whole
+            )
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in without_slurm(os.environ).items() if not name.startswith("SUBMITIT_")}
+        kept.pop(_DEVICES, None)
+        return kept if self.visible_devices is None else {**kept, _DEVICES: self.visible_devices}
+
+
+def _write_exit(run: RunPaths, started_at: float, code: int, reason: str) -> None:
+    """Speak for a script that could not; a negative code is the signal that ended it."""
+    submission = read_json(run.submission) or {}
+    write_json(
+        run.exit,
+        {
+            "schema": 1,
+            "run_id": run.run_id,
+            "exit_code": 128 - code if code < 0 else code,
+            "signal": _signal_name(-code) if code < 0 else None,
+            "stage": "prelude" if code == 127 else "launch",
+            "reason": reason,
+            "host": socket.gethostname(),
+            "job_id": submission.get("job_id"),
+            "array_task": None,
+            "started_at": started_at,
+            "ended_at": time.time(),
+            "time_limit_s": None,
+            "restart_count": 0,
+        },
+    )
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name.removeprefix("SIG")

@@ -1,0 +1,97 @@
+"""What a run's own folder says about how it ended, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from hpc_llm.run import Outcome, RunPaths, Stop, read_json
+from hpc_llm.submit.queue import process_file
+from hpc_llm.submit.runs import read_submission
+from hpc_llm.track.progress import last_text
+
+_MEMORY_WORDS = ("oom-kill", "oom_kill", "exceeded memory limit", "out-of-memory", "Out Of Memory")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The records in one run folder; each is None while it is not there."""
+
+    run: RunPaths
+
+    @cached_property
+    def plan(self) -> dict[str, Any]:
+        return (read_json(self.run.experiment) or {}).get("plan") or {}
+
+    @cached_property
+    def submission(self) -> dict[str, Any] | None:
+        return read_submission(self.run)
+
+    @cached_property
+    def exit(self) -> dict[str, Any] | None:
+        return read_json(self.run.exit)
+
+    @cached_property
+    def result(self) -> dict[str, Any] | None:
+        return read_json(self.run.result)
+
+    @cached_property
+    def process(self) -> dict[str, Any] | None:
+        """Who runs it, if this machine does."""
+        return read_json(process_file(self.run))
+
+    @cached_property
+    def failures(self) -> list[dict[str, Any]]:
+        return self.run.failure_records()
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.run.cancelled.exists()
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.exit.get("exit_code") if self.exit else None
+
+    @property
+    def is_device_oom(self) -> bool:
+        outcomes = [failure.get("outcome") for failure in self.failures]
+        return Outcome.OOM_DEVICE in [*outcomes, (self.result or {}).get("outcome")]
+
+    @property
+    def is_host_oom(self) -> bool:
+        """Whether slurmstepd wrote that it killed for memory; some sites' accounting does not keep it."""
+        lines = (last_text(self.run.stderr) + last_text(self.run.stdout)).splitlines()
+        return any("slurmstepd" in line and any(word in line for word in _MEMORY_WORDS) for line in lines)
+
+    @property
+    def prelude_stop(self) -> str | None:
+        """Why the script stopped before training, if it did."""
+        if self.exit is None or self.exit_code == 0:
+            return None
+        if self.exit_code in {stop.value for stop in Stop}:
+            return self.exit.get("reason") or Stop(self.exit_code).meaning
+        return self.exit.get("reason") if self.exit.get("stage") == "prelude" and not self.exit.get("signal") else None
+
+    @property
+    def hit_time_limit(self) -> bool:
+        """Whether the script was ended at about its own time limit."""
+        ended = self.exit or {}
+        limit, start, end = ended.get("time_limit_s"), ended.get("started_at"), ended.get("ended_at")
+        if not (ended.get("signal") and limit and start and end):
+            return False
+        return bool(end - start >= limit - min(30.0, limit / 10))  # the script starts a little after its job
+
+    def failure_reason(self) -> str:
+        """The best single sentence on a failure: the first rank's error, else the exit."""
+        if self.failures:
+            first = self.failures[0]
+            return f"rank {first.get('rank')}: {first.get('type')}: {first.get('message')}"
+        result_reason = (self.result or {}).get("outcome_reason")
+        if result_reason:
+            return str(result_reason)
+        if self.exit is None:
+            return "the script left no record of its end"
+        if self.exit.get("signal"):
+            return f"ended by SIG{str(self.exit['signal']).removeprefix('SIG')}"
+        return str(self.exit.get("reason") or f"exit code {self.exit_code}")

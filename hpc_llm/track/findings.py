@@ -1,0 +1,151 @@
+"""What one look at a run concludes: its folder, its processes on this machine, or the scheduler's record of it."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.run import Outcome, RunPaths, read_json, write_json
+from hpc_llm.submit.process import is_alive, is_on_this_host
+from hpc_llm.track.evidence import Evidence
+from hpc_llm.track.records import JobRecord
+from hpc_llm.track.scheduler import Answer
+from hpc_llm.track.verdict import Verdict, by_folder, by_record, conclusive
+
+GRACE_S = 60.0
+"""How long a job may be missing from every list, or its files from a slow file system, before it counts as lost."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one look concluded about one run."""
+
+    state: str
+    verdict: Verdict | None = None
+    reason: str | None = None
+    record: JobRecord | None = None
+
+
+def settle(evidence: Evidence) -> Finding | None:
+    """What needs no question: the folder settles it, or an earlier answer was final and is kept."""
+    kept = read_json(_kept_answer(evidence.run))
+    if kept is not None:
+        earlier = Verdict(Outcome(kept["outcome"]), kept["reason"])
+        return Finding(kept["state"], earlier, record=JobRecord(**kept["record"]))
+    verdict = conclusive(evidence)
+    return None if verdict is None else Finding(_state_of(verdict), verdict)
+
+
+def find(evidence: Evidence, answer: Answer, now: float) -> Finding:
+    """The finding on a run that is not settled; `answer` is about the jobs of all such runs, `now` is Unix time."""
+    if evidence.submission is None:
+        return _unsubmitted(evidence, now)
+    if evidence.submission["scheduler"] == "local":
+        return _find_local(evidence, now)
+    record = answer.records.get(evidence.submission["job_id"])
+    if record is not None:
+        return _find_by_record(evidence, record, now)
+    if evidence.exit is not None:
+        return _by_folder(evidence)
+    if not answer.answered:
+        return Finding("UNKNOWN", reason=f"Slurm does not answer: {answer.complaint}")
+    if now - _submitted_at(evidence) < GRACE_S:
+        return Finding("PENDING", reason="not yet in Slurm's lists")
+    if evidence.is_cancelled:
+        return Finding("CANCELLED", Verdict(Outcome.CANCELLED))
+    return _lost(f"Slurm no longer knows job {evidence.submission['job_id']}, and its script left no record")
+
+
+def _find_by_record(evidence: Evidence, record: JobRecord, now: float) -> Finding:
+    if record.is_live and _ended_long_ago(evidence, record, now):
+        return _by_folder(evidence)
+    verdict = by_record(evidence, record)
+    if verdict is None:
+        return Finding(record.state, reason=record.reason if record.state == "PENDING" else None, record=record)
+    if record.state == "COMPLETED" and evidence.exit is None and now - (record.ended_at or now) < GRACE_S:
+        return Finding("COMPLETING", reason="its files are not visible here yet", record=record)
+    _keep_answer(evidence, verdict, record)
+    return Finding(record.state, verdict, record=record)
+
+
+def _ended_long_ago(evidence: Evidence, record: JobRecord, now: float) -> bool:
+    """Whether the script has written its end and Slurm's list missed it; a requeued job has started again since."""
+    ended_at = (evidence.exit or {}).get("ended_at")
+    return ended_at is not None and record.state == "RUNNING" and (record.started_at or 0) <= ended_at < now - GRACE_S
+
+
+def _find_local(evidence: Evidence, now: float) -> Finding:
+    if evidence.exit is not None:
+        return _by_folder(evidence)
+    marks = evidence.process or {}
+    if "script" in marks:
+        return _local_script(marks["script"])
+    if evidence.is_cancelled:
+        return Finding("CANCELLED", Verdict(Outcome.CANCELLED, "before it started"))
+    leaders = [mark for mark in (marks.get("queue"), (evidence.submission or {}).get("process")) if mark]
+    if not any(is_on_this_host(leader) for leader in leaders):
+        return Finding("PENDING", reason=_elsewhere(leaders))
+    if any(is_alive(leader) for leader in leaders):
+        return Finding("PENDING", reason="waits for the run before it")
+    return _lost("the process that was to start it is gone")
+
+
+def _local_script(script: dict[str, Any]) -> Finding:
+    if not is_on_this_host(script):
+        return Finding("RUNNING", reason=_elsewhere([script]))
+    if is_alive(script):
+        return Finding("RUNNING")
+    return _lost(f"process {script['pid']} is gone and left no record")
+
+
+def _elsewhere(processes: list[dict[str, Any]]) -> str:
+    hosts = sorted({str(process.get("host")) for process in processes})
+    return f"as last seen; it belongs to {', '.join(hosts) or 'another machine'}, look from there"
+
+
+def _unsubmitted(evidence: Evidence, now: float) -> Finding:
+    if evidence.is_cancelled:
+        return Finding("CANCELLED", Verdict(Outcome.CANCELLED, "before it was submitted"))
+    if now - _modified_at(evidence.run.experiment, now) < GRACE_S:
+        return Finding("SUBMITTING")
+    return _lost("it was never submitted: the command that made it was interrupted")
+
+
+def _by_folder(evidence: Evidence) -> Finding:
+    verdict = by_folder(evidence)
+    return Finding(_state_of(verdict), verdict)
+
+
+def _lost(reason: str) -> Finding:
+    return Finding("UNKNOWN", Verdict(Outcome.UNKNOWN, reason))
+
+
+def _state_of(verdict: Verdict) -> str:
+    """The scheduler's word for an outcome that only the folder told."""
+    words = {Outcome.OOM_DEVICE: "FAILED", Outcome.OOM_HOST: "OUT_OF_MEMORY", Outcome.INVALID: "COMPLETED"}
+    return words.get(verdict.outcome, verdict.outcome.value)
+
+
+def _submitted_at(evidence: Evidence) -> float:
+    return datetime.fromisoformat((evidence.submission or {})["submitted_at"]).timestamp()
+
+
+def _modified_at(path: Path, default: float) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return default
+
+
+def _kept_answer(run: RunPaths) -> Path:
+    return run.submitit / "final.json"
+
+
+def _keep_answer(evidence: Evidence, verdict: Verdict, record: JobRecord) -> None:
+    """Sites forget their jobs after days; a final answer is kept with the run, where the folder may be written."""
+    kept = {"state": record.state, "outcome": verdict.outcome.value, "reason": verdict.reason, "record": asdict(record)}
+    with contextlib.suppress(OSError):  # somebody else's run can be asked for again
+        write_json(_kept_answer(evidence.run), kept)

@@ -1,0 +1,200 @@
+"""What sacct and squeue print, as records. Pure text in, data out.
+
+>>> text = "JobID|State|ExitCode\\n315_[2-4%2]|PENDING|0:0\\n7|CANCELLED by 0|0:15"
+>>> sorted(parse_sacct(text))
+['315_2', '315_3', '315_4', '7']
+>>> parse_sacct(text)["7"].state
+'CANCELLED'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+SACCT_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Reason,Start,End,ElapsedRaw,NodeList"
+SQUEUE_FORMAT = "%i|%T|%r|%S|%M|%N"
+"""Job id, state, reason, start, time used, nodes."""
+
+LIVE_STATES = frozenset(
+    (
+        "CONFIGURING", "COMPLETING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD",
+        "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED",
+    )
+)  # fmt: skip
+"""A job in one of these can still change; every other state is an end."""
+
+_OOM_EXIT = (0, 125)
+"""How Slurm codes "killed for memory" where it does not say OUT_OF_MEMORY."""
+_ARRAY_RANGE = re.compile(r"(?P<job>\d+)_\[(?P<tasks>[^\]%]*)(%\d+)?\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """What the scheduler knows of one job or of one task of an array."""
+
+    state: str
+    """One word: RUNNING, CANCELLED, OUT_OF_MEMORY."""
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    started_at: float | None = None
+    """Unix time."""
+    ended_at: float | None = None
+    elapsed_s: float | None = None
+    nodes: str | None = None
+    out_of_memory: bool = False
+    """The job or a step of it was killed because the host's memory ran out."""
+
+    @property
+    def may_be_requeued(self) -> bool:
+        """Whether Slurm may have put the job back into its queue since."""
+        return self.state in ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED")
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_STATES
+
+
+def parse_sacct(text: str) -> dict[str, JobRecord]:
+    """Records by job id from `sacct --parsable2`, header included.
+
+    A requeued job may come several times, oldest first: the last one counts. Lines of steps only add what the line of
+    their job hides: with srun, running out of memory shows on the step alone.
+    """
+    lines = text.splitlines()
+    records: dict[str, JobRecord] = {}
+    if not lines:
+        return records
+    names = lines[0].split("|")
+    for line in lines[1:]:
+        values = dict(zip(names, line.split("|"), strict=False))
+        job_id, is_step, _ = values.get("JobID", "").partition(".")
+        if is_step:
+            if job_id in records and _is_out_of_memory(values):
+                records[job_id] = replace(records[job_id], out_of_memory=True)
+        else:
+            records.update(dict.fromkeys(expand_job_id(job_id), _sacct_record(values)))
+    return records
+
+
+def parse_squeue(text: str) -> dict[str, JobRecord]:
+    """Records by job id from `squeue --noheader --format=SQUEUE_FORMAT`."""
+    records: dict[str, JobRecord] = {}
+    for line in text.splitlines():
+        values = line.split("|")
+        if len(values) != len(SQUEUE_FORMAT.split("|")):
+            continue  # a site's own notice among the lines
+        job_id, state, reason, started_at, elapsed, nodes = values
+        record = JobRecord(
+            state=state,
+            reason=_word(reason),
+            started_at=_unix_time(started_at),
+            elapsed_s=_seconds(elapsed),
+            nodes=_word(nodes),
+            out_of_memory=state == "OUT_OF_MEMORY",
+        )
+        records.update(dict.fromkeys(expand_job_id(job_id), record))
+    return records
+
+
+def expand_job_id(job_id: str) -> Iterator[str]:
+    """The single ids of what a scheduler writes for several tasks.
+
+    >>> list(expand_job_id("46_[0-2,7%16]"))
+    ['46_0', '46_1', '46_2', '46_7']
+    >>> list(expand_job_id("46"))
+    ['46']
+    """
+    array = _ARRAY_RANGE.fullmatch(job_id)
+    if array is None:
+        if job_id:
+            yield job_id
+        return
+    for part in array["tasks"].split(","):
+        first, _, rest = part.partition("-")
+        last, _, step = rest.partition(":")
+        if first.isdigit() and (last or first).isdigit():
+            for task in range(int(first), int(last or first) + 1, int(step or 1)):
+                yield f"{array['job']}_{task}"
+
+
+def compress_job_ids(job_ids: list[str]) -> list[str]:
+    """The shortest way to name the same jobs to scancel, one request an array.
+
+    >>> compress_job_ids(["7", "46_0", "46_1", "46_2", "46_9"])
+    ['7', '46_[0-2,9]']
+    """
+    single = [job_id for job_id in job_ids if "_" not in job_id]
+    arrays: dict[str, list[int]] = {}
+    for job_id in job_ids:
+        array, is_task, task = job_id.partition("_")
+        if is_task:
+            arrays.setdefault(array, []).append(int(task))
+    return single + [f"{array}_[{_ranges(sorted(tasks))}]" for array, tasks in arrays.items()]
+
+
+def _ranges(numbers: list[int]) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _sacct_record(values: dict[str, str]) -> JobRecord:
+    exit_code, signal = _exit(values.get("ExitCode", ""))
+    return JobRecord(
+        state=_state(values),
+        exit_code=exit_code,
+        signal=signal,
+        reason=_word(values.get("Reason", "")),
+        started_at=_unix_time(values.get("Start", "")),
+        ended_at=_unix_time(values.get("End", "")),
+        elapsed_s=_seconds(values.get("ElapsedRaw", "")),
+        nodes=_word(values.get("NodeList", "")),
+        out_of_memory=_is_out_of_memory(values),
+    )
+
+
+def _state(values: dict[str, str]) -> str:
+    return (values.get("State", "").split() or ["UNKNOWN"])[0].rstrip("+")
+
+
+def _is_out_of_memory(values: dict[str, str]) -> bool:
+    exits = (_exit(values.get("ExitCode", "")), _exit(values.get("DerivedExitCode", "")))
+    return _state(values) == "OUT_OF_MEMORY" or _OOM_EXIT in exits
+
+
+def _exit(text: str) -> tuple[int | None, int | None]:
+    """`code:signal` as two numbers."""
+    code, _, signal = text.partition(":")
+    return (int(code), int(signal)) if code.isdigit() and signal.isdigit() else (None, None)
+
+
+def _word(text: str) -> str | None:
+    return None if text in ("", "None", "Unknown", "None assigned", "N/A") else text
+
+
+def _unix_time(text: str) -> float | None:
+    """Slurm prints the local time of whoever asks."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def _seconds(text: str) -> float | None:
+    """Seconds of `75`, `01:15`, `00:01:15` or `1-00:01:15`: squeue writes a clock, sacct's raw field the number."""
+    days, _, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isdigit() for part in parts) or (days and not days.isdigit()):
+        return None
+    seconds = 0.0
+    for part in parts:
+        seconds = seconds * 60 + int(part)
+    return seconds + 86400 * int(days or 0)

@@ -1,0 +1,68 @@
+"""The scratch cluster and its sites, started once for all tests that ask for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scratch_site import ScratchSite
+from scratch_slurm import ScratchSlurm, missing_tools
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScratchSlurm]:
+    """A running Slurm with the partitions and GPUs of the three clusters."""
+    lacking = missing_tools()
+    if lacking and os.environ.get("CI"):
+        pytest.fail(lacking)
+    if lacking:
+        pytest.skip(lacking)
+    with ScratchSlurm(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> ScratchSite:
+    """The modules and Python environments of the three clusters."""
+    scratch = ScratchSite(tmp_path_factory.mktemp("site"))
+    scratch.create()
+    return scratch
+
+
+@pytest.fixture
+def on_cluster(slurm: ScratchSlurm, monkeypatch: pytest.MonkeyPatch) -> ScratchSlurm:
+    """This process talks to the scratch cluster, as a command on a login node does."""
+    for name in set(os.environ) - set(slurm.environ):
+        monkeypatch.delenv(name)
+    for name, value in slurm.environ.items():
+        monkeypatch.setenv(name, value)
+    return slurm
+
+
+@pytest.fixture
+def without_accounting(on_cluster: ScratchSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScratchSlurm:
+    """sacct answers as it does where a site keeps no accounting."""
+    shadow(tmp_path, monkeypatch, "sacct")
+    return on_cluster
+
+
+@pytest.fixture
+def without_answers(without_accounting: ScratchSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScratchSlurm:
+    """Neither sacct nor squeue answers."""
+    shadow(tmp_path, monkeypatch, "squeue")
+    return without_accounting
+
+
+def shadow(folder: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """Put a `command` first on PATH that fails as Slurm's does."""
+    complaints = {
+        "sacct": "Slurm accounting storage is disabled",
+        "squeue": "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+    }
+    path = folder / "shadows" / command
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{complaints[command]}' >&2\nexit 1\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(path.parent), prepend=os.pathsep)

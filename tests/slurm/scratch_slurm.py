@@ -1,0 +1,393 @@
+"""A real Slurm of six virtual nodes that lives wholly under one folder and leaves nothing behind.
+
+    with ScratchSlurm(folder) as slurm:
+        slurm.run("sbatch", "job.sh")
+
+Nothing under /etc, /run or /var is read or written, and no privilege is needed: SlurmUser is whoever runs the tests.
+Every daemon is a child in the foreground that the kernel ends with its parent, so a killed test session leaves none.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+NODES = ("tw1", "tw2", "sky1", "delta1", "delta2", "delta8")
+ACCOUNTS = ("lab", "ACD110018", "bbka-delta-gpu")  # the first is the default of the test's user
+
+TOOLS = {
+    "sbatch": "slurm-client",
+    "srun": "slurm-client",
+    "sacct": "slurm-client",
+    "slurmctld": "slurm-wlm",
+    "slurmd": "slurm-wlm",
+    "slurmdbd": "slurmdbd",
+    "munged": "munge",
+    "mariadbd": "mariadb-server",
+    "mariadb-install-db": "mariadb-server",
+    "modulecmd": "environment-modules",
+}
+
+SLURM_CONF = """\
+ClusterName=scratch
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port_ctld}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/run/munge.socket,cred_expire=5
+MpiDefault=none
+MailProg=/bin/true
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/run/slurmctld.pid
+SlurmdPidFile={folder}/run/slurmd.%n.pid
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/slurmd.%n.log
+PlugStackConfig={folder}/etc/plugstack.conf
+# No cgroups: the suite runs inside containers and without root.
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
+SlurmctldParameters=preempt_send_user_signal
+SlurmctldTimeout=10
+SlurmdTimeout=5
+KillWait=2
+InactiveLimit=0
+MinJobAge=300
+Waittime=0
+CompleteWait=0
+ReturnToService=2
+TreeWidth=50
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=0,bf_interval=1,bf_continue
+MaxArraySize=10001
+MaxJobCount=20000
+JobRequeue=1
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+GresTypes=gpu
+SlurmdParameters=config_overrides
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={port_dbd}
+AccountingStoragePass={folder}/run/munge.socket
+AccountingStorageEnforce=associations
+AccountingStorageTRES=gres/gpu,gres/gpu:v100,gres/gpu:a100,gres/gpu:mi210
+JobCompType=jobcomp/none
+NodeName=tw[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{port_tw1}-{port_tw2}] CPUs=36 Boards=1 \
+SocketsPerBoard=2 CoresPerSocket=18 ThreadsPerCore=1 RealMemory=768000 Gres=gpu:v100:8
+NodeName=sky1 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_sky1} CPUs=32 Boards=1 SocketsPerBoard=2 \
+CoresPerSocket=16 ThreadsPerCore=1 RealMemory=256000 Gres=gpu:mi210:2
+NodeName=delta[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{port_delta1}-{port_delta2}] CPUs=64 Boards=1 \
+SocketsPerBoard=1 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=256000 Gres=gpu:a100:4 Feature=projects,work
+NodeName=delta8 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_delta8} CPUs=128 Boards=1 SocketsPerBoard=2 \
+CoresPerSocket=64 ThreadsPerCore=1 RealMemory=2048000 Gres=gpu:a100:8 Feature=projects,work
+PartitionName=gtest Nodes=tw[1-2] MaxTime=00:30:00 DefaultTime=00:05:00 DefMemPerCPU=4000 PriorityTier=10
+PartitionName=gp1d Nodes=tw[1-2] MaxTime=1-00:00:00 DefaultTime=01:00:00 DefMemPerCPU=4000 PriorityTier=10
+PartitionName=gp2d Nodes=tw[1-2] MaxTime=2-00:00:00 DefaultTime=01:00:00 DefMemPerCPU=4000 PriorityTier=10 Default=YES
+PartitionName=gp4d Nodes=tw[1-2] MaxTime=4-00:00:00 DefaultTime=01:00:00 DefMemPerCPU=4000 PriorityTier=10
+PartitionName=sky Nodes=sky1 MaxTime=1-00:00:00 DefaultTime=01:00:00 DefMemPerCPU=4000 PriorityTier=10
+PartitionName=gpuA100x4 Nodes=delta[1-2] MaxTime=2-00:00:00 DefaultTime=00:30:00 DefMemPerCPU=1000 PriorityTier=10 \
+PreemptMode=OFF
+PartitionName=gpuA100x4-preempt Nodes=delta[1-2] MaxTime=2-00:00:00 DefaultTime=00:30:00 DefMemPerCPU=1000 \
+PriorityTier=1 PreemptMode=CANCEL GraceTime=0
+PartitionName=gpuA100x8 Nodes=delta8 MaxTime=2-00:00:00 DefaultTime=00:30:00 DefMemPerCPU=1000 PriorityTier=10
+"""
+
+# A GPU without a device file leaves its node INVAL, and Slurm never opens the file: any character device will do.
+GRES_CONF = """\
+NodeName=tw[1-2] Name=gpu Type=v100 File=/dev/tty[0-7] Flags=nvidia_gpu_env
+NodeName=sky1 Name=gpu Type=mi210 File=/dev/tty[0-1] Flags=amd_gpu_env
+NodeName=delta[1-2] Name=gpu Type=a100 File=/dev/tty[0-3] Flags=nvidia_gpu_env
+NodeName=delta8 Name=gpu Type=a100 File=/dev/tty[0-7] Flags=nvidia_gpu_env
+"""
+
+SLURMDBD_CONF = """\
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={port_dbd}
+SlurmUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/run/munge.socket
+PidFile={folder}/run/slurmdbd.pid
+LogFile={folder}/log/slurmdbd.log
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={port_sql}
+StorageUser=slurm
+StoragePass=slurm
+StorageLoc=slurm_acct_db
+"""
+
+SQL_SETUP = """\
+CREATE DATABASE slurm_acct_db;
+CREATE USER 'slurm'@'127.0.0.1' IDENTIFIED BY 'slurm';
+CREATE USER 'slurm'@'localhost' IDENTIFIED BY 'slurm';
+GRANT ALL ON slurm_acct_db.* TO 'slurm'@'127.0.0.1';
+GRANT ALL ON slurm_acct_db.* TO 'slurm'@'localhost';
+"""
+
+
+def missing_tools() -> str:
+    """Sentence with the apt command for the tools that are absent, or an empty string."""
+    absent = {tool: package for tool, package in TOOLS.items() if shutil.which(tool, path=search_path()) is None}
+    if not absent:
+        return ""
+    packages = " ".join(sorted(set(absent.values())))
+    return (
+        f"these tests run against a real Slurm and need {', '.join(sorted(absent))}: "
+        f"apt-get install -y --no-install-recommends {packages}"
+    )
+
+
+def search_path() -> str:
+    """PATH with the folders of the daemons, which an unprivileged user's PATH lacks."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
+
+
+def plain_environment() -> dict[str, str]:
+    """This process's environment without what an enclosing Slurm job would leak into the scratch cluster."""
+    foreign = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "HPC_LLM_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {**kept, "PATH": search_path()}
+
+
+class PortBlock:
+    """Forty TCP ports that no other scratch cluster of this machine uses, held until this process ends."""
+
+    SIZE = 40
+
+    def __init__(self) -> None:
+        for base in range(20000, 30000, self.SIZE):
+            # An abstract socket is a lock across users that the kernel drops with its process.
+            claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            try:
+                claim.bind(f"\0scratch-slurm-ports-{base}")
+            except OSError:
+                claim.close()
+                continue
+            if all(self._is_free(port) for port in range(base, base + self.SIZE)):
+                self.base, self._claim = base, claim
+                return
+            claim.close()
+        raise RuntimeError("no free block of ports between 20000 and 30000")
+
+    @staticmethod
+    def _is_free(port: int) -> bool:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+        return True
+
+    def release(self) -> None:
+        self._claim.close()
+
+
+class ScratchSlurm:
+    """One cluster; `environ` is what a client needs to talk to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.conf = self.folder / "etc" / "slurm.conf"
+        self._ports = PortBlock()
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self.environ = {**plain_environment(), "SLURM_CONF": str(self.conf)}
+
+    def __enter__(self) -> ScratchSlurm:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # starting and stopping
+
+    def start(self) -> None:
+        """Bring all daemons up; returns when all six nodes are idle."""
+        self._write_configuration()
+        self._start_munge()
+        self._start_database()
+        self._spawn("slurmdbd", "slurmdbd", "-D")
+        self._wait("slurmdbd answers", lambda: self.ok("sacctmgr", "-n", "show", "cluster"))
+        self._create_accounts()
+        self._spawn("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
+        for node in NODES:
+            self.start_node(node)
+        self._wait("all nodes are idle", lambda: self.node_states() == dict.fromkeys(NODES, "idle"))
+
+    def stop(self) -> None:
+        """Cancel what still runs and end every daemon."""
+        if "slurmctld" in self._daemons:
+            self._drain()
+        for name in reversed(list(self._daemons)):
+            # Nothing of the cluster is kept, so there is no state to save: killing takes no time.
+            self._end(name, signal.SIGKILL)
+        self._kill_orphans()
+        self._ports.release()
+
+    def start_node(self, node: str) -> None:
+        (self.folder / "spool" / node).mkdir(parents=True, exist_ok=True)
+        self._spawn(f"slurmd-{node}", "slurmd", "-D", "-N", node)
+
+    def crash_node(self, node: str) -> None:
+        """The node dies with everything that runs on it, and the controller has noticed."""
+        self._end(f"slurmd-{node}", signal.SIGKILL)
+        self._kill_orphans(f"SLURMD_NODENAME={node}".encode())
+        self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=crashed")
+
+    # using it
+
+    def run(self, *command: str, environ: dict[str, str] | None = None) -> str:
+        """Stdout of a client command; its stderr is in the error when it fails."""
+        done = subprocess.run(command, env=environ or self.environ, capture_output=True, text=True, timeout=60)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)} exited {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def ok(self, *command: str) -> bool:
+        return subprocess.run(command, env=self.environ, capture_output=True, timeout=60).returncode == 0
+
+    def node_states(self) -> dict[str, str]:
+        # %N is the virtual node; %n would be the host name, the same for all of them.
+        lines = self.run("sinfo", "-h", "-N", "-o", "%N %t").splitlines() if self.ok("sinfo", "-h") else []
+        return dict(line.split() for line in lines)
+
+    def job_state(self, job_id: str) -> str:
+        """What the controller says, e.g. RUNNING."""
+        return self.run("squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T").strip()
+
+    def stored_script(self, job_id: str) -> bytes:
+        """The batch script as the controller keeps it."""
+        target = self.folder / f"stored-{job_id}.sh"
+        self.run("scontrol", "write", "batch_script", job_id, str(target))
+        return target.read_bytes()
+
+    def expire(self, job_id: str) -> None:
+        """Let the job's time limit pass within seconds; limits themselves are whole minutes."""
+        self.run("scontrol", "update", f"jobid={job_id}", "EndTime=now+1")
+
+    def wait_until(self, what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+        self._wait(what, condition, seconds)
+
+    # details
+
+    def _write_configuration(self) -> None:
+        for name in ("etc", "log", "run", "state", "munge", "spool"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        os.chmod(self.folder / "munge", 0o700)
+        ports = {"port_sql": 6, "port_ctld": 17, "port_dbd": 19, **{f"port_{n}": 31 + i for i, n in enumerate(NODES)}}
+        values = {
+            "folder": self.folder,
+            "host": socket.gethostname().split(".")[0],
+            "user": getpass.getuser(),
+            **{name: self._ports.base + offset for name, offset in ports.items()},
+        }
+        self._sql_port = values["port_sql"]
+        self.conf.write_text(SLURM_CONF.format(**values))
+        (self.folder / "etc" / "gres.conf").write_text(GRES_CONF)
+        (self.folder / "etc" / "plugstack.conf").write_text("")
+        dbd = self.folder / "etc" / "slurmdbd.conf"
+        dbd.write_text(SLURMDBD_CONF.format(**values))
+        dbd.chmod(0o600)
+
+    def _start_munge(self) -> None:
+        key, run = self.folder / "munge" / "munge.key", self.folder / "run"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o600)
+        self._spawn(
+            "munged", "munged", "--foreground", "--force", f"--key-file={key}", f"--socket={run}/munge.socket",
+            f"--pid-file={run}/munged.pid", f"--log-file={self.folder}/log/munged.log",
+            f"--seed-file={self.folder}/munge/munged.seed", "--num-threads=2", "--group-update-time=-1",
+        )  # fmt: skip
+        self._wait("munged answers", lambda: self.ok("munge", "-S", f"{run}/munge.socket", "-n"))
+
+    def _start_database(self) -> None:
+        data, user, socket_path = self.folder / "mysql", getpass.getuser(), f"{self.folder}/run/mysql.sock"
+        self.run(
+            "mariadb-install-db", "--no-defaults", f"--user={user}", f"--datadir={data}", "--skip-test-db",
+            "--auth-root-authentication-method=normal",
+        )  # fmt: skip
+        self._spawn(
+            "mariadbd", "mariadbd", "--no-defaults", f"--user={user}", f"--datadir={data}", f"--socket={socket_path}",
+            f"--pid-file={self.folder}/run/mariadbd.pid", "--bind-address=127.0.0.1", f"--port={self._sql_port}",
+            "--innodb-buffer-pool-size=64M", "--innodb-log-file-size=32M", "--innodb-lock-wait-timeout=900",
+            "--innodb-flush-log-at-trx-commit=0", "--performance-schema=OFF", "--skip-log-bin",
+        )  # fmt: skip
+        client = ("mariadb", "--no-defaults", f"--socket={socket_path}", "-u", "root")
+        self._wait("mariadbd answers", lambda: self.ok(*client, "-e", "SELECT 1"))
+        self.run(*client, "-e", SQL_SETUP)
+
+    def _create_accounts(self) -> None:
+        # Associations are enforced, so that an account nobody was given is refused by sbatch itself.
+        user = getpass.getuser()
+        self.run("sacctmgr", "-i", "add", "cluster", "scratch")
+        accounts = ",".join(ACCOUNTS)
+        self.run("sacctmgr", "-i", "add", "account", accounts, "Description=test", "Organization=test")
+        self.run("sacctmgr", "-i", "add", "user", user, f"Account={accounts}", f"DefaultAccount={ACCOUNTS[0]}")
+
+    def _spawn(self, name: str, *command: str) -> None:
+        with (self.folder / "log" / f"{name}.out").open("ab") as log:
+            self._daemons[name] = subprocess.Popen(
+                ("setpriv", "--pdeathsig", "TERM", *command),
+                env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def _end(self, name: str, sign: signal.Signals) -> None:
+        daemon = self._daemons.pop(name)
+        daemon.send_signal(sign)
+        daemon.wait(timeout=20)
+
+    def _drain(self) -> None:
+        # slurmstepd outlives slurmd: the jobs go first, while somebody can still end them.
+        try:
+            self.run("scancel", "-u", getpass.getuser())
+            self._wait("the queue is empty", lambda: self.run("squeue", "-h").strip() == "", seconds=10)
+        except RuntimeError:
+            pass  # whatever is left is found by its environment
+
+    def _kill_orphans(self, also: bytes = b"") -> None:
+        mark = f"SLURM_CONF={self.conf}".encode()
+        for process in Path("/proc").iterdir():
+            if not process.name.isdigit() or int(process.name) == os.getpid():
+                continue
+            try:
+                environ = (process / "environ").read_bytes().split(b"\0")
+                if mark in environ and b"SLURM_JOB_ID" in b"\0".join(environ) and (not also or also in environ):
+                    os.kill(int(process.name), signal.SIGKILL)
+            except OSError:
+                continue  # ended meanwhile, or another user's
+
+    def _wait(self, what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            for name, daemon in self._daemons.items():
+                if daemon.poll() is not None:
+                    words = self._last_words(name)
+                    raise RuntimeError(f"{name} exited {daemon.returncode} while waiting until {what}: {words}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{seconds:.0f} s were not enough until {what}")
+            time.sleep(0.05)
+
+    def _last_words(self, name: str) -> str:
+        logs = [self.folder / "log" / f"{name}.out", self.folder / "log" / f"{name}.log"]
+        return " | ".join(log.read_text(errors="replace")[-800:] for log in logs if log.exists())
