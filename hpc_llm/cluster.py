@@ -4,8 +4,6 @@ Each field says what it means and in which unit. A field exists only if the plan
 uses it. Times are text as Slurm writes them, memory is in the unit that the name says.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -62,7 +60,8 @@ def _check_time(text: str) -> str:
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+    # defer_build: only the outermost model is ever validated, so only its validator is built.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Status(_Strict):
@@ -111,7 +110,7 @@ class Gpu(_Strict):
     """Dense peak by precision, TFLOP/s, for MFU."""
 
     @model_validator(mode="after")
-    def _complete(self) -> Gpu:
+    def _complete(self) -> "Gpu":
         if self.vendor in ("nvidia", "amd"):
             for name in ("model", "arch", "memory_gib", "capabilities"):
                 if getattr(self, name) is None:
@@ -174,7 +173,7 @@ class Launch(_Strict):
     """Appended to the host name of the first node, e.g. `i` for the InfiniBand name."""
 
     @model_validator(mode="after")
-    def _defaults_allowed(self) -> Launch:
+    def _defaults_allowed(self) -> "Launch":
         for name in (self.single_node, self.multi_node):
             if name not in self.allowed:
                 raise ValueError(f"'{name}' is not in allowed: {', '.join(self.allowed)}")
@@ -192,7 +191,7 @@ class Python(_Strict):
     """How the environment is made, for people."""
 
     @model_validator(mode="after")
-    def _env_where_needed(self) -> Python:
+    def _env_where_needed(self) -> "Python":
         if self.kind in ("conda", "venv") and not self.env:
             raise ValueError(f"prelude.python.env is missing: kind '{self.kind}' needs the folder of the environment")
         return self

@@ -17,6 +17,10 @@ import difflib
 from collections.abc import Iterable
 
 
+_READABLE = 30
+"""Longest list of valid names that a message carries whole."""
+
+
 class HpcLlmError(Exception):
     """Base of all errors of hpc-llm; `exit_code` is what the command line exits with."""
 
@@ -54,7 +58,16 @@ def unknown_name(kind: str, name: str, valid: Iterable[str], where: str = "", ne
     names = sorted(valid)
     close = difflib.get_close_matches(name, names, n=1)
     place = f" in {where}" if where else ""
-    hint = f" did you mean '{close[0]}'?" if close else ""
-    listed = ", ".join(names) if names else "none"
+    hint = f": did you mean '{close[0]}'?" if close else "."
     tail = f" {next_step}" if next_step else ""
-    return f"there is no {kind} '{name}'{place}:{hint} Valid: {listed}.{tail}"
+    return f"there is no {kind} '{name}'{place}{hint} Valid: {_listed(name, names)}.{tail}"
+
+
+def _listed(name: str, names: list[str]) -> str:
+    """All names, or the nearest ones where nobody would read them all."""
+    if not names:
+        return "none"
+    if len(names) <= _READABLE:
+        return ", ".join(names)
+    nearest = difflib.get_close_matches(name, names, n=8, cutoff=0.0)
+    return f"{', '.join(nearest)} and {len(names) - len(nearest)} others"

@@ -4,8 +4,6 @@ A method can also be composed in the letters of the paper, `z3+o+r+f`: Z1 Z2 Z3 
 R recompute, F FlashAttention, Q quantized base, L LoRA, QL QLoRA.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +16,8 @@ from hpc_llm.profiles import explain_validation, list_files, read_profile
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+    # defer_build: only the outermost model is ever validated, so only its validator is built.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Quantization(_Strict):

@@ -18,6 +18,7 @@ from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.experiment import TASKS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.hardware import Hardware
 from hpc_llm.method import Method
+from hpc_llm.model import ALIASES, architecture
 from hpc_llm.run import file_name_part
 from hpc_llm.settings import apply_settings, split_pair
 
@@ -161,7 +162,8 @@ def _resources(
     where = f"partition {partition.name} of cluster {cluster.name}" if partition else f"cluster {cluster.name}"
     if gpus < 0 or gpus > per_node:
         has = f"{per_node} x {gpu.model}" if per_node else "no GPU"
-        raise PlanError(f"{gpus} GPUs per node: {where} has {has} per node. Choose --gpus-per-node 0..{per_node}.")
+        fewest = 0 if cluster.request.gpu_style == "none" else min(1, per_node)
+        raise PlanError(f"{gpus} GPUs per node: {where} has {has} per node. Choose --gpus-per-node {fewest}..{per_node}.")
     if gpus == 0 and per_node and cluster.request.gpu_style != "none":
         raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
     if partition and partition.max_nodes and nodes > partition.max_nodes:
@@ -190,6 +192,18 @@ def _batch(said: _Said, cluster: Cluster, draft: _Draft) -> None:
         if name not in ("model", "warmup_steps"):
             _positive(name, value)
     draft.first("seed", said("seed"), (FALLBACKS["seed"], "default"))
+
+
+def _model(name: str, sequence_length: int) -> None:
+    """Check a preset; a folder may be visible on the cluster only, so the job itself looks into it."""
+    if "/" in name and name not in ALIASES:
+        return
+    shape = architecture(name)
+    if sequence_length > shape.max_position_embeddings:
+        raise PlanError(
+            f"sequence_length {sequence_length}: model {name} takes {shape.max_position_embeddings} tokens at most. "
+            "Ask for less with --sequence-length."
+        )
 
 
 def _positive(name: str, value: int) -> None:
@@ -312,6 +326,7 @@ def _settings(experiment: Experiment, draft: _Draft) -> None:
 
 def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: Gpu) -> PlanWithOrigins:
     values = draft.values
+    _model(values["model"], values["sequence_length"])
     _capabilities(values, gpu, cluster)
     if values["launcher"] not in cluster.launch.allowed:
         raise PlanError(unknown_name("launcher", values["launcher"], cluster.launch.allowed, where=f"cluster {cluster.name}"))

@@ -32,6 +32,12 @@ def user_config() -> Path:
     return Path(base) / "hpc-llm"
 
 
+def user_cache() -> Path:
+    """The user's cache folder, by the XDG convention."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "hpc-llm"
+
+
 def search_path(kind: str) -> list[Path]:
     """Folders that may hold files of `kind` (`clusters`, `configs`, `templates`), the strongest first."""
     return [Path.cwd() / kind, user_config() / kind, bundled(kind)]

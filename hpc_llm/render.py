@@ -7,6 +7,7 @@ are taken out of the text and kept beside it.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from hpc_llm import __version__
 from hpc_llm.cluster import Cluster, format_time
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.experiment import Plan, PlanWithOrigins
-from hpc_llm.profiles import search_path
+from hpc_llm.profiles import search_path, user_cache
 from hpc_llm.run import RunPaths, Stop
 
 _MARK = "\x1f"
@@ -94,6 +95,7 @@ def environment() -> jinja2.Environment:
     """The Jinja2 environment with the project's filters; a user's templates win over the bundled ones."""
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader([str(p) for p in search_path("templates")]),
+        bytecode_cache=_bytecode_cache(),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -103,6 +105,16 @@ def environment() -> jinja2.Environment:
     env.globals["from"] = _mark
     env.filters.update(q=shell_word, expand=shell_expand, comment=shell_comment, worker=WORKERS.__getitem__)
     return env
+
+
+def _bytecode_cache() -> jinja2.FileSystemBytecodeCache | None:
+    """Compiled templates, which take longer to compile than all the rest of a preview; none where it cannot be kept."""
+    folder = user_cache() / "templates"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return None
+    return jinja2.FileSystemBytecodeCache(str(folder)) if os.access(folder, os.W_OK) else None
 
 
 def shell_word(value: Any) -> str:

@@ -1,0 +1,84 @@
+"""The command line: parse flags, call one function, print. One module a command; heavy imports stay inside the calls."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+# pydantic looks through all installed packages for plugins at its import; hpc-llm uses none, and a shared file system is slow.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+import typer
+
+from hpc_llm import __version__
+from hpc_llm.cli import cancel, clusters, logs, methods, models, parse, render, status, submit
+from hpc_llm.errors import HpcLlmError
+
+app = typer.Typer(
+    name="hpc-llm",
+    help="Run the same LLM experiment on any Slurm/module cluster: see the exact job script first, read a table after.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (clusters, methods, models, render, submit, status, logs, cancel, parse):
+    module.register(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hpc-llm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version and exit."),
+) -> None:
+    """Shared by all commands."""
+
+
+def main() -> NoReturn:
+    """Entry point: exit 0 done, 1 it failed, 2 the request was wrong, 3 the awaited job did not complete."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; no traceback reaches a user unless HPC_LLM_DEBUG=1."""
+    try:
+        result = typer.main.get_command(app).main(args=arguments, prog_name="hpc-llm", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `hpc-llm parse ... | head`. Python must not complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if _is_usage_error(error):
+            error.show()  # type: ignore[attr-defined]
+            return int(error.exit_code)  # type: ignore[attr-defined]
+        if os.environ.get("HPC_LLM_DEBUG") == "1":
+            raise
+        return _failed(error)
+
+
+def _is_usage_error(error: Exception) -> bool:
+    """Whether it is click's: typer brings a click of its own in some versions, so its class cannot be named."""
+    return hasattr(error, "show") and hasattr(error, "exit_code")
+
+
+def _failed(error: Exception) -> int:
+    if isinstance(error, HpcLlmError):
+        typer.echo(f"hpc-llm: {error}", err=True)
+        return error.exit_code
+    if isinstance(error, OSError) and error.filename:
+        typer.echo(f"hpc-llm: {error.filename}: {error.strerror}.", err=True)
+        return 1
+    kind = type(error).__name__
+    typer.echo(f"hpc-llm: unexpected {kind}: {error}. HPC_LLM_DEBUG=1 shows where; please report it.", err=True)
+    return 1

@@ -1,0 +1,104 @@
+"""hpc-llm clusters: list the profiles, or show one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from hpc_llm.cli.options import JsonOption
+from hpc_llm.cli.output import note, print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from hpc_llm.cluster import Cluster, Gpu
+
+
+def register(app: typer.Typer) -> None:
+    app.command("clusters")(clusters)
+
+
+def clusters(
+    name: Annotated[Optional[str], typer.Argument(metavar="[NAME]", help="Cluster to show.")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of a profile, for editors.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the cluster profiles, or show one: GPUs, partitions and limits, prelude, sources, what is unverified."""
+    from hpc_llm.cluster import Cluster, load_cluster
+
+    if schema:
+        from hpc_llm.schema import json_schema
+
+        print_json(json_schema(Cluster))
+    elif name is not None:
+        cluster = load_cluster(name)
+        if as_json:
+            print_json(cluster.model_dump(mode="json", by_alias=True))
+        else:
+            _show(cluster)
+    else:
+        _list(as_json)
+
+
+def _list(as_json: bool) -> None:
+    from hpc_llm.cluster import cluster_names, load_cluster
+    from hpc_llm.errors import ProfileError
+
+    found = []
+    for name in cluster_names():
+        try:
+            found.append(load_cluster(name))
+        except ProfileError as error:
+            note(str(error))
+    if as_json:
+        print_json([c.model_dump(mode="json", by_alias=True) for c in found])
+        return
+    rows = [[c.name, c.scheduler, gpu_text(c.gpu), c.status.state, c.title] for c in found]
+    print_table(rows, ["cluster", "scheduler", "GPUs per node", "status", "what"])
+
+
+def gpu_text(gpu: Gpu) -> str:
+    """`8 x V100-SXM2-32GB 32 GiB`, or how it is found."""
+    if gpu.vendor == "auto":
+        return "detected"
+    if gpu.vendor == "none":
+        return "none"
+    return f"{gpu.per_node} x {gpu.model}, {gpu.memory_gib:g} GiB"
+
+
+def _show(cluster: Cluster) -> None:
+    prelude, account = cluster.prelude, cluster.account
+    needed = f"required, matches {account.pattern}" if account.required and account.pattern else "required"
+    can = cluster.gpu.capabilities
+    print_facts(
+        [
+            ("cluster", f"{cluster.name}: {cluster.title}"),
+            ("status", f"{cluster.status.state}, checked {cluster.status.checked}"),
+            ("", cluster.status.note),
+            ("scheduler", cluster.scheduler),
+            ("account", (needed if account.required else "not required")),
+            ("", f"`{account.list_command}` lists yours" if account.list_command else ""),
+            ("GPUs", f"{gpu_text(cluster.gpu)}{f', {cluster.gpu.arch}' if cluster.gpu.arch else ''}"),
+            ("", ", ".join(f"{k} {'yes' if v else 'no'}" for k, v in can.model_dump().items()) if can else ""),
+            ("GPU request", cluster.request.gpu_style),
+            ("launch", f"{cluster.launch.single_node} on one node, {cluster.launch.multi_node} on several"),
+            ("modules", f"{prelude.module_system}, start: {prelude.start}" if prelude.module_system != "none" else "none"),
+            ("", [f"use {folder}" for folder in prelude.use]),
+            ("", [f"load {module}" for module in prelude.load]),
+            ("", [f"load {module} (several nodes)" for module in prelude.load_multi_node]),
+            ("Python", f"{prelude.python.kind} {prelude.python.env or ''}"),
+            ("", prelude.python.make),
+            ("network", cluster.network),
+            ("internet", cluster.access.internet_compute),
+            ("paths", [f"{k}: {v}" for k, v in cluster.paths.items()]),
+            ("notes", cluster.notes),
+            ("unverified", cluster.unverified),
+            ("sources", cluster.sources),
+        ]
+    )
+    if cluster.partitions:
+        typer.echo()
+        rows = [
+            [p.name + (" (default)" if p.default else ""), p.max_time, p.max_nodes, p.max_gpus, gpu_text(cluster.gpu_of(p)), p.note]
+            for p in cluster.partitions
+        ]
+        print_table(rows, ["partition", "time limit", "nodes per job", "GPUs per user", "GPUs per node", "note"])

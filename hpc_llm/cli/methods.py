@@ -1,0 +1,84 @@
+"""hpc-llm methods: list the methods, or show one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from hpc_llm.cli.options import JsonOption
+from hpc_llm.cli.output import note, print_facts, print_json, print_table
+
+
+def register(app: typer.Typer) -> None:
+    app.command("methods")(methods)
+
+
+def methods(
+    name: Annotated[Optional[str], typer.Argument(metavar="[NAME]", help="Method to show, or letters as in z3+o+r.")] = None,
+    deepspeed_json: Annotated[bool, typer.Option("--deepspeed-json", help="Print the plain DeepSpeed config.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the methods, or show one; letters compose: z1 z2 z3, o offload, r recompute, f FlashAttention, q, lora, qlora."""
+    from hpc_llm.errors import RequestError
+    from hpc_llm.method import load_method, method_names
+
+    if name is None:
+        if deepspeed_json:
+            raise RequestError(f"--deepspeed-json needs a method. Valid: {', '.join(method_names())}.")
+        _list(as_json)
+        return
+    method = load_method(name)
+    if deepspeed_json:
+        print_json(_deepspeed(method))
+    elif as_json:
+        print_json(method.model_dump(mode="json", by_alias=True))
+    else:
+        _show(method)
+
+
+def _list(as_json: bool) -> None:
+    from hpc_llm.errors import ProfileError
+    from hpc_llm.method import load_method, method_names
+
+    found = []
+    for name in method_names():
+        try:
+            found.append(load_method(name))
+        except ProfileError as error:
+            note(str(error))
+    if as_json:
+        print_json([m.model_dump(mode="json", by_alias=True) for m in found])
+        return
+    print_table([[m.name, m.letters, m.description] for m in found], ["method", "letters", "what"])
+    note("compose others from letters with +, as in z3+o+r+f, q+r, z2+lora, qlora+r")
+
+
+def _deepspeed(method) -> dict:  # type: ignore[no-untyped-def, type-arg]
+    from hpc_llm.planning import complete_deepspeed
+
+    precision = "bf16" if method.precision == "auto" else method.precision
+    shape = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "global_batch_size": None}
+    values = {**shape, "precision": precision, "deepspeed": method.deepspeed, "optimizer": method.optimizer.model_dump()}
+    # The global batch follows from the number of ranks: DeepSpeed computes it when the key is absent.
+    return {k: v for k, v in complete_deepspeed(values).items() if v is not None}
+
+
+def _show(method) -> None:  # type: ignore[no-untyped-def]
+    from hpc_llm.cli.output import print_json
+
+    print_facts(
+        [
+            ("method", f"{method.name}: {method.description}"),
+            ("letters", method.letters),
+            ("precision", "bf16 where the GPU has it, else fp16" if method.precision == "auto" else method.precision),
+            ("recompute", "yes" if method.recompute else "no"),
+            ("attention", method.attention),
+            ("quantization", str(method.quantization or "no")),
+            ("LoRA", str(method.peft or "no")),
+            ("optimizer", str(method.optimizer)),
+            ("source", method.source),
+            ("DeepSpeed", "see below; the batch sizes are computed from the plan"),
+        ]
+    )
+    print_json(method.deepspeed)

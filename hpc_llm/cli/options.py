@@ -1,0 +1,79 @@
+"""The run options that render, submit and later estimate share, declared once."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Optional, get_type_hints
+
+import typer
+
+LogsOption = Annotated[
+    Path, typer.Option("--logs", envvar="HPC_LLM_LOGS", metavar="DIR", help="Where runs live.", show_default="./logs")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The flags as typed; None or empty means not given."""
+
+    experiment: Annotated[
+        Optional[Path], typer.Argument(metavar="[EXPERIMENT.yaml]", help="File that holds any of these options; flags win.")
+    ] = None
+    cluster: Annotated[Optional[str], typer.Option(metavar="NAME[,…]", help="Cluster; several are a sweep.")] = None
+    method: Annotated[
+        Optional[str], typer.Option(metavar="NAME[,…]", help="Method (z2o, z3, z3o, q, … or letters, z3+o+r); several are a sweep.")
+    ] = None
+    task: Annotated[Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain.")] = None
+    model: Annotated[Optional[str], typer.Option(metavar="PRESET|PATH", help="Preset name or checkpoint folder.")] = None
+    nodes: Annotated[Optional[int], typer.Option(metavar="N", help="Nodes.")] = None
+    gpus_per_node: Annotated[Optional[int], typer.Option(metavar="N", help="GPUs per node, one rank each.")] = None
+    micro_batch_size: Annotated[Optional[int], typer.Option(metavar="N", help="Sequences per rank and forward pass.")] = None
+    gradient_accumulation_steps: Annotated[
+        Optional[int], typer.Option(metavar="N", help="Micro batches per optimizer step.")
+    ] = None
+    sequence_length: Annotated[Optional[int], typer.Option(metavar="N", help="Tokens per sequence.")] = None
+    steps: Annotated[Optional[int], typer.Option(metavar="N", help="Optimizer steps in all, warm-up included.")] = None
+    warmup_steps: Annotated[Optional[int], typer.Option(metavar="N", help="First steps left out of the measurement.")] = None
+    seed: Annotated[Optional[int], typer.Option(metavar="N", help="Seed of weights and data.")] = None
+    data: Annotated[
+        Optional[list[str]], typer.Option(metavar="FILE", help="Text file to train on (repeatable); default: synthetic tokens.")
+    ] = None
+    partition: Annotated[Optional[str], typer.Option(metavar="NAME", help="Partition.")] = None
+    account: Annotated[Optional[str], typer.Option(metavar="NAME", help="Account that is charged.")] = None
+    time: Annotated[Optional[str], typer.Option(metavar="HH:MM:SS", help="Wall time limit.")] = None
+    name: Annotated[Optional[str], typer.Option(metavar="TEXT", help="Job name.")] = None
+    sbatch: Annotated[
+        Optional[list[str]], typer.Option(metavar="KEY=VALUE", help="Further sbatch option (repeatable).")
+    ] = None
+    set: Annotated[
+        Optional[list[str]],
+        typer.Option("--set", metavar="PATH=VALUE", help="Change any field of the plan, e.g. optimizer.lr=1e-4 (repeatable)."),
+    ] = None
+    run_id: Annotated[Optional[str], typer.Option(metavar="ID", help="Run id instead of a new one.")] = None
+    logs: LogsOption = Path("logs")
+
+
+def with_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give `command(options, ...)` all fields of RunOptions as options of its own, collected into its first argument."""
+    hints = RunOptions.__annotations__
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(RunOptions, name), annotation=hint)
+        for name, hint in hints.items()
+    ]
+    own_hints = get_type_hints(command, include_extras=True)
+    own = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=own_hints[p.name])
+        for p in list(inspect.signature(command).parameters.values())[1:]
+    ]
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> Any:
+        options = RunOptions(**{name: values.pop(name) for name in hints})
+        return command(options, **values)
+
+    wrapper.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in (*shared, *own)}
+    return wrapper

@@ -1,0 +1,47 @@
+"""Printing: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+
+def note(text: str) -> None:
+    """A line for the person at the terminal."""
+    typer.echo(f"hpc-llm: {text}", err=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> None:
+    """An aligned table; None is an empty cell. Text that looks like a number stays as it is."""
+    from tabulate import tabulate
+
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    typer.echo(tabulate(cells, headers=list(headers), tablefmt="simple", disable_numparse=True, colalign=_alignment(cells, headers)))
+
+
+def _alignment(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> list[str]:
+    columns = [[row[i] for row in rows if row[i]] for i in range(len(headers))]
+    return ["right" if cells and all(c[0].isdigit() for c in cells) else "left" for cells in columns] if rows else []
+
+
+def print_facts(facts: Sequence[tuple[str, Any]]) -> None:
+    """`name  value` lines; a list takes one line each, an empty value is left out."""
+    width = max(len(name) for name, _ in facts) + 2
+    for name, value in facts:
+        values = value if isinstance(value, (list, tuple)) else [value]
+        for i, item in enumerate(v for v in values if v not in (None, "")):
+            typer.echo(f"{name if i == 0 else '':<{width}}{item}")
+
+
+def is_terminal() -> bool:
+    """Whether a person reads stdout."""
+    return sys.stdout.isatty()

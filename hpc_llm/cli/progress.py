@@ -1,0 +1,76 @@
+"""Following runs on a terminal: one line that is rewritten; elsewhere one line a change."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpc_llm.run import RunPaths
+    from hpc_llm.track import RunStatus
+
+
+def follow(runs: Sequence[RunPaths]) -> list[RunStatus]:
+    """Wait for the runs, telling on stderr how far they are; returns their final statuses."""
+    from hpc_llm.track import wait
+
+    show = _Rewriting() if sys.stderr.isatty() else _Appending()
+    statuses = wait(runs, show.update)
+    show.close()
+    return statuses
+
+
+def progress_line(statuses: Sequence[RunStatus]) -> str:
+    """`1/4 done · local z3 RUNNING step 12/30, 5103 tokens/s`."""
+    over = sum(s.is_over for s in statuses)
+    parts = [f"{over}/{len(statuses)} done"]
+    for status in statuses:
+        if not status.is_over and status.state != "PENDING":
+            parts.append(_one(status))
+    pending = sum(not s.is_over and s.state == "PENDING" for s in statuses)
+    if pending:
+        parts.append(f"{pending} pending")
+    return " · ".join(parts)
+
+
+def _one(status: RunStatus) -> str:
+    text = f"{status.cluster} {status.method} {status.state}"
+    if status.step is not None and status.steps is not None:
+        text += f" step {status.step}/{status.steps}"
+    if status.tokens_per_second:
+        text += f", {status.tokens_per_second:.0f} tokens/s"
+    return text
+
+
+class _Rewriting:
+    """One line that is written over."""
+
+    def update(self, statuses: list[RunStatus]) -> None:
+        width = max(shutil.get_terminal_size().columns - 1, 20)
+        line = progress_line(statuses)[:width]
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+class _Appending:
+    """A line whenever a run changes its state; steps are left out so that a log stays short."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, str] = {}
+
+    def update(self, statuses: list[RunStatus]) -> None:
+        for status in statuses:
+            word = status.outcome.value if status.outcome else status.state
+            if self.seen.get(status.run_id) != word:
+                self.seen[status.run_id] = word
+                sys.stderr.write(f"hpc-llm: {status.run_id} {word}\n")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Nothing is left open."""

@@ -1,0 +1,178 @@
+"""From flags and an experiment file to planned batches, one a cluster."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpc_llm.cli.options import RunOptions
+from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.experiment import Experiment
+
+if TYPE_CHECKING:
+    from hpc_llm.batch import Batch
+    from hpc_llm.cluster import Cluster
+    from hpc_llm.planning import Site
+
+LISTS = ("data", "sbatch", "set")
+INTEGERS = {f.name for f in fields(Experiment) if f.type == "int | None"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What flags and file ask for, flags winning; `sources` says which of them each value came from."""
+
+    values: dict[str, Any]
+    sources: dict[str, str]
+
+    def sweep(self, key: str) -> list[str]:
+        """The names given for `cluster` or `method`."""
+        value = self.values.get(key)
+        names = [str(n).strip() for n in (value if isinstance(value, list) else str(value or "").split(","))]
+        names = [n for n in names if n]
+        if not names:
+            raise RequestError(f"no {key} is given. Use --{key} NAME; `hpc-llm {key}s` lists them.")
+        for name in names:
+            if names.count(name) > 1:
+                raise RequestError(f"{key} {name} is given twice. Repeats are separate submissions.")
+        return names
+
+
+def read_request(options: RunOptions) -> Request:
+    """Merge the experiment file and the flags."""
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    if options.experiment is not None:
+        values = _read_experiment(options.experiment)
+        sources = dict.fromkeys(values, options.experiment.name)
+    for name in _names():
+        flag = getattr(options, name)
+        if flag is None or flag == []:
+            continue
+        # A repeatable flag adds to the file's list, anything else replaces the file's value.
+        values[name] = [*values.get(name, []), *flag] if name in LISTS else flag
+        sources[name] = f"--{name.replace('_', '-')}"
+    return Request(values, sources)
+
+
+def _names() -> list[str]:
+    return [f.name for f in fields(Experiment)]
+
+
+def _read_experiment(path: Path) -> dict[str, Any]:
+    from hpc_llm.profiles import read_yaml
+
+    values: dict[str, Any] = {}
+    for key, value in read_yaml(path).items():
+        name = str(key).replace("-", "_")
+        if name not in _names():
+            raise RequestError(f"{path}: " + unknown_name("option", str(key), _names()))
+        values[name] = _typed(path, name, value)
+    return values
+
+
+def _typed(path: Path, name: str, value: Any) -> Any:
+    """A value of the file in the type that the flag would have."""
+    if name in LISTS:
+        if isinstance(value, dict):
+            return [f"{k}={v}" for k, v in value.items()]
+        return [str(v) for v in value] if isinstance(value, list) else [str(value)]
+    if name in INTEGERS:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise RequestError(f"{path}: {name} is {value!r}, a whole number is needed.")
+        return value
+    if isinstance(value, list) and name in ("cluster", "method"):
+        return [str(v) for v in value]
+    if value is None or isinstance(value, (list, dict)):
+        raise RequestError(f"{path}: {name} is {value!r}, text is needed.")
+    return str(value)
+
+
+def experiments(request: Request, cluster: str) -> list[Experiment]:
+    """One experiment per method of the sweep on one cluster."""
+    rest = {k: tuple(v) if k in LISTS else v for k, v in request.values.items() if k not in ("cluster", "method")}
+    if "model" in rest and os.path.isdir(rest["model"]):
+        rest["model"] = os.path.abspath(rest["model"])  # the job runs in another folder
+    rest["data"] = tuple(os.path.abspath(os.path.expanduser(p)) for p in rest.get("data", ()))
+    for file in rest["data"]:
+        if not os.path.isfile(file):
+            raise RequestError(f"--data {file}: there is no such file.")
+    return [Experiment(cluster=cluster, method=method, **rest) for method in request.sweep("method")]
+
+
+def site_of(cluster: Cluster) -> Site:
+    """What planning has to know about this machine."""
+    from hpc_llm.planning import Site
+
+    scheduler = cluster.scheduler
+    if scheduler == "auto":
+        scheduler = "slurm" if shutil.which("sbatch") else "local"
+    hardware = None
+    if cluster.gpu.vendor == "auto" or scheduler == "local":
+        from hpc_llm.hardware import detect
+
+        hardware = detect()
+    return Site(scheduler=scheduler, hardware=hardware, account=os.environ.get("SBATCH_ACCOUNT"))
+
+
+def batches(options: RunOptions, *, preview: bool) -> Iterator[Batch]:
+    """Plan and render everything that was asked for, one batch a cluster.
+
+    With `preview` and no --run-id a placeholder stands where the run id will be.
+    """
+    from hpc_llm.cluster import load_cluster
+
+    request = read_request(options)
+    for name in request.sweep("cluster"):
+        yield _batch(load_cluster(name), request, options, preview)
+
+
+def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: bool) -> Batch:
+    from hpc_llm.batch import make_batch
+    from hpc_llm.method import load_method
+    from hpc_llm.planning import plan
+    from hpc_llm.submit.snapshot import code_digest
+
+    site = site_of(cluster)
+    planned = [
+        plan(e, cluster, load_method(e.method), site, request.sources) for e in experiments(request, cluster.name)
+    ]
+    several = len(planned) > 1 or len(request.sweep("cluster")) > 1
+    run_ids, name = _run_ids(options, cluster.name, [(p.plan.method, p.plan.model) for p in planned], several, preview)
+    return make_batch(
+        cluster,
+        planned,
+        run_ids,
+        name=name,
+        logs=options.logs,
+        code_dir=options.logs.absolute() / ".code" / code_digest(),
+        python=Path(sys.executable),
+    )
+
+
+def _run_ids(
+    options: RunOptions, cluster: str, runs: Sequence[tuple[str, str]], several: bool, preview: bool
+) -> tuple[list[str], str]:
+    """The id of each run, and a name for all of them together."""
+    from hpc_llm.run import RUN_ID_PLACEHOLDER, file_name_part
+    from hpc_llm.submit.runs import new_run_id
+
+    base = options.run_id or (RUN_ID_PLACEHOLDER if preview else None)
+    if options.run_id is not None and file_name_part(options.run_id, limit=200) != options.run_id:
+        raise RequestError(f"run id '{options.run_id}': use letters, digits, dot, underscore and hyphen only.")
+    if base is not None and not several:
+        return [base], base
+    if base is not None:
+        return [f"{base}-{cluster}-{file_name_part(method)}" for method, _ in runs], f"{base}-{cluster}"
+    now, rng = datetime.now(), random.Random()
+    ids: list[str] = []
+    for method, model in runs:
+        ids.append(new_run_id(cluster, method, model, now, rng, ids))
+    return ids, new_run_id(cluster, "sweep", runs[0][1], now, rng, ids)

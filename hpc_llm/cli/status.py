@@ -1,0 +1,78 @@
+"""hpc-llm status: what became of the runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from hpc_llm.cli.options import JsonOption, LogsOption
+from hpc_llm.cli.output import is_terminal, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from hpc_llm.track import RunStatus
+
+REFRESH_S = 10.0
+
+
+def register(app: typer.Typer) -> None:
+    app.command("status")(status)
+
+
+def status(
+    runs: Annotated[Optional[list[str]], typer.Argument(metavar="[RUN]…", help="Runs to show; default: all.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until all are over.")] = False,
+    logs: LogsOption = Path("logs"),
+    as_json: JsonOption = False,
+) -> None:
+    """What became of the runs: state, outcome, time, tokens/s so far."""
+    from hpc_llm.cli.runs import find_runs
+    from hpc_llm.track import status as ask
+
+    while True:
+        found = find_runs(runs, logs)
+        statuses = ask(found)
+        if as_json:
+            print_json({"runs": [s.to_dict() for s in statuses]})
+        elif not found:
+            note(f"there are no runs in {logs}")
+        else:
+            if watch and is_terminal():
+                typer.clear()
+            print_statuses(statuses)
+        if not watch or all(s.is_over for s in statuses):
+            return
+        time.sleep(REFRESH_S)
+
+
+def print_statuses(statuses: Sequence[RunStatus]) -> None:
+    """The table, and under it the reasons of runs that did not complete."""
+    rows = [
+        [
+            s.run_id,
+            s.job_id,
+            s.state,
+            s.outcome.value if s.outcome else None,
+            s.exit_code,
+            clock(s.elapsed_s),
+            f"{s.step}/{s.steps}" if s.step is not None else None,
+            f"{s.tokens_per_second:.1f}" if s.tokens_per_second is not None else None,
+        ]
+        for s in statuses
+    ]
+    print_table(rows, ["run", "job", "state", "outcome", "exit", "time", "step", "tokens/s"])
+    for s in statuses:
+        if s.reason:
+            typer.echo(f"{s.run_id}: {s.reason}")
+
+
+def clock(seconds: float | None) -> str | None:
+    """`1:02:03`, or None."""
+    if seconds is None:
+        return None
+    minutes, secs = divmod(int(seconds), 60)
+    hours, mins = divmod(minutes, 60)
+    return f"{hours}:{mins:02}:{secs:02}"

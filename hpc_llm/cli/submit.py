@@ -1,0 +1,173 @@
+"""hpc-llm submit: plan, check, render, submit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
+from hpc_llm.cli.output import note, print_json
+
+if TYPE_CHECKING:
+    from hpc_llm.batch import Batch
+    from hpc_llm.run import RunPaths
+
+NOT_COMPLETED = 3
+
+
+def register(app: typer.Typer) -> None:
+    app.command("submit")(submit)
+
+
+@with_run_options
+def submit(
+    options: RunOptions,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the runs to their end; exit 3 if one does not complete.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and print the script, submit nothing.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Plan, check, render and submit; prints the run id and the job id."""
+    from hpc_llm.cli.request import batches
+
+    found = list(batches(options, preview=dry_run))  # all are planned and checked before the first is sent
+    _tell(found)
+    if dry_run:
+        _print_scripts(found, as_json)
+        return 0
+    runs = [run for batch in found for run in send(batch, options.logs)]
+    if not as_json:
+        for run in runs:
+            typer.echo(f"{run.run_id}  {_job_id(run)}")
+    statuses = _waited(runs, quiet=as_json) if wait else None
+    if as_json:
+        print_json({"runs": [_document(run, statuses and statuses[i]) for i, run in enumerate(runs)]})
+    if statuses is None:
+        return 0
+    from hpc_llm.run import Outcome
+
+    return 0 if all(s.outcome is Outcome.COMPLETED for s in statuses) else NOT_COMPLETED
+
+
+def _tell(found: list[Batch]) -> None:
+    from hpc_llm.cli.render import tell_notices
+
+    for batch in found:
+        tell_notices(batch)
+
+
+def _print_scripts(found: list[Batch], as_json: bool) -> None:
+    if as_json:
+        scripts = [{"run_id": i, "script": s.text} for b in found for i, s in zip(b.run_ids, b.scripts, strict=True)]
+        print_json({"runs": scripts})
+    else:
+        typer.echo("\n".join(script.text for batch in found for script in batch.distinct_scripts), nl=False)
+
+
+def send(batch: Batch, logs: Path) -> list[RunPaths]:
+    """Create the run folders of a batch and hand its script to the scheduler; nothing is left behind if that fails."""
+    from hpc_llm.errors import SubmissionError
+    from hpc_llm.submit import code_snapshot, create_run, discard_run, submit_local, submit_slurm
+
+    plan = batch.planned[0].plan
+    if plan.scheduler == "slurm":
+        import shutil
+
+        if shutil.which("sbatch") is None:
+            raise SubmissionError(
+                f"sbatch is not on PATH: submit from a login node of cluster {batch.cluster.name}. "
+                "`hpc-llm render` prints the script without it."
+            )
+    code_snapshot(logs)
+    runs: list[RunPaths] = []
+    try:
+        for record, run_id, script in zip(_records(batch), batch.run_ids, batch.scripts, strict=True):
+            runs.append(create_run(logs, run_id, record, script.text))
+    except BaseException:
+        for run in runs:
+            discard_run(run)
+        raise
+    if plan.scheduler == "local":
+        submit_local(runs)
+    else:
+        tasks = 1 if plan.launcher in ("torchrun", "python") else plan.tasks_per_node
+        folder = batch.array.folder if batch.array else None
+        script = batch.scripts[0].text
+        submit_slurm(runs, script, nodes=plan.nodes, tasks_per_node=tasks, time_s=plan.time_s, array_folder=folder)
+    return runs
+
+
+def _records(batch: Batch) -> list[dict[str, Any]]:
+    """What experiment.json holds: the plan, its origins, the versions; never a secret."""
+    import platform
+    from datetime import datetime, timezone
+
+    from hpc_llm import __version__
+
+    shared = {
+        "versions": {"hpc_llm": __version__, "python": platform.python_version()},
+        "git_commit": _git_commit(),
+        "created_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    return [
+        {
+            "schema": 1,
+            "run_id": run_id,
+            "plan": planned.plan.to_dict(),
+            "origins": planned.origins,
+            "notices": list(planned.notices),
+            **shared,
+        }
+        for run_id, planned in zip(batch.run_ids, batch.planned, strict=True)
+    ]
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, if it is a checkout: read from its files, git need not be there."""
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        head = folder / ".git" / "HEAD"
+        if not head.is_file():
+            continue
+        text = head.read_text().strip()
+        if not text.startswith("ref: "):
+            return text
+        branch = folder / ".git" / text.removeprefix("ref: ")
+        return branch.read_text().strip() if branch.is_file() else None
+    return None
+
+
+def _job_id(run: RunPaths) -> str | None:
+    from hpc_llm.run import read_json
+
+    return (read_json(run.submission) or {}).get("job_id")
+
+
+def _waited(runs: list[RunPaths], quiet: bool) -> list[Any]:
+    """Follow the runs; Ctrl-C leaves them running."""
+    from hpc_llm.cli.progress import follow
+    from hpc_llm.cli.status import print_statuses
+
+    try:
+        statuses = follow(runs)
+    except KeyboardInterrupt:
+        note("the runs go on; `hpc-llm status` shows them, `hpc-llm cancel` ends them")
+        raise
+    if not quiet:
+        print_statuses(statuses)
+    return statuses
+
+
+def _document(run: RunPaths, status: Any) -> dict[str, Any]:
+    from hpc_llm.run import read_json
+
+    document: dict[str, Any] = {
+        "run_id": run.run_id,
+        "job_id": _job_id(run),
+        "run_dir": str(run.root),
+        "script": run.script.read_text(encoding="utf-8"),
+    }
+    if status is not None:
+        document["outcome"] = status.outcome.value
+        document["result"] = read_json(run.result)
+    return document
