@@ -1,0 +1,157 @@
+"""The device of this rank, how full it is, and what is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import socket
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hpc_llm.errors import WorkerError
+
+PACKAGES = ("torch", "deepspeed", "transformers", "peft", "bitsandbytes", "accelerate", "flash-attn")
+
+
+def visible_gpus(planned_per_node: int) -> int:
+    """How many GPUs this process sees; 0 where the plan wants none. Raises WorkerError where it wants some in vain."""
+    if planned_per_node == 0:
+        return 0
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        build = torch.version.cuda or torch.version.hip or "no GPU support"
+        raise WorkerError(
+            f"the plan wants {planned_per_node} GPUs per node, torch {torch.__version__} (built for {build}) sees none "
+            f"on {socket.gethostname()}. Choose gpus_per_node 0 for the CPU, or look at the job's GPU request, the "
+            "driver, and CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES."
+        )
+    return count
+
+
+def choose_device(index: int, gpus: int) -> torch.device:
+    """The GPU `index` made current, or the CPU where `gpus` is 0. DeepSpeed must not be imported before this."""
+    if gpus == 0:
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        return torch.device("cpu")
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def gpu_name(device: torch.device) -> str | None:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+
+
+def supports_bf16(device: torch.device) -> bool:
+    """Whether bf16 runs in hardware; V100 and older only emulate it."""
+    return device.type == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def allocated_bytes(device: torch.device) -> int | None:
+    """Bytes of tensors on the GPU now; None on the CPU, where torch does not count them."""
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else None
+
+
+def peak_allocated_bytes(device: torch.device) -> int | None:
+    """Most bytes of tensors on the GPU since the last reset."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
+def peak_reserved_bytes(device: torch.device) -> int | None:
+    """Most bytes that torch's allocator held of the GPU since the last reset."""
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+
+
+def used_device_bytes(device: torch.device) -> int | None:
+    """Bytes in use on the whole GPU now, by any process, as nvidia-smi or amd-smi shows them."""
+    if device.type != "cuda":
+        return None
+    with contextlib.suppress(Exception):  # NVML or amdsmi may be missing in many ways; torch's own count then serves
+        return int(torch.cuda.device_memory_used(device))
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
+
+
+def peak_host_bytes() -> int:
+    """Most resident host memory of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def host_memory_bytes() -> int | None:
+    """Memory of this node."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """What this rank ran on, for the record."""
+    facts: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "cpu": platform.machine(),
+        "cpu_count": len(os.sched_getaffinity(0)),
+        "host_memory_bytes": host_memory_bytes(),
+        "gpu": gpu_name(device),
+        "gpus_visible": 0,
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        facts["gpus_visible"] = torch.cuda.device_count()
+        facts["gpu_memory_bytes"] = properties.total_memory
+        facts["gpu_arch"] = getattr(properties, "gcnArchName", None) or f"sm_{properties.major}{properties.minor}"
+    return facts
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of what decides a result; None for what is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = None
+    found["torch"] = torch.__version__  # with its local part, such as +cu130
+    found["cuda"] = torch.version.cuda
+    found["rocm"] = torch.version.hip
+    nccl: Any = torch.cuda.nccl
+    found["nccl"] = ".".join(map(str, nccl.version())) if torch.cuda.is_available() else None
+    return found
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What DeepSpeed could compile its operators with."""
+
+    host: bool
+    """A C++ compiler and ninja."""
+    device: bool
+    """The GPU's compiler beside them."""
+
+
+def find_toolchain() -> Toolchain:
+    """Look for the compilers that torch's extension builder would use."""
+    from torch.utils import cpp_extension
+
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    host = bool(compiler and shutil.which(compiler) and cpp_extension.is_ninja_available())
+    home = cpp_extension.ROCM_HOME if torch.version.hip else cpp_extension.CUDA_HOME
+    return Toolchain(host=host, device=host and home is not None)

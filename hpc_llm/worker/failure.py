@@ -1,0 +1,150 @@
+"""Any error, and SIGTERM, ends in failures/rank-N.json and a result.json. Standard library only.
+
+The rank that failed first is the cause; the others fail because their peer is gone. Every failing rank writes the
+result from the earliest record that it finds, so it does not matter which of them live long enough.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import threading
+import time
+import traceback
+from typing import Any
+
+from hpc_llm.errors import HpcLlmError
+from hpc_llm.run import Outcome, read_json, write_json
+from hpc_llm.worker.result import Record, build_result
+
+EXIT_AFTER_SIGTERM = 128 + signal.SIGTERM
+
+_DEVICE_OOM = re.compile(
+    r"(CUDA|HIP|XPU) out of memory|(CUDA|HIP) error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED"
+    r"|HIPBLAS_STATUS_ALLOC_FAILED|NCCL.*out of memory",
+    re.IGNORECASE,
+)
+_HOST_OOM = re.compile(r"can't allocate memory|Cannot allocate memory|std::bad_alloc|Unable to allocate", re.IGNORECASE)
+_PINNED_MEMORY = re.compile(r"pin_memory|cudaHostAlloc|hipHostMalloc", re.IGNORECASE)
+
+
+class RunIsInvalid(HpcLlmError):
+    """What runs is not what was planned, so nothing is measured."""
+
+
+def classify(error: BaseException) -> Outcome:
+    """Which outcome an error means. Device and host memory running out are told apart: the remedies differ."""
+    if isinstance(error, RunIsInvalid):
+        return Outcome.INVALID
+    if isinstance(error, MemoryError):
+        return Outcome.OOM_HOST
+    text = f"{type(error).__name__}: {error}"
+    if type(error).__name__ == "OutOfMemoryError" or _DEVICE_OOM.search(text):
+        # Page-locked host memory is asked from the GPU's driver, whose answer does not say which memory ran out.
+        pinned = type(error).__name__ != "OutOfMemoryError" and _PINNED_MEMORY.search(_frames(error))
+        return Outcome.OOM_HOST if pinned else Outcome.OOM_DEVICE
+    return Outcome.OOM_HOST if _HOST_OOM.search(text) else Outcome.FAILED
+
+
+def report_error(record: Record, error: BaseException) -> None:
+    """Leave this rank's failure and the run's result. Must not raise: the error itself is what matters."""
+    message = str(error).strip() or type(error).__name__
+    details = {
+        "type": type(error).__name__,
+        "message": message,
+        "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+        "outcome": classify(error).value,
+    }
+    _leave(record, details)
+
+
+def report_sigterm(record: Record) -> None:
+    """Leave the same for a run that was told to stop. Time limit, cancel and preemption all look like this."""
+    step = record.meter.steps[-1].number if record.meter and record.meter.steps else 0
+    message = f"stopped by SIGTERM after step {step} of {record.plan.steps}: time limit, cancel or preemption"
+    _leave(record, {"type": "SIGTERM", "message": message, "traceback": "", "outcome": Outcome.UNKNOWN.value})
+
+
+def exit_on_sigterm(record: Record) -> None:
+    """Let a thread wait for SIGTERM, so that it is heard while the main thread hangs in a collective.
+
+    Must be called before other threads start: they inherit that SIGTERM is not theirs.
+    """
+
+    def wait() -> None:
+        signal.sigwait({signal.SIGTERM})
+        report_sigterm(record)
+        os._exit(EXIT_AFTER_SIGTERM)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=wait, name="sigterm", daemon=True).start()
+
+
+def prepare_run_folder(record: Record) -> None:
+    """Remove what an earlier attempt of the same run left (a requeued job); refuse to redo one that completed.
+
+    Failures of the present attempt stay: another rank may have failed already.
+    """
+    paths = record.paths
+    result = read_json(paths.result)
+    if result is not None and result.get("outcome") == Outcome.COMPLETED.value:
+        raise HpcLlmError(f"the run in {paths.root} has completed already: start a new run, or remove {paths.result}.")
+    for path in paths.failures.glob("rank-*.json"):
+        failure = read_json(path)
+        if failure is None or failure.get("attempt") != _attempt():
+            path.unlink(missing_ok=True)
+    if not paths.failure_records():
+        paths.result.unlink(missing_ok=True)
+    paths.steps.unlink(missing_ok=True)
+
+
+def _leave(record: Record, details: dict[str, Any]) -> None:
+    try:
+        if _completed(record):
+            return
+        failure = {
+            "rank": record.ranks.rank,
+            "local_rank": record.ranks.local_rank,
+            "host": socket.gethostname(),
+            "time": time.time(),
+            "attempt": _attempt(),
+            **details,
+        }
+        write_json(record.paths.failure(record.ranks.rank), failure)
+        _write_result_of_earliest(record)
+    except OSError as problem:  # a full or vanished disk; the error still goes to stderr
+        print(f"hpc-llm: the failure could not be recorded in {record.paths.root}: {problem}", flush=True)
+
+
+def _write_result_of_earliest(record: Record) -> None:
+    """Write the result, again if an earlier failure of another rank appeared meanwhile."""
+    written: dict[str, Any] | None = None
+    while (earliest := record.paths.failure_records()[0]) != written:
+        outcome = Outcome(earliest["outcome"])
+        reason = f"rank {earliest['rank']}: {earliest['type']}: {_first_line(earliest['message'])}"
+        result = build_result(record, outcome, reason, earliest)
+        if outcome is Outcome.INVALID:
+            result["invalid_reason"] = earliest["message"]
+        write_json(record.paths.result, result)
+        written = earliest
+
+
+def _completed(record: Record) -> bool:
+    """Whether this attempt has its result already: an error while tearing down does not undo it."""
+    result = read_json(record.paths.result)
+    return result is not None and result.get("outcome") in (Outcome.COMPLETED.value, Outcome.INVALID.value)
+
+
+def _attempt() -> str:
+    """Tells the attempts of one run apart: a job that Slurm requeues keeps its folder."""
+    return os.environ.get("SLURM_RESTART_COUNT", "0")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0][:300] if text.strip() else ""
+
+
+def _frames(error: BaseException) -> str:
+    return "".join(traceback.format_tb(error.__traceback__))

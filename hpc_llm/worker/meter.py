@@ -1,0 +1,209 @@
+"""Times, losses and memory of the steps, read without making a step wait.
+
+A step's time is from before its first batch to after its optimizer step: two events on the GPU's stream, or two
+readings of the clock on the CPU. Losses stay on the device and are copied to the host behind the step's work; the
+values are picked up between later steps, once the device has got there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hpc_llm.worker import device as devices
+
+_LOOK_AT_DEVICE_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step. Missing is None."""
+
+    number: int
+    """From 1."""
+    loss: float
+    """Mean over micro batches and ranks, nats per token; may be NaN."""
+    time_s: float
+    learning_rate: float | None
+    grad_norm: float | None
+    allocated_bytes: int | None
+    peak_allocated_bytes: int | None
+    skipped: bool
+    """The loss scaler threw the step away."""
+    warmup: bool
+    ended_at: float
+    """Unix time."""
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A step whose numbers the device may not have reached yet."""
+
+    begin: Any
+    end: Any
+    values: torch.Tensor
+    on_host: Any
+    facts: dict[str, Any]
+
+
+class _GpuClock:
+    """Marks are events on the current stream."""
+
+    _Event: Any = torch.cuda.Event
+
+    def mark(self) -> Any:
+        event = self._Event(enable_timing=True)
+        event.record()
+        return event
+
+    def reached(self, mark: Any) -> bool:
+        return bool(mark.query())
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end)) / 1000
+
+
+class _HostClock:
+    """Marks are readings of the clock: on the CPU a call returns when its work is done."""
+
+    def mark(self) -> float:
+        return time.perf_counter()
+
+    def reached(self, mark: float) -> bool:
+        return True
+
+    def seconds(self, begin: float, end: float) -> float:
+        return end - begin
+
+
+class Meter:
+    """Measures steps `warmup_steps + 1` to `steps`; the steps before are kept and marked as warm-up."""
+
+    def __init__(self, device: torch.device, steps: int, warmup_steps: int, world_size: int) -> None:
+        self.device = device
+        self.warmup_steps = warmup_steps
+        self.world_size = world_size
+        self.steps: list[Step] = []
+        """All finished steps, in order."""
+        self.elapsed_s: float | None = None
+        """Wall time of the measured steps, with what lies between them."""
+        self.peak_device_bytes: int | None = None
+        self._clock: Any = _GpuClock() if device.type == "cuda" else _HostClock()
+        self._host = torch.zeros(steps, 2, pin_memory=device.type == "cuda")
+        self._pending: deque[_Pending] = deque()
+        self._number = 0
+        self._begin: Any = None
+        self._window_began: float | None = None
+        self._looked_at = 0.0
+        if warmup_steps == 0:
+            self._open_window()
+
+    @property
+    def measured(self) -> list[Step]:
+        return [step for step in self.steps if not step.warmup]
+
+    def begin_step(self) -> None:
+        self._number += 1
+        self._begin = self._clock.mark()
+
+    def end_step(self, loss: torch.Tensor, learning_rate: float | None, grad_norm: Any, skipped: bool) -> None:
+        """Close the step; `loss` is this rank's mean over its micro batches, on the device. Nothing here waits."""
+        end = self._clock.mark()
+        norm_on_device = isinstance(grad_norm, torch.Tensor) and grad_norm.device.type != "cpu"
+        values = self._on_device(loss, grad_norm if norm_on_device else None)
+        row = self._host[self._number - 1]
+        row.copy_(values, non_blocking=True)
+        facts = {
+            "number": self._number,
+            "learning_rate": learning_rate,
+            "grad_norm": None if grad_norm is None or norm_on_device else float(grad_norm),
+            "norm_on_device": norm_on_device,
+            "allocated_bytes": devices.allocated_bytes(self.device),
+            "peak_allocated_bytes": devices.peak_allocated_bytes(self.device),
+            "skipped": skipped,
+            "ended_at": time.time(),
+        }
+        self._pending.append(_Pending(self._begin, end, values, self._clock.mark(), facts))
+        if self._number == self.warmup_steps:
+            self._open_window()
+
+    def finished_steps(self, wait: bool = False) -> Iterator[Step]:
+        """The steps that are done since the last call; with `wait`, all of them."""
+        if wait:
+            devices.synchronize(self.device)
+        while self._pending and (wait or self._clock.reached(self._pending[0].on_host)):
+            step = self._read(self._pending.popleft())
+            self.steps.append(step)
+            yield step
+        if wait or time.monotonic() - self._looked_at > _LOOK_AT_DEVICE_EVERY_S:
+            self._look_at_device()
+
+    def close(self) -> None:
+        """End the measured window: the device is idle at both of its ends."""
+        devices.synchronize(self.device)
+        if self._window_began is not None:
+            self.elapsed_s = time.perf_counter() - self._window_began
+        self._look_at_device()
+
+    def peaks(self) -> dict[str, int | None]:
+        """Peak memory over the ranks' measured steps in bytes, the largest of all ranks. Collective."""
+        return largest_over_ranks(self.own_peaks(), self.device, self.world_size)
+
+    def own_peaks(self) -> dict[str, int | None]:
+        """Peak memory of this rank, bytes; the host's is of the whole process life."""
+        return {
+            "peak_allocated_bytes": devices.peak_allocated_bytes(self.device),
+            "peak_reserved_bytes": devices.peak_reserved_bytes(self.device),
+            "peak_device_bytes": self.peak_device_bytes,
+            "peak_host_bytes": devices.peak_host_bytes(),
+        }
+
+    def _open_window(self) -> None:
+        devices.synchronize(self.device)
+        devices.reset_peak_memory(self.device)
+        self.peak_device_bytes = None
+        self._window_began = time.perf_counter()
+
+    def _on_device(self, loss: torch.Tensor, grad_norm: torch.Tensor | None) -> torch.Tensor:
+        """(mean loss of all ranks, gradient norm) as one small tensor on the device."""
+        mean_loss = loss.detach().float().reshape(1)
+        if self.world_size > 1:
+            mean_loss = mean_loss.clone()
+            dist.all_reduce(mean_loss)
+            mean_loss /= self.world_size
+        return torch.cat([mean_loss, mean_loss if grad_norm is None else grad_norm.detach().float().reshape(1)])
+
+    def _read(self, pending: _Pending) -> Step:
+        facts = dict(pending.facts)
+        number = facts.pop("number")
+        loss, norm = self._host[number - 1].tolist()
+        if facts.pop("norm_on_device"):
+            facts["grad_norm"] = norm
+        return Step(
+            number=number,
+            loss=loss,
+            time_s=self._clock.seconds(pending.begin, pending.end),
+            warmup=number <= self.warmup_steps,
+            **facts,
+        )
+
+    def _look_at_device(self) -> None:
+        self._looked_at = time.monotonic()
+        used = devices.used_device_bytes(self.device)
+        if used is not None:
+            self.peak_device_bytes = max(used, self.peak_device_bytes or 0)
+
+
+def largest_over_ranks(values: dict[str, int | None], device: torch.device, world_size: int) -> dict[str, int | None]:
+    """The largest of each value over all ranks; None where no rank knows it. Collective."""
+    if world_size == 1:
+        return values
+    row = torch.tensor([-1 if value is None else value for value in values.values()], device=device, dtype=torch.int64)
+    dist.all_reduce(row, op=dist.ReduceOp.MAX)
+    return {key: None if value < 0 else value for key, value in zip(values, row.tolist(), strict=True)}

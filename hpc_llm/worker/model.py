@@ -1,0 +1,249 @@
+"""A Hugging Face causal language model for training: a preset initialised at random, or a checkpoint folder.
+
+No rank holds more than it must: under ZeRO-3 each layer is split among the ranks as soon as it exists; a quantized
+preset is made and quantized one weight at a time; everything else is built in its low precision on its device.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from hpc_llm.errors import WorkerError, unknown_name
+from hpc_llm.experiment import Plan
+from hpc_llm.model import Architecture, architecture, is_checkpoint
+from hpc_llm.worker.engine import zero_stage
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+KINDS = ("nf4", "fp4", "int8")
+
+
+def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
+    """The model of `plan`, ready for DeepSpeed with `config`: attention, quantization, LoRA and recompute applied."""
+    stage3 = zero_stage(config) == 3
+    try:
+        model = _quantized_model(plan, device, stage3) if plan.quantization else _plain_model(plan, config, device)
+    except ImportError as error:
+        raise WorkerError(f"the plan's model needs a package that is missing here: {error}.") from error
+    model.config.use_cache = False
+    if plan.peft is not None:
+        model = _with_lora(model, plan.peft)
+    if plan.recompute:
+        _recompute(model)
+    model.train()
+    return model
+
+
+def hf_config(arch: Architecture) -> Any:
+    """Hugging Face's config object of a preset."""
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(arch.model_type, **arch.config_values())
+
+
+@contextmanager
+def zero3_init(config: Mapping[str, Any], enabled: bool) -> Iterator[None]:
+    """Inside, transformers splits every new layer among the ranks as DeepSpeed's `config` says."""
+    if not enabled:
+        yield
+        return
+    from transformers.integrations import deepspeed as integration
+
+    switch = _Zero3Switch(dict(config))  # transformers holds it weakly: it must live as long as the block
+    integration.set_hf_deepspeed_config(switch)
+    try:
+        yield
+    finally:
+        integration.unset_hf_deepspeed_config()
+
+
+class _Zero3Switch:
+    """What transformers asks of its HfDeepSpeedConfig, which itself cannot be built without accelerate."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+
+    def is_zero3(self) -> bool:
+        return True
+
+
+def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    dtype = DTYPES[plan.precision]
+    stage3 = zero_stage(config) == 3
+    with zero3_init(config, enabled=stage3):
+        if is_checkpoint(plan.model):
+            place = None if stage3 else _device_map(device)
+            return AutoModelForCausalLM.from_pretrained(
+                plan.model, dtype=dtype, attn_implementation=plan.attention, device_map=place, local_files_only=True
+            )
+        shape = hf_config(architecture(plan.model))
+        with nullcontext() if stage3 else device:
+            return AutoModelForCausalLM.from_config(shape, dtype=dtype, attn_implementation=plan.attention)
+
+
+def _device_map(device: torch.device) -> dict[str, torch.device] | None:
+    """Load straight onto the GPU where accelerate is there to do it; else by way of the host."""
+    loads_directly = device.type == "cuda" and importlib.util.find_spec("accelerate") is not None
+    return {"": device} if loads_directly else None
+
+
+def _quantized_model(plan: Plan, device: torch.device, stage3: bool) -> Any:
+    """A model whose linear layers, the output head apart, are quantized and frozen; the rest trains."""
+    quantization = plan.quantization or {}
+    if quantization.get("kind") not in KINDS:
+        raise WorkerError(unknown_name("quantization kind", str(quantization.get("kind")), KINDS))
+    # Split among ranks, packed weights travel as the training's own type: DeepSpeed gathers one type at a time.
+    storage = DTYPES[plan.precision] if stage3 else torch.uint8
+    if is_checkpoint(plan.model):
+        return _quantized_checkpoint(plan, quantization, storage, device)
+    return _quantized_preset(plan, quantization, storage, device)
+
+
+def _quantized_checkpoint(
+    plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device
+) -> Any:
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    kind = quantization["kind"]
+    if kind == "int8":
+        how = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
+    else:
+        how = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type=kind,
+            bnb_4bit_use_double_quant=bool(quantization.get("double_quant", False)),
+            bnb_4bit_compute_dtype=_compute_dtype(plan, quantization),
+            bnb_4bit_quant_storage=storage,
+        )
+    return AutoModelForCausalLM.from_pretrained(
+        plan.model,
+        dtype=DTYPES[plan.precision],
+        attn_implementation=plan.attention,
+        quantization_config=how,
+        device_map={"": device},
+        local_files_only=True,
+    )
+
+
+def _quantized_preset(plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    dtype = DTYPES[plan.precision]
+    with torch.device("meta"):
+        shape = hf_config(architecture(plan.model))
+        model = AutoModelForCausalLM.from_config(shape, dtype=dtype, attn_implementation=plan.attention)
+    head = model.get_output_embeddings()
+    linears = [
+        (name, module) for name, module in model.named_modules() if type(module) is nn.Linear and module is not head
+    ]
+    spread = float(model.config.initializer_range)
+    for name, linear in linears:
+        model.set_submodule(
+            name, _quantized_linear(linear, quantization, _compute_dtype(plan, quantization), storage, spread, device)
+        )
+    _fill_the_rest(model, device)
+    _mark_quantized(model, quantization)
+    return model
+
+
+def _quantized_linear(
+    linear: nn.Linear,
+    quantization: Mapping[str, Any],
+    compute_dtype: torch.dtype,
+    storage: torch.dtype,
+    spread: float,
+    device: torch.device,
+) -> Any:
+    """A frozen quantized layer in place of `linear` (which is on the meta device), its weights drawn at random."""
+    import bitsandbytes as bnb
+
+    shape = (linear.in_features, linear.out_features)
+    has_bias = linear.bias is not None
+    weight = torch.empty(linear.weight.shape, dtype=linear.weight.dtype, device=device).normal_(std=spread)
+    if quantization["kind"] == "int8":
+        layer = bnb.nn.Linear8bitLt(*shape, has_bias, has_fp16_weights=False, device="meta")
+        layer.weight = bnb.nn.Int8Params(weight.cpu(), requires_grad=False, has_fp16_weights=False).to(device)
+    else:
+        double, kind = bool(quantization.get("double_quant", False)), quantization["kind"]
+        layer = bnb.nn.Linear4bit(*shape, has_bias, compute_dtype, double, kind, storage, device="meta")
+        empty = layer.weight
+        layer.weight = bnb.nn.Params4bit(
+            weight,
+            requires_grad=False,
+            compress_statistics=empty.compress_statistics,
+            quant_type=empty.quant_type,
+            quant_storage=empty.quant_storage,
+            module=layer,
+        ).to(device)
+    if has_bias:
+        layer.bias = nn.Parameter(torch.zeros(linear.out_features, dtype=linear.weight.dtype, device=device), False)
+    return layer
+
+
+def _fill_the_rest(model: Any, device: torch.device) -> None:
+    """Give embeddings, norms, the output head and the buffers their memory and their initial values."""
+    filled = []
+    for module in model.modules():
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if any(tensor.is_meta for tensor in own):
+            module.to_empty(device=device, recurse=False)
+            filled.append(module)
+    with torch.no_grad():
+        for module in filled:
+            model._init_weights(module)
+    model.tie_weights()
+
+
+def _mark_quantized(model: Any, quantization: Mapping[str, Any]) -> None:
+    """Say what PEFT asks for before it wraps quantized layers."""
+    in_8bit = quantization["kind"] == "int8"
+    model.is_loaded_in_8bit = in_8bit
+    model.is_loaded_in_4bit = not in_8bit
+
+
+def _compute_dtype(plan: Plan, quantization: Mapping[str, Any]) -> torch.dtype:
+    return DTYPES[quantization.get("compute_dtype") or plan.precision]
+
+
+def _with_lora(model: Any, peft: Mapping[str, Any]) -> Any:
+    if peft.get("kind") != "lora":
+        raise WorkerError(unknown_name("peft kind", str(peft.get("kind")), ("lora",)))
+    from peft import LoraConfig, get_peft_model
+
+    how = LoraConfig(
+        r=int(peft["r"]),
+        lora_alpha=int(peft["alpha"]),
+        lora_dropout=float(peft.get("dropout", 0.0)),
+        target_modules=peft.get("target_modules", "all-linear"),
+        task_type="CAUSAL_LM",
+    )
+    # The adapters stay in the model's own precision: DeepSpeed keeps the fp32 copy and wants one type throughout.
+    return get_peft_model(model, how, autocast_adapter_dtype=False)
+
+
+def _recompute(model: Any) -> None:
+    """Recompute each decoder layer's activations in the backward pass instead of keeping them."""
+    switch = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    switch({"use_reentrant": False})
+
+
+def count_parameters(model: nn.Module) -> tuple[int, int]:
+    """(all, trainable) parameters of the whole model, however they are split or packed."""
+    sizes = [(_full_size(parameter), parameter.requires_grad) for parameter in model.parameters()]
+    return sum(size for size, _ in sizes), sum(size for size, trains in sizes if trains)
+
+
+def _full_size(parameter: nn.Parameter) -> int:
+    packed: Any = getattr(parameter, "quant_state", None)  # of bitsandbytes' 4-bit weights
+    if packed is not None:
+        return math.prod(packed.shape)
+    return int(getattr(parameter, "ds_numel", parameter.numel()))  # ds_numel: split among ranks by DeepSpeed

@@ -1,0 +1,73 @@
+"""Train a causal language model from a plan, and measure it.
+
+    python -m hpc_llm.worker.pretrain_llm --run-dir logs/RUN
+    torchrun --nproc-per-node 2 -m hpc_llm.worker.pretrain_llm --run-dir logs/RUN
+    srun python -m hpc_llm.worker.pretrain_llm --run-dir logs/RUN
+
+Exit codes: 0 the run came to its end and result.json says how it went, 1 it failed and result.json says why,
+2 the request was wrong before anything started, 143 SIGTERM.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+
+from hpc_llm.errors import HpcLlmError
+from hpc_llm.worker import failure, request
+from hpc_llm.worker.ranks import find_ranks
+from hpc_llm.worker.result import Record
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run and return the exit code."""
+    faulthandler.enable()
+    warnings.filterwarnings("ignore", message=".*all_gather_into_tensor.*")  # DeepSpeed's, once a call
+    try:
+        record = prepare(sys.argv[1:] if argv is None else argv)
+    except HpcLlmError as error:
+        print(f"pretrain_llm: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    failure.exit_on_sigterm(record)
+    code = run(record)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code and record.ranks.world_size > 1:
+        os._exit(code)  # the peers hang in a collective, and so would the teardown here
+    return code
+
+
+def prepare(argv: Sequence[str]) -> Record:
+    """Read the request and the rank. Raises HpcLlmError while there is no run folder to report into."""
+    arguments = request.parse_arguments(argv)
+    ranks = find_ranks(os.environ)
+    wanted = request.read_request(arguments, ranks)
+    return Record(paths=wanted.paths, ranks=ranks, plan=wanted.plan, adaptations=list(wanted.sentences))
+
+
+def run(record: Record) -> int:
+    """Train as the record's plan says. Whatever happens ends in result.json."""
+    try:
+        if record.ranks.rank == 0:
+            failure.prepare_run_folder(record)
+        if record.ranks.world_size != record.plan.world_size:
+            raise failure.RunIsInvalid(
+                f"{record.ranks.world_size} ranks were started, the plan is for {record.plan.world_size}: look at the "
+                f"launch line, {record.ranks.launcher} was read (HPC_LLM_LAUNCHER overrules)."
+            )
+        from hpc_llm.worker.training import train  # imports torch: slow, and it may be missing
+
+        train(record)
+    except BaseException as error:
+        traceback.print_exc()
+        failure.report_error(record, error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""result.json: everything that one run measured, whether it came to its end or not."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from hpc_llm import metrics
+from hpc_llm.experiment import Plan
+from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.worker.ranks import Ranks
+
+if TYPE_CHECKING:  # a run that fails before torch is imported leaves a result too
+    from hpc_llm.worker.meter import Meter, Step
+
+SCHEMA = 1
+
+
+@dataclass
+class Record:
+    """What is known of the run so far; the parts fill it in as they go."""
+
+    paths: RunPaths
+    ranks: Ranks
+    plan: Plan
+    started_at: float = field(default_factory=time.time)
+    """Unix time."""
+    adaptations: list[str] = field(default_factory=list)
+    """One sentence for each thing that runs otherwise than the plan says."""
+    hardware: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str | None] = field(default_factory=dict)
+    num_parameters: int | None = None
+    trainable_parameters: int | None = None
+    flops_per_token: float | None = None
+    meter: Meter | None = None
+    peaks: dict[str, int | None] = field(default_factory=dict)
+    """Peak memory in bytes, the largest of all ranks where they could be asked."""
+
+
+def build_result(
+    record: Record, outcome: Outcome, reason: str | None, error: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The content of result.json. `error` is the earliest failure record, if any.
+
+    A run that came to its end but cannot be compared gets the outcome INVALID and its reason.
+    """
+    plan, meter = record.plan, record.meter
+    steps = meter.steps if meter else []
+    invalid = _invalid_reason(record, steps)
+    if outcome is Outcome.COMPLETED and invalid:
+        outcome, reason = Outcome.INVALID, invalid
+    return {
+        "schema": SCHEMA,
+        "gpu": record.hardware.get("gpu"),
+        "num_parameters": record.num_parameters,
+        "trainable_parameters": record.trainable_parameters,
+        "world_size": record.ranks.world_size,
+        "micro_batch_size": plan.micro_batch_size,
+        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+        "global_batch_size": plan.global_batch_size,
+        "sequence_length": plan.sequence_length,
+        "precision": plan.precision,
+        "warmup_steps": plan.warmup_steps,
+        **_rates(record, [step.time_s for step in steps if not step.warmup]),
+        **_memory(record),
+        "loss_first": _finite(steps[0].loss) if steps else None,
+        "loss_last": _finite(steps[-1].loss) if steps else None,
+        "elapsed_s": time.time() - record.started_at,
+        "measured_window_s": meter.elapsed_s if meter else None,
+        "outcome": outcome.value,
+        "outcome_reason": reason,
+        "invalid_reason": invalid if outcome is Outcome.INVALID else None,
+        "started_at": datetime.fromtimestamp(record.started_at, timezone.utc).isoformat(timespec="seconds"),
+        "skipped_steps": sum(step.skipped for step in steps),
+        "flops_per_token": record.flops_per_token,
+        "versions": record.versions,
+        "hardware": record.hardware,
+        "adaptations": record.adaptations,
+        "failed_rank": error["rank"] if error else None,
+        "error": {key: error[key] for key in ("type", "message", "traceback")} if error else None,
+    }
+
+
+def step_row(step: Step, tokens: int) -> dict[str, Any]:
+    """One line of steps.jsonl; `tokens` is how many one step consumes over all ranks."""
+    return {
+        "step": step.number,
+        "loss": _finite(step.loss),
+        "step_time_s": step.time_s,
+        "tokens_per_second": tokens / step.time_s if step.time_s else None,
+        "learning_rate": step.learning_rate,
+        "grad_norm": None if step.grad_norm is None else _finite(step.grad_norm),
+        "allocated_bytes": step.allocated_bytes,
+        "peak_allocated_bytes": step.peak_allocated_bytes,
+        "skipped": step.skipped,
+        "warmup": step.warmup,
+        "time": step.ended_at,
+    }
+
+
+def plan_tokens_per_step(plan: Plan) -> int:
+    """Tokens of one optimizer step over all ranks."""
+    return metrics.tokens_per_step(
+        plan.world_size, plan.micro_batch_size, plan.gradient_accumulation_steps, plan.sequence_length
+    )
+
+
+def _rates(record: Record, times: list[float]) -> dict[str, Any]:
+    """Step times and what follows from them; None where nothing was measured."""
+    plan = record.plan
+    rate = metrics.tokens_per_second(plan_tokens_per_step(plan), times)
+    per_gpu = rate / record.ranks.world_size if rate is not None else None
+    tflops = None
+    if per_gpu is not None and record.flops_per_token is not None:
+        tflops = metrics.model_tflops_per_gpu(per_gpu, record.flops_per_token)
+    gpu = record.hardware.get("gpu")
+    peak = plan.peak_flops or (metrics.peak_flops(gpu, plan.precision) if gpu else None)
+    return {
+        "measured_steps": len(times),
+        "step_time_s_mean": metrics.mean(times),
+        "step_time_s_p50": metrics.percentile(times, 50),
+        "step_time_s_p90": metrics.percentile(times, 90),
+        "step_times_s": times,
+        "tokens_per_second": rate,
+        "tokens_per_second_per_gpu": per_gpu,
+        "model_tflops_per_gpu": tflops,
+        "peak_flops": peak,
+        "mfu": metrics.mfu(tflops, peak, quantized=plan.quantization is not None),
+    }
+
+
+def _memory(record: Record) -> dict[str, int | None]:
+    keys = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes")
+    peaks = record.peaks
+    if not peaks and record.meter is not None:
+        peaks = record.meter.own_peaks()  # the other ranks cannot be asked after a failure
+    return {key: peaks.get(key) for key in keys}
+
+
+def _invalid_reason(record: Record, steps: list[Step]) -> str | None:
+    measured = [step for step in steps if not step.warmup]
+    return metrics.invalid_reason(
+        measured_steps=len(measured),
+        losses=[step.loss for step in steps],
+        skipped_steps=sum(step.skipped for step in measured),
+        world_size=record.ranks.world_size,
+        planned_world_size=record.plan.world_size,
+        gpu=record.hardware.get("gpu"),
+        expected_gpu=record.plan.expected_gpu,
+    )
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if math.isfinite(value) else None
