@@ -30,7 +30,11 @@ def print_table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> None:
 
 def _alignment(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> list[str]:
     columns = [[row[i] for row in rows if row[i]] for i in range(len(headers))]
-    return ["right" if cells and all(c[0].isdigit() for c in cells) else "left" for cells in columns] if rows else []
+    return ["right" if cells and all(_is_figure(c) for c in cells) else "left" for cells in columns] if rows else []
+
+
+def _is_figure(cell: str) -> bool:
+    return cell[0].isdigit() and not any(c.isalpha() for c in cell)
 
 
 def print_facts(facts: Sequence[tuple[str, Any]]) -> None:
