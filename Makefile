@@ -1,0 +1,42 @@
+# Two commands: `make demo` shows the whole way on this machine, `make test` proves it. Both install what they need
+# into .venv on the first run and nothing on the second.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+DEMO := logs/demo-$(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: demo test lint tools golden clean help
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+demo: $(VENV)/.train  ## train a tiny Llama here with four methods, and print the table
+	$(VENV)/bin/hpc-llm submit --cluster local --method z2o,z3,z3o,q --model tiny --logs $(DEMO) \
+	  --micro-batch-size 4 --sequence-length 64 --steps 40 --set optimizer.lr=3e-3 --wait
+	$(VENV)/bin/hpc-llm parse $(DEMO) --format table
+
+test: tools $(VENV)/.dev lint  ## install what the tests need, then run all of them
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest
+
+lint: $(VENV)/.dev  ## ruff, mypy and the import rule
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --config pyproject.toml
+
+tools:  ## Slurm, modules and the other programs that the tests run for real
+	@tests/install-tools.sh
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.train: setup.py | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --editable '.[train]'
+	@touch $@
+
+$(VENV)/.dev: setup.py | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
+	@touch $(VENV)/.train $@
+
+clean:  ## remove the environment and the caches; runs under logs/ stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
