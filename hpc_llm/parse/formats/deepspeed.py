@@ -1,0 +1,93 @@
+"""DeepSpeed: what the engine prints below any program that trains with it.
+
+It prints no loss, and a first `step=0` before training. Its memory figures are torch bytes divided by 1024**3, although
+they say GB. `RunningAvgSamplesPerSec` is its own mean, without the first two steps.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hpc_llm.parse.registry import LineFormat
+from hpc_llm.parse.rules import Kind, Value, rule
+
+
+def _setting(name: str, value: str) -> str:
+    """A line of the configuration that the engine prints: dots fill the space up to the value."""
+    return rf"\]   {name} [. ]*? ?{value}"
+
+
+_OFFLOADED = re.compile(r"offload_\w+=\w*\(device=.{0,40}?(?:cpu|nvme)|cpu_offload\W{1,3}True")
+
+
+def _finish(values: dict[str, Value]) -> None:
+    """Precision and method from the switches that are on."""
+    for precision in ("bf16", "fp16"):
+        if values.get(f"{precision}_enabled") == "True":
+            values.setdefault("precision", precision)
+    stage, config = values.get("zero_stage"), values.get("zero_config")
+    if isinstance(stage, str) and stage in "123":
+        on_host = isinstance(config, str) and _OFFLOADED.search(config)
+        values.setdefault("method", f"z{stage}o" if on_host else f"z{stage}")
+
+
+FORMAT = LineFormat(
+    name="deepspeed",
+    hints=(
+        b"SamplesPerSec=",
+        b"[Rank 0] step=",
+        b"[deepspeed.",
+        b"DeepSpeedEngine configuration",
+        b"see_memory_usage",
+        b"[real_accelerator.py",
+        b"DeepSpeed info: ",
+        b"[Rank 0] time (ms) | ",
+        b"DeepSpeed Basic Optimizer",
+    ),
+    precedence=90,
+    companion=True,
+    rules=(
+        rule(
+            Kind.STEP,
+            r"\[Rank \d+\] step=(?!0,)<step>, skipped=<skipped_total>, lr=\[<learning_rate>",
+            literal="] step=",
+        ),
+        rule(
+            Kind.STEP,
+            r"/global_step=<step>, RunningAvgSamplesPerSec=<mean_samples_per_second>"
+            r", CurrSamplesPerSec=<samples_per_second>"
+            r"(?:, MemAllocated=<allocated_gib>GB, MaxMemAllocated=<peak_allocated_gib>GB)?",
+            literal="/global_step=",
+        ),
+        rule(
+            Kind.RUN,
+            r"\bMA [0-9.]+ GB +Max_MA <peak_allocated_gib> GB +CA [0-9.]+ GB +Max_CA <peak_reserved_gib> GB",
+            literal="Max_MA ",
+        ),
+        rule(Kind.START, r"DeepSpeedEngine configuration:", literal="DeepSpeedEngine configuration:"),
+        rule(Kind.RUN, _setting("world_size", "<world_size>$"), literal="]   world_size "),
+        rule(Kind.RUN, _setting("train_batch_size", "<global_batch_size>$"), literal="]   train_batch_size "),
+        rule(
+            Kind.RUN,
+            _setting("train_micro_batch_size_per_gpu", "<micro_batch_size>$"),
+            literal="]   train_micro_batch_size_per_gpu ",
+        ),
+        rule(
+            Kind.RUN,
+            _setting("gradient_accumulation_steps", "<gradient_accumulation_steps>$"),
+            literal="]   gradient_accumulation_steps ",
+        ),
+        rule(
+            Kind.RUN,
+            _setting("zero_optimization_stage", r"(?P<zero_stage>\d)$"),
+            literal="]   zero_optimization_stage ",
+        ),
+        rule(Kind.RUN, _setting("zero_config", r"(?P<zero_config>[^\n]+)$"), literal="]   zero_config "),
+        rule(Kind.RUN, _setting("bfloat16_enabled", r"(?P<bf16_enabled>\w+)$"), literal="]   bfloat16_enabled "),
+        rule(Kind.RUN, _setting("fp16_enabled", r"(?P<fp16_enabled>\w+)$"), literal="]   fp16_enabled "),
+        rule(Kind.RUN, _setting("bfloat16_config", r"enabled=(?P<bf16_enabled>\w+)"), literal="]   bfloat16_config "),
+        rule(Kind.RUN, _setting("float16_config", r"enabled=(?P<fp16_enabled>\w+)"), literal="]   float16_config "),
+        rule(Kind.RUN, r"'--seq_len(?:gth)?'?[,=] ?'?<sequence_length>'", literal="--seq_len"),
+    ),
+    finish=_finish,
+)

@@ -1,0 +1,168 @@
+"""Our own runs: a folder with experiment.json, and what of steps.jsonl, result.json and exit.json was written in time.
+
+What the worker measured counts. Where it could not write its result any more, the means come from the steps that it
+appended, and the way it ended from the exit record and the messages in its output.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpc_llm import metrics
+from hpc_llm.parse.outcomes import Signal, decide, signals_in
+from hpc_llm.parse.registry import FolderFormat
+from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step
+from hpc_llm.run import Outcome, RunPaths, Stop, is_run, read_json
+
+NAME = "hpc-llm"
+_PLANNED = (
+    "cluster", "method", "task", "model", "nodes", "gpus_per_node", "world_size", "micro_batch_size",
+    "gradient_accumulation_steps", "global_batch_size", "sequence_length", "precision", "warmup_steps",
+)  # fmt: skip
+_TAIL = 1 << 20
+"""Bytes at the end of the output that are searched for messages."""
+
+
+def read(folder: Path) -> tuple[Row, Iterator[Step]]:
+    """The row and the steps of the run in `folder`."""
+    paths = RunPaths(folder)
+    experiment = read_json(paths.experiment) or {}
+    result, left = read_json(paths.result) or {}, read_json(paths.exit) or {}
+    plan = experiment.get("plan")
+    columns: dict[str, Any] = {
+        "run_id": experiment.get("run_id") or paths.run_id,
+        "source": str(folder),
+        "format": NAME,
+    }
+    if isinstance(plan, dict):
+        columns |= {name: plan.get(name) for name in _PLANNED}
+    if result:
+        columns |= {name: value for name, value in result.items() if name in COLUMNS and value is not None}
+    else:
+        columns |= _from_steps(paths, columns)
+    columns["job_id"] = _job_id(paths, left)
+    columns["started_at"] = _iso(columns.get("started_at")) or _iso(left.get("started_at"))
+    if columns.get("elapsed_s") is None:
+        columns["elapsed_s"] = _elapsed(left)
+    columns |= _end(paths, result, left)
+    return Row(**{name: value for name, value in columns.items() if name in COLUMNS}), _steps(paths, columns)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file; a half-written last line is left out."""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    value = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(value, dict):
+                    yield value
+    except OSError:
+        return
+
+
+def _steps(paths: RunPaths, columns: Mapping[str, Any]) -> Iterator[Step]:
+    for record in _lines(paths.steps):
+        known = {name: record.get(name) for name in STEP_COLUMNS}
+        yield Step(**{**known, "run_id": columns["run_id"], "source": columns["source"]})
+
+
+def _from_steps(paths: RunPaths, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary that the worker could not write any more."""
+    records = [r for r in _lines(paths.steps) if isinstance(r.get("step"), int)]
+    if not records:
+        return {}
+    losses = [r["loss"] for r in records if isinstance(r.get("loss"), (int, float))]
+    peaks = [r["peak_allocated_bytes"] for r in records if isinstance(r.get("peak_allocated_bytes"), int)]
+    times = [
+        r["step_time_s"] for r in records if not r.get("warmup") and isinstance(r.get("step_time_s"), (int, float))
+    ]
+    found: dict[str, Any] = {
+        "loss_first": losses[0] if losses else None,
+        "loss_last": losses[-1] if losses else None,
+        "peak_allocated_bytes": max(peaks, default=None),
+        "measured_steps": len(times) or None,
+        "step_time_s_mean": metrics.mean(times),
+        "step_time_s_p50": metrics.percentile(times, 50),
+        "step_time_s_p90": metrics.percentile(times, 90),
+    }
+    batch, length, ranks = (columns.get(n) for n in ("global_batch_size", "sequence_length", "world_size"))
+    if batch and length and times:
+        found["tokens_per_second"] = metrics.tokens_per_second(batch * length, times)
+        found["tokens_per_second_per_gpu"] = found["tokens_per_second"] / ranks if ranks else None
+    return found
+
+
+def _job_id(paths: RunPaths, left: Mapping[str, Any]) -> str | None:
+    submitted = read_json(paths.submission) or {}
+    job, task = submitted.get("job_id") or left.get("job_id"), left.get("array_task")
+    if job is None:
+        return None
+    return f"{job}_{task}" if task is not None and "_" not in str(job) else str(job)
+
+
+def _iso(time: object) -> str | None:
+    """ISO 8601 of a time in seconds since 1970, or of a text that is one already."""
+    if isinstance(time, str):
+        return time or None
+    if not isinstance(time, (int, float)) or isinstance(time, bool):
+        return None
+    try:
+        return datetime.datetime.fromtimestamp(time, datetime.timezone.utc).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _elapsed(left: Mapping[str, Any]) -> float | None:
+    begin, end = left.get("started_at"), left.get("ended_at")
+    return float(end - begin) if isinstance(begin, (int, float)) and isinstance(end, (int, float)) else None
+
+
+def _end(paths: RunPaths, result: Mapping[str, Any], left: Mapping[str, Any]) -> dict[str, Any]:
+    """Outcome and its reason: from the scheduler's messages, the worker, the exit record, in this order."""
+    signal = decide(_messages(paths))
+    if signal is not None and signal.final and result.get("outcome") != Outcome.COMPLETED.value:
+        return {"outcome": signal.outcome.value, "outcome_reason": signal.reason}
+    if result.get("outcome"):
+        return {"outcome": result["outcome"], "outcome_reason": result.get("outcome_reason")}
+    if paths.cancelled.exists():
+        return {"outcome": Outcome.CANCELLED.value, "outcome_reason": "cancelled by the user"}
+    if left:
+        return _from_exit(left, signal)
+    return {"outcome": Outcome.UNKNOWN.value, "outcome_reason": "no result and no exit record: running, or killed"}
+
+
+def _from_exit(left: Mapping[str, Any], signal: Signal | None) -> dict[str, Any]:
+    code, limit, elapsed = left.get("exit_code"), left.get("time_limit_s"), _elapsed(left)
+    if left.get("signal") and limit and elapsed is not None and elapsed >= limit:
+        return {"outcome": Outcome.TIMEOUT.value, "outcome_reason": f"stopped at the time limit of {limit} s"}
+    if left.get("signal"):
+        return {"outcome": Outcome.CANCELLED.value, "outcome_reason": f"stopped by SIG{left['signal']}"}
+    if signal is not None:
+        return {"outcome": signal.outcome.value, "outcome_reason": signal.reason}
+    if code == 0:
+        return {"outcome": Outcome.UNKNOWN.value, "outcome_reason": "the job ended well and left no result"}
+    meaning = Stop(code).meaning if code in set(Stop) else None
+    reason = left.get("reason") or meaning or f"exit code {code}"
+    return {"outcome": Outcome.FAILED.value, "outcome_reason": reason}
+
+
+def _messages(paths: RunPaths) -> list[Signal]:
+    found: list[Signal] = []
+    for path in (paths.stdout, paths.stderr):
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _TAIL))
+                found += [signal for _, signal in sorted(signals_in(file.read()), key=lambda s: s[0])]
+        except OSError:
+            continue
+    return found
+
+
+FORMAT = FolderFormat(name=NAME, is_in=is_run, read=read)

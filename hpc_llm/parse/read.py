@@ -1,0 +1,233 @@
+"""From paths to rows and steps: which files there are, and who reads which."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from hpc_llm.errors import RequestError
+from hpc_llm.parse import sources
+from hpc_llm.parse.registry import document_formats, folder_formats, formats_in
+from hpc_llm.parse.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
+from hpc_llm.parse.rules import Value
+from hpc_llm.parse.runs import LogRun
+from hpc_llm.parse.scan import Scanner, Unparsed
+from hpc_llm.run import Outcome
+
+STDIN = "-"
+NOT_LOGS = frozenset(
+    """.py .pyc .sh .yaml .yml .toml .cfg .ini .lock .j2 .lua .c .cu .cpp .h .so .o .html .css .js .csv .tsv .parquet
+    .arrow .npy .npz .pt .pth .bin .safetensors .ckpt .pkl .zip .tar .png .jpg .jpeg .svg .pdf""".split()
+)
+"""Endings that are passed over when a folder is searched; a file that is named itself is read whatever it is called."""
+
+_LARGEST_DOCUMENT = 1 << 28
+_BLOCKS_SEARCHED = 3
+_SLURM_NAME = re.compile(r"slurm-(\d+)(?:_\d+)?(?:\.\w+)*$")
+_ENDINGS = re.compile(r"(?:\.(?:log|out|err|txt|json|jsonl|ipynb|md|gz|xz|zst|bz2))+$")
+
+
+@dataclass
+class Reading:
+    """What one input held."""
+
+    source: str
+    rows: list[Row] = field(default_factory=list)
+    unparsed: Unparsed = field(default_factory=Unparsed)
+
+
+def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
+    """The runs and files under `paths`, folders searched by name; raises RequestError for what is not there."""
+    for path in map(Path, paths):
+        if str(path) == STDIN or path.is_file():
+            yield path
+        elif path.is_dir():
+            yield from _under(path)
+        elif path.exists():
+            yield path  # a pipe or a device
+        else:
+            raise RequestError(f"there is no file or folder {path}; give log files, folders, runs, or - for stdin.")
+
+
+def _under(folder: Path) -> Iterator[Path]:
+    if any(f.is_in(folder) for f in folder_formats()):
+        yield folder
+        return
+    for entry in sorted(os.scandir(folder), key=lambda e: e.name):
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _under(Path(entry.path))
+        elif entry.is_file() and Path(entry.name).suffix.lower() not in NOT_LOGS:
+            yield Path(entry.path)
+
+
+def parse_paths(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    verbose: bool = False,
+    on_reading: Callable[[Reading], None] | None = None,
+) -> Iterator[Row]:
+    """One row a run of everything under `paths`; an input without a known format is a row of format `unknown`.
+
+    `verbose` counts the lines that look like a metric and are not parsed; `on_reading` gets each input's `Reading`.
+    """
+    for path in inputs(paths):
+        reading = read_input(path, verbose=verbose)
+        if on_reading is not None:
+            on_reading(reading)
+        yield from reading.rows
+
+
+def read_input(path: Path, *, verbose: bool = False) -> Reading:
+    """The rows of one file, folder that is a run, or stdin (`-`)."""
+    if str(path) == STDIN:
+        return parse_stream(STDIN, sys.stdin.buffer, verbose=verbose)
+    if path.is_dir():
+        row, _ = next(f for f in folder_formats() if f.is_in(path)).read(path)
+        return Reading(str(path), [row])
+    with sources.open_log(path) as file:
+        return parse_stream(str(path), file, verbose=verbose)
+
+
+def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False) -> Reading:
+    """The rows of an open log; `name` is what they give as their source."""
+    text = sources.blocks(file, name)
+    first = next(text, b"")
+    reason = _not_a_log(first)
+    if reason is not None:
+        return Reading(name, [_unknown(name, reason)])
+    document = _document(first, text)
+    if isinstance(document, bytes):
+        rows = _document_rows(name, document)
+        if rows:
+            return Reading(name, [row for row, _ in rows])
+        first = document
+    scanner = Scanner(formats_in(first), count_unparsed=verbose)
+    for _ in _scan(scanner, first, text):
+        pass
+    return Reading(name, rows_of(name, scanner.finish()), scanner.unparsed)
+
+
+def parse_steps(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Step]:
+    """One row a step of everything under `paths`, as it is read."""
+    for path in inputs(paths):
+        if str(path) == STDIN:
+            yield from parse_stream_steps(STDIN, sys.stdin.buffer)
+        elif path.is_dir():
+            yield from next(f for f in folder_formats() if f.is_in(path)).read(path)[1]
+        else:
+            with sources.open_log(path) as file:
+                yield from parse_stream_steps(str(path), file)
+
+
+def parse_stream_steps(name: str, file: IO[bytes]) -> Iterator[Step]:
+    """The steps of an open log, as it is read."""
+    text = sources.blocks(file, name)
+    first = next(text, b"")
+    if _not_a_log(first) is not None:
+        return
+    document = _document(first, text)
+    if isinstance(document, bytes):
+        rows = _document_rows(name, document)
+        if rows:
+            for _, steps in rows:
+                yield from steps
+            return
+        first = document
+    complete: list[tuple[int, Mapping[str, Value]]] = []
+    scanner = Scanner(formats_in(first), on_step=lambda run, step: complete.append((run, step)))
+    for _ in _scan(scanner, first, text):
+        yield from _steps_of(name, complete)
+        complete.clear()
+    scanner.finish()
+    yield from _steps_of(name, complete)
+
+
+def _scan(scanner: Scanner, first: bytes, rest: Iterator[bytes]) -> Iterator[None]:
+    """Feed all blocks; look for further programs in all of the first blocks and in the beginning of the later ones."""
+    scanner.feed(first)
+    yield
+    for number, block in enumerate(rest):
+        scanner.look_for_formats(block if number < _BLOCKS_SEARCHED else block[: sources.SAMPLE])
+        scanner.feed(block)
+        yield
+
+
+def _steps_of(name: str, complete: Sequence[tuple[int, Mapping[str, Value]]]) -> Iterator[Step]:
+    for run, step in complete:
+        columns: dict[str, Any] = {column: value for column, value in step.items() if column in STEP_COLUMNS}
+        yield Step(**{**columns, "run_id": run_id(name, run), "source": name})
+
+
+def run_id(source: str, number: int) -> str:
+    """Name of the run with that number, from 0, in `source`.
+
+    >>> run_id("logs/nv/z3.out.gz", 0), run_id("z3.out", 1)
+    ('z3', 'z3#2')
+    """
+    name = "stdin" if source == STDIN else Path(source).name
+    stem = _ENDINGS.sub("", name) or name
+    return stem if number == 0 else f"{stem}#{number + 1}"
+
+
+def rows_of(source: str, runs: Sequence[LogRun]) -> list[Row]:
+    """The rows of a log's runs; pieces of it that hold no run at all are left out if others do."""
+    rows = [run.row() for run in runs]
+    known = [row for row in rows if row.format != UNKNOWN_FORMAT]
+    if not known:
+        return [_unknown(source, "no line of a known format, and no message that says how it ended")]
+    job = _SLURM_NAME.search(source)
+    for number, row in enumerate(known):
+        row.run_id, row.source = run_id(source, number), source
+        if row.job_id is None and job:
+            row.job_id = job[1]
+    return known
+
+
+def _unknown(source: str, reason: str) -> Row:
+    return Row(run_id=run_id(source, 0), source=source, format=UNKNOWN_FORMAT, outcome=Outcome.UNKNOWN.value,
+               outcome_reason=reason)  # fmt: skip
+
+
+def _not_a_log(first: bytes) -> str | None:
+    """Why the input cannot be a log, from its first block."""
+    if not first.strip():
+        return "the input is empty"
+    return "binary data, not text" if sources.is_binary(first) else None
+
+
+def _document(first: bytes, rest: Iterator[bytes]) -> bytes | None:
+    """The whole input, if it may be a document rather than a log."""
+    if not first.lstrip().startswith((b"{", b"[")) or not any(f.is_in(first) for f in document_formats()):
+        return None
+    parts, size = [first], len(first)
+    for part in rest:
+        parts.append(part)
+        size += len(part)
+        if size > _LARGEST_DOCUMENT:
+            raise RequestError(f"a document larger than {_LARGEST_DOCUMENT >> 20} MiB cannot be read whole.")
+    return b"".join(parts)
+
+
+def _document_rows(source: str, text: bytes) -> list[tuple[Row, list[Step]]]:
+    """The runs of a document, empty if it is none of a known format."""
+    for one in document_formats():
+        if not one.is_in(text):
+            continue
+        try:
+            found = [(row, list(steps)) for row, steps in one.read(text)]
+        except ValueError:
+            continue
+        for number, (row, steps) in enumerate(found):
+            row.run_id, row.source = row.run_id or run_id(source, number), source
+            for step in steps:
+                step.run_id, step.source = row.run_id, source
+        if found:
+            return found
+    return []

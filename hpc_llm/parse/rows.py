@@ -1,0 +1,104 @@
+"""What parsing yields: one `Row` a run, one `Step` a training step.
+
+Units are in the names: `_s` seconds, `_bytes` bytes, `_per_second` per second, `mfu` a fraction of the dense peak. None
+means that the log does not say; it is never written as 0 or -1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+UNKNOWN_FORMAT = "unknown"
+"""`Row.format` of an input in which nothing was recognised; `outcome_reason` says why."""
+
+
+@dataclass(kw_only=True)
+class Row:
+    """One run."""
+
+    run_id: str | None = None
+    """Folder name of our own runs, else the file's name without its endings, `#2` for the second run in it."""
+    source: str | None = None
+    """The file or folder as it was named."""
+    format: str | None = None
+    cluster: str | None = None
+    gpu: str | None = None
+    method: str | None = None
+    task: str | None = None
+    model: str | None = None
+    num_parameters: int | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    world_size: int | None = None
+    micro_batch_size: int | None = None
+    """Sequences per rank and forward pass."""
+    gradient_accumulation_steps: int | None = None
+    global_batch_size: int | None = None
+    """Sequences per optimizer step over all ranks."""
+    sequence_length: int | None = None
+    """Tokens per sequence."""
+    precision: str | None = None
+    warmup_steps: int | None = None
+    """First steps that are left out of the means."""
+    measured_steps: int | None = None
+    step_time_s_mean: float | None = None
+    step_time_s_p50: float | None = None
+    step_time_s_p90: float | None = None
+    tokens_per_second: float | None = None
+    """Over all ranks."""
+    tokens_per_second_per_gpu: float | None = None
+    model_tflops_per_gpu: float | None = None
+    mfu: float | None = None
+    peak_allocated_bytes: int | None = None
+    """Largest torch allocation of any rank that printed one."""
+    peak_reserved_bytes: int | None = None
+    peak_device_bytes: int | None = None
+    """Largest use of a whole device, as the driver counts it."""
+    peak_host_bytes: int | None = None
+    loss_first: float | None = None
+    loss_last: float | None = None
+    eval_loss: float | None = None
+    perplexity: float | None = None
+    elapsed_s: float | None = None
+    outcome: str | None = None
+    """A value of `hpc_llm.run.Outcome`."""
+    outcome_reason: str | None = None
+    invalid_reason: str | None = None
+    job_id: str | None = None
+    started_at: str | None = None
+    """ISO 8601; without a zone where the log prints none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All columns in order; missing values are None."""
+        return {name: getattr(self, name) for name in COLUMNS}
+
+
+@dataclass(kw_only=True)
+class Step:
+    """One training step, or one printed line where a program prints every n-th step."""
+
+    run_id: str | None = None
+    source: str | None = None
+    step: int | None = None
+    loss: float | None = None
+    step_time_s: float | None = None
+    tokens_per_second: float | None = None
+    """Over all ranks."""
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    allocated_bytes: int | None = None
+    peak_allocated_bytes: int | None = None
+    skipped: bool | None = None
+    """The optimizer did not step, because the gradients overflowed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All columns in order; missing values are None."""
+        return {name: getattr(self, name) for name in STEP_COLUMNS}
+
+
+COLUMNS: tuple[str, ...] = tuple(f.name for f in fields(Row))
+"""The CSV columns of one row a run, in order."""
+
+STEP_COLUMNS: tuple[str, ...] = tuple(f.name for f in fields(Step))
+"""The CSV columns of one row a step, in order."""

@@ -1,0 +1,156 @@
+"""How a format says what its lines mean.
+
+A rule is a pattern in which `<name>` stands for a printed number. The name says where the number goes and in which unit
+it is printed: `<step_time_ms>` becomes the column `step_time_s`, `<peak_allocated_gib>` becomes `peak_allocated_bytes`.
+Patterns run over whole blocks of bytes, so they should begin with fixed text and must not cross a line without need.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+Value = int | float | str | bool
+Convert = Callable[[bytes], Value | None]
+Decode = Callable[["re.Match[bytes]"], "Mapping[str, Value] | None"]
+
+NUMBER = rb"[-+.,0-9eEinfaN]+"
+WHOLE = rb"[0-9][0-9,]*"
+
+
+class Kind(Enum):
+    """What a match means for the run it stands in."""
+
+    STEP = "a training step, or the mean over the steps since the last such line"
+    MORE = "more about the step before"
+    RUN = "a fact or a result of the whole run"
+    START = "a program begins: what follows is another run, if this one has steps already"
+    END = "training is over; carries results of the run"
+
+
+WHOLE_NUMBERS = frozenset(
+    """step total_steps num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps
+    global_batch_size sequence_length warmup_steps skipped_total""".split()
+)
+
+UNITS: Mapping[str, tuple[str, float]] = {
+    "_gib": ("_bytes", 2**30),
+    "_mib": ("_bytes", 2**20),
+    "_kib": ("_bytes", 2**10),
+    "_gb": ("_bytes", 1e9),
+    "_ms": ("_s", 1e-3),
+    "_minutes": ("_s", 60.0),
+    "_hours": ("_s", 3600.0),
+    "_pct": ("", 1e-2),
+    "_millions": ("", 1e6),
+    "_billions": ("", 1e9),
+}
+"""Unit that a name ends with -> the column's ending, and what the printed number is multiplied with."""
+
+
+def number(text: bytes) -> float | None:
+    """The printed number, thousands separators allowed; None when it is none after all.
+
+    >>> number(b"6,344"), number(b"1.507E-05"), number(b"-.")
+    (6344.0, 1.507e-05, None)
+    """
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return float(text.replace(b",", b""))
+    except ValueError:
+        return None
+
+
+def whole(text: bytes) -> int | None:
+    """The printed whole number, thousands separators allowed."""
+    try:
+        return int(text.replace(b",", b""))
+    except ValueError:
+        return None
+
+
+def scaled(factor: float, to_int: bool) -> Convert:
+    """Converter for numbers printed in another unit than the column's."""
+
+    def convert(text: bytes) -> Value | None:
+        value = number(text)
+        if value is None or not math.isfinite(value):
+            return None
+        # Dividing by 1000 instead of multiplying with 0.001 keeps 2152.2 ms at 2.1522 s.
+        result = value / round(1 / factor) if factor < 1 else value * factor
+        return round(result) if to_int else result
+
+    return convert
+
+
+def plain_text(text: bytes) -> str | None:
+    """Text of a group that is no number."""
+    return text.decode("utf-8", "replace").strip() or None
+
+
+def column_of(name: str) -> tuple[str, Convert | None]:
+    """Column and converter for a group's name; the converter is None for a plain number.
+
+    >>> column_of("step_time_ms")[0], column_of("peak_allocated_gib")[0], column_of("loss")[0]
+    ('step_time_s', 'peak_allocated_bytes', 'loss')
+    """
+    if name in WHOLE_NUMBERS:
+        return name, whole
+    for ending, (column_ending, factor) in UNITS.items():
+        if name.endswith(ending):
+            column = name.removesuffix(ending) + column_ending
+            return column, scaled(factor, to_int=column_ending == "_bytes" or column in WHOLE_NUMBERS)
+    return name, None
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """One kind of line."""
+
+    pattern: re.Pattern[bytes]
+    kind: Kind
+    columns: tuple[tuple[str, Convert], ...]
+    """Column and converter of each group, in order."""
+    decode: Decode | None = None
+    """For lines that need more than groups; gives the columns, or None where the line is no metric after all."""
+    literal: bytes | None = None
+    """Text without which the pattern cannot match, if there is one: a quick way to skip a block."""
+
+    def values(self, match: re.Match[bytes]) -> Mapping[str, Value] | None:
+        """The columns that the line gives."""
+        if self.decode is not None:
+            return self.decode(match)
+        found: dict[str, Value] = {}
+        for (name, convert), text in zip(self.columns, match.groups(), strict=True):
+            value = None if text is None else convert(text)
+            if value is not None:
+                found[name] = value
+        return found
+
+
+def rule(kind: Kind, pattern: str, decode: Decode | None = None, literal: str | None = None) -> Rule:
+    """A rule from a pattern with `<name>` for numbers and `(?P<name>…)` for text."""
+    names: list[str] = []
+
+    def expand(match: re.Match[str]) -> str:
+        name = match["text"] or match["number"]
+        names.append(name)
+        if match["text"]:
+            return f"(?P<{name}>"
+        return f"(?P<{name}>{(WHOLE if name in WHOLE_NUMBERS else NUMBER).decode()})"
+
+    source = re.sub(r"\(\?P<(?P<text>\w+)>|(?<!\(\?P)<(?P<number>[a-z][a-z0-9_]*)>", expand, pattern)
+    compiled = re.compile(source.encode(), re.MULTILINE)
+    if decode is None and compiled.groups != len(names):
+        raise ValueError(f"every group of the pattern needs a name: {pattern}")
+    columns = tuple(
+        (column, convert or (plain_text if f"(?P<{name}>" in pattern else number))
+        for name, (column, convert) in ((n, column_of(n)) for n in names)
+    )
+    return Rule(compiled, kind, columns, decode, literal.encode() if literal else None)

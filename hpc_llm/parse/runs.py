@@ -1,0 +1,346 @@
+"""A run while its log is read: what was seen so far, and the row that follows from it.
+
+A log may be read in pieces by several processes: `LogRun.merge` joins what two neighbouring pieces saw of one run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpc_llm.parse.means import Distribution
+from hpc_llm.parse.outcomes import Signal, decide
+from hpc_llm.parse.registry import line_format
+from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, UNKNOWN_FORMAT, Row
+from hpc_llm.parse.rules import Value
+from hpc_llm.run import Outcome
+
+TIMES = ("step_time_s",)
+RATES = ("tokens_per_second", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "mfu", "samples_per_second")
+PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes")
+FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id"))
+"""Facts that a log may repeat with other values later; for all others the last one counts."""
+OF_THE_JOB = ("gpu", "job_id", "nodes")
+"""Facts that a log prints once for all of its runs."""
+LEAST_FOR_WARMUP = 3
+"""With fewer step lines than this the first one is not left out of the means."""
+
+MESSAGES = "messages"
+"""Format of a log without any metric whose messages say how the run ended."""
+
+_RECENT = 4
+_STEP_FIELDS = frozenset(STEP_COLUMNS)
+
+
+@dataclass
+class LogRun:
+    """One run in a log."""
+
+    began: bool = False
+    """A START line opened it, so it does not go on from an earlier piece of the log."""
+    closed: bool = False
+    """Training ended, or the input says that something else begins."""
+    formats: dict[str, int] = field(default_factory=dict)
+    """The formats whose lines were seen, with their precedence."""
+    values: dict[str, Value] = field(default_factory=dict)
+    inherited: dict[str, Value] = field(default_factory=dict)
+    """Facts of the job that the log printed before an earlier run."""
+    distributions: dict[str, Distribution] = field(default_factory=dict)
+    companion: dict[str, Value] = field(default_factory=dict)
+    """What a library below the program printed; it counts where the program itself does not say."""
+    signals: list[Signal] = field(default_factory=list)
+    lines: int = 0
+    """Step lines seen."""
+    first: float | None = None
+    """Number of the first step (or its epoch, where a program prints no step)."""
+    second: float | None = None
+    last: float | None = None
+    numbered: bool = False
+    """Whether these are step numbers."""
+    first_loss: float | None = None
+    last_loss: float | None = None
+    not_finite_at: float | None = None
+    stream: bytes | None = None
+    """Prefix of the rank whose steps are counted."""
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    skipped_before: tuple[int, int] | None = None
+    """The last step with a count of skipped steps, and the count."""
+    pending: dict[str, Value] = field(default_factory=dict)
+    """The step that is being read; further lines may add to it."""
+    orphans: dict[str, Value] = field(default_factory=dict)
+    """What lines said of a step that stands in an earlier piece of the log."""
+
+    @property
+    def empty(self) -> bool:
+        return not (self.lines or self.pending or self.values or self.signals or self.orphans or self.companion)
+
+    @property
+    def has_steps(self) -> bool:
+        return bool(self.lines or self.pending)
+
+    def note(self, name: str, precedence: int) -> None:
+        """A line of format `name` was seen; the one with the lowest precedence names the run."""
+        self.formats.setdefault(name, precedence)
+
+    def learn(self, values: Mapping[str, Value], companion: bool = False) -> None:
+        """Take facts and results of the whole run."""
+        target = self.companion if companion else self.values
+        for name, value in values.items():
+            if name in PEAKS:
+                _keep_larger(target, name, value)
+            elif name not in FIRST_COUNTS or name not in target:
+                target[name] = value
+
+    def learn_peaks(self, values: Mapping[str, Value]) -> None:
+        """Take only the peaks: of another rank."""
+        self.learn({name: values[name] for name in PEAKS if name in values})
+
+    def open_step(self, order: float | None, values: Mapping[str, Value]) -> None:
+        """A step line; the step before is complete now."""
+        self.flush()
+        self.pending = dict(values)
+        self.numbered = self.numbered or "step" in values
+        if order is not None:
+            self._advance(order, order)
+            self.recent.append(order)
+        self.lines += 1
+        for signal in self.signals:
+            signal.steps_after += 1
+
+    def _advance(self, first: float, last: float) -> None:
+        if self.first is None:
+            self.first = first
+        elif self.second is None:
+            self.second = first
+        self.last = last
+
+    def add_to_step(self, values: Mapping[str, Value]) -> None:
+        """More about the step that is being read."""
+        (self.pending if self.pending else self.orphans).update(values)
+
+    def flush(self) -> dict[str, Value] | None:
+        """Count the step that was being read and give its columns; None when there was none."""
+        step, self.pending = self.pending, {}
+        if not step:
+            return None
+        self._complete(step)
+        loss = step.get("loss")
+        if isinstance(loss, (int, float)):
+            self._count_losses([float(loss)], [self.last])
+        for name in (*TIMES, *RATES):
+            if name in step:
+                self._distribution(name).add(float(step[name]))
+        for name, value in step.items():
+            if name in PEAKS:
+                _keep_larger(self.values, name, value)
+            elif name not in _STEP_FIELDS and name not in RATES:
+                self.learn({name: value})
+        return step
+
+    def _complete(self, step: dict[str, Value]) -> None:
+        """Columns of a step that follow from printed ones."""
+        facts = {**self.companion, **self.inherited, **self.values}
+        batch, rate = facts.get("global_batch_size"), step.get("samples_per_second")
+        if "step_time_s" not in step and isinstance(batch, int) and isinstance(rate, float) and rate > 0:
+            step["step_time_s"] = batch / rate
+        ranks, per_gpu = facts.get("world_size"), step.get("tokens_per_second_per_gpu")
+        if "tokens_per_second" not in step and isinstance(ranks, int) and isinstance(per_gpu, float):
+            step["tokens_per_second"] = per_gpu * ranks
+        self._complete_skipped(step)
+
+    def _complete_skipped(self, step: dict[str, Value]) -> None:
+        """Programs print how many steps were skipped so far: from one step to the next it tells which."""
+        total, number = step.get("skipped_total"), step.get("step")
+        if not isinstance(total, int) or not isinstance(number, int):
+            return
+        known, self.skipped_before = self.skipped_before, (number, total)
+        before = known if known is not None else (0, 0)
+        if number == before[0] + 1:
+            step.setdefault("skipped", total > before[1])
+
+    def _distribution(self, name: str) -> Distribution:
+        return self.distributions.setdefault(name, Distribution())
+
+    def _count_losses(self, losses: list[float], steps: Iterable[float | None]) -> None:
+        if not math.isfinite(sum(losses)):
+            for loss, step in zip(losses, steps, strict=False):
+                if not math.isfinite(loss) and self.not_finite_at is None:
+                    self.not_finite_at = step
+            losses = [loss for loss in losses if math.isfinite(loss)]
+        if losses:
+            if self.first_loss is None:
+                self.first_loss = losses[0]
+            self.last_loss = losses[-1]
+
+    def add_steps(self, steps: list[int], columns: Mapping[str, list[float]]) -> None:
+        """Many whole steps in rising order at once; `columns` holds one list a column, values that are there only."""
+        self.flush()
+        self.numbered = True
+        self._advance(steps[0], steps[0])
+        if len(steps) > 1:
+            self._advance(steps[1], steps[-1])
+        self.recent.extend(steps[-_RECENT:])
+        self.lines += len(steps)
+        for signal in self.signals:
+            signal.steps_after += len(steps)
+        for name, numbers in columns.items():
+            if name == "loss":
+                self._count_losses(numbers, steps)
+            elif name in PEAKS:
+                _keep_larger(self.values, name, int(max(numbers)))
+            elif name in TIMES or name in RATES:
+                self._distribution(name).extend(numbers)
+            elif name not in _STEP_FIELDS:
+                self.learn({name: int(numbers[-1]) if numbers[-1] == int(numbers[-1]) else numbers[-1]})
+
+    def end(self) -> None:
+        """Training came to its end."""
+        self.flush()
+        self.closed = True
+        for signal in self.signals:
+            signal.before_end = True
+
+    def goes_on_in(self, later: LogRun) -> bool:
+        """Whether `later`, the first run of the next piece of the log, is this run still."""
+        if later.began or (self.closed and later.has_steps):
+            return False
+        return self.last is None or later.first is None or later.first > self.last
+
+    def merge(self, later: LogRun) -> None:
+        """Join what the next piece of the log saw of this run."""
+        if later.orphans:
+            self.add_to_step(later.orphans)
+        if later.lines:
+            self.flush()
+            self._merge_order(later)
+            for signal in self.signals:
+                signal.steps_after += later.lines
+        if later.closed and not self.closed:
+            self.flush()
+            for signal in self.signals:
+                signal.before_end = True
+        self.closed = self.closed or later.closed
+        self.formats = {**later.formats, **self.formats}
+        self.learn(later.values)
+        self.learn(later.companion, companion=True)
+        for name, distribution in later.distributions.items():
+            self._distribution(name).merge(distribution)
+        self.signals += later.signals
+        self.pending = later.pending or self.pending
+
+    def _merge_order(self, later: LogRun) -> None:
+        if self.first is None:
+            self.first, self.second = later.first, later.second
+        elif self.second is None:
+            self.second = later.first
+        self.last = later.last if later.last is not None else self.last
+        self.lines += later.lines
+        self.numbered = self.numbered or later.numbered
+        self.recent = later.recent or self.recent
+        if self.first_loss is None:
+            self.first_loss = later.first_loss
+        if later.last_loss is not None:
+            self.last_loss = later.last_loss
+        if self.not_finite_at is None:
+            self.not_finite_at = later.not_finite_at
+        if self.stream is None:
+            self.stream = later.stream
+
+    def row(self) -> Row:
+        """The run as a row; `run_id` and `source` are the caller's to fill in."""
+        self.flush()
+        if self.numbered and self.last is not None:
+            self.values["last_step"] = int(self.last)
+        seen = [line_format(name) for name in sorted(self.formats, key=lambda n: (self.formats[n], n))]
+        values = {**self.companion, **self.inherited, **self.values}
+        for one in seen:
+            values = {**one.defaults, **values} if one is seen[0] else values
+            if one.finish is not None:
+                one.finish(values)
+        columns: dict[str, Any] = {name: value for name, value in values.items() if name in COLUMNS}
+        columns["format"] = seen[0].name if seen else MESSAGES if self.signals else UNKNOWN_FORMAT
+        columns["loss_first"], columns["loss_last"] = self.first_loss, self.last_loss
+        if not seen or seen[0].averages:
+            self._add_means(columns)
+        elif self.lines:
+            columns.setdefault("measured_steps", self.lines)
+        _derive(columns, values)
+        self._judge(columns)
+        return Row(**columns)
+
+    def _add_means(self, columns: dict[str, Any]) -> None:
+        without_first = self.lines >= LEAST_FOR_WARMUP
+        for distribution in self.distributions.values():
+            if not without_first or not distribution.count:
+                distribution.take_first()
+        if self.distributions:
+            self._count_steps(columns, without_first)
+        for name in RATES:
+            if name in self.distributions and name in COLUMNS:
+                columns.setdefault(name, self.distributions[name].harmonic_mean())
+        times = self.distributions.get("step_time_s")
+        if times is not None:
+            columns.setdefault("step_time_s_mean", times.mean())
+            columns.setdefault("step_time_s_p50", times.percentile(50))
+            columns.setdefault("step_time_s_p90", times.percentile(90))
+
+    def _count_steps(self, columns: dict[str, Any], without_first: bool) -> None:
+        """Steps left out and steps measured: a line stands for all steps since the line before."""
+        if self.first is None or self.second is None or self.last is None or not self.numbered:
+            return
+        in_first_line = max(1, min(int(self.first), int(self.second - self.first)))
+        after = int(self.last - self.first)
+        if without_first:
+            columns.setdefault("warmup_steps", in_first_line)
+            columns.setdefault("measured_steps", after)
+        else:
+            columns.setdefault("measured_steps", after + in_first_line)
+
+    def _judge(self, columns: dict[str, Any]) -> None:
+        signal = decide(self.signals)
+        if signal is not None:
+            columns["outcome"], columns["outcome_reason"] = signal.outcome.value, signal.reason
+        elif self.not_finite_at is not None and self.last_loss is None:
+            columns["outcome"] = Outcome.INVALID.value
+        elif self.closed or self._reached_last_step():
+            columns["outcome"] = Outcome.COMPLETED.value
+        else:
+            columns["outcome"], columns["outcome_reason"] = Outcome.UNKNOWN.value, self._where_it_stops()
+        if self.not_finite_at is not None:
+            columns["invalid_reason"] = f"the loss is not a finite number at step {self.not_finite_at:g}"
+
+    def _reached_last_step(self) -> bool:
+        total = self.values.get("total_steps")
+        return isinstance(total, int) and self.last is not None and self.last >= total
+
+    def _where_it_stops(self) -> str:
+        if self.last is None:
+            return "the log has no training step and no message of an end"
+        total = self.values.get("total_steps")
+        of_all = f" of {total}" if total is not None else ""
+        return f"the log stops at step {self.last:g}{of_all} without a message of an end"
+
+
+def _keep_larger(values: dict[str, Value], name: str, value: Value) -> None:
+    known = values.get(name)
+    if known is None or float(value) > float(known):
+        values[name] = value
+
+
+def _derive(columns: dict[str, Any], values: Mapping[str, Value]) -> None:
+    """Columns that follow from printed ones by exact arithmetic."""
+    ranks, batch, length = (columns.get(n) for n in ("world_size", "global_batch_size", "sequence_length"))
+    total, per_gpu = columns.get("tokens_per_second"), columns.get("tokens_per_second_per_gpu")
+    if total is None and per_gpu is not None and ranks:
+        total = columns["tokens_per_second"] = per_gpu * ranks
+    if per_gpu is None and total is not None and ranks:
+        columns["tokens_per_second_per_gpu"] = total / ranks
+    mean = columns.get("step_time_s_mean")
+    samples = values.get("mean_samples_per_second")
+    if mean is None and batch and samples:
+        columns["step_time_s_mean"] = batch / float(samples)
+    elif mean is None and total and batch and length:
+        columns["step_time_s_mean"] = batch * length / total

@@ -1,0 +1,112 @@
+"""Reading logs: plain, compressed, from a pipe; always as blocks of cleaned text that end at the end of a line."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from hpc_llm.errors import RequestError
+
+BLOCK = 1 << 22
+"""Bytes read at once."""
+LONGEST_LINE = 1 << 24
+"""A line longer than this is cut: progress bars without an end must not fill the memory."""
+SAMPLE = 1 << 16
+
+_GZIP, _XZ, _ZSTD, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"BZh"
+_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\n]*\x07|[@-Z\\-_])|#033\[[0-9;]*[A-Za-z]")
+# A copied log often kept the codes and lost the escape character before them.
+_BARE_COLOUR = re.compile(rb"\[(?:0|1|3[0-79]|9[0-7])(?:;\d{1,2})*m")
+_TEXT = frozenset((*range(32, 127), *range(128, 256), 0, 7, 8, 9, 10, 12, 13, 27))
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """The log's bytes, decompressed; raises RequestError where that is not possible.
+
+    Compression is told by the content: gzip, xz, bzip2 and zstd.
+    """
+    try:
+        with path.open("rb") as file:
+            magic = file.read(6)
+        if magic.startswith(_GZIP):
+            import gzip
+
+            return cast(IO[bytes], gzip.open(path, "rb"))
+        if magic.startswith(_XZ):
+            import lzma
+
+            return lzma.open(path, "rb")
+        if magic.startswith(_BZIP2):
+            import bz2
+
+            return bz2.open(path, "rb")
+        if magic.startswith(_ZSTD):
+            return _open_zstd(path)
+        return path.open("rb")
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _open_zstd(path: Path) -> IO[bytes]:
+    """From Python 3.14 on the standard library reads zstd; before, the package zstandard does."""
+    try:
+        module = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "zstandard")
+    except ImportError as error:
+        raise RequestError(
+            f"{path} is compressed with zstd, and the Python package zstandard is not installed. "
+            "Install it (pip install zstandard), or pipe the log: zstd -dc FILE | hpc-llm parse -"
+        ) from error
+    return cast(IO[bytes], module.open(path, "rb"))
+
+
+def blocks(file: IO[bytes], path: object) -> Iterator[bytes]:
+    """The text of `file`, cleaned, in blocks that end at the end of a line; what can be read of a broken file."""
+    rest = b""
+    while True:
+        try:
+            read = file.read(BLOCK)
+        except (OSError, EOFError) as error:
+            # A compressed log of a job that died is often cut short: what came before is good.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise RequestError(f"cannot read {path}: {error.strerror}") from error
+            read = b""
+        except Exception as error:  # each decompressor has its own
+            if type(error).__name__ not in ("ZstdError", "LZMAError", "error"):
+                raise
+            read = b""
+        if not read:
+            break
+        rest += read
+        cut = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
+        if not cut and len(rest) > LONGEST_LINE:
+            cut = len(rest)
+        if cut:
+            yield clean(rest[:cut])
+            rest = rest[cut:]
+    if rest:
+        yield clean(rest)
+
+
+def clean(text: bytes) -> bytes:
+    """`text` without NUL bytes and terminal codes, every line ended by a newline, a progress bar's states as lines."""
+    if b"\0" in text:
+        text = text.replace(b"\0", b"")
+    if b"\x1b" in text or b"#033[" in text:
+        text = _ESCAPE.sub(b"", text)
+    if b"m" in text and (b"[0m" in text or b"[39m" in text):
+        text = _BARE_COLOUR.sub(b"", text)
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b"#015" in text:  # a carriage return as log services write it
+        text = text.replace(b"#015", b"\n")
+    return text
+
+
+def is_binary(sample: bytes) -> bool:
+    """Whether `sample` is no text at all."""
+    odd = sum(1 for byte in sample[:4096] if byte not in _TEXT)
+    return odd * 10 > min(len(sample), 4096)

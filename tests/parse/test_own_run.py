@@ -1,0 +1,110 @@
+"""Our own run folders, whole and cut short."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpc_llm.parse import parse_paths, parse_steps
+
+PLAN = {
+    "task": "pretrain", "cluster": "mi210", "method": "z3o", "model": "llama-1b", "nodes": 1, "gpus_per_node": 2,
+    "world_size": 2, "micro_batch_size": 4, "gradient_accumulation_steps": 1, "global_batch_size": 8,
+    "sequence_length": 100, "precision": "bf16", "warmup_steps": 2,
+}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "logs" / "20260101-120000-mi210-z3o-llama-1b-ab12"
+    folder.mkdir(parents=True)
+    (folder / "experiment.json").write_text(json.dumps({"schema": 1, "run_id": folder.name, "plan": PLAN}))
+    records = [
+        {"step": i, "loss": 7 - i, "step_time_s": 10.0 if i <= 2 else 0.5, "peak_allocated_bytes": i, "warmup": i <= 2}
+        for i in range(1, 6)
+    ]
+    (folder / "steps.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + '{"step": 6, "lo')
+    return folder
+
+
+def only(path: Path):
+    rows = list(parse_paths([path]))
+    assert len(rows) == 1
+    return rows[0]
+
+
+def test_result_of_the_worker_counts(run: Path):
+    result = {"tokens_per_second": 1234.5, "outcome": "COMPLETED", "gpu": "MI210", "started_at": "2026-01-01T12:00:00+00:00",
+              "loss_last": 2.5, "schema": 1, "step_times_s": [1.0]}  # fmt: skip
+    (run / "result.json").write_text(json.dumps(result))
+    (run / "submission.json").write_text(json.dumps({"job_id": "4711"}))
+    found = only(run)
+    assert (found.run_id, found.format, found.cluster, found.method) == (run.name, "hpc-llm", "mi210", "z3o")
+    assert (found.tokens_per_second, found.gpu, found.outcome, found.loss_last) == (1234.5, "MI210", "COMPLETED", 2.5)
+    assert (found.job_id, found.started_at) == ("4711", "2026-01-01T12:00:00+00:00")
+
+
+def test_without_a_result_the_steps_after_the_warmup_count(run: Path):
+    found = only(run)
+    assert (found.step_time_s_mean, found.measured_steps, found.loss_first, found.loss_last) == (0.5, 3, 6, 2)
+    assert found.tokens_per_second == 8 * 100 / 0.5
+    assert found.tokens_per_second_per_gpu == 8 * 100 / 0.5 / 2
+    assert found.outcome == "UNKNOWN"
+
+
+def test_steps_of_a_run_and_a_half_written_last_line(run: Path):
+    found = list(parse_steps([run]))
+    assert [s.step for s in found] == [1, 2, 3, 4, 5]
+    assert found[2].step_time_s == 0.5
+    assert found[0].run_id == run.name
+
+
+@pytest.mark.parametrize(
+    ("left", "outcome", "reason"),
+    [
+        (
+            {"exit_code": 72, "stage": "prelude", "reason": "module x failed to load"},
+            "FAILED",
+            "module x failed to load",
+        ),
+        ({"exit_code": 72}, "FAILED", "a module failed to load"),
+        ({"exit_code": 1}, "FAILED", "exit code 1"),
+        ({"exit_code": 143, "signal": "TERM", "started_at": 0, "ended_at": 70, "time_limit_s": 60}, "TIMEOUT", "60 s"),
+        (
+            {"exit_code": 143, "signal": "TERM", "started_at": 0, "ended_at": 7, "time_limit_s": 60},
+            "CANCELLED",
+            "SIGTERM",
+        ),
+        ({"exit_code": 0}, "UNKNOWN", "no result"),
+    ],
+)
+def test_exit_record(run: Path, left: dict, outcome: str, reason: str):
+    (run / "exit.json").write_text(json.dumps(left))
+    found = only(run)
+    assert found.outcome == outcome
+    assert reason in found.outcome_reason
+
+
+def test_messages_in_the_output_are_heard(run: Path):
+    (run / "exit.json").write_text(json.dumps({"exit_code": 1}))
+    (run / "log.err").write_text(
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch. Some of the step tasks\n"
+    )
+    assert only(run).outcome == "OOM_HOST"
+
+
+def test_runs_are_found_in_a_folder_of_runs(run: Path):
+    (run.parent / "notes.txt").write_text("nothing\n")
+    rows = list(parse_paths([run.parent]))
+    assert [r.format for r in rows] == ["hpc-llm", "unknown"]
+
+
+@pytest.mark.parametrize("name", ["experiment.json", "result.json", "exit.json", "submission.json", "steps.jsonl"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"plan": 3, "outcome": null}', "\x00\xff"])
+def test_broken_files_never_raise(run: Path, name: str, content: str):
+    (run / name).write_text(content)
+    rows = list(parse_paths([run]))
+    assert len(rows) == 1
+    list(parse_steps([run]))
