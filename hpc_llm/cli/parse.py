@@ -1,2 +1,140 @@
-"""placeholder"""
-def register(app): pass
+"""hpc-llm parse: training logs of any known format to one row a run, or one row a step."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from hpc_llm.cli.output import is_terminal, note
+
+if TYPE_CHECKING:
+    from hpc_llm.parse import Reading, Row
+
+SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "jsonl", ".md": "markdown", ".txt": "table"}
+GIB = 2**30
+
+
+def register(app: typer.Typer) -> None:
+    app.command("parse")(parse_command)
+
+
+def parse_command(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Log files, folders, runs, or - for stdin.")],
+    steps: Annotated[bool, typer.Option("--steps", help="One row a step instead of one row a run.")] = False,
+    output: Annotated[Optional[Path], typer.Option("-o", "--output", metavar="FILE", help="Write there; the ending says the format.")] = None,
+    output_format: Annotated[
+        Optional[str], typer.Option("--format", metavar="csv|json|jsonl|markdown|table", help="Default: table on a terminal, else csv.")
+    ] = None,
+    columns: Annotated[Optional[str], typer.Option(metavar="NAME[,…]", help="Only these columns.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Tell which lines look like metrics and were not parsed.")] = False,
+) -> None:
+    """Turn training logs of any known format into one row a run."""
+    from hpc_llm.parse import parse_paths, parse_steps, write_rows
+
+    chosen = output_format or _default_format(output)
+    names = _columns(columns, steps)
+    with _destination(output) as file:
+        if steps:
+            write_rows(parse_steps(paths), chosen, file, names)
+            return
+        rows: Any = parse_paths(paths, verbose=verbose, on_reading=_tell if verbose else None)
+        if chosen == "table" and names is None:
+            file.write(summary_table(list(rows)))
+        else:
+            write_rows(rows, chosen, file, names)
+
+
+def summary_table(rows: list[Row]) -> str:
+    """What fits a terminal, in the units of people; a column that no row fills is left out. GiB is 2^30 bytes."""
+    from tabulate import tabulate
+
+    cells = [_summary(row) for row in rows]
+    headers = [name for name in (cells[0] if cells else {}) if any(cell[name] for cell in cells)]
+    lines = [[cell[name] for name in headers] for cell in cells]
+    alignment = ["left" if name in LEFT else "right" for name in headers]
+    return tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment if lines else None) + "\n"
+
+
+LEFT = ("run", "cluster", "method", "model", "GPU", "precision", "outcome", "why")
+
+
+def _summary(row: Row) -> dict[str, str]:
+    cells: dict[str, Any] = {
+        "run": row.run_id,
+        "cluster": row.cluster,
+        "method": row.method,
+        "model": row.model,
+        "GPU": row.gpu,
+        "ranks": row.world_size,
+        "batch": row.global_batch_size,
+        "sequence": row.sequence_length,
+        "precision": row.precision,
+        "steps": row.measured_steps,
+        "tokens/s": _rounded(row.tokens_per_second, 1),
+        "MFU": _rounded(row.mfu, 3),
+        "GPU peak GiB": _gib(row.peak_allocated_bytes),
+        "host peak GiB": _gib(row.peak_host_bytes),
+        "first loss": _rounded(row.loss_first, 3),
+        "last loss": _rounded(row.loss_last, 3),
+        "outcome": row.outcome,
+        "why": row.invalid_reason,
+    }
+    return {name: "" if value is None else str(value) for name, value in cells.items()}
+
+
+def _rounded(value: float | None, digits: int) -> str | None:
+    return None if value is None else f"{value:.{digits}f}"
+
+
+def _gib(value: int | None) -> str | None:
+    return None if value is None else f"{value / GIB:.2f}"
+
+
+def _default_format(output: Path | None) -> str:
+    if output is not None:
+        return SUFFIXES.get(output.suffix.lower(), "csv")
+    return "table" if is_terminal() else "csv"
+
+
+def _columns(text: str | None, steps: bool) -> list[str] | None:
+    from hpc_llm.errors import RequestError, unknown_name
+    from hpc_llm.parse import COLUMNS, STEP_COLUMNS
+
+    if text is None:
+        return None
+    valid = STEP_COLUMNS if steps else COLUMNS
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in valid:
+            raise RequestError(unknown_name("column", name, valid, where="--columns"))
+    return names
+
+
+@contextmanager
+def _destination(output: Path | None) -> Iterator[IO[str]]:
+    """stdout, or a file that is replaced only when it is whole."""
+    if output is None:
+        yield sys.stdout
+        return
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        temporary.replace(output)
+    finally:
+        temporary.unlink(missing_ok=True)
+    note(f"written to {output}")
+
+
+def _tell(reading: Reading) -> None:
+    """Lines that look like metrics and were not parsed."""
+    if reading.unparsed.count:
+        note(f"{reading.source}: {reading.unparsed.count} lines look like metrics and were not parsed, such as:")
+        for line in reading.unparsed.examples:
+            typer.echo(f"  {line}", err=True)
