@@ -52,10 +52,10 @@ def find(evidence: Evidence, answer: Answer, now: float) -> Finding:
         return _by_folder(evidence)
     if not answer.answered:
         return Finding("UNKNOWN", reason=f"Slurm does not answer: {answer.complaint}")
+    if evidence.is_cancelled:  # a task cancelled before its array split leaves no record at all
+        return Finding("CANCELLED", Verdict(Outcome.CANCELLED))
     if now - _submitted_at(evidence) < GRACE_S:
         return Finding("PENDING", reason="not yet in Slurm's lists")
-    if evidence.is_cancelled:
-        return Finding("CANCELLED", Verdict(Outcome.CANCELLED))
     return _lost(f"Slurm no longer knows job {evidence.submission['job_id']}, and its script left no record")
 
 

@@ -70,7 +70,7 @@ def _run(command: list[str]) -> tuple[str | None, str]:
     environ = {**without_slurm(os.environ), "SLURM_BITSTR_LEN": "0"}
     try:
         done = subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=_TIMEOUT_S, errors="replace"
+            command, check=False, env=environ, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S
         )
     except FileNotFoundError:
         return None, f"{command[0]} is not on PATH"

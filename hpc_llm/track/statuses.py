@@ -82,11 +82,15 @@ def _status(evidence: Evidence, finding: Finding, now: float) -> RunStatus:
 
 
 def _exit_code(evidence: Evidence, finding: Finding) -> int | None:
+    """The script's own, else Slurm's as a shell would put it: 128 and the signal. None where the job was taken down."""
     if finding.verdict is None:
         return None
     if evidence.exit_code is not None:
         return evidence.exit_code
-    return finding.record.exit_code if finding.record else None
+    record = finding.record
+    if record is None or record.state not in ("COMPLETED", "FAILED", "OUT_OF_MEMORY"):
+        return None
+    return 128 + record.signal if record.signal else record.exit_code
 
 
 def _started_at(evidence: Evidence, record: JobRecord | None) -> float | None:

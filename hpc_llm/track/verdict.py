@@ -106,8 +106,12 @@ def _failed(evidence: Evidence, record: JobRecord) -> Verdict:
     if evidence.is_host_oom:
         return Verdict(Outcome.OOM_HOST, "Slurm killed it because the host's memory ran out")
     if evidence.exit is None and not evidence.failures:
-        return Verdict(Outcome.FAILED, f"{record.state}, exit code {record.exit_code}; the script left no record")
+        return Verdict(Outcome.FAILED, f"{_how(record)}; the script left no record of its end")
     return Verdict(Outcome.FAILED, evidence.failure_reason())
+
+
+def _how(record: JobRecord) -> str:
+    return f"ended by signal {record.signal}" if record.signal else f"exit code {record.exit_code}"
 
 
 def _with_nodes(reason: str, record: JobRecord) -> str:

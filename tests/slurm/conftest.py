@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # the parts of the harness are modules beside this file
+
 from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm, missing_tools
 

@@ -13,9 +13,11 @@ import sys
 import sysconfig
 import venv
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+CLUSTERS = ("taiwania2", "mi210", "delta")
 MODULES_INIT = "/usr/share/modules/init/bash"
 
 CONDA = """\
@@ -76,21 +78,25 @@ class ScratchSite:
         self._create_mpirun()
         self._create_modules()
 
-    def profile(self, cluster: str) -> dict[str, object]:
-        """The shipped profile of `cluster`, changed only where this machine's folders differ from the site's."""
-        prelude: dict[str, object] = {"init": [MODULES_INIT], "use": [str(self.modulefiles)]}
+    def profile(self, cluster: str) -> dict[str, Any]:
+        """The shipped profile of `cluster`, changed only where this machine differs from the site.
+
+        That is its folders and its network interfaces, and that nodes have no GPUs, so that a job may train on the CPU.
+        """
+        prelude: dict[str, Any] = {"init": [MODULES_INIT], "use": [str(self.modulefiles)]}
         if cluster == "taiwania2":
             prelude["python"] = {"env": str(self.env)}
         if cluster == "mi210":
             prelude["python"] = {"env": str(self.env), "hook": str(self.conda / "etc/profile.d/conda.sh")}
         network = {"multi_node": {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}}
-        return {"extends": cluster, "prelude": prelude, "env": network}
+        return {"extends": cluster, "prelude": prelude, "env": network, "gpu": {"vendor": "none", "per_node": 0}}
 
     def write_profiles(self, folder: Path) -> None:
         """`folder`/clusters/<name>.yaml for the three clusters."""
         (folder / "clusters").mkdir(parents=True, exist_ok=True)
-        for cluster in ("taiwania2", "mi210", "delta"):
-            (folder / "clusters" / f"{cluster}.yaml").write_text(yaml.safe_dump(self.profile(cluster)))
+        for cluster in CLUSTERS:
+            text = yaml.safe_dump(self.profile(cluster))
+            (folder / "clusters" / f"{cluster}.yaml").write_text(text)
 
     def _create_conda(self) -> None:
         executable(self.conda / "bin" / "conda", CONDA.format(base=shlex.quote(str(self.conda))))

@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 NODES = ("tw1", "tw2", "sky1", "delta1", "delta2", "delta8")
@@ -259,13 +259,17 @@ class ScratchSlurm:
 
     def run(self, *command: str, environ: dict[str, str] | None = None) -> str:
         """Stdout of a client command; its stderr is in the error when it fails."""
-        done = subprocess.run(command, env=environ or self.environ, capture_output=True, text=True, timeout=60)
+        done = self._client(command, environ or self.environ)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)} exited {done.returncode}: {done.stderr.strip()}")
         return done.stdout
 
     def ok(self, *command: str) -> bool:
-        return subprocess.run(command, env=self.environ, capture_output=True, timeout=60).returncode == 0
+        return self._client(command, self.environ).returncode == 0
+
+    @staticmethod
+    def _client(command: Sequence[str], environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=60)
 
     def node_states(self) -> dict[str, str]:
         # %N is the virtual node; %n would be the host name, the same for all of them.

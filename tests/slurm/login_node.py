@@ -1,0 +1,97 @@
+"""A user's session on the login node of the scratch cluster: the hpc-llm command, run in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from scratch_slurm import ScratchSlurm
+
+from hpc_llm.run import RunPaths
+
+COMMAND = str(Path(sys.executable).with_name("hpc-llm"))
+
+
+class LoginNode:
+    """`folder` holds the user's clusters/ and logs/."""
+
+    def __init__(self, folder: Path, slurm: ScratchSlurm) -> None:
+        self.folder = folder
+        self.logs = folder / "logs"
+        self.slurm = slurm
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self, *words: str, environ: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        """The command, left running."""
+        return subprocess.Popen(
+            [COMMAND, *words], cwd=self.folder, env={**self.slurm.environ, **(environ or {})},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ask(self, *words: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """The command, run to its end, whatever its exit code."""
+        process = self.start(*words, environ=environ)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def do(self, *words: str, environ: dict[str, str] | None = None) -> str:
+        """The stdout of a command that must succeed."""
+        done = self.ask(*words, environ=environ)
+        assert done.returncode == 0, f"hpc-llm {' '.join(words)} exited {done.returncode}:\n{done.stderr}"
+        return done.stdout
+
+    def submit(self, *words: str, environ: dict[str, str] | None = None) -> list[RunPaths]:
+        """The runs that the request became."""
+        document = json.loads(self.do("submit", "--json", *words, environ=environ))
+        return [RunPaths(Path(run["run_dir"])) for run in document["runs"]]
+
+    def status(self, runs: Sequence[RunPaths], environ: dict[str, str] | None = None) -> list[dict[str, Any]]:
+        """The runs as `status --json` tells them, in the order asked for."""
+        names = [run.run_id for run in runs]
+        found: list[dict[str, Any]] = json.loads(self.do("status", "--json", *names, environ=environ))["runs"]
+        assert [each["run_id"] for each in found] == names
+        return found
+
+    def wait(self, runs: Sequence[RunPaths], seconds: float = 240.0) -> list[dict[str, Any]]:
+        """The runs' statuses once all of them are over."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self.status(runs)
+            if all(each["outcome"] for each in found):
+                return found
+            assert time.monotonic() < deadline, f"not over after {seconds:.0f} s: {found}"
+            time.sleep(1)
+
+    def add_cluster(self, name: str, **profile: object) -> None:
+        """A profile of the user's own."""
+        file = self.folder / "clusters" / f"{name}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(yaml.safe_dump({"name": name, **profile}))
+
+
+def until(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Poll for something that happens soon."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{seconds:.0f} s were not enough until {what}"
+        time.sleep(0.1)
+
+
+def job_id(run: RunPaths) -> str:
+    return str(json.loads(run.submission.read_text())["job_id"])
+
+
+def printed(run: RunPaths) -> str:
+    """All that the run has printed so far."""
+    return "".join(path.read_text() for path in (run.stdout, run.stderr) if path.exists())
+
+
+def prepend_path(folder: Path) -> dict[str, str]:
+    return {"PATH": os.pathsep.join([str(folder), os.environ["PATH"]])}
