@@ -51,7 +51,7 @@ def gpu_name(device: torch.device) -> str | None:
 
 def supports_bf16(device: torch.device) -> bool:
     """Whether bf16 runs in hardware; V100 and older only emulate it."""
-    return device.type == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" or bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def synchronize(device: torch.device) -> None:
@@ -86,7 +86,7 @@ def used_device_bytes(device: torch.device) -> int | None:
     with contextlib.suppress(Exception):  # NVML or amdsmi may be missing in many ways; torch's own count then serves
         return int(torch.cuda.device_memory_used(device))
     free, total = torch.cuda.mem_get_info(device)
-    return total - free
+    return int(total - free)
 
 
 def peak_host_bytes() -> int:

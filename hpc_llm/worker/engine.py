@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from hpc_llm.deepspeed_config import check_keys
@@ -138,14 +139,19 @@ def emulated_bf16(plan: Plan, device: torch.device) -> list[str]:
     return [f"{torch.cuda.get_device_name(device)} emulates bf16 and is slow at it: precision fp16 is made for it."]
 
 
-def choose_build_targets(device: torch.device) -> None:
-    """Compile operators for this GPU only.
+def prepare_compiling(device: torch.device) -> None:
+    """Let DeepSpeed compile its operators: for this GPU only, and with the ninja of this Python.
 
-    torch lists architectures such as 10.0a, which DeepSpeed's builder cannot read.
+    torch, and images that ship it in TORCH_CUDA_ARCH_LIST, list architectures such as 10.0a, which DeepSpeed's builder
+    cannot read, so a list from the environment is replaced. ninja installed beside the
+    interpreter is not on PATH where the environment was not activated.
     """
+    folder = os.path.dirname(sys.executable)
+    if shutil.which("ninja") is None and shutil.which("ninja", path=folder):
+        os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ.get('PATH', '')}"
     if device.type == "cuda" and torch.version.hip is None:
         major, minor = torch.cuda.get_device_capability(device)
-        os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{major}.{minor}")
+        os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
 
 
 def init_process_group(device: torch.device) -> None:
@@ -196,7 +202,7 @@ def _client_optimizer(plan: Plan, parameters: list[nn.Parameter]) -> torch.optim
 
 def stop_engine(engine: Any) -> None:
     """Give back what the engine holds and leave the process group."""
-    if engine is not None:
-        engine.destroy()
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    from deepspeed import comm
+
+    engine.destroy()
+    comm.destroy_process_group()

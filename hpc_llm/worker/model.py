@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -77,17 +77,26 @@ class _Zero3Switch:
 def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
     from transformers import AutoModelForCausalLM
 
-    dtype = DTYPES[plan.precision]
     stage3 = zero_stage(config) == 3
+    if not stage3 and not is_checkpoint(plan.model):
+        model = _skeleton(plan)
+        _fill(model, device)
+        return model
+    how = {"dtype": DTYPES[plan.precision], "attn_implementation": plan.attention}
     with zero3_init(config, enabled=stage3):
-        if is_checkpoint(plan.model):
-            place = None if stage3 else _device_map(device)
-            return AutoModelForCausalLM.from_pretrained(
-                plan.model, dtype=dtype, attn_implementation=plan.attention, device_map=place, local_files_only=True
-            )
-        shape = hf_config(architecture(plan.model))
-        with nullcontext() if stage3 else device:
-            return AutoModelForCausalLM.from_config(shape, dtype=dtype, attn_implementation=plan.attention)
+        if not is_checkpoint(plan.model):
+            return AutoModelForCausalLM.from_config(hf_config(architecture(plan.model)), **how)
+        place = None if stage3 else _device_map(device)
+        return AutoModelForCausalLM.from_pretrained(plan.model, device_map=place, local_files_only=True, **how)
+
+
+def _skeleton(plan: Plan) -> Any:
+    """The plan's preset on the meta device: shapes without memory."""
+    from transformers import AutoModelForCausalLM
+
+    shape = hf_config(architecture(plan.model))
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(shape, dtype=DTYPES[plan.precision], attn_implementation=plan.attention)
 
 
 def _device_map(device: torch.device) -> dict[str, torch.device] | None:
@@ -135,12 +144,7 @@ def _quantized_checkpoint(
 
 
 def _quantized_preset(plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    dtype = DTYPES[plan.precision]
-    with torch.device("meta"):
-        shape = hf_config(architecture(plan.model))
-        model = AutoModelForCausalLM.from_config(shape, dtype=dtype, attn_implementation=plan.attention)
+    model = _skeleton(plan)
     head = model.get_output_embeddings()
     linears = [
         (name, module) for name, module in model.named_modules() if type(module) is nn.Linear and module is not head
@@ -150,7 +154,7 @@ def _quantized_preset(plan: Plan, quantization: Mapping[str, Any], storage: torc
         model.set_submodule(
             name, _quantized_linear(linear, quantization, _compute_dtype(plan, quantization), storage, spread, device)
         )
-    _fill_the_rest(model, device)
+    _fill(model, device)
     _mark_quantized(model, quantization)
     return model
 
@@ -189,18 +193,24 @@ def _quantized_linear(
     return layer
 
 
-def _fill_the_rest(model: Any, device: torch.device) -> None:
-    """Give embeddings, norms, the output head and the buffers their memory and their initial values."""
-    filled = []
-    for module in model.modules():
-        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-        if any(tensor.is_meta for tensor in own):
-            module.to_empty(device=device, recurse=False)
-            filled.append(module)
+def _fill(model: Any, device: torch.device) -> None:
+    """Give what is still on the meta device its memory and its initial values.
+
+    Inner modules come first, the order in which transformers initialises a model split by ZeRO-3.
+    """
     with torch.no_grad():
-        for module in filled:
-            model._init_weights(module)
+        for module in _inner_first(model):
+            own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+            if any(tensor.is_meta for tensor in own):
+                module.to_empty(device=device, recurse=False)
+                model._init_weights(module)
     model.tie_weights()
+
+
+def _inner_first(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        yield from _inner_first(child)
+    yield module
 
 
 def _mark_quantized(model: Any, quantization: Mapping[str, Any]) -> None:

@@ -26,7 +26,8 @@ from hpc_llm.worker.result import Record
 def main(argv: Sequence[str] | None = None) -> int:
     """Run and return the exit code."""
     faulthandler.enable()
-    warnings.filterwarnings("ignore", message=".*all_gather_into_tensor.*")  # DeepSpeed's, once a call
+    # torch warns of names that DeepSpeed uses, at every call.
+    warnings.filterwarnings("ignore", message=".*(all_gather_into_tensor|reduce_scatter_tensor)")
     try:
         record = prepare(sys.argv[1:] if argv is None else argv)
     except HpcLlmError as error:

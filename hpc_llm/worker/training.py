@@ -24,10 +24,7 @@ def train(record: Record) -> None:
     device = _prepare_device(record)
     engines.init_process_group(device)
     engine = _build_engine(record, device)
-    try:
-        _measure(record, engine, device)
-    finally:
-        record.peaks = record.peaks or (record.meter.own_peaks() if record.meter else {})
+    _measure(record, engine, device)
     if record.ranks.rank == 0:
         result = build_result(record, Outcome.COMPLETED, None)
         write_json(record.paths.result, result)
@@ -43,7 +40,8 @@ def _prepare_device(record: Record) -> torch.device:
     device = devices.choose_device(index, gpus)
     record.hardware = devices.hardware(device)
     apply(record.ranks, os.environ, gpus)
-    engines.choose_build_targets(device)
+    engines.prepare_compiling(device)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nodes often have no way out, and nothing is to be downloaded
     return device
 
 

@@ -1,0 +1,45 @@
+"""Runs the worker in this process, one engine after another, and puts the process back as it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_plans import RunPlan
+
+from hpc_llm.experiment import Plan
+from hpc_llm.run import RunPaths, read_json
+from hpc_llm.worker import pretrain_llm
+from hpc_llm.worker.ranks import find_ranks
+from hpc_llm.worker.result import Record
+
+
+@pytest.fixture
+def run_plan(tmp_path: Path) -> Iterator[RunPlan]:
+    """Train a plan on one rank; the content of its result.json. Its folder is tmp_path / "run"."""
+    import torch
+
+    before = dict(os.environ)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the models are too small for more
+
+    def run(plan: Plan) -> dict[str, Any]:
+        paths = RunPaths(tmp_path / "run")
+        record = Record(paths=paths, ranks=find_ranks({}), plan=plan)
+        code = pretrain_llm.run(record)
+        result = read_json(paths.result)
+        assert result is not None
+        assert (code == 0) == (result["outcome"] in ("COMPLETED", "INVALID") and result["error"] is None)
+        return result
+
+    yield run
+    if torch.distributed.is_initialized():
+        from deepspeed import comm
+
+        comm.destroy_process_group()
+    torch.set_num_threads(threads)
+    os.environ.clear()
+    os.environ.update(before)

@@ -1,0 +1,23 @@
+"""The training program, but rank 1 breaks in its fourth step."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from hpc_llm.worker import loop
+from hpc_llm.worker.pretrain_llm import main
+
+step, calls = loop._step, []
+
+
+def failing(*arguments: Any) -> Any:
+    calls.append(1)
+    if os.environ["RANK"] == "1" and len(calls) == 4:
+        raise ValueError("broken on purpose")
+    return step(*arguments)
+
+
+loop._step = failing
+sys.exit(main())

@@ -1,0 +1,101 @@
+"""Token batches: learnable when made up, packed without loss or overlap when from text."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_plans import make_plan
+
+from hpc_llm.errors import RequestError, WorkerError
+from hpc_llm.experiment import Plan
+from hpc_llm.worker.data import BYTE_END, batches, find_tokenizer
+from hpc_llm.worker.ranks import Ranks
+
+CPU = torch.device("cpu")
+
+
+def ranks(rank: int = 0, world_size: int = 1) -> Ranks:
+    return Ranks(rank, world_size, rank, world_size, "127.0.0.1", 0, "python")
+
+
+def test_made_up_tokens_repeat_with_the_seed_and_differ_between_ranks() -> None:
+    plan = make_plan(micro_batch_size=2, sequence_length=32)
+    first, again, other = (next(batches(plan, 512, ranks(rank, 2), CPU)) for rank in (0, 0, 1))
+    assert first.shape == (2, 32)
+    assert first.dtype == torch.int64
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert 0 <= int(first.min()) <= int(first.max()) < 512
+
+
+def test_made_up_tokens_are_kept_small_and_go_on_for_ever() -> None:
+    plan = make_plan(steps=10_000, micro_batch_size=4, sequence_length=2048)
+    stream = batches(plan, 512, ranks(), CPU)
+    drawn = list(itertools.islice(stream, 129))  # 128 batches of 8192 tokens are the 2**20 that are kept
+    assert drawn[128] is drawn[0]
+    common = Counter(torch.cat(drawn[:8]).flatten().tolist())
+    assert common[0] > 10 * common[400]  # uneven frequencies are what there is to learn
+
+
+def text_plan(tmp_path: Path, text: str, **changes: Any) -> Plan:
+    path = tmp_path / "text.txt"
+    path.write_text(text, encoding="utf-8")
+    return make_plan(data=[str(path)], micro_batch_size=1, sequence_length=8, **changes)
+
+
+def sequences(plan: Plan, rank: int, world_size: int, count: int) -> list[list[int]]:
+    stream = batches(plan, 512, ranks(rank, world_size), CPU)
+    return [next(stream)[0].tolist() for _ in range(count)]
+
+
+def test_text_is_packed_end_to_end_and_split_between_ranks(tmp_path: Path) -> None:
+    text = "".join(f"line {number:03d}\n" for number in range(20))  # 180 bytes and the end: 22 sequences of 8
+    plan = text_plan(tmp_path, text)
+    whole = [*text.encode(), BYTE_END]
+    expected = [whole[start : start + 8] for start in range(0, 176, 8)]
+    shares = [sequences(plan, rank, 2, 11) for rank in (0, 1)]
+    assert sorted(shares[0] + shares[1]) == sorted(expected)
+    assert sorted(shares[0]) == sorted(expected[0::2])
+
+
+def test_each_epoch_is_shuffled_anew_from_the_seed(tmp_path: Path) -> None:
+    text = "".join(chr(97 + number % 26) * 8 for number in range(20))
+    plan = text_plan(tmp_path, text)
+    drawn = sequences(plan, 0, 1, 40)
+    assert drawn == sequences(plan, 0, 1, 40)
+    assert sorted(drawn[:20]) == sorted(drawn[20:])
+    assert drawn[:20] != drawn[20:]
+    assert drawn != sequences(text_plan(tmp_path, text, seed=8), 0, 1, 40)
+
+
+def test_too_little_text_is_an_error_for_every_rank(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="2 ranks need at least 16 tokens"):
+        sequences(text_plan(tmp_path, "short text"), 1, 2, 1)
+
+
+def test_a_text_that_is_missing_is_named(tmp_path: Path) -> None:
+    plan = make_plan(data=[str(tmp_path / "none.txt")])
+    with pytest.raises(WorkerError, match=r"none\.txt cannot be read: No such file"):
+        next(batches(plan, 512, ranks(), CPU))
+
+
+def test_bytes_need_a_vocabulary_that_holds_them() -> None:
+    with pytest.raises(RequestError, match="vocabulary of 200 is too small"):
+        find_tokenizer("tiny", 200)
+
+
+def test_a_checkpoint_folder_brings_its_tokenizer(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({"a": 0, "b": 1, "<end>": 2, "<unk>": 3}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>").save_pretrained(tmp_path)
+    tokenize, end = find_tokenizer(str(tmp_path), 512)
+    assert list(tokenize("a b c a")) == [0, 1, 3, 0]
+    assert end == 2

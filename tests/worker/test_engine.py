@@ -1,0 +1,84 @@
+"""How a DeepSpeed config is fitted to the device, without starting DeepSpeed."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+import pytest
+from tiny_plans import make_plan
+
+from hpc_llm.errors import RequestError, WorkerError
+from hpc_llm.worker.device import Toolchain
+from hpc_llm.worker.engine import COMPILE_ON_CPU, adapt_config
+
+NOTHING = Toolchain(host=False, device=False)
+HOST_ONLY = Toolchain(host=True, device=False)
+ALL = Toolchain(host=True, device=True)
+
+
+def test_on_the_cpu_nothing_is_compiled_or_pinned() -> None:
+    plan = make_plan("z3o")
+    before = copy.deepcopy(plan.deepspeed)
+    adapted = adapt_config(plan, "cpu", ALL)
+    zero = adapted.config["zero_optimization"]
+    assert zero["offload_optimizer"]["pin_memory"] is False
+    assert zero["offload_param"]["pin_memory"] is False
+    assert adapted.config["optimizer"]["params"]["torch_adam"] is True
+    assert len(adapted.sentences) == 2
+    assert plan.deepspeed == before
+
+
+def test_the_cpu_compiles_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COMPILE_ON_CPU, "1")
+    assert "torch_adam" not in adapt_config(make_plan("z2"), "cpu", HOST_ONLY).config["optimizer"]["params"]
+    assert "torch_adam" in adapt_config(make_plan("z2"), "cpu", NOTHING).config["optimizer"]["params"]
+
+
+def test_on_a_gpu_with_compilers_the_config_is_the_plans() -> None:
+    plan = make_plan("z3o")
+    adapted = adapt_config(plan, "cuda", ALL)
+    assert adapted.config == plan.deepspeed
+    assert adapted.sentences == ()
+
+
+@pytest.mark.parametrize(
+    ("method", "toolchain", "missing"),
+    [
+        ("z3", HOST_ONLY, "FusedAdam, which needs the GPU's compiler"),
+        ("z3", NOTHING, "FusedAdam, which needs a C\\+\\+ compiler"),
+        ("z2o", NOTHING, "DeepSpeedCPUAdam, which needs a C\\+\\+ compiler"),
+        ("z2o", HOST_ONLY, None),
+    ],
+)
+def test_a_gpu_without_compilers_falls_back_and_says_so(method: str, toolchain: Toolchain, missing: str | None) -> None:
+    adapted = adapt_config(make_plan(method), "cuda", toolchain)
+    assert ("torch_adam" in adapted.config["optimizer"]["params"]) == (missing is not None)
+    assert len(adapted.sentences) == (missing is not None)
+    if missing:
+        assert re.search(missing, adapted.sentences[0])
+
+
+def test_fp16_on_the_cpu_says_what_to_choose() -> None:
+    with pytest.raises(WorkerError, match="choose precision bf16 or fp32"):
+        adapt_config(make_plan(precision="fp16"), "cpu", ALL)
+
+
+def test_an_unknown_key_names_the_closest() -> None:
+    with pytest.raises(RequestError, match=r"no DeepSpeed key 'gradient_cliping'.*did you mean 'gradient_clipping'"):
+        adapt_config(make_plan(deepspeed={"gradient_cliping": 1.0}), "cpu", ALL)
+
+
+def test_8_bit_optimizers_are_handed_over_and_allowed() -> None:
+    plan = make_plan("z2o", optimizer={"type": "AdamW8bit", "lr": 1e-3})
+    config = adapt_config(plan, "cuda", ALL).config
+    assert "optimizer" not in config
+    assert config["zero_allow_untested_optimizer"] is True
+    assert config["zero_force_ds_cpu_optimizer"] is False
+
+
+def test_what_the_installed_deepspeed_dropped_is_left_out() -> None:
+    plan = make_plan("q", deepspeed={"quantize_training": {"enabled": True}})
+    adapted = adapt_config(plan, "cpu", ALL, {"quantize_training": "removed"})
+    assert "quantize_training" not in adapted.config
+    assert "quantize_training" in adapted.sentences[0]

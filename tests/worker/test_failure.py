@@ -1,0 +1,179 @@
+"""Whatever goes wrong, a result.json says what, and the rank that failed first is the cause."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_plans import RunPlan, make_plan
+
+from hpc_llm.experiment import Plan
+from hpc_llm.run import Outcome, RunPaths, read_json, write_json
+from hpc_llm.worker import loop
+from hpc_llm.worker.failure import classify
+
+pytestmark = pytest.mark.train
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), Outcome.OOM_DEVICE),
+        (torch.OutOfMemoryError("HIP out of memory. Tried to allocate 2.00 GiB."), Outcome.OOM_DEVICE),
+        (RuntimeError("CUDA error: out of memory"), Outcome.OOM_DEVICE),
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), Outcome.OOM_DEVICE),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), Outcome.OOM_HOST),
+        (MemoryError(), Outcome.OOM_HOST),
+        (OSError(12, "Cannot allocate memory"), Outcome.OOM_HOST),
+        (ValueError("no"), Outcome.FAILED),
+    ],
+)
+def test_running_out_of_memory_says_which_memory(error: Exception, outcome: Outcome) -> None:
+    assert classify(error) is outcome
+
+
+def test_page_locked_memory_is_the_hosts() -> None:
+    def pin_memory() -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    with pytest.raises(RuntimeError) as caught:
+        pin_memory()
+    assert classify(caught.value) is Outcome.OOM_HOST
+
+
+def fail_at_step(number: int, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, calls = loop._step, []
+
+    def failing(*arguments: Any) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == number:
+            raise error
+        return step(*arguments)
+
+    monkeypatch.setattr(loop, "_step", failing)
+
+
+def test_out_of_memory_in_a_step_is_a_row_with_what_was_measured(
+    run_plan: RunPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_at_step(8, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), monkeypatch)
+    result = run_plan(make_plan("z2"))
+    assert result["outcome"] == "OOM_DEVICE"
+    assert result["outcome_reason"] == "rank 0: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert result["measured_steps"] == 5
+    assert result["loss_first"] is not None
+    assert result["failed_rank"] == 0
+    failure = read_json(RunPaths(tmp_path / "run").failure(0))
+    assert failure is not None
+    assert failure["outcome"] == "OOM_DEVICE"
+    assert "in failing" in failure["traceback"]
+
+
+def test_an_unknown_deepspeed_key_fails_before_training(run_plan: RunPlan) -> None:
+    result = run_plan(make_plan("z2", deepspeed={"zero_optimisation": {}}))
+    assert result["outcome"] == "FAILED"
+    assert "did you mean 'zero_optimization'?" in result["error"]["message"]
+    assert result["measured_steps"] == 0
+    assert result["tokens_per_second"] is None
+
+
+def test_fp16_on_the_cpu_fails_with_advice(run_plan: RunPlan) -> None:
+    result = run_plan(make_plan("z2", precision="fp16"))
+    assert result["outcome"] == "FAILED"
+    assert "choose precision bf16 or fp32" in result["outcome_reason"]
+
+
+def test_gpus_that_are_not_there_are_named(run_plan: RunPlan) -> None:
+    result = run_plan(make_plan("z2", gpus_per_node=8))
+    assert result["outcome"] == "FAILED"
+    assert "wants 8 GPUs per node" in result["outcome_reason"]
+
+
+def test_a_loss_that_is_not_a_number_makes_the_run_invalid(run_plan: RunPlan, tmp_path: Path) -> None:
+    optimizer = {"type": "AdamW", "lr": 1e30, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
+    result = run_plan(make_plan("ddp", precision="fp32", optimizer=optimizer))
+    assert result["outcome"] == "INVALID"
+    assert "not a finite number from step" in result["invalid_reason"]
+    assert result["loss_last"] is None
+    assert '"loss": null' in RunPaths(tmp_path / "run").steps.read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"expected_gpu": "V100"}, "it ran on the CPU, V100 was planned"),
+        ({"steps": 4}, "2 steps were measured, at least 3 are needed"),
+    ],
+)
+def test_a_run_that_cannot_be_compared_is_invalid(changes: dict[str, Any], reason: str, run_plan: RunPlan) -> None:
+    result = run_plan(make_plan("z2", **changes))
+    assert (result["outcome"], result["invalid_reason"]) == ("INVALID", reason)
+    assert result["tokens_per_second"] is not None
+
+
+def test_a_wrong_number_of_ranks_is_invalid_and_trains_nothing(run_plan: RunPlan) -> None:
+    result = run_plan(make_plan("z2", world_size=2))
+    assert result["outcome"] == "INVALID"
+    assert result["invalid_reason"].startswith("1 ranks were started, the plan is for 2")
+    assert result["measured_steps"] == 0
+
+
+def test_a_requeued_run_starts_over_and_a_completed_one_is_kept(run_plan: RunPlan, tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    write_json(paths.failure(1), {"rank": 1, "time": 1.0, "attempt": "before", "outcome": "FAILED"})
+    write_json(paths.result, {"outcome": "FAILED"})
+    assert run_plan(make_plan("z2"))["outcome"] == "COMPLETED"
+    assert not paths.failure_records()
+    before = paths.result.read_bytes()
+    with pytest.raises(AssertionError):  # the exit code is 1, the result is the first attempt's
+        run_plan(make_plan("z2"))
+    assert paths.result.read_bytes() == before
+
+
+def start(folder: Path, plan: Plan, *launch: str) -> subprocess.Popen[str]:
+    write_json(RunPaths(folder).experiment, {"schema": 1, "run_id": folder.name, "plan": plan.to_dict()})
+    return subprocess.Popen(
+        [sys.executable, *launch, "--run-dir", str(folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_sigterm_leaves_what_was_measured(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", make_plan("z2", steps=100_000), "-m", "hpc_llm.worker.pretrain_llm")
+    paths = RunPaths(tmp_path / "run")
+    deadline = time.monotonic() + 60
+    while not (paths.steps.exists() and paths.steps.read_text().count("\n") > 5) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 143
+    result = read_json(paths.result)
+    assert result is not None
+    assert result["outcome"] == "UNKNOWN"
+    assert "stopped by SIGTERM after step" in result["outcome_reason"]
+    assert result["measured_steps"] >= 3
+
+
+def test_the_rank_that_failed_first_is_the_cause(tmp_path: Path) -> None:
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(HERE / "rank_1_fails.py")]
+    process = start(tmp_path / "run", make_plan("z2", world_size=2), *launch)
+    _, errors = process.communicate(timeout=90)
+    assert process.returncode == 1, errors[-3000:]
+    result = read_json(RunPaths(tmp_path / "run").result)
+    assert result is not None
+    assert (result["outcome"], result["failed_rank"]) == ("FAILED", 1)
+    assert result["outcome_reason"] == "rank 1: ValueError: broken on purpose"
+    assert json.loads(RunPaths(tmp_path / "run").failure(1).read_text())["local_rank"] == 1

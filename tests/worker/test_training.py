@@ -1,0 +1,165 @@
+"""Every method trains for real on the CPU, and the full-precision ones as plain PyTorch does."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_plans import METHODS, RunPlan, make_plan
+
+from hpc_llm.run import RunPaths, read_json
+
+pytestmark = pytest.mark.train
+
+HERE = Path(__file__).parent
+ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_trains_on_one_rank(method: str, run_plan: RunPlan) -> None:
+    result = run_plan(make_plan(method))
+    assert result["outcome"] == "COMPLETED"
+    assert result["loss_last"] < result["loss_first"] - 0.2
+    assert result["measured_steps"] == len(result["step_times_s"]) == 10
+    assert result["tokens_per_second"] == pytest.approx(4 * 64 / result["step_time_s_mean"])
+
+
+def test_the_result_says_what_ran(run_plan: RunPlan, tmp_path: Path) -> None:
+    result = run_plan(make_plan("q", gradient_accumulation_steps=2))
+    assert result["num_parameters"] == 524_928
+    assert result["trainable_parameters"] == 2 * 512 * 128 + 5 * 128  # embeddings, head and norms
+    assert result["flops_per_token"] == 4 * 524_928 + 2 * 131_712 + 12 * 2 * 128 * 64
+    assert result["global_batch_size"] == 8
+    assert result["gpu"] is None
+    assert result["mfu"] is None
+    assert result["peak_allocated_bytes"] is None
+    assert result["peak_host_bytes"] > 2**20
+    assert result["versions"]["deepspeed"]
+    rows = [json.loads(line) for line in RunPaths(tmp_path / "run").steps.read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    assert [row["warmup"] for row in rows] == [True] * 2 + [False] * 10
+    assert [row["step_time_s"] for row in rows[2:]] == result["step_times_s"]
+    assert rows[-1]["learning_rate"] == 1e-2
+    assert rows[-1]["loss"] == result["loss_last"]
+
+
+def test_text_trains_too(run_plan: RunPlan, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("It was the best of times, it was the worst of times.\n" * 200, encoding="utf-8")
+    result = run_plan(make_plan("z2", data=[str(text)], steps=16))
+    assert result["loss_last"] < result["loss_first"] - 1
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama with fixed weights."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from hpc_llm.model import PRESETS
+    from hpc_llm.worker.model import hf_config
+
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    torch.manual_seed(3)
+    AutoModelForCausalLM.from_config(hf_config(PRESETS["tiny"]), dtype=torch.float32).save_pretrained(folder)
+    return folder
+
+
+def plain_losses(checkpoint: Path, world_size: int) -> list[float]:
+    """Losses of plain PyTorch AdamW in fp32 on the batches of all ranks together."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from hpc_llm.worker.data import batches
+    from hpc_llm.worker.ranks import Ranks
+
+    plan = make_plan("z2", world_size)
+    cpu = torch.device("cpu")
+    streams = [batches(plan, 512, Ranks(r, world_size, r, world_size, "", 0, ""), cpu) for r in range(world_size)]
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    values = {key: value for key, value in ADAMW.items() if key != "type"}
+    optimizer = torch.optim.AdamW(model.parameters(), **values)  # type: ignore[arg-type]
+    losses = []
+    for _ in range(plan.steps):
+        tokens = torch.cat([next(stream) for stream in streams])
+        loss = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def step_losses(folder: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in RunPaths(folder).steps.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("method", ["z2o", "z3", "z3o"])
+def test_in_fp32_the_loss_is_that_of_plain_adamw(
+    method: str, run_plan: RunPlan, tmp_path: Path, checkpoint: Path
+) -> None:
+    run_plan(make_plan(method, model=str(checkpoint), precision="fp32", optimizer=ADAMW))
+    assert step_losses(tmp_path / "run") == pytest.approx(plain_losses(checkpoint, 1), rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
+    """Two ranks that train one method after another in one start: the folder with a run for each."""
+    folder = tmp_path_factory.mktemp("two-ranks")
+    plans = {f"{method}-bf16": make_plan(method, 2) for method in METHODS}
+    for method in ("z2o", "z3", "z3o"):
+        plans[f"{method}-fp32"] = make_plan(method, 2, model=str(checkpoint), precision="fp32", optimizer=ADAMW)
+    plans["q-checkpoint"] = make_plan("q", 2, model=str(checkpoint))
+    request = {name: {"plan": plan.to_dict(), "port": free_port()} for name, plan in plans.items()}
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*launch, str(HERE / "two_ranks.py"), str(folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize("name", [*(f"{method}-bf16" for method in METHODS), "q-checkpoint"])
+def test_each_method_trains_on_two_ranks(name: str, two_ranks: Path) -> None:
+    result = read_json(RunPaths(two_ranks / name).result)
+    assert result is not None
+    assert result["outcome"] == "COMPLETED"
+    assert result["world_size"] == 2
+    assert result["loss_last"] < result["loss_first"] - 0.2
+
+
+@pytest.mark.parametrize("method", ["z2o", "z3", "z3o"])
+def test_two_ranks_in_fp32_give_the_loss_of_plain_adamw_on_both_their_batches(
+    method: str, two_ranks: Path, checkpoint: Path
+) -> None:
+    losses = step_losses(two_ranks / f"{method}-fp32")
+    assert losses == pytest.approx(plain_losses(checkpoint, 2), rel=1e-4)
+
+
+@pytest.mark.parametrize(("method", "whole", "optimizer"), [("z2o", 1.0, 0.5), ("z3", 0.5, 0.5), ("z3o", 0.5, 0.5)])
+def test_each_rank_holds_its_share_only(method: str, whole: float, optimizer: float, two_ranks: Path) -> None:
+    for rank in (0, 1):
+        held = read_json(two_ranks / f"{method}-bf16" / f"held-{rank}.json")
+        assert held is not None
+        assert held["parameters"] / 524_928 == pytest.approx(whole, rel=0.01)
+        assert held["optimizer"] / 524_928 == pytest.approx(optimizer, rel=0.01)

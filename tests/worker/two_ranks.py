@@ -1,0 +1,54 @@
+"""Program of two ranks: trains one plan after another and writes how many numbers each rank holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.experiment import Plan
+from hpc_llm.run import RunPaths, write_json
+from hpc_llm.worker import engine as engines
+from hpc_llm.worker import pretrain_llm
+from hpc_llm.worker.ranks import find_ranks
+from hpc_llm.worker.result import Record
+
+
+def held_by_this_rank(engine: Any) -> dict[str, int]:
+    """Parameters of the model and of the optimizer's fp32 copy that lie on this rank."""
+    parameters = [getattr(p, "ds_tensor", p).numel() for p in engine.module.parameters()]
+    optimizer = engine.optimizer
+    groups = getattr(optimizer, "single_partition_of_fp32_groups", None) or getattr(
+        optimizer, "fp32_partitioned_groups_flat", []
+    )
+    return {"parameters": sum(parameters), "optimizer": sum(group.numel() for group in groups)}
+
+
+def main(folder: Path) -> int:
+    start = dict(os.environ)
+    ranks = find_ranks(start)
+    stop_engine = engines.stop_engine
+    current = folder
+
+    def look_and_stop(engine: Any) -> None:
+        write_json(current / f"held-{ranks.rank}.json", held_by_this_rank(engine))
+        stop_engine(engine)
+
+    engines.stop_engine = look_and_stop
+    for name, wanted in json.loads((folder / "request.json").read_text()).items():
+        os.environ.clear()
+        os.environ.update(start)
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # its keys are those of the first meeting
+        current = folder / name
+        plan = Plan.from_dict(wanted["plan"])
+        record = Record(paths=RunPaths(current), ranks=replace(ranks, master_port=wanted["port"]), plan=plan)
+        if pretrain_llm.run(record):
+            os._exit(1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
