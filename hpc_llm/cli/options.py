@@ -20,7 +20,7 @@ class RunOptions:
     """The flags as typed; None or empty means not given."""
 
     experiment: Annotated[
-        Optional[Path], typer.Argument(metavar="[EXPERIMENT.yaml]", help="File that holds any of these options; flags win.")
+        Optional[Path], typer.Argument(metavar="EXPERIMENT.yaml", help="File that holds any of these options; flags win.")
     ] = None
     cluster: Annotated[Optional[str], typer.Option(metavar="NAME[,…]", help="Cluster; several are a sweep.")] = None
     method: Annotated[

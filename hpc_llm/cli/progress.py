@@ -67,7 +67,7 @@ class _Appending:
     def update(self, statuses: list[RunStatus]) -> None:
         for status in statuses:
             word = status.outcome.value if status.outcome else status.state
-            if self.seen.get(status.run_id) != word:
+            if self.seen.get(status.run_id, "PENDING") != word:  # that it waits at first goes without saying
                 self.seen[status.run_id] = word
                 sys.stderr.write(f"hpc-llm: {status.run_id} {word}\n")
         sys.stderr.flush()
