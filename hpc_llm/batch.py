@@ -49,13 +49,16 @@ def make_batch(
     """Render the scripts of `planned`, whose runs will be called `run_ids`; `name` is that of the array, if it is one."""
     logs = logs.absolute()
     if len(planned) > 1 and planned[0].plan.scheduler == "slurm":
-        array = JobArray(logs / ARRAYS / name, tuple(f"{i} ({p.plan.method})" for i, p in zip(run_ids, planned, strict=True)))
+        array = JobArray(
+            logs / ARRAYS / name, tuple(f"{i} ({p.plan.method})" for i, p in zip(run_ids, planned, strict=True))
+        )
         script = _array_script(cluster, planned, Place(logs / run_ids[0], code_dir, python), array)
         scripts = (script,) * len(planned)
     else:
         array = None
         scripts = tuple(
-            render(p, cluster, Place(logs / run_id, code_dir, python)) for p, run_id in zip(planned, run_ids, strict=True)
+            render(p, cluster, Place(logs / run_id, code_dir, python))
+            for p, run_id in zip(planned, run_ids, strict=True)
         )
     return Batch(cluster=cluster, planned=tuple(planned), run_ids=tuple(run_ids), scripts=scripts, array=array)
 

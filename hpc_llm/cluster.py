@@ -14,7 +14,16 @@ from hpc_llm.errors import ProfileError, RequestError
 from hpc_llm.profiles import explain_validation, list_files, read_profile
 
 Launcher = Literal["srun", "torchrun", "mpirun", "python"]
-_TIME = re.compile(r"^(?:(\d+)-)?(\d+)(?::(\d{1,2}))?(?::(\d{1,2}))?$")
+_TIME = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,9})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+RESERVED = frozenset(
+    """run_dir code_dir time_limit started_at stage reason signal child code limit python why env_dir conda_base conda_hook
+    module_inits init job_tmp first_node IFS BASHOPTS SHELLOPTS BASH_VERSINFO UID EUID PPID MASTER_ADDR MASTER_PORT
+    HPC_LLM_LAUNCHER SRUN_CPUS_PER_TASK""".split()
+)
+"""Variables that the job script itself sets or lives by."""
+TRACKED_FLAGS = ("output", "error", "open-mode", "array", "export")
+"""sbatch flags that hpc-llm sets for every job, because tracking relies on them."""
 
 
 def parse_time(text: str) -> int:
@@ -23,7 +32,7 @@ def parse_time(text: str) -> int:
     >>> parse_time("00:30:00"), parse_time("2-00:00:00"), parse_time("90")
     (1800, 172800, 5400)
     """
-    match = _TIME.match(text.strip())
+    match = _TIME.fullmatch(text.strip())
     if not match:
         raise RequestError(f"'{text}' is not a time. Write HH:MM:SS, D-HH:MM:SS or minutes.")
     days, *rest = match.groups()
@@ -51,6 +60,16 @@ def format_time(seconds: int) -> str:
     return f"{days}-{clock}" if days else clock
 
 
+def check_variable(name: str, value: str = "") -> None:
+    """Raise a RequestError unless a job script can set an environment variable of that name to that value."""
+    if not _VARIABLE_NAME.fullmatch(name):
+        raise RequestError(f"{name!r} is not a name of an environment variable: use letters, digits and underscores.")
+    if name in RESERVED:
+        raise RequestError(f"the variable {name} is the job script's own. Choose another name.")
+    if "\0" in value:
+        raise RequestError(f"the value of {name} holds a NUL character, which no environment can carry.")
+
+
 def _check_time(text: str) -> str:
     try:
         parse_time(text)
@@ -67,7 +86,7 @@ class _Strict(BaseModel):
 class Status(_Strict):
     state: Literal["active", "verify", "retired"]
     """`verify`: something essential here rests on one source; check before you rely on it."""
-    checked: str
+    checked: str = Field(pattern=r"^\d{4}-\d{2}$")
     """Month of the last check, YYYY-MM."""
     note: str = ""
 
@@ -80,6 +99,15 @@ class Account(_Strict):
     """Your own account, in a profile of your own."""
     list_command: str | None = None
     """Command on the login node that lists your accounts."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return pattern
 
 
 class Capabilities(_Strict):
@@ -101,9 +129,9 @@ class Gpu(_Strict):
     """Name as the vendor writes it; the run is INVALID when the device found at run time is another."""
     arch: str | None = None
     """`sm_70`, `gfx90a`, ..."""
-    memory_gib: float | None = None
+    memory_gib: float | None = Field(default=None, ge=0)
     """Device memory, GiB."""
-    per_node: int = 0
+    per_node: int = Field(default=0, ge=0)
     """Devices per node; on MI250X the GCDs."""
     capabilities: Capabilities | None = None
     peak_tflops: dict[Literal["bf16", "fp16", "fp32"], float] = {}
@@ -112,31 +140,32 @@ class Gpu(_Strict):
     @model_validator(mode="after")
     def _complete(self) -> "Gpu":
         if self.vendor in ("nvidia", "amd"):
-            for name in ("model", "arch", "memory_gib", "capabilities"):
-                if getattr(self, name) is None:
-                    raise ValueError(f"gpu.{name} is missing")
+            for name in ("model", "arch", "memory_gib", "capabilities", "per_node"):
+                if getattr(self, name) is None or (name == "per_node" and not self.per_node):
+                    raise ValueError(f"{name} is missing, a GPU of vendor '{self.vendor}' has it")
         return self
 
 
 class Node(_Strict):
-    cpus: int | None = None
+    cpus: int | None = Field(default=None, gt=0)
     """Cores per node that a job may use."""
-    mem_gb: float | None = None
+    mem_gb: float | None = Field(default=None, gt=0)
     """Host memory per node that a job may use, decimal GB."""
-    cpus_per_gpu: int | None = None
-    mem_gb_per_gpu: float | None = None
+    cpus_per_gpu: int | None = Field(default=None, gt=0)
+    """Share of the cores per GPU; what a rank gets unless the request says otherwise."""
+    mem_gb_per_gpu: float | None = Field(default=None, gt=0)
     """Share of the host memory per GPU, decimal GB."""
     enforce_ratio: bool = False
-    """The site refuses a job that asks for more than these shares."""
+    """The site refuses a job that asks for more cores per GPU than `cpus_per_gpu`."""
 
 
 class Partition(_Strict):
-    name: str
+    name: str = Field(min_length=1)
     max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS or D-HH:MM:SS.")]
     default: bool = False
-    max_nodes: int | None = None
+    max_nodes: int | None = Field(default=None, gt=0)
     """Most nodes of one job."""
-    max_gpus: int | None = None
+    max_gpus: int | None = Field(default=None, gt=0)
     """Most GPUs of one user at a time."""
     gpu: Gpu | None = None
     """The GPU of this partition where it differs from the cluster's."""
@@ -155,12 +184,21 @@ class Request(_Strict):
     """Which memory flag the site accepts; `omit`: its default follows the GPUs."""
     constraint: str | None = None
     exclusive: bool = False
-    forbid: list[str] = []
-    """Flags that the site refuses, without dashes."""
-    extra: list[str] = []
+    forbid: list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]] = []
+    """Flags that the site refuses, without the dashes in front, e.g. `gres`."""
+    extra: list[Annotated[str, Field(pattern=r"^--[a-z][a-z0-9-]*(=.*)?$")]] = []
     """Further flags for every job, e.g. `--hint=nomultithread`."""
     export: Literal["none", "all"] = "none"
     """`none`: the job starts with a clean environment, whatever the submitting shell holds."""
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> "Request":
+        if self.gpu_type and self.gpu_style == "none":
+            raise ValueError("gpu_type has no effect with gpu_style 'none'")
+        for flag in self.extra:
+            if flag.removeprefix("--").partition("=")[0] in TRACKED_FLAGS:
+                raise ValueError(f"extra holds {flag}, which hpc-llm sets itself because tracking relies on it")
+        return self
 
 
 class Launch(_Strict):
@@ -193,7 +231,15 @@ class Python(_Strict):
     @model_validator(mode="after")
     def _env_where_needed(self) -> "Python":
         if self.kind in ("conda", "venv") and not self.env:
-            raise ValueError(f"prelude.python.env is missing: kind '{self.kind}' needs the folder of the environment")
+            raise ValueError(f"env is missing, kind '{self.kind}' needs the folder of the environment")
+        if self.kind not in ("conda", "venv") and self.env:
+            raise ValueError(
+                f"env has no effect with kind '{self.kind}', leave it out (env: null where it is inherited)"
+            )
+        if self.kind != "conda" and self.hook != "auto":
+            raise ValueError(
+                f"hook has no effect with kind '{self.kind}', leave it out (hook: auto where it is inherited)"
+            )
         return self
 
 
@@ -211,6 +257,14 @@ class Prelude(_Strict):
     """Further modules for jobs of several nodes."""
     python: Python
 
+    @model_validator(mode="after")
+    def _modules_where_there_are_modules(self) -> "Prelude":
+        if self.module_system == "none":
+            for name in ("init", "use", "load", "load_multi_node"):
+                if getattr(self, name):
+                    raise ValueError(f"{name} has no effect with module_system 'none'. Valid: lmod, tcl")
+        return self
+
 
 class Environment(_Strict):
     """Environment variables of the job. Values may use ${USER} and other variables, nothing else is expanded."""
@@ -223,12 +277,44 @@ class Environment(_Strict):
     per_job_dirs: dict[str, str] = {}
     """Variable -> name of a folder under $TMPDIR that the job makes first and removes last."""
     unset: list[str] = []
+    """Variables that are removed after the modules are loaded."""
+
+    @field_validator("common", "single_node", "multi_node", "local", "per_job_dirs", "unset")
+    @classmethod
+    def _can_be_set(cls, values: Any) -> Any:
+        pairs = values.items() if isinstance(values, dict) else ((name, "") for name in values)
+        for name, value in pairs:
+            try:
+                check_variable(name, value)
+            except RequestError as error:
+                raise ValueError(str(error)) from None
+        return values
+
+    @field_validator("per_job_dirs")
+    @classmethod
+    def _plain_folders(cls, folders: dict[str, str]) -> dict[str, str]:
+        for folder in folders.values():
+            if not re.fullmatch(r"[A-Za-z0-9._-]*[A-Za-z0-9_-]", folder):
+                raise ValueError(f"'{folder}' is not the plain name of a folder, as in miopen-cache")
+        return folders
 
 
 class Access(_Strict):
     internet_compute: Literal["yes", "no", "proxy", "unknown"] = "unknown"
     """`no`: the job sets HF_HUB_OFFLINE=1."""
     proxy_env: dict[str, str] = {}
+    """Variables that lead to the proxy, e.g. https_proxy; with `proxy` only."""
+
+    @model_validator(mode="after")
+    def _proxy(self) -> "Access":
+        if bool(self.proxy_env) != (self.internet_compute == "proxy"):
+            raise ValueError("proxy_env and internet_compute 'proxy' go together")
+        for name, value in self.proxy_env.items():
+            try:
+                check_variable(name, value)
+            except RequestError as error:
+                raise ValueError(str(error)) from None
+        return self
 
 
 class Defaults(_Strict):
@@ -236,11 +322,11 @@ class Defaults(_Strict):
 
     model: str | None = None
     time: str | None = None
-    gpus_per_node: int | None = None
-    micro_batch_size: int | None = None
-    sequence_length: int | None = None
-    steps: int | None = None
-    warmup_steps: int | None = None
+    gpus_per_node: int | None = Field(default=None, ge=0)
+    micro_batch_size: int | None = Field(default=None, gt=0)
+    sequence_length: int | None = Field(default=None, gt=0)
+    steps: int | None = Field(default=None, gt=0)
+    warmup_steps: int | None = Field(default=None, ge=0)
 
     @field_validator("time")
     @classmethod
@@ -277,6 +363,25 @@ class Cluster(_Strict):
     """Useful folders, for people."""
     defaults: Defaults = Defaults()
     notes: list[str] = []
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Cluster":
+        names = [p.name for p in self.partitions]
+        if len(set(names)) < len(names):
+            raise ValueError(f"partitions: a name comes twice in {', '.join(names)}")
+        if sum(p.default for p in self.partitions) > 1:
+            raise ValueError("partitions: one of them can be the default, not several")
+        if self.request.memory != "omit":
+            for node in [self.node_of(p) for p in self.partitions] or [self.node]:
+                missing = node.mem_gb_per_gpu is None or (
+                    self.request.memory == "mem-per-cpu" and not node.cpus_per_gpu
+                )
+                if missing and self.gpu.vendor in ("nvidia", "amd"):
+                    raise ValueError(
+                        f"request.memory is '{self.request.memory}', which is computed from node.mem_gb_per_gpu "
+                        "(and node.cpus_per_gpu for mem-per-cpu): one of them is missing"
+                    )
+        return self
 
     def partition(self, name: str | None) -> Partition | None:
         """The partition of that name, or the default one; None where partitions are not known."""

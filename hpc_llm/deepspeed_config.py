@@ -45,11 +45,22 @@ COMPUTED = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accu
 """Follow from the batch shape and the number of ranks; never typed in a method."""
 
 
+BLOCKS = ("zero_optimization", "fp16", "bf16", "bfloat16", "optimizer", "scheduler", "activation_checkpointing")
+"""Top-level keys that hold keys of their own and that are read here or in the plan."""
+
+
 def check_keys(config: Mapping[str, Any], where: str) -> None:
     """Raise a RequestError that names the first unknown key, where it stands and the closest valid one."""
     for key in config:
         if key not in TOP_LEVEL:
-            raise RequestError(unknown_name("DeepSpeed key", key, TOP_LEVEL, where=where))
-    for key in config.get("zero_optimization") or {}:
+            raise RequestError(unknown_name("DeepSpeed key", str(key), TOP_LEVEL, where=where))
+    for key in BLOCKS:
+        if key in config and not isinstance(config[key], Mapping):
+            raise RequestError(f"{where}, {key}: holds {config[key]!r}, keys of its own are needed.")
+    zero = config.get("zero_optimization", {})
+    for key in zero:
         if key not in ZERO:
-            raise RequestError(unknown_name("DeepSpeed key", key, ZERO, where=f"{where}, zero_optimization"))
+            raise RequestError(unknown_name("DeepSpeed key", str(key), ZERO, where=f"{where}, zero_optimization"))
+    stage = zero.get("stage", 0)
+    if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
+        raise RequestError(f"{where}, zero_optimization: stage is {stage!r}. Valid: 0, 1, 2, 3.")

@@ -16,7 +16,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-
 _READABLE = 30
 """Longest list of valid names that a message carries whole."""
 

@@ -115,7 +115,9 @@ class Plan:
         known = {f.name for f in fields(cls)}
         for key in values:
             if key not in known:
-                raise RequestError(unknown_name("plan field", key, known, next_step="Was it written by a newer version?"))
+                raise RequestError(
+                    unknown_name("plan field", key, known, next_step="Was it written by a newer version?")
+                )
         return cls(**dict(values))
 
 

@@ -4,10 +4,11 @@ A method can also be composed in the letters of the paper, `z3+o+r+f`: Z1 Z2 Z3 
 R recompute, F FlashAttention, Q quantized base, L LoRA, QL QLoRA.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from hpc_llm.cluster import allowed_keys
 from hpc_llm.deepspeed_config import COMPUTED, check_keys
@@ -30,19 +31,20 @@ class Quantization(_Strict):
 
 class Lora(_Strict):
     kind: Literal["lora"] = "lora"
-    r: int = 8
-    alpha: int = 16
-    dropout: float = 0.0
-    target_modules: str | list[str] = "all-linear"
+    r: int = Field(default=8, gt=0)
+    """Rank of the update."""
+    alpha: int = Field(default=16, gt=0)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    target_modules: Literal["all-linear"] | list[str] = "all-linear"
 
 
 class Optimizer(_Strict):
     type: Literal["AdamW", "Adam", "AdamW8bit", "Adam8bit"]
     """AdamW and Adam are built by DeepSpeed; the 8-bit ones are bitsandbytes'."""
-    lr: float
-    betas: list[float] = Field(default=[0.9, 0.999], min_length=2, max_length=2)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
+    lr: float = Field(ge=0, allow_inf_nan=False)
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(default=[0.9, 0.999], min_length=2, max_length=2)
+    eps: float = Field(default=1e-8, ge=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
 class Method(_Strict):
@@ -79,6 +81,13 @@ class Method(_Strict):
     @property
     def zero_stage(self) -> int:
         return int(self.deepspeed.get("zero_optimization", {}).get("stage", 0))
+
+    @model_validator(mode="after")
+    def _letters_tell_the_truth(self) -> "Method":
+        said = spelled(self.model_dump())
+        if self.letters != said:
+            raise ValueError(f"letters is '{self.letters}', but what the file says is '{said}'")
+        return self
 
 
 def parse_method(data: dict[str, Any], where: Path | str) -> Method:
@@ -119,6 +128,7 @@ LETTERS = {
 def compose(name: str) -> Method:
     """A method put together from a base file and letters."""
     tokens = [t for t in name.lower().split("+") if t]
+    name = "+".join(tokens) or name
     files = list_files("configs")
     bases = [t for t in tokens if t in files and t not in LETTERS]
     letters = [t for t in tokens if t in LETTERS]
@@ -134,11 +144,12 @@ def compose(name: str) -> Method:
     if "o" in letters and f"{base}o" in files:
         base, letters = f"{base}o", [t for t in letters if t != "o"]
     data, path = read_profile("configs", base)
+    parse_method(data, path)  # says what is wrong with the file before anything is added to it
     for letter in letters:
         _add_letter(data, letter, name)
-    method = parse_method({**data, "name": base}, path)
-    return method.model_copy(
-        update={"name": name, "letters": _spelled(method), "description": _described(data["description"], letters)}
+    data["letters"] = spelled(data)
+    return parse_method(data, path).model_copy(
+        update={"name": name, "description": _described(data["description"], letters)}
     )
 
 
@@ -163,17 +174,17 @@ def _add_letter(data: dict[str, Any], letter: str, name: str) -> None:
         data["optimizer"] = {**data["optimizer"], "type": "AdamW8bit"}
 
 
-def _spelled(method: Method) -> str:
-    """The letters of what the method does, in the order of the paper."""
-    zero = method.deepspeed.get("zero_optimization", {})
-    parts = [f"z{method.zero_stage}"] if method.zero_stage else []
+def spelled(values: Mapping[str, Any]) -> str:
+    """The letters of what a method or a plan with these values does, in the order of the paper."""
+    zero = values["deepspeed"].get("zero_optimization", {})
+    parts = [f"z{zero['stage']}"] if zero.get("stage") else []
     parts += ["o"] if zero.get("offload_optimizer") else []
-    if method.peft:
-        parts.append("qlora" if method.quantization else "lora")
-    elif method.quantization:
+    if values.get("peft"):
+        parts.append("qlora" if values.get("quantization") else "lora")
+    elif values.get("quantization"):
         parts.append("q")
-    parts += ["r"] if method.recompute else []
-    parts += ["f"] if method.attention == "flash_attention_2" else []
+    parts += ["r"] if values.get("recompute") else []
+    parts += ["f"] if values.get("attention") == "flash_attention_2" else []
     return "+".join(parts) or "ddp"
 
 

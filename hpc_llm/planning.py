@@ -11,14 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from hpc_llm import metrics
-from hpc_llm.cluster import Cluster, Gpu, Node, Partition, format_time, parse_time
+from hpc_llm.cluster import TRACKED_FLAGS, Cluster, Gpu, Node, Partition, allowed_keys, format_time, parse_time
 from hpc_llm.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.experiment import TASKS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.hardware import Hardware
-from hpc_llm.method import Method
-from hpc_llm.model import ALIASES, architecture
+from hpc_llm.method import Lora, Method, Optimizer, Quantization, spelled
+from hpc_llm.model import ALIASES, architecture, is_checkpoint
+from hpc_llm.profiles import explain_validation
 from hpc_llm.run import file_name_part
 from hpc_llm.settings import apply_settings, split_pair
 
@@ -32,8 +35,21 @@ FALLBACKS: dict[str, Any] = {
     "warmup_steps": 5,
     "seed": 42,
 }
-OUTPUT_FLAGS = ("output", "error", "open-mode", "array", "export")
-"""#SBATCH flags that tracking relies on and a request may not change."""
+OWN_OPTIONS = {
+    "job-name": "--name",
+    "account": "--account",
+    "partition": "--partition",
+    "nodes": "--nodes",
+    "time": "--time",
+    "ntasks": "--gpus-per-node",
+    "ntasks-per-node": "--gpus-per-node",
+    "gpus": "--gpus-per-node",
+    "gpus-per-node": "--gpus-per-node",
+    "gpus-per-task": "--gpus-per-node",
+}
+"""sbatch flags whose value the plan has to know, and the option that sets them."""
+ANSWER_FLAGS = ("clusters", "parsable", "quiet", "test-only", "wait", "wrap", "help", "usage", "version")
+"""sbatch flags that change what sbatch does or answers, so that hpc-llm would lose the job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +101,7 @@ def plan(
     _batch(said, cluster, draft)
     _method(method, gpu, draft)
     _bookkeeping(said, cluster, partition, site, draft)
-    _settings(experiment, draft)
+    _settings(said, draft)
     return _finish(draft, cluster, partition, gpu)
 
 
@@ -131,23 +147,29 @@ def actual_gpu(gpu: Gpu, hardware: Hardware | None) -> Gpu:
 
 def _partition(said: _Said, cluster: Cluster, site: Site, draft: _Draft) -> Partition | None:
     name, origin = said("partition")
-    if site.scheduler == "local":
-        if name is not None and not cluster.partitions:
-            draft.notices.append(f"partition {name} has no meaning without a scheduler and is left out")
-        draft.put("partition", None, "no scheduler")
-        return cluster.partition(name)
+    if name is not None:
+        _one_line("partition", name)
     partition = cluster.partition(name)
+    if site.scheduler == "local":
+        _without_scheduler("partition", name, draft)
+        draft.put("partition", None, "no scheduler")
+        return partition
     if partition is None and cluster.partitions and name is not None:
         raise PlanError(
             unknown_name("partition", name, [p.name for p in cluster.partitions], where=f"cluster {cluster.name}")
         )
-    draft.first("partition", (name, origin), (partition and partition.name, f"cluster {cluster.name}: default partition"))
+    draft.first(
+        "partition", (name, origin), (partition and partition.name, f"cluster {cluster.name}: default partition")
+    )
     return partition
 
 
-def _resources(
-    said: _Said, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site, draft: _Draft
-) -> None:
+def _without_scheduler(what: str, value: Any, draft: _Draft) -> None:
+    if value:
+        draft.notices.append(f"{what} {value} has no meaning without a scheduler and is left out")
+
+
+def _resources(said: _Said, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site, draft: _Draft) -> None:
     draft.put("scheduler", site.scheduler, f"cluster {cluster.name}: scheduler")
     nodes = draft.first("nodes", said("nodes"), (FALLBACKS["nodes"], "default"))
     _positive("nodes", nodes)
@@ -163,7 +185,9 @@ def _resources(
     if gpus < 0 or gpus > per_node:
         has = f"{per_node} x {gpu.model}" if per_node else "no GPU"
         fewest = 0 if cluster.request.gpu_style == "none" else min(1, per_node)
-        raise PlanError(f"{gpus} GPUs per node: {where} has {has} per node. Choose --gpus-per-node {fewest}..{per_node}.")
+        raise PlanError(
+            f"{gpus} GPUs per node: {where} has {has} per node. Choose --gpus-per-node {fewest}..{per_node}."
+        )
     if gpus == 0 and per_node and cluster.request.gpu_style != "none":
         raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
     if partition and partition.max_nodes and nodes > partition.max_nodes:
@@ -173,7 +197,9 @@ def _resources(
             f"{nodes} x {gpus} = {nodes * gpus} GPUs: {where} allows {partition.max_gpus} per user. Ask for fewer nodes."
         )
     if site.scheduler == "local" and nodes > 1:
-        raise PlanError(f"{nodes} nodes: cluster {cluster.name} runs on this machine, without a scheduler. Use --nodes 1.")
+        raise PlanError(
+            f"{nodes} nodes: cluster {cluster.name} runs on this machine, without a scheduler. Use --nodes 1."
+        )
     draft.put("tasks_per_node", max(gpus, 1), "computed: one rank per GPU")
     launch = cluster.launch
     name = launch.single_node if nodes == 1 else launch.multi_node
@@ -181,14 +207,19 @@ def _resources(
 
 
 def _batch(said: _Said, cluster: Cluster, draft: _Draft) -> None:
-    for name in ("model", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "steps", "warmup_steps"):
+    for name in (
+        "model",
+        "micro_batch_size",
+        "gradient_accumulation_steps",
+        "sequence_length",
+        "steps",
+        "warmup_steps",
+    ):
         suggested = getattr(cluster.defaults, name, None)
         fallback = FALLBACKS[name]
         if name == "warmup_steps":
             fallback = min(fallback, max(draft.values["steps"] - 1, 0))
-        value = draft.first(
-            name, said(name), (suggested, f"cluster {cluster.name}: defaults"), (fallback, "default")
-        )
+        value = draft.first(name, said(name), (suggested, f"cluster {cluster.name}: defaults"), (fallback, "default"))
         if name not in ("model", "warmup_steps"):
             _positive(name, value)
     draft.first("seed", said("seed"), (FALLBACKS["seed"], "default"))
@@ -196,7 +227,12 @@ def _batch(said: _Said, cluster: Cluster, draft: _Draft) -> None:
 
 def _model(name: str, sequence_length: int) -> None:
     """Check a preset; a folder may be visible on the cluster only, so the job itself looks into it."""
-    if "/" in name and name not in ALIASES:
+    if "/" in name and name not in ALIASES and not is_checkpoint(name):
+        if not name.startswith("/"):
+            raise RequestError(
+                f"model '{name}': there is no such folder here, and the job runs in another one. "
+                "Give the full path of a folder that only the cluster has, or a preset (`hpc-llm models` lists them)."
+            )
         return
     shape = architecture(name)
     if sequence_length > shape.max_position_embeddings:
@@ -215,10 +251,8 @@ def _method(method: Method, gpu: Gpu, draft: _Draft) -> None:
     origin = f"method {method.name}"
     draft.put("method", method.name, "request")
     draft.put("letters", method.letters, origin)
-    _, why = choose_precision(method, gpu)
-    if why:
-        draft.notices.append(why)
-    draft.put("precision", choose_precision(method, gpu)[0], why or origin)
+    precision, why = choose_precision(method, gpu)
+    draft.put("precision", precision, why or origin)
     draft.put("attention", method.attention, origin)
     draft.put("recompute", method.recompute, origin)
     draft.put("quantization", method.quantization and method.quantization.model_dump(), origin)
@@ -255,7 +289,10 @@ def _bookkeeping(said: _Said, cluster: Cluster, partition: Partition | None, sit
     extra = dict(split_pair(item, "--sbatch") for item in experiment.sbatch)
     for key, value in extra.items():
         _sbatch_flag(key, value, cluster)
-    draft.put("sbatch", extra, "--sbatch" if extra else "not set")
+    if site.scheduler == "local":
+        _without_scheduler("--sbatch", ", ".join(extra), draft)
+        extra = {}
+    draft.put("sbatch", extra, said("sbatch")[1] if extra else "not set")
     draft.put("env", {}, "not set")
 
 
@@ -266,11 +303,22 @@ def _one_line(what: str, text: str) -> None:
 
 def _sbatch_flag(key: str, value: str, cluster: Cluster) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
-        raise RequestError(f"--sbatch {key!r}: not a long sbatch option. Write it as in sbatch's manual, e.g. qos=high.")
+        raise RequestError(
+            f"--sbatch {key!r}: not a long sbatch option. Write it as in sbatch's manual, e.g. qos=high."
+        )
+    own = dict(OWN_OPTIONS)
+    if cluster.request.gpu_style != "none":
+        own[cluster.request.gpu_style] = "--gpus-per-node"
     if key in cluster.request.forbid:
         raise PlanError(f"--sbatch {key}: cluster {cluster.name} refuses --{key}. Leave it out.")
-    if key in OUTPUT_FLAGS:
+    if key in own:
+        raise RequestError(f"--sbatch {key}: the plan has to know it. Use {own[key]}.")
+    if key in (*TRACKED_FLAGS, *ANSWER_FLAGS):
         raise RequestError(f"--sbatch {key}: hpc-llm sets --{key} itself, because tracking relies on it. Leave it out.")
+    for flag in (*cluster.request.forbid, *own, *TRACKED_FLAGS, *ANSWER_FLAGS):
+        # sbatch takes any unambiguous beginning of an option, so `part=x` would pass for partition.
+        if flag.startswith(key) and key not in ("mem", "gres"):
+            raise RequestError(f"--sbatch {key}: sbatch reads it as the beginning of --{flag}. Write options in full.")
     if value:
         _one_line(f"--sbatch {key}", value)
 
@@ -278,6 +326,7 @@ def _sbatch_flag(key: str, value: str, cluster: Cluster) -> None:
 def _account(said: _Said, cluster: Cluster, site: Site, draft: _Draft) -> None:
     rule = cluster.account
     if site.scheduler == "local":
+        _without_scheduler("account", said("account")[0], draft)
         draft.put("account", None, "no scheduler")
         return
     account = draft.first(
@@ -289,47 +338,99 @@ def _account(said: _Said, cluster: Cluster, site: Site, draft: _Draft) -> None:
     listing = f" `{rule.list_command}` lists yours." if rule.list_command else ""
     if account is None:
         if rule.required:
-            raise PlanError(f"cluster {cluster.name} needs an account. Give --account NAME or set SBATCH_ACCOUNT.{listing}")
+            raise PlanError(
+                f"cluster {cluster.name} needs an account. Give --account NAME or set SBATCH_ACCOUNT.{listing}"
+            )
         return
     _one_line("account", account)
     if rule.pattern and not re.search(rule.pattern, account):
-        raise PlanError(f"account '{account}' does not fit cluster {cluster.name}, whose accounts match {rule.pattern}.{listing}")
+        raise PlanError(
+            f"account '{account}' does not fit cluster {cluster.name}, whose accounts match {rule.pattern}.{listing}"
+        )
 
 
 def _time(said: _Said, cluster: Cluster, partition: Partition | None, draft: _Draft) -> None:
+    longest = parse_time(partition.max_time) if partition else None
     text = draft.first("time_s", said("time"), (cluster.defaults.time, f"cluster {cluster.name}: defaults"))
     if text is None:
         return
     seconds = parse_time(text)
+    if said("time")[0] is None and longest is not None and seconds > longest:
+        seconds = longest  # nobody asked for the default, so it gives way
+        draft.origins["time_s"] = f"cluster {cluster.name}: limit of the partition"
     if seconds <= 0:
         raise RequestError(f"time '{text}' is no time at all. Write HH:MM:SS.")
     draft.values["time_s"] = seconds
-    if partition and seconds > parse_time(partition.max_time):
+    if partition and longest is not None and seconds > longest:
         longer = [p.name for p in cluster.partitions if parse_time(p.max_time) >= seconds]
-        advice = f"or take a partition that allows it: {', '.join(longer)}" if longer else "no partition here allows it"
+        advice = (
+            f"or take a partition that allows it: {', '.join(longer)}"
+            if longer
+            else "since no partition here allows it"
+        )
         raise PlanError(
             f"time {format_time(seconds)}: partition {partition.name} of cluster {cluster.name} allows "
-            f"{partition.max_time}. Ask for less with --time, {advice}."
+            f"{format_time(longest)}. Ask for less with --time, {advice}."
         )
 
 
-def _settings(experiment: Experiment, draft: _Draft) -> None:
-    for name in apply_settings(draft.values, experiment.set):
-        draft.origins[name] = "--set"
-    check_keys(draft.values["deepspeed"], "--set deepspeed" if experiment.set else "deepspeed")
-    for key in COMPUTED:
-        if key in draft.values["deepspeed"]:
-            raise RequestError(
-                f"deepspeed.{key} is computed. Set micro_batch_size, gradient_accumulation_steps, nodes or gpus_per_node."
-            )
+COMPUTED_BLOCKS = {
+    "optimizer": "Set optimizer.lr and its like.",
+    "fp16.enabled": "Set precision.",
+    "bf16.enabled": "Set precision.",
+    "bfloat16": "Set precision.",
+    **dict.fromkeys(COMPUTED, "Set micro_batch_size, gradient_accumulation_steps, or use --nodes and --gpus-per-node."),
+}
+"""Places in the DeepSpeed config that follow from the plan."""
+
+
+def _settings(said: _Said, draft: _Draft) -> None:
+    settings, source = said("set")
+    origin = source if source.startswith("--") else f"{source}: set"
+    for name in apply_settings(draft.values, settings):
+        draft.origins[name] = origin
+    for item in settings:
+        place = split_pair(item, "--set")[0].removeprefix("deepspeed.")
+        for computed, advice in COMPUTED_BLOCKS.items():
+            if item.startswith("deepspeed.") and (place == computed or place.startswith(f"{computed}.")):
+                raise RequestError(f"deepspeed.{place} is computed. {advice}")
+        other = {"fp16": "fp16", "bf16": "bf16"}.get(place.split(".")[0])
+        if item.startswith("deepspeed.") and other and draft.values["precision"] != other:
+            raise PlanError(f"deepspeed.{place} has no effect: the precision is {draft.values['precision']}.")
+    check_keys(draft.values["deepspeed"], "--set deepspeed" if settings else "deepspeed")
+    _checked_parts(draft.values)
+    for name in ("tasks_per_node", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "steps"):
+        _positive(name, draft.values[name])
+    if not 0 <= draft.values["seed"] < 2**32:
+        raise RequestError(f"seed is {draft.values['seed']}, it must be between 0 and {2**32 - 1}.")
+
+
+def _checked_parts(values: dict[str, Any]) -> None:
+    """Hold the parts that --set can change to what a method file may say there."""
+    models: dict[str, type[Quantization] | type[Lora] | type[Optimizer]]
+    models = {"quantization": Quantization, "peft": Lora, "optimizer": Optimizer}
+    for name, model in models.items():
+        if values[name] is None:
+            continue
+        try:
+            values[name] = model.model_validate(values[name]).model_dump()
+        except ValidationError as error:
+            raise explain_validation(error, f"--set {name}", allowed_keys(model)) from None
 
 
 def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: Gpu) -> PlanWithOrigins:
     values = draft.values
     _model(values["model"], values["sequence_length"])
     _capabilities(values, gpu, cluster)
+    if " becomes " in draft.origins["precision"]:
+        draft.notices.append(draft.origins["precision"])
+    letters = spelled(values)
+    if letters != values["letters"]:
+        draft.put("letters", letters, "computed: what the method does after --set")
     if values["launcher"] not in cluster.launch.allowed:
-        raise PlanError(unknown_name("launcher", values["launcher"], cluster.launch.allowed, where=f"cluster {cluster.name}"))
+        raise PlanError(
+            unknown_name("launcher", values["launcher"], cluster.launch.allowed, where=f"cluster {cluster.name}")
+        )
     if not 0 <= values["warmup_steps"] < values["steps"]:
         raise RequestError(
             f"warmup_steps is {values['warmup_steps']} of {values['steps']} steps: at least one step must be measured."
@@ -338,17 +439,37 @@ def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: G
     draft.put("world_size", world, "computed: nodes x tasks_per_node")
     if world == 1 and values["launcher"] == "torchrun":
         draft.put("launcher", "python", "computed: one rank needs no launcher")
+    if world > 1 and values["launcher"] == "python":
+        others = ", ".join(name for name in cluster.launch.allowed if name != "python") or "none here"
+        raise PlanError(f"launcher python starts one rank, the plan has {world}. Launchers for several: {others}.")
+    if values["launcher"] == "srun" and values["scheduler"] != "slurm":
+        raise PlanError(
+            f"launcher srun needs Slurm, cluster {cluster.name} runs on this machine. Use another launcher."
+        )
+    if 0 < values["gpus_per_node"] < values["tasks_per_node"]:
+        raise PlanError(
+            f"tasks_per_node is {values['tasks_per_node']} with {values['gpus_per_node']} GPUs per node: "
+            "each rank needs a GPU of its own."
+        )
     batch = values["micro_batch_size"] * values["gradient_accumulation_steps"] * world
     draft.put("global_batch_size", batch, "computed: micro_batch_size x gradient_accumulation_steps x world_size")
     _cores_and_memory(draft, cluster, cluster.node_of(partition))
     on_gpu = bool(values["gpus_per_node"])
     draft.put("expected_gpu", gpu.model if on_gpu else None, f"cluster {cluster.name}: gpu.model")
-    peak = gpu.peak_tflops.get(values["precision"]) if on_gpu else None
-    draft.put("peak_flops", peak and peak * 1e12, f"cluster {cluster.name}: gpu.peak_tflops")
+    _peak(draft, cluster, gpu.peak_tflops.get(values["precision"]) if on_gpu else None)
     values["deepspeed"] = complete_deepspeed(values)
     if values["quantization"]:
         values["quantization"] = {**values["quantization"], "compute_dtype": values["precision"]}
     return PlanWithOrigins(plan=Plan(**values), origins=draft.origins, notices=tuple(draft.notices))
+
+
+def _peak(draft: _Draft, cluster: Cluster, tflops: float | None) -> None:
+    """The profile's peak, unless --set gave one."""
+    given = draft.values.get("peak_flops")
+    if given is None:
+        draft.put("peak_flops", tflops and tflops * 1e12, f"cluster {cluster.name}: gpu.peak_tflops")
+    elif isinstance(given, bool) or not isinstance(given, (int, float)) or given <= 0:
+        raise RequestError(f"--set peak_flops={given!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
 
 
 def _cores_and_memory(draft: _Draft, cluster: Cluster, node: Node) -> None:
@@ -356,13 +477,52 @@ def _cores_and_memory(draft: _Draft, cluster: Cluster, node: Node) -> None:
     cores = None
     if node.cpus_per_gpu and gpus:
         cores = max(node.cpus_per_gpu * gpus // tasks, 1)
-    draft.first("cpus_per_task", (cores, f"cluster {cluster.name}: node.cpus_per_gpu"))
-    memory, origin = None, "not set"
-    if cluster.request.memory == "mem" and node.mem_gb_per_gpu and gpus:
+    draft.first(
+        "cpus_per_task",
+        (_asked_cores(draft, cluster, node), "--sbatch"),
+        (cores, f"cluster {cluster.name}: node.cpus_per_gpu"),
+    )
+    share = _memory_share(cluster.request.memory, node, gpus)
+    if share is None:
+        draft.put("mem", None, "not set")
+    else:
         # The profile counts decimal GB, Slurm's M is 2^20: round down, a GiB too much is charged as another GPU.
-        memory = f"{int(node.mem_gb_per_gpu * gpus * 1e9 / 2**20)}M"
-        origin = f"cluster {cluster.name}: node.mem_gb_per_gpu"
-    draft.put("mem", memory, origin)
+        draft.put("mem", f"{int(share * 1e9 / 2**20)}M", f"cluster {cluster.name}: node.mem_gb_per_gpu")
+
+
+def _asked_cores(draft: _Draft, cluster: Cluster, node: Node) -> int | None:
+    """Cores per rank of `--sbatch cpus-per-task=N`, where N counts for each task that the launcher asks Slurm for."""
+    text: str | None = draft.values["sbatch"].get("cpus-per-task")
+    if text is None:
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        raise RequestError(f"--sbatch cpus-per-task={text}: a whole number is needed.")
+    gpus: int = draft.values["gpus_per_node"]
+    tasks: int = draft.values["tasks_per_node"]
+    asked = int(text) * slurm_tasks_per_node(draft.values["launcher"], tasks)
+    limits = [(node.cpus, "cores per node")]
+    if node.enforce_ratio and node.cpus_per_gpu:
+        limits.append((node.cpus_per_gpu * gpus, f"cores for {gpus} GPUs"))
+    for limit, what in limits:
+        if limit is not None and asked > limit:
+            raise PlanError(
+                f"--sbatch cpus-per-task={text} asks for {asked} cores: cluster {cluster.name} has {limit} {what}."
+            )
+    return max(asked // tasks, 1)
+
+
+def slurm_tasks_per_node(launcher: str, ranks_per_node: int) -> int:
+    """How many tasks per node Slurm is asked for: torchrun and python are one that starts the ranks itself."""
+    return 1 if launcher in ("torchrun", "python") else ranks_per_node
+
+
+def _memory_share(style: str, node: Node, gpus: int) -> float | None:
+    """Decimal GB for the memory flag of that style; None where none is given."""
+    if style == "omit" or node.mem_gb_per_gpu is None or not gpus:
+        return None
+    if style == "mem-per-cpu":
+        return node.mem_gb_per_gpu / node.cpus_per_gpu if node.cpus_per_gpu else None
+    return node.mem_gb_per_gpu * (gpus if style == "mem" else 1)
 
 
 def _capabilities(values: Mapping[str, Any], gpu: Gpu, cluster: Cluster) -> None:
@@ -384,7 +544,9 @@ def _capabilities(values: Mapping[str, Any], gpu: Gpu, cluster: Cluster) -> None
             advice = f"Use --set quantization.kind={other}." if other else "Choose a method without q."
             raise PlanError(f"bitsandbytes {kind} does not run on {name} of cluster {cluster.name}. {advice}")
     if quantization and values["deepspeed"].get("zero_optimization", {}).get("stage") == 3 and not values["peft"]:
-        raise PlanError("a quantized base under ZeRO-3 has no trainable linear layers to split. Use qlora with z3, or q alone.")
+        raise PlanError(
+            "a quantized base under ZeRO-3 has no trainable linear layers to split. Use qlora with z3, or q alone."
+        )
     if values["precision"] == "bf16" and can and not can.bf16:
         raise PlanError(f"bf16 does not run on {name} of cluster {cluster.name}. Use --set precision=fp16.")
     if values["precision"] == "fp16" and gpu.vendor == "none":
@@ -398,7 +560,7 @@ def complete_deepspeed(values: Mapping[str, Any]) -> dict[str, Any]:
     config["gradient_accumulation_steps"] = values["gradient_accumulation_steps"]
     config["train_batch_size"] = values["global_batch_size"]
     if values["precision"] in ("fp16", "bf16"):
-        block = values["deepspeed"].get(values["precision"], {})
+        block = values["deepspeed"].get(values["precision"]) or {}
         config[values["precision"]] = {**block, "enabled": True}
     optimizer = values["optimizer"]
     if optimizer["type"] in ("AdamW", "Adam"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -28,14 +28,18 @@ def bundled(kind: str) -> Path:
 
 def user_config() -> Path:
     """The user's configuration folder, by the XDG convention."""
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return Path(base) / "hpc-llm"
+    return _xdg("XDG_CONFIG_HOME", ".config")
 
 
 def user_cache() -> Path:
     """The user's cache folder, by the XDG convention."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "hpc-llm"
+    return _xdg("XDG_CACHE_HOME", ".cache")
+
+
+def _xdg(variable: str, fallback: str) -> Path:
+    base = os.environ.get(variable, "")
+    # A relative one is to be ignored, says the convention: it would be another folder in each working directory.
+    return Path(base if os.path.isabs(base) else os.path.join(os.path.expanduser("~"), fallback)) / "hpc-llm"
 
 
 def search_path(kind: str) -> list[Path]:
@@ -66,7 +70,7 @@ def find_file(kind: str, name: str) -> Path:
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML without the surprises of 1.1: `24:00:00` and `no` stay text, `1e9` is a number, a key comes once."""
 
-    yaml_implicit_resolvers = {
+    yaml_implicit_resolvers: ClassVar = {
         key: [(tag, pattern) for tag, pattern in pairs if tag.rsplit(":", 1)[-1] in ("null", "merge")]
         for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
@@ -77,8 +81,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, (str, int, float)):
+                raise yaml.MarkedYAMLError(problem="a key must be a name", problem_mark=key_node.start_mark)
             if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key '{key}' comes twice", problem_mark=key_node.start_mark) from None
+                raise yaml.MarkedYAMLError(problem=f"key '{key}' comes twice", problem_mark=key_node.start_mark)
             seen.add(key)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return mapping
@@ -86,11 +92,13 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 def _add_scalars() -> None:
     _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
-    _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789"))
+    _Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789")
+    )
     _Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|[0-9]+[eE][-+]?[0-9]+|\.inf|\.nan)$"),
-        list("-+.0123456789"),
+        re.compile(r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|[0-9]+[eE][-+]?[0-9]+)$"),
+        list("-+.0123456789"),  # no .inf and .nan: no setting means them, and JSON has no word for them
     )
 
 
@@ -100,12 +108,15 @@ _add_scalars()
 def parse_yaml(text: str, where: str) -> Any:
     """The value of a YAML text; a syntax error names `where` and the line."""
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader without the 1.1 resolvers
+        return yaml.load(text, Loader=_Loader)  # a SafeLoader, less the resolvers of YAML 1.1
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
         raise ProfileError(f"{where}{line}: not valid YAML: {problem}.") from None
+
+
+_YAML_NOUNS: dict[type, str] = {list: "a list", str: "text"}
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -116,7 +127,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ProfileError(f"{path}: cannot be read: {error}.") from None
     value = parse_yaml(text, str(path))
     if not isinstance(value, dict):
-        raise ProfileError(f"{path}: holds {type(value).__name__}, a mapping of keys is needed.")
+        holds = "is empty" if value is None else f"holds {_YAML_NOUNS.get(type(value), 'a single value')}"
+        raise ProfileError(f"{path}: {holds}, a mapping of keys is needed.")
     return value
 
 
@@ -145,6 +157,8 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
         if candidate.is_file() and candidate.resolve() not in [p.resolve() for p in chain]:
             base = _extended(kind, read_yaml(candidate), candidate, (*chain, candidate))
             return merged(base, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
+    if any(p.name == f"{parent}{SUFFIXES[kind]}" for p in chain):
+        raise ProfileError(f"{path}: extends: {parent} extends itself in the end. Name another {NOUNS[kind]}.")
     raise ProfileError(f"{path}: extends: " + unknown_name(NOUNS[kind], str(parent), list_files(kind)))
 
 
@@ -164,5 +178,8 @@ def explain_validation(error: Any, path: Path | str, allowed: dict[str, list[str
             sentences.append(f"'{place}' is missing.")
         else:
             message = item["msg"].removeprefix("Value error, ").rstrip(".")
-            sentences.append(f"'{place}' is {item['input']!r}: {message[:1].lower()}{message[1:]}.")
+            message = message[:1].lower() + message[1:]
+            # A rule over several keys says itself which of them it means; the whole mapping would only hide it.
+            shown = "" if isinstance(item["input"], dict) else f" is {item['input']!r}"
+            sentences.append(f"'{place}'{shown}: {message}." if place else f"{message}.")
     return ProfileError(f"{path}: " + " ".join(sentences))

@@ -7,6 +7,7 @@ are taken out of the text and kept beside it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -18,15 +19,17 @@ from typing import Any
 import jinja2
 
 from hpc_llm import __version__
-from hpc_llm.cluster import Cluster, format_time
+from hpc_llm.cluster import Cluster, check_variable, format_time
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.experiment import Plan, PlanWithOrigins
+from hpc_llm.planning import slurm_tasks_per_node
 from hpc_llm.profiles import search_path, user_cache
 from hpc_llm.run import RunPaths, Stop
 
 _MARK = "\x1f"
+_CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_MEMORY_FLAGS = ("mem", "mem-per-gpu", "mem-per-cpu")
 WORKERS = {"pretrain": "pretrain_llm"}
 
 
@@ -82,7 +85,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             run_dir=str(place.run_dir),
             code_dir=str(place.code_dir),
             python_folder=str(place.python.parent),
-            job_dirs=_names_checked(cluster.env.per_job_dirs, "env.per_job_dirs"),
+            job_dirs=cluster.env.per_job_dirs,
             variables=variables(plan, cluster, origins),
             stop={stop.name: stop.value for stop in Stop},
             version=__version__,
@@ -100,7 +103,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - shell, not HTML: the filters quote
+        autoescape=False,  # shell, not HTML: the filters quote
     )
     env.globals["from"] = _mark
     env.filters.update(q=shell_word, expand=shell_expand, comment=shell_comment, worker=WORKERS.__getitem__)
@@ -114,24 +117,65 @@ def _bytecode_cache() -> jinja2.FileSystemBytecodeCache | None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError:
         return None
-    return jinja2.FileSystemBytecodeCache(str(folder)) if os.access(folder, os.W_OK) else None
+    return _BytecodeCache(str(folder)) if os.access(folder, os.W_OK) else None
+
+
+class _BytecodeCache(jinja2.FileSystemBytecodeCache):
+    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        # A home folder over its quota is no reason to refuse a preview.
+        with contextlib.suppress(OSError):
+            super().dump_bytecode(bucket)
 
 
 def shell_word(value: Any) -> str:
-    """`value` as one shell word in which nothing is expanded."""
-    text = str(value)
-    if _MARK in text or "\0" in text:
-        raise RequestError(f"{text!r} holds a control character that a script cannot carry.")
-    return shlex.quote(text)
+    """`value` as one word of bash, on one line, in which nothing is expanded.
+
+    >>> print(shell_word("it's"), shell_word("two\\nlines"))
+    'it'"'"'s' $'two\\nlines'
+    """
+    text = _carried(str(value))
+    if not _CONTROL.search(text):
+        return shlex.quote(text)
+    # One line of the script per value: readable, and no terminal that shows the script obeys what is in it.
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return "$'" + _CONTROL.sub(lambda match: f"\\{ord(match.group()):03o}", escaped) + "'"
+
+
+def sbatch_word(value: str) -> str:
+    """`value` as one word of an #SBATCH line, which sbatch reads by rules of its own.
+
+    A backslash escapes there even between single quotes, unlike in a shell.
+    """
+    text = _carried(value)
+    if _CONTROL.search(text):
+        raise RequestError(f"{text!r} holds a control character, which would break a #SBATCH line.")
+    return shlex.quote(text).replace("\\", "\\\\")
+
+
+def _carried(text: str) -> str:
+    """`text`, refused where no script can carry it."""
+    if "\0" in text or not _is_encodable(text):
+        raise RequestError(f"{text!r} holds a character that a script cannot carry. Write it in UTF-8, without NUL.")
+    return text
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def shell_expand(value: Any) -> str:
-    """`value` as one shell word in which ${NAME} and $NAME are expanded and nothing else is.
+    """`value` as one shell word in which ${NAME} and $NAME and a leading ~/ are expanded and nothing else is.
 
-    >>> shell_expand("/work/${USER}/a b")
-    "/work/\\"${USER}\\"'/a b'"
+    >>> print(shell_expand("/work/${USER}/a b"))
+    /work/"${USER}"'/a b'
     """
-    text, parts, start = str(value), [], 0
+    text = str(value)
+    text = "${HOME}" + text[1:] if text.startswith("~/") else text
+    parts, start = [], 0
     for match in _VARIABLE.finditer(text):
         parts.append(text[start : match.start()])
         parts.append(f'"${{{match.group(1) or match.group(2)}}}"')
@@ -160,14 +204,14 @@ def header(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
     if plan.partition is not None:
         flags["partition"] = (plan.partition, origins["partition"])
     flags["nodes"] = (str(plan.nodes), origins["nodes"])
-    per_launcher = 1 if plan.launcher in ("torchrun", "python") else plan.tasks_per_node
+    per_launcher = slurm_tasks_per_node(plan.launcher, plan.tasks_per_node)
     flags["ntasks-per-node"] = (str(per_launcher), origins["tasks_per_node"])
     if plan.cpus_per_task is not None:
         cores = plan.cpus_per_task * plan.tasks_per_node // per_launcher
         flags["cpus-per-task"] = (str(cores), origins["cpus_per_task"])
-    flags.update(_gpu_flags(plan, cluster))
-    if plan.mem is not None:
-        flags["mem"] = (plan.mem, origins["mem"])
+    flags.update(_gpu_flags(plan, cluster, per_launcher))
+    if plan.mem is not None and not any(flag in plan.sbatch for flag in _MEMORY_FLAGS):
+        flags[cluster.request.memory] = (plan.mem, origins["mem"])
     if plan.time_s is not None:
         flags["time"] = (format_time(plan.time_s), origins["time_s"])
     if cluster.request.constraint:
@@ -177,7 +221,7 @@ def header(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
     for extra in cluster.request.extra:
         name, _, value = extra.removeprefix("--").partition("=")
         flags[name] = (value or None, f"{site}: request.extra")
-    flags.update({name: (value or None, "--sbatch") for name, value in plan.sbatch.items()})
+    flags.update({name: (value or None, origins["sbatch"]) for name, value in plan.sbatch.items()})
     flags.update(_output_flags(place, cluster, array))
     for name in cluster.request.forbid:
         if name in flags:
@@ -185,7 +229,7 @@ def header(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
     return [HeaderLine(_sbatch(name, value), origin) for name, (value, origin) in flags.items()]
 
 
-def _gpu_flags(plan: Plan, cluster: Cluster) -> dict[str, tuple[str | None, str]]:
+def _gpu_flags(plan: Plan, cluster: Cluster, tasks_per_node: int) -> dict[str, tuple[str | None, str]]:
     style, count = cluster.request.gpu_style, plan.gpus_per_node
     if style == "none" or count == 0:
         return {}
@@ -194,7 +238,7 @@ def _gpu_flags(plan: Plan, cluster: Cluster) -> dict[str, tuple[str | None, str]
         "gres": f"gpu:{kind}{count}",
         "gpus-per-node": f"{kind}{count}",
         "gpus": f"{kind}{count * plan.nodes}",
-        "gpus-per-task": f"{kind}1",
+        "gpus-per-task": f"{kind}{max(count // tasks_per_node, 1)}",
     }
     return {style: (values[style], f"cluster {cluster.name}: request.gpu_style")}
 
@@ -203,11 +247,16 @@ def _output_flags(place: Place, cluster: Cluster, array: JobArray | None) -> dic
     """Output goes straight into the run's folder; Slurm's own messages about the job then stand there too."""
     origin = "run id"
     flags: dict[str, tuple[str | None, str]] = {}
-    folder = str(place.run_dir).replace("%", "%%")
+    base = str(array.folder if array else place.run_dir)
+    if "\\" in base:
+        raise RequestError(
+            f"the folder {base} holds a backslash, at which Slurm stops filling in names. Use another --logs."
+        )
+    folder = base.replace("%", "%%")
     if array:
         limit = f"%{array.parallel}" if array.parallel else ""
         flags["array"] = (f"0-{len(array.tasks) - 1}{limit}", "computed: one task per run")
-        folder = str(array.folder).replace("%", "%%") + "/%a"
+        folder += "/%a"
     run = RunPaths(Path(folder))
     flags["output"] = (str(run.stdout), origin)
     flags["error"] = (str(run.stderr), origin)
@@ -217,11 +266,7 @@ def _output_flags(place: Place, cluster: Cluster, array: JobArray | None) -> dic
 
 
 def _sbatch(name: str, value: str | None) -> str:
-    if value is None:
-        return f"--{name}"
-    if any(ord(c) < 32 or ord(c) == 127 for c in value):
-        raise RequestError(f"--{name}={value!r}: a control character would break the #SBATCH line.")
-    return f"--{name}={shell_word(value)}"
+    return f"--{name}" if value is None else f"--{name}={sbatch_word(value)}"
 
 
 @dataclass(frozen=True)
@@ -236,10 +281,13 @@ class Variable:
 def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[Variable]:
     """The environment variables of the job, a later group winning over an earlier one."""
     site = f"cluster {cluster.name}"
-    groups = [("common", cluster.env.common)]
-    groups.append(("single_node", cluster.env.single_node) if plan.nodes == 1 else ("multi_node", cluster.env.multi_node))
+    groups = [("env.common", cluster.env.common)]
+    if plan.nodes == 1:
+        groups.append(("env.single_node", cluster.env.single_node))
+    else:
+        groups.append(("env.multi_node", cluster.env.multi_node))
     if plan.scheduler == "local":
-        groups.append(("local", cluster.env.local))
+        groups.append(("env.local", cluster.env.local))
     found = {"PYTHONUNBUFFERED": Variable("PYTHONUNBUFFERED", "1", "hpc-llm: logs appear as they are written", False)}
     extensions = f"${{HOME}}/.cache/hpc-llm/{cluster.name}/torch_extensions"
     found["TORCH_EXTENSIONS_DIR"] = Variable(
@@ -249,21 +297,14 @@ def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[
         found["OMP_NUM_THREADS"] = Variable("OMP_NUM_THREADS", str(plan.cpus_per_task), origins["cpus_per_task"], False)
     if cluster.access.internet_compute == "no":
         found["HF_HUB_OFFLINE"] = Variable("HF_HUB_OFFLINE", "1", f"{site}: access.internet_compute", False)
-    if cluster.access.internet_compute == "proxy":
-        groups.insert(0, ("access.proxy_env", cluster.access.proxy_env))
+    groups.insert(0, ("access.proxy_env", cluster.access.proxy_env))
     for group, values in groups:
-        for name, value in _names_checked(values, group).items():
-            found[name] = Variable(name, value, f"{site}: env.{group}", True)
-    for name, value in _names_checked(plan.env, "--set env").items():
-        found[name] = Variable(name, value, "--set", False)
+        for name, value in values.items():
+            found[name] = Variable(name, value, f"{site}: {group}", True)
+    for name, value in plan.env.items():
+        check_variable(name, value)
+        found[name] = Variable(name, value, origins["env"], False)
     return list(found.values())
-
-
-def _names_checked(values: Mapping[str, str], where: str) -> dict[str, str]:
-    for name in values:
-        if not _NAME.match(name):
-            raise RequestError(f"{where}: {name!r} is not a name of an environment variable.")
-    return dict(values)
 
 
 def _mark(origin: str) -> str:
@@ -274,6 +315,6 @@ def _unmarked(marked: str) -> Script:
     lines, origins = [], []
     for line in marked.removesuffix("\n").split("\n"):
         text, _, origin = line.partition(_MARK)
-        lines.append(text.rstrip() if not text.strip() else text)
+        lines.append(text)
         origins.append(origin or "template")
     return Script("\n".join(lines) + "\n", tuple(origins))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
@@ -9,9 +10,14 @@ from typing import Any
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.experiment import Plan
 
-FREE = ("deepspeed", "env", "sbatch")
+FREE = ("deepspeed", "env")
 """Mappings that take keys they do not hold yet; DeepSpeed's are checked afterwards."""
+MODELLED = ("quantization", "peft", "optimizer")
+"""Mappings whose values a model of the method checks afterwards."""
+OPTIONAL = {f.name for f in fields(Plan) if "None" in str(f.type)}
 FIXED = {
+    "task": "use --task",
+    "data": "use --data",
     "world_size": "set nodes or tasks_per_node",
     "global_batch_size": "set micro_batch_size or gradient_accumulation_steps",
     "cluster": "use --cluster",
@@ -54,6 +60,8 @@ def parse_value(text: str) -> Any:
     from hpc_llm.profiles import parse_yaml
 
     value = parse_yaml(text, f"--set value {text!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RequestError(f"--set value {text!r}: the number is too large.")
     return int(value) if isinstance(value, float) and value.is_integer() and "." not in text else value
 
 
@@ -76,17 +84,19 @@ def _apply(values: dict[str, Any], path: str, text: str) -> None:
         raise RequestError(f"--set {path}: {top} cannot be set: {FIXED[top]}.")
     if top not in names:
         raise RequestError(unknown_name("plan field", top, names, where=f"--set {path}"))
+    if top == "env" and len(rest) != 1:
+        raise RequestError(f"--set {path}: write it as env.NAME=VALUE.")
     value = text if top == "env" else parse_value(text)
     if path in CHOICES and value not in CHOICES[path]:
         raise RequestError(f"--set {path}={text}: valid are {', '.join(CHOICES[path])}.")
     if not rest:
-        values[top] = _same_type(path, values.get(top), value)
+        values[top] = None if value is None and top in OPTIONAL else _same_type(path, values.get(top), value)
         return
     holder = _holder(values, top, rest, path)
     last = rest[-1]
     if top not in FREE and last not in holder:
         raise RequestError(unknown_name("key", last, holder, where=f"--set {path}"))
-    holder[last] = value if top in FREE else _same_type(path, holder[last], value)
+    holder[last] = value if top in (*FREE, *MODELLED) else _same_type(path, holder[last], value)
 
 
 def _holder(values: dict[str, Any], top: str, rest: list[str], path: str) -> dict[str, Any]:
@@ -103,6 +113,16 @@ def _holder(values: dict[str, Any], top: str, rest: list[str], path: str) -> dic
     return holder
 
 
+_NOUNS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    list: "a list, as in [a, b]",
+    dict: "a mapping, as in {a: 1}",
+}
+
+
 def _same_type(path: str, old: Any, new: Any) -> Any:
     """`new`, refused where its type cannot stand in for `old`'s."""
     number = isinstance(old, (int, float)) and not isinstance(old, bool)
@@ -112,4 +132,4 @@ def _same_type(path: str, old: Any, new: Any) -> Any:
         return float(new) if isinstance(old, float) else new
     if old is None or isinstance(new, type(old)):
         return new
-    raise RequestError(f"--set {path}={new!r}: {type(old).__name__} is needed, as in {old!r}.")
+    raise RequestError(f"--set {path}: {new!r} is not {_NOUNS[type(old)]}. It is {old!r} now.")

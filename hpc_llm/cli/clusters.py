@@ -81,7 +81,10 @@ def _show(cluster: Cluster) -> None:
             ("", ", ".join(f"{k} {'yes' if v else 'no'}" for k, v in can.model_dump().items()) if can else ""),
             ("GPU request", cluster.request.gpu_style),
             ("launch", f"{cluster.launch.single_node} on one node, {cluster.launch.multi_node} on several"),
-            ("modules", f"{prelude.module_system}, start: {prelude.start}" if prelude.module_system != "none" else "none"),
+            (
+                "modules",
+                f"{prelude.module_system}, start: {prelude.start}" if prelude.module_system != "none" else "none",
+            ),
             ("", [f"use {folder}" for folder in prelude.use]),
             ("", [f"load {module}" for module in prelude.load]),
             ("", [f"load {module} (several nodes)" for module in prelude.load_multi_node]),
@@ -98,7 +101,14 @@ def _show(cluster: Cluster) -> None:
     if cluster.partitions:
         typer.echo()
         rows = [
-            [p.name + (" (default)" if p.default else ""), p.max_time, p.max_nodes, p.max_gpus, gpu_text(cluster.gpu_of(p)), p.note]
+            [
+                p.name + (" (default)" if p.default else ""),
+                p.max_time,
+                p.max_nodes,
+                p.max_gpus,
+                gpu_text(cluster.gpu_of(p)),
+                p.note,
+            ]
             for p in cluster.partitions
         ]
         print_table(rows, ["partition", "time limit", "nodes per job", "GPUs per user", "GPUs per node", "note"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -51,7 +51,7 @@ def logs_command(
             time.sleep(POLL_S)
 
 
-def _copy(path: Path, out, place: int) -> int:  # type: ignore[no-untyped-def]
+def _copy(path: Path, out: BinaryIO, place: int) -> int:
     """Copy what `path` holds beyond `place`; returns the new place."""
     try:
         with path.open("rb") as file:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from hpc_llm.cli.options import JsonOption
 from hpc_llm.cli.output import note, print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from hpc_llm.method import Method
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +18,9 @@ def register(app: typer.Typer) -> None:
 
 
 def methods(
-    name: Annotated[Optional[str], typer.Argument(metavar="[NAME]", help="Method to show, or letters as in z3+o+r.")] = None,
+    name: Annotated[
+        Optional[str], typer.Argument(metavar="[NAME]", help="Method to show, or letters as in z3+o+r.")
+    ] = None,
     deepspeed_json: Annotated[bool, typer.Option("--deepspeed-json", help="Print the plain DeepSpeed config.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,19 +59,22 @@ def _list(as_json: bool) -> None:
     note("compose others from letters with +, as in z3+o+r+f, q+r, z2+lora, qlora+r")
 
 
-def _deepspeed(method) -> dict:  # type: ignore[no-untyped-def, type-arg]
+def _deepspeed(method: Method) -> dict[str, Any]:
     from hpc_llm.planning import complete_deepspeed
 
     precision = "bf16" if method.precision == "auto" else method.precision
     shape = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "global_batch_size": None}
-    values = {**shape, "precision": precision, "deepspeed": method.deepspeed, "optimizer": method.optimizer.model_dump()}
+    values = {
+        **shape,
+        "precision": precision,
+        "deepspeed": method.deepspeed,
+        "optimizer": method.optimizer.model_dump(),
+    }
     # The global batch follows from the number of ranks: DeepSpeed computes it when the key is absent.
     return {k: v for k, v in complete_deepspeed(values).items() if v is not None}
 
 
-def _show(method) -> None:  # type: ignore[no-untyped-def]
-    from hpc_llm.cli.output import print_json
-
+def _show(method: Method) -> None:
     print_facts(
         [
             ("method", f"{method.name}: {method.description}"),

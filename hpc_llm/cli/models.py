@@ -16,7 +16,9 @@ def register(app: typer.Typer) -> None:
 
 
 def models(
-    name: Annotated[Optional[str], typer.Argument(metavar="[NAME]", help="Preset or checkpoint folder to show.")] = None,
+    name: Annotated[
+        Optional[str], typer.Argument(metavar="[NAME]", help="Preset or checkpoint folder to show.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the architecture presets with their parameter counts, or show one."""

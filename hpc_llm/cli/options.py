@@ -20,26 +20,35 @@ class RunOptions:
     """The flags as typed; None or empty means not given."""
 
     experiment: Annotated[
-        Optional[Path], typer.Argument(metavar="EXPERIMENT.yaml", help="File that holds any of these options; flags win.")
+        Optional[Path],
+        typer.Argument(metavar="EXPERIMENT.yaml", help="File that holds any of these options; flags win."),
     ] = None
     cluster: Annotated[Optional[str], typer.Option(metavar="NAME[,…]", help="Cluster; several are a sweep.")] = None
     method: Annotated[
-        Optional[str], typer.Option(metavar="NAME[,…]", help="Method (z2o, z3, z3o, q, … or letters, z3+o+r); several are a sweep.")
+        Optional[str],
+        typer.Option(metavar="NAME[,…]", help="Method (z2o, z3, z3o, q, … or letters, z3+o+r); several are a sweep."),
     ] = None
     task: Annotated[Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain.")] = None
-    model: Annotated[Optional[str], typer.Option(metavar="PRESET|PATH", help="Preset name or checkpoint folder.")] = None
+    model: Annotated[Optional[str], typer.Option(metavar="PRESET|PATH", help="Preset name or checkpoint folder.")] = (
+        None
+    )
     nodes: Annotated[Optional[int], typer.Option(metavar="N", help="Nodes.")] = None
     gpus_per_node: Annotated[Optional[int], typer.Option(metavar="N", help="GPUs per node, one rank each.")] = None
-    micro_batch_size: Annotated[Optional[int], typer.Option(metavar="N", help="Sequences per rank and forward pass.")] = None
+    micro_batch_size: Annotated[
+        Optional[int], typer.Option(metavar="N", help="Sequences per rank and forward pass.")
+    ] = None
     gradient_accumulation_steps: Annotated[
         Optional[int], typer.Option(metavar="N", help="Micro batches per optimizer step.")
     ] = None
     sequence_length: Annotated[Optional[int], typer.Option(metavar="N", help="Tokens per sequence.")] = None
     steps: Annotated[Optional[int], typer.Option(metavar="N", help="Optimizer steps in all, warm-up included.")] = None
-    warmup_steps: Annotated[Optional[int], typer.Option(metavar="N", help="First steps left out of the measurement.")] = None
+    warmup_steps: Annotated[
+        Optional[int], typer.Option(metavar="N", help="First steps left out of the measurement.")
+    ] = None
     seed: Annotated[Optional[int], typer.Option(metavar="N", help="Seed of weights and data.")] = None
     data: Annotated[
-        Optional[list[str]], typer.Option(metavar="FILE", help="Text file to train on (repeatable); default: synthetic tokens.")
+        Optional[list[str]],
+        typer.Option(metavar="FILE", help="Text file to train on (repeatable); default: synthetic tokens."),
     ] = None
     partition: Annotated[Optional[str], typer.Option(metavar="NAME", help="Partition.")] = None
     account: Annotated[Optional[str], typer.Option(metavar="NAME", help="Account that is charged.")] = None
@@ -50,7 +59,9 @@ class RunOptions:
     ] = None
     set: Annotated[
         Optional[list[str]],
-        typer.Option("--set", metavar="PATH=VALUE", help="Change any field of the plan, e.g. optimizer.lr=1e-4 (repeatable)."),
+        typer.Option(
+            "--set", metavar="PATH=VALUE", help="Change any field of the plan, e.g. optimizer.lr=1e-4 (repeatable)."
+        ),
     ] = None
     run_id: Annotated[Optional[str], typer.Option(metavar="ID", help="Run id instead of a new one.")] = None
     logs: LogsOption = Path("logs")

@@ -15,9 +15,14 @@ def note(text: str) -> None:
     typer.echo(f"hpc-llm: {text}", err=True)
 
 
+def json_text(value: Any) -> str:
+    """One JSON document with its newline."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def print_json(value: Any) -> None:
     """One JSON document."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    typer.echo(json_text(value), nl=False)
 
 
 def print_table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> None:
@@ -25,7 +30,11 @@ def print_table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> None:
     from tabulate import tabulate
 
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    typer.echo(tabulate(cells, headers=list(headers), tablefmt="simple", disable_numparse=True, colalign=_alignment(cells, headers)))
+    typer.echo(
+        tabulate(
+            cells, headers=list(headers), tablefmt="simple", disable_numparse=True, colalign=_alignment(cells, headers)
+        )
+    )
 
 
 def _alignment(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> list[str]:

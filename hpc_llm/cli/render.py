@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
-from hpc_llm.cli.output import note, print_json
+from hpc_llm.cli.output import json_text, note
+from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
     from hpc_llm.batch import Batch
@@ -24,22 +25,26 @@ def render(
     options: RunOptions,
     explain: Annotated[bool, typer.Option("--explain", help="Show where every line comes from.")] = False,
     diff: Annotated[
-        Optional[str], typer.Option(metavar="RUN|CLUSTER", help="Show the difference to a run's script or another cluster's.")
+        Optional[str],
+        typer.Option(metavar="RUN|CLUSTER", help="Show the difference to a run's script or another cluster's."),
     ] = None,
-    output: Annotated[Optional[Path], typer.Option("-o", "--output", metavar="FILE", help="Write the script there.")] = None,
+    output: Annotated[
+        Optional[Path], typer.Option("-o", "--output", metavar="FILE", help="Write the script there.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the exact batch script that submit would send; only the run id is decided at submission."""
     from hpc_llm.cli.request import batches
 
+    if sum((explain, as_json, diff is not None)) > 1:
+        raise RequestError("--explain, --json and --diff exclude each other: --json holds the origins already.")
     found = list(batches(options, preview=True))
     for batch in found:
         tell_notices(batch)
     if as_json:
         documents = [_document(batch, i) for batch in found for i in range(len(batch.distinct_scripts))]
-        print_json(documents[0] if len(documents) == 1 else documents)
-        return
-    if diff is not None:
+        text = json_text(documents[0] if len(documents) == 1 else documents)
+    elif diff is not None:
         text = "".join(_difference(batch, diff, options) for batch in found)
     elif explain:
         text = "\n".join(script.explained() for batch in found for script in batch.distinct_scripts)
@@ -75,17 +80,25 @@ def _document(batch: Batch, index: int) -> dict[str, Any]:
 
 
 def _difference(batch: Batch, other: str, options: RunOptions) -> str:
-    """A unified diff between this script and that of a run or of the same request on another cluster."""
+    """A unified diff between this script and that of a run, or of the same request on another cluster."""
     from dataclasses import replace
 
-    from hpc_llm.cli.request import batches
+    from hpc_llm.cli.request import batches, elsewhere
     from hpc_llm.cli.runs import find_run
     from hpc_llm.cluster import cluster_names
 
-    if other in cluster_names():
-        theirs = next(iter(batches(replace(options, cluster=other), preview=True))).scripts[0].text
-    else:
-        theirs = find_run(other, options.logs).script.read_text(encoding="utf-8")
     ours = batch.scripts[0].text
+    if other in cluster_names():
+        theirs = elsewhere(options, other).scripts[0].text
+    else:
+        try:
+            run = find_run(other, options.logs)
+        except RequestError as error:
+            raise RequestError(f"--diff: {error} Clusters: {', '.join(cluster_names())}.") from None
+        theirs = run.script.read_text(encoding="utf-8")
+        if options.run_id is None and len(batch.planned) == 1:
+            # Under its id, so that only what the request changes is shown.
+            same_id = replace(options, run_id=run.run_id, cluster=batch.cluster.name)
+            ours = next(batches(same_id, preview=True)).scripts[0].text
     lines = difflib.unified_diff(theirs.splitlines(True), ours.splitlines(True), other, "this script")
     return "".join(lines)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,16 @@ def read_request(options: RunOptions) -> Request:
         # A repeatable flag adds to the file's list, anything else replaces the file's value.
         values[name] = [*values.get(name, []), *flag] if name in LISTS else flag
         sources[name] = f"--{name.replace('_', '-')}"
+    for name, value in values.items():
+        _check_encoding(name, value)
     return Request(values, sources)
+
+
+def _check_encoding(name: str, value: Any) -> None:
+    """Bytes of the command line that are no UTF-8 arrive as lone surrogates, which nothing can write later on."""
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text):
+            raise RequestError(f"{name} is {text!r}: write it in UTF-8, without NUL characters.")
 
 
 def _names() -> list[str]:
@@ -74,6 +84,8 @@ def _read_experiment(path: Path) -> dict[str, Any]:
         name = str(key).replace("-", "_")
         if name not in _names():
             raise RequestError(f"{path}: " + unknown_name("option", str(key), _names()))
+        if name in values:
+            raise RequestError(f"{path}: {name} comes twice. Keep one of them.")
         values[name] = _typed(path, name, value)
     return values
 
@@ -81,25 +93,53 @@ def _read_experiment(path: Path) -> dict[str, Any]:
 def _typed(path: Path, name: str, value: Any) -> Any:
     """A value of the file in the type that the flag would have."""
     if name in LISTS:
-        if isinstance(value, dict):
-            return [f"{k}={v}" for k, v in value.items()]
-        return [str(v) for v in value] if isinstance(value, list) else [str(value)]
+        return [text for item in (value if isinstance(value, list) else [value]) for text in _items(path, name, item)]
     if name in INTEGERS:
         if isinstance(value, bool) or not isinstance(value, int):
             raise RequestError(f"{path}: {name} is {value!r}, a whole number is needed.")
         return value
     if isinstance(value, list) and name in ("cluster", "method"):
         return [str(v) for v in value]
-    if value is None or isinstance(value, (list, dict)):
+    if value is None or isinstance(value, (list, dict, bool)):
         raise RequestError(f"{path}: {name} is {value!r}, text is needed.")
     return str(value)
 
 
+def _items(path: Path, name: str, item: Any) -> Iterator[str]:
+    """What the repeatable flag `name` would have been given, from one item of the file's list or mapping."""
+    if isinstance(item, str):
+        yield item
+    elif not isinstance(item, dict) or name == "data":
+        raise RequestError(f"{path}: {name} holds {item!r}, text is needed.")
+    elif name == "sbatch":
+        yield from (str(k) if v in (None, True) else f"{k}={v}" for k, v in item.items())
+    else:
+        yield from _settings(item)
+
+
+def _settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """`PATH=VALUE` for each value of a mapping of plan fields, however deep it is."""
+    from hpc_llm.profiles import parse_yaml
+
+    for key, value in mapping.items():
+        place = f"{prefix}{key}"
+        if isinstance(value, dict) and value:
+            yield from _settings(value, f"{place}.")
+            continue
+        # --set reads its value as YAML, except for variables, which are always text.
+        is_itself = isinstance(value, str) and (place.startswith("env.") or parse_yaml(value, place) == value)
+        yield f"{place}={value if is_itself else json.dumps(value)}"
+
+
 def experiments(request: Request, cluster: str) -> list[Experiment]:
     """One experiment per method of the sweep on one cluster."""
-    rest = {k: tuple(v) if k in LISTS else v for k, v in request.values.items() if k not in ("cluster", "method")}
-    if "model" in rest and os.path.isdir(rest["model"]):
-        rest["model"] = os.path.abspath(rest["model"])  # the job runs in another folder
+    from hpc_llm.model import is_checkpoint
+
+    rest: dict[str, Any] = {k: v for k, v in request.values.items() if k not in ("cluster", "method")}
+    rest |= {k: tuple(rest[k]) for k in LISTS if k in rest}
+    model = os.path.expanduser(rest.get("model", ""))
+    if model and is_checkpoint(model):
+        rest["model"] = os.path.abspath(model)  # the job runs in another folder
     rest["data"] = tuple(os.path.abspath(os.path.expanduser(p)) for p in rest.get("data", ()))
     for file in rest["data"]:
         if not os.path.isfile(file):
@@ -119,7 +159,7 @@ def site_of(cluster: Cluster) -> Site:
         from hpc_llm.hardware import detect
 
         hardware = detect()
-    return Site(scheduler=scheduler, hardware=hardware, account=os.environ.get("SBATCH_ACCOUNT"))
+    return Site(scheduler=scheduler, hardware=hardware, account=os.environ.get("SBATCH_ACCOUNT") or None)
 
 
 def batches(options: RunOptions, *, preview: bool) -> Iterator[Batch]:
@@ -132,6 +172,19 @@ def batches(options: RunOptions, *, preview: bool) -> Iterator[Batch]:
     request = read_request(options)
     for name in request.sweep("cluster"):
         yield _batch(load_cluster(name), request, options, preview)
+
+
+def elsewhere(options: RunOptions, name: str) -> Batch:
+    """The same request on cluster `name`, for comparison: without what only makes sense on its own cluster."""
+    from hpc_llm.cluster import Account, load_cluster
+
+    request = read_request(options)
+    own = ("partition", "account", "sbatch")
+    values = {k: v for k, v in request.values.items() if k not in own} | {"cluster": name}
+    cluster = load_cluster(name)
+    if cluster.account.required:
+        cluster = cluster.model_copy(update={"account": Account(default=cluster.account.default or "ACCOUNT")})
+    return _batch(cluster, Request(values, request.sources), replace(options, run_id=None), preview=True)
 
 
 def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: bool) -> Batch:

@@ -20,7 +20,9 @@ def find_run(text: str, logs: Path) -> RunPaths:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise RequestError(f"'{text}' is the start of {len(matches)} runs: {', '.join(r.run_id for r in matches[:5])}. Write more of it.")
+        raise RequestError(
+            f"'{text}' is the start of {len(matches)} runs: {', '.join(r.run_id for r in matches[:5])}. Write more of it."
+        )
     if not runs:
         raise RequestError(f"there is no run '{text}' in {logs}: it holds no runs. --logs DIR says where runs live.")
     raise RequestError(unknown_name("run", text, [run.run_id for run in runs[-5:]], where=str(logs)))

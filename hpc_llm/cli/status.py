@@ -41,7 +41,7 @@ def status(
             note(f"there are no runs in {logs}")
         else:
             if watch and is_terminal():
-                typer.clear()
+                typer.echo("\x1b[H\x1b[2J", nl=False)
             print_statuses(statuses)
         if not watch or all(s.is_over for s in statuses):
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,8 +25,12 @@ def register(app: typer.Typer) -> None:
 @with_run_options
 def submit(
     options: RunOptions,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow the runs to their end; exit 3 if one does not complete.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and print the script, submit nothing.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow the runs to their end; exit 3 if one does not complete.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and print the script, submit nothing.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Plan, check, render and submit; prints the run id and the job id."""
@@ -34,7 +39,7 @@ def submit(
     found = list(batches(options, preview=dry_run))  # all are planned and checked before the first is sent
     _tell(found)
     if dry_run:
-        _print_scripts(found, as_json)
+        _print_scripts(found, as_json, options.logs)
         return 0
     runs = [run for batch in found for run in send(batch, options.logs)]
     if not as_json:
@@ -57,10 +62,17 @@ def _tell(found: list[Batch]) -> None:
         tell_notices(batch)
 
 
-def _print_scripts(found: list[Batch], as_json: bool) -> None:
+def _previews(batch: Batch, logs: Path) -> list[dict[str, Any]]:
+    """The documents of runs that are not submitted: no job id yet."""
+    return [
+        {"run_id": run_id, "job_id": None, "run_dir": str(logs.absolute() / run_id), "script": script.text}
+        for run_id, script in zip(batch.run_ids, batch.scripts, strict=True)
+    ]
+
+
+def _print_scripts(found: list[Batch], as_json: bool, logs: Path) -> None:
     if as_json:
-        scripts = [{"run_id": i, "script": s.text} for b in found for i, s in zip(b.run_ids, b.scripts, strict=True)]
-        print_json({"runs": scripts})
+        print_json({"runs": [document for batch in found for document in _previews(batch, logs)]})
     else:
         typer.echo("\n".join(script.text for batch in found for script in batch.distinct_scripts), nl=False)
 
@@ -80,10 +92,11 @@ def send(batch: Batch, logs: Path) -> list[RunPaths]:
                 "`hpc-llm render` prints the script without it."
             )
     code_snapshot(logs)
+    texts = [script.text for script in batch.scripts]
     runs: list[RunPaths] = []
     try:
-        for record, run_id, script in zip(_records(batch), batch.run_ids, batch.scripts, strict=True):
-            runs.append(create_run(logs, run_id, record, script.text))
+        for record, run_id, text in zip(_records(batch), batch.run_ids, texts, strict=True):
+            runs.append(create_run(logs, run_id, record, text))
     except BaseException:
         for run in runs:
             discard_run(run)
@@ -91,10 +104,11 @@ def send(batch: Batch, logs: Path) -> list[RunPaths]:
     if plan.scheduler == "local":
         submit_local(runs)
     else:
-        tasks = 1 if plan.launcher in ("torchrun", "python") else plan.tasks_per_node
+        from hpc_llm.planning import slurm_tasks_per_node
+
+        tasks = slurm_tasks_per_node(plan.launcher, plan.tasks_per_node)
         folder = batch.array.folder if batch.array else None
-        script = batch.scripts[0].text
-        submit_slurm(runs, script, nodes=plan.nodes, tasks_per_node=tasks, time_s=plan.time_s, array_folder=folder)
+        submit_slurm(runs, texts[0], nodes=plan.nodes, tasks_per_node=tasks, time_s=plan.time_s, array_folder=folder)
     return runs
 
 
@@ -126,15 +140,16 @@ def _records(batch: Batch) -> list[dict[str, Any]]:
 def _git_commit() -> str | None:
     """The commit of the working directory, if it is a checkout: read from its files, git need not be there."""
     for folder in (Path.cwd(), *Path.cwd().parents):
-        head = folder / ".git" / "HEAD"
-        if not head.is_file():
-            continue
-        text = head.read_text().strip()
-        if not text.startswith("ref: "):
-            return text
-        branch = folder / ".git" / text.removeprefix("ref: ")
-        return branch.read_text().strip() if branch.is_file() else None
+        if (folder / ".git").is_dir():
+            with contextlib.suppress(OSError, UnicodeDecodeError):  # a checkout of somebody else, a ref that is packed
+                return _head(folder / ".git")
+            return None
     return None
+
+
+def _head(git: Path) -> str:
+    text = (git / "HEAD").read_text().strip()
+    return (git / text.removeprefix("ref: ")).read_text().strip() if text.startswith("ref: ") else text
 
 
 def _job_id(run: RunPaths) -> str | None:
