@@ -15,8 +15,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 SACCT_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Reason,Start,End,ElapsedRaw,NodeList"
-SQUEUE_FORMAT = "%i|%T|%r|%S|%M|%N"
-"""Job id, state, reason, start, time used, nodes."""
+_SQUEUE_COLUMNS = {
+    "JobArrayID": 40, "State": 20, "Reason": 64, "StartTime": 24, "TimeUsed": 20, "exit_code": 12, "NodeList": 256,
+}  # fmt: skip
+"""Fixed widths: the one form that old and new versions of squeue share and that has the exit code."""
+SQUEUE_FIELDS = ",".join(f"{name}:{width}" for name, width in _SQUEUE_COLUMNS.items())
 
 LIVE_STATES = frozenset(
     (
@@ -49,9 +52,9 @@ class JobRecord:
     """The job or a step of it was killed because the host's memory ran out."""
 
     @property
-    def may_be_requeued(self) -> bool:
-        """Whether Slurm may have put the job back into its queue since."""
-        return self.state in ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED")
+    def may_be_outdated(self) -> bool:
+        """Whether the queue may know better than accounting: of a start, or of another try after a lost node."""
+        return self.state in ("PENDING", "REQUEUED", "BOOT_FAIL", "NODE_FAIL", "PREEMPTED")
 
     @property
     def is_live(self) -> bool:
@@ -81,23 +84,35 @@ def parse_sacct(text: str) -> dict[str, JobRecord]:
 
 
 def parse_squeue(text: str) -> dict[str, JobRecord]:
-    """Records by job id from `squeue --noheader --format=SQUEUE_FORMAT`."""
+    """Records by job id from `squeue --noheader --Format=SQUEUE_FIELDS`."""
     records: dict[str, JobRecord] = {}
     for line in text.splitlines():
-        values = line.split("|")
-        if len(values) != len(SQUEUE_FORMAT.split("|")):
-            continue  # a site's own notice among the lines
-        job_id, state, reason, started_at, elapsed, nodes = values
-        record = JobRecord(
-            state=state,
-            reason=_word(reason),
-            started_at=_unix_time(started_at),
-            elapsed_s=_seconds(elapsed),
-            nodes=_word(nodes),
-            out_of_memory=state == "OUT_OF_MEMORY",
-        )
-        records.update(dict.fromkeys(expand_job_id(job_id), record))
+        values = _columns(line)
+        if values["State"]:  # a site's own notice has none
+            records.update(dict.fromkeys(expand_job_id(values["JobArrayID"]), _squeue_record(values)))
     return records
+
+
+def _columns(line: str) -> dict[str, str]:
+    values, start = {}, 0
+    for name, width in _SQUEUE_COLUMNS.items():
+        values[name] = line[start : start + width].strip()
+        start += width
+    return values
+
+
+def _squeue_record(values: dict[str, str]) -> JobRecord:
+    status = int(values["exit_code"]) if values["exit_code"].isdigit() else None  # as wait(2) gives it
+    return JobRecord(
+        state=values["State"],
+        exit_code=None if status is None else status >> 8,
+        signal=None if status is None else status & 127,
+        reason=_word(values["Reason"]),
+        started_at=_unix_time(values["StartTime"]),
+        elapsed_s=_seconds(values["TimeUsed"]),
+        nodes=_word(values["NodeList"]),
+        out_of_memory=values["State"] == "OUT_OF_MEMORY",
+    )
 
 
 def expand_job_id(job_id: str) -> Iterator[str]:

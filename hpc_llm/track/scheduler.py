@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hpc_llm.submit.environment import without_slurm
-from hpc_llm.track.records import SACCT_FIELDS, SQUEUE_FORMAT, JobRecord, parse_sacct, parse_squeue
+from hpc_llm.track.records import SACCT_FIELDS, SQUEUE_FIELDS, JobRecord, parse_sacct, parse_squeue
 
 _TIMEOUT_S = 120
 
@@ -30,9 +30,9 @@ def ask(job_ids: Collection[str]) -> Answer:
         return Answer({}, answered=True)
     accounted, sacct_complaint = _sacct(job_ids)
     records = parse_sacct(accounted or "")
-    # A new job reaches the accounting database seconds late, many sites keep none, and it takes squeue to see that a
-    # job which lost its node waits for another one.
-    doubtful = [job_id for job_id in job_ids if job_id not in records or records[job_id].may_be_requeued]
+    # Submission and start of a job reach the accounting database seconds late, many sites keep none, and it takes squeue
+    # to see that a job which lost its node waits for another one.
+    doubtful = [job_id for job_id in job_ids if job_id not in records or records[job_id].may_be_outdated]
     if not doubtful:
         return Answer(records, answered=True)
     queued, squeue_complaint = _squeue(doubtful)
@@ -50,7 +50,7 @@ def _sacct(job_ids: Collection[str]) -> tuple[str | None, str]:
 
 def _squeue(job_ids: Collection[str]) -> tuple[str | None, str]:
     what = ["--array", "--states=all", f"--jobs={_parents(job_ids)}"]
-    return _run(["squeue", "--noheader", *what, f"--format={SQUEUE_FORMAT}"])
+    return _run(["squeue", "--noheader", *what, f"--Format={SQUEUE_FIELDS}"])
 
 
 def _parents(job_ids: Collection[str]) -> str:

@@ -103,10 +103,10 @@ def _started_at(evidence: Evidence, record: JobRecord | None) -> float | None:
 
 
 def _elapsed(evidence: Evidence, finding: Finding, started_at: float | None, now: float) -> float | None:
-    if finding.record is not None and finding.record.elapsed_s is not None:
-        return finding.record.elapsed_s
     if started_at is None:
         return None
+    if finding.record is not None and finding.record.elapsed_s is not None:
+        return finding.record.elapsed_s
     ended_at = (evidence.exit or {}).get("ended_at")
     if finding.verdict is None:
         return round(now - started_at, 3)
