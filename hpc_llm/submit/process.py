@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +46,35 @@ def is_alive(process: Mapping[str, Any]) -> bool:
 
 
 def end_group(process: Mapping[str, Any], grace_s: float = 10.0) -> bool:
-    """SIGTERM the group that `process` leads, SIGKILL what is left after `grace_s` seconds; False if it was over."""
+    """End `process`, its group and all it has started: SIGTERM, after `grace_s` seconds SIGKILL. False if it was over."""
     if not is_alive(process):
         return False
     leader = int(process["pid"])
-    # Launchers start ranks in sessions of their own, out of the group's reach.
-    family = [describe_process(pid) for pid in _descendants(leader)]
-    _signal_group(leader, signal.SIGTERM)
-    deadline = time.monotonic() + grace_s
-    while time.monotonic() < deadline and any(is_alive(p) for p in (process, *family)):
-        time.sleep(0.05)
-    if is_alive(process):
-        _signal_group(leader, signal.SIGKILL)
-    for member in family:
-        if is_alive(member):
-            _signal(int(member["pid"]), signal.SIGKILL)
+    # Launchers start ranks in sessions of their own, out of the reach of the group.
+    family = [process, *map(describe_process, _descendants(leader))]
+    for sign, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0)):
+        if is_alive(process):
+            _signal_group(leader, sign)
+        for member in family:
+            if is_alive(member) and _group_of(member) != leader:
+                _signal(int(member["pid"]), sign)
+        if _all_over(family, seconds):
+            break
     return True
+
+
+def _all_over(processes: Sequence[Mapping[str, Any]], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while any(is_alive(process) for process in processes):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _group_of(process: Mapping[str, Any]) -> int | None:
+    fields = _stat(int(process["pid"]))
+    return int(fields[2]) if fields else None
 
 
 def _descendants(pid: int) -> list[int]:

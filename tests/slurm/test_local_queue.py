@@ -1,0 +1,217 @@
+"""Runs on this machine: one after the other, out of reach of the shell that submitted them, and ended on request."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from login_node import COMMAND, until
+
+from hpc_llm.errors import SubmissionError
+from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.submit import create_run, submit_local
+from hpc_llm.submit.process import describe_process, end_group, is_alive
+from hpc_llm.submit.queue import process_file
+from hpc_llm.track import RunStatus, cancel, status, wait
+
+PYTHON = str(Path(COMMAND).with_name("python"))
+
+LEAVES_A_RECORD = """\
+finish() {
+  code=$?
+  echo '{"schema": 1, "exit_code": '$code', "signal": '${signal:-null}', "started_at": '$SECONDS'}' > "$run/exit.json"
+  exit $code
+}
+trap finish EXIT
+trap 'signal=\\"TERM\\"; exit 143' TERM
+"""
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    return tmp_path / "logs"
+
+
+def new_run(logs: Path, name: str, body: str) -> RunPaths:
+    script = f"#!/bin/bash\nrun={logs / name}\n{LEAVES_A_RECORD}{body}\n"
+    return create_run(logs, name, {"run_id": name, "plan": {"cluster": "local", "steps": 4}}, script)
+
+
+def one(run: RunPaths) -> RunStatus:
+    return status([run])[0]
+
+
+def started(run: RunPaths) -> None:
+    until("the script runs", lambda: one(run).state == "RUNNING", seconds=30)
+
+
+def script_process(run: RunPaths) -> dict[str, object]:
+    process: dict[str, object] = json.loads(process_file(run).read_text())["script"]
+    return process
+
+
+def test_runs_of_one_submission_never_overlap(logs: Path) -> None:
+    body = 'date +%s%N > "$run/from"; sleep 0.3; date +%s%N > "$run/to"'
+    runs = [new_run(logs, f"r{k}", body) for k in range(3)]
+    submit_local(runs)
+    assert one(runs[2]).state == "PENDING"
+    wait(runs)
+    times = [int((run.root / name).read_text()) for run in runs for name in ("from", "to")]
+    assert times == sorted(times)
+
+
+def test_output_goes_to_the_run_as_on_slurm(logs: Path) -> None:
+    run = new_run(logs, "r", "echo to stdout; echo to stderr >&2; exit 3")
+    submit_local([run])
+    state = wait([run])[0]
+    assert (run.stdout.read_text(), run.stderr.read_text()) == ("to stdout\n", "to stderr\n")
+    assert (state.state, state.outcome, state.exit_code) == ("FAILED", Outcome.FAILED, 3)
+
+
+def test_the_script_sees_the_submitter_s_devices_and_no_other_job_s_ranks(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show = 'echo "${CUDA_VISIBLE_DEVICES-unset} ${SLURM_PROCID-unset} $(env | grep -c ^SUBMITIT)"'
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
+    with_devices = new_run(logs, "with", show)
+    submit_local([with_devices])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    without = new_run(logs, "without", show)
+    submit_local([without])
+    wait([with_devices, without])
+    assert with_devices.stdout.read_text() == "5,6 unset 0\n"
+    assert without.stdout.read_text() == "unset unset 0\n"
+
+
+SUBMIT_AND_SLEEP = """
+import sys, time
+from pathlib import Path
+from hpc_llm.run import RunPaths
+from hpc_llm.submit import submit_local
+print(submit_local([RunPaths(Path(folder)) for folder in sys.argv[1:]]), flush=True)
+time.sleep(60)
+"""
+
+
+def test_runs_survive_their_command_and_its_whole_process_group(logs: Path) -> None:
+    runs = [new_run(logs, f"r{k}", "sleep 1; echo done") for k in range(2)]
+    folders = [str(run.root) for run in runs]
+    command = subprocess.Popen(
+        [PYTHON, "-c", SUBMIT_AND_SLEEP, *folders], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert command.stdout is not None and command.stdout.readline().strip().isdigit()
+    os.killpg(command.pid, signal.SIGKILL)
+    command.wait()
+    assert command.stdout.read() == ""  # and the reader of its output is not kept waiting by the queue
+    wait(runs)
+    assert [run.stdout.read_text() for run in runs] == ["done\n", "done\n"]
+
+
+def test_cancelling_ends_the_running_script_with_all_that_it_started(logs: Path) -> None:
+    running = new_run(logs, "running", 'setsid sleep 300 & echo $! > "$run/child"; sleep 300')
+    waiting, last = new_run(logs, "waiting", "echo ran"), new_run(logs, "last", "echo ran")
+    submit_local([running, waiting, last])
+    started(running)
+    until("the script has started a child", (running.root / "child").exists)
+    child = describe_process(int((running.root / "child").read_text()))
+    assert [done.was_over for done in cancel([running, waiting])] == [False, False]
+    assert not is_alive(child) and not is_alive(script_process(running))
+    states = wait([running, waiting, last])
+    assert [state.outcome for state in states[:2]] == [Outcome.CANCELLED, Outcome.CANCELLED]
+    assert not waiting.stdout.exists()
+    assert last.stdout.read_text() == "ran\n"  # the queue goes on with the next
+
+
+def test_cancelling_what_is_over_says_so(logs: Path) -> None:
+    run = new_run(logs, "r", "exit 4")
+    submit_local([run])
+    wait([run])
+    [done] = cancel([run])
+    assert (done.was_over, done.outcome) == (True, "FAILED")
+    assert not run.cancelled.exists()
+
+
+def test_a_script_that_ignores_the_request_is_killed(logs: Path) -> None:
+    run = new_run(logs, "r", "trap '' TERM; while :; do sleep 1; done")
+    submit_local([run])
+    started(run)
+    until("it ignores SIGTERM", lambda: "SigIgn:\t0000000000004" in _process_status(run))
+    process = script_process(run)
+    assert end_group(process, grace_s=0.5)
+    until("the queue has spoken for it", run.exit.exists)
+    record = json.loads(run.exit.read_text())
+    assert (record["exit_code"], record["signal"], record["stage"]) == (137, "KILL", "launch")
+    assert one(run).outcome is Outcome.FAILED
+
+
+def _process_status(run: RunPaths) -> str:
+    return Path(f"/proc/{script_process(run)['pid']}/status").read_text()
+
+
+def test_a_queue_that_is_gone_leaves_no_run_alive(logs: Path) -> None:
+    first, second = new_run(logs, "first", "sleep 300"), new_run(logs, "second", "true")
+    controller = submit_local([first, second])
+    started(first)
+    queue = json.loads(process_file(first).read_text())["queue"]
+    for pid in (int(controller), queue["pid"], script_process(first)["pid"]):
+        os.kill(int(str(pid)), signal.SIGKILL)
+    until("it is noticed", lambda: one(first).outcome is not None)
+    assert one(first).outcome is Outcome.UNKNOWN and "left no record" in (one(first).reason or "")
+    assert one(second).outcome is Outcome.UNKNOWN
+
+
+def test_a_recycled_process_id_is_not_taken_for_the_run(logs: Path) -> None:
+    run = new_run(logs, "r", "true")
+    submit_local([run])
+    wait([run])
+    bystander = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    marks = json.loads(process_file(run).read_text())
+    marks["script"]["pid"] = bystander.pid
+    process_file(run).write_text(json.dumps(marks))
+    run.exit.unlink()
+    assert one(run).outcome is Outcome.UNKNOWN
+    cancel([run])
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+
+
+def test_a_run_whose_folder_is_gone_does_not_stop_the_queue(logs: Path) -> None:
+    first, gone, last = (new_run(logs, name, "sleep 0.5") for name in ("first", "gone", "last"))
+    submit_local([first, gone, last])
+    started(first)
+    subprocess.run(["rm", "-rf", str(gone.root)], check=True)
+    assert wait([first, last])[1].exit_code == 0
+
+
+def test_runs_of_another_machine_are_shown_as_last_seen_and_not_touched(logs: Path) -> None:
+    run = new_run(logs, "r", "sleep 300")
+    submit_local([run])
+    started(run)
+    texts = {path: path.read_text() for path in (process_file(run), run.submission)}
+    for path, text in texts.items():
+        path.write_text(text.replace(f'"host": "{os.uname().nodename}"', '"host": "login2"'))
+    state = one(run)
+    assert (state.state, state.outcome) == ("RUNNING", None)
+    assert "login2" in (state.reason or "")
+    with pytest.raises(SubmissionError, match="login2"):
+        cancel([run])
+    for path, text in texts.items():
+        path.write_text(text)
+    cancel([run])
+
+
+def test_submitting_takes_less_than_a_second(logs: Path) -> None:
+    run = new_run(logs, "r", "true")
+    before = time.monotonic()
+    submit_local([run])
+    assert time.monotonic() - before < 1.0
+    assert datetime.fromisoformat(json.loads(run.submission.read_text())["submitted_at"]).tzinfo is not None
+    wait([run])
