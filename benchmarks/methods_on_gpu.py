@@ -1,0 +1,279 @@
+"""The four methods on one GPU, hpc-llm's worker beside a plain DeepSpeed program with the same DeepSpeed config.
+
+    python benchmarks/methods_on_gpu.py [--model llama3.2-1b] [--methods z2o,z3,z3o,q]
+
+Needs torch, transformers, deepspeed and bitsandbytes; nothing of hpc-llm has to be installed. Prints one Markdown table
+and, as the last line, one JSON object with the device, the versions and the command. A method that fails is a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from hpc_llm.experiment import Plan  # noqa: E402
+from hpc_llm.model import architecture  # noqa: E402
+from hpc_llm.run import RunPaths, read_json, write_json  # noqa: E402
+
+OFFLOAD = {"device": "cpu", "pin_memory": True}
+ZERO_2 = {
+    "stage": 2,
+    "overlap_comm": True,
+    "contiguous_gradients": True,
+    "reduce_scatter": True,
+    "reduce_bucket_size": 500_000_000,
+    "allgather_bucket_size": 500_000_000,
+}
+ZERO_3 = {
+    "stage": 3,
+    "overlap_comm": True,
+    "contiguous_gradients": True,
+    "reduce_bucket_size": 500_000_000,
+    "stage3_prefetch_bucket_size": 500_000_000,
+    "stage3_param_persistence_threshold": 100_000,
+    "stage3_max_live_parameters": 1_000_000_000,
+    "stage3_max_reuse_distance": 1_000_000_000,
+    "sub_group_size": 1_000_000_000,
+}
+METHODS: dict[str, dict[str, Any] | None] = {
+    "z2o": {**ZERO_2, "offload_optimizer": OFFLOAD},
+    "z3": ZERO_3,
+    "z3o": {**ZERO_3, "offload_optimizer": OFFLOAD, "offload_param": OFFLOAD},
+    "q": None,
+}
+"""zero_optimization as in configs/."""
+
+ADAMW = {"lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
+
+ABOUT_THE_DEVICE = """
+import json, platform, torch, importlib.metadata as m
+gpu = torch.cuda.is_available()
+packages = ("deepspeed", "transformers", "bitsandbytes", "accelerate")
+versions = {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda}
+for package in packages:
+    try:
+        versions[package] = m.version(package)
+    except m.PackageNotFoundError:
+        versions[package] = None
+print(json.dumps({
+    "device": torch.cuda.get_device_name(0) if gpu else None,
+    "capability": ".".join(map(str, torch.cuda.get_device_capability(0))) if gpu else None,
+    "versions": versions,
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one program measured; `problem` says why it measured nothing."""
+
+    numbers: dict[str, Any]
+    problem: str | None = None
+
+
+def main() -> int:
+    arguments = read_arguments()
+    began = time.monotonic()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
+    about = json.loads(run([sys.executable, "-c", ABOUT_THE_DEVICE], environment, 120).stdout.splitlines()[-1])
+    if about["capability"]:
+        environment.setdefault("TORCH_CUDA_ARCH_LIST", about["capability"])
+        compile_operators(environment)
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="hpc-llm-benchmark-") as scratch:
+        for method in arguments.methods.split(","):
+            rows.append(compare(method, arguments, Path(scratch), environment, began, about["device"] is not None))
+            print(f"{method} done after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    print(table(rows))
+    record = {**about, "command": shlex.join(["python", *sys.argv]), "model": arguments.model, "rows": rows}
+    print(json.dumps({**record, "elapsed_s": round(time.monotonic() - began, 1)}), flush=True)
+    return 0
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="llama3.2-1b", help="a Llama preset")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--sequence-length", type=int, default=350)
+    parser.add_argument("--steps", type=int, default=15, help="warm-up included")
+    parser.add_argument("--warmup-steps", type=int, default=3)
+    parser.add_argument("--budget", type=int, default=450, help="seconds for everything; what is left over is skipped")
+    return parser.parse_args()
+
+
+def run(command: Sequence[str], environment: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def compile_operators(environment: dict[str, str]) -> None:
+    """Compile both Adams side by side, before anything is timed. A failure shows in the runs that need them."""
+    builders = ("CPUAdamBuilder", "FusedAdamBuilder")
+    program = "import sys; from deepspeed.ops import op_builder; getattr(op_builder, sys.argv[1])().load(verbose=False)"
+    started = [
+        subprocess.Popen([sys.executable, "-c", program, name], env=environment, stdout=subprocess.DEVNULL)
+        for name in builders
+    ]
+    deadline = time.monotonic() + 200
+    for process in started:
+        try:
+            process.wait(timeout=max(1.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def compare(
+    method: str, arguments: argparse.Namespace, scratch: Path, environment: dict[str, str], began: float, on_gpu: bool
+) -> dict[str, Any]:
+    """One row: ours, then the plain program."""
+    plan = make_plan(method, arguments, on_gpu)
+    row: dict[str, Any] = {"method": method}
+    for name, program in (("ours", run_ours), ("plain", run_plain)):
+        left = arguments.budget - (time.monotonic() - began)
+        outcome = (
+            Outcome({}, "skipped: no time left") if left < 15 else attempt(program, plan, scratch, environment, left)
+        )
+        row[name] = {**outcome.numbers, "problem": outcome.problem}
+    rates = [row[name].get("tokens_per_second") for name in ("ours", "plain")]
+    row["ratio"] = rates[0] / rates[1] if all(rates) else None
+    return row
+
+
+def attempt(program: Any, plan: Plan, scratch: Path, environment: dict[str, str], left: float) -> Outcome:
+    try:
+        outcome: Outcome = program(plan, scratch, environment, min(left, 150))
+        return outcome
+    except subprocess.TimeoutExpired as error:
+        return Outcome({}, f"no end within {error.timeout:.0f} s")
+    except (OSError, ValueError, KeyError) as error:
+        return Outcome({}, f"{type(error).__name__}: {error}")
+
+
+def run_ours(plan: Plan, scratch: Path, environment: dict[str, str], timeout: float) -> Outcome:
+    paths = RunPaths(scratch / f"ours-{plan.method}")
+    write_json(paths.experiment, {"schema": 1, "run_id": paths.run_id, "plan": plan.to_dict()})
+    command = [sys.executable, "-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(paths.root)]
+    done = run(command, {**environment, "HPC_LLM_LAUNCHER": "python"}, timeout)
+    result = read_json(paths.result)
+    if result is None or done.returncode != 0 or result["outcome"] != "COMPLETED":
+        return Outcome({}, (result or {}).get("outcome_reason") or last_lines(done.stderr))
+    keys = ("peak_allocated_bytes", "peak_device_bytes", "peak_host_bytes", "loss_first", "loss_last", "adaptations")
+    tokens = plan.global_batch_size * plan.sequence_length
+    numbers = {
+        # Over the whole window, as the plain program measures; the worker's own figure leaves out what is between steps.
+        "tokens_per_second": result["measured_steps"] * tokens / result["measured_window_s"],
+        "tokens_per_second_of_steps": result["tokens_per_second"],
+        "model_tflops_per_gpu": result["model_tflops_per_gpu"],
+        **{key: result[key] for key in keys},
+    }
+    return Outcome(numbers)
+
+
+def run_plain(plan: Plan, scratch: Path, environment: dict[str, str], timeout: float) -> Outcome:
+    model_config, deepspeed_config = scratch / "model.json", scratch / f"{plan.method}.json"
+    write_json(model_config, architecture(plan.model).config_values())
+    write_json(deepspeed_config, plan.deepspeed)
+    command = [sys.executable, str(ROOT / "benchmarks" / "plain_deepspeed.py")]
+    command += ["--model-config", str(model_config), "--deepspeed-config", str(deepspeed_config)]
+    command += ["--sequence-length", str(plan.sequence_length), "--seed", str(plan.seed)]
+    command += ["--steps", str(plan.steps), "--warmup-steps", str(plan.warmup_steps)]
+    done = run([*command, *(["--nf4"] if plan.quantization else [])], environment, timeout)
+    if done.returncode != 0:
+        return Outcome({}, last_lines(done.stderr))
+    return Outcome(json.loads(done.stdout.splitlines()[-1]))
+
+
+def last_lines(text: str) -> str:
+    return " / ".join(line.strip() for line in text.strip().splitlines()[-3:])[-400:]
+
+
+def make_plan(method: str, arguments: argparse.Namespace, on_gpu: bool) -> Plan:
+    zero = METHODS[method]
+    optimizer = {"type": "AdamW" if zero else "AdamW8bit", **ADAMW}
+    deepspeed: dict[str, Any] = {
+        "train_batch_size": 1,
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": 1.0,
+        "bf16": {"enabled": True},
+    }
+    if zero is not None:
+        deepspeed["optimizer"] = {"type": "AdamW", "params": ADAMW}
+        deepspeed["zero_optimization"] = zero
+    return Plan(
+        task="pretrain",
+        cluster="benchmark",
+        scheduler="local",
+        launcher="python",
+        method=method,
+        letters=method,
+        model=arguments.model,
+        nodes=1,
+        gpus_per_node=1 if on_gpu else 0,
+        tasks_per_node=1,
+        cpus_per_task=None,
+        world_size=1,
+        micro_batch_size=1,
+        gradient_accumulation_steps=1,
+        global_batch_size=1,
+        sequence_length=arguments.sequence_length,
+        steps=arguments.steps,
+        warmup_steps=arguments.warmup_steps,
+        seed=42,
+        precision="bf16",
+        attention="sdpa",
+        recompute=False,
+        quantization=None if zero else {"kind": "nf4", "double_quant": True, "compute_dtype": "bf16"},
+        peft=None,
+        optimizer=optimizer,
+        data=[],
+        deepspeed=deepspeed,
+        expected_gpu=None,
+        peak_flops=None,
+        partition=None,
+        account=None,
+        time_s=None,
+        job_name="benchmark",
+        mem=None,
+    )
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown; GiB is 2**30 bytes."""
+    head = "| method | program | tokens/s | peak allocated GiB | loss first | loss last | ours / plain |"
+    lines = [head, "|---|---|---:|---:|---:|---:|---:|"]
+    for row in rows:
+        for name in ("ours", "plain"):
+            lines.append(table_line(row, name))
+    return "\n".join(lines)
+
+
+def table_line(row: dict[str, Any], name: str) -> str:
+    numbers = row[name]
+    if numbers["problem"]:
+        return f"| {row['method']} | {name} | {numbers['problem'].replace('|', '/')} | | | | |"
+    peak = numbers["peak_allocated_bytes"]
+    cells = [
+        f"{numbers['tokens_per_second']:.0f}",
+        "" if peak is None else f"{peak / 2**30:.2f}",
+        f"{numbers['loss_first']:.3f}",
+        f"{numbers['loss_last']:.3f}",
+        f"{row['ratio']:.2f}" if row["ratio"] and name == "ours" else "",
+    ]
+    return f"| {row['method']} | {name} | {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
