@@ -12,6 +12,41 @@ from typing import Any
 from pydantic import BaseModel
 
 
+def profile_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of a file: the whole `model`, or with `extends` any part of it."""
+    name, whole = model.__name__, json_schema(model)
+    parts = whole.pop("$defs", {})
+    defs = {**parts, name: whole}
+    partial = {f"Part{key}": _nothing_required(value) for key, value in defs.items()}
+    extends = {"type": "string", "description": "Name of a file whose values stand where this one says nothing."}
+    partial[f"Part{name}"]["properties"]["extends"] = extends
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": whole["title"],
+        "if": {"required": ["extends"]},
+        "then": {"$ref": f"#/$defs/Part{name}"},
+        "else": {"$ref": f"#/$defs/{name}"},
+        "$defs": {**defs, **partial},
+    }
+
+
+def _nothing_required(schema: Any) -> Any:
+    """A copy of a schema in which all keys may be missing, also in the schemas that it refers to."""
+    if isinstance(schema, list):
+        return [_nothing_required(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copy = {key: _nothing_required(value) for key, value in schema.items() if not _is_requirement(key, value)}
+    if "$ref" in copy:
+        copy["$ref"] = copy["$ref"].replace("#/$defs/", "#/$defs/Part")
+    return copy
+
+
+def _is_requirement(key: str, value: Any) -> bool:
+    """Whether this is the list of required keys, and not a property that is called so."""
+    return key == "required" and isinstance(value, list)
+
+
 def json_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The JSON schema of `model` and of the models inside it."""
     schema = model.model_json_schema(by_alias=True)

@@ -26,9 +26,9 @@ def clusters(
     from hpc_llm.cluster import Cluster, load_cluster
 
     if schema:
-        from hpc_llm.schema import json_schema
+        from hpc_llm.schema import profile_schema
 
-        print_json(json_schema(Cluster))
+        print_json(profile_schema(Cluster))
     elif name is not None:
         cluster = load_cluster(name)
         if as_json:
@@ -65,6 +65,30 @@ def gpu_text(gpu: Gpu) -> str:
     return f"{gpu.per_node} x {gpu.model}, {gpu.memory_gib:g} GiB"
 
 
+def _node_text(cluster: Cluster) -> str:
+    """`32 cores, 720 GB; 4 cores, 90 GB per GPU (enforced)`, as far as known."""
+    node = cluster.node
+    whole = [f"{node.cpus} cores" if node.cpus else "", f"{node.mem_gb:g} GB" if node.mem_gb else ""]
+    share = [
+        f"{node.cpus_per_gpu} cores" if node.cpus_per_gpu else "",
+        f"{node.mem_gb_per_gpu:g} GB" if node.mem_gb_per_gpu else "",
+    ]
+    parts = [", ".join(filter(None, whole)), ", ".join(filter(None, share))]
+    parts[1] += " per GPU" + (" (enforced)" if node.enforce_ratio else "") if parts[1] else ""
+    return "; ".join(filter(None, parts))
+
+
+def _variables(cluster: Cluster) -> list[str]:
+    """`NAME=value`, and when it is set where that is not always."""
+    groups = [
+        ("common", ""),
+        ("single_node", " (one node)"),
+        ("multi_node", " (several nodes)"),
+        ("local", " (without Slurm)"),
+    ]
+    return [f"{k}={v}{when}" for group, when in groups for k, v in getattr(cluster.env, group).items()]
+
+
 def _show(cluster: Cluster) -> None:
     prelude, account = cluster.prelude, cluster.account
     needed = f"required, matches {account.pattern}" if account.required and account.pattern else "required"
@@ -79,6 +103,7 @@ def _show(cluster: Cluster) -> None:
             ("", f"`{account.list_command}` lists yours" if account.list_command else ""),
             ("GPUs", f"{gpu_text(cluster.gpu)}{f', {cluster.gpu.arch}' if cluster.gpu.arch else ''}"),
             ("", ", ".join(f"{k} {'yes' if v else 'no'}" for k, v in can.model_dump().items()) if can else ""),
+            ("node", _node_text(cluster)),
             ("GPU request", cluster.request.gpu_style),
             ("launch", f"{cluster.launch.single_node} on one node, {cluster.launch.multi_node} on several"),
             (
@@ -90,6 +115,7 @@ def _show(cluster: Cluster) -> None:
             ("", [f"load {module} (several nodes)" for module in prelude.load_multi_node]),
             ("Python", f"{prelude.python.kind} {prelude.python.env or ''}"),
             ("", prelude.python.make),
+            ("variables", _variables(cluster)),
             ("network", cluster.network),
             ("internet", cluster.access.internet_compute),
             ("paths", [f"{k}: {v}" for k, v in cluster.paths.items()]),

@@ -1,0 +1,58 @@
+"""From a few words to a rendered script, as the command line goes, in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.batch import Batch, make_batch
+from hpc_llm.cluster import Cluster, cluster_names, load_cluster
+from hpc_llm.experiment import Experiment, PlanWithOrigins
+from hpc_llm.hardware import Hardware
+from hpc_llm.method import load_method, method_names
+from hpc_llm.planning import Site, plan
+
+ACCOUNTS = {"taiwania2": "ACD110018", "delta": "bbka-delta-gpu"}
+H100 = Hardware("NVIDIA H100 80GB HBM3", "sm_90", 79.6, 4, "nvidia", 16)
+LOGS = Path("/work/someone/logs")
+CODE = LOGS / ".code" / "0123456789ab"
+PYTHON = Path("/opt/env/bin/python")
+CLUSTERS = tuple(cluster_names())
+METHODS = tuple(method_names())
+
+
+def site(cluster: Cluster, scheduler: str | None = None, hardware: Hardware | None = H100, **more: Any) -> Site:
+    """What the machine would say; `auto` is a login node with sbatch."""
+    found = scheduler or ("slurm" if cluster.scheduler == "auto" else cluster.scheduler)
+    return Site(scheduler=found, hardware=hardware, **more)
+
+
+def planned(
+    cluster: str | Cluster, method: str, *, scheduler: str | None = None, hardware: Hardware | None = H100, **asked: Any
+) -> PlanWithOrigins:
+    """The plan of an experiment on a cluster, given by name or as a profile."""
+    profile = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    asked.setdefault("account", ACCOUNTS.get(profile.name))
+    experiment = Experiment(cluster=profile.name, method=method, **asked)
+    return plan(experiment, profile, load_method(method), site(profile, scheduler, hardware))
+
+
+def batch(
+    cluster: str | Cluster,
+    *methods: str,
+    run_id: str = "RUN-ID",
+    logs: Path = LOGS,
+    code: Path = CODE,
+    python: Path = PYTHON,
+    **asked: Any,
+) -> Batch:
+    """What one submission of these methods would send."""
+    profile = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    plans = [planned(profile, method, **asked) for method in methods]
+    ids = [run_id] if len(methods) == 1 else [f"{run_id}-{method}" for method in methods]
+    return make_batch(profile, plans, ids, name=run_id, logs=logs, code_dir=code, python=python)
+
+
+def script(cluster: str | Cluster, method: str, **asked: Any) -> str:
+    """The text of the script of one run."""
+    return batch(cluster, method, **asked).scripts[0].text

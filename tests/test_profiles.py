@@ -1,0 +1,231 @@
+"""Where profiles are found, how their YAML is read, and what is said about a wrong one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from hpc_llm.cluster import Cluster, cluster_names, load_cluster, parse_cluster
+from hpc_llm.errors import ProfileError
+from hpc_llm.method import load_method, method_names, parse_method
+from hpc_llm.profiles import find_file, list_files, parse_yaml, read_yaml, user_cache, user_config
+
+CLUSTER_FILES = sorted((ROOT / "clusters").glob("*.yaml"))
+METHOD_FILES = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CLUSTER_FILES, ids=lambda p: p.stem)
+def test_every_shipped_cluster_is_valid(path: Path) -> None:
+    cluster = parse_cluster(read_yaml(path), path)
+    assert cluster.sources and cluster.title
+    if cluster.status.state == "verify":
+        assert cluster.status.note or cluster.unverified
+
+
+@pytest.mark.parametrize("path", METHOD_FILES, ids=lambda p: p.stem)
+def test_every_shipped_method_is_valid(path: Path) -> None:
+    method = parse_method(read_yaml(path), path)
+    assert "\n" not in method.description.strip()
+
+
+def test_the_four_clusters_and_the_methods_are_there() -> None:
+    assert {"taiwania2", "mi210", "delta", "local"} <= set(cluster_names())
+    wanted = {"z2o", "z3", "z3o", "q", "z2", "z1", "ddp", "z2o-hpc2", "z3-hpc2", "z3o-hpc2", "q-hpc2"}
+    assert wanted <= set(method_names())
+
+
+# --- YAML -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("24:00:00", "24:00:00"),  # 86400 in YAML 1.1
+        ("1:30", "1:30"),
+        ("no", "no"),
+        ("Yes", "Yes"),
+        ("on", "on"),
+        ("y", "y"),
+        ("true", True),
+        ("false", False),
+        ("True", "True"),
+        ("1e9", 1e9),  # text in YAML 1.1
+        ("5e-8", 5e-8),
+        ("2E+3", 2000.0),
+        ("-1.5", -1.5),
+        (".5", 0.5),
+        ("1_000", 1000),
+        ("010", "010"),  # 8 in YAML 1.1
+        ("0x10", "0x10"),
+        ("2026-09", "2026-09"),
+        ("2026-09-01", "2026-09-01"),  # a date in YAML 1.1
+        ("12e03", 12000.0),
+        (".nan", ".nan"),
+        (".inf", ".inf"),
+        ("~", None),
+        ("null", None),
+        ("", None),
+        ("'1'", "1"),
+        ("=", "="),
+        ("[a, 1, 1e3]", ["a", 1, 1000.0]),
+    ],
+)
+def test_scalars_mean_what_they_look_like(text: str, value: Any) -> None:
+    found = parse_yaml(f"key: {text}", "here")["key"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "f.yaml, line 3: not valid YAML: key 'a' comes twice."),
+        ("a:\n  x: 1\n  x: 2\n", "line 3: not valid YAML: key 'x' comes twice"),
+        ("a: {x: 1, x: 2}\n", "line 1: not valid YAML: key 'x' comes twice"),
+        ("a: [1, 2\nb: 3\n", "not valid YAML"),
+        ("? [a, b]\n: 1\n", "a key must be a name"),
+        ("? {a: b}\n: 1\n", "a key must be a name"),
+        ("a: !!python/object/apply:os.system ['true']\n", "could not determine a constructor"),
+        ("a: &x [*x\n", "not valid YAML"),
+        ("a: \x01\n", "not valid YAML"),
+        ("", "is empty, a mapping of keys is needed"),
+        ("- a\n- b\n", "holds a list, a mapping of keys is needed"),
+        ("just words\n", "holds text, a mapping of keys is needed"),
+        ("5\n", "holds a single value, a mapping"),
+    ],
+)
+def test_what_is_no_mapping_is_refused_with_its_place(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(text)
+    with pytest.raises(ProfileError) as caught:
+        read_yaml(path)
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_merge_keys_may_be_overridden_and_are_no_duplicates() -> None:
+    text = "base: &b {x: 1, y: 2}\nthis: {<<: *b, x: 3}\nthat: &c {<<: *b, x: 4}\nlast: {<<: *c, y: 5}\n"
+    value = parse_yaml(text, "here")
+    assert value["this"] == {"x": 3, "y": 2}
+    assert value["last"] == {"x": 4, "y": 5}
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_bytes(b"a: \xff\xfe\n")
+    with pytest.raises(ProfileError, match="cannot be read"):
+        read_yaml(path)
+
+
+# --- the search path ------------------------------------------------------------------------------------------------
+
+
+def own_cluster(folder: Path, file: str, **values: Any) -> Path:
+    """A profile `file` in `folder`/clusters that extends the bundled `local`."""
+    import yaml
+
+    path = folder / "clusters" / f"{file}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump({"extends": "local", **values}))
+    return path
+
+
+def test_the_working_directory_wins_over_the_users_folder_and_that_over_the_bundled(own_folder: Path) -> None:
+    assert load_cluster("local").title == "This machine, GPU or CPU, no modules"
+    own_cluster(user_config(), "local", title="mine")
+    assert load_cluster("local").title == "mine"
+    own_cluster(own_folder, "local", title="here")
+    assert load_cluster("local").title == "here"
+    assert find_file("clusters", "local") == own_folder / "clusters" / "local.yaml"
+    assert cluster_names().count("local") == 1
+
+
+def test_the_users_folders_follow_xdg(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert user_config() == own_folder.parent / "config" / "hpc-llm"
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    assert user_config() == own_folder.parent / "home" / ".config" / "hpc-llm"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert user_config() == own_folder.parent / "home" / ".config" / "hpc-llm"
+    assert user_cache() == own_folder.parent / "home" / ".cache" / "hpc-llm"
+
+
+def test_an_own_method_and_an_own_template_win(own_folder: Path) -> None:
+    from rendering import script
+
+    (own_folder / "configs").mkdir()
+    (own_folder / "configs" / "z3.yaml").write_text("extends: z3\ndescription: mine\noptimizer: {lr: 0.5}\n")
+    assert load_method("z3").description == "mine"
+    assert load_method("z3").optimizer.lr == 0.5
+    assert load_method("z3").optimizer.type == "AdamW"
+    (own_folder / "templates").mkdir()
+    shutil.copy(ROOT / "templates" / "launch.sh.j2", own_folder / "templates")
+    with (own_folder / "templates" / "launch.sh.j2").open("a") as file:
+        file.write("# a line of mine\n")
+    assert script("local", "z3").endswith("# a line of mine\n")
+
+
+def test_a_new_cluster_is_one_file(own_folder: Path) -> None:
+    own_cluster(own_folder, "lab", title="the lab", gpu={"vendor": "none"})
+    cluster = load_cluster("lab")
+    assert (cluster.name, cluster.title, cluster.scheduler) == ("lab", "the lab", "local")
+    assert "lab" in cluster_names()
+
+
+def test_extends_merges_mappings_and_replaces_the_rest(own_folder: Path) -> None:
+    (own_folder / "clusters").mkdir()
+    (own_folder / "clusters" / "t3.yaml").write_text(
+        "extends: taiwania2\n"
+        "account: {default: ACD7}\n"
+        "prelude: {load: [one]}\n"
+        "partitions: [{name: only, max_time: 01:00:00, default: true}]\n"
+    )
+    (own_folder / "clusters" / "t4.yaml").write_text("extends: t3\ntitle: four\n")
+    base, cluster = load_cluster("taiwania2"), load_cluster("t4")
+    assert cluster.account.default == "ACD7" and cluster.account.required
+    assert cluster.prelude.load == ["one"] and cluster.prelude.start == base.prelude.start
+    assert [p.name for p in cluster.partitions] == ["only"]
+    assert cluster.name == "t4"
+
+
+def test_extends_that_leads_back_or_nowhere_is_told(own_folder: Path) -> None:
+    folder = own_folder / "clusters"
+    folder.mkdir()
+    (folder / "a.yaml").write_text("extends: b\n")
+    (folder / "b.yaml").write_text("extends: a\n")
+    with pytest.raises(ProfileError, match=r"b\.yaml: extends: a extends itself in the end"):
+        load_cluster("a")
+    (folder / "c.yaml").write_text("extends: taiwania\n")
+    with pytest.raises(ProfileError, match="extends: there is no cluster 'taiwania': did you mean 'taiwania2'"):
+        load_cluster("c")
+
+
+@pytest.mark.parametrize("name", ["../clusters/local", "/etc/passwd", "", ".", "a\nb", "$(id)"])
+def test_a_name_is_no_path(name: str) -> None:
+    with pytest.raises(ProfileError, match="there is no cluster"):
+        load_cluster(name)
+
+
+def test_a_wrong_name_lists_the_right_ones_and_the_next_step() -> None:
+    with pytest.raises(ProfileError) as caught:
+        load_cluster("taiwania")
+    names = ", ".join(list_files("clusters"))
+    assert str(caught.value) == (
+        f"there is no cluster 'taiwania': did you mean 'taiwania2'? Valid: {names}. "
+        "Add clusters/taiwania.yaml to make it one."
+    )
+
+
+def test_the_name_in_a_file_is_the_files_name(own_folder: Path) -> None:
+    path = own_cluster(own_folder, "lab", name="other")
+    with pytest.raises(ProfileError) as caught:
+        load_cluster("lab")
+    assert str(caught.value) == f"{path}: 'name' is 'other', it must be the file's name, 'lab'."
+
+
+def test_a_cluster_parses_into_the_model() -> None:
+    assert isinstance(load_cluster("delta"), Cluster)
