@@ -1,0 +1,152 @@
+"""What sacct and squeue print, line for line as Slurm 22.05 printed it, and what is read from it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_llm.track.records import (
+    SACCT_FIELDS,
+    SQUEUE_FIELDS,
+    compress_job_ids,
+    expand_job_id,
+    parse_sacct,
+    parse_squeue,
+)
+
+SACCT = """\
+JobID|State|ExitCode|DerivedExitCode|Reason|Start|End|ElapsedRaw|NodeList
+279|COMPLETED|0:0|0:0|None|2026-11-20T23:57:38|2026-11-20T23:57:39|1|tw1
+279.batch|COMPLETED|0:0|||2026-11-20T23:57:38|2026-11-20T23:57:38|0|tw1
+279.0|COMPLETED|0:0|||2026-11-20T23:57:38|2026-11-20T23:57:38|0|tw1
+280|FAILED|7:0|7:0|None|2026-11-20T23:57:38|2026-11-20T23:57:38|0|tw1
+281|CANCELLED by 0|0:0|0:0|JobHeldUser|None|2026-11-20T23:57:41|0|None assigned
+283|TIMEOUT|0:0|0:0|None|2026-11-20T23:57:38|2026-11-20T23:58:53|75|tw1
+283.batch|FAILED|15:0|||2026-11-20T23:57:38|2026-11-20T23:58:53|75|tw1
+285|FAILED|9:0|0:9|None|2026-11-20T23:57:38|2026-11-20T23:57:38|0|tw1
+286|PENDING|0:0|0:0|QOSMaxGRESPerUser|Unknown|Unknown|0|None assigned
+288|NODE_FAIL|0:0|0:0|None|2026-11-20T23:57:38|2026-11-20T23:58:06|28|delta8
+288.batch|CANCELLED||||2026-11-20T23:57:38|2026-11-20T23:58:06|28|delta8
+289|PREEMPTED|0:0|0:0|None|2026-11-20T23:57:38|2026-11-20T23:57:41|3|delta[1-2]
+288|CANCELLED by 0|0:0|0:0|BeginTime|2026-11-20T23:58:12|2026-11-20T23:58:53|41|delta8
+308|FAILED|0:53|0:0|None|2026-11-20T23:58:12|2026-11-20T23:58:12|0|tw1
+1|FAILED|1:0|0:125|None|2026-11-20T23:51:18|2026-11-20T23:51:18|0|tw1
+1.0|OUT_OF_MEMORY|0:125|||2026-11-20T23:51:18|2026-11-20T23:51:18|0|tw1
+2|OUT_OF_MEMORY|0:125|0:0|None|2026-11-20T23:51:18|2026-11-20T23:51:18|0|tw1
+3|FAILED|1:0|1:0|None|2026-11-20T23:51:18|2026-11-20T23:51:18|0|tw1
+3.0|OUT_OF_MEMORY|0:125|||2026-11-20T23:51:18|2026-11-20T23:51:18|0|tw1
+3.extern|COMPLETED|0:0|||2026-11-20T23:51:18|2026-11-20T23:51:18|0|tw1
+315_0|RUNNING|0:0|0:0|None|2026-11-20T23:51:18|Unknown|12|tw1
+315_[2-4%2]|PENDING|0:0|0:0|None|Unknown|Unknown|0|None assigned
+46_[0-999%16]|CANCELLED by 0|0:0|0:0|None|None|2026-11-20T23:51:18|0|None assigned
+"""
+
+
+@pytest.mark.parametrize(
+    ("job_id", "state", "exit_code", "sign"),
+    [
+        ("279", "COMPLETED", 0, 0),
+        ("280", "FAILED", 7, 0),
+        ("281", "CANCELLED", 0, 0),
+        ("283", "TIMEOUT", 0, 0),
+        ("285", "FAILED", 9, 0),
+        ("288", "CANCELLED", 0, 0),
+        ("289", "PREEMPTED", 0, 0),
+        ("308", "FAILED", 0, 53),
+        ("315_0", "RUNNING", 0, 0),
+        ("315_3", "PENDING", 0, 0),
+        ("46_999", "CANCELLED", 0, 0),
+    ],
+)
+def test_each_line_of_sacct_is_one_state(job_id: str, state: str, exit_code: int, sign: int) -> None:
+    record = parse_sacct(SACCT)[job_id]
+    assert (record.state, record.exit_code, record.signal) == (state, exit_code, sign)
+
+
+def test_running_out_of_memory_is_seen_in_the_job_in_its_derived_code_and_in_a_step() -> None:
+    records = parse_sacct(SACCT)
+    assert {job_id for job_id, record in records.items() if record.out_of_memory} == {"1", "2", "3"}
+
+
+def test_steps_are_not_jobs() -> None:
+    assert not [job_id for job_id in parse_sacct(SACCT) if "." in job_id]
+
+
+def test_a_requeued_job_is_its_last_try() -> None:
+    record = parse_sacct(SACCT)["288"]
+    assert (record.state, record.elapsed_s, record.reason) == ("CANCELLED", 41, "BeginTime")
+
+
+def test_absent_values_are_absent() -> None:
+    pending = parse_sacct(SACCT)["286"]
+    assert (pending.started_at, pending.ended_at, pending.nodes) == (None, None, None)
+    assert pending.reason == "QOSMaxGRESPerUser"
+    assert parse_sacct(SACCT)["279"].reason is None
+
+
+def test_times_are_those_of_the_reader_s_clock() -> None:
+    record = parse_sacct(SACCT)["283"]
+    assert record.started_at is not None and record.ended_at is not None
+    assert record.ended_at - record.started_at == record.elapsed_s == 75
+
+
+def test_the_fields_asked_for_are_the_columns_read() -> None:
+    assert SACCT.splitlines()[0].split("|") == SACCT_FIELDS.split(",")
+
+
+@pytest.mark.parametrize("text", ["", "\n", "JobID|State\n", "slurm_load: error", "JobID|State\n|||\n"])
+def test_no_answer_is_no_record(text: str) -> None:
+    assert parse_sacct(text) == {}
+    assert parse_squeue(text) == {}
+
+
+def squeue_line(**values: str) -> str:
+    columns = dict(column.split(":") for column in SQUEUE_FIELDS.split(","))
+    return "".join(f"{values.get(name, ''):<{width}}" for name, width in columns.items())
+
+
+def test_a_line_of_squeue_holds_the_exit_code_as_wait_gives_it() -> None:
+    line = squeue_line(
+        JobArrayID="7_2", State="FAILED", Reason="NonZeroExitCode", exit_code="1792", TimeUsed="1-00:01:15"
+    )
+    record = parse_squeue(line + "\n")["7_2"]
+    assert (record.state, record.exit_code, record.signal, record.elapsed_s) == ("FAILED", 7, 0, 86475)
+    killed = parse_squeue(squeue_line(JobArrayID="8", State="FAILED", exit_code="9"))["8"]
+    assert (killed.exit_code, killed.signal) == (0, 9)
+
+
+def test_pending_tasks_of_an_array_may_share_a_line() -> None:
+    line = squeue_line(JobArrayID="46_[0-2,5]", State="PENDING", Reason="Priority", StartTime="N/A", TimeUsed="0:00")
+    records = parse_squeue(line)
+    assert sorted(records) == ["46_0", "46_1", "46_2", "46_5"]
+    assert (records["46_5"].started_at, records["46_5"].reason) == (None, "Priority")
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("5_[1,3-5]", ["5_1", "5_3", "5_4", "5_5"]),
+        ("5_[0-8:4%2]", ["5_0", "5_4", "5_8"]),
+        ("5_[0-3,...]", ["5_0", "5_1", "5_2", "5_3"]),
+        ("5_7", ["5_7"]),
+        ("", []),
+    ],
+)
+def test_array_expressions(text: str, ids: list[str]) -> None:
+    assert list(expand_job_id(text)) == ids
+
+
+@given(st.sets(st.integers(0, 2000), min_size=1), st.sets(st.integers(1, 10**6)))
+def test_compressed_ids_name_the_same_jobs(tasks: set[int], jobs: set[int]) -> None:
+    ids = [*map(str, jobs), *(f"77_{task}" for task in tasks)]
+    found = [each for text in compress_job_ids(ids) for each in expand_job_id(text)]
+    assert sorted(found) == sorted(ids)
+
+
+@given(st.text(), st.text(alphabet="0123456789_[]-,%:|.\nJobIDState"))
+def test_no_text_breaks_the_readers(text: str, likely: str) -> None:
+    for each in (text, likely, f"JobID|State|ExitCode\n{likely}"):
+        parse_squeue(each)
+        if len(each) < 40:  # a made-up range may be enormous
+            parse_sacct(each)
