@@ -6,8 +6,12 @@ write_rows(rows, "csv", sys.stdout)
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterable, Iterator
+
 from hpc_llm.parse.output import OUTPUT_FORMATS, write_rows
-from hpc_llm.parse.read import Reading, inputs, parse_paths, parse_steps, parse_stream, parse_stream_steps
+from hpc_llm.parse.parallel import read_all
+from hpc_llm.parse.read import Reading, inputs, parse_steps, parse_stream, parse_stream_steps
 from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 
 __all__ = [
@@ -25,3 +29,22 @@ __all__ = [
     "parse_stream_steps",
     "write_rows",
 ]
+
+
+def parse_paths(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    verbose: bool = False,
+    jobs: int | None = None,
+    on_reading: Callable[[Reading, int], None] | None = None,
+) -> Iterator[Row]:
+    """One row a run of everything under `paths`, in order; an input without a known format is a row of format `unknown`.
+
+    `verbose` counts the lines that look like a metric and are not parsed. `jobs` processes share the work (default: one a
+    core). `on_reading` gets each input's `Reading` and the bytes read for it, for messages and a progress bar. Raises
+    RequestError for a path that is not there or cannot be read.
+    """
+    for reading, size in read_all(list(inputs(paths)), verbose=verbose, jobs=jobs):
+        if on_reading is not None:
+            on_reading(reading, size)
+        yield from reading.rows

@@ -21,29 +21,31 @@ CLASSES_PER_E = 1000
 
 
 class Distribution:
-    """Positive values, with their first one set apart as a possible warm-up."""
+    """Positive values, each standing for one step or more, with the first one set apart as a possible warm-up."""
 
     def __init__(self) -> None:
         self.first: float | None = None
         self.count = 0
+        self.weight = 0.0
         self.total = 0.0
         self.inverse_total = 0.0
         self._exact = array("d")
         self._classes: Counter[int] = Counter()
 
-    def add(self, value: float) -> None:
-        """Add one value; others than positive finite ones say nothing and are left out."""
-        self.extend((value,))
+    def add(self, value: float, weight: float = 1.0) -> None:
+        """Add one value that stands for `weight` steps; others than positive finite ones say nothing and are left out."""
+        self.extend((value,), weight)
 
-    def extend(self, values: Iterable[float]) -> None:
-        """Add values in the order printed."""
+    def extend(self, values: Iterable[float], weight: float = 1.0) -> None:
+        """Add values in the order printed, each of which stands for `weight` steps."""
         kept = [v for v in values if 0.0 < v < math.inf]
         if kept and self.first is None:
             self.first = kept.pop(0)
         if kept:
             self.count += len(kept)
-            self.total += math.fsum(kept)
-            self.inverse_total += math.fsum(1.0 / v for v in kept)
+            self.weight += weight * len(kept)
+            self.total += weight * math.fsum(kept)
+            self.inverse_total += weight * math.fsum(1.0 / v for v in kept)
             self._keep(kept)
 
     def _keep(self, values: Iterable[float]) -> None:
@@ -53,30 +55,31 @@ class Distribution:
             self._classes.update(map(math.floor, scaled))
             self._exact = array("d")
 
-    def merge(self, later: Distribution) -> None:
-        """Add the values of `later`, which come after all of these."""
+    def merge(self, later: Distribution, weight: float = 1.0) -> None:
+        """Add the values of `later`, which come after all of these; its first one stands for `weight` steps."""
         if later.first is None:
             return
-        self.extend((later.first,))
+        self.extend((later.first,), weight)
         self.count += later.count
+        self.weight += later.weight
         self.total += later.total
         self.inverse_total += later.inverse_total
         self._classes.update(later._classes)
         self._keep(later._exact)
 
-    def take_first(self) -> None:
+    def take_first(self, weight: float = 1.0) -> None:
         """Count the first value with the others: too few came after it to do without."""
         if self.first is not None:
             first, self.first = self.first, 0.0
-            self.extend((first,))
+            self.extend((first,), weight)
 
     def mean(self) -> float | None:
         """Arithmetic mean: for times."""
-        return self.total / self.count if self.count else None
+        return self.total / self.weight if self.weight else None
 
     def harmonic_mean(self) -> float | None:
         """Mean of rates over equal amounts of work."""
-        return self.count / self.inverse_total if self.count else None
+        return self.weight / self.inverse_total if self.weight else None
 
     def percentile(self, percent: float) -> float | None:
         """The value below which `percent` of the values lie; None when there is none.

@@ -58,6 +58,10 @@ def _cause(outcome: Outcome, weight: int, literal: str, pattern: str, text: str,
 
 _AT = r"CANCELLED AT (\S{1,40})"
 _OOM_KILL = r"Detected \d+ oom[-_]kill event|oom[-_]kill(?:er|:)|killed by the cgroup out-of-memory"
+# Without a traceback only these are taken for the end of a program: others write lines like them and go on.
+_BARE_ERROR = (
+    "(?:Runtime|Assertion|Import|ModuleNotFound|FileNotFound|Permission|Syntax|Indentation|Value|Type|Key|OS)Error"
+)
 _EXIT_CODE = "a process ended with exit code {0}"
 
 CAUSES: tuple[Cause, ...] = (
@@ -98,7 +102,10 @@ CAUSES: tuple[Cause, ...] = (
     _cause(
         Outcome.FAILED, 40, "Exited with", r"^srun: error: [^\n]{1,120}: Exited with exit code ([1-9]\d*)", _EXIT_CODE
     ),
-    _cause(Outcome.FAILED, 35, "SyntaxError: ", r"^SyntaxError: ", "{line}"),
+    _cause(Outcome.FAILED, 44, "Watchdog caught collective", r"Watchdog caught collective operation timeout", "{line}"),
+    _cause(Outcome.FAILED, 38, "failed to listen on any", r"server socket has failed to listen on any", "{line}"),
+    _cause(Outcome.FAILED, 35, "Error: ", rf"^(?:\[rank\d+\]: )?{_BARE_ERROR}: \S", "{line}"),
+    _cause(Outcome.FAILED, 15, "Lmod has detected", r"Lmod has detected the following error: \S", "{line}"),
 )
 
 TRACEBACK = b"Traceback (most recent call last)"

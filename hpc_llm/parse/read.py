@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from hpc_llm.errors import RequestError
-from hpc_llm.parse import sources
+from hpc_llm.parse import notebook, sources
 from hpc_llm.parse.registry import document_formats, folder_formats, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parse.rules import Value
@@ -67,23 +67,6 @@ def _under(folder: Path) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def parse_paths(
-    paths: Iterable[str | os.PathLike[str]],
-    *,
-    verbose: bool = False,
-    on_reading: Callable[[Reading], None] | None = None,
-) -> Iterator[Row]:
-    """One row a run of everything under `paths`; an input without a known format is a row of format `unknown`.
-
-    `verbose` counts the lines that look like a metric and are not parsed; `on_reading` gets each input's `Reading`.
-    """
-    for path in inputs(paths):
-        reading = read_input(path, verbose=verbose)
-        if on_reading is not None:
-            on_reading(reading)
-        yield from reading.rows
-
-
 def read_input(path: Path, *, verbose: bool = False) -> Reading:
     """The rows of one file, folder that is a run, or stdin (`-`)."""
     if str(path) == STDIN:
@@ -107,7 +90,7 @@ def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False) -> Readin
         rows = _document_rows(name, document)
         if rows:
             return Reading(name, [row for row, _ in rows])
-        first = document
+        first = _text_of(document)
     scanner = Scanner(formats_in(first), count_unparsed=verbose)
     for _ in _scan(scanner, first, text):
         pass
@@ -139,7 +122,7 @@ def parse_stream_steps(name: str, file: IO[bytes]) -> Iterator[Step]:
             for _, steps in rows:
                 yield from steps
             return
-        first = document
+        first = _text_of(document)
     complete: list[tuple[int, Mapping[str, Value]]] = []
     scanner = Scanner(formats_in(first), on_step=lambda run, step: complete.append((run, step)))
     for _ in _scan(scanner, first, text):
@@ -202,9 +185,17 @@ def _not_a_log(first: bytes) -> str | None:
     return "binary data, not text" if sources.is_binary(first) else None
 
 
+def _text_of(document: bytes) -> bytes:
+    """What a notebook printed; other documents are read like a log."""
+    text = notebook.printed(document) if notebook.is_notebook(document) else None
+    return document if text is None else sources.clean(text)
+
+
 def _document(first: bytes, rest: Iterator[bytes]) -> bytes | None:
     """The whole input, if it may be a document rather than a log."""
-    if not first.lstrip().startswith((b"{", b"[")) or not any(f.is_in(first) for f in document_formats()):
+    if not first.lstrip().startswith((b"{", b"[")):
+        return None
+    if not notebook.is_notebook(first) and not any(f.is_in(first) for f in document_formats()):
         return None
     parts, size = [first], len(first)
     for part in rest:

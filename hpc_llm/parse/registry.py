@@ -29,10 +29,14 @@ class LineFormat:
     rules: tuple[Rule, ...]
     precedence: int = 50
     """Where a log holds the output of several programs, the format with the lowest number owns the steps."""
+    bulk: Rule | None = None
+    """The step lines as the program usually prints them, without `decode`: lets long logs be read fast."""
     companion: bool = False
     """Printed by a library below another program: gives the steps only where no other format does."""
     averages: bool = True
     """Whether the means of a run are those of its step lines; false where the program prints its own means."""
+    packed: bool = False
+    """Whether every sample is a full sequence, so that tokens follow from batch and length."""
     defaults: Mapping[str, Value] = field(default_factory=dict)
     """Columns that hold for every run of this program."""
     finish: Callable[[dict[str, Value]], None] | None = None
@@ -48,14 +52,14 @@ class DocumentFormat:
     """A file that is read whole, such as a JSON document."""
 
     name: str
-    hints: tuple[bytes, ...]
-    """Plain texts that must all be in the file."""
+    hints: tuple[tuple[bytes, ...], ...]
+    """Groups of plain texts: all of one group must be in the file."""
     read: Callable[[bytes], Iterable[tuple[Row, Iterable[Step]]]]
     """The runs of the file with their steps; raises ValueError where the file is not of this format after all."""
 
     def is_in(self, text: bytes) -> bool:
         """Whether `text` may be such a document."""
-        return all(hint in text for hint in self.hints)
+        return any(all(hint in text for hint in group) for group in self.hints)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,8 +17,9 @@ Value = int | float | str | bool
 Convert = Callable[[bytes], Value | None]
 Decode = Callable[["re.Match[bytes]"], "Mapping[str, Value] | None"]
 
-NUMBER = rb"[-+.,0-9eEinfaN]+"
-WHOLE = rb"[0-9][0-9,]*"
+NUMBER = rb"[-+.,0-9eEinfaN]*[0-9nfNF]"
+"""Any printed number, thousands separators, `nan` and `inf` included; its last character keeps a comma after it out."""
+WHOLE = rb"[0-9](?:[0-9,]*[0-9])?"
 
 
 class Kind(Enum):
@@ -26,6 +27,7 @@ class Kind(Enum):
 
     STEP = "a training step, or the mean over the steps since the last such line"
     MORE = "more about the step before"
+    TICK = "the same, or a step without a number where none stands before it"
     RUN = "a fact or a result of the whole run"
     START = "a program begins: what follows is another run, if this one has steps already"
     END = "training is over; carries results of the run"
@@ -33,7 +35,8 @@ class Kind(Enum):
 
 WHOLE_NUMBERS = frozenset(
     """step total_steps num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps
-    global_batch_size sequence_length warmup_steps skipped_total""".split()
+    global_batch_size sequence_length warmup_steps skipped_total skipped_in_line
+    tokens_per_step""".split()
 )
 
 UNITS: Mapping[str, tuple[str, float]] = {

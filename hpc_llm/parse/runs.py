@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import sub
 from typing import Any
 
 from hpc_llm.parse.means import Distribution
@@ -20,8 +21,9 @@ from hpc_llm.run import Outcome
 
 TIMES = ("step_time_s",)
 RATES = ("tokens_per_second", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "mfu", "samples_per_second")
+MEASURED = frozenset((*TIMES, *RATES))
 PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes")
-FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id"))
+FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id", "first_elapsed_s"))
 """Facts that a log may repeat with other values later; for all others the last one counts."""
 OF_THE_JOB = ("gpu", "job_id", "nodes")
 """Facts that a log prints once for all of its runs."""
@@ -45,6 +47,8 @@ class LogRun:
     """Training ended, or the input says that something else begins."""
     formats: dict[str, int] = field(default_factory=dict)
     """The formats whose lines were seen, with their precedence."""
+    packed: bool = False
+    """Every sample is a full sequence."""
     values: dict[str, Value] = field(default_factory=dict)
     inherited: dict[str, Value] = field(default_factory=dict)
     """Facts of the job that the log printed before an earlier run."""
@@ -58,6 +62,8 @@ class LogRun:
     """Number of the first step (or its epoch, where a program prints no step)."""
     second: float | None = None
     last: float | None = None
+    weight: float = 1.0
+    """Steps that the last line stands for: those since the line before."""
     numbered: bool = False
     """Whether these are step numbers."""
     first_loss: float | None = None
@@ -66,10 +72,12 @@ class LogRun:
     stream: bytes | None = None
     """Prefix of the rank whose steps are counted."""
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    skipped_before: tuple[int, int] | None = None
-    """The last step with a count of skipped steps, and the count."""
+    skipped_before: tuple[int, int] = (0, 0)
+    """Number of the step before, and how many were skipped up to it."""
     pending: dict[str, Value] = field(default_factory=dict)
     """The step that is being read; further lines may add to it."""
+    from_below: frozenset[str] = frozenset()
+    """Columns of that step which a library below the program printed."""
     orphans: dict[str, Value] = field(default_factory=dict)
     """What lines said of a step that stands in an earlier piece of the log."""
 
@@ -81,9 +89,11 @@ class LogRun:
     def has_steps(self) -> bool:
         return bool(self.lines or self.pending)
 
-    def note(self, name: str, precedence: int) -> None:
+    def note(self, name: str, precedence: int, packed: bool) -> None:
         """A line of format `name` was seen; the one with the lowest precedence names the run."""
-        self.formats.setdefault(name, precedence)
+        if name not in self.formats:
+            self.formats[name] = precedence
+            self.packed = self.packed or packed
 
     def learn(self, values: Mapping[str, Value], companion: bool = False) -> None:
         """Take facts and results of the whole run."""
@@ -91,6 +101,8 @@ class LogRun:
         for name, value in values.items():
             if name in PEAKS:
                 _keep_larger(target, name, value)
+            elif name in MEASURED and not 0 < float(value) < math.inf:
+                continue  # a zero is a rounded or an empty measurement
             elif name not in FIRST_COUNTS or name not in target:
                 target[name] = value
 
@@ -98,11 +110,14 @@ class LogRun:
         """Take only the peaks: of another rank."""
         self.learn({name: values[name] for name in PEAKS if name in values})
 
-    def open_step(self, order: float | None, values: Mapping[str, Value]) -> None:
-        """A step line; the step before is complete now."""
+    def open_step(
+        self, order: float | None, values: Mapping[str, Value], below: Mapping[str, Value] | None = None
+    ) -> None:
+        """A step line; the step before is complete now. `below` is what a library printed of the same step."""
         self.flush()
-        self.pending = dict(values)
-        self.numbered = self.numbered or "step" in values
+        self.pending = {**(below or {}), **values}
+        self.from_below = frozenset(below or ()) - values.keys()
+        self.numbered = self.numbered or ("step" in values and "order" not in values)
         if order is not None:
             self._advance(order, order)
             self.recent.append(order)
@@ -115,11 +130,20 @@ class LogRun:
             self.first = first
         elif self.second is None:
             self.second = first
+        if self.numbered and self.last is not None:
+            self.weight = max(1.0, first - self.last)
         self.last = last
 
     def add_to_step(self, values: Mapping[str, Value]) -> None:
         """More about the step that is being read."""
         (self.pending if self.pending else self.orphans).update(values)
+
+    def tick(self, values: Mapping[str, Value]) -> bool:
+        """More about the step that is being read; false where that step has it already, or there is none."""
+        if not self.pending or self.pending.keys() & values.keys():
+            return False
+        self.pending.update(values)
+        return True
 
     def flush(self) -> dict[str, Value] | None:
         """Count the step that was being read and give its columns; None when there was none."""
@@ -132,12 +156,10 @@ class LogRun:
             self._count_losses([float(loss)], [self.last])
         for name in (*TIMES, *RATES):
             if name in step:
-                self._distribution(name).add(float(step[name]))
+                self._distribution(name).add(float(step[name]), self.weight)
         for name, value in step.items():
-            if name in PEAKS:
-                _keep_larger(self.values, name, value)
-            elif name not in _STEP_FIELDS and name not in RATES:
-                self.learn({name: value})
+            if name in PEAKS or name not in _STEP_FIELDS | MEASURED:
+                self.learn({name: value}, companion=name in self.from_below)
         return step
 
     def _complete(self, step: dict[str, Value]) -> None:
@@ -149,17 +171,31 @@ class LogRun:
         ranks, per_gpu = facts.get("world_size"), step.get("tokens_per_second_per_gpu")
         if "tokens_per_second" not in step and isinstance(ranks, int) and isinstance(per_gpu, float):
             step["tokens_per_second"] = per_gpu * ranks
+        if "tokens_per_second" not in step and isinstance(step.get("step_time_s"), float):
+            tokens = self._tokens_per_step({**facts, **step})
+            if tokens and step["step_time_s"]:
+                step["tokens_per_second"] = tokens / float(step["step_time_s"])
         self._complete_skipped(step)
 
+    def _tokens_per_step(self, facts: Mapping[str, Any]) -> int | None:
+        """Tokens of one step over all ranks, where the log says so."""
+        batch, length = facts.get("global_batch_size"), facts.get("sequence_length")
+        if self.packed and isinstance(batch, int) and isinstance(length, int):
+            return batch * length
+        printed = facts.get("tokens_per_step")
+        return printed if isinstance(printed, int) else None
+
     def _complete_skipped(self, step: dict[str, Value]) -> None:
-        """Programs print how many steps were skipped so far: from one step to the next it tells which."""
-        total, number = step.get("skipped_total"), step.get("step")
-        if not isinstance(total, int) or not isinstance(number, int):
+        """Programs print how many steps were skipped: so far, or since the line before. One step tells which it was."""
+        number, so_far, in_line = (step.get(name) for name in ("step", "skipped_total", "skipped_in_line"))
+        if not isinstance(number, int):
             return
-        known, self.skipped_before = self.skipped_before, (number, total)
-        before = known if known is not None else (0, 0)
-        if number == before[0] + 1:
-            step.setdefault("skipped", total > before[1])
+        before, total = self.skipped_before
+        if number == before + 1 and isinstance(so_far, int):
+            step.setdefault("skipped", so_far > total)
+        elif number == before + 1 and isinstance(in_line, int):
+            step.setdefault("skipped", in_line > 0)
+        self.skipped_before = (number, so_far if isinstance(so_far, int) else total)
 
     def _distribution(self, name: str) -> Distribution:
         return self.distributions.setdefault(name, Distribution())
@@ -175,26 +211,40 @@ class LogRun:
                 self.first_loss = losses[0]
             self.last_loss = losses[-1]
 
-    def add_steps(self, steps: list[int], columns: Mapping[str, list[float]]) -> None:
-        """Many whole steps in rising order at once; `columns` holds one list a column, values that are there only."""
+    def add_steps(self, order: list[float], columns: Mapping[str, list[float]]) -> None:
+        """Many whole steps at once: their numbers or epochs, rising, and the values of each column that are there."""
         self.flush()
-        self.numbered = True
-        self._advance(steps[0], steps[0])
-        if len(steps) > 1:
-            self._advance(steps[1], steps[-1])
-        self.recent.extend(steps[-_RECENT:])
-        self.lines += len(steps)
+        self._advance(order[0], order[0])
+        self.recent.extend(order[-_RECENT:])
+        self.lines += len(order)
         for signal in self.signals:
-            signal.steps_after += len(steps)
+            signal.steps_after += len(order)
         for name, numbers in columns.items():
             if name == "loss":
-                self._count_losses(numbers, steps)
+                self._count_losses(numbers, order)
             elif name in PEAKS:
                 _keep_larger(self.values, name, int(max(numbers)))
-            elif name in TIMES or name in RATES:
-                self._distribution(name).extend(numbers)
+            elif name in MEASURED:
+                self._extend(name, numbers, order)
             elif name not in _STEP_FIELDS:
                 self.learn({name: int(numbers[-1]) if numbers[-1] == int(numbers[-1]) else numbers[-1]})
+        if len(order) > 1:
+            self._advance(order[1], order[-1])
+            self.weight = 1.0 if not self.numbered else order[-1] - order[-2]
+
+    def _extend(self, name: str, numbers: list[float], order: list[float]) -> None:
+        """Add measurements of the steps `order`; a line stands for the steps since the line before."""
+        distribution = self._distribution(name)
+        if not self.numbered or len(numbers) != len(order):
+            distribution.extend(numbers)
+            return
+        distribution.add(numbers[0], self.weight)
+        gaps = list(map(sub, order[1:], order))
+        if len(set(gaps)) <= 1:
+            distribution.extend(numbers[1:], gaps[0] if gaps else 1.0)
+            return
+        for number, gap in zip(numbers[1:], gaps, strict=True):
+            distribution.add(number, gap)
 
     def end(self) -> None:
         """Training came to its end."""
@@ -211,6 +261,8 @@ class LogRun:
 
     def merge(self, later: LogRun) -> None:
         """Join what the next piece of the log saw of this run."""
+        numbered = self.numbered and self.last is not None and later.first is not None
+        gap = max(1.0, later.first - self.last) if numbered and later.first and self.last else 1.0
         if later.orphans:
             self.add_to_step(later.orphans)
         if later.lines:
@@ -224,10 +276,11 @@ class LogRun:
                 signal.before_end = True
         self.closed = self.closed or later.closed
         self.formats = {**later.formats, **self.formats}
+        self.packed = self.packed or later.packed
         self.learn(later.values)
         self.learn(later.companion, companion=True)
         for name, distribution in later.distributions.items():
-            self._distribution(name).merge(distribution)
+            self._distribution(name).merge(distribution, gap)
         self.signals += later.signals
         self.pending = later.pending or self.pending
 
@@ -249,11 +302,30 @@ class LogRun:
         if self.stream is None:
             self.stream = later.stream
 
+    @staticmethod
+    def join(pieces: Iterable[list[LogRun]]) -> list[LogRun]:
+        """The runs of a log from those of its pieces, in order."""
+        runs: list[LogRun] = []
+        for piece in pieces:
+            if runs and piece and runs[-1].goes_on_in(piece[0]):
+                runs[-1].merge(piece[0])
+                piece = piece[1:]
+            for run in piece:
+                if runs:
+                    known = {**runs[-1].inherited, **runs[-1].values}
+                    run.inherited = {n: known[n] for n in OF_THE_JOB if n in known} | run.inherited
+                runs.append(run)
+        return [run for run in runs if not run.empty] or runs[:1]
+
     def row(self) -> Row:
         """The run as a row; `run_id` and `source` are the caller's to fill in."""
         self.flush()
-        if self.numbered and self.last is not None:
-            self.values["last_step"] = int(self.last)
+        if self.orphans and not self.lines:  # the beginning of the log, with the step's number, is missing
+            self.open_step(None, self.orphans)
+            self.flush()
+        if self.numbered and self.first is not None and self.last is not None:
+            self.values["first_step"], self.values["last_step"] = int(self.first), int(self.last)
+            self.values["steps_in_first_line"] = self._steps_in_first_line() or 1
         seen = [line_format(name) for name in sorted(self.formats, key=lambda n: (self.formats[n], n))]
         values = {**self.companion, **self.inherited, **self.values}
         for one in seen:
@@ -267,7 +339,7 @@ class LogRun:
             self._add_means(columns)
         elif self.lines:
             columns.setdefault("measured_steps", self.lines)
-        _derive(columns, values)
+        _derive(columns, values, self._tokens_per_step(values))
         self._judge(columns)
         return Row(**columns)
 
@@ -275,7 +347,7 @@ class LogRun:
         without_first = self.lines >= LEAST_FOR_WARMUP
         for distribution in self.distributions.values():
             if not without_first or not distribution.count:
-                distribution.take_first()
+                distribution.take_first(self._steps_in_first_line() or 1)
         if self.distributions:
             self._count_steps(columns, without_first)
         for name in RATES:
@@ -289,15 +361,21 @@ class LogRun:
 
     def _count_steps(self, columns: dict[str, Any], without_first: bool) -> None:
         """Steps left out and steps measured: a line stands for all steps since the line before."""
-        if self.first is None or self.second is None or self.last is None or not self.numbered:
+        in_first_line = self._steps_in_first_line()
+        if in_first_line is None or self.first is None or self.last is None:
             return
-        in_first_line = max(1, min(int(self.first), int(self.second - self.first)))
         after = int(self.last - self.first)
         if without_first:
             columns.setdefault("warmup_steps", in_first_line)
             columns.setdefault("measured_steps", after)
         else:
             columns.setdefault("measured_steps", after + in_first_line)
+
+    def _steps_in_first_line(self) -> int | None:
+        """As many as in the next line, or those since the start."""
+        if self.first is None or self.second is None or not self.numbered:
+            return None
+        return max(1, min(int(self.first), int(self.second - self.first)))
 
     def _judge(self, columns: dict[str, Any]) -> None:
         signal = decide(self.signals)
@@ -330,10 +408,12 @@ def _keep_larger(values: dict[str, Value], name: str, value: Value) -> None:
         values[name] = value
 
 
-def _derive(columns: dict[str, Any], values: Mapping[str, Value]) -> None:
-    """Columns that follow from printed ones by exact arithmetic."""
+def _derive(columns: dict[str, Any], values: Mapping[str, Value], tokens: int | None) -> None:
+    """Columns that follow from printed ones by exact arithmetic; `tokens` are those of one step, if known."""
     ranks, batch, length = (columns.get(n) for n in ("world_size", "global_batch_size", "sequence_length"))
     total, per_gpu = columns.get("tokens_per_second"), columns.get("tokens_per_second_per_gpu")
+    if total is None and per_gpu is None and tokens and columns.get("step_time_s_mean"):
+        total = columns["tokens_per_second"] = tokens / columns["step_time_s_mean"]
     if total is None and per_gpu is not None and ranks:
         total = columns["tokens_per_second"] = per_gpu * ranks
     if per_gpu is None and total is not None and ranks:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from operator import lt
+from operator import le, lt
 
 from hpc_llm.parse import facts
 from hpc_llm.parse.outcomes import Signal, signals_in
 from hpc_llm.parse.registry import LineFormat, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS
-from hpc_llm.parse.rules import Kind, Rule, Value
+from hpc_llm.parse.rules import Kind, Rule, Value, number
 from hpc_llm.parse.runs import OF_THE_JOB, PEAKS, LogRun
 
 CHUNK = 1 << 18
@@ -33,7 +33,7 @@ _STREAM = re.compile(
 )
 _METRIC_LIKE = re.compile(
     rb"^[^\n]{0,400}?(?i:\b(?:loss|perplexity|ppl|throughput|tokens?/s(?:ec)?|samples?/s(?:ec)?|tok/s|it/s"
-    rb"|grad[_ ]?norm|step[_ ]time|tflops|mfu)\b)[\"']?(?:\s*\([^()\n]{1,20}\))?\s*[:=|]?\s*[\"']?[-+]?\d[^\n]*$",
+    rb"|grad[_ ]?norm|step[_ ]time|tflops|mfu)\b)[\"']?(?:[ \t]*\([^()\n]{1,20}\))?[ \t]*[:=|]?[ \t]*[\"']?[-+]?\d[^\n]*$",
     re.MULTILINE,
 )
 _KEPT_EXAMPLES = 5
@@ -51,6 +51,21 @@ class Found:
     rule: Rule | None
     match: re.Match[bytes] | None
     signal: Signal | None = None
+
+
+@dataclass(frozen=True)
+class _Bulk:
+    """How the fast lane reads a log."""
+
+    rule: Rule
+    order: str
+    """The column that must rise from line to line."""
+    wanted: frozenset[str]
+    """The columns that the row needs."""
+    other_texts: tuple[bytes, ...]
+    """Texts of all other rules of the programs in the log: a chunk with one of them is for the careful lane."""
+    every_step: bytes | None
+    """Stands in each step line: as often as the rule matches, or the chunk is for the careful lane."""
 
 
 @dataclass
@@ -88,13 +103,13 @@ class Scanner:
         self._on_step = on_step
         self._count_unparsed = count_unparsed
         self._careful_only = careful or on_step is not None or count_unparsed
-        self._bulk: tuple[LineFormat, Rule] | None = None
+        self._bulk: _Bulk | None = None
         self._skipped_chunk: bytes | None = None
         self._offset = 0
         self._last_step_end = 0
         self._aside: dict[str, Value] = {}
-        self._seen_fast: list[bytes] = []
         self._rules_of_step: set[Rule | None] = set()
+        self._without_start: list[tuple[LogRun, int]] = [(self.runs[0], 0)]
         self._use(formats)
 
     @property
@@ -130,55 +145,48 @@ class Scanner:
 
     def _fast(self, chunk: bytes) -> bool:
         """Take the steps of `chunk` at once, if nothing else is in it that matters."""
-        if self._careful_only or self._bulk is None or self.run.closed:
+        bulk = self._bulk
+        if bulk is None or self.run.closed or any(text in chunk for text in bulk.other_texts):
             return False
-        owner, step_rule = self._bulk
-        if any(text in chunk for text in self._texts_that_matter(owner, step_rule)):
-            return False
-        matches = step_rule.pattern.findall(chunk)
+        matches = bulk.rule.pattern.findall(chunk)
         if len(matches) < FEWEST_STEPS_A_CHUNK:
             return False
-        lists = dict(zip((name for name, _ in step_rule.columns), zip(*matches, strict=True), strict=True))
+        if bulk.every_step is not None and chunk.count(bulk.every_step) != len(matches):
+            return False
+        columns = dict(zip((name for name, _ in bulk.rule.columns), zip(*matches, strict=True), strict=True))
         try:
-            steps = list(map(int, lists.pop("step")))
-            if self.run.last is None or steps[0] <= self.run.last or not all(map(lt, steps, steps[1:])):
-                return False
-            columns = {n: _numbers(step_rule, n, texts) for n, texts in lists.items() if self._wanted(owner, n)}
+            order: list[float] = list(map(int if bulk.order == "step" else float, columns.pop(bulk.order)))
         except ValueError:
             return False
-        self.run.add_steps(steps, {name: numbers for name, numbers in columns.items() if numbers})
+        rising = map(lt if bulk.order == "step" else le, (self.run.last or 0, *order), order)
+        if self.run.last is None or not all(rising):
+            return False
+        wanted = {n: _numbers(bulk.rule, n, texts) for n, texts in columns.items() if n in bulk.wanted}
+        self.run.add_steps(order, {name: numbers for name, numbers in wanted.items() if numbers})
         self._skipped_chunk = chunk
         self._last_step_end = self._offset + len(chunk)
         return True
 
-    def _wanted(self, owner: LineFormat, name: str) -> bool:
-        return owner.averages or name == "loss" or name in PEAKS
-
-    def _texts_that_matter(self, owner: LineFormat, step_rule: Rule) -> list[bytes]:
-        """Texts of all other rules of the programs in the log: a chunk with one of them is for the careful lane."""
-        if not self._seen_fast:
-            texts = [facts.CELL.strip()]
-            for one in self._formats:
-                if not one.companion:
-                    texts += [r.literal for r in one.rules if r is not step_rule and r.literal]
-            self._seen_fast = texts
-        return self._seen_fast
-
     def _choose_bulk(self) -> None:
-        """Use the fast lane from here on, if the last step came by a rule that allows it."""
-        self._seen_fast = []
+        """Use the fast lane from here on, if the programs in the log allow it."""
         self._bulk = None
         owners = [f for f in self._formats if not f.companion]
         step_rules = [(f, r) for f in owners for r in f.rules if r.kind is Kind.STEP]
-        if len(step_rules) != 1 or step_rules[0][1].decode or "step" not in dict(step_rules[0][1].columns):
+        if len(step_rules) != 1:
             return
-        others = [r for f in owners for r in f.rules if r is not step_rules[0][1]]
-        if all(r.literal for r in others) and self._gives_peaks(step_rules[0][1]):
-            self._bulk = step_rules[0]
-
-    def _gives_peaks(self, step_rule: Rule) -> bool:
-        """Peaks of a library count only where the program prints none: then its lines must be read as well."""
-        return "peak_allocated_bytes" in dict(step_rule.columns) or not any(f.companion for f in self._formats)
+        owner, step_rule = step_rules[0]
+        bulk = owner.bulk or step_rule
+        names = dict(bulk.columns)
+        order = next((name for name in ("order", "step") if name in names), None)
+        others = [r.literal for f in owners for r in f.rules if r is not step_rule]
+        if bulk.decode is not None or order is None or None in others:
+            return
+        # Peaks of a library below count where the program prints none: then its lines must be read, too.
+        if "peak_allocated_bytes" not in names and any(f.companion for f in self._formats):
+            return
+        wanted = names.keys() if owner.averages else {"loss", *PEAKS}
+        texts = (facts.CELL.strip(), *(text for text in others if text is not None))
+        self._bulk = _Bulk(bulk, order, frozenset(wanted), texts, step_rule.literal if bulk is not step_rule else None)
 
     def _search_skipped_chunk(self) -> None:
         """Look for messages among the last steps that the fast lane took."""
@@ -187,7 +195,7 @@ class Scanner:
             return
         found = sorted(signals_in(chunk), key=lambda s: s[0])
         for position, signal in found:
-            signal.steps_after = len(self._bulk[1].pattern.findall(chunk, position))
+            signal.steps_after = len(self._bulk.rule.pattern.findall(chunk, position))
             self.run.signals.append(signal)
 
     # The careful lane
@@ -195,8 +203,9 @@ class Scanner:
     def _careful(self, chunk: bytes) -> None:
         self._search_skipped_chunk()
         lines = self.run.lines
-        found = list(self._find(chunk))
-        found.sort(key=lambda f: (f.start, f.precedence))
+        found = sorted(self._find(chunk), key=lambda f: (f.start, f.precedence))
+        if not chunk.endswith(b"\n"):
+            found = _without_cut(found, chunk)
         taken_to = -1
         accepted: list[Found] = []
         for one in found:
@@ -206,7 +215,7 @@ class Scanner:
                 accepted.append(one)
                 if one.rule is not None and one.rule.kind is Kind.STEP:
                     taken_to = one.end
-        self._note_start(chunk)
+        self._note_starts(chunk)
         if self._count_unparsed:
             self._count(chunk, accepted)
         if not self._careful_only and self.run.lines > lines:
@@ -233,7 +242,7 @@ class Scanner:
             self.run.signals.append(found.signal)
             return True
         if found.rule is None or found.match is None:
-            self._begin(only_after_steps=False)
+            self._begin(found.start, only_after_steps=False)
             return True
         values = found.rule.values(found.match)
         if values is None:
@@ -246,18 +255,24 @@ class Scanner:
 
     def _apply(self, found: Found, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
         if kind is Kind.START:
-            self._begin(only_after_steps=True)
+            self._begin(found.start, only_after_steps=True)
         if kind is Kind.STEP and not (owner.companion and self._owned):
             self._step(found, found.rule, values, chunk)
-            self.run.note(owner.name, owner.precedence)
+            self.run.note(owner.name, owner.precedence, owner.packed)
             return
-        self.run.note(owner.name, owner.precedence)
+        self.run.note(owner.name, owner.precedence, owner.packed)
         below = owner.companion and self._owned
         if kind is Kind.STEP:
             self.run.learn({name: v for name, v in values.items() if name not in _STEP_FIELDS or name in PEAKS}, below)
             self._aside.update(values)
         elif kind is Kind.MORE:
-            self.run.add_to_step(values)
+            if self.run.stream is None or self.run.stream == _stream_of(chunk, found.start):
+                self.run.add_to_step(values)
+        elif kind is Kind.TICK and below:
+            self._aside.update(values)
+        elif kind is Kind.TICK:
+            if not self.run.closed and not self.run.tick(values):
+                self._open(found, None, values, chunk)
         else:
             self.run.learn(values, below)
         if kind is Kind.END and not below:
@@ -265,27 +280,31 @@ class Scanner:
             self.run.end()
 
     def _step(self, found: Found, rule: Rule | None, values: Mapping[str, Value], chunk: bytes) -> None:
-        order = values.get("step", values.get("epoch"))
+        order = values.get("order", values.get("step"))
         number = float(order) if isinstance(order, (int, float)) else None
-        stream = _stream_of(chunk, found.start)
-        position = self._offset + found.start
+        by_step = "order" not in values
         if self.run.closed:
-            self._begin(only_after_steps=False)
+            self._begin(found.start, only_after_steps=False)
         elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
             return
-        elif self._is_copy(number, stream, position):
+        elif self._is_copy(number if by_step else None, _stream_of(chunk, found.start), self._offset + found.start):
             self.run.learn_peaks(values)
             return
-        elif number is not None and self.run.last is not None and number <= self.run.last:
-            self._begin(only_after_steps=False)
+        elif number is not None and self.run.last is not None:
+            # An epoch is printed rounded: the same number may come again in the same run.
+            if number < self.run.last or (by_step and number == self.run.last):
+                self._begin(found.start, only_after_steps=False)
+        self._open(found, number, values, chunk)
+        self._rules_of_step = {rule}
+
+    def _open(self, found: Found, number: float | None, values: Mapping[str, Value], chunk: bytes) -> None:
         self._flush()
         if self.run.stream is None:
-            self.run.stream = stream
+            self.run.stream = _stream_of(chunk, found.start)
         aside, self._aside = self._aside, {}
-        self._rules_of_step = {rule}
-        self.run.open_step(number, {**aside, **values})
+        self.run.open_step(number, values, aside)
         self._last_step_end = self._offset + found.end
 
     def _is_copy(self, number: float | None, stream: bytes, position: int) -> bool:
@@ -295,7 +314,7 @@ class Scanner:
             return True
         return number is not None and number in run.recent and position - self._last_step_end < NEAR
 
-    def _begin(self, *, only_after_steps: bool) -> None:
+    def _begin(self, position: int, *, only_after_steps: bool) -> None:
         """Another run begins, unless this one has nothing yet."""
         if only_after_steps and not (self.run.has_steps or self.run.closed):
             self.run.began = True
@@ -306,6 +325,7 @@ class Scanner:
         known = {**self.run.inherited, **self.run.values}
         inherited = {name: known[name] for name in OF_THE_JOB if name in known}
         self.runs.append(LogRun(began=True, inherited=inherited))
+        self._without_start.append((self.run, position))
         self._aside = {}
 
     def _flush(self) -> None:
@@ -314,17 +334,42 @@ class Scanner:
         if step is not None and self._on_step is not None:
             self._on_step(len(self.runs) - 1, step)
 
-    def _note_start(self, chunk: bytes) -> None:
-        if "started_at" not in self.run.values and len(self.runs) == 1:
-            time = facts.first_time(chunk)
+    def _note_starts(self, chunk: bytes) -> None:
+        """Give the runs that began in this chunk, or before, the first time printed since."""
+        for run, position in self._without_start:
+            time = facts.first_time(chunk, position)
             if time is not None:
-                self.run.values["started_at"] = time
+                run.values.setdefault("started_at", time)
+        self._without_start = [(self.run, 0)] if "started_at" not in self.run.values else []
 
     def _count(self, chunk: bytes, accepted: list[Found]) -> None:
         taken = {chunk.rfind(b"\n", 0, one.start) + 1 for one in accepted}
         for match in _METRIC_LIKE.finditer(chunk):
             if match.start() not in taken:
                 self.unparsed.add(match[0])
+
+
+def _without_cut(found: list[Found], chunk: bytes) -> list[Found]:
+    """Without a last line that was cut short in its last number: it has fewer digits than the line like it before."""
+    digits: dict[Rule, int] = {}
+    kept: list[Found] = []
+    for one in found:
+        if one.rule is not None and one.match is not None:
+            printed = _digits_at_end(one.match[0])
+            if one.end == len(chunk) and printed < digits.get(one.rule, 0):
+                continue
+            digits[one.rule] = printed
+        kept.append(one)
+    return kept
+
+
+def _digits_at_end(text: bytes) -> int:
+    """Digits after the point of a number at the end of `text`.
+
+    >>> _digits_at_end(b"Peak Mem: 5.78"), _digits_at_end(b"no number")
+    (2, 0)
+    """
+    return len(text) - len(text.rstrip(b"0123456789")) if b"." in text[-24:] else 0
 
 
 def _stream_of(chunk: bytes, position: int) -> bytes:
@@ -335,5 +380,12 @@ def _stream_of(chunk: bytes, position: int) -> bytes:
 
 def _numbers(rule: Rule, name: str, texts: tuple[bytes, ...]) -> list[float]:
     """A column's numbers; a line that prints none of it is left out."""
+    if name in PEAKS:  # few different ones, and only the largest counts
+        texts = tuple(set(texts))
     convert = dict(rule.columns)[name]
+    if convert is number:
+        try:
+            return list(map(float, texts))
+        except ValueError:  # thousands separators, or a line without this number
+            pass
     return [float(v) for v in map(convert, filter(None, texts)) if v is not None and not isinstance(v, str)]

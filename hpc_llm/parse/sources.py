@@ -7,18 +7,25 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Protocol, cast
 
 from hpc_llm.errors import RequestError
 
-BLOCK = 1 << 22
+
+class Readable(Protocol):
+    """What a log is read from."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+BLOCK = 1 << 21
 """Bytes read at once."""
 LONGEST_LINE = 1 << 24
 """A line longer than this is cut: progress bars without an end must not fill the memory."""
 SAMPLE = 1 << 16
 
 _GZIP, _XZ, _ZSTD, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"BZh"
-_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\n]*\x07|[@-Z\\-_])|#033\[[0-9;]*[A-Za-z]")
+_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\n]*\x07|[@-Z\\-_])")
 # A copied log often kept the codes and lost the escape character before them.
 _BARE_COLOUR = re.compile(rb"\[(?:0|1|3[0-79]|9[0-7])(?:;\d{1,2})*m")
 _TEXT = frozenset((*range(32, 127), *range(128, 256), 0, 7, 8, 9, 10, 12, 13, 27))
@@ -63,7 +70,7 @@ def _open_zstd(path: Path) -> IO[bytes]:
     return cast(IO[bytes], module.open(path, "rb"))
 
 
-def blocks(file: IO[bytes], path: object) -> Iterator[bytes]:
+def blocks(file: Readable, path: object) -> Iterator[bytes]:
     """The text of `file`, cleaned, in blocks that end at the end of a line; what can be read of a broken file."""
     rest = b""
     while True:
@@ -91,18 +98,56 @@ def blocks(file: IO[bytes], path: object) -> Iterator[bytes]:
         yield clean(rest)
 
 
+class Piece:
+    """The lines of a plain file that begin at or after `begin` and before `end`, read like a file."""
+
+    def __init__(self, file: IO[bytes], begin: int, end: int) -> None:
+        self._file = file
+        self._left = 0
+        first = self._line_start(begin)
+        self._left = max(0, self._line_start(end) - first)
+        file.seek(first)
+
+    def _line_start(self, position: int) -> int:
+        """Where the first line begins that does so at or after `position`."""
+        if position <= 0:
+            return 0
+        self._file.seek(position - 1)
+        passed = position - 1
+        while text := self._file.read(SAMPLE):
+            found = text.find(b"\n")
+            if found >= 0:
+                return passed + found + 1
+            passed += len(text)
+        return passed
+
+    def read(self, size: int) -> bytes:
+        text = self._file.read(min(size, self._left))
+        self._left -= len(text)
+        return text
+
+
+def is_plain(path: Path) -> bool:
+    """Whether `path` is neither compressed nor a document that is read whole."""
+    with path.open("rb") as file:
+        start = file.read(512)
+    packed = start.startswith((_GZIP, _XZ, _ZSTD, _BZIP2))
+    return not packed and not start.lstrip().startswith((b"{", b"["))
+
+
 def clean(text: bytes) -> bytes:
     """`text` without NUL bytes and terminal codes, every line ended by a newline, a progress bar's states as lines."""
     if b"\0" in text:
         text = text.replace(b"\0", b"")
-    if b"\x1b" in text or b"#033[" in text:
+    if b"#" in text and (b"#015" in text or b"#033[" in text):  # control characters as log services write them
+        text = text.replace(b"#015", b"\n").replace(b"#033[", b"\x1b[")
+    if b"\x1b" in text:
         text = _ESCAPE.sub(b"", text)
-    if b"m" in text and (b"[0m" in text or b"[39m" in text):
+    sample = text[:SAMPLE]
+    if b"[0m" in sample or b"[39m" in sample:
         text = _BARE_COLOUR.sub(b"", text)
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    if b"#015" in text:  # a carriage return as log services write it
-        text = text.replace(b"#015", b"\n")
     return text
 
 

@@ -1,15 +1,17 @@
 """DeepSpeed: what the engine prints below any program that trains with it.
 
 It prints no loss, and a first `step=0` before training. Its memory figures are torch bytes divided by 1024**3, although
-they say GB. `RunningAvgSamplesPerSec` is its own mean, without the first two steps.
+they say GB. `RunningAvgSamplesPerSec` is its own mean, without the first two steps; the oldest versions print it alone, as
+`SamplesPerSec`. With the wall clock breakdown on, a step is the sum of its forward, backward and optimizer time.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from hpc_llm.parse.registry import LineFormat
-from hpc_llm.parse.rules import Kind, Value, rule
+from hpc_llm.parse.rules import Kind, Value, number, rule
 
 
 def _setting(name: str, value: str) -> str:
@@ -17,7 +19,14 @@ def _setting(name: str, value: str) -> str:
     return rf"\]   {name} [. ]*? ?{value}"
 
 
-_OFFLOADED = re.compile(r"offload_\w+=\w*\(device=.{0,40}?(?:cpu|nvme)|cpu_offload\W{1,3}True")
+def _wall_clock(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    """The synchronised times of one step's passes; loading data is not among them."""
+    parts = [number(part) for part in match.groups()]
+    times = [part for part in parts if part is not None]
+    return {"step_time_s": sum(times) / 1000} if len(times) == 3 else None
+
+
+_OFFLOADED = re.compile(r"offload_\w+=\w*\(device=(?:<OffloadDeviceEnum\.)?'?(?:cpu|nvme)|\bcpu_offload\W{1,3}True")
 
 
 def _finish(values: dict[str, Value]) -> None:
@@ -60,8 +69,27 @@ FORMAT = LineFormat(
             literal="/global_step=",
         ),
         rule(
+            Kind.STEP,
+            r"stop\] \d+/<step>, RunningAvgSamplesPerSec=<mean_samples_per_second>, CurrSamplesPerSec=<samples_per_second>"
+            r"(?:, MemAllocated=<allocated_gib>GB, MaxMemAllocated=<peak_allocated_gib>GB)?",
+            literal=", RunningAvgSamplesPerSec=",
+        ),
+        rule(
+            Kind.STEP,
+            r"stop\] \d+/<step>, SamplesPerSec=<mean_samples_per_second>"
+            r"(?:, MemAllocated=<allocated_gib>GB, MaxMemAllocated=<peak_allocated_gib>GB)?",
+            literal=", SamplesPerSec=",
+        ),
+        rule(
+            Kind.TICK,
+            r"\[Rank 0\] (?:rank=0 )?time \(ms\) \| (?:fwd|forward): ([\d.]+) \| (?:bwd|backward): ([\d.]+) \|"
+            r"[^\n]* step: ([\d.]+)$",
+            _wall_clock,
+            literal="time (ms) | f",
+        ),
+        rule(
             Kind.RUN,
-            r"\bMA [0-9.]+ GB +Max_MA <peak_allocated_gib> GB +CA [0-9.]+ GB +Max_CA <peak_reserved_gib> GB",
+            r"\bMA [0-9.]+ GB +Max_MA <peak_allocated_gib> GB",
             literal="Max_MA ",
         ),
         rule(Kind.START, r"DeepSpeedEngine configuration:", literal="DeepSpeedEngine configuration:"),

@@ -1,0 +1,40 @@
+"""The example scripts of accelerate, PEFT and transformers that train without the Trainer: one line an epoch."""
+
+from __future__ import annotations
+
+import re
+
+from hpc_llm.parse.registry import LineFormat
+from hpc_llm.parse.rules import Kind, rule
+
+_TENSOR = r"(?:tensor\()?{}(?:,[^)\n]*)?\)?"
+
+FORMAT = LineFormat(
+    name="accelerate",
+    hints=(b"epoch=", b"epoch "),
+    confirm=re.compile(
+        rb"\bepoch=\d+: (?:train_\w+|eval_\w+)=|\bepoch \d+: (?:perplexity: |train_loss|\{'(?:accuracy|f1|perplexity))"
+    ),
+    precedence=65,
+    rules=(
+        rule(
+            Kind.STEP,
+            r"\bepoch=<order>: train_(?:epoch_perplexity|ppl|epoch_ppl)="
+            + _TENSOR.format(r"[-+.\deEnaif]+")
+            + r" train_epoch_loss="
+            + _TENSOR.format("<loss>")
+            + r"(?: eval_ppl="
+            + _TENSOR.format("<perplexity>")
+            + r" eval_epoch_loss="
+            + _TENSOR.format("<eval_loss>")
+            + r")?",
+            literal="epoch=",
+        ),
+        rule(
+            Kind.RUN,
+            r"\bepoch \d+: perplexity: <perplexity> eval_loss: (?:tensor\()?<eval_loss>",
+            literal=": perplexity: ",
+        ),
+        rule(Kind.RUN, r"\bepoch \d+: \{'(?:accuracy|f1|perplexity)", literal=": {'"),
+    ),
+)

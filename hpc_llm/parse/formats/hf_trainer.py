@@ -1,0 +1,158 @@
+"""Hugging Face Trainer: dictionaries, progress bars and the summaries of the example scripts.
+
+A log dictionary prints the epoch and no step, so the order of the lines is that of their epochs. transformers 5 quotes the
+values. The speed that the Trainer prints is over the whole of `train_runtime`, warm-up included. `train_tokens_per_second`
+counts the tokens of one device (its option says so).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from hpc_llm.parse.registry import LineFormat
+from hpc_llm.parse.rules import Kind, Value, column_of, number, rule
+
+_PAIR = re.compile(rb"'([^'\n]{1,60})': (?:'([^'\n]*)'|([^,}'\n]+))")
+
+_EXACT_ENOUGH = 0.1
+"""Steps per second are printed with three digits: a slower rate is too coarse to give a time."""
+
+_NAMES = {
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "epoch": "order",
+    "step": "step",
+    "eval_loss": "eval_loss",
+    "eval_ppl": "perplexity",
+    "eval_pplx": "perplexity",
+    "eval_perplexity": "perplexity",
+    "perplexity": "perplexity",
+    "train_runtime": "elapsed_s",
+    "train_steps_per_second": "steps_per_second",
+    "train_tokens_per_second": "tokens_per_second_per_gpu",
+    "tokens_per_second_per_gpu": "tokens_per_second_per_gpu",
+    "tokens/train_per_sec_per_gpu": "tokens_per_second_per_gpu",
+    "memory/max_mem_allocated(gib)": "peak_allocated_gib",
+    "memory/max_allocated (GiB)": "peak_allocated_gib",
+    "memory/device_mem_reserved(gib)": "peak_reserved_gib",
+    "memory/device_reserved (GiB)": "peak_reserved_gib",
+}
+"""Keys of the Trainer and of programs that build on it -> column and unit."""
+
+
+def _columns(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """The known keys of a dictionary."""
+    found: dict[str, Value] = {}
+    for key, quoted, plain in _PAIR.findall(match[0]):
+        name, text = key.decode("utf-8", "replace"), (quoted or plain).strip()
+        if name == "global_step/max_steps" and text.count(b"/") == 1:
+            name, text = "step", text.split(b"/")[0]
+        if name in _NAMES:
+            column, convert = column_of(_NAMES[name])
+            value = (convert or number)(text)
+            if value is not None:
+                found[column] = value
+    return found
+
+
+def seconds(clock: str) -> float | None:
+    """Seconds of `1:02:03`, `02:03`, `0:15:19.02` or `1 day, 0:08:23`.
+
+    >>> seconds("1:02:03"), seconds("2 days, 0:00:01"), seconds("soon")
+    (3723.0, 172801.0, None)
+    """
+    match = re.fullmatch(r"(?:(\d+) days?, )?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", clock.strip())
+    if not match:
+        return None
+    days, hours, minutes, rest = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    """Where a progress bar stands, kept by its length: training's own bar is told apart at the end."""
+    elapsed = seconds(match[3].decode())
+    return None if elapsed is None else {f"bar {int(match[2])}": f"{int(match[1])} {elapsed}"}
+
+
+def _summary(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    """A line of the table that `log_metrics` prints."""
+    name, text = match[1].decode(), match[2].decode().strip()
+    if name == "train_runtime":
+        value = seconds(text) if ":" in text else number(match[2])
+    else:
+        value = number(match[2])
+    return {_NAMES[name]: value} if name in _NAMES and value is not None else None
+
+
+def _finish(values: dict[str, Value]) -> None:
+    """Steps and their mean time: from the end of training, else from training's own bar, the one that ran longest."""
+    bars = [
+        (float(str(v).split()[1]), int(str(v).split()[0]), int(n[4:])) for n, v in values.items() if n[:4] == "bar "
+    ]
+    elapsed, done, total = max(bars, default=(0.0, 0, 0))
+    if total:
+        values.setdefault("total_steps", total)
+    known, runtime, rate = values.get("total_steps"), values.get("elapsed_s"), values.get("steps_per_second")
+    ended = isinstance(runtime, (int, float)) and runtime > 0
+    if ended and isinstance(known, int) and known > 0:
+        values["measured_steps"], values["warmup_steps"] = known, 0
+        values.setdefault("step_time_s_mean", float(str(runtime)) / known)
+    elif ended and isinstance(rate, float) and rate >= _EXACT_ENOUGH:
+        values.setdefault("step_time_s_mean", 1 / rate)
+    elif not ended and done and elapsed and total == known:
+        values["measured_steps"], values["warmup_steps"] = done, 0
+        values.setdefault("step_time_s_mean", elapsed / done)
+
+
+FORMAT = LineFormat(
+    name="hf-trainer",
+    hints=(
+        b"{'loss': ",
+        b"{'train_runtime': ",
+        b"{'eval_loss': ",
+        b"{'eval_runtime': ",
+        b"***** train metrics *****",
+        b"***** eval metrics *****",
+        b" train_samples_per_second = ",
+    ),
+    precedence=40,
+    averages=False,
+    rules=(
+        rule(Kind.START, r"\*\*\*\*\* Running training \*\*\*\*\*", literal="***** Running training *****"),
+        rule(Kind.STEP, r"\{'loss': [^{}\n]*\}", _columns, literal="{'loss': "),
+        rule(Kind.RUN, r"\{'eval_[^{}\n]*\}", _columns, literal="{'eval_"),
+        rule(Kind.END, r"\{'train_runtime': [^{}\n]*\}", _columns, literal="{'train_runtime': "),
+        rule(
+            Kind.RUN,
+            r"^ *\d+%(?:\|[^|\n]*\|)? *(\d+)/([1-9]\d*) \[([\d:]+)<[^\]\n]*it(?:/s)?[^\]\n]*\]",
+            _bar,
+            literal="%",
+        ),
+        rule(
+            Kind.RUN,
+            r"^(?:\[INFO\|[^\n]*>>)? +((?:train|eval)_\w+|perplexity) +=[ ]+([\d.:]+)$",
+            _summary,
+            literal=" = ",
+        ),
+        rule(Kind.RUN, r"Final perplexity: <perplexity>", literal="Final perplexity: "),
+        rule(Kind.RUN, r"Total optimization steps = <total_steps>", literal="Total optimization steps = "),
+        rule(
+            Kind.RUN,
+            r"Instantaneous batch size per device = <micro_batch_size>",
+            literal="Instantaneous batch size per device = ",
+        ),
+        rule(Kind.RUN, r"Total train batch size [^\n=]*= <global_batch_size>", literal="Total train batch size "),
+        rule(
+            Kind.RUN,
+            r"Gradient Accumulation steps = <gradient_accumulation_steps>",
+            literal="Gradient Accumulation steps = ",
+        ),
+    ),
+    bulk=rule(
+        Kind.STEP,
+        r"\{'loss': '?<loss>'?, 'grad_norm': '?<grad_norm>'?, 'learning_rate': '?<learning_rate>'?, 'epoch': '?<order>'?\}",
+    ),
+    finish=_finish,
+)

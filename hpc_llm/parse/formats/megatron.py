@@ -1,0 +1,144 @@
+"""Megatron-LM and its kin (Megatron-DeepSpeed, GPT-NeoX, Primus): one line of `key: value |` pairs an iteration.
+
+The spelling changed over the years and from fork to fork: `elapsed time per iteration (ms): 12.3 |`,
+`elapsed_time_per_iteration_ms=12.3 |`, `learning rate 1E-4 |`. So the keys are read, not the line. A line may be wrapped by
+a log viewer; then the pairs go on in the next lines. Every sample is a full sequence, so tokens per second follow from the
+time, the batch and the length. Memory is printed in MiB as MB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from hpc_llm.parse.registry import LineFormat
+from hpc_llm.parse.rules import Kind, Value, column_of, number, rule
+
+_PAIR = re.compile(
+    rb"([A-Za-z\[][\w\[\]/ .\-]*?)(?: ?\(([^()\n|]{1,40})\))?(?:[:=] *| )([-+]?(?:\d[\d.,]*(?:[eE][-+]?\d+)?|nan|inf))"
+    rb"(?:/(\d[\d.]*))?(?: \(avg [\d.]+\))?(?:TFLOPS)? *(?=\||$)"
+)
+
+_NAMES = {
+    "elapsed time per iteration": "step_time_ms",
+    "elapsed time per iteration ms": "step_time_ms",
+    "learning rate": "learning_rate",
+    "global batch size": "global_batch_size",
+    "lm loss": "loss",
+    "loss": "loss",
+    "total loss": "loss",
+    "grad norm": "grad_norm",
+    "number of skipped iterations": "skipped_in_line",
+    "actual seqlen": "sequence_length",
+    "samples per second": "samples_per_second",
+    "samples/sec": "samples_per_second",
+    "tokens per gpu per second": "tokens_per_second_per_gpu",
+    "tokens per gpu per second tgs": "tokens_per_second_per_gpu",
+    "tokens per gpu": "tokens_per_second_per_gpu",
+    "tokens/s/gpu inst/harmonic mean": "tokens_per_second_per_gpu",
+    "tokens/sec/gpu": "tokens_per_second_per_gpu",
+    "tflops": "model_tflops_per_gpu",
+    "[lm] tflops": "model_tflops_per_gpu",
+    "lm tflops": "model_tflops_per_gpu",
+    "approx flops per gpu": "model_tflops_per_gpu",
+    "compute per gpu": "model_tflops_per_gpu",
+    "flop throughput": "model_tflops_per_gpu",
+    "throughput per gpu": "model_tflops_per_gpu",
+}
+"""Keys in lower case with blanks -> column and unit."""
+
+
+def _columns(pairs: bytes) -> dict[str, Value]:
+    """The known pairs of a line."""
+    found: dict[str, Value] = {}
+    for key, unit, text, _ in _PAIR.findall(pairs):
+        name = re.sub(r"[_\- ]+", " ", key.decode("utf-8", "replace")).strip().lower()
+        # One name, two meanings: only the unit tells tokens from floating-point operations.
+        wanted = "tokens_per_second_per_gpu" if unit.lower().startswith(b"token") else _NAMES.get(name)
+        if wanted is None:
+            continue
+        column, convert = column_of(wanted)
+        value = (convert or number)(text)
+        if value is not None:
+            found.setdefault(column, value)
+    return found
+
+
+def _iteration(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    found = _columns((match["before"] or b"") + b"|" + match["pairs"])
+    step = int(match["number"])
+    if not step:
+        return None
+    return {**found, "step": step, "total_steps": int(match["all"])}
+
+
+def _wrapped(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    return _columns(match[0]) or None
+
+
+def _argument(name: str, value: str) -> str:
+    """A line of the table of arguments that is printed at the start."""
+    return rf"^[^\n]{{0,40}}? {name} \.{{3,}} {value}$"
+
+
+def _finish(values: dict[str, Value]) -> None:
+    for precision in ("bf16", "fp16"):
+        if values.get(precision) == "True":
+            values.setdefault("precision", precision)
+
+
+FORMAT = LineFormat(
+    name="megatron",
+    hints=(
+        b" iteration ",
+        b"iteration=",
+        b"validation loss at ",
+        b"using world size: ",
+        b"tokens per GPU (tokens/s/GPU)",
+        b"tokens/s/GPU inst/harmonic mean",
+    ),
+    confirm=re.compile(
+        rb"iteration[ =]+\d+/ *\d+ \||validation loss at [^\n|]{1,80}\| |using world size: \d+[, ][^\n]*parallel size"
+        rb"|^[^\n|]{0,20}(?:tokens|throughput|compute) per GPU \([\w/]+\): \d|tokens/s/GPU inst/harmonic mean: ",
+        re.MULTILINE,
+    ),
+    precedence=50,
+    packed=True,
+    rules=(
+        rule(Kind.START, r"-{8,} arguments -{8,}", literal="-- arguments --"),
+        rule(
+            Kind.STEP,
+            r"(?P<before>^ ?samples/sec: [\d.]+ \|)?[ \]|-]iteration[ =]+(?P<number>\d+)/ *(?P<all>\d+) \|(?P<pairs>[^\n]*)",
+            _iteration,
+            literal="iteration",
+        ),
+        rule(
+            Kind.MORE,
+            r"^[^\n|=:]{0,24}?(?:learning rate|lm loss|loss scale|global batch size|grad norm|elapsed time per iteration"
+            r"|throughput per GPU|compute per GPU|tokens per GPU|tokens/s/GPU)[^\n|:]{0,40}: [^\n]*",
+            _wrapped,
+            literal=": ",
+        ),
+        rule(
+            Kind.RUN,
+            r"memory \(MB\) \| allocated: [\d.]+ \| max allocated: <peak_allocated_mib>"
+            r"(?: \| reserved: [\d.]+ \| max reserved: <peak_reserved_mib>)?",
+            literal="memory (MB) | allocated: ",
+        ),
+        rule(
+            Kind.RUN,
+            r"validation loss at [^\n|]{1,80}\| lm loss value: <eval_loss> \| lm loss PPL: <perplexity>",
+            literal="validation loss at ",
+        ),
+        rule(Kind.RUN, r"using world size: <world_size>", literal="using world size: "),
+        rule(Kind.RUN, _argument("world_size", "<world_size>"), literal=" world_size .."),
+        rule(Kind.RUN, _argument("micro_batch_size", "<micro_batch_size>"), literal=" micro_batch_size .."),
+        rule(Kind.RUN, _argument("global_batch_size", "<global_batch_size>"), literal=" global_batch_size .."),
+        rule(Kind.RUN, _argument("seq_length", "<sequence_length>"), literal=" seq_length .."),
+        rule(Kind.RUN, _argument("fp16", r"(?P<fp16>\w+)"), literal=" fp16 .."),
+        rule(Kind.RUN, _argument("bf16", r"(?P<bf16>\w+)"), literal=" bf16 .."),
+        rule(Kind.END, r"\[after training is done\]", literal="[after training is done]"),
+        rule(Kind.END, r"\[exiting program at iteration \d+\]", literal="[exiting program at iteration "),
+    ),
+    finish=_finish,
+)

@@ -1,0 +1,17 @@
+"""Slurm's own lines in a job's output; how the job ended is read by `hpc_llm.parse.outcomes`."""
+
+from __future__ import annotations
+
+from hpc_llm.parse.registry import LineFormat
+from hpc_llm.parse.rules import Kind, rule
+
+FORMAT = LineFormat(
+    name="slurm",
+    hints=(b"slurmstepd: ", b"srun: error: ", b"*** JOB ", b"*** STEP ", b" CANCELLED AT "),
+    precedence=200,
+    rules=(
+        rule(Kind.RUN, r"slurmstepd: error: ", literal="slurmstepd: error: "),
+        rule(Kind.RUN, r"srun: error: ", literal="srun: error: "),
+        rule(Kind.RUN, r"\*\*\* (?:JOB|STEP|%s) [^\n]* CANCELLED AT ", literal=" CANCELLED AT "),
+    ),
+)

@@ -1,0 +1,66 @@
+"""`trainer_state.json` of the Hugging Face Trainer: the whole history of a run, with step numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from hpc_llm.parse.registry import DocumentFormat
+from hpc_llm.parse.rows import Row, Step
+from hpc_llm.run import Outcome
+
+
+def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:
+    """The run; raises ValueError where the file is no trainer state."""
+    state = json.loads(text)
+    if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
+        raise ValueError("no log history")
+    history = [entry for entry in state["log_history"] if isinstance(entry, dict)]
+    yield _row(state, history), [_step(entry) for entry in history if "loss" in entry]
+
+
+def _step(entry: dict[str, Any]) -> Step:
+    step = entry.get("step")
+    return Step(
+        step=step if isinstance(step, int) else None,
+        loss=_number(entry.get("loss")),
+        learning_rate=_number(entry.get("learning_rate")),
+        grad_norm=_number(entry.get("grad_norm")),
+    )
+
+
+def _number(value: object) -> float | None:
+    """The number; transformers 5 may quote it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _last(history: list[dict[str, Any]], key: str) -> float | None:
+    values = [_number(entry[key]) for entry in history if key in entry]
+    return values[-1] if values else None
+
+
+def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
+    losses = [_number(entry["loss"]) for entry in history if "loss" in entry]
+    done, total = state.get("global_step"), state.get("max_steps")
+    row = Row(format="hf-trainer", loss_first=losses[0] if losses else None, loss_last=losses[-1] if losses else None)
+    row.eval_loss, row.elapsed_s = _last(history, "eval_loss"), _last(history, "train_runtime")
+    row.perplexity = _last(history, "perplexity") or _last(history, "eval_perplexity")
+    row.tokens_per_second_per_gpu = _last(history, "train_tokens_per_second")
+    if isinstance(state.get("train_batch_size"), int):
+        row.micro_batch_size = state["train_batch_size"]
+    if isinstance(done, int) and done > 0 and row.elapsed_s:
+        row.measured_steps, row.warmup_steps, row.step_time_s_mean = done, 0, row.elapsed_s / done
+    if row.elapsed_s is not None or (isinstance(done, int) and isinstance(total, int) and 0 < total <= done):
+        row.outcome = Outcome.COMPLETED.value
+    else:
+        row.outcome, row.outcome_reason = Outcome.UNKNOWN.value, f"a checkpoint at step {done} of {total}"
+    return row
+
+
+FORMAT = DocumentFormat(name="trainer-state", hints=((b'"log_history"',),), read=read)

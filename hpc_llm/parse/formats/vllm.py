@@ -1,0 +1,37 @@
+"""vLLM benchmarks: serving, throughput, latency. Each block of results is a run of its own.
+
+Tokens per second count prompt and output; older throughput benchmarks print the sum only. In the latency benchmark one
+step is one batch from prompt to last token.
+"""
+
+from __future__ import annotations
+
+from hpc_llm.parse.registry import LineFormat
+from hpc_llm.parse.rules import Kind, rule
+
+_THROUGHPUT = r"Throughput: [\d.,]+ requests/s, <tokens_per_second> (?:total )?tokens/s"
+
+FORMAT = LineFormat(
+    name="vllm",
+    hints=(b"Serving Benchmark Result", b" requests/s, ", b"% percentile latency: ", b"Avg latency: "),
+    precedence=70,
+    averages=False,
+    rules=(
+        rule(Kind.START, r"=+ Serving Benchmark Result =+", literal="Serving Benchmark Result"),
+        rule(Kind.END, r"Successful requests: +\d+", literal="Successful requests: "),
+        rule(Kind.RUN, r"Benchmark duration \(s\): +<elapsed_s>", literal="Benchmark duration (s)"),
+        rule(
+            Kind.RUN,
+            r"Total [Tt]oken throughput \(tok/s\): +<tokens_per_second>",
+            literal="oken throughput (tok/s)",
+        ),
+        rule(Kind.RUN, r"\w+(?: token)? throughput \((?:req|tok)/s\): ", literal=" throughput ("),
+        rule(Kind.START, r"Throughput: [\d.,]+ requests/s, ", literal=" requests/s, "),
+        rule(Kind.END, _THROUGHPUT, literal=" requests/s, "),
+        rule(Kind.START, r"Avg latency: [\d.]+ seconds", literal="Avg latency: "),
+        rule(Kind.END, r"Avg latency: <step_time_s_mean> seconds", literal="Avg latency: "),
+        rule(Kind.RUN, r"\b50% percentile latency: <step_time_s_p50> seconds", literal="% percentile latency: "),
+        rule(Kind.RUN, r"\b90% percentile latency: <step_time_s_p90> seconds", literal="% percentile latency: "),
+    ),
+    defaults={"task": "infer"},
+)

@@ -1,0 +1,137 @@
+"""Sharing the work over processes: many small logs in groups, a large one in pieces.
+
+Results come in the order of the inputs. A caller with threads of its own is served by one process: forking beside
+running threads can lock up.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpc_llm.parse import sources
+from hpc_llm.parse.read import STDIN, Reading, read_input, rows_of
+from hpc_llm.parse.registry import formats_in, line_format
+from hpc_llm.parse.runs import LogRun
+from hpc_llm.parse.scan import Scanner, Unparsed
+
+PIECE = 1 << 24
+"""Bytes of a large log that one process reads at a time."""
+WORTHWHILE = 1 << 24
+"""With less to read than this, starting processes costs more than it saves."""
+GROUP = 1 << 22
+"""Bytes of small logs that are handed to a process together."""
+MOST_PROCESSES = 8
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one process does at a time: a group of whole inputs, or one piece of a log."""
+
+    paths: tuple[str, ...]
+    size: int
+    verbose: bool
+    piece: tuple[int, int] | None = None
+    """First and last byte of the piece."""
+    last: bool = True
+    """The piece is the log's last one."""
+    formats: tuple[str, ...] = ()
+    """Formats that are in the beginning of the log."""
+
+
+@dataclass
+class Done:
+    """What came of a task."""
+
+    task: Task
+    readings: list[Reading]
+    runs: list[LogRun]
+    unparsed: Unparsed
+
+
+def processes() -> int:
+    """How many processes may run at once."""
+    return min(
+        MOST_PROCESSES, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+
+
+def read_all(paths: Sequence[Path], *, verbose: bool, jobs: int | None) -> Iterator[tuple[Reading, int]]:
+    """The reading of each input and the number of its bytes, in order."""
+    sizes = [_size(path) for path in paths]
+    count = jobs if jobs is not None else processes()
+    if count < 2 or sum(sizes) < WORTHWHILE or threading.active_count() > 1 or not hasattr(os, "fork"):
+        for path, size in zip(paths, sizes, strict=True):
+            yield read_input(path, verbose=verbose), size
+        return
+    import multiprocessing
+
+    tasks = list(_tasks(paths, sizes, verbose))
+    with multiprocessing.get_context("fork").Pool(min(count, len(tasks))) as pool:
+        yield from _gather(pool.imap(_do, tasks))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
+
+
+def _tasks(paths: Sequence[Path], sizes: Sequence[int], verbose: bool) -> Iterator[Task]:
+    group: list[str] = []
+    total = 0
+    for path, size in zip(paths, sizes, strict=True):
+        alone = str(path) == STDIN or (size > PIECE and sources.is_plain(path))
+        if group and (alone or total + size > GROUP):
+            yield Task(tuple(group), total, verbose)
+            group, total = [], 0
+        if alone and size:
+            yield from _pieces(path, size, verbose)
+        else:
+            group.append(str(path))
+            total += size
+    if group:
+        yield Task(tuple(group), total, verbose)
+
+
+def _pieces(path: Path, size: int, verbose: bool) -> Iterator[Task]:
+    """The pieces of a large log; all of them are told what its beginning shows."""
+    with sources.open_log(path) as file:
+        formats = tuple(f.name for f in formats_in(next(sources.blocks(file, path), b"")))
+    for begin in range(0, size, PIECE):
+        end = min(begin + PIECE, size)
+        yield Task((str(path),), end - begin, verbose, (begin, end), end == size, formats)
+
+
+def _do(task: Task) -> Done:
+    if task.piece is None:
+        return Done(task, [read_input(Path(path), verbose=task.verbose) for path in task.paths], [], Unparsed())
+    scanner = Scanner(tuple(map(line_format, task.formats)), count_unparsed=task.verbose)
+    path = Path(task.paths[0])
+    with sources.open_log(path) as file:
+        for block in sources.blocks(sources.Piece(file, *task.piece), path):
+            scanner.look_for_formats(block[: sources.SAMPLE])
+            scanner.feed(block)
+    return Done(task, [], scanner.finish(), scanner.unparsed)
+
+
+def _gather(done: Iterable[Done]) -> Iterator[tuple[Reading, int]]:
+    """Put the pieces of a log together again."""
+    runs: list[LogRun] = []
+    unparsed, size = Unparsed(), 0
+    for one in done:
+        if one.task.piece is None:
+            for reading in one.readings:
+                yield reading, one.task.size // len(one.readings)
+            continue
+        runs = LogRun.join((runs, one.runs))
+        unparsed.merge(one.unparsed)
+        size += one.task.size
+        if one.task.last:
+            source = one.task.paths[0]
+            yield Reading(source, rows_of(source, runs), unparsed), size
+            runs, unparsed, size = [], Unparsed(), 0
