@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -67,7 +69,6 @@ def _find_by_record(evidence: Evidence, record: JobRecord, now: float) -> Findin
         return Finding(record.state, reason=record.reason if record.state == "PENDING" else None, record=record)
     if record.state == "COMPLETED" and evidence.exit is None and now - (record.ended_at or now) < GRACE_S:
         return Finding("COMPLETING", reason="its files are not visible here yet", record=record)
-    _keep_answer(evidence, verdict, record)
     return Finding(record.state, verdict, record=record)
 
 
@@ -144,8 +145,17 @@ def _kept_answer(run: RunPaths) -> Path:
     return run.submitit / "final.json"
 
 
-def _keep_answer(evidence: Evidence, verdict: Verdict, record: JobRecord) -> None:
-    """Sites forget their jobs after days; a final answer is kept with the run, where the folder may be written."""
-    kept = {"state": record.state, "outcome": verdict.outcome.value, "reason": verdict.reason, "record": asdict(record)}
-    with contextlib.suppress(OSError):  # somebody else's run can be asked for again
-        write_json(_kept_answer(evidence.run), kept)
+def keep_answers(found: Iterable[tuple[Evidence, Finding]], seconds: float = 0.3) -> None:
+    """Keep Slurm's final answers with their runs: sites forget their jobs after days.
+
+    A look never spends more than `seconds` on it; what is not kept now is asked for again by the next look.
+    """
+    deadline = time.monotonic() + seconds
+    for evidence, finding in found:
+        if finding.verdict is None or finding.record is None:
+            continue
+        if time.monotonic() > deadline:
+            return
+        kept = {"outcome": finding.verdict.outcome.value, "reason": finding.verdict.reason, "state": finding.state}
+        with contextlib.suppress(OSError):  # somebody else's run can be asked for again
+            write_json(_kept_answer(evidence.run), {**kept, "record": vars(finding.record)})

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpc_llm.run import Outcome, RunPaths
 from hpc_llm.track.evidence import Evidence
-from hpc_llm.track.findings import Finding, find, settle
+from hpc_llm.track.findings import Finding, find, keep_answers, settle
 from hpc_llm.track.progress import read_progress
 from hpc_llm.track.records import JobRecord
 from hpc_llm.track.scheduler import ask
@@ -55,9 +55,9 @@ def status(runs: Sequence[RunPaths], now: float | None = None) -> list[RunStatus
     settled = [settle(e) for e in evidence]
     open_jobs = [_slurm_job(e) for e, finding in zip(evidence, settled, strict=True) if finding is None]
     answer = ask({job_id for job_id in open_jobs if job_id})
-    return [
-        _status(e, finding or find(e, answer, moment), moment) for e, finding in zip(evidence, settled, strict=True)
-    ]
+    found = [finding or find(e, answer, moment) for e, finding in zip(evidence, settled, strict=True)]
+    keep_answers((e, new) for e, new, old in zip(evidence, found, settled, strict=True) if old is None)
+    return [_status(e, finding, moment) for e, finding in zip(evidence, found, strict=True)]
 
 
 def _status(evidence: Evidence, finding: Finding, now: float) -> RunStatus:

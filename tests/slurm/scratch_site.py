@@ -56,11 +56,6 @@ children = [subprocess.Popen(words, env={{**os.environ, **rank}}) for rank in ra
 sys.exit(max(abs(child.wait()) for child in children))
 """
 
-MODULE = """\
-#%Module1.0
-setenv {variable} 1
-"""
-
 
 class ScratchSite:
     """The files of the sites under one folder."""
@@ -123,17 +118,12 @@ class ScratchSite:
             self._create_module(name, folder)
 
     def _create_module(self, name: str, path_folder: Path | None) -> None:
-        text = MODULE.format(variable=module_variable(name))
+        text = "#%Module1.0\n"
         if path_folder is not None:
             text += f"prepend-path PATH {{{path_folder}}}\n"
         file = self.modulefiles / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-
-
-def module_variable(name: str) -> str:
-    """The variable by which a job shows that it has loaded module `name`."""
-    return "SCRATCH_MODULE_" + "".join(c if c.isalnum() else "_" for c in name.split("/")[0]).upper()
 
 
 def create_environment(folder: Path) -> None:
