@@ -12,7 +12,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 import typer
 
 from hpc_llm import __version__
-from hpc_llm.cli import cancel, clusters, logs, methods, models, parse, render, status, submit
+from hpc_llm.cli import cancel, clusters, diagnose, logs, methods, models, parse, render, report, status, submit
 from hpc_llm.errors import HpcLlmError
 
 app = typer.Typer(
@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (clusters, methods, models, render, submit, status, logs, cancel, parse):
+for module in (clusters, methods, models, render, submit, status, logs, cancel, parse, report, diagnose):
     module.register(app)
 
 

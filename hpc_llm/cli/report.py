@@ -1,0 +1,53 @@
+"""hpc-llm report: comparison table, plots and one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from hpc_llm.cli.output import note
+
+EXIT_REGRESSION = 3
+
+
+def register(app: typer.Typer) -> None:
+    app.command("report")(report)
+
+
+def report(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Runs, logs, or folders of them.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder to write to.")] = Path("report"),
+    baseline: Annotated[
+        Optional[Path], typer.Option(metavar="RUN|CSV", help="Earlier run, log or CSV of parse or report to compare with.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(metavar="SHARE", help="Change for the worse that is no regression yet.", min=0.0)
+    ] = 0.05,
+    fail_on_regression: Annotated[
+        bool, typer.Option("--fail-on-regression", help="Exit 3 when something got worse beyond the tolerance.")
+    ] = False,
+) -> int:
+    """Comparison table, plots and one HTML page."""
+    from hpc_llm.errors import RequestError
+
+    if fail_on_regression and baseline is None:
+        raise RequestError("--fail-on-regression needs something to compare with: give --baseline RUN or CSV.")
+    if output.exists() and not output.is_dir():
+        raise RequestError(f"-o {output} is a file: give a folder, which is made if it is not there.")
+    from hpc_llm.report import collect, make_report, read_baseline, summary, write_report
+
+    then = (baseline, read_baseline(baseline)) if baseline is not None else None
+    runs = collect(paths, without=output)
+    if not any(run.is_known for run in runs):
+        raise RequestError(f"there is no run or log of a known format in {', '.join(paths)}: give folders or files that hold one.")
+    made = make_report(runs, then, tolerance)
+    files = write_report(made, output)
+    note(summary(made))
+    for path in files:
+        typer.echo(path)
+    if made.baseline is None:
+        return 0
+    note(f"{len(made.baseline.changes)} rows compared with {baseline}, {made.baseline.num_regressions} regressions")
+    return EXIT_REGRESSION if fail_on_regression and made.baseline.num_regressions else 0

@@ -1,0 +1,14 @@
+"""Runs to a comparison: one HTML page that needs no network, CSV, Markdown, LaTeX, PNG and SVG.
+
+report = make_report(collect(["logs/"]))
+write_report(report, Path("out"))
+"""
+
+from __future__ import annotations
+
+from hpc_llm.report.baseline import read_baseline
+from hpc_llm.report.report import Report, make_report, summary
+from hpc_llm.report.runs import collect
+from hpc_llm.report.write import write_report
+
+__all__ = ["Report", "collect", "make_report", "read_baseline", "summary", "write_report"]

@@ -1,0 +1,202 @@
+"""What the plots show, once for the page and for the files: records, a sentence, and the table behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pandas as pd
+
+from hpc_llm.report.comparison import count, figure, text
+from hpc_llm.report.files import gpus, method
+from hpc_llm.report.metric import PEAK_ALLOCATED, TOKENS_PER_GPU
+from hpc_llm.report.report import Report
+from hpc_llm.report.runs import ReportedRun
+from hpc_llm.report.sections import Section
+from hpc_llm.run import Outcome
+
+_WIDE = 20.0
+"""From this ratio of the largest to the smallest value on, an axis is logarithmic."""
+_LOSS_STOPS = (0.0, 0.25, 0.5, 0.75, 1.0)
+UNKNOWN_CLUSTER = "unknown cluster"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One plot, in a panel for each cluster; `kind` is `rates`, `memory`, `scaling` or `loss`."""
+
+    kind: str
+    section: str
+    """Id of the section it belongs to."""
+    title: str
+    caption: str
+    """What it shows, in words, for those who do not see it."""
+    x_title: str
+    y_title: str
+    records: list[dict[str, Any]]
+    """Points with `panel`, `method`, `row` (index in the comparison), and x, y, low, high as far as the kind has them."""
+    headers: list[str]
+    cells: list[list[str]]
+    """The table behind it."""
+    is_log: bool = False
+    """The axis of the rates is logarithmic."""
+    panels: list[str] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}-{self.section}"
+
+
+def figures(report: Report) -> list[Figure]:
+    """The plots of all sections in which there is something to compare."""
+    found = []
+    for section in report.sections:
+        if not section.is_mixed:
+            found += [rates(section), memory(section), scaling_figure(report, section), loss(report, section)]
+    return [f for f in found if f is not None]
+
+
+def method_names(report: Report) -> list[str]:
+    """All methods in the order in which they get their colours and shapes."""
+    return sorted({method(row) for _, row in report.compared.iterrows()})
+
+
+def rates(section: Section) -> Figure | None:
+    """Tokens/s/GPU with its confidence interval."""
+    rows = _completed(section.rows, TOKENS_PER_GPU.name)
+    records, cells = [], []
+    for index, row in rows.iterrows():
+        value, half = cast(float, figure(row[TOKENS_PER_GPU.name])), figure(row[TOKENS_PER_GPU.interval])
+        low, high = (None, None) if half is None else (value - half, value + half)
+        ranks = count(row["world_size"])
+        name = f"{method(row)} ×{ranks}" if ranks else method(row)
+        more = {"x": value, "low": low, "high": high, "name": name, "runs": count(row["runs"])}
+        records.append(_point(index, row) | more)
+        cells.append([_panel(row), gpus(row), method(row), TOKENS_PER_GPU.text_with_interval(value, half), str(more["runs"])])
+    if len(records) < 2:
+        return None
+    ordered = sorted(records, key=lambda r: r["x"])
+    low, high = ordered[0], ordered[-1]
+    caption = (
+        f"Highest: {high['name']} on {high['panel']}, {TOKENS_PER_GPU.text(high['x'])} tokens/s/GPU. "
+        f"Lowest: {low['name']} on {low['panel']}, {TOKENS_PER_GPU.text(low['x'])}. "
+        "×N is the number of GPUs; lines are 95 % confidence intervals of repeated runs."
+    )
+    is_log = _is_wide([r["x"] for r in records])
+    return Figure(
+        kind="rates", section=section.id, title="Throughput per GPU", caption=caption, records=records, y_title="",
+        x_title=f"Tokens/s/GPU{' (log scale)' if is_log else ''}", is_log=is_log, panels=_panels(records),
+        headers=["Cluster", "GPUs", "Method", "Tokens/s/GPU", "Runs"], cells=cells,
+    )  # fmt: skip
+
+
+def memory(section: Section) -> Figure | None:
+    """Peak memory against tokens/s/GPU."""
+    rows = _completed(_completed(section.rows, TOKENS_PER_GPU.name), PEAK_ALLOCATED.name)
+    records, cells = [], []
+    for index, row in rows.iterrows():
+        peak, rate = figure(row[PEAK_ALLOCATED.name]), figure(row[TOKENS_PER_GPU.name])
+        records.append(_point(index, row) | {"x": PEAK_ALLOCATED.shown(peak), "y": rate, "gpus": gpus(row)})
+        cells.append([_panel(row), gpus(row), method(row), PEAK_ALLOCATED.text(peak), TOKENS_PER_GPU.text(rate)])
+    if len(records) < 2:
+        return None
+    is_log = _is_wide([r["y"] for r in records])
+    frugal = min(records, key=lambda r: r["x"])
+    caption = (
+        f"Least memory: {frugal['method']} on {frugal['panel']}, {frugal['x']:.1f} GiB at "
+        f"{TOKENS_PER_GPU.text(frugal['y'])} tokens/s/GPU. Up and to the left is better. Runs out of memory are in the table only."
+    )
+    return Figure(
+        kind="memory", section=section.id, title="Memory against throughput", caption=caption, records=records,
+        x_title="Peak allocated (GiB)", y_title=f"Tokens/s/GPU{' (log scale)' if is_log else ''}", is_log=is_log,
+        headers=["Cluster", "GPUs", "Method", PEAK_ALLOCATED.header, "Tokens/s/GPU"], cells=cells, panels=_panels(records),
+    )  # fmt: skip
+
+
+def scaling_figure(report: Report, section: Section) -> Figure | None:
+    """Speed-up over the number of GPUs."""
+    rows = report.scaling[report.scaling["row"].isin(section.rows.index) & (report.scaling["kind"] == "weak")]
+    records, cells = [], []
+    for _, row in rows.iterrows():
+        more = {
+            "x": int(row["world_size"]),
+            "y": float(row["speed_up"]),
+            "efficiency": float(row["efficiency"]),
+            "ideal": int(row["world_size"]) / int(row["base_world_size"]),
+        }
+        records.append(_point(row["row"], row) | more)
+        fewest = f"{row['base_world_size']}"
+        cells.append(
+            [_panel(row), method(row), str(more["x"]), fewest, f"{more['y']:.2f}", f"{100 * float(row['efficiency']):.1f}"]
+        )
+    if not records:
+        return None
+    worst = min(records, key=lambda r: r["efficiency"])
+    caption = (
+        "Throughput over that of the fewest GPUs measured of the same series, at the same batch per GPU; the dashed line is "
+        f"proportional. Lowest efficiency: {worst['method']} on {worst['panel']}, {worst['efficiency']:.0%} at {worst['x']} GPUs."
+    ).replace("%", " %")
+    return Figure(
+        kind="scaling", section=section.id, title="Speed-up over GPUs", caption=caption, records=records, x_title="GPUs",
+        y_title="Speed-up", headers=["Cluster", "Method", "GPUs", "Compared with (GPUs)", "Speed-up", "Efficiency (%)"],
+        cells=cells, panels=_panels(records),
+    )  # fmt: skip
+
+
+def loss(report: Report, section: Section) -> Figure | None:
+    """The loss of each run over its steps; INVALID runs have no row and so no curve."""
+    records: list[dict[str, Any]] = []
+    cells = []
+    for index, row in section.rows.iterrows():
+        for member in row["members"]:
+            run = report.runs[member]
+            curve = [(step.step, figure(step.loss)) for step in run.steps if step.step is not None]
+            points = [(step, value) for step, value in curve if value is not None]
+            if len(points) > 1:
+                name = run.row.run_id or ""
+                records += [_point(index, row) | {"x": x, "y": y, "run": name} for x, y in points]
+                cells.append([_panel(row), method(row), name, *_stops(points)])
+    if not records:
+        return None
+    share = ["first", "at 25 %", "at 50 %", "at 75 %", "last"]
+    num_thinned = sum(run.num_steps > len(run.steps) for run in _members(report, section))
+    thinned = f" Of {num_thinned} long runs not every step is drawn." if num_thinned else ""
+    caption = f"{len(cells)} runs, one line each, of which {_last_losses(cells)}.{thinned}"
+    return Figure(
+        kind="loss", section=section.id, title="Loss", caption=caption, records=records, x_title="Step", y_title="Loss",
+        headers=["Cluster", "Method", "Run", *(f"Loss {s}" for s in share)], cells=cells, panels=_panels(records),
+    )  # fmt: skip
+
+
+def _last_losses(cells: Sequence[Sequence[str]]) -> str:
+    last = sorted(float(c[-1].replace(",", "")) for c in cells)
+    return f"the last losses lie between {last[0]:.3f} and {last[-1]:.3f}" if len(last) > 1 else f"the last loss is {last[0]:.3f}"
+
+
+def _members(report: Report, section: Section) -> list[ReportedRun]:
+    return [report.runs[i] for members in section.rows["members"] for i in members]
+
+
+def _stops(points: Sequence[tuple[int, float]]) -> list[str]:
+    return [f"{points[round(share * (len(points) - 1))][1]:.4g}" for share in _LOSS_STOPS]
+
+
+def _completed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    return rows[(rows["outcome"] == Outcome.COMPLETED.value) & rows[name].notna()]
+
+
+def _point(index: object, row: pd.Series) -> dict[str, Any]:
+    return {"row": int(str(index)), "panel": _panel(row), "method": method(row)}
+
+
+def _panel(row: pd.Series) -> str:
+    return text(row["cluster"]) or text(row["gpu"]) or UNKNOWN_CLUSTER
+
+
+def _panels(records: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(str(r["panel"]) for r in records))
+
+
+def _is_wide(values: Sequence[float]) -> bool:
+    return bool(values) and min(values) > 0 and max(values) / min(values) >= _WIDE

@@ -1,0 +1,166 @@
+"""The comparison as files: CSV in SI units, Markdown and LaTeX as people read them.
+
+Names come from logs and may hold anything, so each format has its own escape. In the CSV a text that begins with
+`=`, `+`, `-`, `@`, a tab or a carriage return gets an apostrophe before it, because a spreadsheet would run it as a
+formula; figures are never changed, and `plain_text` takes the apostrophe off again.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hpc_llm.report.comparison import best, count, figure, text
+from hpc_llm.report.metric import METRICS, PEAK_HOST, PEAK_RESERVED, Metric
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+_TEXTS = ("cluster", "gpu", "method", "precision", "configuration", "task", "model", "outcome", "outcome_reason", "run_ids")
+_COUNTS = (
+    "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "global_batch_size",
+)  # fmt: skip
+_IDENTITY = (
+    "cluster", "gpu", "nodes", "world_size", "method", "configuration", "precision", "task", "model", "micro_batch_size",
+    "gradient_accumulation_steps", "global_batch_size", "sequence_length", "outcome", "runs",
+)  # fmt: skip
+_FILE_ONLY = (PEAK_RESERVED, PEAK_HOST)
+"""In the CSV and behind each row, not in the tables to read."""
+
+
+def safe_text(value: str) -> str:
+    """`value` as a cell that no spreadsheet takes for a formula.
+
+    >>> safe_text("=HYPERLINK(1)")
+    "'=HYPERLINK(1)"
+    """
+    return f"'{value}" if _FORMULA.match(value) else value
+
+
+def plain_text(value: str) -> str:
+    """The text that `safe_text` was given."""
+    return value[1:] if value.startswith("'") and _FORMULA.match(value) else value
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """The comparison in SI units and bytes; missing is empty."""
+    figures = [name for m in METRICS for name in (m.name, m.interval) if name in table.columns]
+    compared = [name for name in table.columns if name.startswith("baseline_") or name == "regression"]
+    names = [*_IDENTITY, *figures, *compared, "outcome_reason", "run_ids"]
+    shown = table[names].copy()
+    for name in (*_TEXTS, "regression"):
+        if name in shown.columns:
+            shown[name] = [None if text(v) is None else safe_text(str(v)) for v in shown[name]]
+    for name in _COUNTS:
+        shown[name] = shown[name].astype("Int64")
+    shown.to_csv(path, index=False, lineterminator="\n")
+
+
+def reading_metrics(table: pd.DataFrame) -> list[Metric]:
+    """The metrics of the tables to read: those of which any row knows a value."""
+    return [m for m in METRICS if m not in _FILE_ONLY and table[m.name].notna().any()]
+
+
+def reading_table(section: pd.DataFrame, metrics: list[Metric]) -> pd.DataFrame:
+    """The texts of one section's table, units in the headers, repeats as `mean ± half width`."""
+    rows: list[dict[str, Any]] = []
+    for _, row in section.iterrows():
+        cells = {
+            "Cluster": text(row["cluster"]) or "",
+            "GPUs": gpus(row),
+            "Method": method(row),
+            "Outcome": outcome(row),
+        }
+        rows.append(cells | {m.header: m.text_with_interval(figure(row[m.name]), interval(row, m)) for m in metrics})
+    columns = ["Cluster", "GPUs", "Method", "Outcome", *(m.header for m in metrics)]
+    return pd.DataFrame(rows, columns=columns, index=section.index)
+
+
+def interval(row: pd.Series, metric: Metric) -> float | None:
+    """Half the width of the confidence interval, None where there is none."""
+    return figure(row[metric.interval]) if metric.of_repeats == "mean" else None
+
+
+def gpus(row: pd.Series) -> str:
+    """`8 × V100`, as far as it is known."""
+    ranks, name = count(row["world_size"]), text(row["gpu"])
+    return " × ".join(part for part in (str(ranks) if ranks else "", name or "") if part)
+
+
+def method(row: pd.Series) -> str:
+    """The method's name with what sets this row apart from others of that name."""
+    label = text(row["configuration"])
+    return f"{text(row['method']) or ''} [{label}]" if label else text(row["method"]) or ""
+
+
+def outcome(row: pd.Series) -> str:
+    """The outcome, with the number of runs where it is not one."""
+    runs = count(row["runs"]) or 1
+    return f"{row['outcome']}, n={runs}" if runs > 1 else str(row["outcome"])
+
+
+def write_markdown(sections: list[tuple[str, pd.DataFrame]], notes: list[str], path: Path) -> None:
+    """One table a section; the best of each column in bold. Blank where nothing is known."""
+    parts = ["# Comparison of runs\n"]
+    for title, section in sections:
+        metrics = reading_metrics(section)
+        table, marks = reading_table(section, metrics), best(section)
+        for name in table.columns:
+            table[name] = [markdown_text(cell) for cell in table[name]]
+        for metric in metrics:
+            for index in marks.get(metric.name, ()):
+                table.loc[index, metric.header] = f"**{table.loc[index, metric.header]}**"
+        align = ["left"] * 4 + ["right"] * len(metrics)
+        parts.append(f"## {markdown_text(title)}\n\n{table.to_markdown(index=False, colalign=align, disable_numparse=True)}\n")
+    parts.append("\n".join(f"- {markdown_text(note)}" for note in notes) + "\n")
+    path.write_text("\n".join(parts), encoding="utf-8")
+
+
+def markdown_text(value: str) -> str:
+    r"""`value` as text of a Markdown table's cell, whatever it holds.
+
+    >>> markdown_text("<b>|")
+    '&lt;b&gt;\\|'
+    """
+    value = _CONTROL.sub(" ", value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\|*`\[\]~])|(?<!\w)_|_(?!\w)", lambda m: f"\\{m[0]}", value)
+
+
+def write_latex(sections: list[tuple[str, pd.DataFrame]], notes: list[str], path: Path) -> None:
+    """One `tabular` a section, to be included with \\input; it needs the package booktabs."""
+    parts = ["% Needs \\usepackage{booktabs}. The best of each column is bold; an empty cell is unknown."]
+    parts += [f"% {_CONTROL.sub(' ', note)}" for note in notes]
+    for title, section in sections:
+        metrics = reading_metrics(section)
+        parts.append(f"% {_CONTROL.sub(' ', title)}\n{_latex_table(section, metrics, title)}")
+    path.write_text("\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _latex_table(section: pd.DataFrame, metrics: list[Metric], title: str) -> str:
+    table, marks = reading_table(section, metrics), best(section)
+    for name in table.columns:
+        table[name] = [latex_text(cell) for cell in table[name]]
+    for metric in metrics:
+        for index in marks.get(metric.name, ()):
+            table.loc[index, metric.header] = f"\\textbf{{{table.loc[index, metric.header]}}}"
+    table.columns = pd.Index([latex_text(name) for name in table.columns])
+    form = "llll" + "r" * len(metrics)
+    return str(table.to_latex(index=False, escape=False, column_format=form, caption=latex_text(title)))
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    '"': r"\textquotedbl{}", "±": r"$\pm$", "×": r"$\times$", "[": "{[}", "]": "{]}",
+}  # fmt: skip
+
+
+def latex_text(value: str) -> str:
+    r"""`value` as LaTeX text that does nothing but print.
+
+    >>> latex_text("a_b \\input{x}")
+    'a\\_b \\textbackslash{}input\\{x\\}'
+    """
+    return "".join(_LATEX.get(c, c) for c in _CONTROL.sub(" ", value))

@@ -1,0 +1,105 @@
+"""The figures of the report: where they are in a row, how they are called, in which unit they are shown."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One column of figures."""
+
+    name: str
+    """Its column in a row, in SI units or bytes."""
+    title: str
+    unit: str
+    """As it is shown; empty where it has none."""
+    meaning: str
+    better: str | None
+    """`high` or `low`; None where neither is."""
+    shown_as: float = 1.0
+    """What a value is divided by to be in `unit`."""
+    digits: int = 4
+    """Significant digits that are shown; whole numbers are not rounded further."""
+    of_repeats: str = "mean"
+    """`mean`, or `max` for a peak."""
+
+    @property
+    def header(self) -> str:
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    @property
+    def interval(self) -> str:
+        """The column that holds half the width of its confidence interval."""
+        return f"{self.name}_ci95"
+
+    def shown(self, value: float | None) -> float | None:
+        """`value` in the unit of the table."""
+        return None if value is None or not math.isfinite(value) else value / self.shown_as
+
+    def text(self, value: float | None) -> str:
+        """`value` in the unit of the table, empty where it is unknown.
+
+        >>> PEAK_ALLOCATED.text(5 * GIB / 4)
+        '1.250'
+        """
+        shown = self.shown(value)
+        return "" if shown is None else f"{shown:,.{self.decimals(shown)}f}"
+
+    def decimals(self, shown: float) -> int:
+        """Digits after the point for a value of this size."""
+        if shown == 0:
+            return 0
+        return max(0, self.digits - 1 - math.floor(math.log10(abs(shown))))
+
+    def text_with_interval(self, value: float | None, half_width: float | None) -> str:
+        """`123.4 ± 5.6`, both to the same place."""
+        text = self.text(value)
+        width, shown = self.shown(half_width), self.shown(value)
+        if not text or width is None or shown is None:
+            return text
+        return f"{text} ± {width:,.{self.decimals(shown)}f}"
+
+
+TOKENS = Metric(
+    name="tokens_per_second", title="Tokens/s", unit="", better="high",
+    meaning="all GPUs together: ranks × micro batch × accumulation × sequence length over the mean measured step time",
+)  # fmt: skip
+TOKENS_PER_GPU = Metric(
+    name="tokens_per_second_per_gpu", title="Tokens/s/GPU", unit="", better="high", meaning="tokens/s over the number of ranks"
+)
+MFU = Metric(
+    name="mfu", title="MFU", unit="%", better="high", shown_as=0.01, digits=3,
+    meaning="model FLOPs used, of the GPU's dense peak at the run's precision; recomputed activations do not count",
+)  # fmt: skip
+PEAK_ALLOCATED = Metric(
+    name="peak_allocated_bytes", title="Peak allocated", unit="GiB", better="low", shown_as=GIB, of_repeats="max",
+    meaning="most device memory in tensors, the largest of all ranks and repeats",
+)  # fmt: skip
+PEAK_RESERVED = Metric(
+    name="peak_reserved_bytes", title="Peak reserved", unit="GiB", better="low", shown_as=GIB, of_repeats="max",
+    meaning="most device memory held by the framework's allocator, the largest of all ranks and repeats",
+)  # fmt: skip
+PEAK_DEVICE = Metric(
+    name="peak_device_bytes", title="Peak device", unit="GiB", better="low", shown_as=GIB, of_repeats="max",
+    meaning="most memory in use on a device as its driver counts it, the largest of all ranks and repeats",
+)  # fmt: skip
+PEAK_HOST = Metric(
+    name="peak_host_bytes", title="Peak host", unit="GiB", better="low", shown_as=GIB, of_repeats="max",
+    meaning="most host memory of a rank, the largest of all ranks and repeats",
+)  # fmt: skip
+STEP_P50 = Metric(
+    name="step_time_s_p50", title="Step p50", unit="s", better="low", meaning="half of the measured steps took no longer"
+)
+STEP_P90 = Metric(
+    name="step_time_s_p90", title="Step p90", unit="s", better="low", meaning="nine of ten measured steps took no longer"
+)
+LOSS = Metric(
+    name="loss_last", title="Last loss", unit="", better="low",
+    meaning="loss of the last step; the best is marked only where all ran equally many steps",
+)  # fmt: skip
+
+METRICS = (TOKENS, TOKENS_PER_GPU, MFU, PEAK_ALLOCATED, PEAK_RESERVED, PEAK_DEVICE, PEAK_HOST, STEP_P50, STEP_P90, LOSS)

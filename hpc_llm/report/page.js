@@ -1,0 +1,270 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const byId = (id) => document.getElementById(id);
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+  /* ---- Sorting: a button in each header; rows without a value stay last either way. ---- */
+
+  const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+
+  function sortBy(button) {
+    const header = button.closest("th");
+    const body = header.closest("table").tBodies[0];
+    const column = header.cellIndex;
+    const first = button.dataset.sort === "high" ? "descending" : "ascending";
+    const second = first === "ascending" ? "descending" : "ascending";
+    const order = header.getAttribute("aria-sort") === first ? second : first;
+    const sign = order === "ascending" ? 1 : -1;
+    const isText = button.dataset.sort === "text";
+    const key = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
+    const compare = (a, b) => {
+      const [x, y] = [key(a), key(b)];
+      if (x === "" || y === "") return (x === "") - (y === "");
+      return sign * (isText ? collator.compare(x, y) : Number(x) - Number(y));
+    };
+    body.append(...[...body.rows].sort(compare));
+    for (const other of header.parentElement.cells) other.setAttribute("aria-sort", "none");
+    header.setAttribute("aria-sort", order);
+    byId("announce").textContent = `Sorted by ${button.textContent.trim()}, ${order}.`;
+  }
+
+  for (const button of all("thead button[data-sort]")) button.addEventListener("click", () => sortBy(button));
+
+  /* ---- Filtering: tables and plots show the same rows. ---- */
+
+  const form = document.querySelector(".filters");
+  const rows = all(".runs tbody tr");
+  const words = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+
+  function matches(row) {
+    const wanted = byId("filter-text").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const chosen = all("select[data-filter]", form).every((s) => s.selectedIndex === 0 || row.dataset[s.dataset.filter] === s.value);
+    return chosen && wanted.every((word) => words.get(row).includes(word));
+  }
+
+  function applyFilter() {
+    for (const row of rows) row.hidden = !matches(row);
+    for (const section of all("section.compared")) section.hidden = !section.querySelector(".runs tbody tr:not([hidden])");
+    const shown = rows.filter((row) => !row.hidden).length;
+    byId("count").textContent = `${shown} of ${rows.length} rows`;
+    byId("nothing").hidden = shown > 0;
+    drawAll();
+  }
+
+  let waiting = 0;
+  const soon = (action, ms) => { clearTimeout(waiting); waiting = setTimeout(action, ms); };
+  form.addEventListener("input", () => soon(applyFilter, 120));
+  form.addEventListener("reset", () => setTimeout(applyFilter));
+  form.addEventListener("submit", (event) => event.preventDefault());
+
+  /* ---- What stands behind a number: filled from the records in this page, as text only. ---- */
+
+  const dialog = byId("behind");
+
+  function element(name, content, children = []) {
+    const made = document.createElement(name);
+    if (content !== undefined && content !== null) made.textContent = content;
+    made.append(...children);
+    return made;
+  }
+
+  const list = (pairs) => element("dl", null, pairs.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
+
+  function folded(title, children, open = false) {
+    const made = element("details", null, [element("summary", title), ...children]);
+    made.open = open;
+    return made;
+  }
+
+  function planTable(plan) {
+    const head = element("thead", null, [element("tr", null, ["Field", "Value", "From"].map((name) => element("th", name)))]);
+    const body = element("tbody", null, plan.map(([name, value, origin]) =>
+      element("tr", null, [element("th", name), element("td", null, [element("pre", value)]), element("td", origin)])));
+    return element("table", null, [head, body]);
+  }
+
+  const focusable = (pre) => { pre.tabIndex = 0; return pre; };
+
+  function behindRun(run) {
+    const parts = [list([...run.facts, ...run.figures])];
+    if (run.notices.length) parts.push(element("h3", "Notices"), element("ul", null, run.notices.map((n) => element("li", n))));
+    if (run.versions.length) parts.push(folded("Versions", [list(run.versions)]));
+    if (run.plan.length) parts.push(folded("Plan", [planTable(run.plan)]));
+    if (run.script !== null) parts.push(folded("Script as submitted", [focusable(element("pre", run.script))]));
+    if (run.error) parts.push(folded("Error", [focusable(element("pre", run.error))]));
+    if (run.result !== null) parts.push(folded("Result as recorded", [focusable(element("pre", run.result))]));
+    if (!run.plan.length) parts.push(element("p", "A log of another program: it holds no plan, versions or script."));
+    return parts;
+  }
+
+  function show(title, runs) {
+    byId("behind-title").textContent = title;
+    const single = runs.length === 1;
+    byId("behind-body").replaceChildren(...runs.flatMap((index, i) => {
+      const run = data.runs[index];
+      return single ? [element("h3", run.id), ...behindRun(run)] : [folded(run.id, behindRun(run), i === 0)];
+    }));
+    dialog.showModal();
+    byId("behind-title").focus();
+    dialog.scrollTop = 0;
+  }
+
+  function showRow(index) {
+    const row = data.rows[index];
+    show(row.runs.length > 1 ? `${row.title}: ${row.runs.length} runs` : row.title, row.runs);
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-row], button[data-run]");
+    if (!button) return;
+    if (button.dataset.run !== undefined) show("INVALID run", [Number(button.dataset.run)]);
+    else showRow(button.dataset.row);
+  });
+  byId("close").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+
+  /* ---- Plots: a panel for each cluster, a colour and a shape or dash for each method, the same everywhere. ---- */
+
+  const COLOURS = [0, 1, 2, 3, 4, 5, 6, 7].map((n) => `var(--c${n})`);
+  const SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"];
+  const DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [10, 4], [4, 4, 1, 4]];
+  const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif';
+  const AXIS = {
+    labelColor: "var(--muted)", titleColor: "var(--text)", gridColor: "var(--line)", domainColor: "var(--muted)",
+    tickColor: "var(--muted)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", gridOpacity: 0.7,
+  };
+  const CONFIG = {
+    font: FONT, background: null, view: { stroke: "var(--line)" }, axis: AXIS,
+    legend: { labelColor: "var(--text)", titleColor: "var(--muted)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 220, symbolSize: 80 },
+    rule: { color: "var(--text)" },
+  };
+  const PANEL = 330;
+
+  const cycle = (values, methods) => methods.map((name) => values[data.methods.indexOf(name) % values.length]);
+
+  function methodChannels(methods, columns, { shape = false, dash = false, legend = true } = {}) {
+    const base = {
+      field: "method", type: "nominal", title: "Method",
+      legend: legend ? { orient: "top", columns, symbolType: dash ? "stroke" : undefined, symbolFillColor: dash ? "transparent" : undefined } : null,
+    };
+    const made = { color: { ...base, scale: { domain: methods, range: cycle(COLOURS, methods) } } };
+    if (shape) made.shape = { ...base, scale: { domain: methods, range: cycle(SHAPES, methods) } };
+    if (dash) made.strokeDash = { ...base, scale: { domain: methods, range: cycle(DASHES, methods) } };
+    return made;
+  }
+
+  const extent = (figure) => (figure.log ? { type: "log", nice: true } : { zero: true, nice: true });
+
+  const LAYERS = {
+    rates(figure, methods, columns) {
+      const x = { field: "x", type: "quantitative", title: figure.x, scale: extent(figure) };
+      const y = { field: "name", type: "nominal", title: null, sort: { field: "x", op: "max", order: "descending" }, axis: { grid: true, labelLimit: 190 } };
+      return [
+        { mark: { type: "rule", strokeWidth: 2, clip: true }, transform: [{ filter: "isValid(datum.low)" }], encoding: { y, x: { ...x, field: "low" }, x2: { field: "high" } } },
+        { mark: { type: "point", filled: true, size: 90, opacity: 1 }, encoding: { y, x, ...methodChannels(methods, columns, { shape: true, legend: false }), tooltip: tips("name:Method", "x:Tokens/s/GPU", "runs:Runs") } },
+      ];
+    },
+    memory(figure, methods, columns) {
+      return [{
+        mark: { type: "point", filled: true, size: 110, opacity: 0.95 },
+        encoding: {
+          x: { field: "x", type: "quantitative", title: figure.x },
+          y: { field: "y", type: "quantitative", title: figure.y, scale: extent(figure) },
+          ...methodChannels(methods, columns, { shape: true }),
+          tooltip: tips("method:Method", "gpus:GPUs", "x:GiB", "y:Tokens/s/GPU"),
+        },
+      }];
+    },
+    scaling(figure, methods, columns) {
+      const x = { field: "x", type: "quantitative", title: figure.x, scale: { type: "log", base: 2, nice: false, padding: 12 }, axis: { values: [...new Set(figure.records.map((r) => r.x))], format: "d" } };
+      const y = { field: "y", type: "quantitative", title: figure.y, scale: { type: "log", base: 2, nice: true }, axis: { format: "~g", tickCount: 4 } };
+      return [
+        { mark: { type: "line", strokeDash: [4, 4], strokeWidth: 1.2, color: "var(--muted)" }, encoding: { x, y: { ...y, field: "ideal" } } },
+        { mark: { type: "line", strokeWidth: 2 }, encoding: { x, y, ...methodChannels(methods, columns) } },
+        { mark: { type: "point", filled: true, size: 90, opacity: 1 }, encoding: { x, y, ...methodChannels(methods, columns, { shape: true }), tooltip: tips("method:Method", "x:GPUs", "y:Speed-up", "efficiency:Efficiency") } },
+      ];
+    },
+    loss(figure, methods, columns) {
+      return [{
+        mark: { type: "line", strokeWidth: 1.6, opacity: 0.9 },
+        encoding: {
+          x: { field: "x", type: "quantitative", title: figure.x, axis: { tickMinStep: 1 } },
+          y: { field: "y", type: "quantitative", title: figure.y, scale: { zero: false } },
+          detail: { field: "run" }, ...methodChannels(methods, columns, { dash: true }),
+          tooltip: tips("method:Method", "run:Run"),
+        },
+      }];
+    },
+  };
+
+  function tips(...entries) {
+    const format = { "Efficiency": ".1%", "Speed-up": ".3~g", "GiB": ".4~g", "Tokens/s/GPU": ",.4~g" };
+    return entries.map((entry) => {
+      const [field, title] = entry.split(":");
+      return { field, title, ...(format[title] ? { type: "quantitative", format: format[title] } : { type: "nominal" }) };
+    });
+  }
+
+  function specification(figure, records, width) {
+    const panels = figure.panels.filter((panel) => records.some((r) => r.panel === panel));
+    const methods = data.methods.filter((name) => records.some((r) => r.method === name));
+    const across = Math.max(1, Math.min(panels.length, Math.floor(width / PANEL)));
+    const axes = figure.kind === "rates" ? 170 : 65;
+    const panelWidth = Math.max(110, Math.floor((width - 10) / across) - axes);
+    const legendColumns = Math.max(1, Math.min(methods.length, Math.floor((width - 60) / (30 + 8 * Math.max(...methods.map((m) => Math.min(m.length, 26)))))));
+    return {
+      $schema: "https://vega.github.io/schema/vega-lite/v6.json",
+      description: `${figure.title}. ${figure.caption}`,
+      config: CONFIG, padding: 4,
+      columns: across,
+      concat: panels.map((panel) => ({
+        title: { text: panel, anchor: "start", color: "var(--text)", fontSize: 13, limit: panelWidth + axes },
+        data: { values: records.filter((r) => r.panel === panel) },
+        width: panelWidth,
+        height: figure.kind === "rates" ? { step: 24 } : 240,
+        layer: LAYERS[figure.kind](figure, methods, legendColumns),
+      })),
+      resolve: { scale: { x: "shared", y: figure.kind === "rates" ? "independent" : "shared", color: "shared", shape: "shared", strokeDash: "shared" } },
+    };
+  }
+
+  const tip = byId("tip");
+  function tooltip(handler, event, item, value) {
+    if (value === null || value === undefined || value === "") { tip.hidden = true; return; }
+    tip.textContent = typeof value === "object" ? Object.entries(value).map(([name, text]) => `${name}: ${text}`).join("\n") : String(value);
+    tip.hidden = false;
+    const left = Math.min(event.clientX + 14, document.documentElement.clientWidth - tip.offsetWidth - 8);
+    const top = event.clientY + 18 + tip.offsetHeight > innerHeight ? event.clientY - tip.offsetHeight - 10 : event.clientY + 18;
+    tip.style.left = `${Math.max(8, left)}px`;
+    tip.style.top = `${top}px`;
+  }
+
+  const drawn = new Map();
+  async function draw(figure) {
+    const place = document.querySelector(`.plot[data-figure="${figure.id}"]`);
+    if (!place.clientWidth) return;
+    const hidden = new Set(rows.filter((row) => row.hidden).map((row) => Number(row.dataset.row)));
+    const records = figure.records.filter((r) => !hidden.has(r.row));
+    const state = `${place.clientWidth} ${records.length} ${[...hidden]}`;
+    if (drawn.get(figure.id)?.state === state) return;
+    drawn.get(figure.id)?.view?.finalize();
+    if (!records.length) {
+      place.replaceChildren(element("p", "No row of the filter is in this plot."));
+      drawn.set(figure.id, { state });
+      return;
+    }
+    const options = { actions: false, ast: true, renderer: "svg", tooltip, defaultStyle: false };
+    drawn.set(figure.id, { state });
+    const { view } = await vegaEmbed(place, specification(figure, records, place.clientWidth), options);
+    drawn.set(figure.id, { state, view });
+    view.addEventListener("click", (_, item) => { if (item?.datum?.row !== undefined) showRow(item.datum.row); });
+  }
+
+  function drawAll() { return Promise.all(data.figures.map(draw)); }
+
+  let resizing = 0;
+  addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(drawAll, 150); });
+  applyFilter();
+  drawAll().then(() => { document.documentElement.dataset.ready = "yes"; });
+})();

@@ -1,0 +1,244 @@
+"""The HTML page: one file with its styles, scripts, plots and the records behind its numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from hpc_llm import __version__
+from hpc_llm.report.baseline import COMPARED, Change
+from hpc_llm.report.bundle import vega_bundle
+from hpc_llm.report.comparison import best, count, figure, text
+from hpc_llm.report.figures import Figure, figures, method_names
+from hpc_llm.report.files import gpus, interval, method, reading_metrics
+from hpc_llm.report.metric import METRICS, TOKENS_PER_GPU, Metric
+from hpc_llm.report.report import Report, best_rate, summary
+from hpc_llm.report.runs import ReportedRun
+from hpc_llm.report.sections import Section, shape_title
+from hpc_llm.run import Outcome
+
+_SHORT = {"OOM_DEVICE": "OOM", "OOM_HOST": "host OOM"}
+
+
+def write_page(report: Report, path: Path, created: datetime | None = None) -> None:
+    """Write the page to `path`; `created` is the time that it shows, now if left out."""
+    path.write_text(render_page(report, vega_bundle(), created or datetime.now(timezone.utc)), encoding="utf-8")
+
+
+def render_page(report: Report, plotting_library: str, created: datetime) -> str:
+    """The page as text."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    drawn = figures(report)
+    return environment.from_string(_asset("page.html.j2")).render(
+        created=created.strftime("%Y-%m-%d %H:%M UTC"),
+        version=__version__,
+        summary=summary(report),
+        outcomes=_outcomes(report),
+        highlights=_highlights(report),
+        sections=[_section(report, section, drawn) for section in report.sections],
+        filters=_filters(report),
+        num_rows=len(report.compared),
+        invalid=[_invalid(report, i) for i in report.invalid],
+        unread=[(run.row.source, run.row.outcome_reason) for run in report.runs if not run.is_known],
+        baseline=report.baseline,
+        became_invalid=[_run_name(report.runs[i]) for i in report.baseline.became_invalid] if report.baseline else [],
+        notes=report.notes,
+        css=_inline(_asset("page.css")),
+        script=_inline(_asset("page.js")),
+        plotting_library=_inline(plotting_library),
+        data=_json({"methods": method_names(report), "figures": [_drawn(f) for f in drawn], **_records(report)}),
+    )
+
+
+def _asset(name: str) -> str:
+    return files("hpc_llm.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _inline(code: str) -> Markup:
+    """Code of ours or of the plotting library as the content of a <script> or <style>."""
+    return Markup(code.replace("</script", "<\\/script").replace("<!--", "<\\!--"))
+
+
+def _json(value: Any) -> Markup:
+    """JSON that no text in it can leave: the characters of markup are written as escapes."""
+    data = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        data = data.replace(character, f"\\u{ord(character):04x}")
+    return Markup(data)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+def _outcomes(report: Report) -> list[tuple[str, int]]:
+    """Outcome and number of runs, in the order of `Outcome`."""
+    known = report.table[report.table["format"] != "unknown"]
+    counts = {str(k): int(n) for k, n in known["outcome"].value_counts().items()}
+    return [(o.value, counts[o.value]) for o in Outcome if o.value in counts]
+
+
+def _highlights(report: Report) -> list[dict[str, str]]:
+    """The most tokens/s of each section."""
+    found = []
+    for section in report.sections:
+        top = None if section.is_mixed else best_rate(section)
+        if top is not None:
+            value = METRICS[0].text_with_interval(figure(top[METRICS[0].name]), interval(top, METRICS[0]))
+            who = f"{method(top)} on {text(top['cluster']) or 'an unknown cluster'}, {gpus(top)}"
+            found.append({"id": section.id, "section": section.title, "value": value, "who": who})
+    return found
+
+
+def _filters(report: Report) -> dict[str, list[str]]:
+    rows = report.compared
+    names = {name: sorted({str(v) for v in rows[name] if text(v)}) for name in ("cluster", "method", "outcome")}
+    return {name: values for name, values in names.items() if len(values) > 1}
+
+
+def _section(report: Report, section: Section, drawn: Sequence[Figure]) -> dict[str, Any]:
+    metrics, marks = reading_metrics(section.rows), {} if section.is_mixed else best(section.rows)
+    found = {c.row: c for c in report.baseline.changes} if report.baseline else {}
+    return {
+        "id": section.id,
+        "title": section.title,
+        "is_mixed": section.is_mixed,
+        "metrics": metrics,
+        "rows": [_row(row, index, metrics, marks, found, section) for index, row in section.rows.iterrows()],
+        "matrix": None if section.is_mixed else _matrix(section),
+        "figures": [f for f in drawn if f.section == section.id],
+    }
+
+
+def _row(
+    row: pd.Series, index: Any, metrics: list[Metric], marks: dict[str, set[int]], found: dict[int, Change], section: Section
+) -> dict[str, Any]:
+    change = found.get(int(index))
+    return {
+        "id": int(index),
+        "cluster": text(row["cluster"]) or "",
+        "gpus": gpus(row),
+        "ranks": count(row["world_size"]),
+        "precision": text(row["precision"]) or "",
+        "method": text(row["method"]) or "",
+        "configuration": text(row["configuration"]) or "",
+        "model": shape_title(row) if section.is_mixed else "",
+        "outcome": row["outcome"],
+        "reason": text(row["outcome_reason"]) or "",
+        "runs": count(row["runs"]),
+        "cells": [_cell(row, m, int(index) in marks.get(m.name, ())) for m in metrics],
+        "ratios": [_ratio(change, m) for m in COMPARED if m in metrics] if found else [],
+        "regressions": change.regressions if change else (),
+        "yardstick": bool(change and not change.same_setting),
+    }
+
+
+def _cell(row: pd.Series, metric: Metric, is_best: bool) -> dict[str, Any]:
+    value, half = figure(row[metric.name]), interval(row, metric)
+    shown, width = metric.shown(value), metric.shown(half)
+    spread = "" if width is None or shown is None else f"± {width:,.{metric.decimals(shown)}f}"
+    return {"text": metric.text(value), "spread": spread, "value": value, "best": is_best, "label": metric.header}
+
+
+def _ratio(change: Change | None, metric: Metric) -> dict[str, str]:
+    ratio = change.ratios.get(metric.name) if change else None
+    return {"label": metric.title, "text": "" if ratio is None else f"{ratio:.3f}"}
+
+
+def _matrix(section: Section) -> dict[str, Any] | None:
+    """Clusters against methods: tokens/s/GPU, or how it ended; None where either has one entry only."""
+    places: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    columns: dict[str, None] = {}
+    for index, row in section.rows.iterrows():
+        name = method(row)
+        columns[name] = None
+        cells = places.setdefault((text(row["cluster"]) or "", _matrix_gpus(row)), {})
+        done = row["outcome"] == Outcome.COMPLETED.value and figure(row[TOKENS_PER_GPU.name]) is not None
+        if done or name not in cells:
+            shown = TOKENS_PER_GPU.text(figure(row[TOKENS_PER_GPU.name])) if done else _SHORT.get(row["outcome"], row["outcome"])
+            value = figure(row[TOKENS_PER_GPU.name]) if done else None
+            cells[name] = {"row": int(str(index)), "text": shown, "value": value, "best": False}
+    if len(places) < 2 or len(columns) < 2:
+        return None
+    for cells in places.values():
+        known = [c["value"] for c in cells.values() if c["value"] is not None]
+        for cell in cells.values():
+            cell["best"] = len(known) > 1 and cell["value"] == max(known)
+    names = sorted(columns)
+    return {"columns": names, "rows": [(c, g, [cells.get(n) for n in names]) for (c, g), cells in places.items()]}
+
+
+def _matrix_gpus(row: pd.Series) -> str:
+    ranks = count(row["world_size"])
+    return f"{ranks} GPUs" if ranks and ranks > 1 else "1 GPU" if ranks else ""
+
+
+def _invalid(report: Report, index: int) -> dict[str, Any]:
+    run = report.runs[index]
+    reason = run.row.invalid_reason or run.row.outcome_reason or "no reason is given"
+    row = run.row
+    return {"run": index, "id": _run_name(run), "cluster": row.cluster, "method": row.method, "model": row.model, "reason": reason}
+
+
+def _run_name(run: ReportedRun) -> str:
+    return run.row.run_id or run.row.source or "unnamed run"
+
+
+def _drawn(drawn: Figure) -> dict[str, Any]:
+    return {
+        "id": drawn.id, "kind": drawn.kind, "title": drawn.title, "caption": drawn.caption, "x": drawn.x_title,
+        "y": drawn.y_title, "log": drawn.is_log, "panels": drawn.panels, "records": drawn.records,
+    }  # fmt: skip
+
+
+def _records(report: Report) -> dict[str, Any]:
+    """What stands behind each row and run, for the dialog."""
+    rows = {
+        int(str(index)): {"title": f"{method(row)} on {text(row['cluster']) or 'an unknown cluster'}", "runs": row["members"]}
+        for index, row in report.compared.iterrows()
+    }
+    return {"rows": rows, "runs": [_behind(run, report.table.loc[i]) for i, run in enumerate(report.runs)]}
+
+
+def _behind(run: ReportedRun, row: pd.Series) -> dict[str, Any]:
+    figures_of_run = [(m.header, m.text(figure(row[m.name]))) for m in METRICS]
+    facts = {
+        "Outcome": row["outcome"], "Reason": text(row["invalid_reason"]) or text(row["outcome_reason"]),
+        "From": run.folder, "Job": run.row.job_id, "Started": run.row.started_at, "Format": run.row.format,
+        "GPU": run.row.gpu, "Measured steps": count(row["measured_steps"]), "Warm-up steps": count(row["warmup_steps"]),
+        "hpc-llm commit": run.git_commit,
+    }  # fmt: skip
+    return {
+        "id": _run_name(run),
+        "facts": [(name, str(value)) for name, value in facts.items() if value is not None],
+        "figures": [(name, value) for name, value in figures_of_run if value],
+        "notices": [str(n) for n in run.notices],
+        "versions": [(str(name), str(value)) for name, value in run.versions.items() if value is not None],
+        "plan": [(name, _compact(value), str(run.origins.get(name, ""))) for name, value in run.plan.items()],
+        "script": run.script,
+        "error": "\n".join(str(run.failure[k]) for k in ("type", "message", "traceback") if run.failure.get(k)),
+        "result": json.dumps(_plain(run.result), indent=1, ensure_ascii=False) if run.result else None,
+    }
+
+
+def _compact(value: Any) -> str:
+    if value is None or isinstance(value, (str, int, float)):
+        return "" if value is None else str(value)
+    return json.dumps(_plain(value), indent=1, ensure_ascii=False)

@@ -1,0 +1,135 @@
+"""From runs to everything that a report shows, before any of it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from hpc_llm.report.baseline import COMPARED, Change, became_invalid, changes
+from hpc_llm.report.comparison import compare, run_table, text
+from hpc_llm.report.metric import METRICS, TOKENS
+from hpc_llm.report.runs import ReportedRun
+from hpc_llm.report.scaling import scaling
+from hpc_llm.report.sections import Section, sections
+from hpc_llm.report.statistics import CONFIDENCE_PERCENT
+from hpc_llm.run import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What the report was compared with."""
+
+    path: Path
+    tolerance: float
+    changes: list[Change]
+    became_invalid: list[int]
+    """Index of runs that are INVALID now and whose counterpart completed."""
+
+    @property
+    def num_regressions(self) -> int:
+        return sum(change.is_regression for change in self.changes) + len(self.became_invalid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The content of a report."""
+
+    runs: Sequence[ReportedRun]
+    table: pd.DataFrame
+    """One row a run, by position in `runs`."""
+    compared: pd.DataFrame
+    """One row a setting and outcome."""
+    sections: list[Section]
+    scaling: pd.DataFrame
+    baseline: Baseline | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def invalid(self) -> list[int]:
+        """Positions of the INVALID runs."""
+        return [int(str(i)) for i in self.table.index[self.table["outcome"] == Outcome.INVALID.value]]
+
+    @property
+    def unread(self) -> list[int]:
+        """Positions of the inputs in which nothing was recognised."""
+        return [i for i, run in enumerate(self.runs) if not run.is_known]
+
+
+def make_report(
+    runs: Sequence[ReportedRun], baseline: tuple[Path, pd.DataFrame] | None = None, tolerance: float = 0.05
+) -> Report:
+    """Compare `runs` with each other, and with the rows of `baseline` and where they are from."""
+    table = run_table(runs)
+    compared = compare(table)
+    against = None
+    if baseline is not None:
+        path, then = baseline
+        invalid = table[table["outcome"] == Outcome.INVALID.value]
+        found = changes(compared, then, tolerance)
+        against = Baseline(path=path, tolerance=tolerance, changes=found, became_invalid=became_invalid(invalid, then))
+    return Report(
+        runs=runs,
+        table=table,
+        compared=compared,
+        sections=sections(compared),
+        scaling=scaling(compared),
+        baseline=against,
+        notes=reading_notes(),
+    )
+
+
+def reading_notes() -> list[str]:
+    """How the figures are to be read: the same words in every file."""
+    return [
+        "Means are over completed runs that are not INVALID. A run that ended otherwise has a row of its own with what "
+        "it measured until then; it is in no mean and never the best.",
+        "Runs are repeats when cluster, GPU, nodes, ranks, method and its settings, model, precision and batch shape agree; "
+        f"n is their number, ± half the width of the {CONFIDENCE_PERCENT} % confidence interval of the mean (Student's t). "
+        "One run has none.",
+        "An empty cell is unknown, never zero. GiB is 2^30 bytes.",
+        *(f"{m.title}: {m.meaning}." for m in METRICS),
+    ]
+
+
+def results_table(report: Report) -> pd.DataFrame:
+    """The rows of results.csv: the comparison, and the INVALID runs with their reason and without figures."""
+    table = report.compared.copy()
+    table["run_ids"] = [" ".join(_run_id(report, i) for i in members) for members in table["members"]]
+    if report.baseline is not None:
+        _add_changes(table, report.baseline.changes)
+    invalid = report.table.loc[report.invalid].copy()
+    invalid["runs"] = 1
+    invalid["run_ids"] = [_run_id(report, i) for i in report.invalid]
+    invalid["outcome_reason"] = [text(r) or text(o) for r, o in zip(invalid["invalid_reason"], invalid["outcome_reason"])]
+    kept = [name for name in table.columns if name in invalid.columns and name not in {m.name for m in METRICS}]
+    return pd.concat([table, invalid[kept]], ignore_index=True) if len(invalid) else table
+
+
+def _run_id(report: Report, index: int) -> str:
+    return report.runs[index].row.run_id or report.runs[index].row.source or ""
+
+
+def _add_changes(table: pd.DataFrame, found: Sequence[Change]) -> None:
+    by_row = {change.row: change for change in found}
+    for metric in COMPARED:
+        ratios = [by_row[i].ratios.get(metric.name) if i in by_row else None for i in table.index]
+        table[f"baseline_ratio_{metric.name}"] = pd.Series(ratios, index=table.index, dtype=float)
+    table["regression"] = ["; ".join(by_row[i].regressions) or None if i in by_row else None for i in table.index]
+
+
+def summary(report: Report) -> str:
+    """One line: `42 runs: 30 completed, 3 OOM_DEVICE, …; 21 rows`."""
+    known = report.table[report.table["format"] != "unknown"]
+    counts = known["outcome"].value_counts()
+    outcomes = ", ".join(f"{n} {name}" for name, n in counts.items())
+    unread = f"; {len(report.unread)} inputs without a known format" if report.unread else ""
+    return f"{len(known)} runs ({outcomes}), {len(report.compared)} rows{unread}"
+
+
+def best_rate(section: Section) -> pd.Series | None:
+    """The completed row of most tokens/s."""
+    done = section.rows[(section.rows["outcome"] == Outcome.COMPLETED.value) & section.rows[TOKENS.name].notna()]
+    return done.loc[done[TOKENS.name].idxmax()] if len(done) else None

@@ -1,0 +1,169 @@
+"""What the report knows of each run: its row, its steps, and the plan, versions and script in its folder."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.errors import RequestError
+from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, parse_paths, parse_steps
+from hpc_llm.run import RunPaths, is_run, read_json
+
+MAX_STEPS = 400
+"""Steps kept of one run; a longer one keeps every second, fourth, eighth … and its last."""
+_LARGEST_TEXT = 1 << 18
+
+# What of a plan makes two runs the same measurement, besides the columns of the table.
+_CONFIGURATION = ("deepspeed", "recompute", "attention", "quantization", "peft", "optimizer", "env", "launcher", "data")
+_BATCH = frozenset(
+    f"deepspeed.{name}" for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+)
+"""Columns of the table already."""
+
+
+class ThinnedSteps:
+    """The steps of one run in bounded memory: real steps, none averaged."""
+
+    def __init__(self, limit: int = MAX_STEPS) -> None:
+        self.limit = limit
+        self.count = 0
+        self._every = 1
+        self._kept: list[Step] = []
+        self._last: Step | None = None
+
+    def add(self, step: Step) -> None:
+        if self.count % self._every == 0:
+            self._kept.append(step)
+            if len(self._kept) > self.limit:
+                self._kept = self._kept[::2]
+                self._every *= 2
+        self.count += 1
+        self._last = step
+
+    def steps(self) -> list[Step]:
+        """The kept steps in order, the last one of the run included."""
+        if self._last is None or (self._kept and self._kept[-1] is self._last):
+            return list(self._kept)
+        return [*self._kept, self._last]
+
+
+@dataclass(kw_only=True)
+class ReportedRun:
+    """One run and what stands behind its numbers. A foreign log has no plan, script or result."""
+
+    row: Row
+    steps: list[Step] = field(default_factory=list)
+    num_steps: int = 0
+    """Steps that the log holds; `steps` may be fewer."""
+    folder: str | None = None
+    plan: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, Any] = field(default_factory=dict)
+    notices: list[Any] = field(default_factory=list)
+    versions: dict[str, Any] = field(default_factory=dict)
+    git_commit: str | None = None
+    script: str | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    failure: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was recognised in the input."""
+        return self.row.format != UNKNOWN_FORMAT
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The settings behind the method's name as `path -> value`; empty where there is no plan."""
+        settings = _flat({name: self.plan.get(name) for name in _CONFIGURATION if name in self.plan})
+        return {path: value for path, value in settings.items() if path not in _BATCH}
+
+
+def collect(paths: Sequence[str | os.PathLike[str]], without: Path | None = None) -> list[ReportedRun]:
+    """All runs under `paths`, each once, however often it was named; what lies in `without` is left out.
+
+    Raises:
+        RequestError: a path is not there, or is stdin, which cannot be read twice.
+    """
+    if any(str(path) == "-" for path in paths):
+        raise RequestError("report reads files and folders, not stdin: write the log to a file, and give its name.")
+    steps = _steps(paths)
+    found: dict[tuple[str, str | None], ReportedRun] = {}
+    for row in parse_paths(paths):
+        key = _identity(row.source, row.run_id)
+        if key in found or (without is not None and Path(key[0]).is_relative_to(without.resolve())):
+            continue
+        kept = steps.get(key)
+        found[key] = _reported(row, kept.steps() if kept else [], kept.count if kept else 0)
+    return list(found.values())
+
+
+def _identity(source: str | None, run_id: str | None) -> tuple[str, str | None]:
+    return str(Path(source or "").resolve()), run_id
+
+
+def _steps(paths: Iterable[str | os.PathLike[str]]) -> dict[tuple[str, str | None], ThinnedSteps]:
+    found: dict[tuple[str | None, str | None], ThinnedSteps] = {}
+    for path in dict.fromkeys(map(str, paths)):
+        of_path: dict[tuple[str | None, str | None], ThinnedSteps] = {}
+        for step in parse_steps([path]):
+            of_path.setdefault((step.source, step.run_id), ThinnedSteps()).add(step)
+        found |= of_path
+    return {_identity(*key): steps for key, steps in found.items()}
+
+
+def _reported(row: Row, steps: list[Step], num_steps: int) -> ReportedRun:
+    run = ReportedRun(row=row, steps=steps, num_steps=num_steps, folder=row.source)
+    folder = Path(row.source or "")
+    if row.source and is_run(folder):
+        _read_folder(run, RunPaths(folder))
+    return run
+
+
+def _read_folder(run: ReportedRun, paths: RunPaths) -> None:
+    experiment, result = read_json(paths.experiment) or {}, read_json(paths.result) or {}
+    run.plan = _mapping(experiment.get("plan"))
+    run.origins = _mapping(experiment.get("origins"))
+    run.notices = [*_items(experiment.get("notices")), *_items(result.get("adaptations"))]
+    run.versions = {**_mapping(experiment.get("versions")), **_mapping(result.get("versions"))}
+    commit = experiment.get("git_commit")
+    run.git_commit = str(commit) if commit else None
+    run.result = {name: value for name, value in result.items() if name != "step_times_s"}
+    run.script = _text(paths.script)
+    run.failure = _mapping(result.get("error")) or next(iter(paths.failure_records()), {})
+
+
+def _text(path: Path) -> str | None:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(_LARGEST_TEXT)
+    except OSError:
+        return None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else []
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, item in value.items():
+        path = f"{prefix}{name}"
+        if isinstance(item, Mapping) and item:
+            flat |= _flat(item, f"{path}.")
+        else:
+            flat[path] = item
+    return flat
+
+
+def number(value: object) -> float | None:
+    """`value` as a finite number, None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,58 @@
+"""The comparison cut into the parts of the report: one for each model and batch shape."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from hpc_llm.report.comparison import SHAPE, count, text
+
+ALONE = "Runs without a counterpart"
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows that do the same work per GPU and step. In the last section, `is_mixed`, each row stands for itself."""
+
+    id: str
+    title: str
+    rows: pd.DataFrame
+    """In the columns of the comparison, under its index."""
+    is_mixed: bool = False
+
+
+def sections(compared: pd.DataFrame) -> list[Section]:
+    """The sections in the order of the comparison; shapes of one row, or without a model, come together at the end."""
+    places: dict[Hashable, list[int]] = {}
+    for index, row in compared.iterrows():
+        key = tuple(text(row[name]) for name in SHAPE)
+        places.setdefault(key if text(row["model"]) else None, []).append(int(str(index)))
+    lonely = places.pop(None, [])
+    found = []
+    for members in places.values():
+        if len(members) == 1 and len(compared) > 1:
+            lonely += members
+        else:
+            rows = compared.loc[members]
+            found.append(Section(f"s{len(found) + 1}", shape_title(rows.iloc[0]), rows))
+    if lonely:
+        title = ALONE if found else "Runs"
+        found.append(Section(f"s{len(found) + 1}", title, compared.loc[sorted(lonely)], is_mixed=True))
+    return found
+
+
+def shape_title(row: pd.Series) -> str:
+    """`llama2-7b · micro batch 1 · sequence length 350`, as far as it is known."""
+    micro, steps, length = (count(row[n]) for n in SHAPE[2:])
+    parts = [text(row["model"]) or "unknown model"]
+    if text(row["task"]) not in (None, "pretrain"):
+        parts.append(str(row["task"]))
+    if micro is not None:
+        parts.append(f"micro batch {micro}")
+    if steps is not None and steps != 1:
+        parts.append(f"{steps} accumulation steps")
+    if length is not None:
+        parts.append(f"sequence length {length}")
+    return " · ".join(parts)

@@ -1,0 +1,24 @@
+"""All files of a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpc_llm.report.files import write_csv, write_latex, write_markdown
+from hpc_llm.report.page import write_page
+from hpc_llm.report.plots import write_plots
+from hpc_llm.report.report import Report, results_table
+
+PAGE, CSV, MARKDOWN, LATEX = "index.html", "results.csv", "results.md", "results.tex"
+
+
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write the page, the tables and the plots into `folder`; returns the files, the page first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    titled = [(section.title, section.rows) for section in report.sections]
+    write_csv(results_table(report), folder / CSV)
+    write_markdown(titled, report.notes, folder / MARKDOWN)
+    write_latex(titled, report.notes, folder / LATEX)
+    plots = write_plots(report, folder)
+    write_page(report, folder / PAGE)
+    return [*(folder / name for name in (PAGE, CSV, MARKDOWN, LATEX)), *plots]
