@@ -1,0 +1,89 @@
+"""What a cause of failure is: data, so that a new one is an entry in `causes.py` and nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+TRAINED_ON = 8
+"""So many training steps after a message say that the program went on in spite of it."""
+STARTED = 1
+"""For messages from before training: one step says that the program could do without."""
+
+
+class Role(str, Enum):
+    """What a message says about the end of a run."""
+
+    ROOT = "root"
+    """It can be what everything else follows from."""
+    CASCADE = "cascade"
+    """It follows from something else: another rank died first, or the job was taken down."""
+    CONFIRMATION = "confirmation"
+    """It says that something died, and not of what."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A text by which a cause shows."""
+
+    pattern: re.Pattern[bytes]
+    literals: tuple[bytes, ...]
+    """Every match contains one of these texts: a quick way to skip a block."""
+    role: Role = Role.ROOT
+    confidence: float = 0.95
+    """How sure the cause is from this text alone, 0 to 1."""
+    precedence: int | None = None
+    """Instead of the cause's own, for a text that says more or less than the others."""
+    survived_after: int = TRAINED_ON
+    """So many training steps after it say that it did no harm."""
+    remedy: str | None = None
+    """Instead of the cause's own, where this text tells more."""
+    retry: bool | None = None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One way for a run to fail."""
+
+    id: str
+    title: str
+    meaning: str
+    """What it means, in one or two sentences."""
+    remedy: str
+    """What to do, with the exact flags; one action a line, the first one first."""
+    retry: bool
+    """Whether the same job may be submitted again as it is."""
+    precedence: int
+    """Of several causes in one log the one with the highest number is the root."""
+    signs: tuple[Sign, ...] = ()
+    explains: frozenset[str] = frozenset()
+    """Causes that follow from this one even when their messages come first."""
+    undone_by_end: bool = True
+    """Whether a run that reached its end after the messages has nothing to complain of."""
+
+
+def sign(
+    literals: str | tuple[str, ...],
+    pattern: str | None = None,
+    *,
+    role: Role = Role.ROOT,
+    confidence: float = 0.95,
+    precedence: int | None = None,
+    survived_after: int = TRAINED_ON,
+    remedy: str | None = None,
+    retry: bool | None = None,
+) -> Sign:
+    """A sign; without a pattern the literals themselves are it."""
+    texts = (literals,) if isinstance(literals, str) else literals
+    source = pattern or "|".join(map(re.escape, texts))
+    return Sign(
+        re.compile(source.encode(), re.MULTILINE),
+        tuple(t.encode() for t in texts),
+        role,
+        confidence,
+        precedence,
+        survived_after,
+        remedy,
+        retry,
+    )

@@ -1,0 +1,80 @@
+"""What the evidence says beyond the cause: amounts of memory, the rank and collective, the exception."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpc_llm.diagnose.search import Found
+
+
+def explain(root: Found, found: Sequence[Found]) -> tuple[str, dict[str, str]]:
+    """One sentence with the facts of this failure, empty if there are none, and the facts by name.
+
+    `found` is everything else that was found, by file and position.
+    """
+    facts = dict(root.details or {})
+    if root.rank is not None:
+        facts["rank"] = str(root.rank)
+    describe = {
+        "device_oom": _device_oom,
+        "host_oom": _host_oom,
+        "collective_timeout": _collective_timeout,
+        "python_exception": _exception,
+    }.get(root.cause.id)
+    return (describe(facts, root, found) if describe else ""), facts
+
+
+def _device_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
+    ranks = sorted({f.rank for f in found if f.cause is root.cause and f.rank is not None})
+    if len(ranks) > 1:
+        facts["ranks"] = ",".join(map(str, ranks))
+    if "asked" not in facts:
+        return ""
+    where = f"GPU {facts['gpu']}" if "gpu" in facts else "the GPU"
+    sentence = f"{where} was asked for {facts['asked']}"
+    if "free" in facts:
+        sentence += f" with {facts['free']} free"
+    if "capacity" in facts:
+        sentence += f" of {facts['capacity']}"
+    if "reserved" in facts:
+        sentence += f", {facts['reserved']} reserved"
+    return sentence + "."
+
+
+def _host_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
+    if "used" in facts and "limit" in facts:
+        return f"It used {int(facts['used']) / 2**20:.1f} GiB, and {int(facts['limit']) / 2**20:.1f} GiB were allowed."
+    return f"{facts['asked']} bytes were asked for." if facts.get("asked", "").isdigit() else ""
+
+
+def _collective_timeout(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
+    """Names the first rank to fall silent: as the watchdog says, or the one whose collective is furthest behind."""
+    waits = [f for f in found if f.cause is root.cause and f.details]
+    silent = next((f.details["silent_rank"] for f in waits if f.details and "silent_rank" in f.details), None)
+    behind = {
+        f.rank: int(f.details["seq"])
+        for f in waits
+        if f.details and "seq" in f.details and "silent_rank" not in f.details and f.rank is not None
+    }
+    if silent is None and len(set(behind.values())) > 1:
+        silent = str(min(behind, key=lambda rank: behind[rank]))
+    sentence = ""
+    if "collective" in facts:
+        sentence = facts["collective"] + (f" number {facts['seq']}" if "seq" in facts else "") + " did not complete"
+        if "timeout_ms" in facts:
+            sentence += f" in {int(facts['timeout_ms']) / 1000:g} s"
+        sentence += ". "
+    if silent is not None:
+        facts["silent_rank"] = silent
+        sentence += f"Rank {silent} fell silent first."
+    elif behind:
+        facts["waiting_ranks"] = ",".join(map(str, sorted(behind)))
+        sentence += f"Waiting: rank {facts['waiting_ranks']}; a rank that is not among them is the one to look at."
+    return sentence.strip()
+
+
+def _exception(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
+    if "exception" not in facts:
+        return ""
+    who = f"Rank {root.rank} failed first: " if root.rank is not None else ""
+    return f"{who}{facts['exception']}: {facts.get('message', '')}".rstrip(": ")

@@ -1,0 +1,163 @@
+"""The answer: cause, confidence, evidence, what it means, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpc_llm.diagnose.cause import Cause, Role
+from hpc_llm.diagnose.details import explain
+from hpc_llm.diagnose.log import LogFindings
+from hpc_llm.diagnose.remedies import BY_PLAN, filled
+from hpc_llm.diagnose.search import Found
+from hpc_llm.diagnose.verdict import Verdict, decide
+from hpc_llm.experiment import Plan
+
+_SHOWN = 6
+_NUMBER = re.compile(r"[\d.]+")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A line that says so."""
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why one run or log ended as it did."""
+
+    source: str
+    cause: Cause
+    confidence: float
+    """How sure, 0 to 1."""
+    summary: str
+    """What this failure's own numbers say; empty if nothing."""
+    meaning: str
+    remedy: str
+    """One action a line, the first one first."""
+    retry: bool
+    """Whether the same job may be submitted again as it is."""
+    evidence: tuple[Evidence, ...] = ()
+    chain: tuple[str, ...] = ()
+    """Ids from the root to its consequences; empty where nothing failed."""
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types, with stable keys."""
+        return {
+            "source": self.source,
+            "cause": self.cause.id,
+            "title": self.cause.title,
+            "confidence": self.confidence,
+            "summary": self.summary,
+            "meaning": self.meaning,
+            "evidence": [{"file": e.file, "line": e.line, "text": e.text} for e in self.evidence],
+            "remedy": self.remedy,
+            "retry": self.retry,
+            "chain": list(self.chain),
+            "details": dict(self.details),
+        }
+
+
+def conclude(
+    source: str,
+    logs: Sequence[LogFindings],
+    records: Sequence[Found] = (),
+    *,
+    plan: Plan | None = None,
+    facts: Mapping[str, str] | None = None,
+    completed: bool | None = None,
+) -> Diagnosis:
+    """The diagnosis of one job from its logs and from what its own records say.
+
+    `facts` are known beside the evidence (node, steps_made); `completed` overrules what the logs say about the end.
+    """
+    ended = any(log.ended_at is not None for log in logs) if completed is None else completed
+    found = [*records, *(one for log in logs for one in log.found if not _is_undone(one, log, ended))]
+    verdict = decide(found, ended)
+    if verdict.root is None:
+        return _without_root(source, verdict, logs, found, ended)
+    summary, details = explain(verdict.root, found)
+    details = {**(facts or {}), **details}
+    own = verdict.root.sign
+    return Diagnosis(
+        source=source,
+        cause=verdict.cause,
+        confidence=verdict.confidence,
+        summary=summary,
+        meaning=verdict.cause.meaning,
+        remedy=_remedy(verdict, details, plan),
+        retry=verdict.cause.retry if own.retry is None else own.retry,
+        evidence=_evidence(verdict, found),
+        chain=tuple(cause.id for cause in verdict.chain),
+        details=details,
+    )
+
+
+def _is_undone(one: Found, log: LogFindings, ended: bool) -> bool:
+    """Whether training reached its end in spite of `one`, or before it when it does not matter any more."""
+    if not one.cause.undone_by_end:
+        return False
+    if log.ended_at is not None and one.position < log.ended_at:
+        return True
+    late = one.cause.id == "cancelled" or one.sign.role is not Role.ROOT
+    return ended and late
+
+
+def _remedy(verdict: Verdict, details: Mapping[str, str], plan: Plan | None) -> str:
+    sign = verdict.root.sign if verdict.root else None
+    if plan is not None and verdict.cause.id in BY_PLAN:
+        lines = BY_PLAN[verdict.cause.id](plan, details)
+        if lines:
+            return "\n".join(lines)
+    return filled((sign.remedy if sign and sign.remedy else verdict.cause.remedy), details)
+
+
+def _evidence(verdict: Verdict, found: Sequence[Found]) -> tuple[Evidence, ...]:
+    """The root's line first, then others of its cause, then what confirms it or follows from it; each kind of line once."""
+    root = verdict.root
+    order = sorted(found, key=lambda f: (f is not root, f.cause is not verdict.cause, f.sign.role is Role.CASCADE))
+    lines: dict[str, Evidence] = {}
+    for one in order:
+        if len(lines) >= _SHOWN:
+            break
+        lines.setdefault(_shape(one), Evidence(one.file, one.line, one.text))
+    return tuple(lines.values())
+
+
+def _shape(one: Found) -> str:
+    """Equal for what several ranks print of one event."""
+    return f"{one.cause.id} {_NUMBER.sub('', one.text)[:60]}"
+
+
+def _without_root(
+    source: str, verdict: Verdict, logs: Sequence[LogFindings], found: Sequence[Found], ended: bool
+) -> Diagnosis:
+    """Nothing failed, or nothing is recognised: then the last line is all there is to show."""
+    lines = [Evidence(one.file, one.line, one.text) for one in found[:_SHOWN]]
+    for log in logs:
+        last = log.ended_line if ended else log.last_line
+        if last is not None and last[1]:
+            lines.append(Evidence(log.file, *last))
+    summary = ""
+    if not ended and logs and all(log.is_empty for log in logs):
+        summary = "The output is empty."
+    elif not ended and any(log.has_steps for log in logs):
+        summary = "The output stops in the middle of training, without an error."
+    cause = verdict.cause
+    return Diagnosis(
+        source=source,
+        cause=cause,
+        confidence=verdict.confidence,
+        summary=summary,
+        meaning=cause.meaning,
+        remedy=cause.remedy,
+        retry=cause.retry,
+        evidence=tuple(lines[:_SHOWN]),
+    )

@@ -1,0 +1,105 @@
+"""What one log says: the signs that nothing after them takes back, and whether training came to its end."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hpc_llm.diagnose import progress
+from hpc_llm.diagnose.reading import Block
+from hpc_llm.diagnose.search import Found, is_loud, signs_in
+
+NEAR_THE_END = 1 << 24
+"""Bytes at the end of a log that are searched for everything; before them only for what is loud."""
+AT_THE_START = 1 << 21
+_MOST = 1000
+"""Signs that are kept; a log that holds more repeats itself."""
+_TAIL = 1 << 16
+_LOOKED_AT = 1 << 18
+"""Of each block so much is searched for steps: a log that has them has them everywhere."""
+
+
+@dataclass
+class LogFindings:
+    """One file, read."""
+
+    file: str
+    found: list[Found] = field(default_factory=list)
+    ended_at: int | None = None
+    """Position of the last message that training came to its end, without a step after it."""
+    ended_line: tuple[int, str] | None = None
+    has_steps: bool = False
+    last_line: tuple[int, str] | None = None
+    is_empty: bool = True
+
+    def read(self, blocks: Iterable[Block]) -> LogFindings:
+        """Take in the blocks of the file, in order."""
+        kept: deque[Block] = deque()
+        size = 0
+        for block in blocks:
+            self.is_empty = self.is_empty and not block.text.strip()
+            kept.append(block)
+            size += len(block.text)
+            while size - len(kept[0].text) > NEAR_THE_END:
+                early = kept.popleft()
+                size -= len(early.text)
+                self._take(early, whole=early.offset < AT_THE_START)
+        last = kept[-1] if kept else None
+        while kept:
+            self._take(kept.popleft(), whole=True)
+        if last is not None:
+            self._finish(last)
+        return self
+
+    def _take(self, block: Block, whole: bool) -> None:
+        self._count_steps(block)
+        if not whole and not is_loud(block.text):
+            return
+        found = signs_in(block, self.file)
+        steps = progress.steps_in(block.text) if found else []
+        for one in found:
+            one.steps_after = len(steps) - bisect_right(steps, one.position - block.offset)
+            if len(self.found) < _MOST and self._counts(one):
+                self.found.append(one)
+        self._note_end(block)
+
+    def _counts(self, one: Found) -> bool:
+        return one.steps_after < one.sign.survived_after
+
+    def _count_steps(self, block: Block) -> None:
+        """Training went on after earlier signs: count how far, and forget those that it survived."""
+        if not self.found and self.ended_at is None and self.has_steps:
+            return
+        need = max((f.sign.survived_after - f.steps_after for f in self.found), default=1)
+        steps = progress.steps_after(block.text[:_LOOKED_AT], 0, need)
+        if steps:
+            self.has_steps = True
+            if self.ended_at is not None and progress.begins_anew(block.text[:_LOOKED_AT]):
+                self.ended_at = self.ended_line = None  # another run began
+        for one in self.found:
+            one.steps_after += steps
+        self.found = [one for one in self.found if self._counts(one)]
+
+    def _note_end(self, block: Block) -> None:
+        end = progress.last_end(block.text)
+        if end is None or progress.begins_anew(block.text, end + len(block.line(end))):
+            return
+        self.ended_at = block.offset + end
+        self.ended_line = (block.line_number(end), block.line(end)[:400].decode("utf-8", "replace").strip())
+
+    def _finish(self, last: Block) -> None:
+        text = last.text
+        if self.ended_at is None:
+            tail = max(0, len(text) - _TAIL)
+            end = progress.reached_last_step(text[tail:])
+            if end is None and not any(one.is_root for one in self.found):
+                end = progress.soft_end(text[tail:])
+            if end is not None:
+                end += tail
+                self.ended_at = last.offset + end
+                self.ended_line = (last.line_number(end), last.line(end)[:400].decode("utf-8", "replace").strip())
+        stripped = text.rstrip()
+        start = stripped.rfind(b"\n") + 1
+        self.last_line = (last.line_number(start), last.line(start)[:400].decode("utf-8", "replace").strip())

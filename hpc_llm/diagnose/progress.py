@@ -1,0 +1,76 @@
+"""Signs of life in a log: training steps, and training that came to its end."""
+
+from __future__ import annotations
+
+import re
+
+STEP = re.compile(
+    rb"(?:oss['\"]?(?:[ \t]*[:=|][ \t]*|[ \t]+)['\"]?[-+]?\d|it/s[\],]|s/it[\],]|RunningAvgSamplesPerSec=\d|\bfwd: [\d.]+ \|"
+    rb"|elapsed time per iteration)[^\n]*"
+)
+"""The part of a line by which it shows as a training step."""
+
+END = re.compile(
+    rb"'train_runtime': |\"train_runtime\": |train_runtime +=|^Training (?:done|completed|complete|finished)\b"
+    rb"|\[after training is done\]|exiting program (?:after|at iteration)|Trainer\.fit` stopped: `max_(?:steps|epochs)="
+    rb"|\"key\": \"run_stop\"[^\n]{0,200}\"status\": \"success\"|Reporting training SUCCESS|Training job completed"
+    rb"|^[^\n]{0,80}[Tt]raining (?:done|completed|complete|finished|is done)\b(?! in 0 )",
+    re.MULTILINE,
+)
+END_TEXTS = (b"rain", b"run_stop", b"exiting program")
+
+_LAST_STEP = re.compile(
+    rb"(?i)\b(?:step|iter(?:ation)?)s?[ :=#\[(]{0,3}(\d+) ?/ ?(\d+)\b|\"current_steps\": (\d+), \"total_steps\": (\d+)\b"
+)
+_SOFT_END = re.compile(rb"Process \d+ exits successfully|^ *100%[^\n]{0,200}? (\d+)/\1 \[[\d:]+<0?0:00", re.MULTILINE)
+
+
+def steps_after(text: bytes, position: int, enough: int) -> int:
+    """Training steps in `text` from `position` on, counted up to `enough`."""
+    count = 0
+    for _ in STEP.finditer(text, position):
+        count += 1
+        if count >= enough:
+            break
+    return count
+
+
+def steps_in(text: bytes) -> list[int]:
+    """Positions of the training steps in `text`, rising."""
+    return [match.start() for match in STEP.finditer(text)]
+
+
+def last_end(text: bytes) -> int | None:
+    """Where in `text` training last said that it was over."""
+    if not any(literal in text for literal in END_TEXTS):
+        return None
+    position = None
+    for match in END.finditer(text):
+        position = match.start()
+    return position
+
+
+def begins_anew(text: bytes, position: int = 0) -> bool:
+    """Whether there are steps in `text` from `position` on, other than the full progress bar that is drawn last."""
+    return any(
+        b"100%" not in text[text.rfind(b"\n", 0, m.start()) + 1 : m.start()] for m in STEP.finditer(text, position)
+    )
+
+
+def reached_last_step(text: bytes) -> int | None:
+    """Where the last step that `text` prints as `N/M` is the last of all, as in `Step 100/100`."""
+    last = None
+    for match in _LAST_STEP.finditer(text):
+        last = match
+    if last is None:
+        return None
+    number, of = (int(group) for group in last.groups() if group is not None)
+    return last.start() if number == of > 0 else None
+
+
+def soft_end(text: bytes) -> int | None:
+    """Where something came to a good end that need not be all of the run: a process, a progress bar."""
+    last = None
+    for match in _SOFT_END.finditer(text):
+        last = match
+    return last.start() if last is not None else None

@@ -1,0 +1,145 @@
+"""Blocks of cleaned text that know their line numbers, from any log that `hpc_llm.parse.sources` can read.
+
+Line numbers count newlines only, as `grep -n` and editors do: the states of a progress bar are one line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+from hpc_llm.parse import sources
+
+LARGEST_NOTEBOOK = 1 << 28
+_LINE_END = re.compile(rb"\r\n?|\n|#015")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Text that begins at the beginning of a line and ends at the end of one."""
+
+    text: bytes
+    """Cleaned: every state of a progress bar is a line of its own."""
+    raw: bytes
+    """As it stands in the file, or the same where that makes no difference to its lines."""
+    first_line: int
+    """Number of the first line, from 1."""
+    offset: int
+    """Bytes of cleaned text before this block."""
+
+    def line_number(self, position: int) -> int:
+        """Number in the file of the line at `position` of the text."""
+        ends = self.text.count(b"\n", 0, position)
+        if b"\r" not in self.raw and b"#015" not in self.raw:
+            return self.first_line + ends
+        number = self.first_line
+        for seen, end in enumerate(_LINE_END.finditer(self.raw)):
+            if seen == ends:
+                break
+            number += end[0].endswith(b"\n")
+        return number
+
+    def line(self, position: int) -> bytes:
+        """The line at `position`, without its end."""
+        end = self.text.find(b"\n", position)
+        return self.text[self.line_start(position) : end if end >= 0 else len(self.text)]
+
+    def line_start(self, position: int) -> int:
+        return self.text.rfind(b"\n", 0, position) + 1
+
+
+class _WholeLines:
+    """A file whose every `read` ends at the end of a line, and that knows how many lines came before."""
+
+    def __init__(self, file: sources.Readable) -> None:
+        self._file = file
+        self._rest = b""
+        self.last = b""
+        self.lines_before = 0
+
+    def read(self, size: int) -> bytes:
+        self.lines_before += self.last.count(b"\n")
+        self.last = self._next(size)
+        return self.last
+
+    def _next(self, size: int) -> bytes:
+        while True:
+            more = self._file.read(size)
+            text = self._rest + more
+            cut = (text.rfind(b"\n") + 1) or (text.rfind(b"\r") + 1)
+            if not more or len(text) > sources.LONGEST_LINE:
+                cut = cut if more and cut else len(text)
+            if cut or not text:
+                self._rest = text[cut:]
+                return text[:cut]
+            self._rest = text
+
+
+def blocks(file: sources.Readable, name: object) -> Iterator[Block]:
+    """The text of `file` in blocks; of a notebook the output of its cells."""
+    lines = _WholeLines(file)
+    offset = 0
+    for number, text in enumerate(sources.blocks(lines, name)):
+        if number == 0 and _may_be_notebook(lines.last):
+            whole = lines.last + _rest_of(lines)
+            yield _notebook(whole) or Block(sources.clean(whole), whole, 1, 0)
+            return
+        yield Block(text, lines.last, lines.lines_before + 1, offset)
+        offset += len(text)
+
+
+def _may_be_notebook(start: bytes) -> bool:
+    return start.lstrip().startswith(b"{") and b'"cells"' in start[: sources.SAMPLE]
+
+
+def _rest_of(lines: _WholeLines) -> bytes:
+    parts, size = [], 0
+    while size < LARGEST_NOTEBOOK and (part := lines.read(sources.BLOCK)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _notebook(whole: bytes) -> Block | None:
+    """The output of a notebook's cells, in which each line stands at the number that it has in the file."""
+    try:
+        cells = json.loads(whole)["cells"]
+        texts = [text for cell in cells for output in cell.get("outputs", ()) for text in _texts(output)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    lines: list[bytes] = []
+    position = 0
+    for text in texts:
+        quoted = json.dumps(text)[1:-1].encode()
+        found = whole.find(quoted, position)
+        if found < 0:
+            quoted = json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
+            found = whole.find(quoted, position)
+        if found >= 0:
+            position = found
+        at = whole.count(b"\n", 0, position)
+        lines += [b""] * (at - len(lines))
+        lines += text.rstrip("\n").encode("utf-8", "replace").split(b"\n")
+    joined = b"\n".join(lines) + b"\n"
+    return Block(sources.clean(joined), joined, 1, 0)
+
+
+def _texts(output: dict[str, Any]) -> Iterator[str]:
+    """The lines of one output of a cell."""
+    if "traceback" in output:
+        yield from map(str, output["traceback"])
+    text = output.get("text") or (output.get("data") or {}).get("text/plain") or ()
+    yield from [text] if isinstance(text, str) else map(str, text)
+
+
+def open_blocks(file: IO[bytes], name: object) -> Iterator[Block]:
+    """`blocks`, and nothing at all of a file that is no text."""
+    first = True
+    for block in blocks(file, name):
+        if first and sources.is_binary(block.text[:4096]):
+            return
+        first = False
+        yield block

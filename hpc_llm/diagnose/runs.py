@@ -1,0 +1,163 @@
+"""A run of ours: its records say more than its output, and the scheduler may say more than both."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.diagnose.cause import Cause, sign
+from hpc_llm.diagnose.causes import BY_ID
+from hpc_llm.diagnose.diagnosis import Diagnosis, conclude
+from hpc_llm.diagnose.inputs import read_log
+from hpc_llm.diagnose.reading import Block
+from hpc_llm.diagnose.search import Found, signs_in
+from hpc_llm.errors import RequestError
+from hpc_llm.experiment import Plan
+from hpc_llm.run import Outcome, RunPaths, Stop
+from hpc_llm.track.evidence import Evidence
+from hpc_llm.track.findings import Finding, find, settle
+from hpc_llm.track.progress import read_progress
+from hpc_llm.track.scheduler import ask
+
+_STOP_CAUSES = {
+    Stop.NO_MODULE_SYSTEM: "module_missing",
+    Stop.MODULE_FAILED: "module_missing",
+    Stop.NO_CONDA: "conda_not_initialised",
+    Stop.ENV_NOT_ACTIVE: "conda_not_initialised",
+    Stop.NO_TRAINING_STACK: "package_missing",
+    Stop.NO_RUN_FOLDER: "config_error",
+}
+_OUTCOME_CAUSES = {
+    Outcome.TIMEOUT: "walltime",
+    Outcome.PREEMPTED: "preempted",
+    Outcome.CANCELLED: "cancelled",
+    Outcome.NODE_FAIL: "node_fail",
+    Outcome.OOM_HOST: "host_oom",
+    Outcome.OOM_DEVICE: "device_oom",
+}
+_SIGNAL_CAUSES = {137: ("host_oom", 41), 139: ("segfault", 60), 135: ("bus_error", 60), 134: ("segfault", 40)}
+"""Exit codes of a script whose program was ended by a signal, with the precedence of this evidence."""
+
+
+def diagnose_run(run: RunPaths) -> Diagnosis:
+    """The diagnosis of a run from its folder; Slurm is asked where the folder leaves it open, and may not answer."""
+    evidence = Evidence(run)
+    finding = _finding(evidence)
+    outcome = finding.verdict.outcome if finding.verdict else None
+    records = [*_failures(run), *_exit(evidence), *_scheduler(evidence, finding)]
+    records += _invalid(evidence)
+    logs = [read_log(path, path.name) for path in _outputs(run)]
+    completed = outcome is Outcome.COMPLETED or (outcome is None and finding.state != "UNKNOWN")
+    return conclude(
+        run.run_id, logs, records, plan=_plan(evidence), facts=_facts(evidence, finding), completed=completed
+    )
+
+
+def _finding(evidence: Evidence) -> Finding:
+    settled = settle(evidence)
+    if settled is not None:
+        return settled
+    submission = evidence.submission or {}
+    jobs = {submission["job_id"]} if submission.get("scheduler") == "slurm" and submission.get("job_id") else set()
+    return find(evidence, ask(jobs), time.time())
+
+
+def _outputs(run: RunPaths) -> list[Path]:
+    return [path for path in (run.stdout, run.stderr) if path.is_file()]
+
+
+def _plan(evidence: Evidence) -> Plan | None:
+    try:
+        return Plan.from_dict(evidence.plan)
+    except (RequestError, TypeError):
+        return None
+
+
+def _facts(evidence: Evidence, finding: Finding) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    record = finding.record
+    node = (record.nodes if record else None) or (evidence.exit or {}).get("host")
+    if evidence.failures and evidence.failures[0].get("host"):
+        node = evidence.failures[0]["host"]
+    if node:
+        facts["node"] = str(node)
+    step = read_progress(evidence.run.steps).step
+    if step:
+        facts["steps_made"] = str(step)
+    return facts
+
+
+def _failures(run: RunPaths) -> list[Found]:
+    """The signs in the errors that the ranks recorded, with the time of each."""
+    found = []
+    for record in run.failure_records():
+        rank = int(record.get("rank") or 0)
+        path = run.failure(rank)
+        name = str(path.relative_to(run.root))
+        text = f"{record.get('traceback') or ''}\n{record.get('type')}: {record.get('message')}\n"
+        for one in signs_in(Block(text.encode("utf-8", "replace"), b"", 1, 0), name):
+            one.line = _line_of(path, one.text)
+            one.rank, one.time = rank, float(record.get("time") or 0.0)
+            found.append(one)
+    return found
+
+
+def _line_of(path: Path, text: str) -> int:
+    """The line of a record that holds `text`, which JSON may have quoted; 1 if it is not found so."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 1
+    words = text.replace('"', '\\"')[:60]
+    return next((number for number, line in enumerate(lines, 1) if words in line), 1)
+
+
+def _record(
+    cause_id: str, file: str, text: str, *, confidence: float, precedence: int | None = None, line: int = 1
+) -> Found:
+    cause: Cause = BY_ID[cause_id]
+    return Found(cause, sign(text, confidence=confidence, precedence=precedence), file, line, text, position=0)
+
+
+def _exit(evidence: Evidence) -> list[Found]:
+    """What the script's own record of its end says."""
+    record: dict[str, Any] = evidence.exit or {}
+    code = evidence.exit_code
+    if not code:
+        return []
+    reason = str(record.get("reason") or "")
+    text = f"exit code {code}, stage {record.get('stage')}" + (f": {reason}" if reason else "")
+    if code in {stop.value for stop in Stop}:
+        stop = Stop(code)
+        cause = _STOP_CAUSES.get(stop) or ("module_missing" if "mpirun" in reason else "package_missing")
+        return [_record(cause, "exit.json", text, confidence=0.99)]
+    if code in _SIGNAL_CAUSES:
+        cause, precedence = _SIGNAL_CAUSES[code]
+        return [_record(cause, "exit.json", text, confidence=0.6, precedence=precedence)]
+    return []
+
+
+def _scheduler(evidence: Evidence, finding: Finding) -> list[Found]:
+    """What tracking concluded from the scheduler's record, the script's record and the marks of hpc-llm itself."""
+    verdict = finding.verdict
+    cause = _OUTCOME_CAUSES.get(verdict.outcome) if verdict else None
+    if verdict is None or cause is None:
+        return []
+    asked = " (requested with hpc-llm cancel)" if evidence.is_cancelled else ""
+    text = f"{finding.state}: {verdict.reason or verdict.outcome.value}{asked}"
+    file = "scheduler" if finding.record else "exit.json"
+    return [_record(cause, file, text, confidence=0.97)]
+
+
+def _invalid(evidence: Evidence) -> list[Found]:
+    """A run that ended and measured nothing that counts."""
+    result = evidence.result or {}
+    reason = str(result.get("invalid_reason") or "")
+    if result.get("outcome") != Outcome.INVALID.value or not reason:
+        return []
+    cause = (
+        "nan_loss" if any(word in reason.lower() for word in ("nan", "not finite", "not a number")) else "config_error"
+    )
+    line = _line_of(evidence.run.result, reason)
+    return [_record(cause, "result.json", reason, confidence=0.95, line=line)]

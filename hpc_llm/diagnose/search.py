@@ -1,0 +1,159 @@
+"""Finding the signs of all causes in a block of text.
+
+Searching a block for a hundred patterns would take minutes for a large log. So a block is searched first for the few
+texts that the signs' literals share, then for the literals, and only then for a pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hpc_llm.diagnose.cause import Cause, Role, Sign
+from hpc_llm.diagnose.causes import CAUSES, PYTHON_EXCEPTION
+from hpc_llm.diagnose.reading import Block
+from hpc_llm.diagnose.tracebacks import exceptions_in
+
+SHARED = (b"rror", b"xception", b"CANCELLED", b"emory", b"illed", b"exit", b"oss", b" not ", b"imed out", b"odule")
+"""Texts that many literals contain: without one of them, all of those can be left out."""
+
+LOUD = (
+    b"Traceback (most recent call last)", b" out of memory. Tried to allocate", b"slurmstepd: error: ",
+    b"Watchdog caught collective operation", b"No space left on device", b"Segmentation fault", b"uncorrectable ECC error",
+)  # fmt: skip
+"""In the middle of a huge log only blocks with one of these are searched: what ends a run stands near its end."""
+
+_RANK = re.compile(
+    rb"\s*(?:\[(?:rank|default|Rank )(\d{1,5})\]:?|\[\d+,(?:mpirank:)?(\d{1,5})[^\]\n]{0,40}\](?:<std\w+>)?:?|(\d{1,5}): )"
+)
+_PER_SIGN = 512
+"""So many matches of one sign in one block are looked at: a storm of equal lines says nothing more."""
+
+
+@dataclass
+class Found:
+    """A sign that was found in a log."""
+
+    cause: Cause
+    sign: Sign
+    file: str
+    line: int
+    text: str
+    """The line, cut to a readable length."""
+    position: int
+    """Where in the file, in bytes of cleaned text."""
+    rank: int | None = None
+    details: Mapping[str, str] | None = None
+    time: float = 0.0
+    """Unix time where the record has one; what happened first is the root."""
+    steps_after: int = 0
+
+    @property
+    def precedence(self) -> int:
+        return self.cause.precedence if self.sign.precedence is None else self.sign.precedence
+
+    @property
+    def is_root(self) -> bool:
+        return self.sign.role is Role.ROOT
+
+
+SHOWN = 400
+"""Characters of an evidence line."""
+
+
+def _grouped() -> dict[bytes | None, list[tuple[Cause, Sign, tuple[bytes, ...]]]]:
+    """Signs by the shared text that their literals contain; a sign with several literals may stand in several groups."""
+    groups: dict[bytes | None, list[tuple[Cause, Sign, tuple[bytes, ...]]]] = {}
+    for cause in CAUSES:
+        for one in cause.signs:
+            by_key: dict[bytes | None, list[bytes]] = {}
+            for literal in one.literals:
+                by_key.setdefault(next((s for s in SHARED if s in literal), None), []).append(literal)
+            for key, literals in by_key.items():
+                groups.setdefault(key, []).append((cause, one, tuple(literals)))
+    return groups
+
+
+_GROUPS = _grouped()
+
+
+def is_loud(text: bytes) -> bool:
+    """Whether `text` may matter although much more follows it."""
+    return any(loud in text for loud in LOUD)
+
+
+def signs_in(block: Block, file: str) -> list[Found]:
+    """The signs in `block` by position; of several that match on one line the one that says most."""
+    best: dict[int, Found] = {}
+    for position, cause, one, details in _matches(block):
+        start = block.line_start(position)
+        known = best.get(start)
+        new = _precedence(cause, one)
+        if known is None or (new, one.confidence) > (_precedence(known.cause, known.sign), known.sign.confidence):
+            best[start] = _found(block, file, position, cause, one, details)
+    return [best[start] for start in sorted(best)]
+
+
+def _matches(block: Block) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]]:
+    text = block.text
+    for key, members in _GROUPS.items():
+        if key is not None and key not in text:
+            continue
+        for cause, one, literals in members:
+            if not any(literal in text for literal in literals):
+                continue
+            for count, match in enumerate(one.pattern.finditer(text)):
+                if count == _PER_SIGN:
+                    break
+                yield match.start(), cause, one, _details(match)
+    for position, name, message in exceptions_in(text):
+        details = {"exception": name, "message": message}
+        yield position, PYTHON_EXCEPTION, EXCEPTION, details
+
+
+EXCEPTION = Sign(re.compile(b"(?!)"), (), confidence=0.85)
+"""Stands for an exception that a traceback ends with."""
+
+
+def _precedence(cause: Cause, one: Sign) -> int:
+    # A cascade's line is not to be taken for the exception that carries it, a confirmation's may say more.
+    if one.role is Role.CASCADE:
+        return cause.precedence + 1
+    if one.role is Role.CONFIRMATION:
+        return 0
+    return cause.precedence if one.precedence is None else one.precedence
+
+
+def _found(block: Block, file: str, position: int, cause: Cause, one: Sign, details: Mapping[str, str]) -> Found:
+    line = block.line(position)
+    begin = block.line_start(position)
+    shown_from = max(0, position - begin - SHOWN // 2) if len(line) > SHOWN else 0
+    text = line[shown_from : shown_from + SHOWN].decode("utf-8", "replace").strip()
+    rank = details.get("rank")
+    return Found(
+        cause=cause,
+        sign=one,
+        file=file,
+        line=block.line_number(position),
+        text=text,
+        position=block.offset + position,
+        rank=int(rank) if rank else rank_of(line),
+        details=details,
+    )
+
+
+def rank_of(line: bytes) -> int | None:
+    """The rank that a line's prefix names.
+
+    >>> rank_of(b"[rank5]: RuntimeError"), rank_of(b" 12: loss 3.1"), rank_of(b"loss 3.1")
+    (5, 12, None)
+    """
+    match = _RANK.match(line)
+    return next((int(g) for g in match.groups() if g is not None), None) if match else None
+
+
+def _details(match: re.Match[bytes]) -> dict[str, str]:
+    """The named groups that matched; `capacity_old` is another spelling of `capacity`."""
+    found = {name: value.decode("utf-8", "replace") for name, value in match.groupdict().items() if value}
+    return {name.removesuffix("_old").removesuffix("_2"): value for name, value in found.items()}

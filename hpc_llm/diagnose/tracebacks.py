@@ -1,0 +1,67 @@
+"""The exceptions that tracebacks end with: per rank, through prefixes, boxes and lines of other processes in between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+TRACEBACK = b"Traceback (most recent call last)"
+LONGEST = 1 << 16
+"""Bytes after the heading in which the exception is looked for."""
+
+_EXCEPTION = re.compile(
+    rb"(?P<name>(?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w{0,80})(?::(?: (?P<message>.*)|$)|$)",
+)
+_CLASS = re.compile(rb"(?:Error|Exception|Interrupt|Exit|Failed|Timeout|Warning|Failure|Abort|Stop|Mismatch)\w{0,12}$")
+_HARMLESS = (b"Exception ignored in", b"--- Logging error ---", b"Exception in thread")
+_BOX = b"\xe2\x95\xad"  # the corner of the frame in which rich prints tracebacks
+_MESSAGE = 400
+
+
+def exceptions_in(text: bytes) -> Iterator[tuple[int, str, str]]:
+    """Position, name and message of the exception that each traceback in `text` ends with."""
+    start = text.find(TRACEBACK)
+    while start >= 0:
+        following = text.find(TRACEBACK, start + 1)
+        line_start = text.rfind(b"\n", 0, start) + 1
+        if not any(words in text[max(0, line_start - 160) : start] for words in _HARMLESS):
+            found = _end_of(text, line_start, text[line_start:start])
+            if found is not None:
+                yield found
+        start = following
+
+
+def _end_of(text: bytes, begin: int, before: bytes) -> tuple[int, str, str] | None:
+    """The exception of the traceback whose heading's line begins at `begin` and has `before` in front."""
+    prefix = before.split(_BOX)[0].rstrip(b" ") if not before.isspace() else b""
+    position = text.find(b"\n", begin) + 1
+    limit = min(len(text), begin + LONGEST)
+    indented = False
+    while 0 < position < limit:
+        end = text.find(b"\n", position)
+        end = end if end >= 0 else len(text)
+        line = text[position:end]
+        if line.startswith(prefix):
+            content = line[len(prefix) :].removeprefix(b" ")
+            if not content[:1].isspace() and (match := _exception(content, indented)):
+                return position + line.find(match["name"]), match["name"].decode(), _message(match)
+            indented = content[:1].isspace() or (indented and not content)
+            if TRACEBACK in content:
+                return None
+        position = end + 1
+    return None
+
+
+def _exception(content: bytes, indented: bool) -> re.Match[bytes] | None:
+    """A line such as `pkg.SomeError: message`; one without a telling name must follow the traceback's indented lines."""
+    match = _EXCEPTION.fullmatch(content.rstrip())
+    if match is None:
+        return None
+    last = match["name"].rpartition(b".")[2]
+    if _CLASS.search(last):
+        return match
+    return match if indented and last[:1].isupper() and (match["message"] or b"." in match["name"]) else None
+
+
+def _message(match: re.Match[bytes]) -> str:
+    return (match["message"] or b"")[:_MESSAGE].decode("utf-8", "replace").strip()

@@ -1,0 +1,89 @@
+"""From what was found to the root: which of the causes everything else follows from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hpc_llm.diagnose.cause import Cause, Role
+from hpc_llm.diagnose.causes import BY_ID, NONE, UNKNOWN
+from hpc_llm.diagnose.search import Found
+
+TAKEN_DOWN = frozenset(("walltime", "preempted", "cancelled"))
+"""The scheduler ended the job: what the ranks say afterwards follows from it."""
+_AFTER_ALL = frozenset(("host_oom", "gpu_hardware", "node_fail"))
+"""Slurm and the kernel report these late."""
+_AGREEMENT = 0.02
+_RIVAL = 0.1
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The root cause and what follows from it."""
+
+    cause: Cause
+    confidence: float
+    root: Found | None
+    chain: tuple[Cause, ...]
+    """The root first, then its consequences in the order in which they were seen."""
+
+
+def decide(found: Sequence[Found], completed: bool) -> Verdict:
+    """The verdict on one job; `completed` if training came to its end and nothing was found that undoes it."""
+    roots = _without_explained(_without_aftermath([f for f in found if f.is_root]))
+    if not roots:
+        return Verdict(NONE, 0.95, None, ()) if completed else _nothing(found)
+    root = max(roots, key=lambda f: (f.precedence, -f.time, -f.position))
+    root = min((f for f in roots if f.cause is root.cause and f.precedence == root.precedence), key=_when)
+    return Verdict(root.cause, _confidence(root, roots, found), root, _chain(root, found))
+
+
+def _nothing(found: Sequence[Found]) -> Verdict:
+    return Verdict(UNKNOWN, 0.5 if found else 0.3, found[0] if found else None, ())
+
+
+def _when(one: Found) -> tuple[float, str, int]:
+    return (one.time, one.file, one.position)
+
+
+def _without_aftermath(roots: list[Found]) -> list[Found]:
+    """Leave out what a job says after the scheduler took it down."""
+    downs = [f for f in roots if f.cause.id in TAKEN_DOWN and f.precedence >= BY_ID["cancelled"].precedence]
+    first: dict[str, int] = {}
+    for down in downs:
+        first[down.file] = min(first.get(down.file, down.position), down.position)
+    return [
+        f
+        for f in roots
+        if f.cause.id in TAKEN_DOWN or f.cause.id in _AFTER_ALL or f.position < first.get(f.file, f.position + 1)
+    ]
+
+
+def _without_explained(roots: list[Found]) -> list[Found]:
+    """Leave out what another cause that was found explains."""
+    explained: set[str] = set()
+    for cause in {f.cause.id: f for f in roots if f.precedence >= _firm(f.cause)}.values():
+        explained |= cause.cause.explains
+    left = [f for f in roots if f.cause.id not in explained]
+    return left or roots
+
+
+def _firm(cause: Cause) -> int:
+    """A sign that is weaker than its cause explains nothing away."""
+    return min(cause.precedence, 45)
+
+
+def _confidence(root: Found, roots: Sequence[Found], found: Sequence[Found]) -> float:
+    same = {f.sign.pattern.pattern for f in found if f.cause is root.cause}
+    confirmed = any(f.sign.role is Role.CONFIRMATION for f in found)
+    rivals = {f.cause.id for f in roots if f.cause is not root.cause and f.precedence > root.precedence - 10}
+    confidence = root.sign.confidence + _AGREEMENT * (len(same) - 1) + _AGREEMENT * confirmed - _RIVAL * bool(rivals)
+    return round(min(0.99, max(0.1, confidence)), 2)
+
+
+def _chain(root: Found, found: Iterable[Found]) -> tuple[Cause, ...]:
+    chain = [root.cause]
+    for one in found:
+        if one.sign.role is not Role.CONFIRMATION and one.cause not in chain:
+            chain.append(one.cause)
+    return tuple(chain)
