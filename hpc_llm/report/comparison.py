@@ -7,6 +7,7 @@ with what it measured until then, and is never averaged or marked as the best.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, cast
 
@@ -146,13 +147,21 @@ def figure(value: object) -> float | None:
 
 
 def _configurations(table: pd.DataFrame, runs: Sequence[ReportedRun]) -> list[str]:
-    """What sets each run apart from others of the same method, cluster and shape: `sub_group_size=1e9`; often nothing."""
+    """What sets each run apart from the usual settings of its method: `sub_group_size=4e9`; mostly nothing.
+
+    Usual is what most runs of the same task, model, cluster, method and precision have; where no setting has the
+    majority, all of them are named.
+    """
     settings = [run.configuration for run in runs]
     labels = [""] * len(runs)
     for members in _alike(table).values():
-        differing = _differing([settings[i] for i in members if settings[i]])
-        for i in members:
-            labels[i] = _label(settings[i], differing)
+        known = [i for i in members if settings[i]]
+        differing = _differing([settings[i] for i in known])
+        of_run = {i: _label(settings[i], differing) for i in known}
+        ranked = Counter(of_run.values()).most_common(2)
+        usual = ranked[0][0] if len(ranked) > 1 and ranked[0][1] > ranked[1][1] else ""
+        for i, label in of_run.items():
+            labels[i] = "" if label == usual else label
     return labels
 
 
@@ -171,8 +180,6 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _label(setting: Mapping[str, Any], differing: Sequence[str]) -> str:
-    if not setting:
-        return ""
     parts = [f"{name.rsplit('.', 1)[-1]}={_value(setting.get(name))}" for name in differing]
     more = len(parts) - _MOST_SETTINGS_SHOWN
     if more > 0:
@@ -189,4 +196,4 @@ def _fingerprint(setting: Mapping[str, Any], differing: Sequence[str]) -> str:
 
 
 def _value(value: object) -> str:
-    return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return "unset" if value is None else f"{value:g}".replace("e+0", "e") if isinstance(value, float) else str(value)

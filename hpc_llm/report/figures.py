@@ -138,8 +138,8 @@ def scaling_figure(report: Report, section: Section) -> Figure | None:
         f"proportional. Lowest efficiency: {worst['method']} on {worst['panel']}, {worst['efficiency']:.0%} at {worst['x']} GPUs."
     ).replace("%", " %")
     return Figure(
-        kind="scaling", section=section.id, title="Speed-up over GPUs", caption=caption, records=records, x_title="GPUs",
-        y_title="Speed-up", headers=["Cluster", "Method", "GPUs", "Compared with (GPUs)", "Speed-up", "Efficiency (%)"],
+        kind="scaling", section=section.id, title="Speed-up over GPUs", caption=caption, records=records, x_title="GPUs (log scale)",
+        y_title="Speed-up (log scale)", headers=["Cluster", "Method", "GPUs", "Compared with (GPUs)", "Speed-up", "Efficiency (%)"],
         cells=cells, panels=_panels(records),
     )  # fmt: skip
 

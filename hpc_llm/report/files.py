@@ -14,10 +14,11 @@ from typing import Any
 import pandas as pd
 
 from hpc_llm.report.comparison import best, count, figure, text
-from hpc_llm.report.metric import METRICS, PEAK_HOST, PEAK_RESERVED, Metric
+from hpc_llm.report.metric import METRICS, PEAK_ALLOCATED, PEAK_DEVICE, PEAK_HOST, PEAK_RESERVED, Metric
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+_MAKER = re.compile(r"^(?:(?:NVIDIA|Tesla|AMD|Instinct|GeForce) )+")
 _TEXTS = ("cluster", "gpu", "method", "precision", "configuration", "task", "model", "outcome", "outcome_reason", "run_ids")
 _COUNTS = (
     "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "global_batch_size",
@@ -26,8 +27,8 @@ _IDENTITY = (
     "cluster", "gpu", "nodes", "world_size", "method", "configuration", "precision", "task", "model", "micro_batch_size",
     "gradient_accumulation_steps", "global_batch_size", "sequence_length", "outcome", "runs",
 )  # fmt: skip
-_FILE_ONLY = (PEAK_RESERVED, PEAK_HOST)
-"""In the CSV and behind each row, not in the tables to read."""
+_DEVICE_MEMORY = (PEAK_ALLOCATED, PEAK_RESERVED, PEAK_DEVICE)
+"""The first of which anything is known is in the tables to read; all are in the CSV and behind each row of the page."""
 
 
 def safe_text(value: str) -> str:
@@ -59,8 +60,9 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def reading_metrics(table: pd.DataFrame) -> list[Metric]:
-    """The metrics of the tables to read: those of which any row knows a value."""
-    return [m for m in METRICS if m not in _FILE_ONLY and table[m.name].notna().any()]
+    """The metrics of the tables to read: those of which any row knows a value, and of the device's memory one kind."""
+    known = [m for m in METRICS if m is not PEAK_HOST and table[m.name].notna().any()]
+    return [m for m in known if m not in _DEVICE_MEMORY or m is next(k for k in known if k in _DEVICE_MEMORY)]
 
 
 def reading_table(section: pd.DataFrame, metrics: list[Metric]) -> pd.DataFrame:
@@ -84,9 +86,9 @@ def interval(row: pd.Series, metric: Metric) -> float | None:
 
 
 def gpus(row: pd.Series) -> str:
-    """`8 × V100`, as far as it is known."""
-    ranks, name = count(row["world_size"]), text(row["gpu"])
-    return " × ".join(part for part in (str(ranks) if ranks else "", name or "") if part)
+    """`8 × V100-SXM2-32GB`, as far as it is known, without the maker's name."""
+    ranks, name = count(row["world_size"]), _MAKER.sub("", text(row["gpu"]) or "")
+    return " × ".join(part for part in (str(ranks) if ranks else "", name) if part)
 
 
 def method(row: pd.Series) -> str:

@@ -89,10 +89,10 @@
   function behindRun(run) {
     const parts = [list([...run.facts, ...run.figures])];
     if (run.notices.length) parts.push(element("h3", "Notices"), element("ul", null, run.notices.map((n) => element("li", n))));
-    if (run.versions.length) parts.push(folded("Versions", [list(run.versions)]));
-    if (run.plan.length) parts.push(folded("Plan", [planTable(run.plan)]));
-    if (run.script !== null) parts.push(folded("Script as submitted", [focusable(element("pre", run.script))]));
-    if (run.error) parts.push(folded("Error", [focusable(element("pre", run.error))]));
+    if (run.error) parts.push(folded("Error", [focusable(element("pre", run.error))], true));
+    if (run.versions.length) parts.push(folded("Versions", [list(run.versions)], true));
+    if (run.script !== null) parts.push(folded("Script as submitted", [focusable(element("pre", run.script))], true));
+    if (run.plan.length) parts.push(folded("Plan", [planTable(run.plan)], true));
     if (run.result !== null) parts.push(folded("Result as recorded", [focusable(element("pre", run.result))]));
     if (!run.plan.length) parts.push(element("p", "A log of another program: it holds no plan, versions or script."));
     return parts;
@@ -139,14 +139,14 @@
     legend: { labelColor: "var(--text)", titleColor: "var(--muted)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 220, symbolSize: 80 },
     rule: { color: "var(--text)" },
   };
-  const PANEL = 330;
+  const PANEL = { rates: 400, memory: 330, scaling: 330, loss: 330 };
 
   const cycle = (values, methods) => methods.map((name) => values[data.methods.indexOf(name) % values.length]);
 
   function methodChannels(methods, columns, { shape = false, dash = false, legend = true } = {}) {
     const base = {
       field: "method", type: "nominal", title: "Method",
-      legend: legend ? { orient: "top", columns, symbolType: dash ? "stroke" : undefined, symbolFillColor: dash ? "transparent" : undefined } : null,
+      legend: legend ? { orient: "top", columns, symbolType: dash ? "stroke" : undefined, symbolFillColor: dash ? "transparent" : undefined, symbolSize: dash ? 500 : 80 } : null,
     };
     const made = { color: { ...base, scale: { domain: methods, range: cycle(COLOURS, methods) } } };
     if (shape) made.shape = { ...base, scale: { domain: methods, range: cycle(SHAPES, methods) } };
@@ -154,14 +154,26 @@
     return made;
   }
 
-  const extent = (figure) => (figure.log ? { type: "log", nice: true } : { zero: true, nice: true });
+  /* The scale and axis of the rates: from zero, or logarithmic with 1-2-5 ticks where they span decades. */
+  function rateScale(figure, field) {
+    if (!figure.log) return { scale: { zero: true, nice: true } };
+    const values = figure.records.map((r) => r[field]);
+    const [low, high] = [Math.min(...values) / 1.3, Math.max(...values) * 1.3];
+    const steps = high / low > 2000 ? [1] : [1, 2, 5];
+    const ticks = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+      ticks.push(...steps.map((s) => s * 10 ** power).filter((v) => v >= low && v <= high));
+    }
+    return { scale: { type: "log", domain: [low, high], nice: false }, axis: { values: ticks, format: "~s", labelOverlap: true } };
+  }
 
   const LAYERS = {
-    rates(figure, methods, columns) {
-      const x = { field: "x", type: "quantitative", title: figure.x, scale: extent(figure) };
+    rates(figure, methods, columns, records) {
+      const x = { field: "x", type: "quantitative", title: figure.x, ...rateScale(figure, "x") };
       const y = { field: "name", type: "nominal", title: null, sort: { field: "x", op: "max", order: "descending" }, axis: { grid: true, labelLimit: 190 } };
+      const intervals = { mark: { type: "rule", strokeWidth: 2, clip: true }, transform: [{ filter: "isValid(datum.low)" }], encoding: { y, x: { ...x, field: "low" }, x2: { field: "high" } } };
       return [
-        { mark: { type: "rule", strokeWidth: 2, clip: true }, transform: [{ filter: "isValid(datum.low)" }], encoding: { y, x: { ...x, field: "low" }, x2: { field: "high" } } },
+        ...(records.some((r) => r.low !== null) ? [intervals] : []),
         { mark: { type: "point", filled: true, size: 90, opacity: 1 }, encoding: { y, x, ...methodChannels(methods, columns, { shape: true, legend: false }), tooltip: tips("name:Method", "x:Tokens/s/GPU", "runs:Runs") } },
       ];
     },
@@ -170,7 +182,7 @@
         mark: { type: "point", filled: true, size: 110, opacity: 0.95 },
         encoding: {
           x: { field: "x", type: "quantitative", title: figure.x },
-          y: { field: "y", type: "quantitative", title: figure.y, scale: extent(figure) },
+          y: { field: "y", type: "quantitative", title: figure.y, ...rateScale(figure, "y") },
           ...methodChannels(methods, columns, { shape: true }),
           tooltip: tips("method:Method", "gpus:GPUs", "x:GiB", "y:Tokens/s/GPU"),
         },
@@ -209,8 +221,9 @@
   function specification(figure, records, width) {
     const panels = figure.panels.filter((panel) => records.some((r) => r.panel === panel));
     const methods = data.methods.filter((name) => records.some((r) => r.method === name));
-    const across = Math.max(1, Math.min(panels.length, Math.floor(width / PANEL)));
-    const axes = figure.kind === "rates" ? 170 : 65;
+    const fitting = Math.max(1, Math.floor(width / PANEL[figure.kind]));
+    const across = Math.ceil(panels.length / Math.ceil(panels.length / fitting));
+    const axes = figure.kind === "rates" ? Math.min(200, 25 + 7 * Math.max(...records.map((r) => r.name.length))) : 65;
     const panelWidth = Math.max(110, Math.floor((width - 10) / across) - axes);
     const legendColumns = Math.max(1, Math.min(methods.length, Math.floor((width - 60) / (30 + 8 * Math.max(...methods.map((m) => Math.min(m.length, 26)))))));
     return {
@@ -218,12 +231,12 @@
       description: `${figure.title}. ${figure.caption}`,
       config: CONFIG, padding: 4,
       columns: across,
-      concat: panels.map((panel) => ({
+      concat: panels.map((panel) => [panel, records.filter((r) => r.panel === panel)]).map(([panel, values]) => ({
         title: { text: panel, anchor: "start", color: "var(--text)", fontSize: 13, limit: panelWidth + axes },
-        data: { values: records.filter((r) => r.panel === panel) },
+        data: { values },
         width: panelWidth,
         height: figure.kind === "rates" ? { step: 24 } : 240,
-        layer: LAYERS[figure.kind](figure, methods, legendColumns),
+        layer: LAYERS[figure.kind](figure, methods, legendColumns, values),
       })),
       resolve: { scale: { x: "shared", y: figure.kind === "rates" ? "independent" : "shared", color: "shared", shape: "shared", strokeDash: "shared" } },
     };

@@ -21,7 +21,7 @@ from hpc_llm.report.comparison import best, count, figure, text
 from hpc_llm.report.figures import Figure, figures, method_names
 from hpc_llm.report.files import gpus, interval, method, reading_metrics
 from hpc_llm.report.metric import METRICS, TOKENS_PER_GPU, Metric
-from hpc_llm.report.report import Report, best_rate, summary
+from hpc_llm.report.report import Report, best_rate
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.sections import Section, shape_title
 from hpc_llm.run import Outcome
@@ -43,7 +43,7 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
     return environment.from_string(_asset("page.html.j2")).render(
         created=created.strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
-        summary=summary(report),
+        num_runs=len(report.runs) - len(report.unread),
         outcomes=_outcomes(report),
         highlights=_highlights(report),
         sections=[_section(report, section, drawn) for section in report.sections],
@@ -164,11 +164,11 @@ def _ratio(change: Change | None, metric: Metric) -> dict[str, str]:
 
 def _matrix(section: Section) -> dict[str, Any] | None:
     """Clusters against methods: tokens/s/GPU, or how it ended; None where either has one entry only."""
-    places: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
-    columns: dict[str, None] = {}
+    places: dict[tuple[str, str], dict[tuple[str, str], dict[str, Any]]] = {}
+    columns: set[tuple[str, str]] = set()
     for index, row in section.rows.iterrows():
-        name = method(row)
-        columns[name] = None
+        name = (text(row["method"]) or "", text(row["configuration"]) or "")
+        columns.add(name)
         cells = places.setdefault((text(row["cluster"]) or "", _matrix_gpus(row)), {})
         done = row["outcome"] == Outcome.COMPLETED.value and figure(row[TOKENS_PER_GPU.name]) is not None
         if done or name not in cells:

@@ -89,6 +89,7 @@ def reading_notes() -> list[str]:
         "Runs are repeats when cluster, GPU, nodes, ranks, method and its settings, model, precision and batch shape agree; "
         f"n is their number, ± half the width of the {CONFIDENCE_PERCENT} % confidence interval of the mean (Student's t). "
         "One run has none.",
+        "A method with settings in brackets or below its name differs in these from most runs of that method on that cluster.",
         "An empty cell is unknown, never zero. GiB is 2^30 bytes.",
         *(f"{m.title}: {m.meaning}." for m in METRICS),
     ]

@@ -213,7 +213,8 @@ def _steps(made: Made) -> list[dict[str, Any]]:
     found = []
     for step in range(1, made.steps + 1):
         time_s = tokens / rate * chance.gauss(1, 0.02) * (3 if step == 1 else 1)
-        loss: float | None = 7.0 + (made.loss - 7.0) * math.exp(-step / 14) + chance.gauss(0, 0.04)
+        slower = {"q": 1.5, "qlora": 1.25}.get(made.method, 1.0)
+        loss: float | None = 7.0 + (made.loss - 7.0) * math.exp(-step / 14 / slower) + chance.gauss(0, 0.04)
         if made.reason and "finite" in made.reason and step >= 12:
             loss = None
         found.append({
