@@ -11,8 +11,8 @@ from hpc_llm.diagnose.cause import STARTED, Cause, Role, sign
 _SIZE = r"[\d.]+ (?:bytes|[KMGT]i?B)"
 _AT = r"(?: AT \S{8,30})?"
 _EXCEPTION = r"^[^\n]{0,120}?\b"
-# Slurm's own messages stand at the beginning of a line, behind a rank's prefix or in a kernel's or a service's line.
-_SLURM = r"^[^\n\"']{0,60}"
+# Slurm's own messages stand at the beginning of a line, behind a rank's prefix, or behind an unfinished progress bar.
+_SLURM = r"(?:^[^\n\"']{0,60}|slurmstepd: error: )"
 
 DEVICE_OOM = Cause(
     id="device_oom",
@@ -54,7 +54,6 @@ DEVICE_OOM = Cause(
             r"(?:CUDA|HIP) error: out of memory|hipErrorOutOfMemory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY",
         ),
         sign("Cuda failure", r"NCCL WARN (?:Cuda|HIP) failure (?:\d+ )?'out of memory'", confidence=0.9),
-        sign("Failed to allocate memory", r"RESOURCE_EXHAUSTED: [^\n]{0,80}allocate", confidence=0.8),
     ),
 )
 
@@ -154,13 +153,9 @@ WALLTIME = Cause(
     precedence=58,
     explains=frozenset(("cancelled",)),
     signs=(
-        sign(
-            "DUE TO TIME LIMIT", rf"{_SLURM}(?:JOB|STEP) [^\n]{{1,80}}CANCELLED{_AT} DUE TO TIME LIMIT", confidence=0.99
-        ),
-        sign("DUE TO TIME", r"^\*\*\* \S.{1,60} CANCELLED AT \S+ DUE TO TIME LIMIT"),
+        sign("DUE TO TIME LIMIT", rf"{_SLURM}\*\*\* [^\n]{{1,80}}CANCELLED{_AT} DUE TO TIME LIMIT", confidence=0.99),
         sign("walltime", r"PBS: job killed: walltime \d+ exceeded limit \d+", confidence=0.99),
         sign("TERM_RUNLIMIT", r"TERM_RUNLIMIT: job killed", confidence=0.99),
-        sign("time limit of", r"time limit of \d+ s reached", confidence=0.97),
         sign("timed-out and not checkpointable", confidence=0.9),
     ),
 )
@@ -175,10 +170,6 @@ PREEMPTED = Cause(
     explains=frozenset(("cancelled",)),
     signs=(
         sign("DUE TO PREEMPTION", rf"{_SLURM}CANCELLED{_AT} DUE TO PREEMPTION", confidence=0.99),
-        sign(
-            "due to preemption",
-            r"^[^\n\"']{0,60}(?:[Jj]ob|[Ss]tep) \S{1,40} (?:was )?(?:cancelled|requeued|terminated) due to preemption",
-        ),
         sign("TERM_PREEMPT", r"TERM_PREEMPT: job killed", confidence=0.97),
         sign("DUE TO JOB REQUEUE", rf"{_SLURM}CANCELLED{_AT} DUE TO JOB REQUEUE", precedence=50, confidence=0.7),
     ),
@@ -196,9 +187,9 @@ CANCELLED = Cause(
             " CANCELLED",
             rf"{_SLURM}\*\*\* JOB \S{{1,40}}(?: ON \S{{1,80}})? CANCELLED{_AT}(?! DUE TO)",
         ),
-        sign("KeyboardInterrupt", r"^[^\n\"']{0,60}?\bKeyboardInterrupt$", precedence=44, confidence=0.8),
+        sign("KeyboardInterrupt", r"^[^\n\"']{0,60}?\bKeyboardInterrupt$", precedence=46, confidence=0.8),
         sign(
-            "forcing job termination",
+            ("forcing job termination", "Force Terminated job"),
             r"^[^\n]{0,12}srun: (?:error: )?(?:forcing job termination|Force Terminated job)",
             role=Role.CONFIRMATION,
         ),
@@ -241,7 +232,6 @@ NODE_FAIL = Cause(
         ),
         sign("DUE TO NODE FAILURE", rf"^\*\*\* [^\n]{{1,60}}CANCELLED{_AT} DUE TO NODE FAILURE", confidence=0.97),
         sign("ode failure on", r"^[^\n]{0,12}srun: error: Node failure on (?P<node>[\w.,\[\]-]+)", confidence=0.98),
-        sign("Aborting, io error and missing step on node", r"missing step on node (?P<node>\d+)", confidence=0.8),
     ),
 )
 
@@ -296,12 +286,7 @@ COLLECTIVE_TIMEOUT = Cause(
             confidence=0.85,
         ),
         sign("watchdog got stuck", r"ProcessGroupNCCL's watchdog got stuck for \d+ seconds", confidence=0.85),
-        sign("heartbeat monitor", r"Heartbeat monitor timed out!", confidence=0.85),
-        sign(
-            ("collective operation timeout", "collective timeout"),
-            r"(?i:(?:RCCL|HCCL|oneCCL)[^\n]{0,60}(?:collective|operation)[^\n]{0,30} time(?:d )?out)",
-            confidence=0.85,
-        ),
+        sign("eartbeat monitor", r"Heartbeat monitor timed out!", confidence=0.85),
     ),
 )
 
@@ -318,9 +303,10 @@ PORT_IN_USE = Cause(
     explains=frozenset(("collective_timeout", "python_exception")),
     signs=(
         sign(
-            ("ddress already in use", "EADDRINUSE"),
+            ("ddress already in use", "EADDRINUSE", "another process is utilizing it"),
             r"(?:bind|listen)[^\n]{0,80}?(?:\[::\]|0\.0\.0\.0|\?UNKNOWN\?)?:?(?P<port>\d{2,5})?[^\n]{0,40}errno: 98"
-            r"|EADDRINUSE|Error(?:: \[Errno 98\]|:)[^\n]{0,60} ?[Aa]ddress already in use",
+            r"|EADDRINUSE|distributed communication on port `(?P<port_2>\d+)`, but another process is utilizing it"
+            r"|Error(?:: \[Errno 98\]|:)[^\n]{0,60} ?[Aa]ddress already in use",
         ),
     ),
 )
@@ -343,10 +329,9 @@ GPU_MISSING = Cause(
             ("GPUs are available", "capable device is detected", "rrorNoDevice"),
             r"No (?:CUDA|HIP) GPUs are available|no (?:CUDA|ROCm)-capable device is detected|(?:cuda|hip)ErrorNoDevice",
         ),
-        sign("Found no NVIDIA driver on your system"),
+        sign("RuntimeError: Found no NVIDIA driver on your system"),
         sign(
-            "device ordinal",
-            r"(?:AssertionError|ValueError|RuntimeError): [^\n]{0,80}(?:Invalid device (?:id|ordinal)|device ordinal \d+)",
+            "GPUs per node, torch", r"the plan wants \d+ GPUs per node, torch \S+ \(built for [^)\n]{1,40}\) sees none"
         ),
         sign("No devices were found", r"^No devices were found$", confidence=0.8),
         sign("setup doesn't support bf16/gpu", confidence=0.85),
@@ -424,7 +409,6 @@ DRIVER_MISMATCH = Cause(
             remedy="the node's driver was updated and not reloaded: leave it out with --sbatch exclude=NODE and tell the site",
             retry=True,
         ),
-        sign("system has unsupported display driver / cuda driver combination", confidence=0.9),
     ),
 )
 
@@ -455,9 +439,7 @@ GPU_HARDWARE = Cause(
             ("amdgpu", "RAS"),
             r"amdgpu[^\n]{0,80}(?:uncorrectable hardware error|uncorrectable errors? detected|GPU reset begin|ring \w+ timeout)",
         ),
-        sign("Hardware Exception", r"HW Exception by GPU node-\d+[^\n]{0,80}", confidence=0.85),
         sign("HW Exception by GPU", r"HW Exception by GPU node-\d+", confidence=0.85),
-        sign("ncorrectable error", r"(?:GPU|HBM)[^\n]{0,60}[Uu]ncorrectable error", confidence=0.85),
     ),
 )
 
@@ -614,19 +596,9 @@ PACKAGE_MISSING = Cause(
             survived_after=STARTED,
         ),
         sign(
-            "is required but not",
-            r"^[^\n\"']{0,80}?\b(?:ImportError|VersionConflict|DistributionNotFound): ",
-            survived_after=STARTED,
-        ),
-        sign(
             "lacks ",
             r"^hpc-llm: (?:the Python environment lacks (?P<package>[\w, ]+)|python [\d.]+ is too old)",
             confidence=0.99,
-        ),
-        sign(
-            "is required for a normal functioning",
-            r"ImportError: (?P<package>\S+) is required for a normal functioning of this module",
-            survived_after=STARTED,
         ),
         sign("hpc-llm: ", r"^hpc-llm: (?:srun|torchrun) is not on PATH", confidence=0.9),
         sign(
@@ -643,6 +615,10 @@ PACKAGE_MISSING = Cause(
         sign(
             ("FlashAttention2 has been toggled on", "package flash_attn seems to be not installed"),
             remedy="flash_attn is not installed here: --set attention=sdpa, or pip install flash-attn",
+        ),
+        sign(
+            "model needs a package that is missing",
+            r"the plan's model needs a package that is missing here: [^\n]{1,160}",
         ),
         sign(
             "Ninja is required to load C++ extensions",
@@ -747,12 +723,7 @@ CONFIG_ERROR = Cause(
             ),
             r"^[\w./-]{1,80}: error: (?:unrecognized arguments?|argument |the following arguments are required|invalid choice)[^\n]{0,200}",
         ),
-        sign("Some specified arguments are not used by the HfArgumentParser"),
         sign(("Expected a string path to an existing deepspeed config", "DeepSpeed config")),
-        sign(
-            "values with HF `TrainingArguments`",
-            r"Please correct the following DeepSpeed config values that mismatch TrainingArguments values",
-        ),
         sign("mismatch TrainingArguments values", r"DeepSpeed config values that mismatch TrainingArguments values"),
         sign("JSONDecodeError", r"JSONDecodeError: [^\n]{1,120}", confidence=0.75),
         sign(
@@ -773,6 +744,16 @@ CONFIG_ERROR = Cause(
             "srun: error: ",
             r"^srun: error: (?:Unable to create step for job \S+: (?:More processors|Requested node|Invalid|Memory required)|[^\n]{0,60}Invalid \w+ specification)",
             confidence=0.85,
+        ),
+        sign(
+            "WorkerError: ",
+            r"\bWorkerError: (?!the plan wants|the plan's model needs)[^\n]{1,200}",
+            confidence=0.9,
+        ),
+        sign(
+            "RunIsInvalid: ",
+            r"\bRunIsInvalid: \d+ ranks were started, the plan is for \d+",
+            remedy="see that the launcher starts as many ranks as the plan has: --set launcher=srun, torchrun or mpirun",
         ),
         sign(
             "must be divisible by", r"(?:AssertionError|ValueError): [^\n]{0,120}must be divisible by", confidence=0.85
@@ -808,7 +789,7 @@ NAN_LOSS = Cause(
         sign("OSS", r"OSS[ \t:=|'\"]{1,8}(?i:nan|-?inf)\b"),
         sign(("grad_norm': nan", "grad_norm': 'nan"), r"'grad_norm': '?nan\b", confidence=0.85),
         sign(
-            ("NaN in", "nan in"),
+            ("NaN in", "nan in", "oss is "),
             r"(?:found|detected) NaN in [^\n]{0,60}(?:loss|forward|gradient|grad)|(?:loss|Loss) is (?:nan|NaN|inf)\b",
             confidence=0.97,
         ),
@@ -866,7 +847,7 @@ DISK_FULL = Cause(
         sign("failed writing file", r"PytorchStreamWriter failed writing file", confidence=0.8),
         sign("No space left", r"ENOSPC|No space left", confidence=0.9),
         sign(
-            "not enough free disk space",
+            "ot enough free disk space",
             r"[Nn]ot enough free disk space to download",
             survived_after=STARTED,
             confidence=0.8,
@@ -909,7 +890,7 @@ BUS_ERROR = Cause(
             r"unable to write to file </torch_\w+>: No space left on device",
             confidence=0.95,
         ),
-        sign("sufficient shared memory", r"insufficient shared memory \(shm\)|out of shared memory", confidence=0.9),
+        sign("shared memory", r"insufficient shared memory \(shm\)|out of shared memory", confidence=0.9),
     ),
 )
 
@@ -971,6 +952,11 @@ PYTHON_EXCEPTION = Cause(
         sign("NCCL communicator was aborted", role=Role.CASCADE),
         sign("is killed by signal: Terminated", role=Role.CASCADE),
         sign("Broken pipe", r"BrokenPipeError|: Broken pipe", role=Role.CASCADE),
+        sign(
+            ("SyntaxError: ", "IndentationError: "),
+            r"^(?:\[\w+\]: )?(?P<exception>SyntaxError|IndentationError): (?P<message>[^\n]{1,200})",
+            confidence=0.85,
+        ),
         sign("ChildFailedError", role=Role.CONFIRMATION),
         sign("exits with return code = ", r"exits with return code = -?\d+", role=Role.CONFIRMATION),
         sign(

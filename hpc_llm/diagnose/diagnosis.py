@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpc_llm.diagnose.cause import Cause, Role
+from hpc_llm.diagnose.causes import NONE
 from hpc_llm.diagnose.details import explain
 from hpc_llm.diagnose.log import LogFindings
 from hpc_llm.diagnose.remedies import BY_PLAN, filled
@@ -73,16 +74,18 @@ def conclude(
     plan: Plan | None = None,
     facts: Mapping[str, str] | None = None,
     completed: bool | None = None,
+    going: str | None = None,
 ) -> Diagnosis:
     """The diagnosis of one job from its logs and from what its own records say.
 
-    `facts` are known beside the evidence (node, steps_made); `completed` overrules what the logs say about the end.
+    `facts` are known beside the evidence (node, steps_made); `completed` overrules what the logs say about the end;
+    `going` is the scheduler's word for a run that is not over.
     """
     ended = any(log.ended_at is not None for log in logs) if completed is None else completed
     found = [*records, *(one for log in logs for one in log.found if not _is_undone(one, log, ended))]
     verdict = decide(found, ended)
-    if verdict.root is None:
-        return _without_root(source, verdict, logs, found, ended)
+    if verdict.root is None or not verdict.root.is_root:
+        return _without_root(source, verdict, logs, found, ended, going)
     summary, details = explain(verdict.root, found)
     details = {**(facts or {}), **details}
     own = verdict.root.sign
@@ -137,27 +140,33 @@ def _shape(one: Found) -> str:
 
 
 def _without_root(
-    source: str, verdict: Verdict, logs: Sequence[LogFindings], found: Sequence[Found], ended: bool
+    source: str, verdict: Verdict, logs: Sequence[LogFindings], found: Sequence[Found], ended: bool, going: str | None
 ) -> Diagnosis:
     """Nothing failed, or nothing is recognised: then the last line is all there is to show."""
-    lines = [Evidence(one.file, one.line, one.text) for one in found[:_SHOWN]]
+    cause = NONE if going else verdict.cause
+    lines = [] if cause is NONE else [Evidence(one.file, one.line, one.text) for one in found[:_SHOWN]]
     for log in logs:
         last = log.ended_line if ended else log.last_line
         if last is not None and last[1]:
             lines.append(Evidence(log.file, *last))
-    summary = ""
-    if not ended and logs and all(log.is_empty for log in logs):
-        summary = "The output is empty."
-    elif not ended and any(log.has_steps for log in logs):
-        summary = "The output stops in the middle of training, without an error."
-    cause = verdict.cause
     return Diagnosis(
         source=source,
         cause=cause,
         confidence=verdict.confidence,
-        summary=summary,
-        meaning=cause.meaning,
-        remedy=cause.remedy,
+        summary=f"The run is not over: {going}." if going else _silence(logs, found, ended),
+        meaning="" if going else cause.meaning,
+        remedy="wait for it: hpc-llm status --watch" if going else cause.remedy,
         retry=cause.retry,
         evidence=tuple(lines[:_SHOWN]),
     )
+
+
+def _silence(logs: Sequence[LogFindings], found: Sequence[Found], ended: bool) -> str:
+    """What can be said where no cause is recognised."""
+    if ended or not logs:
+        return ""
+    if all(log.is_empty for log in logs):
+        return "The output is empty."
+    if any(one.sign.role is Role.CASCADE for one in found):
+        return "Another rank died first and left no word here: its own output is the one to look at."
+    return "The output stops in the middle of training, without an error." if any(log.has_steps for log in logs) else ""

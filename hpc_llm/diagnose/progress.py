@@ -20,7 +20,7 @@ END = re.compile(
 END_TEXTS = (b"rain", b"run_stop", b"exiting program")
 
 _LAST_STEP = re.compile(
-    rb"(?i)\b(?:step|iter(?:ation)?)s?[ :=#\[(]{0,3}(\d+) ?/ ?(\d+)\b|\"current_steps\": (\d+), \"total_steps\": (\d+)\b"
+    rb"(?i)\b(?:step|iter(?:ation)?)s?[ :=#\[(]{0,12}(\d+) {0,8}/ {0,8}(\d+)\b|\"current_steps\": (\d+), \"total_steps\": (\d+)\b"
 )
 _SOFT_END = re.compile(rb"Process \d+ exits successfully|^ *100%[^\n]{0,200}? (\d+)/\1 \[[\d:]+<0?0:00", re.MULTILINE)
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.diagnose.cause import Cause, sign
+from hpc_llm.diagnose.cause import sign
 from hpc_llm.diagnose.causes import BY_ID
 from hpc_llm.diagnose.diagnosis import Diagnosis, conclude
 from hpc_llm.diagnose.inputs import read_log
@@ -48,9 +48,15 @@ def diagnose_run(run: RunPaths) -> Diagnosis:
     records = [*_failures(run), *_exit(evidence), *_scheduler(evidence, finding)]
     records += _invalid(evidence)
     logs = [read_log(path, path.name) for path in _outputs(run)]
-    completed = outcome is Outcome.COMPLETED or (outcome is None and finding.state != "UNKNOWN")
+    going = None if outcome is not None or finding.state == "UNKNOWN" else finding.state
     return conclude(
-        run.run_id, logs, records, plan=_plan(evidence), facts=_facts(evidence, finding), completed=completed
+        run.run_id,
+        logs,
+        records,
+        plan=_plan(evidence),
+        facts=_facts(evidence, finding),
+        completed=outcome is Outcome.COMPLETED,
+        going=going,
     )
 
 
@@ -114,10 +120,18 @@ def _line_of(path: Path, text: str) -> int:
 
 
 def _record(
-    cause_id: str, file: str, text: str, *, confidence: float, precedence: int | None = None, line: int = 1
+    cause_id: str,
+    file: str,
+    text: str,
+    *,
+    confidence: float,
+    precedence: int | None = None,
+    line: int = 1,
+    remedy: str | None = None,
 ) -> Found:
-    cause: Cause = BY_ID[cause_id]
-    return Found(cause, sign(text, confidence=confidence, precedence=precedence), file, line, text, position=0)
+    """A finding that a record states, rather than a line of output."""
+    says = sign(text, confidence=confidence, precedence=precedence, remedy=remedy)
+    return Found(BY_ID[cause_id], says, file, line, text, position=0)
 
 
 def _exit(evidence: Evidence) -> list[Found]:
@@ -150,14 +164,25 @@ def _scheduler(evidence: Evidence, finding: Finding) -> list[Found]:
     return [_record(cause, file, text, confidence=0.97)]
 
 
+_INVALID = (
+    ("finite number", "nan_loss", None),
+    ("overflowed", "loss_scale_collapse", None),
+    ("steps were measured", "config_error", "let it train longer: --steps N, with fewer of them in --warmup-steps"),
+    ("ranks", "config_error", "see that the launcher starts as many ranks as the plan has: --set launcher=…"),
+    ("it ran on", "gpu_missing", "ask for the GPU that was planned: --sbatch constraint=… or another --partition"),
+)
+"""Words of the reason why a measurement does not count, the cause they mean, and what to do about it."""
+
+
 def _invalid(evidence: Evidence) -> list[Found]:
     """A run that ended and measured nothing that counts."""
     result = evidence.result or {}
     reason = str(result.get("invalid_reason") or "")
     if result.get("outcome") != Outcome.INVALID.value or not reason:
         return []
-    cause = (
-        "nan_loss" if any(word in reason.lower() for word in ("nan", "not finite", "not a number")) else "config_error"
-    )
-    line = _line_of(evidence.run.result, reason)
-    return [_record(cause, "result.json", reason, confidence=0.95, line=line)]
+    cause, remedy = next(((c, r) for words, c, r in _INVALID if words in reason), ("config_error", None))
+    return [
+        _record(
+            cause, "result.json", reason, confidence=0.95, line=_line_of(evidence.run.result, reason), remedy=remedy
+        )
+    ]

@@ -89,8 +89,7 @@ def signs_in(block: Block, file: str) -> list[Found]:
     for position, cause, one, details in _matches(block):
         start = block.line_start(position)
         known = best.get(start)
-        new = _precedence(cause, one)
-        if known is None or (new, one.confidence) > (_precedence(known.cause, known.sign), known.sign.confidence):
+        if known is None or _says(cause, one) > _says(known.cause, known.sign):
             best[start] = _found(block, file, position, cause, one, details)
     return [best[start] for start in sorted(best)]
 
@@ -116,13 +115,13 @@ EXCEPTION = Sign(re.compile(b"(?!)"), (), confidence=0.85)
 """Stands for an exception that a traceback ends with."""
 
 
-def _precedence(cause: Cause, one: Sign) -> int:
-    # A cascade's line is not to be taken for the exception that carries it, a confirmation's may say more.
-    if one.role is Role.CASCADE:
-        return cause.precedence + 1
-    if one.role is Role.CONFIRMATION:
-        return 0
-    return cause.precedence if one.precedence is None else one.precedence
+_SAYS_MORE = {Role.ROOT: 3, Role.CASCADE: 2, Role.CONFIRMATION: 1}
+
+
+def _says(cause: Cause, one: Sign) -> tuple[int, int, float]:
+    """How much a sign says about its line: a known text more than an exception of which only the name is known."""
+    role = 0 if one is EXCEPTION else _SAYS_MORE[one.role]
+    return role, cause.precedence if one.precedence is None else one.precedence, one.confidence
 
 
 def _found(block: Block, file: str, position: int, cause: Cause, one: Sign, details: Mapping[str, str]) -> Found:
