@@ -76,7 +76,8 @@ class ScratchSite:
     def profile(self, cluster: str) -> dict[str, Any]:
         """The shipped profile of `cluster`, changed only where this machine differs from the site.
 
-        That is its folders and its network interfaces, and that nodes have no GPUs, so that a job may train on the CPU.
+        That is its folders and its network interfaces, and that the nodes have no GPUs to train on. Jobs ask Slurm for two
+        per node all the same.
         """
         prelude: dict[str, Any] = {"init": [MODULES_INIT], "use": [str(self.modulefiles)]}
         if cluster == "taiwania2":
@@ -84,7 +85,9 @@ class ScratchSite:
         if cluster == "mi210":
             prelude["python"] = {"env": str(self.env), "hook": str(self.conda / "etc/profile.d/conda.sh")}
         network = {"multi_node": {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}}
-        return {"extends": cluster, "prelude": prelude, "env": network, "gpu": {"vendor": "none", "per_node": 0}}
+        gpus = "--gpus-per-node=2" if cluster == "delta" else "--gres=gpu:2"
+        no_gpu = {"gpu": {"vendor": "none", "per_node": 0}, "request": {"extra": [gpus]}}
+        return {"extends": cluster, "prelude": prelude, "env": network, **no_gpu}
 
     def write_profiles(self, folder: Path) -> None:
         """`folder`/clusters/<name>.yaml for the three clusters."""

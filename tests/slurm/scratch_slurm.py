@@ -9,6 +9,7 @@ Every daemon is a child in the foreground that the kernel ends with its parent, 
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -242,7 +243,8 @@ class ScratchSlurm:
         for name in reversed(list(self._daemons)):
             # Nothing of the cluster is kept, so there is no state to save: killing takes no time.
             self._end(name, signal.SIGKILL)
-        self._kill_orphans()
+        for pid in self._processes():  # what no daemon was left to end
+            _signal(pid, signal.SIGKILL)
         self._ports.release()
 
     def start_node(self, node: str) -> None:
@@ -252,7 +254,13 @@ class ScratchSlurm:
     def crash_node(self, node: str) -> None:
         """The node dies with everything that runs on it, and the controller has noticed."""
         self._end(f"slurmd-{node}", signal.SIGKILL)
-        self._kill_orphans(f"SLURMD_NODENAME={node}".encode())
+        tasks = self._processes(f"SLURMD_NODENAME={node}")
+        # slurmstepd itself has no such variable, but is the parent of those that have.
+        steps = {_parent(pid) for pid in tasks} & set(self._processes()) - set(tasks)
+        for pid in steps:  # frozen first, or they would still report how their tasks died
+            _signal(pid, signal.SIGSTOP)
+        for pid in [*tasks, *steps]:
+            _signal(pid, signal.SIGKILL)
         self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=crashed")
 
     # using it
@@ -365,21 +373,20 @@ class ScratchSlurm:
         # slurmstepd outlives slurmd: the jobs go first, while somebody can still end them.
         try:
             self.run("scancel", "-u", getpass.getuser())
-            self._wait("the queue is empty", lambda: self.run("squeue", "-h").strip() == "", seconds=10)
+            self._wait("the queue is empty", lambda: self.run("squeue", "-h").strip() == "", seconds=5)
         except RuntimeError:
             pass  # whatever is left is found by its environment
 
-    def _kill_orphans(self, also: bytes = b"") -> None:
-        mark = f"SLURM_CONF={self.conf}".encode()
+    def _processes(self, *variables: str) -> list[int]:
+        """Processes that were started with this cluster in their environment, and with these variables."""
+        marks = {each.encode() for each in (f"SLURM_CONF={self.conf}", *variables)}
+        found = []
         for process in Path("/proc").iterdir():
-            if not process.name.isdigit() or int(process.name) == os.getpid():
-                continue
-            try:
-                environ = (process / "environ").read_bytes().split(b"\0")
-                if mark in environ and b"SLURM_JOB_ID" in b"\0".join(environ) and (not also or also in environ):
-                    os.kill(int(process.name), signal.SIGKILL)
-            except OSError:
-                continue  # ended meanwhile, or another user's
+            if process.name.isdigit():
+                with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+                    if marks <= set((process / "environ").read_bytes().split(b"\0")):
+                        found.append(int(process.name))
+        return found
 
     def _wait(self, what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
@@ -395,3 +402,16 @@ class ScratchSlurm:
     def _last_words(self, name: str) -> str:
         logs = [self.folder / "log" / f"{name}.out", self.folder / "log" / f"{name}.log"]
         return " | ".join(log.read_text(errors="replace")[-800:] for log in logs if log.exists())
+
+
+def _parent(pid: int) -> int:
+    """0 if the process has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _signal(pid: int, sign: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, sign)

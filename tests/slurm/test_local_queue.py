@@ -162,9 +162,9 @@ def test_a_queue_that_is_gone_leaves_no_run_alive(logs: Path) -> None:
     queue = json.loads(process_file(first).read_text())["queue"]
     for pid in (int(controller), queue["pid"], script_process(first)["pid"]):
         os.kill(int(str(pid)), signal.SIGKILL)
-    until("it is noticed", lambda: one(first).outcome is not None)
-    assert one(first).outcome is Outcome.UNKNOWN and "left no record" in (one(first).reason or "")
-    assert one(second).outcome is Outcome.UNKNOWN
+    until("it is noticed", lambda: all(state.is_over for state in status([first, second])))
+    assert [state.outcome for state in status([first, second])] == [Outcome.UNKNOWN, Outcome.UNKNOWN]
+    assert "left no record" in (one(first).reason or "")
 
 
 def test_a_recycled_process_id_is_not_taken_for_the_run(logs: Path) -> None:

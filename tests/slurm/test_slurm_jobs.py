@@ -26,14 +26,11 @@ TINY = (
 """A training small enough for the CPU of a test machine, the real one all the same."""
 
 REQUEST = {
-    "taiwania2": ("--cluster=taiwania2", "--partition=gtest", "--account=ACD110018", "--sbatch=gres=gpu:2"),
-    "mi210": ("--cluster=mi210", "--partition=sky", "--sbatch=gres=gpu:2"),
-    "delta": (
-        "--cluster=delta", "--partition=gpuA100x4", "--account=bbka-delta-gpu", "--sbatch=gpus-per-node=2",
-        "--sbatch=mem=8G",
-    ),
-}  # fmt: skip
-"""What a user adds on each cluster; GPUs are asked for by hand, since the profiles for tests have none to train on."""
+    "taiwania2": ("--cluster=taiwania2", "--partition=gtest", "--account=ACD110018"),
+    "mi210": ("--cluster=mi210", "--partition=sky"),
+    "delta": ("--cluster=delta", "--partition=gpuA100x4", "--account=bbka-delta-gpu", "--sbatch=mem=8G"),
+}
+"""What a user adds on each cluster."""
 
 TWO_BY_TWO = ("--nodes=2", "--set=tasks_per_node=2")
 
@@ -66,7 +63,7 @@ def node(slurm: ScratchSlurm, site: ScratchSite, tmp_path_factory: pytest.TempPa
     missing = str(site.folder / "envs" / "missing")
     login.add_cluster("no-env", **_over(site.profile("taiwania2"), python={"env": missing}))
     login.add_cluster("no-hook", **_over(site.profile("mi210"), python={"hook": "/nowhere/conda.sh"}))
-    login.add_cluster("with-gpus", extends="taiwania2", gpu={"vendor": "nvidia", "per_node": 8})
+    login.add_cluster("with-gpus", extends="taiwania2", gpu={"vendor": "nvidia", "per_node": 8}, request={"extra": []})
     return login
 
 

@@ -1,0 +1,56 @@
+"""The scratch cluster itself: true to the three sites, beside another one, and gone without a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scratch_slurm import NODES, PortBlock, ScratchSlurm, missing_tools
+
+
+@pytest.mark.slurm
+def test_it_has_the_partitions_and_gpus_of_the_three_sites(slurm: ScratchSlurm) -> None:
+    lines = set(slurm.run("sinfo", "-h", "-o", "%R %l %G %D").splitlines())
+    assert {
+        "gtest 30:00 gpu:v100:8 2",
+        "gp2d 2-00:00:00 gpu:v100:8 2",
+        "sky 1-00:00:00 gpu:mi210:2 1",
+        "gpuA100x4 2-00:00:00 gpu:a100:4 2",
+        "gpuA100x4-preempt 2-00:00:00 gpu:a100:4 2",
+        "gpuA100x8 2-00:00:00 gpu:a100:8 1",
+    } <= lines
+
+
+@pytest.mark.slurm
+def test_another_one_may_run_beside_it_and_leaves_nothing(slurm: ScratchSlurm, tmp_path: Path) -> None:
+    with ScratchSlurm(tmp_path / "second") as second:
+        assert second.node_states() == dict.fromkeys(NODES, "idle")
+        job = second.folder / "job.sh"
+        job.write_text("#!/bin/bash\n#SBATCH -o /dev/null\nsetsid sleep 300 &\nsrun sleep 300\n")
+        number = second.run("sbatch", str(job)).split()[-1]
+        second.wait_until("the job runs", lambda: second.job_state(number) == "RUNNING")
+        assert slurm.run("squeue", "-h", "-n", "job.sh") == ""
+    assert not second.ok("sinfo")
+    mark = f"SLURM_CONF={second.conf}".encode()
+    assert not [each for each in Path("/proc").glob("[0-9]*/environ") if mark in _read(each)]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_no_two_clusters_get_the_same_ports() -> None:
+    blocks = [PortBlock() for _ in range(3)]
+    assert len({block.base for block in blocks}) == 3
+    for block in blocks:
+        block.release()
+
+
+def test_missing_tools_come_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scratch_slurm.shutil.which", lambda tool, path: None if tool.startswith("m") else tool)
+    sentence = missing_tools()
+    assert "mariadbd" in sentence and "sbatch" not in sentence
+    assert sentence.endswith("apt-get install -y --no-install-recommends environment-modules mariadb-server munge")
