@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 
 from hpc_llm.parse.output import OUTPUT_FORMATS, write_rows
-from hpc_llm.parse.parallel import read_all
+from hpc_llm.parse.parallel import read_all, size_of
 from hpc_llm.parse.read import Reading, inputs, parse_steps, parse_stream, parse_stream_steps
 from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 
@@ -27,6 +27,7 @@ __all__ = [
     "parse_steps",
     "parse_stream",
     "parse_stream_steps",
+    "total_bytes",
     "write_rows",
 ]
 
@@ -36,15 +37,25 @@ def parse_paths(
     *,
     verbose: bool = False,
     jobs: int | None = None,
-    on_reading: Callable[[Reading, int], None] | None = None,
+    on_reading: Callable[[Reading], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Iterator[Row]:
-    """One row a run of everything under `paths`, in order; an input without a known format is a row of format `unknown`.
+    """One row a run of everything under `paths`, in order.
 
-    `verbose` counts the lines that look like a metric and are not parsed. `jobs` processes share the work (default: one a
-    core). `on_reading` gets each input's `Reading` and the bytes read for it, for messages and a progress bar. Raises
+    An input without a known format is a row of format `unknown` that says why. `verbose` counts the lines that look like
+    a metric and are not parsed. `jobs` processes share the work (default: one a core). `on_reading` gets each input's
+    `Reading`; `on_progress` gets the number of bytes read since it was called last, out of `total_bytes(paths)`. Raises
     RequestError for a path that is not there or cannot be read.
     """
-    for reading, size in read_all(list(inputs(paths)), verbose=verbose, jobs=jobs):
-        if on_reading is not None:
-            on_reading(reading, size)
-        yield from reading.rows
+    for readings, size in read_all(list(inputs(paths)), verbose=verbose, jobs=jobs):
+        if on_progress is not None:
+            on_progress(size)
+        for reading in readings:
+            if on_reading is not None:
+                on_reading(reading)
+            yield from reading.rows
+
+
+def total_bytes(paths: Iterable[str | os.PathLike[str]]) -> int:
+    """Bytes of all files under `paths`, as `parse_paths` counts its progress."""
+    return sum(map(size_of, inputs(paths)))

@@ -28,7 +28,7 @@ RULES: tuple[Rule, ...] = (
 _TIME = re.compile(rb"(?<![\d.])(20[0-9]{2}-[01][0-9]-[0-3][0-9])[ T_]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])(?![\d])")
 
 
-def first_time(text: bytes, position: int = 0) -> str | None:
-    """The first time stamp in `text` from `position` on, as ISO 8601 without a zone."""
-    match = _TIME.search(text, position)
+def first_time(text: bytes, begin: int, end: int) -> str | None:
+    """The first time stamp in `text` between these positions, as ISO 8601 without a zone."""
+    match = _TIME.search(text, begin, max(begin, end))
     return f"{match[1].decode()}T{match[2].decode()}" if match else None

@@ -20,6 +20,11 @@ CLASSES_PER_E = 1000
 """Classes per factor of e: each is 0.1 % wide."""
 
 
+def _clean(value: float) -> float:
+    """Without the noise of summing up: the mean of equal values is that value."""
+    return float(f"{value:.12g}")
+
+
 class Distribution:
     """Positive values, each standing for one step or more, with the first one set apart as a possible warm-up."""
 
@@ -75,11 +80,11 @@ class Distribution:
 
     def mean(self) -> float | None:
         """Arithmetic mean: for times."""
-        return self.total / self.weight if self.weight else None
+        return _clean(self.total / self.weight) if self.weight else None
 
     def harmonic_mean(self) -> float | None:
         """Mean of rates over equal amounts of work."""
-        return self.weight / self.inverse_total if self.weight else None
+        return _clean(self.weight / self.inverse_total) if self.weight else None
 
     def percentile(self, percent: float) -> float | None:
         """The value below which `percent` of the values lie; None when there is none.

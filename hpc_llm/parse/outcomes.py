@@ -27,7 +27,7 @@ class Cause:
     weight: int
     """Among the messages of one run the heaviest decides; of equally heavy ones the first."""
     final: bool
-    """Whether training cannot go on after it."""
+    """Whether it is the end of the job: steps after it are those of another."""
     literal: bytes
     """Without this text the pattern cannot match: a quick way to skip most of a log."""
     pattern: re.Pattern[bytes]
@@ -56,6 +56,8 @@ def _cause(outcome: Outcome, weight: int, literal: str, pattern: str, text: str,
     return Cause(outcome, weight, final, literal.encode(), re.compile(pattern.encode(), re.MULTILINE), text)
 
 
+END_OF_JOB = b"CANCELLED AT "
+"""Is in every final message of the scheduler."""
 _AT = r"CANCELLED AT (\S{1,40})"
 _OOM_KILL = r"Detected \d+ oom[-_]kill event|oom[-_]kill(?:er|:)|killed by the cgroup out-of-memory"
 # Without a traceback only these are taken for the end of a program: others write lines like them and go on.
@@ -70,8 +72,8 @@ CAUSES: tuple[Cause, ...] = (
     _cause(Outcome.OOM_DEVICE, 88, "_STATUS_ALLOC_FAILED", r"CU\w{3,5}_STATUS_ALLOC_FAILED", "{line}"),
     _cause(Outcome.OOM_DEVICE, 88, "ErrorOutOfMemory", r"hipErrorOutOfMemory", "{line}"),
     _cause(Outcome.OOM_DEVICE, 88, "ErrorMemoryAllocation", r"cudaErrorMemoryAllocation", "{line}"),
-    _cause(Outcome.OOM_HOST, 80, "kill", _OOM_KILL, "{line}", final=True),
-    _cause(Outcome.OOM_HOST, 79, ": Out Of Memory", r"srun: error: [^\n]{0,80}: Out Of Memory", "{line}", final=True),
+    _cause(Outcome.OOM_HOST, 80, "kill", _OOM_KILL, "{line}"),
+    _cause(Outcome.OOM_HOST, 79, ": Out Of Memory", r"srun: error: [^\n]{0,80}: Out Of Memory", "{line}"),
     _cause(
         Outcome.OOM_HOST, 78, "CPUAllocator", r"DefaultCPUAllocator: (?:not enough|can't allocate) memory", "{line}"
     ),

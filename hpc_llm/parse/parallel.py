@@ -59,26 +59,27 @@ def processes() -> int:
     )
 
 
-def read_all(paths: Sequence[Path], *, verbose: bool, jobs: int | None) -> Iterator[tuple[Reading, int]]:
-    """The reading of each input and the number of its bytes, in order."""
-    sizes = [_size(path) for path in paths]
+def size_of(path: Path) -> int:
+    """Bytes of a file, 0 for everything else."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
+
+
+def read_all(paths: Sequence[Path], *, verbose: bool, jobs: int | None) -> Iterator[tuple[list[Reading], int]]:
+    """What was read since the last item, in the order of the inputs, and the number of bytes that it took."""
+    sizes = [size_of(path) for path in paths]
     count = jobs if jobs is not None else processes()
     if count < 2 or sum(sizes) < WORTHWHILE or threading.active_count() > 1 or not hasattr(os, "fork"):
         for path, size in zip(paths, sizes, strict=True):
-            yield read_input(path, verbose=verbose), size
+            yield [read_input(path, verbose=verbose)], size
         return
     import multiprocessing
 
     tasks = list(_tasks(paths, sizes, verbose))
     with multiprocessing.get_context("fork").Pool(min(count, len(tasks))) as pool:
         yield from _gather(pool.imap(_do, tasks))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except OSError:
-        return 0
 
 
 def _tasks(paths: Sequence[Path], sizes: Sequence[int], verbose: bool) -> Iterator[Task]:
@@ -119,19 +120,17 @@ def _do(task: Task) -> Done:
     return Done(task, [], scanner.finish(), scanner.unparsed)
 
 
-def _gather(done: Iterable[Done]) -> Iterator[tuple[Reading, int]]:
+def _gather(done: Iterable[Done]) -> Iterator[tuple[list[Reading], int]]:
     """Put the pieces of a log together again."""
     runs: list[LogRun] = []
-    unparsed, size = Unparsed(), 0
+    unparsed = Unparsed()
     for one in done:
         if one.task.piece is None:
-            for reading in one.readings:
-                yield reading, one.task.size // len(one.readings)
+            yield one.readings, one.task.size
             continue
         runs = LogRun.join((runs, one.runs))
         unparsed.merge(one.unparsed)
-        size += one.task.size
+        source = one.task.paths[0]
+        yield [Reading(source, rows_of(source, runs), unparsed)] if one.task.last else [], one.task.size
         if one.task.last:
-            source = one.task.paths[0]
-            yield Reading(source, rows_of(source, runs), unparsed), size
-            runs, unparsed, size = [], Unparsed(), 0
+            runs, unparsed = [], Unparsed()

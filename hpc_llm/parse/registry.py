@@ -30,7 +30,8 @@ class LineFormat:
     precedence: int = 50
     """Where a log holds the output of several programs, the format with the lowest number owns the steps."""
     bulk: Rule | None = None
-    """The step lines as the program usually prints them, without `decode`: lets long logs be read fast."""
+    """The step lines as the program usually prints them, without `decode`: lets long logs be read fast. Its `literal`
+    stands once in each step line; MORE rules are then for lines that it does not match."""
     companion: bool = False
     """Printed by a library below another program: gives the steps only where no other format does."""
     averages: bool = True

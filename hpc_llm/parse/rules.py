@@ -17,6 +17,8 @@ Value = int | float | str | bool
 Convert = Callable[[bytes], Value | None]
 Decode = Callable[["re.Match[bytes]"], "Mapping[str, Value] | None"]
 
+LARGEST = 1 << 62
+"""Whole numbers beyond this are noise."""
 NUMBER = rb"[-+.,0-9eEinfaN]*[0-9nfNF]"
 """Any printed number, thousands separators, `nan` and `inf` included; its last character keeps a comma after it out."""
 WHOLE = rb"[0-9](?:[0-9,]*[0-9])?"
@@ -39,19 +41,16 @@ WHOLE_NUMBERS = frozenset(
     tokens_per_step""".split()
 )
 
-UNITS: Mapping[str, tuple[str, float]] = {
-    "_gib": ("_bytes", 2**30),
-    "_mib": ("_bytes", 2**20),
-    "_kib": ("_bytes", 2**10),
-    "_gb": ("_bytes", 1e9),
-    "_ms": ("_s", 1e-3),
-    "_minutes": ("_s", 60.0),
-    "_hours": ("_s", 3600.0),
-    "_pct": ("", 1e-2),
-    "_millions": ("", 1e6),
-    "_billions": ("", 1e9),
+UNITS: Mapping[str, tuple[str, int, int]] = {
+    "_gib": ("_bytes", 2**30, 0),
+    "_mib": ("_bytes", 2**20, 0),
+    "_gb": ("_bytes", 1, 9),
+    "_ms": ("_s", 1, -3),
+    "_pct": ("", 1, -2),
+    "_millions": ("", 1, 6),
 }
-"""Unit that a name ends with -> the column's ending, and what the printed number is multiplied with."""
+"""Unit that a name ends with -> the column's ending, and what to multiply the printed number with: a factor, and a power
+of ten, which is applied to the printed digits so that 6703.7 ms is 6.7037 s."""
 
 
 def number(text: bytes) -> float | None:
@@ -73,21 +72,27 @@ def number(text: bytes) -> float | None:
 def whole(text: bytes) -> int | None:
     """The printed whole number, thousands separators allowed."""
     try:
-        return int(text.replace(b",", b""))
+        value = int(text.replace(b",", b""))
     except ValueError:
         return None
+    return value if value < LARGEST else None
 
 
-def scaled(factor: float, to_int: bool) -> Convert:
+def scaled(factor: int, power: int, to_int: bool) -> Convert:
     """Converter for numbers printed in another unit than the column's."""
+    exponent = f"e{power}".encode()
 
     def convert(text: bytes) -> Value | None:
-        value = number(text)
+        value = number(text + exponent) if power else number(text)
+        if value is None:  # it has an exponent already
+            value = number(text)
+            value = value * 10.0**power if value is not None else None
         if value is None or not math.isfinite(value):
             return None
-        # Dividing by 1000 instead of multiplying with 0.001 keeps 2152.2 ms at 2.1522 s.
-        result = value / round(1 / factor) if factor < 1 else value * factor
-        return round(result) if to_int else result
+        value *= factor
+        if not to_int:
+            return value
+        return round(value) if abs(value) < LARGEST else None
 
     return convert
 
@@ -105,10 +110,10 @@ def column_of(name: str) -> tuple[str, Convert | None]:
     """
     if name in WHOLE_NUMBERS:
         return name, whole
-    for ending, (column_ending, factor) in UNITS.items():
+    for ending, (column_ending, factor, power) in UNITS.items():
         if name.endswith(ending):
             column = name.removesuffix(ending) + column_ending
-            return column, scaled(factor, to_int=column_ending == "_bytes" or column in WHOLE_NUMBERS)
+            return column, scaled(factor, power, to_int=column_ending == "_bytes" or column in WHOLE_NUMBERS)
     return name, None
 
 
@@ -126,15 +131,28 @@ class Rule:
     """Text without which the pattern cannot match, if there is one: a quick way to skip a block."""
 
     def values(self, match: re.Match[bytes]) -> Mapping[str, Value] | None:
-        """The columns that the line gives."""
+        """The columns that the line gives; None where it is no metric after all."""
         if self.decode is not None:
-            return self.decode(match)
+            return self._decoded(match)
         found: dict[str, Value] = {}
         for (name, convert), text in zip(self.columns, match.groups(), strict=True):
             value = None if text is None else convert(text)
             if value is not None:
                 found[name] = value
         return found
+
+    def _decoded(self, match: re.Match[bytes]) -> Mapping[str, Value] | None:
+        assert self.decode is not None
+        try:
+            found = self.decode(match)
+        except (ValueError, OverflowError, RecursionError):  # digits without end, nesting without end
+            return None
+        return found and {name: value for name, value in found.items() if _is_sane(value)}
+
+
+def _is_sane(value: Value) -> bool:
+    """Whether a number can be one that was measured or counted."""
+    return not isinstance(value, int) or -LARGEST < value < LARGEST
 
 
 def rule(kind: Kind, pattern: str, decode: Decode | None = None, literal: str | None = None) -> Rule:

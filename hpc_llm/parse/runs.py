@@ -72,8 +72,8 @@ class LogRun:
     stream: bytes | None = None
     """Prefix of the rank whose steps are counted."""
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    skipped_before: tuple[int, int] = (0, 0)
-    """Number of the step before, and how many were skipped up to it."""
+    skipped_before: tuple[int, int | None] = (0, 0)
+    """Number of the step before, and how many were skipped up to it, if the log says."""
     pending: dict[str, Value] = field(default_factory=dict)
     """The step that is being read; further lines may add to it."""
     from_below: frozenset[str] = frozenset()
@@ -88,6 +88,11 @@ class LogRun:
     @property
     def has_steps(self) -> bool:
         return bool(self.lines or self.pending)
+
+    @property
+    def over(self) -> bool:
+        """Whether steps that follow are those of another run."""
+        return self.closed or any(signal.final for signal in self.signals)
 
     def note(self, name: str, precedence: int, packed: bool) -> None:
         """A line of format `name` was seen; the one with the lowest precedence names the run."""
@@ -191,11 +196,11 @@ class LogRun:
         if not isinstance(number, int):
             return
         before, total = self.skipped_before
-        if number == before + 1 and isinstance(so_far, int):
+        if number == before + 1 and isinstance(so_far, int) and total is not None:
             step.setdefault("skipped", so_far > total)
         elif number == before + 1 and isinstance(in_line, int):
             step.setdefault("skipped", in_line > 0)
-        self.skipped_before = (number, so_far if isinstance(so_far, int) else total)
+        self.skipped_before = (number, so_far if isinstance(so_far, int) else None)
 
     def _distribution(self, name: str) -> Distribution:
         return self.distributions.setdefault(name, Distribution())
@@ -255,9 +260,12 @@ class LogRun:
 
     def goes_on_in(self, later: LogRun) -> bool:
         """Whether `later`, the first run of the next piece of the log, is this run still."""
-        if later.began or (self.closed and later.has_steps):
+        if later.began or (self.over and later.has_steps):
             return False
-        return self.last is None or later.first is None or later.first > self.last
+        if self.last is None or later.first is None or later.first > self.last:
+            return True
+        # An epoch may come twice, for it is printed rounded; a step, as another rank's copy.
+        return later.first in self.recent if self.numbered else later.first == self.last
 
     def merge(self, later: LogRun) -> None:
         """Join what the next piece of the log saw of this run."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from operator import le, lt
 
 from hpc_llm.parse import facts
-from hpc_llm.parse.outcomes import Signal, signals_in
+from hpc_llm.parse.outcomes import END_OF_JOB, Signal, signals_in
 from hpc_llm.parse.registry import LineFormat, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS
 from hpc_llm.parse.rules import Kind, Rule, Value, number
@@ -24,6 +24,8 @@ CHUNK = 1 << 18
 """Bytes that are searched at once."""
 FEWEST_STEPS_A_CHUNK = 64
 """A chunk with fewer step lines than this is worth the careful lane."""
+START_WITHIN = 1 << 20
+"""Bytes after its beginning in which a run's first time stamp is looked for."""
 NEAR = 2048
 """A step number that comes again within so many bytes is another rank's copy and no new run."""
 
@@ -65,7 +67,7 @@ class _Bulk:
     other_texts: tuple[bytes, ...]
     """Texts of all other rules of the programs in the log: a chunk with one of them is for the careful lane."""
     every_step: bytes | None
-    """Stands in each step line: as often as the rule matches, or the chunk is for the careful lane."""
+    """Stands once in each step line: as often as the rule matches, or the chunk is for the careful lane."""
 
 
 @dataclass
@@ -107,6 +109,8 @@ class Scanner:
         self._skipped_chunk: bytes | None = None
         self._offset = 0
         self._last_step_end = 0
+        self._taken_to = 0
+        self._usual_sizes: dict[Rule, tuple[int, int]] = {}
         self._aside: dict[str, Value] = {}
         self._rules_of_step: set[Rule | None] = set()
         self._without_start: list[tuple[LogRun, int]] = [(self.runs[0], 0)]
@@ -146,7 +150,7 @@ class Scanner:
     def _fast(self, chunk: bytes) -> bool:
         """Take the steps of `chunk` at once, if nothing else is in it that matters."""
         bulk = self._bulk
-        if bulk is None or self.run.closed or any(text in chunk for text in bulk.other_texts):
+        if bulk is None or self.run.over or any(text in chunk for text in bulk.other_texts):
             return False
         matches = bulk.rule.pattern.findall(chunk)
         if len(matches) < FEWEST_STEPS_A_CHUNK:
@@ -164,7 +168,8 @@ class Scanner:
         wanted = {n: _numbers(bulk.rule, n, texts) for n, texts in columns.items() if n in bulk.wanted}
         self.run.add_steps(order, {name: numbers for name, numbers in wanted.items() if numbers})
         self._skipped_chunk = chunk
-        self._last_step_end = self._offset + len(chunk)
+        self._last_step_end = self._taken_to = self._offset + len(chunk)
+        self._note_starts(chunk)
         return True
 
     def _choose_bulk(self) -> None:
@@ -178,15 +183,18 @@ class Scanner:
         bulk = owner.bulk or step_rule
         names = dict(bulk.columns)
         order = next((name for name in ("order", "step") if name in names), None)
-        others = [r.literal for f in owners for r in f.rules if r is not step_rule]
+        # Where the usual step line is known, MORE lines are there for unusual ones only.
+        kinds = set(Kind) - {Kind.MORE} if owner.bulk else set(Kind)
+        others = [r.literal for f in owners for r in f.rules if r is not step_rule and r.kind in kinds]
         if bulk.decode is not None or order is None or None in others:
             return
         # Peaks of a library below count where the program prints none: then its lines must be read, too.
         if "peak_allocated_bytes" not in names and any(f.companion for f in self._formats):
             return
         wanted = names.keys() if owner.averages else {"loss", *PEAKS}
-        texts = (facts.CELL.strip(), *(text for text in others if text is not None))
-        self._bulk = _Bulk(bulk, order, frozenset(wanted), texts, step_rule.literal if bulk is not step_rule else None)
+        starts = (r.literal for f in self._formats if f.companion for r in f.rules if r.kind is Kind.START)
+        texts = (facts.CELL.strip(), END_OF_JOB, *filter(None, others), *filter(None, starts))
+        self._bulk = _Bulk(bulk, order, frozenset(wanted), texts, owner.bulk.literal if owner.bulk else None)
 
     def _search_skipped_chunk(self) -> None:
         """Look for messages among the last steps that the fast lane took."""
@@ -205,7 +213,8 @@ class Scanner:
         lines = self.run.lines
         found = sorted(self._find(chunk), key=lambda f: (f.start, f.precedence))
         if not chunk.endswith(b"\n"):
-            found = _without_cut(found, chunk)
+            found = [one for one in found if not self._is_cut(one, chunk)]
+        self._usual_sizes.update({rule: _size_of(match) for rule, match in _last_matches(found).items()})
         taken_to = -1
         accepted: list[Found] = []
         for one in found:
@@ -213,6 +222,7 @@ class Scanner:
                 continue
             if self._take(one, chunk):
                 accepted.append(one)
+                self._taken_to = self._offset + one.end
                 if one.rule is not None and one.rule.kind is Kind.STEP:
                     taken_to = one.end
         self._note_starts(chunk)
@@ -220,6 +230,13 @@ class Scanner:
             self._count(chunk, accepted)
         if not self._careful_only and self.run.lines > lines:
             self._choose_bulk()
+
+    def _is_cut(self, one: Found, chunk: bytes) -> bool:
+        """Whether a last line was cut short: it has fewer numbers, or fewer digits, than the lines like it before."""
+        if one.rule is None or one.match is None or b"\n" in chunk[one.start :]:
+            return False
+        size = _size_of(one.match)
+        return size < self._usual_sizes.get(one.rule, size)
 
     def _find(self, chunk: bytes) -> Iterator[Found]:
         for one in self._formats:
@@ -242,7 +259,7 @@ class Scanner:
             self.run.signals.append(found.signal)
             return True
         if found.rule is None or found.match is None:
-            self._begin(found.start, only_after_steps=False)
+            self._begin(only_after_steps=False)
             return True
         values = found.rule.values(found.match)
         if values is None:
@@ -255,7 +272,7 @@ class Scanner:
 
     def _apply(self, found: Found, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
         if kind is Kind.START:
-            self._begin(found.start, only_after_steps=True)
+            self._begin(only_after_steps=True)
         if kind is Kind.STEP and not (owner.companion and self._owned):
             self._step(found, found.rule, values, chunk)
             self.run.note(owner.name, owner.precedence, owner.packed)
@@ -271,7 +288,7 @@ class Scanner:
         elif kind is Kind.TICK and below:
             self._aside.update(values)
         elif kind is Kind.TICK:
-            if not self.run.closed and not self.run.tick(values):
+            if not self.run.over and not self.run.tick(values):
                 self._open(found, None, values, chunk)
         else:
             self.run.learn(values, below)
@@ -283,8 +300,8 @@ class Scanner:
         order = values.get("order", values.get("step"))
         number = float(order) if isinstance(order, (int, float)) else None
         by_step = "order" not in values
-        if self.run.closed:
-            self._begin(found.start, only_after_steps=False)
+        if self.run.over:
+            self._begin(only_after_steps=False)
         elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
@@ -292,12 +309,16 @@ class Scanner:
         elif self._is_copy(number if by_step else None, _stream_of(chunk, found.start), self._offset + found.start):
             self.run.learn_peaks(values)
             return
-        elif number is not None and self.run.last is not None:
-            # An epoch is printed rounded: the same number may come again in the same run.
-            if number < self.run.last or (by_step and number == self.run.last):
-                self._begin(found.start, only_after_steps=False)
+        elif self._goes_back(number, by_step):
+            self._begin(only_after_steps=False)
         self._open(found, number, values, chunk)
         self._rules_of_step = {rule}
+
+    def _goes_back(self, number: float | None, by_step: bool) -> bool:
+        """Whether this number cannot follow the last one. An epoch is printed rounded: it may come again."""
+        if number is None or self.run.last is None:
+            return False
+        return number <= self.run.last if by_step else number < self.run.last
 
     def _open(self, found: Found, number: float | None, values: Mapping[str, Value], chunk: bytes) -> None:
         self._flush()
@@ -314,7 +335,7 @@ class Scanner:
             return True
         return number is not None and number in run.recent and position - self._last_step_end < NEAR
 
-    def _begin(self, position: int, *, only_after_steps: bool) -> None:
+    def _begin(self, *, only_after_steps: bool) -> None:
         """Another run begins, unless this one has nothing yet."""
         if only_after_steps and not (self.run.has_steps or self.run.closed):
             self.run.began = True
@@ -325,7 +346,7 @@ class Scanner:
         known = {**self.run.inherited, **self.run.values}
         inherited = {name: known[name] for name in OF_THE_JOB if name in known}
         self.runs.append(LogRun(began=True, inherited=inherited))
-        self._without_start.append((self.run, position))
+        self._without_start.append((self.run, self._taken_to))
         self._aside = {}
 
     def _flush(self) -> None:
@@ -335,12 +356,18 @@ class Scanner:
             self._on_step(len(self.runs) - 1, step)
 
     def _note_starts(self, chunk: bytes) -> None:
-        """Give the runs that began in this chunk, or before, the first time printed since."""
-        for run, position in self._without_start:
-            time = facts.first_time(chunk, position)
+        """Give the runs that began in this chunk, or not long before, the first time printed since."""
+        for run, begin in self._without_start:
+            position = max(0, begin - self._offset)
+            time = facts.first_time(chunk, position, begin + START_WITHIN - self._offset)
             if time is not None:
                 run.values.setdefault("started_at", time)
-        self._without_start = [(self.run, 0)] if "started_at" not in self.run.values else []
+        end = self._offset + len(chunk)
+        self._without_start = [
+            (run, begin)
+            for run, begin in self._without_start
+            if run is self.run and "started_at" not in run.values and begin + START_WITHIN > end
+        ]
 
     def _count(self, chunk: bytes, accepted: list[Found]) -> None:
         taken = {chunk.rfind(b"\n", 0, one.start) + 1 for one in accepted}
@@ -349,27 +376,20 @@ class Scanner:
                 self.unparsed.add(match[0])
 
 
-def _without_cut(found: list[Found], chunk: bytes) -> list[Found]:
-    """Without a last line that was cut short in its last number: it has fewer digits than the line like it before."""
-    digits: dict[Rule, int] = {}
-    kept: list[Found] = []
-    for one in found:
-        if one.rule is not None and one.match is not None:
-            printed = _digits_at_end(one.match[0])
-            if one.end == len(chunk) and printed < digits.get(one.rule, 0):
-                continue
-            digits[one.rule] = printed
-        kept.append(one)
-    return kept
+def _last_matches(found: list[Found]) -> dict[Rule, re.Match[bytes]]:
+    """The last match of each rule."""
+    return {one.rule: one.match for one in found if one.rule is not None and one.match is not None}
 
 
-def _digits_at_end(text: bytes) -> int:
-    """Digits after the point of a number at the end of `text`.
+def _size_of(match: re.Match[bytes]) -> tuple[int, int]:
+    """How many groups matched, and how many digits after its point a number at the end has.
 
-    >>> _digits_at_end(b"Peak Mem: 5.78"), _digits_at_end(b"no number")
-    (2, 0)
+    >>> _size_of(re.match(rb"(a)? .*", b" Peak Mem: 5.78"))
+    (0, 2)
     """
-    return len(text) - len(text.rstrip(b"0123456789")) if b"." in text[-24:] else 0
+    text = match[0]
+    digits = len(text) - len(text.rstrip(b"0123456789"))
+    return sum(group is not None for group in match.groups()), digits if b"." in text[-24:] else 0
 
 
 def _stream_of(chunk: bytes, position: int) -> bytes:

@@ -57,6 +57,18 @@ def _columns(match: re.Match[bytes]) -> Mapping[str, Value]:
     return found
 
 
+# tqdm clears its bar, the line is written, and the bar is drawn again below with the step that was logged.
+_REDRAWN = r"(?:\s+\d+%(?:\|[^|\n]*\|)? *(\d+)/[1-9]\d* \[[\d:]+<)?"
+
+
+def _step(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """A log line of training, with the step's number where the bar below shows it."""
+    found = dict(_columns(match))
+    if match[1] is not None:
+        found.setdefault("step", int(match[1]))
+    return found
+
+
 def seconds(clock: str) -> float | None:
     """Seconds of `1:02:03`, `02:03`, `0:15:19.02` or `1 day, 0:08:23`.
 
@@ -79,10 +91,7 @@ def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
 def _summary(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     """A line of the table that `log_metrics` prints."""
     name, text = match[1].decode(), match[2].decode().strip()
-    if name == "train_runtime":
-        value = seconds(text) if ":" in text else number(match[2])
-    else:
-        value = number(match[2])
+    value = seconds(text) if ":" in text else number(match[2])
     return {_NAMES[name]: value} if name in _NAMES and value is not None else None
 
 
@@ -121,7 +130,7 @@ FORMAT = LineFormat(
     averages=False,
     rules=(
         rule(Kind.START, r"\*\*\*\*\* Running training \*\*\*\*\*", literal="***** Running training *****"),
-        rule(Kind.STEP, r"\{'loss': [^{}\n]*\}", _columns, literal="{'loss': "),
+        rule(Kind.STEP, r"\{'loss': [^{}\n]*\}" + _REDRAWN, _step, literal="{'loss': "),
         rule(Kind.RUN, r"\{'eval_[^{}\n]*\}", _columns, literal="{'eval_"),
         rule(Kind.END, r"\{'train_runtime': [^{}\n]*\}", _columns, literal="{'train_runtime': "),
         rule(
@@ -153,6 +162,7 @@ FORMAT = LineFormat(
     bulk=rule(
         Kind.STEP,
         r"\{'loss': '?<loss>'?, 'grad_norm': '?<grad_norm>'?, 'learning_rate': '?<learning_rate>'?, 'epoch': '?<order>'?\}",
+        literal="{'loss': ",
     ),
     finish=_finish,
 )

@@ -103,6 +103,14 @@ FORMAT = LineFormat(
         re.MULTILINE,
     ),
     precedence=50,
+    bulk=rule(
+        Kind.STEP,
+        r"iteration +<step>/ *<total_steps> \|(?: consumed samples: +\d+ \|)? elapsed time per iteration \(ms\): <step_time_ms> \|"
+        r"(?: throughput per GPU \(TFLOP/s/GPU\): <model_tflops_per_gpu> \|)? learning rate: [^|\n]+\|"
+        r" global batch size: +<global_batch_size> \|(?: lm loss: <loss> \|)?"
+        r"(?: (?:\w+_loss|loss scale|grad norm|num zeros|params norm|number of (?:skipped|nan) iterations): [^|\n]+\|)*[ \t]*$",
+        literal=" | elapsed time per iteration (ms): ",
+    ),
     packed=True,
     rules=(
         rule(Kind.START, r"-{8,} arguments -{8,}", literal="-- arguments --"),

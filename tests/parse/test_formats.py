@@ -1,0 +1,572 @@
+"""Every format on a small log in the program's own form; the texts are ours."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from hpc_llm.parse.registry import LineFormat, formats, formats_in
+
+GIB = 2**30
+MIB = 2**20
+
+
+def test_every_module_of_the_folder_is_a_format():
+    names = [f.name for f in formats()]
+    assert {"hpc-llm", "homework-v1", "homework-v2", "hf-trainer", "deepspeed", "megatron", "torchtitan", "nemo", "lightning",
+            "composer", "llama-factory", "axolotl", "nanogpt", "accelerate", "vllm", "slurm", "mlperf", "profiler",
+            "trainer-state"} <= set(names)  # fmt: skip
+
+
+def test_plain_text_is_of_no_format():
+    assert formats_in(b"iteration of the loss of time: we took a step: the memory of it\nEpoch 3: it/s\n") == ()
+
+
+def test_every_rule_with_a_text_it_needs_really_needs_it():
+    for one in formats():
+        if isinstance(one, LineFormat):
+            for rule in one.rules:
+                assert rule.literal is not None or rule is one.rules[0], (one.name, rule.pattern)
+
+
+HF = """
+***** Running training *****
+  Num examples = 1,000
+  Num Epochs = 2
+  Instantaneous batch size per device = 4
+  Total train batch size (w. parallel, distributed & accumulation) = 16
+  Gradient Accumulation steps = 2
+  Total optimization steps = 60
+{'loss': 2.5, 'grad_norm': 0.75, 'learning_rate': 4e-05, 'epoch': 0.5}
+{'eval_loss': 2.25, 'eval_runtime': 3.1, 'eval_samples_per_second': 16.1, 'eval_steps_per_second': 2.0, 'epoch': 1.0}
+{'loss': 2.125, 'grad_norm': 0.5, 'learning_rate': 2e-05, 'epoch': 2.0}
+{'train_runtime': 120.0, 'train_samples_per_second': 8.0, 'train_steps_per_second': 0.5, 'train_loss': 2.3, 'epoch': 2.0}
+"""
+
+
+def test_hf_trainer(row, steps):
+    found = row(HF)
+    assert (found.format, found.outcome) == ("hf-trainer", "COMPLETED")
+    assert (found.loss_first, found.loss_last, found.eval_loss) == (2.5, 2.125, 2.25)
+    assert (found.micro_batch_size, found.global_batch_size, found.gradient_accumulation_steps) == (4, 16, 2)
+    assert (found.elapsed_s, found.measured_steps, found.warmup_steps, found.step_time_s_mean) == (120.0, 60, 0, 2.0)
+    assert [(s.loss, s.learning_rate, s.grad_norm) for s in steps(HF)] == [(2.5, 4e-5, 0.75), (2.125, 2e-5, 0.5)]
+
+
+def test_hf_trainer_quoted_values_and_bars(row, steps):
+    text = (
+        "  0%|          | 0/20 [00:00<?, ?it/s]\r 50%|#####     | 10/20 [00:05<00:05,  2.00it/s]\r"
+        "{'loss': '5.8', 'grad_norm': '1.9', 'learning_rate': '0.001', 'epoch': '0.5'}\n"
+        " 50%|#####     | 10/20 [00:05<00:05,  2.00it/s]\r  0%|          | 0/7 [00:00<?, ?it/s]\r"
+        "100%|##########| 7/7 [00:01<00:00,  7.00it/s]\r\n"
+        "{'loss': '5.5', 'grad_norm': '1.8', 'learning_rate': '0.0', 'epoch': '1'}\n"
+        "100%|##########| 20/20 [00:10<00:00,  2.00it/s]\n"
+        "{'train_runtime': '10.5', 'train_samples_per_second': '7', 'train_steps_per_second': '1.905', 'epoch': '1'}\n"
+    )
+    found = row(text)
+    assert (found.measured_steps, found.step_time_s_mean, found.loss_last) == (20, 0.525, 5.5)
+    assert [s.step for s in steps(text)] == [10, 20]
+
+
+def test_hf_trainer_cut_short_takes_the_time_of_its_own_bar(row):
+    text = (
+        HF[: HF.index("{'train_runtime'")]
+        + " 50%|###  | 30/60 [01:30<01:30,  3.00s/it]\n 9%|# | 1/11 [00:01<00:10,  1.0s/it]\n"
+    )
+    found = row(text)
+    assert (found.measured_steps, found.step_time_s_mean, found.elapsed_s, found.outcome) == (30, 3.0, None, "UNKNOWN")
+
+
+def test_hf_trainer_summary_table(row):
+    text = (
+        "***** train metrics *****\n  epoch                    =        1.0\n  train_runtime            = 0:15:19.02\n"
+        "  train_steps_per_second   =      0.017\n***** eval metrics *****\n  eval_loss               =     2.3\n"
+        "  perplexity              =    9.97\n"
+    )
+    found = row(text)
+    assert (found.format, found.elapsed_s, found.eval_loss, found.perplexity) == ("hf-trainer", 919.02, 2.3, 9.97)
+    assert found.step_time_s_mean is None, "0.017 steps a second are too coarse for a time"
+
+
+def test_axolotl(row):
+    text = (
+        "[2026-01-01 10:00:00,000] [INFO] [axolotl.train] Starting trainer...\n"
+        "{'loss': 4.75, 'grad_norm': 98.5, 'learning_rate': 5e-06, 'memory/max_mem_active(gib)': 25.5,"
+        " 'memory/max_mem_allocated(gib)': 25.25, 'memory/device_mem_reserved(gib)': 30.5, 'epoch': 1.0}\n"
+        "{'train_runtime': '158.8', 'train_steps_per_second': '1.638', 'memory/max_allocated (GiB)': '26.5', 'epoch': '1',"
+        " 'tokens/train_per_sec_per_gpu': '0'}\n"
+        "[2026-01-01 10:03:00,000] [INFO] [axolotl.train] Training completed! Saving trained model to ./out.\n"
+    )
+    found = row(text)
+    assert (found.format, found.outcome, found.elapsed_s) == ("axolotl", "COMPLETED", 158.8)
+    assert (found.peak_allocated_bytes, found.peak_reserved_bytes) == (26.5 * GIB, 30.5 * GIB)
+    assert found.tokens_per_second_per_gpu is None, "a rate of 0 is no measurement"
+
+
+DS_CONFIG = """[2026-01-01 10:00:00,001] [INFO] [config.py:954:print] DeepSpeedEngine configuration:
+[2026-01-01 10:00:00,001] [INFO] [config.py:958:print]   bfloat16_config .............. enabled=False immediate_grad_update=False
+[2026-01-01 10:00:00,001] [INFO] [config.py:958:print]   float16_config ............... enabled=True auto_cast=False
+[2026-01-01 10:00:00,001] [INFO] [config.py:958:print]   gradient_accumulation_steps .. 2
+[2026-01-01 10:00:00,001] [INFO] [config.py:958:print]   train_batch_size ............. 32
+[2026-01-01 10:00:00,001] [INFO] [config.py:958:print]   train_micro_batch_size_per_gpu  4
+[2026-01-01 10:00:00,001] [INFO] [config.py:958:print]   world_size ................... 4
+[2026-01-01 10:00:00,001] [INFO] [config.py:958:print]   zero_config .................. stage=3 {offload} sub_group_size=1
+[2026-01-01 10:00:00,001] [INFO] [config.py:958:print]   zero_optimization_stage ...... 3
+[2026-01-01 10:00:00,002] [INFO] [logging.py:107:log_dist] [Rank 0] step=0, skipped=0, lr=[1e-05], mom=[(0.9, 0.999)]
+"""
+
+
+def deepspeed(first: int = 1, last: int = 4) -> str:
+    return "".join(
+        f"[2026-01-01 10:00:0{i},001] [INFO] [logging.py:107:log_dist] [Rank 0] step={i}, skipped={min(i, 1)}, "
+        f"lr=[1e-05, 1e-05], mom=[(0.9, 0.999)]\n"
+        f"[2026-01-01 10:00:0{i},002] [INFO] [timer.py:264:stop] epoch=0/micro_step={2 * i}/global_step={i}, "
+        f"RunningAvgSamplesPerSec=16.0, CurrSamplesPerSec={8.0 * i}, MemAllocated=1.5GB, MaxMemAllocated={i}.25GB\n"
+        for i in range(first, last + 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("offload", "method"),
+    [
+        ("offload_param=DeepSpeedZeroOffloadParamConfig(device='cpu', nvme_path=None) offload_optimizer=None", "z3o"),
+        ("offload_optimizer=DeepSpeedZeroOffloadOptimizerConfig(device=<OffloadDeviceEnum.cpu: 'cpu'>, x=1)", "z3o"),
+        ("offload_param=DeepSpeedZeroOffloadParamConfig(device='none', nvme_path=None, ratio=1.0)", "z3"),
+        ("offload_param=None offload_optimizer=None", "z3"),
+    ],
+)
+def test_deepspeed(row, steps, offload, method):
+    text = DS_CONFIG.replace("{offload}", offload) + deepspeed()
+    found = row(text)
+    assert (found.format, found.method, found.precision, found.world_size) == ("deepspeed", method, "fp16", 4)
+    assert (found.global_batch_size, found.micro_batch_size, found.gradient_accumulation_steps) == (32, 4, 2)
+    assert found.peak_allocated_bytes == 4.25 * GIB
+    assert found.loss_first is None
+    assert (found.warmup_steps, found.measured_steps) == (1, 3)
+    assert math.isclose(found.step_time_s_mean, (32 / 16 + 32 / 24 + 32 / 32) / 3)
+    first, second, *_ = steps(text)
+    assert (first.step, first.skipped, second.skipped, second.learning_rate) == (1, True, False, 1e-5)
+    assert (second.step_time_s, second.allocated_bytes, second.peak_allocated_bytes) == (2.0, 1.5 * GIB, 2.25 * GIB)
+
+
+def test_deepspeed_oldest_and_old_spelling(row):
+    oldest = (
+        "[2021-03-10 18:22:31,608] [INFO] [logging.py:60:log_dist] [Rank 0] step=25, skipped=5, lr=[1e-05], mom=[[0.8, 0.999]]\n"
+        "[2021-03-10 18:22:31,608] [INFO] [timer.py:154:stop] 0/25, SamplesPerSec=6.25, MemAllocated=0.5GB, MaxMemAllocated=9.5GB\n"
+    )
+    old = "[2022-12-20 08:26:26,101] [INFO] [timer.py:197:stop] 0/17, RunningAvgSamplesPerSec=158.5, CurrSamplesPerSec=160.0, MemAllocated=1.75GB, MaxMemAllocated=2.5GB\n"
+    assert row(oldest).peak_allocated_bytes == 9.5 * GIB
+    assert row(old).peak_allocated_bytes == 2.5 * GIB
+
+
+def test_deepspeed_wall_clock_breakdown(row, steps):
+    text = "".join(
+        f"[Rank 0] time (ms) | fwd_microstep: {i}.00 | bwd_microstep: 20.00 | step_microstep: 5.00\n"
+        f"[Rank 0] time (ms) | fwd: {i}.00 | bwd: 20.00 | bwd_inner: 15.00 | bwd_allreduce: 5.00 | step: 5.00\n"
+        for i in (90, 10, 11, 12)
+    )
+    assert [s.step_time_s for s in steps(text)] == [0.115, 0.035, 0.036, 0.037]
+    assert row(text).step_time_s_mean == 0.036
+
+
+def test_deepspeed_memory_report(row):
+    text = "[INFO] [utils.py:782:see_memory_usage] MA 10.6 GB         Max_MA 19.5 GB         CA 23.03 GB         Max_CA 23 GB \n"
+    assert row(text).peak_allocated_bytes == 19.5 * GIB
+
+
+def test_deepspeed_below_another_program_only_adds(row, steps):
+    text = DS_CONFIG.replace("{offload}", "") + "".join(
+        deepspeed(i, i) + f"{{'loss': {3 - i / 10}, 'learning_rate': 1e-05, 'epoch': 0.{i}}}\n" for i in range(1, 5)
+    )
+    found = row(text)
+    assert (found.format, found.loss_last, found.world_size) == ("hf-trainer", 2.6, 4)
+    assert found.peak_allocated_bytes == 4.25 * GIB
+    assert [s.step_time_s for s in steps(text)] == [4.0, 2.0, 32 / 24, 1.0]
+
+
+def megatron(i: int, spelling: str) -> str:
+    if spelling == "equals":
+        return (
+            f"[2026-01-01 10:00:42][INFO][training:1609] -  iteration=       {i}/  100 | consumed_samples=         768 |"
+            f" consumed_tokens=     3145728 | elapsed_time_per_iteration_ms=2000.5 | learning_rate=1.5e-08 |"
+            f" global_batch_size=   16 | lm loss=11.25 | loss_scale=1.0 | grad_norm=2.5 | actual_seqlen=  512 |"
+            f" number_of_skipped_iterations=  0 | samples_per_second=8.0 | tokens_per_gpu_per_second_tgs=1203.5 |"
+            f" [LM]-TFLOPs=49.5 | [DS]-TFLOPs=73.5 |\n"
+        )
+    stamp = " [2026-01-01 15:23:07]" if spelling == "new" else ""
+    rate = " throughput per GPU (TFLOP/s/GPU): 49.5 |" if spelling == "new" else ""
+    return (
+        f"{stamp} iteration        {i}/     100 | consumed samples:           40 | elapsed time per iteration (ms): 2000.5 |{rate}"
+        f" learning rate: 1.500E-08 | global batch size:    16 | lm loss: 1.125000E+01 | loss scale: 8388608.0 | grad norm: 2.500 |"
+        f" number of skipped iterations:   {int(i == 1)} | number of nan iterations:   0 |\n"
+    )
+
+
+@pytest.mark.parametrize("spelling", ["old", "new", "equals"])
+def test_megatron(row, steps, spelling):
+    text = "".join(megatron(i, spelling) for i in range(1, 5))
+    found = row(text)
+    assert (found.format, found.loss_last, found.global_batch_size) == ("megatron", 11.25, 16)
+    assert (found.step_time_s_mean, found.warmup_steps, found.measured_steps) == (2.0005, 1, 3)
+    assert found.model_tflops_per_gpu == (None if spelling == "old" else 49.5)
+    first = steps(text)[0]
+    assert (first.step, first.loss, first.learning_rate, first.grad_norm) == (1, 11.25, 1.5e-8, 2.5)
+    assert first.skipped is (spelling != "equals")
+    if spelling == "equals":
+        assert (found.sequence_length, found.tokens_per_second_per_gpu) == (512, 1203.5)
+
+
+def test_megatron_arguments_memory_and_validation(row):
+    text = (
+        "using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 2, pipeline-model-parallel size: 2\n"
+        "------------------------ arguments ------------------------\n"
+        "  bf16 ............................................ True\n"
+        "  micro_batch_size ................................ 2\n"
+        "  retriever_seq_length ............................ 256\n"
+        "  seq_length ...................................... 512\n"
+        "  world_size ...................................... 8\n"
+        "-------------------- end of arguments ---------------------\n" + "".join(megatron(i, "old") for i in range(1, 5)) +
+        "[Rank 1] (after 2 iterations) memory (MB) | allocated: 100.5 | max allocated: 201.0 | reserved: 300.0 | max reserved: 300.5"
+        "[Rank 0] (after 2 iterations) memory (MB) | allocated: 100.5 | max allocated: 200.5 | reserved: 310.0 | max reserved: 310.0\n"
+        " validation loss at iteration 4 | lm loss value: 7.5E+00 | lm loss PPL: 1.8E+03 | \n"
+        "[after training is done] datetime: 2026-01-01 10:00:00 \n"
+    )  # fmt: skip
+    found = row(text)
+    assert (found.world_size, found.micro_batch_size, found.sequence_length, found.precision) == (8, 2, 512, "bf16")
+    assert (found.peak_allocated_bytes, found.peak_reserved_bytes) == (201 * MIB, 310 * MIB)
+    assert (found.eval_loss, found.perplexity, found.outcome) == (7.5, 1800.0, "COMPLETED")
+    assert math.isclose(found.tokens_per_second, 16 * 512 / 2.0005)
+    assert math.isclose(found.tokens_per_second_per_gpu, 16 * 512 / 2.0005 / 8)
+
+
+def test_megatron_wrapped_line_and_its_kin(row):
+    wrapped = (
+        " [2026-01-01 03:12:44.118201] iteration     1370/  100000 | consumed samples:       701440 | elapsed time per iteration (ms): 4812.3 |\n"
+        " throughput per GPU (TFLOP/s/GPU): 411.2 | learning rate: 2.987000E-04 | global batch size:   512 | lm loss: 2.104000E+00 |\n"
+        " loss scale: 1.0 | grad norm: 0.812 | number of skipped iterations:   0 |\n"
+    )
+    found = row(wrapped)
+    assert (found.step_time_s_mean, found.model_tflops_per_gpu, found.loss_last) == (4.8123, 411.2, 2.104)
+    neox = " samples/sec: 7.75 | iteration       34/   10000 | elapsed time per iteration (ms): 4100.0 | learning rate: 2.1E-06 | approx flops per GPU: 112.5TFLOPS | lm_loss: 1.125E+01 | number of skipped iterations:   0 |\n"
+    found = row(neox)
+    assert (found.model_tflops_per_gpu, found.loss_last) == (112.5, 11.25)
+    primus = " iteration  3/  50 | elapsed time per iteration (ms): 10.0 | throughput per GPU (TFLOP/s/GPU): 496.5/490.1 | tokens per GPU (tokens/s/GPU): 9640.5/9600.0 | lm loss: 2.5 |\n"
+    found = row(primus)
+    assert (found.model_tflops_per_gpu, found.tokens_per_second_per_gpu) == (496.5, 9640.5)
+
+
+TITAN = """[rank0]:[titan] 2026-01-01 14:32:00,000 - root - INFO - Starting job: Llama debug
+[rank0]:[titan] 2026-01-01 14:32:00,000 - root - INFO - CUDA capacity: NVIDIA H100 80GB HBM3 with 79.11GiB memory
+[rank0]:[titan] 2026-01-01 14:32:00,000 - root - INFO - Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]
+[rank0]:[titan] 2026-01-01 14:32:00,000 - root - INFO - Model llama3 8B size: 8,030,261,248 total parameters
+[rank0]:[titan] 2026-01-01 14:32:00,000 - root - INFO - Training starts at step 1, with local batch size 2, global batch size 8, sequence length 2048, total steps 30 (warmup 2)
+[rank0]:[titan] 2026-01-01 14:32:01,000 - root - INFO - step:  1  loss:  8.1661  grad_norm:  3.6855  memory:  2.50GiB(3.12%)  tps: 502  tflops: 1.90  mfu: 0.19%
+[rank0]:[titan] 2026-01-01 14:32:02,000 - root - INFO - step: 10  loss:  6.1098  grad_norm:  4.6416  memory:  2.75GiB(3.14%)  tps: 4,000  tflops: 96.50  mfu: 9.75%
+[rank0]:[titan] 2026-01-01 14:32:03,000 - root - INFO - validate step: 10  loss:  6.0000  memory:  9.75GiB(3.14%)  tps: 9,000
+[rank0]:[titan] 2026-01-01 14:32:04,000 - root - INFO - step: 20  loss:  4.7947  grad_norm:  2.4418  memory:  2.75GiB(3.14%)  tps: 4,000  tflops: 96.50  mfu: 9.75%
+[rank0]:[titan] 2026-01-01 14:32:05,000 - root - INFO - step: 30  loss:  4.5000  memory:  2.75GiB(3.14%)  tps: 4,000  tflops: 96.50  mfu: 9.75%
+[rank0]:[titan] 2026-01-01 14:32:06,000 - root - INFO - Training completed
+"""
+
+
+def test_torchtitan(row, steps):
+    found = row(TITAN)
+    assert (found.format, found.outcome, found.model, found.num_parameters) == (
+        "torchtitan",
+        "COMPLETED",
+        "llama3 8B",
+        8030261248,
+    )
+    assert (found.gpu, found.world_size, found.sequence_length) == ("NVIDIA H100 80GB HBM3", 8, 2048)
+    assert (found.tokens_per_second_per_gpu, found.tokens_per_second) == (4000.0, 32000.0)
+    assert (found.warmup_steps, found.measured_steps, found.mfu, found.model_tflops_per_gpu) == (1, 29, 0.0975, 96.5)
+    assert (found.peak_reserved_bytes, found.eval_loss, found.loss_last) == (2.75 * GIB, 6.0, 4.5)
+    assert found.step_time_s_mean == 8 * 2048 / 32000
+    assert [s.step for s in steps(TITAN)] == [1, 10, 20, 30]
+
+
+def test_torchtitan_without_teraflops_and_older_names(row):
+    lines = "".join(
+        f"2024-08-01 10:00:00,000 - root - INFO - step: {i:2}  loss:  5.5  memory: 30.5GiB(32.51%)  wps: 6,344  mfu: 37.25%\n"
+        for i in (1, 2, 3, 4)
+    )
+    assert (row(lines).tokens_per_second_per_gpu, row(lines).mfu) == (6344.0, 0.3725)
+    bare = "".join(f"[titan] INFO - step: {i:2}  loss:  5.5  memory: 30.5GiB(32.51%)  tps: 512\n" for i in (1, 2, 3, 4))
+    assert row(bare).tokens_per_second_per_gpu == 512.0
+
+
+def test_nemo_printer(row, steps):
+    text = (
+        "".join(
+            f" 0: Training epoch 0, iteration {i}/9 | lr: 5.5e-06 | global_batch_size: 512 | global_step: {i} |"
+            f" max_memory_reserved: 57466159104 | max_memory_allocated: 5.393e+10 | reduced_train_loss: {10 - i} |"
+            f" train_step_timing in s: {20.5 if i else 90} | consumed_samples: 4608 | TFLOPS_per_GPU: 85.5 | val_loss: 4.25\n 0: \n"
+            for i in range(4)
+        )
+        + "`Trainer.fit` stopped: `max_steps=4` reached.\n"
+    )
+    found = row(text)
+    assert (found.format, found.outcome, found.step_time_s_mean, found.model_tflops_per_gpu) == (
+        "nemo",
+        "COMPLETED",
+        20.5,
+        85.5,
+    )
+    assert (found.peak_allocated_bytes, found.peak_reserved_bytes) == (53930000000, 57466159104)
+    assert (found.loss_first, found.loss_last, found.eval_loss, found.global_batch_size) == (10, 7, 4.25, 512)
+    assert [(s.step, s.learning_rate) for s in steps(text)][1] == (1, 5.5e-6)
+
+
+def test_nemo_bar(row):
+    text = "".join(
+        f"Epoch 0: :   1%|▏         | {i}/100 [01:02<1:40:00, v_num=0, reduced_train_loss=1{i}.50, global_step={i}.000,"
+        f" consumed_samples=1.63e+6, train_step_timing in s=5.25]\r"
+        for i in (1, 1, 2, 3, 4)
+    )
+    found = row(text)
+    assert (found.format, found.loss_first, found.loss_last, found.step_time_s_mean) == ("nemo", 11.5, 14.5, 5.25)
+    assert found.measured_steps == 3
+
+
+def test_lightning(row, steps):
+    text = "".join(
+        f"Epoch {epoch}: {10 * i}%|####      | {i}/10 [00:10<00:12,  4.41it/s, v_num=3, train_loss_step={1 / (i + 10 * epoch)}]\r"
+        for epoch in (0, 1) for i in (1, 5, 10)
+    ) + "\n`Trainer.fit` stopped: `max_epochs=2` reached.\n"  # fmt: skip
+    found = row(text)
+    assert (found.format, found.outcome, found.loss_first, found.loss_last) == ("lightning", "COMPLETED", 1.0, 0.05)
+    assert [s.step for s in steps(text)] == [1, 5, 10, 11, 15, 20]
+
+
+def test_composer(row, steps):
+    text = (
+        "".join(
+            f"[batch={i}/100]:\n\t Train time/batch: {i - 1}\n\t Train memory/peak_allocated_mem: 44.5\n"
+            f"\t Train memory/peak_reserved_mem: 51.25\n\t Train loss/train/total: {11 - i}.5\n"
+            f"\t Train throughput/tokens_per_sec: 222.5\n\t Train throughput/device/tokens_per_sec: 111.25\n"
+            f"\t Train lr-DecoupledAdamW/group0: 0.0001\n"
+            for i in range(1, 5)
+        )
+        + "[Eval batch=1/2] Eval on eval data:\n\t Eval metrics/eval/LanguageCrossEntropy: 9.5\n\t Eval metrics/eval/LanguagePerplexity: 13000.0\n"
+    )
+    found = row(text)
+    assert (found.format, found.loss_first, found.loss_last, found.eval_loss) == ("composer", 10.5, 7.5, 9.5)
+    assert (found.peak_allocated_bytes, found.peak_reserved_bytes) == (44_500_000_000, 51_250_000_000)
+    assert (found.tokens_per_second, found.tokens_per_second_per_gpu, found.measured_steps) == (222.5, 111.25, 3)
+    assert next((s.step, s.loss, s.learning_rate) for s in steps(text)) == (1, 10.5, 0.0001)
+
+
+def test_composer_epochs_and_rank_prefix(steps):
+    text = "".join(
+        f"0: [epoch={e}][batch={i}/3]:\n0: \t Train loss/train/total: {e}.{i}\n" for e in (1, 2) for i in (1, 2, 3)
+    )
+    assert [(s.step, s.loss) for s in steps(text)] == [(1, 1.1), (2, 1.2), (3, 1.3), (4, 2.1), (5, 2.2), (6, 2.3)]
+
+
+def llama_factory(step: int, **more) -> str:
+    record = {"current_steps": step, "total_steps": 20, "loss": 2.5 - step / 20, "lr": 1e-5, "epoch": step / 10, "percentage": 1.0,
+              "elapsed_time": f"0:00:{2 * step:02}", "remaining_time": "1 day, 0:08:23", **more}  # fmt: skip
+    return json.dumps(record) + "\n"
+
+
+def test_llama_factory(row, steps):
+    text = "".join(llama_factory(i, throughput=2000.5 + i, total_tokens=5) for i in (5, 10, 15, 20))
+    found = row(text, "trainer_log.jsonl")
+    assert (found.format, found.outcome, found.loss_first, found.loss_last) == ("llama-factory", "COMPLETED", 2.25, 1.5)
+    assert (found.tokens_per_second, found.elapsed_s, found.step_time_s_mean) == (2020.5, 40.0, 2.0)
+    assert (found.warmup_steps, found.measured_steps, found.run_id) == (5, 15, "trainer_log")
+    assert next((s.step, s.learning_rate) for s in steps(text)) == (5, 1e-5)
+
+
+def test_llama_factory_twice_written_resumed_and_null(read):
+    text = "".join(2 * llama_factory(i) for i in range(1, 20)) + llama_factory(9, loss=None) + llama_factory(20)
+    rows = read(text).rows
+    assert [(r.run_id, r.loss_last) for r in rows] == [("job", 1.55), ("job#2", 1.5)]
+
+
+def test_nanogpt(row, steps):
+    text = (
+        "tokens per iteration will be: 491,520\nnumber of parameters: 10.65M\nstep 0: train loss 4.2874, val loss 4.2823\n"
+        "iter 0: loss 4.2586, time 35048.17ms, mfu -100.00%\niter 10: loss 3.2202, time 2000.00ms, mfu 10.75%\n"
+        "iter 20: loss 2.7714, ppl 16.1, time 2000.00ms, mfu 10.75%\nstep 25: train loss 2.6439, val loss 2.5, train ppl 14.0\n"
+        "iter 30: loss 2.6154, time 2000.00ms, mfu 10.75%\n"
+    )
+    found = row(text)
+    assert (found.format, found.num_parameters, found.eval_loss, found.loss_last) == (
+        "nanogpt",
+        10_650_000,
+        2.5,
+        2.6154,
+    )
+    assert (found.step_time_s_mean, found.mfu, found.tokens_per_second) == (2.0, 0.1075, 245_760.0)
+    assert [s.tokens_per_second for s in steps(text)][1] == 245_760.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "epoch={}: train_epoch_perplexity=tensor(2.7, device='cuda:0') train_epoch_loss=tensor(0.{}5, device='cuda:0')\n",
+        "epoch={}: train_ppl=tensor(2.7) train_epoch_loss=tensor(0.{}5) eval_ppl=tensor(3.5) eval_epoch_loss=tensor(1.25)\n",
+    ],
+)
+def test_accelerate_epochs(row, line):
+    found = row("".join(line.format(i, 9 - i) for i in range(3)))
+    assert (found.format, found.loss_first, found.loss_last) == ("accelerate", 0.95, 0.75)
+    assert found.eval_loss == (1.25 if "eval" in line else None)
+
+
+def test_accelerate_no_trainer(row):
+    found = row("06/01/2026 10:00:00 - INFO - __main__ - epoch 0: perplexity: 23.5 eval_loss: 3.157\n")
+    assert (found.format, found.perplexity, found.eval_loss) == ("accelerate", 23.5, 3.157)
+
+
+def test_vllm(read):
+    text = """============ Serving Benchmark Result ============
+Successful requests:                     772
+Benchmark duration (s):                  329.83
+Output token throughput (tok/s):         529.33
+Total Token throughput (tok/s):          925.72
+==================================================
+============ Serving Benchmark Result ============
+Successful requests:                     10
+Failed requests:                         0
+Benchmark duration (s):                  30.50
+Total token throughput (tok/s):          14,029.44
+Throughput: 9.14 requests/s, 1754.43 tokens/s
+Throughput: 89.27 requests/s, 22853.37 total tokens/s, 11426.69 output tokens/s
+Avg latency: 2.5 seconds
+50% percentile latency: 2.25 seconds
+90% percentile latency: 2.75 seconds
+"""
+    rows = read(text).rows
+    assert [r.tokens_per_second for r in rows] == [925.72, 14029.44, 1754.43, 22853.37, None]
+    assert [r.elapsed_s for r in rows] == [329.83, 30.5, None, None, None]
+    assert (rows[4].step_time_s_mean, rows[4].step_time_s_p50, rows[4].step_time_s_p90) == (2.5, 2.25, 2.75)
+    assert {(r.format, r.task, r.outcome) for r in rows} == {("vllm", "infer", "COMPLETED")}
+
+
+def test_vllm_results(row):
+    serve = {
+        "model_id": "m",
+        "duration": 30.5,
+        "completed": 10,
+        "total_token_throughput": 14029.5,
+        "output_throughput": 1.0,
+    }
+    found = row(json.dumps(serve), "serve.json")
+    assert (found.format, found.model, found.tokens_per_second, found.elapsed_s) == ("vllm", "m", 14029.5, 30.5)
+    throughput = {
+        "elapsed_time": 10.0,
+        "num_requests": 5,
+        "total_num_tokens": 50,
+        "requests_per_second": 0.5,
+        "tokens_per_second": 5.0,
+    }
+    assert row(json.dumps(throughput, indent=4), "t.json").tokens_per_second == 5.0
+    latency = {"avg_latency": 2.5, "latencies": [2.5], "percentiles": {"50": 2.5, "90": 3.0}}
+    assert row(json.dumps(latency), "l.json").step_time_s_p90 == 3.0
+
+
+def mllog(key: str, value: object, time: int = 1_700_000_000_000, **metadata: object) -> str:
+    record = {"namespace": "", "time_ms": time, "event_type": "POINT_IN_TIME", "key": key, "value": value,
+              "metadata": {"file": "x.py", "lineno": 1, **metadata}}  # fmt: skip
+    return f" 0: :::MLLOG {json.dumps(record)}\n"
+
+
+def test_mlperf(row, steps):
+    text = (
+        mllog("submission_benchmark", "llama2_70b_lora") + mllog("global_batch_size", 8) + mllog("run_start", None)
+        + "".join(mllog("train_loss", 2.5 - i / 10, samples_count=8 * i, lr=0.0004) for i in range(1, 5))
+        + "".join(mllog("tracked_stats", {"throughput": x}, step=8) for x in (1.0, 4.0, 4.0))
+        + mllog("eval_accuracy", 0.925, samples_count=32)
+        + mllog("run_stop", None, 1_700_000_100_500, status="success")
+    )  # fmt: skip
+    found = row(text)
+    assert (found.format, found.outcome, found.eval_loss, found.elapsed_s) == ("mlperf", "COMPLETED", 0.925, 100.5)
+    assert (found.loss_first, found.loss_last, found.step_time_s_mean) == (2.4, 2.1, 2.0)
+    assert found.started_at == "2023-11-14T22:13:20+00:00"
+    assert steps(text)[0].learning_rate == 0.0004
+
+
+def test_deepspeed_chat(row):
+    text = (
+        "***** Running training *****\n***** Evaluating perplexity, Epoch 0/2 *****\nppl: 4998.25\n"
+        + deepspeed()
+        + "***** Evaluating perplexity, Epoch 2/2 *****\nppl: 1.75\nsaving the final model ...\n"
+    )
+    found = row(text)
+    assert (found.format, found.perplexity, found.outcome) == ("deepspeed-chat", 1.75, "COMPLETED")
+    assert found.peak_allocated_bytes == 4.25 * GIB
+
+
+def test_sagemaker(row):
+    text = (
+        "2024-03-28 00:02:40 I [logging_utils.py:135] Batch 0 Loss: 5.125, Speed: 0.43 samples/sec, Model TFLOPS/GPU: 8.83, lr: 0.000001, gradnorm: 40.5\n"
+        "2024-03-28 00:02:41 I [logging_utils.py:135] Batch 1 Loss: 5.0, Speed: 3.25 samples/sec, Model TFLOPS/GPU: 67.5, lr: 0.000001, gradnorm: 36.5\n"
+        "2024-03-28 00:02:42 I [logging_utils.py:135] Batch 2 Loss: 4.5, Speed: 3.25 samples/sec, Model TFLOPS/GPU: 67.5, lr: 0.000001, gradnorm: 36.5\n"
+        "2024-03-28 00:03:12 I [logging_utils.py:166] Batch 2 Validation loss: 4.25\n\n2024-03-28 00:05:46 Completed - Training job completed\n"
+        "Training seconds: 583\nBillable seconds: 583\n"
+    )
+    found = row(text)
+    assert (found.format, found.model_tflops_per_gpu, found.eval_loss, found.elapsed_s) == (
+        "sagemaker",
+        67.5,
+        4.25,
+        583.0,
+    )
+    assert found.outcome == "COMPLETED"
+
+
+def test_profiler_txt(read):
+    one = {"key": "Llama-2-7b-hf-bs2-seq350-----recompute-quant-bf16-zero3-off", "step_time (s)": 1.5, "step_time_std (s)": 0.1,
+           "token/s": 1866.67, "mem (GB)": 20.25}  # fmt: skip
+    text = (
+        json.dumps(one, indent=4)
+        + "\n"
+        + json.dumps({**one, "key": "m-bs1-seq8-lora-r8-a1-flash----"}, indent=4)
+        + "\n"
+        + '{"key": "cu'
+    )
+    rows = read(text, "profiler.txt").rows
+    assert [r.run_id for r in rows] == ["profiler", "profiler#2"]
+    assert (rows[0].model, rows[0].micro_batch_size, rows[0].sequence_length) == ("Llama-2-7b-hf", 2, 350)
+    assert (rows[0].method, rows[0].precision, rows[0].peak_device_bytes) == ("z3+o+q+r", "bf16", 20.25 * GIB)
+    assert (rows[0].tokens_per_second, rows[0].step_time_s_mean) == (1866.67, 1.5)
+    assert rows[1].method == "lora+f"
+
+
+def test_trainer_state(row, steps):
+    history = [
+        {"epoch": i / 2, "grad_norm": 0.5, "learning_rate": 1e-5, "loss": 3.0 - i, "step": 10 * i} for i in (1, 2)
+    ]
+    state = {"global_step": 20, "max_steps": 20, "train_batch_size": 4, "log_history": [
+        *history, {"eval_loss": 1.5, "epoch": 1.0, "step": 20}, {"train_runtime": 40.0, "epoch": 1.0, "step": 20}]}  # fmt: skip
+    found = row(json.dumps(state, indent=2), "trainer_state.json")
+    assert (found.format, found.loss_first, found.loss_last, found.eval_loss) == ("hf-trainer", 2.0, 1.0, 1.5)
+    assert (found.elapsed_s, found.step_time_s_mean, found.outcome) == (40.0, 2.0, "COMPLETED")
+    assert [(s.step, s.loss) for s in steps(json.dumps(state))] == [(10, 2.0), (20, 1.0)]
+    state["global_step"], state["log_history"] = 10, history[:1]
+    assert row(json.dumps(state)).outcome == "UNKNOWN"
+
+
+def test_slurm_alone(row):
+    found = row("slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***\n")
+    assert (found.format, found.outcome, found.job_id) == ("slurm", "TIMEOUT", "4711")
+
+
+def test_messages_alone(row):
+    found = row('Traceback (most recent call last):\n  File "a.py", line 1\nModuleNotFoundError: No module named "x"\n')
+    assert (found.format, found.outcome, found.outcome_reason) == (
+        "messages",
+        "FAILED",
+        'ModuleNotFoundError: No module named "x"',
+    )
+
+
+def test_loss_that_is_no_number(row):
+    text = "".join(f"iter {i}: loss {'nan' if i > 2 else 3.5}, time 10.00ms, mfu 1.00%\n" for i in range(6))
+    found = row(text)
+    assert found.loss_last == 3.5
+    assert found.invalid_reason == "the loss is not a finite number at step 3"

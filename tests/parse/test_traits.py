@@ -1,0 +1,250 @@
+"""What logs look like in real life: several runs, several ranks, terminal codes, cut lines, compression, notebooks."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpc_llm.errors import RequestError
+from hpc_llm.parse import parse_paths, parse_steps, write_rows
+
+STEP = "[Step {i}/{n}] Loss: {loss:.4f} | Global Tokens/s: {tps:.2f} | GPU Mem (GB): 3.10 | Peak Mem: {peak:.2f}\n"
+END = "\nTraining done in 12.34 seconds.\nAvg Global Tokens/s: 1003.21\nPeak GPU Mem (GB): 4.25\n"
+
+
+def lines(first: int = 1, last: int = 5, total: int = 5, prefix: str = "") -> str:
+    return "".join(
+        prefix + STEP.format(i=i, n=total, loss=6 - i / 100, tps=1000 + i, peak=4 + i / 1000)
+        for i in range(first, last + 1)
+    )
+
+
+def test_resubmission_in_one_log(read):
+    text = (
+        lines(1, 60, 100)
+        + "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO PREEMPTION ***\n"
+    )
+    rows = read(text + "loading modules again\n" * 200 + lines(41, 100, 100) + END).rows
+    assert [(r.run_id, r.outcome, r.measured_steps) for r in rows] == [
+        ("job", "PREEMPTED", 60),
+        ("job#2", "COMPLETED", 60),
+    ]
+    assert [r.job_id for r in rows] == ["7", "7"]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["{}: ", " {}: ", "[rank{}]: ", "[rank{}]:", "[default{}]:", "[1,{}]<stdout>: ", "(Worker pid={}, ip=10.0.0.1) "],
+)
+def test_ranks_interleaved(row, prefix):
+    text = (
+        "".join(lines(i, i, 40, prefix.format(rank)) for i in range(1, 41) for rank in (3, 0, 2, 1))
+        + prefix.format(3)
+        + "Training done in 9.00 seconds.\n"
+    )
+    found = row(text)
+    assert (found.measured_steps, found.outcome, found.elapsed_s) == (40, "COMPLETED", 9.0)
+
+
+def test_ranks_that_lag_behind(row):
+    ahead = [lines(i, i, 40, "1: ") for i in range(1, 41)]
+    behind = ["", "", "", *(lines(i, i, 40, "0: ") for i in range(1, 41))]
+    assert row("".join(a + b for a, b in zip(ahead, behind, strict=False)) + "".join(behind[40:])).measured_steps == 40
+
+
+def test_unprefixed_copies_of_every_rank(row):
+    assert row("".join(lines(i, i, 40) * 8 for i in range(1, 41))).measured_steps == 40
+
+
+def test_peaks_are_the_largest_of_all_ranks(row):
+    text = "".join(
+        STEP.format(i=i, n=9, loss=5, tps=1, peak=rank).join((f"{rank}: ", "")) for i in (1, 2) for rank in (1, 7, 3)
+    )
+    assert row(text).peak_allocated_bytes == 7 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("dirty", "why"),
+    [
+        (lambda t: t.replace("\n", "\r\n"), "CRLF"),
+        (lambda t: t.replace("Loss", "\x1b[32mLoss\x1b[0m").replace("[Step", "\x1b[1m[Step"), "ANSI"),
+        (lambda t: t.replace("Loss", "[32mLoss[0m"), "ANSI without its escape character"),
+        (lambda t: t.replace("Loss", "\0L\0oss\0"), "NUL"),
+        (lambda t: t.encode("utf-16-le"), "UTF-16"),
+        (lambda t: t.replace("Global Tokens/s: 1", "Global Tokens/s: 1,"), "thousands separators"),
+        (lambda t: "Downloading:  50%|##\r100%|####\r" + t, "progress bars"),
+        (lambda t: t.encode().replace(b"Training", b"\xff\xfe garbage \x80\nTraining"), "bytes that are no UTF-8"),
+        (lambda t: t.replace("\n", "#015\n"), "carriage returns as a log service writes them"),
+    ],
+)
+def test_dirt(row, dirty, why):
+    found, clean = row(dirty(lines() + END)), row(lines() + END)
+    assert found == clean, why
+
+
+@pytest.mark.parametrize(
+    "kept", ["Peak Mem: 4.0", "Peak Mem: 4.", "Peak Mem: ", "GPU Mem (GB): 3.1", "Global Tokens/s: 10", "Loss: 5.9"]
+)
+def test_half_written_last_line_is_not_taken(row, steps, kept):
+    text = lines(1, 4)
+    cut = text[: text.rindex(kept.split(":")[0] + ": ")] + kept
+    assert row(cut).peak_allocated_bytes == round(4.0 * 2**30)
+    assert [s.step for s in steps(cut)] == [1, 2, 3]
+
+
+def test_last_line_without_a_newline_is_taken_when_it_is_whole(steps):
+    assert [s.step for s in steps(lines(1, 4).rstrip("\n"))] == [1, 2, 3, 4]
+
+
+def compressed_with_zstd(text: bytes) -> bytes:
+    zstandard = pytest.importorskip("zstandard", reason="the package zstandard reads zstd before Python 3.14")
+    return zstandard.ZstdCompressor().compress(text)
+
+
+@pytest.mark.parametrize(
+    ("compress", "ending"),
+    [(gzip.compress, "gz"), (lzma.compress, "xz"), (bz2.compress, "bz2"), (compressed_with_zstd, "zst")],
+)
+def test_compressed(tmp_path: Path, compress, ending):
+    path = tmp_path / f"train.out.{ending}"
+    path.write_bytes(compress((lines() + END).encode()))
+    (found,) = parse_paths([path])
+    assert (found.run_id, found.tokens_per_second, found.outcome) == ("train", 1003.21, "COMPLETED")
+    path.rename(tmp_path / "no_ending")
+    assert next(iter(parse_paths([tmp_path / "no_ending"]))).tokens_per_second == 1003.21
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress, compressed_with_zstd])
+def test_compressed_and_cut_short_keeps_what_is_there(tmp_path: Path, compress):
+    packed = compress((lines(1, 30000, 50000)).encode())
+    (tmp_path / "log").write_bytes(packed[: len(packed) * 3 // 4])
+    (found,) = parse_paths([tmp_path / "log"])
+    assert found.outcome == "UNKNOWN"
+
+
+def test_zstd_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch):
+    (tmp_path / "log.zst").write_bytes(b"\x28\xb5\x2f\xfd rest")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    with pytest.raises(RequestError, match="pip install zstandard"):
+        list(parse_paths([tmp_path / "log.zst"]))
+
+
+def notebook(*cells: list[dict]) -> str:
+    return json.dumps(
+        {"cells": [{"cell_type": "code", "outputs": outputs} for outputs in cells], "nbformat": 4}, indent=1
+    )
+
+
+def test_notebook_with_several_runs(read):
+    text = notebook(
+        [{"output_type": "stream", "text": (lines() + END).splitlines(keepends=True)}],
+        [{"output_type": "stream", "text": "nothing to see\n"}],
+        [{"output_type": "stream", "text": lines(1, 2)},
+         {"output_type": "error", "ename": "RuntimeError", "evalue": "no", "traceback": ["File x", "RuntimeError: no"]}],
+        [{"output_type": "display_data", "data": {"text/html": [
+            "<table><tr><th>Step</th><th>Training Loss</th><th>Validation Loss</th></tr>",
+            "<tr><td>10</td><td>2.500000</td><td>2.25</td></tr><tr><td>20</td><td>2.125000</td><td>No log</td></tr></table>"]}}],
+    )  # fmt: skip
+    rows = read(text, "experiments.ipynb").rows
+    assert [(r.run_id, r.format, r.outcome) for r in rows] == [
+        ("experiments", "homework-v1", "COMPLETED"),
+        ("experiments#2", "homework-v1", "FAILED"),
+        ("experiments#3", "hf-trainer", "UNKNOWN"),
+    ]
+    assert (rows[2].loss_first, rows[2].loss_last, rows[2].eval_loss) == (2.5, 2.125, 2.25)
+
+
+def test_notebook_cut_short_is_read_as_text(read):
+    whole = notebook([{"output_type": "stream", "text": [f"{{'loss': 2.{i}, 'epoch': 0.{i}}}\n" for i in range(1, 9)]}])
+    rows = read(whole[: len(whole) // 2], "cut.ipynb").rows
+    assert rows[0].loss_first == 2.1
+
+
+def test_stdin_reads_to_the_end():
+    code = "import sys; from hpc_llm.parse import *; write_rows(parse_paths(['-']), 'json', sys.stdout)"
+    done = subprocess.run([sys.executable, "-c", code], input=lines() + END, capture_output=True, text=True, check=True)
+    (found,) = json.loads(done.stdout)
+    assert (found["run_id"], found["source"], found["tokens_per_second"]) == ("stdin", "-", 1003.21)
+
+
+def test_steps_are_yielded_before_the_end_of_the_input(tmp_path: Path):
+    path = tmp_path / "log"
+    path.write_text(lines(1, 60000, 60000))
+    found = parse_steps([path])
+    assert next(found).step == 1
+    found.close()
+
+
+def test_metric_like_lines_that_are_not_parsed_are_counted(read):
+    text = lines() + "my own loss: 3.5\nvalidation perplexity = 12.5\nthe loss of time is great\n"
+    assert read(text).unparsed.count == 0
+    unparsed = read(text, verbose=True).unparsed
+    assert unparsed.count == 2
+    assert unparsed.examples == ["my own loss: 3.5", "validation perplexity = 12.5"]
+
+
+def test_unknown_inputs_are_named_with_a_reason(tmp_path: Path):
+    (tmp_path / "a_empty.log").write_text("\n")
+    (tmp_path / "b_binary.log").write_bytes(bytes(range(1, 9)) * 1000)
+    (tmp_path / "c_other.log").write_text("hello\n")
+    (tmp_path / "code.py").write_text("print('loss: 3')\n")
+    (tmp_path / ".hidden.log").write_text(lines())
+    rows = list(parse_paths([tmp_path]))
+    assert [(r.run_id, r.format) for r in rows] == [
+        ("a_empty", "unknown"),
+        ("b_binary", "unknown"),
+        ("c_other", "unknown"),
+    ]
+    assert [r.outcome_reason.split(",")[0] for r in rows] == [
+        "the input is empty",
+        "binary data",
+        "no line of a known format",
+    ]
+
+
+def test_missing_path_is_a_clear_error(tmp_path: Path):
+    with pytest.raises(RequestError, match="there is no file or folder"):
+        list(parse_paths([tmp_path / "nothing"]))
+
+
+def test_job_id_from_the_name_that_slurm_gives(read):
+    assert read(lines() + END, "slurm-4711.out").rows[0].job_id == "4711"
+    assert read(lines() + END, "run-4711.out").rows[0].job_id is None
+
+
+def test_gpu_from_the_table_of_nvidia_smi(row):
+    table = (
+        "| GPU  Name                 Persistence-M | Bus-Id        Disp.A | Volatile Uncorr. ECC |\n"
+        "|   0  Tesla V100-SXM2-32GB           On  | 00000000:1B:00.0 Off |                    0 |\n"
+    )
+    assert row(table + lines() + END).gpu == "V100-SXM2-32GB"
+
+
+def test_started_at_is_the_first_time_of_each_run(read):
+    text = "[2026-01-01 10:00:00,123] hello\n" + lines() + END + "[2026-01-02 11:00:00,123] hello\n" + lines() + END
+    assert [r.started_at for r in read(text).rows] == ["2026-01-01T10:00:00", "2026-01-02T11:00:00"]
+
+
+def test_failure_before_any_step_then_success(read):
+    failed = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB.\n"
+    assert [r.outcome for r in read(failed + lines(1, 50, 50) + END).rows] == ["COMPLETED"]
+
+
+def test_rows_and_steps_tell_the_same_runs(read, steps):
+    text = lines(1, 9, 50) + "x\n" * 3000 + lines(1, 50, 50) + END
+    assert {r.run_id for r in read(text).rows} == {s.run_id for s in steps(text)}
+
+
+def test_csv_of_a_log(read):
+    file = io.StringIO()
+    write_rows(read(lines() + END).rows, "csv", file)
+    assert file.getvalue().splitlines()[1].startswith("job,job.log,homework-v1,")
