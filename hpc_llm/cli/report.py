@@ -7,7 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from hpc_llm.cli.output import note
+from hpc_llm.cli.options import JsonOption
+from hpc_llm.cli.output import note, print_json
 
 EXIT_REGRESSION = 3
 
@@ -20,7 +21,8 @@ def report(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Runs, logs, or folders of them.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder to write to.")] = Path("report"),
     baseline: Annotated[
-        Optional[Path], typer.Option(metavar="RUN|CSV", help="Earlier run, log or CSV of parse or report to compare with.")
+        Optional[Path],
+        typer.Option(metavar="RUN|CSV", help="Earlier run, log or CSV of parse or report to compare with."),
     ] = None,
     tolerance: Annotated[
         float, typer.Option(metavar="SHARE", help="Change for the worse that is no regression yet.", min=0.0)
@@ -28,6 +30,7 @@ def report(
     fail_on_regression: Annotated[
         bool, typer.Option("--fail-on-regression", help="Exit 3 when something got worse beyond the tolerance.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Comparison table, plots and one HTML page."""
     from hpc_llm.errors import RequestError
@@ -36,18 +39,26 @@ def report(
         raise RequestError("--fail-on-regression needs something to compare with: give --baseline RUN or CSV.")
     if output.exists() and not output.is_dir():
         raise RequestError(f"-o {output} is a file: give a folder, which is made if it is not there.")
-    from hpc_llm.report import collect, make_report, read_baseline, summary, write_report
+    from hpc_llm.report import collect, make_report, read_baseline, regressions, summary, write_report
 
     then = (baseline, read_baseline(baseline)) if baseline is not None else None
     runs = collect(paths, without=output)
     if not any(run.is_known for run in runs):
-        raise RequestError(f"there is no run or log of a known format in {', '.join(paths)}: give folders or files that hold one.")
+        raise RequestError(
+            f"there is no run or log of a known format in {', '.join(paths)}: give folders or files that hold one."
+        )
     made = make_report(runs, then, tolerance)
     files = write_report(made, output)
     note(summary(made))
-    for path in files:
-        typer.echo(path)
-    if made.baseline is None:
-        return 0
-    note(f"{len(made.baseline.changes)} rows compared with {baseline}, {made.baseline.num_regressions} regressions")
-    return EXIT_REGRESSION if fail_on_regression and made.baseline.num_regressions else 0
+    found = regressions(made)
+    if as_json:
+        print_json({"files": [str(path) for path in files], "regressions": found})
+    else:
+        for path in files:
+            typer.echo(path)
+    if made.baseline is not None:
+        note(f"{len(made.baseline.changes)} rows compared with {baseline}, {len(found)} regressions")
+    if not as_json:
+        for line in found:
+            note(f"regression: {line}")
+    return EXIT_REGRESSION if fail_on_regression and found else 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Union
 
 import pandas as pd
 
@@ -21,7 +21,7 @@ COMPARED: tuple[Metric, ...] = (TOKENS, MFU, STEP_P50, PEAK_ALLOCATED)
 WATCHED: tuple[Metric, ...] = (TOKENS, PEAK_ALLOCATED)
 """A change for the worse in one of these is a regression; MFU and step time follow the throughput."""
 _KEY = (*SHAPE, "cluster", "nodes", "world_size", "method", "precision")
-_Key = tuple[Union[int, str, None], ...]
+_Key = tuple[int | str | None, ...]
 _COUNTED = ("micro_batch_size", "gradient_accumulation_steps", "sequence_length", "nodes", "world_size")
 _NEEDED = ("method", "model", "outcome", "tokens_per_second", "peak_allocated_bytes")
 
@@ -52,11 +52,15 @@ def read_baseline(path: Path) -> pd.DataFrame:
         RequestError: it is not there, or is not one of these.
     """
     if not path.exists():
-        raise RequestError(f"there is no baseline {path}: give a run folder, a log, or a CSV of hpc-llm parse or report.")
+        raise RequestError(
+            f"there is no baseline {path}: give a run folder, a log, or a CSV of hpc-llm parse or report."
+        )
     if path.suffix.lower() != ".csv":
         runs = [run for run in collect([path]) if run.is_known]
         if not runs:
-            raise RequestError(f"the baseline {path} holds no run: give a run folder, a log, or a CSV of hpc-llm parse.")
+            raise RequestError(
+                f"the baseline {path} holds no run: give a run folder, a log, or a CSV of hpc-llm parse."
+            )
         return compare(run_table(runs))
     table = _read_csv(path)
     return table if "runs" in table.columns else compare(run_table(_as_runs(table)))
@@ -69,7 +73,9 @@ def _read_csv(path: Path) -> pd.DataFrame:
         raise RequestError(f"cannot read the baseline {path} as CSV: {error}") from error
     absent = [name for name in _NEEDED if name not in table.columns]
     if absent:
-        raise RequestError(f"the baseline {path} lacks the columns {', '.join(absent)}: give a CSV of hpc-llm parse or report.")
+        raise RequestError(
+            f"the baseline {path} lacks the columns {', '.join(absent)}: give a CSV of hpc-llm parse or report."
+        )
     for name in RUN_COLUMNS:
         if name not in table.columns:
             table[name] = None
@@ -90,17 +96,18 @@ def _as_runs(table: pd.DataFrame) -> list[ReportedRun]:
 def changes(compared: pd.DataFrame, baseline: pd.DataFrame, tolerance: float) -> list[Change]:
     """Each row of `compared` that has a counterpart, in order.
 
-    A counterpart agrees in task, model, batch shape, cluster, nodes, ranks, method and precision. Where the baseline is
-    one run, rows of its model and batch shape that agree in nothing else get ratios too, and are never regressions.
+    A counterpart agrees in task, model, batch shape, cluster, nodes, ranks, method and precision; where several do, the
+    one of the same GPU and settings is taken, else their mean. Where the baseline is one run, rows of its model and
+    batch shape that agree in nothing else get ratios too, and are never regressions.
     """
-    then = _completed(baseline)
+    then, exactly = _completed(baseline, _key), _completed(baseline, _exact_key)
     single = next(iter(then.items())) if len(then) == 1 else None
-    now = {_key(row) for _, row in compared.iterrows() if _is_completed(row)}
+    now = _completed_keys(compared)
     found = []
     for index, row in compared.iterrows():
         key, position = _key(row), int(str(index))
         if key in then and _is_completed(row):
-            found.append(_change(position, row, then[key], tolerance))
+            found.append(_change(position, row, exactly.get(_exact_key(row), then[key]), tolerance))
         elif key in then and key not in now:  # where repeats of it complete, their own row is compared
             worse = (f"{row['outcome']}, completed before",)
             found.append(Change(row=position, ratios={}, then=then[key], regressions=worse, same_setting=True))
@@ -110,30 +117,35 @@ def changes(compared: pd.DataFrame, baseline: pd.DataFrame, tolerance: float) ->
     return found
 
 
-def became_invalid(invalid: pd.DataFrame, baseline: pd.DataFrame) -> list[int]:
-    """Index of the INVALID runs whose counterpart in the baseline completed."""
-    then = _completed(baseline)
-    return [int(str(index)) for index, row in invalid.iterrows() if _key(row) in then]
+def became_invalid(invalid: pd.DataFrame, compared: pd.DataFrame, baseline: pd.DataFrame) -> list[int]:
+    """Index of the INVALID runs whose counterpart in the baseline completed, and no repeat of which completes now."""
+    lost = _completed(baseline, _key).keys() - _completed_keys(compared)
+    return [int(str(index)) for index, row in invalid.iterrows() if _key(row) in lost]
+
+
+def _completed_keys(compared: pd.DataFrame) -> set[_Key]:
+    return {_key(row) for _, row in compared.iterrows() if _is_completed(row)}
 
 
 def _is_completed(row: pd.Series) -> bool:
     return bool(row["outcome"] == Outcome.COMPLETED.value)
 
 
-def _completed(baseline: pd.DataFrame) -> dict[_Key, dict[str, float | None]]:
-    done = baseline[baseline["outcome"] == Outcome.COMPLETED.value]
-    return {key: _mean_of(rows) for key, rows in _by_key(done).items()}
-
-
-def _by_key(rows: pd.DataFrame) -> dict[_Key, list[pd.Series]]:
+def _completed(baseline: pd.DataFrame, key_of: Callable[[pd.Series], _Key]) -> dict[_Key, dict[str, float | None]]:
+    """The figures of the baseline's completed rows."""
     places: dict[_Key, list[pd.Series]] = {}
-    for _, row in rows.iterrows():
-        places.setdefault(_key(row), []).append(row)
-    return places
+    for _, row in baseline.iterrows():
+        if _is_completed(row):
+            places.setdefault(key_of(row), []).append(row)
+    return {key: _mean_of(rows) for key, rows in places.items()}
 
 
 def _key(row: pd.Series) -> _Key:
     return tuple(count(row[name]) if name in _COUNTED else text(row[name]) for name in _KEY)
+
+
+def _exact_key(row: pd.Series) -> _Key:
+    return (*_key(row), text(row["gpu"]), text(row["configuration"]) or None)
 
 
 def _mean_of(rows: list[pd.Series]) -> dict[str, float | None]:

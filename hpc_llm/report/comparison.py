@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pandas as pd
 
-from hpc_llm.parse import COLUMNS
+from hpc_llm.parse import COLUMNS, UNKNOWN_FORMAT
 from hpc_llm.report.metric import LOSS, METRICS, Metric
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.statistics import estimate
@@ -32,7 +32,7 @@ _NUMBERS = frozenset(
     tokens_per_second_per_gpu model_tflops_per_gpu mfu peak_allocated_bytes peak_reserved_bytes peak_device_bytes
     peak_host_bytes loss_first loss_last eval_loss perplexity elapsed_s""".split()
 )
-_COUNTS = ("nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "global_batch_size", "sequence_length")
+_KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _MOST_SETTINGS_SHOWN = 3
 
 
@@ -62,10 +62,10 @@ def compare(table: pd.DataFrame) -> pd.DataFrame:
     Besides the columns of SHAPE, SETTING and METRICS, the latter with their intervals: `configuration`, `outcome`,
     `runs`, how many it stands for, `members`, their index in `table`, and `outcome_reason`.
     """
-    usable = table[(table["outcome"] != Outcome.INVALID.value) & (table["format"] != "unknown")]
+    usable = table[(table["outcome"] != Outcome.INVALID.value) & (table["format"] != UNKNOWN_FORMAT)]
     rows = [_combined(group) for group in _groups(usable)]
-    names = [*SHAPE, *SETTING, "configuration", "outcome", "runs", *_figure_columns(), "steps", "outcome_reason", "members"]
-    compared = pd.DataFrame(rows, columns=[*names, "global_batch_size"])
+    columns = [*_KEPT, "runs", *_figure_columns(), "steps", "outcome_reason", "members"]
+    compared = pd.DataFrame(rows, columns=columns)
     order = ["model", "task", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"]
     keys = [*order, "cluster", "gpu", "world_size", "method", "configuration", "outcome"]
     return compared.sort_values(keys, kind="stable", na_position="last", ignore_index=True)
@@ -84,15 +84,15 @@ def _groups(table: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _key(index: int, run: pd.Series) -> Hashable:
-    known = all(not _missing(run[name]) for name in MUST_BE_KNOWN) and not (_missing(run["cluster"]) and _missing(run["gpu"]))
+    unknown = any(_missing(run[name]) for name in MUST_BE_KNOWN) or (_missing(run["cluster"]) and _missing(run["gpu"]))
     stopped_midway = run["outcome"] != Outcome.COMPLETED.value and not _missing(run["tokens_per_second"])
-    alone = index if stopped_midway or not known else None
-    return (*(None if _missing(run[name]) else run[name] for name in (*SHAPE, *SETTING)), run["configuration"], run["outcome"], alone)
+    alone = index if stopped_midway or unknown else None
+    return (*(None if _missing(run[name]) else run[name] for name in _KEPT), alone)
 
 
 def _combined(group: pd.DataFrame) -> dict[str, Any]:
     first = group.iloc[0]
-    row: dict[str, Any] = {name: first[name] for name in (*SHAPE, *SETTING, "configuration", "outcome", "global_batch_size")}
+    row: dict[str, Any] = {name: first[name] for name in _KEPT}
     row |= {"runs": len(group), "members": tuple(int(i) for i in group.index)}
     for metric in METRICS:
         row |= _figures(group[metric.name].dropna().tolist(), metric)

@@ -71,16 +71,17 @@ def rates(section: Section) -> Figure | None:
         low, high = (None, None) if half is None else (value - half, value + half)
         ranks = count(row["world_size"])
         name = f"{method(row)} ×{ranks}" if ranks else method(row)
-        more = {"x": value, "low": low, "high": high, "name": name, "runs": count(row["runs"])}
-        records.append(_point(index, row) | more)
-        cells.append([_panel(row), gpus(row), method(row), TOKENS_PER_GPU.text_with_interval(value, half), str(more["runs"])])
+        runs = count(row["runs"])
+        records.append(_point(index, row) | {"x": value, "low": low, "high": high, "name": name, "runs": runs})
+        shown = TOKENS_PER_GPU.text_with_interval(value, half)
+        cells.append([_panel(row), gpus(row), method(row), shown, str(runs)])
     if len(records) < 2:
         return None
     ordered = sorted(records, key=lambda r: r["x"])
-    low, high = ordered[0], ordered[-1]
+    slowest, fastest = ordered[0], ordered[-1]
     caption = (
-        f"Highest: {high['name']} on {high['panel']}, {TOKENS_PER_GPU.text(high['x'])} tokens/s/GPU. "
-        f"Lowest: {low['name']} on {low['panel']}, {TOKENS_PER_GPU.text(low['x'])}. "
+        f"Highest: {fastest['name']} on {fastest['panel']}, {TOKENS_PER_GPU.text(fastest['x'])} tokens/s/GPU. "
+        f"Lowest: {slowest['name']} on {slowest['panel']}, {TOKENS_PER_GPU.text(slowest['x'])}. "
         "×N is the number of GPUs; lines are 95 % confidence intervals of repeated runs."
     )
     is_log = _is_wide([r["x"] for r in records])
@@ -119,17 +120,11 @@ def scaling_figure(report: Report, section: Section) -> Figure | None:
     rows = report.scaling[report.scaling["row"].isin(section.rows.index) & (report.scaling["kind"] == "weak")]
     records, cells = [], []
     for _, row in rows.iterrows():
-        more = {
-            "x": int(row["world_size"]),
-            "y": float(row["speed_up"]),
-            "efficiency": float(row["efficiency"]),
-            "ideal": int(row["world_size"]) / int(row["base_world_size"]),
-        }
-        records.append(_point(row["row"], row) | more)
-        fewest = f"{row['base_world_size']}"
-        cells.append(
-            [_panel(row), method(row), str(more["x"]), fewest, f"{more['y']:.2f}", f"{100 * float(row['efficiency']):.1f}"]
-        )
+        ranks, fewest = int(row["world_size"]), int(row["base_world_size"])
+        speed_up, efficiency = float(row["speed_up"]), float(row["efficiency"])
+        point = {"x": ranks, "y": speed_up, "efficiency": efficiency, "ideal": ranks / fewest}
+        records.append(_point(row["row"], row) | point)
+        cells.append([_panel(row), method(row), str(ranks), str(fewest), f"{speed_up:.2f}", f"{100 * efficiency:.1f}"])
     if not records:
         return None
     worst = min(records, key=lambda r: r["efficiency"])
@@ -171,7 +166,9 @@ def loss(report: Report, section: Section) -> Figure | None:
 
 def _last_losses(cells: Sequence[Sequence[str]]) -> str:
     last = sorted(float(c[-1].replace(",", "")) for c in cells)
-    return f"the last losses lie between {last[0]:.3f} and {last[-1]:.3f}" if len(last) > 1 else f"the last loss is {last[0]:.3f}"
+    if len(last) == 1:
+        return f"the last loss is {last[0]:.3f}"
+    return f"the last losses lie between {last[0]:.3f} and {last[-1]:.3f}"
 
 
 def _members(report: Report, section: Section) -> list[ReportedRun]:

@@ -8,6 +8,7 @@ formula; figures are never changed, and `plain_text` takes the apostrophe off ag
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from hpc_llm.report.metric import METRICS, PEAK_ALLOCATED, PEAK_DEVICE, PEAK_HOS
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _MAKER = re.compile(r"^(?:(?:NVIDIA|Tesla|AMD|Instinct|GeForce) )+")
-_TEXTS = ("cluster", "gpu", "method", "precision", "configuration", "task", "model", "outcome", "outcome_reason", "run_ids")
+_TEXTS = frozenset(
+    "cluster gpu method precision configuration task model outcome outcome_reason run_ids regression".split()
+)
 _COUNTS = (
     "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "global_batch_size",
 )  # fmt: skip
@@ -51,9 +54,8 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     compared = [name for name in table.columns if name.startswith("baseline_") or name == "regression"]
     names = [*_IDENTITY, *figures, *compared, "outcome_reason", "run_ids"]
     shown = table[names].copy()
-    for name in (*_TEXTS, "regression"):
-        if name in shown.columns:
-            shown[name] = [None if text(v) is None else safe_text(str(v)) for v in shown[name]]
+    for name in _TEXTS & set(shown.columns):
+        shown[name] = [None if text(v) is None else safe_text(str(v)) for v in shown[name]]
     for name in _COUNTS:
         shown[name] = shown[name].astype("Int64")
     shown.to_csv(path, index=False, lineterminator="\n")
@@ -103,8 +105,8 @@ def outcome(row: pd.Series) -> str:
     return f"{row['outcome']}, n={runs}" if runs > 1 else str(row["outcome"])
 
 
-def write_markdown(sections: list[tuple[str, pd.DataFrame]], notes: list[str], path: Path) -> None:
-    """One table a section; the best of each column in bold. Blank where nothing is known."""
+def write_markdown(sections: list[tuple[str, pd.DataFrame]], lists: Mapping[str, list[str]], path: Path) -> None:
+    """One table a section, the best of each column in bold, blank where nothing is known; then `lists` by heading."""
     parts = ["# Comparison of runs\n"]
     for title, section in sections:
         metrics = reading_metrics(section)
@@ -115,8 +117,11 @@ def write_markdown(sections: list[tuple[str, pd.DataFrame]], notes: list[str], p
             for index in marks.get(metric.name, ()):
                 table.loc[index, metric.header] = f"**{table.loc[index, metric.header]}**"
         align = ["left"] * 4 + ["right"] * len(metrics)
-        parts.append(f"## {markdown_text(title)}\n\n{table.to_markdown(index=False, colalign=align, disable_numparse=True)}\n")
-    parts.append("\n".join(f"- {markdown_text(note)}" for note in notes) + "\n")
+        written = table.to_markdown(index=False, colalign=align, disable_numparse=True)
+        parts.append(f"## {markdown_text(title)}\n\n{written}\n")
+    for heading, lines in lists.items():
+        if lines:
+            parts.append(f"## {heading}\n\n" + "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n")
     path.write_text("\n".join(parts), encoding="utf-8")
 
 

@@ -69,7 +69,11 @@ TOKENS = Metric(
     meaning="all GPUs together: ranks × micro batch × accumulation × sequence length over the mean measured step time",
 )  # fmt: skip
 TOKENS_PER_GPU = Metric(
-    name="tokens_per_second_per_gpu", title="Tokens/s/GPU", unit="", better="high", meaning="tokens/s over the number of ranks"
+    name="tokens_per_second_per_gpu",
+    title="Tokens/s/GPU",
+    unit="",
+    better="high",
+    meaning="tokens/s over the number of ranks",
 )
 MFU = Metric(
     name="mfu", title="MFU", unit="%", better="high", shown_as=0.01, digits=3,
@@ -92,10 +96,18 @@ PEAK_HOST = Metric(
     meaning="most host memory of a rank, the largest of all ranks and repeats",
 )  # fmt: skip
 STEP_P50 = Metric(
-    name="step_time_s_p50", title="Step p50", unit="s", better="low", meaning="half of the measured steps took no longer"
+    name="step_time_s_p50",
+    title="Step p50",
+    unit="s",
+    better="low",
+    meaning="half of the measured steps took no longer",
 )
 STEP_P90 = Metric(
-    name="step_time_s_p90", title="Step p90", unit="s", better="low", meaning="nine of ten measured steps took no longer"
+    name="step_time_s_p90",
+    title="Step p90",
+    unit="s",
+    better="low",
+    meaning="nine of ten measured steps took no longer",
 )
 LOSS = Metric(
     name="loss_last", title="Last loss", unit="", better="low",

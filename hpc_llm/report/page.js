@@ -157,8 +157,8 @@
   /* The scale and axis of the rates: from zero, or logarithmic with 1-2-5 ticks where they span decades. */
   function rateScale(figure, field) {
     if (!figure.log) return { scale: { zero: true, nice: true } };
-    const values = figure.records.map((r) => r[field]);
-    const [low, high] = [Math.min(...values) / 1.3, Math.max(...values) * 1.3];
+    const low = Math.min(...figure.records.map((r) => r[field])) / 1.5;
+    const high = Math.max(...figure.records.map((r) => Math.max(r[field], r.high ?? 0))) * 1.5;
     const steps = high / low > 2000 ? [1] : [1, 2, 5];
     const ticks = [];
     for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {

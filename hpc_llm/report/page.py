@@ -15,6 +15,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from hpc_llm import __version__
+from hpc_llm.parse import UNKNOWN_FORMAT
 from hpc_llm.report.baseline import COMPARED, Change
 from hpc_llm.report.bundle import vega_bundle
 from hpc_llm.report.comparison import best, count, figure, text
@@ -90,7 +91,7 @@ def _plain(value: Any) -> Any:
 
 def _outcomes(report: Report) -> list[tuple[str, int]]:
     """Outcome and number of runs, in the order of `Outcome`."""
-    known = report.table[report.table["format"] != "unknown"]
+    known = report.table[report.table["format"] != UNKNOWN_FORMAT]
     counts = {str(k): int(n) for k, n in known["outcome"].value_counts().items()}
     return [(o.value, counts[o.value]) for o in Outcome if o.value in counts]
 
@@ -128,7 +129,12 @@ def _section(report: Report, section: Section, drawn: Sequence[Figure]) -> dict[
 
 
 def _row(
-    row: pd.Series, index: Any, metrics: list[Metric], marks: dict[str, set[int]], found: dict[int, Change], section: Section
+    row: pd.Series,
+    index: Any,
+    metrics: list[Metric],
+    marks: dict[str, set[int]],
+    found: dict[int, Change],
+    section: Section,
 ) -> dict[str, Any]:
     change = found.get(int(index))
     return {
@@ -172,8 +178,8 @@ def _matrix(section: Section) -> dict[str, Any] | None:
         cells = places.setdefault((text(row["cluster"]) or "", _matrix_gpus(row)), {})
         done = row["outcome"] == Outcome.COMPLETED.value and figure(row[TOKENS_PER_GPU.name]) is not None
         if done or name not in cells:
-            shown = TOKENS_PER_GPU.text(figure(row[TOKENS_PER_GPU.name])) if done else _SHORT.get(row["outcome"], row["outcome"])
             value = figure(row[TOKENS_PER_GPU.name]) if done else None
+            shown = TOKENS_PER_GPU.text(value) if done else _SHORT.get(row["outcome"], row["outcome"])
             cells[name] = {"row": int(str(index)), "text": shown, "value": value, "best": False}
     if len(places) < 2 or len(columns) < 2:
         return None
@@ -192,9 +198,10 @@ def _matrix_gpus(row: pd.Series) -> str:
 
 def _invalid(report: Report, index: int) -> dict[str, Any]:
     run = report.runs[index]
-    reason = run.row.invalid_reason or run.row.outcome_reason or "no reason is given"
     row = run.row
-    return {"run": index, "id": _run_name(run), "cluster": row.cluster, "method": row.method, "model": row.model, "reason": reason}
+    reason = row.invalid_reason or row.outcome_reason or "no reason is given"
+    what = [row.method, row.cluster, row.model]
+    return {"run": index, "id": _run_name(run), "what": [name for name in what if name], "reason": reason}
 
 
 def _run_name(run: ReportedRun) -> str:
@@ -210,11 +217,12 @@ def _drawn(drawn: Figure) -> dict[str, Any]:
 
 def _records(report: Report) -> dict[str, Any]:
     """What stands behind each row and run, for the dialog."""
-    rows = {
-        int(str(index)): {"title": f"{method(row)} on {text(row['cluster']) or 'an unknown cluster'}", "runs": row["members"]}
-        for index, row in report.compared.iterrows()
-    }
+    rows = {int(str(i)): {"title": _title(row), "runs": row["members"]} for i, row in report.compared.iterrows()}
     return {"rows": rows, "runs": [_behind(run, report.table.loc[i]) for i, run in enumerate(report.runs)]}
+
+
+def _title(row: pd.Series) -> str:
+    return f"{method(row) or 'unknown method'} on {text(row['cluster']) or 'an unknown cluster'}"
 
 
 def _behind(run: ReportedRun, row: pd.Series) -> dict[str, Any]:

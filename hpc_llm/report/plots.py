@@ -32,10 +32,8 @@ def write_plots(report: Report, folder: Path) -> list[Path]:
 
 
 def _styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {"color": _COLOURS[i % len(_COLOURS)], "marker": _MARKERS[i % len(_MARKERS)], "linestyle": _DASHES[i % len(_DASHES)]}
-        for i, name in enumerate(methods)
-    }
+    cycles = {"color": _COLOURS, "marker": _MARKERS, "linestyle": _DASHES}
+    return {name: {what: c[i % len(c)] for what, c in cycles.items()} for i, name in enumerate(methods)}
 
 
 def _write(figure: Figure, section: str, styles: Mapping[str, dict[str, Any]], path: Path) -> list[Path]:
@@ -48,8 +46,8 @@ def _write(figure: Figure, section: str, styles: Mapping[str, dict[str, Any]], p
         across = min(_ACROSS, len(figure.panels))
         down = -(-len(figure.panels) // across)
         canvas = Canvas(figsize=(max(4.5, 3.6 * across), 3.1 * down + 0.8), layout="constrained")
-        axes = canvas.subplots(down, across, squeeze=False, sharex=True, sharey=figure.kind != "rates").flat
-        for ax in list(axes)[len(figure.panels) :]:
+        axes = list(canvas.subplots(down, across, squeeze=False, sharex=True, sharey=figure.kind != "rates").flat)
+        for ax in axes[len(figure.panels) :]:
             ax.remove()
         for panel, ax in zip(figure.panels, axes, strict=False):
             _DRAW[figure.kind](ax, figure, [r for r in figure.records if r["panel"] == panel], styles)
@@ -90,7 +88,7 @@ def _memory(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapp
     for r in records:
         style = styles[r["method"]]
         ax.plot(r["x"], r["y"], linestyle="", color=style["color"], marker=style["marker"])
-    ax.set_xlim(left=0)
+    ax.set_xlim(0, 1.08 * max(r["x"] for r in figure.records))
     _rate_axis(ax, "y", figure)
 
 
@@ -123,19 +121,14 @@ def _rate_axis(ax: Any, which: str, figure: Figure) -> None:
     """From zero, or logarithmic where the figure says so."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    if not figure.is_log:
-        ax.set_xlim(left=0) if which == "x" else ax.set_ylim(bottom=0)
-        return
-    values = [r[which] for r in figure.records]
-    limits = (min(values) / 1.4, max(values) * 1.4)
+    largest = max(max(r[which], r.get("high") or 0) for r in figure.records)
+    low = min(r[which] for r in figure.records) / 1.5 if figure.is_log else 0
     axis = ax.xaxis if which == "x" else ax.yaxis
-    if which == "x":
-        ax.set_xscale("log")
-        ax.set_xlim(*limits)
-    else:
-        ax.set_yscale("log")
-        ax.set_ylim(*limits)
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if limits[1] / limits[0] < 300 else (1, 3)))
+    high = largest * (1.5 if figure.is_log else 1.1)
+    ax.set(**{f"{which}scale": "log" if figure.is_log else "linear", f"{which}lim": (low, high)})
+    if not figure.is_log:
+        return
+    axis.set_major_locator(LogLocator(subs=(1, 3)))
     axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axis.set_minor_formatter(NullFormatter())
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from hpc_llm.parse import UNKNOWN_FORMAT
 from hpc_llm.report.baseline import COMPARED, Change, became_invalid, changes
 from hpc_llm.report.comparison import compare, run_table, text
+from hpc_llm.report.files import gpus
 from hpc_llm.report.metric import METRICS, TOKENS
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.scaling import scaling
@@ -68,8 +70,9 @@ def make_report(
     if baseline is not None:
         path, then = baseline
         invalid = table[table["outcome"] == Outcome.INVALID.value]
+        lost = became_invalid(invalid, compared, then)
         found = changes(compared, then, tolerance)
-        against = Baseline(path=path, tolerance=tolerance, changes=found, became_invalid=became_invalid(invalid, then))
+        against = Baseline(path=path, tolerance=tolerance, changes=found, became_invalid=lost)
     return Report(
         runs=runs,
         table=table,
@@ -104,9 +107,21 @@ def results_table(report: Report) -> pd.DataFrame:
     invalid = report.table.loc[report.invalid].copy()
     invalid["runs"] = 1
     invalid["run_ids"] = [_run_id(report, i) for i in report.invalid]
-    invalid["outcome_reason"] = [text(r) or text(o) for r, o in zip(invalid["invalid_reason"], invalid["outcome_reason"])]
+    invalid["outcome_reason"] = [
+        text(r) or text(o) for r, o in zip(invalid["invalid_reason"], invalid["outcome_reason"], strict=True)
+    ]
     kept = [name for name in table.columns if name in invalid.columns and name not in {m.name for m in METRICS}]
     return pd.concat([table, invalid[kept]], ignore_index=True) if len(invalid) else table
+
+
+def endings(report: Report) -> list[str]:
+    """A line for each run that did not complete, INVALID ones included: its name, outcome and reason."""
+    found = []
+    for i, run in report.table.iterrows():
+        reason = text(run["invalid_reason"]) or text(run["outcome_reason"]) or "no reason is given"
+        if run["outcome"] != Outcome.COMPLETED.value and run["format"] != UNKNOWN_FORMAT:
+            found.append(f"{run['outcome']}: {_run_id(report, int(str(i)))}: {reason}")
+    return found
 
 
 def _run_id(report: Report, index: int) -> str:
@@ -123,11 +138,20 @@ def _add_changes(table: pd.DataFrame, found: Sequence[Change]) -> None:
 
 def summary(report: Report) -> str:
     """One line: `42 runs: 30 completed, 3 OOM_DEVICE, …; 21 rows`."""
-    known = report.table[report.table["format"] != "unknown"]
+    known = report.table[report.table["format"] != UNKNOWN_FORMAT]
     counts = known["outcome"].value_counts()
     outcomes = ", ".join(f"{n} {name}" for name, n in counts.items())
     unread = f"; {len(report.unread)} inputs without a known format" if report.unread else ""
     return f"{len(known)} runs ({outcomes}), {len(report.compared)} rows{unread}"
+
+
+def regressions(report: Report) -> list[str]:
+    """A line for each row that got worse than the baseline beyond the tolerance."""
+    if report.baseline is None:
+        return []
+    worse = [(report.compared.loc[c.row], c.regressions) for c in report.baseline.changes if c.is_regression]
+    lines = [f"{text(r['method'])} on {text(r['cluster'])}, {gpus(r)}: {'; '.join(words)}" for r, words in worse]
+    return [*lines, *(f"{_run_id(report, i)}: INVALID, completed before" for i in report.baseline.became_invalid)]
 
 
 def best_rate(section: Section) -> pd.Series | None:

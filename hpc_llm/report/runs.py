@@ -20,7 +20,8 @@ _LARGEST_TEXT = 1 << 18
 # What of a plan makes two runs the same measurement, besides the columns of the table.
 _CONFIGURATION = ("deepspeed", "recompute", "attention", "quantization", "peft", "optimizer", "env", "launcher", "data")
 _BATCH = frozenset(
-    f"deepspeed.{name}" for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    f"deepspeed.{name}"
+    for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 )
 """Columns of the table already."""
 

@@ -30,7 +30,7 @@ def sections(compared: pd.DataFrame) -> list[Section]:
         key = tuple(text(row[name]) for name in SHAPE)
         places.setdefault(key if text(row["model"]) else None, []).append(int(str(index)))
     lonely = places.pop(None, [])
-    found = []
+    found: list[Section] = []
     for members in places.values():
         if len(members) == 1 and len(compared) > 1:
             lonely += members
