@@ -30,6 +30,13 @@ def report(
     fail_on_regression: Annotated[
         bool, typer.Option("--fail-on-regression", help="Exit 3 when something got worse beyond the tolerance.")
     ] = False,
+    assume: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            metavar="COLUMN=VALUE",
+            help="What logs do not say, e.g. model=llama2-7b (repeatable); fills empty cells only.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Comparison table, plots and one HTML page."""
@@ -39,10 +46,10 @@ def report(
         raise RequestError("--fail-on-regression needs something to compare with: give --baseline RUN or CSV.")
     if output.exists() and not output.is_dir():
         raise RequestError(f"-o {output} is a file: give a folder, which is made if it is not there.")
-    from hpc_llm.report import collect, make_report, read_baseline, regressions, summary, write_report
+    from hpc_llm.report import assumptions, collect, make_report, read_baseline, regressions, summary, write_report
 
     then = (baseline, read_baseline(baseline)) if baseline is not None else None
-    runs = collect(paths, without=output)
+    runs = collect(paths, without=output, assumed=assumptions(assume or []))
     if not any(run.is_known for run in runs):
         raise RequestError(
             f"there is no run or log of a known format in {', '.join(paths)}: give folders or files that hold one."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hpc_llm.report.baseline import read_baseline
 from hpc_llm.report.report import Report, make_report, regressions, summary
-from hpc_llm.report.runs import collect
+from hpc_llm.report.runs import assumptions, collect
 from hpc_llm.report.write import write_report
 
-__all__ = ["Report", "collect", "make_report", "read_baseline", "regressions", "summary", "write_report"]
+__all__ = ["Report", "assumptions", "collect", "make_report", "read_baseline", "regressions", "summary", "write_report"]

@@ -20,6 +20,8 @@ _WIDE = 20.0
 """From this ratio of the largest to the smallest value on, an axis is logarithmic."""
 _LOSS_STOPS = (0.0, 0.25, 0.5, 0.75, 1.0)
 UNKNOWN_CLUSTER = "unknown cluster"
+STRONG = "same-global-batch"
+"""In place of a section's id: series at one global batch lie across the sections."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +52,11 @@ class Figure:
 
 def figures(report: Report) -> list[Figure]:
     """The plots of all sections in which there is something to compare."""
-    found = []
+    found: list[Figure | None] = []
     for section in report.sections:
         if not section.is_mixed:
-            found += [rates(section), memory(section), scaling_figure(report, section), loss(report, section)]
-    return [f for f in found if f is not None]
+            found += [rates(section), memory(section), weak_scaling(report, section), loss(report, section)]
+    return [f for f in (*found, strong_scaling(report)) if f is not None]
 
 
 def method_names(report: Report) -> list[str]:
@@ -115,27 +117,40 @@ def memory(section: Section) -> Figure | None:
     )  # fmt: skip
 
 
-def scaling_figure(report: Report, section: Section) -> Figure | None:
-    """Speed-up over the number of GPUs."""
-    rows = report.scaling[report.scaling["row"].isin(section.rows.index) & (report.scaling["kind"] == "weak")]
+def weak_scaling(report: Report, section: Section) -> Figure | None:
+    """Speed-up over the number of GPUs while each GPU's work stays the same."""
+    series = report.scaling[report.scaling["row"].isin(section.rows.index) & (report.scaling["kind"] == "weak")]
+    return _scaling(
+        series, section.id, "Speed-up over GPUs", "at the same batch per GPU", [_panel(r) for _, r in series.iterrows()]
+    )
+
+
+def strong_scaling(report: Report) -> Figure | None:
+    """Speed-up over the number of GPUs while the work of all together stays the same; over all sections."""
+    series = report.scaling[report.scaling["kind"] == "strong"]
+    panels = [f"{_panel(r)} · {text(r['model'])} · global batch {r['batch']}" for _, r in series.iterrows()]
+    return _scaling(series, STRONG, "Speed-up over GPUs at the same global batch", "at the same global batch", panels)
+
+
+def _scaling(series: pd.DataFrame, section: str, title: str, fixed: str, panels: Sequence[str]) -> Figure | None:
     records, cells = [], []
-    for _, row in rows.iterrows():
+    for panel, (_, row) in zip(panels, series.iterrows(), strict=True):
         ranks, fewest = int(row["world_size"]), int(row["base_world_size"])
         speed_up, efficiency = float(row["speed_up"]), float(row["efficiency"])
         point = {"x": ranks, "y": speed_up, "efficiency": efficiency, "ideal": ranks / fewest}
-        records.append(_point(row["row"], row) | point)
-        cells.append([_panel(row), method(row), str(ranks), str(fewest), f"{speed_up:.2f}", f"{100 * efficiency:.1f}"])
+        records.append(_point(row["row"], row) | {"panel": panel} | point)
+        cells.append([panel, method(row), str(ranks), str(fewest), f"{speed_up:.2f}", f"{100 * efficiency:.1f}"])
     if not records:
         return None
     worst = min(records, key=lambda r: r["efficiency"])
     caption = (
-        "Throughput over that of the fewest GPUs measured of the same series, at the same batch per GPU; the dashed line is "
-        f"proportional. Lowest efficiency: {worst['method']} on {worst['panel']}, {worst['efficiency']:.0%} at {worst['x']} GPUs."
-    ).replace("%", " %")
+        f"Throughput over that of the fewest GPUs measured of the same series, {fixed}; the dashed line is proportional. "
+        f"Lowest efficiency: {worst['method']} on {worst['panel']}, {100 * worst['efficiency']:.0f} % at {worst['x']} GPUs."
+    )
     return Figure(
-        kind="scaling", section=section.id, title="Speed-up over GPUs", caption=caption, records=records, x_title="GPUs (log scale)",
-        y_title="Speed-up (log scale)", headers=["Cluster", "Method", "GPUs", "Compared with (GPUs)", "Speed-up", "Efficiency (%)"],
-        cells=cells, panels=_panels(records),
+        kind="scaling", section=section, title=title, caption=caption, records=records, x_title="GPUs (log scale)",
+        y_title="Speed-up (log scale)", cells=cells, panels=_panels(records),
+        headers=["Cluster", "Method", "GPUs", "Compared with (GPUs)", "Speed-up", "Efficiency (%)"],
     )  # fmt: skip
 
 

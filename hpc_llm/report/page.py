@@ -18,8 +18,8 @@ from hpc_llm import __version__
 from hpc_llm.parse import UNKNOWN_FORMAT
 from hpc_llm.report.baseline import COMPARED, Change
 from hpc_llm.report.bundle import vega_bundle
-from hpc_llm.report.comparison import best, count, figure, text
-from hpc_llm.report.figures import Figure, figures, method_names
+from hpc_llm.report.comparison import SHAPE, best, count, figure, text
+from hpc_llm.report.figures import STRONG, Figure, figures, method_names
 from hpc_llm.report.files import gpus, interval, method, reading_metrics
 from hpc_llm.report.metric import METRICS, TOKENS_PER_GPU, Metric
 from hpc_llm.report.report import Report, best_rate
@@ -48,6 +48,7 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
         outcomes=_outcomes(report),
         highlights=_highlights(report),
         sections=[_section(report, section, drawn) for section in report.sections],
+        strong=[f for f in drawn if f.section == STRONG],
         filters=_filters(report),
         num_rows=len(report.compared),
         invalid=[_invalid(report, i) for i in report.invalid],
@@ -122,30 +123,63 @@ def _section(report: Report, section: Section, drawn: Sequence[Figure]) -> dict[
         "title": section.title,
         "is_mixed": section.is_mixed,
         "metrics": metrics,
-        "rows": [_row(row, index, metrics, marks, found, section) for index, row in section.rows.iterrows()],
+        "columns": _columns(section),
+        "rows": [_row(report, row, index, metrics, marks, found) for index, row in section.rows.iterrows()],
         "matrix": None if section.is_mixed else _matrix(section),
         "figures": [f for f in drawn if f.section == section.id],
     }
 
 
+def _columns(section: Section) -> list[tuple[str, str]]:
+    """Header and kind of order of the columns that say what a row is; the first holds the row's button."""
+    if not section.is_mixed:
+        return [("Method", "text"), ("Cluster", "text"), ("GPUs", "low")]
+    rows = section.rows
+    known = {
+        "Model and shape": any(_shape(row) for _, row in rows.iterrows()),
+        "Method": rows["method"].notna().any(),
+        "Cluster": rows["cluster"].notna().any(),
+        "GPUs": rows["gpu"].notna().any() or rows["world_size"].notna().any(),
+    }
+    return [
+        ("Run", "text"),
+        *((name, "low" if name == "GPUs" else "text") for name, is_known in known.items() if is_known),
+    ]
+
+
+def _shape(row: pd.Series) -> str:
+    """The shape as far as it is known, empty where nothing is."""
+    return "" if all(text(row[name]) is None for name in SHAPE) else shape_title(row)
+
+
+def _identity(report: Report, row: pd.Series) -> dict[str, dict[str, Any]]:
+    """Text, smaller text and value to sort by of the columns that say what a row is."""
+    ranks = count(row["world_size"])
+    cells = {
+        "Run": (_run_name(report.runs[row["members"][0]]), ""),
+        "Model and shape": (_shape(row), ""),
+        "Method": (text(row["method"]) or "", text(row["configuration"]) or ""),
+        "Cluster": (text(row["cluster"]) or "", ""),
+        "GPUs": (gpus(row), text(row["precision"]) or ""),
+    }
+    values = {name: shown for name, (shown, _) in cells.items()} | {"GPUs": "" if ranks is None else str(ranks)}
+    return {name: {"text": shown, "more": more, "value": values[name]} for name, (shown, more) in cells.items()}
+
+
 def _row(
+    report: Report,
     row: pd.Series,
     index: Any,
     metrics: list[Metric],
     marks: dict[str, set[int]],
     found: dict[int, Change],
-    section: Section,
 ) -> dict[str, Any]:
     change = found.get(int(index))
     return {
         "id": int(index),
+        "identity": _identity(report, row),
         "cluster": text(row["cluster"]) or "",
-        "gpus": gpus(row),
-        "ranks": count(row["world_size"]),
-        "precision": text(row["precision"]) or "",
         "method": text(row["method"]) or "",
-        "configuration": text(row["configuration"]) or "",
-        "model": shape_title(row) if section.is_mixed else "",
         "outcome": row["outcome"],
         "reason": text(row["outcome_reason"]) or "",
         "runs": count(row["runs"]),

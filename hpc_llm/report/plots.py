@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.report.figures import Figure, figures, method_names
+from hpc_llm.report.figures import STRONG, Figure, figures, method_names
 from hpc_llm.report.report import Report
 from hpc_llm.run import file_name_part
 
@@ -20,7 +20,7 @@ _DPI = 150
 
 def write_plots(report: Report, folder: Path) -> list[Path]:
     """Write each figure as `<kind>-<model and shape>.png` and `.svg`; returns the files."""
-    titles = {section.id: section.title for section in report.sections}
+    titles = {STRONG: "all models"} | {section.id: section.title for section in report.sections}
     styles = _styles(method_names(report))
     written: list[Path] = []
     for figure in figures(report):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, parse_paths, parse_steps
 from hpc_llm.run import RunPaths, is_run, read_json
 
@@ -52,6 +52,11 @@ class ThinnedSteps:
         return [*self._kept, self._last]
 
 
+_TEXTS = ("cluster", "gpu", "method", "model", "task", "precision")
+ASSUMABLE = (*_TEXTS, "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")
+"""What may be said of logs that do not say it: what tells runs apart, never what was measured."""
+
+
 @dataclass(kw_only=True)
 class ReportedRun:
     """One run and what stands behind its numbers. A foreign log has no plan, script or result."""
@@ -82,8 +87,34 @@ class ReportedRun:
         return {path: value for path, value in settings.items() if path not in _BATCH}
 
 
-def collect(paths: Sequence[str | os.PathLike[str]], without: Path | None = None) -> list[ReportedRun]:
+def assumptions(pairs: Sequence[str]) -> dict[str, Any]:
+    """`COLUMN=VALUE` pairs as columns of a row.
+
+    Raises:
+        RequestError: a pair has another form, its column cannot be assumed, or a count is no whole number.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not value:
+            raise RequestError(f"--assume {pair}: write it as COLUMN=VALUE, e.g. model=llama2-7b.")
+        if name not in ASSUMABLE:
+            raise RequestError(unknown_name("column to assume", name, ASSUMABLE))
+        if name in _TEXTS:
+            found[name] = value
+        elif value.isdecimal():
+            found[name] = int(value)
+        else:
+            raise RequestError(f"--assume {pair}: {name} is a whole number.")
+    return found
+
+
+def collect(
+    paths: Sequence[str | os.PathLike[str]], without: Path | None = None, assumed: Mapping[str, Any] | None = None
+) -> list[ReportedRun]:
     """All runs under `paths`, each once, however often it was named; what lies in `without` is left out.
+
+    `assumed` fills columns of which a run says nothing; each such run gets a notice that says so.
 
     Raises:
         RequestError: a path is not there, or is stdin, which cannot be read twice.
@@ -98,7 +129,15 @@ def collect(paths: Sequence[str | os.PathLike[str]], without: Path | None = None
             continue
         kept = steps.get(key)
         found[key] = _reported(row, kept.steps() if kept else [], kept.count if kept else 0)
+        _fill(found[key], assumed or {})
     return list(found.values())
+
+
+def _fill(run: ReportedRun, assumed: Mapping[str, Any]) -> None:
+    filled = {name: value for name, value in assumed.items() if run.is_known and getattr(run.row, name) is None}
+    for name, value in filled.items():
+        setattr(run.row, name, value)
+        run.notices.append(f"{name} {value} was given on the command line, the log does not say it")
 
 
 def _identity(source: str | None, run_id: str | None) -> tuple[str, str | None]:

@@ -46,7 +46,7 @@ def sections(compared: pd.DataFrame) -> list[Section]:
 def shape_title(row: pd.Series) -> str:
     """`llama2-7b · micro batch 1 · sequence length 350`, as far as it is known."""
     micro, steps, length = (count(row[n]) for n in SHAPE[2:])
-    parts = [text(row["model"]) or "unknown model"]
+    parts = [text(row["model"]) or "model unknown"]
     if text(row["task"]) not in (None, "pretrain"):
         parts.append(str(row["task"]))
     if micro is not None:
