@@ -2,7 +2,7 @@
 
     python benchmarks/methods_on_gpu.py [--model llama3.2-1b] [--methods z2o,z3,z3o,q]
 
-Needs torch, transformers, deepspeed and bitsandbytes; nothing of hpc-llm has to be installed. Prints one Markdown table
+Needs torch, transformers, deepspeed and bitsandbytes, and what the login side of hpc-llm needs. Prints one Markdown table
 and, as the last line, one JSON object with the device, the versions and the command. A method that fails is a row.
 """
 
@@ -24,39 +24,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from hpc_llm.experiment import Plan  # noqa: E402
+from hpc_llm.cluster import load_cluster  # noqa: E402
+from hpc_llm.experiment import Experiment, Plan  # noqa: E402
+from hpc_llm.hardware import detect  # noqa: E402
+from hpc_llm.method import load_method  # noqa: E402
 from hpc_llm.model import architecture  # noqa: E402
+from hpc_llm.planning import Site, plan  # noqa: E402
 from hpc_llm.run import RunPaths, read_json, write_json  # noqa: E402
 
-OFFLOAD = {"device": "cpu", "pin_memory": True}
-ZERO_2 = {
-    "stage": 2,
-    "overlap_comm": True,
-    "contiguous_gradients": True,
-    "reduce_scatter": True,
-    "reduce_bucket_size": 500_000_000,
-    "allgather_bucket_size": 500_000_000,
-}
-ZERO_3 = {
-    "stage": 3,
-    "overlap_comm": True,
-    "contiguous_gradients": True,
-    "reduce_bucket_size": 500_000_000,
-    "stage3_prefetch_bucket_size": 500_000_000,
-    "stage3_param_persistence_threshold": 100_000,
-    "stage3_max_live_parameters": 1_000_000_000,
-    "stage3_max_reuse_distance": 1_000_000_000,
-    "sub_group_size": 1_000_000_000,
-}
-METHODS: dict[str, dict[str, Any] | None] = {
-    "z2o": {**ZERO_2, "offload_optimizer": OFFLOAD},
-    "z3": ZERO_3,
-    "z3o": {**ZERO_3, "offload_optimizer": OFFLOAD, "offload_param": OFFLOAD},
-    "q": None,
-}
-"""zero_optimization as in configs/."""
-
-ADAMW = {"lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
+METHODS = ("z2o", "z3", "z3o", "q")
 
 ABOUT_THE_DEVICE = """
 import json, platform, torch, importlib.metadata as m
@@ -87,15 +63,19 @@ class Outcome:
 def main() -> int:
     arguments = read_arguments()
     began = time.monotonic()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     about = json.loads(run([sys.executable, "-c", ABOUT_THE_DEVICE], environment, 120).stdout.splitlines()[-1])
     if about["capability"]:
-        environment.setdefault("TORCH_CUDA_ARCH_LIST", about["capability"])
+        environment["TORCH_CUDA_ARCH_LIST"] = about["capability"]
         compile_operators(environment)
     rows = []
     with tempfile.TemporaryDirectory(prefix="hpc-llm-benchmark-") as scratch:
         for method in arguments.methods.split(","):
-            rows.append(compare(method, arguments, Path(scratch), environment, began, about["device"] is not None))
+            rows.append(compare(method, arguments, Path(scratch), environment, began))
             print(f"{method} done after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     print(table(rows))
     record = {**about, "command": shlex.join(["python", *sys.argv]), "model": arguments.model, "rows": rows}
@@ -108,8 +88,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="llama3.2-1b", help="a Llama preset")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--sequence-length", type=int, default=350)
-    parser.add_argument("--steps", type=int, default=15, help="warm-up included")
-    parser.add_argument("--warmup-steps", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=25, help="warm-up included")
+    parser.add_argument("--warmup-steps", type=int, default=5)
     parser.add_argument("--budget", type=int, default=450, help="seconds for everything; what is left over is skipped")
     return parser.parse_args()
 
@@ -135,15 +115,15 @@ def compile_operators(environment: dict[str, str]) -> None:
 
 
 def compare(
-    method: str, arguments: argparse.Namespace, scratch: Path, environment: dict[str, str], began: float, on_gpu: bool
+    method: str, arguments: argparse.Namespace, scratch: Path, environment: dict[str, str], began: float
 ) -> dict[str, Any]:
     """One row: ours, then the plain program."""
-    plan = make_plan(method, arguments, on_gpu)
+    planned = make_plan(method, arguments)
     row: dict[str, Any] = {"method": method}
     for name, program in (("ours", run_ours), ("plain", run_plain)):
         left = arguments.budget - (time.monotonic() - began)
         outcome = (
-            Outcome({}, "skipped: no time left") if left < 15 else attempt(program, plan, scratch, environment, left)
+            Outcome({}, "skipped: no time left") if left < 15 else attempt(program, planned, scratch, environment, left)
         )
         row[name] = {**outcome.numbers, "problem": outcome.problem}
     rates = [row[name].get("tokens_per_second") for name in ("ours", "plain")]
@@ -199,55 +179,20 @@ def last_lines(text: str) -> str:
     return " / ".join(line.strip() for line in text.strip().splitlines()[-3:])[-400:]
 
 
-def make_plan(method: str, arguments: argparse.Namespace, on_gpu: bool) -> Plan:
-    zero = METHODS[method]
-    optimizer = {"type": "AdamW" if zero else "AdamW8bit", **ADAMW}
-    deepspeed: dict[str, Any] = {
-        "train_batch_size": 1,
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        "gradient_clipping": 1.0,
-        "bf16": {"enabled": True},
-    }
-    if zero is not None:
-        deepspeed["optimizer"] = {"type": "AdamW", "params": ADAMW}
-        deepspeed["zero_optimization"] = zero
-    return Plan(
-        task="pretrain",
-        cluster="benchmark",
-        scheduler="local",
-        launcher="python",
+def make_plan(method: str, arguments: argparse.Namespace) -> Plan:
+    """What `hpc-llm submit --cluster local` would run here."""
+    experiment = Experiment(
+        cluster="local",
         method=method,
-        letters=method,
         model=arguments.model,
-        nodes=1,
-        gpus_per_node=1 if on_gpu else 0,
-        tasks_per_node=1,
-        cpus_per_task=None,
-        world_size=1,
+        gpus_per_node=None,
         micro_batch_size=1,
-        gradient_accumulation_steps=1,
-        global_batch_size=1,
         sequence_length=arguments.sequence_length,
         steps=arguments.steps,
         warmup_steps=arguments.warmup_steps,
-        seed=42,
-        precision="bf16",
-        attention="sdpa",
-        recompute=False,
-        quantization=None if zero else {"kind": "nf4", "double_quant": True, "compute_dtype": "bf16"},
-        peft=None,
-        optimizer=optimizer,
-        data=[],
-        deepspeed=deepspeed,
-        expected_gpu=None,
-        peak_flops=None,
-        partition=None,
-        account=None,
-        time_s=None,
-        job_name="benchmark",
-        mem=None,
     )
+    site = Site(scheduler="local", hardware=detect())
+    return plan(experiment, load_cluster("local"), load_method(method), site).plan
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

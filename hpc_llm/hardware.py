@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 
 
@@ -33,6 +32,8 @@ def detect() -> Hardware:
 def _output(command: list[str]) -> str:
     if shutil.which(command[0]) is None:
         return ""
+    import subprocess  # takes as long as the rest of this module, and planning imports it
+
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import NoReturn
 
-# pydantic looks through all installed packages for plugins at its import; hpc-llm uses none, and a shared file system is slow.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-
 import typer
 
 from hpc_llm import __version__
-from hpc_llm.cli import cancel, clusters, diagnose, logs, methods, models, parse, render, report, status, submit
 from hpc_llm.errors import HpcLlmError
 
-app = typer.Typer(
-    name="hpc-llm",
-    help="Run the same LLM experiment on any Slurm/module cluster: see the exact job script first, read a table after.",
-    no_args_is_help=True,
-    add_completion=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for module in (clusters, methods, models, render, submit, status, logs, cancel, parse, report, diagnose):
-    module.register(app)
+COMMANDS = (
+    "clusters", "methods", "models", "render", "submit", "status", "logs", "cancel", "parse", "diagnose", "report",
+)  # fmt: skip
+"""The modules of this package that are commands, in the order of `--help`."""
+
+
+def make_app(arguments: list[str]) -> typer.Typer:
+    """The application; where the first argument is a command, with that one alone, as the others take time to set up."""
+    app = typer.Typer(
+        name="hpc-llm",
+        help="Run the same LLM experiment on any Slurm/module cluster: see the exact job script first, read a table after.",
+        no_args_is_help=True,
+        add_completion=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    wanted = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
+    for name in wanted:
+        importlib.import_module(f"hpc_llm.cli.{name}").register(app)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -34,7 +42,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
@@ -51,7 +58,9 @@ def main() -> NoReturn:
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; no traceback reaches a user unless HPC_LLM_DEBUG=1."""
     try:
-        result = typer.main.get_command(app).main(args=arguments, prog_name="hpc-llm", standalone_mode=False)
+        result = typer.main.get_command(make_app(arguments)).main(
+            args=arguments, prog_name="hpc-llm", standalone_mode=False
+        )
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except KeyboardInterrupt:

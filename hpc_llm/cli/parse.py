@@ -27,12 +27,19 @@ def register(app: typer.Typer) -> None:
 def parse_command(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Log files, folders, runs, or - for stdin.")],
     steps: Annotated[bool, typer.Option("--steps", help="One row a step instead of one row a run.")] = False,
-    output: Annotated[Optional[Path], typer.Option("-o", "--output", metavar="FILE", help="Write there; the ending says the format.")] = None,
+    output: Annotated[
+        Optional[Path], typer.Option("-o", "--output", metavar="FILE", help="Write there; the ending says the format.")
+    ] = None,
     output_format: Annotated[
-        Optional[str], typer.Option("--format", metavar="csv|json|jsonl|markdown|table", help="Default: table on a terminal, else csv.")
+        Optional[str],
+        typer.Option(
+            "--format", metavar="csv|json|jsonl|markdown|table", help="Default: table on a terminal, else csv."
+        ),
     ] = None,
     columns: Annotated[Optional[str], typer.Option(metavar="NAME[,…]", help="Only these columns.")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Tell which lines look like metrics and were not parsed.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Tell which lines look like metrics and were not parsed.")
+    ] = False,
 ) -> None:
     """Turn training logs of any known format into one row a run."""
     from hpc_llm.parse import parse_paths, parse_steps, write_rows

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -215,7 +213,6 @@ def _run_ids(
 ) -> tuple[list[str], str]:
     """The id of each run, and a name for all of them together."""
     from hpc_llm.run import RUN_ID_PLACEHOLDER, file_name_part
-    from hpc_llm.submit.runs import new_run_id
 
     base = options.run_id or (RUN_ID_PLACEHOLDER if preview else None)
     if options.run_id is not None and file_name_part(options.run_id, limit=200) != options.run_id:
@@ -224,6 +221,11 @@ def _run_ids(
         return [base], base
     if base is not None:
         return [f"{base}-{cluster}-{file_name_part(method)}" for method, _ in runs], f"{base}-{cluster}"
+    import random
+    from datetime import datetime
+
+    from hpc_llm.submit.runs import new_run_id
+
     now, rng = datetime.now(), random.Random()
     ids: list[str] = []
     for method, model in runs:
