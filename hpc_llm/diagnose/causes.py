@@ -844,6 +844,10 @@ DISK_FULL = Cause(
     signs=(
         sign("No space left on device"),
         sign(("isk quota exceeded", "uota exceeded"), r"[Dd]isk quota exceeded|\[Errno 122\]|[Qq]uota exceeded"),
+        # What torch.save says of a file that ends too soon.
+        sign(
+            "unexpected pos ", r"enforce fail at inline_container[^\n]{0,40} unexpected pos \d+ vs \d+", confidence=0.85
+        ),
         sign("failed writing file", r"PytorchStreamWriter failed writing file", confidence=0.8),
         sign("No space left", r"ENOSPC|No space left", confidence=0.9),
         sign(

@@ -15,7 +15,7 @@ from hpc_llm.diagnose.causes import CAUSES, PYTHON_EXCEPTION
 from hpc_llm.diagnose.reading import Block
 from hpc_llm.diagnose.tracebacks import exceptions_in
 
-SHARED = (b"rror", b"xception", b"CANCELLED", b"emory", b"illed", b"exit", b"oss", b" not ", b"imed out", b"odule")
+SHARED = (b"rror", b"emory", b"exit", b" not ", b"odule", b"illed", b" code ", b" file")
 """Texts that many literals contain: without one of them, all of those can be left out."""
 
 LOUD = (

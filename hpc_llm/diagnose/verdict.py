@@ -47,11 +47,15 @@ def _when(one: Found) -> tuple[float, str, int]:
 
 
 def _without_aftermath(roots: list[Found]) -> list[Found]:
-    """Leave out what a job says after the scheduler took it down."""
+    """Leave out what a job says after the scheduler took it down, or the taking down of a job that had failed."""
     downs = [f for f in roots if f.cause.id in TAKEN_DOWN and f.precedence >= BY_ID["cancelled"].precedence]
     first: dict[str, int] = {}
     for down in downs:
         first[down.file] = min(first.get(down.file, down.position), down.position)
+    before = [f for f in roots if f.cause.id not in TAKEN_DOWN and f.position < first.get(f.file, 0)]
+    if any(f.precedence >= BY_ID["python_exception"].precedence for f in before):
+        # It failed, hung, and was taken down for that.
+        return [f for f in roots if f.cause.id not in TAKEN_DOWN]
     return [
         f
         for f in roots

@@ -1,0 +1,182 @@
+"""A run of ours: its records, its plan, and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_plans import make_plan
+
+from hpc_llm.cli import run as command
+from hpc_llm.diagnose import diagnose_run
+from hpc_llm.run import RunPaths, write_json
+
+MOMENT = 1_780_000_000.0
+
+
+def new_run(folder: Path, *, code: int | None = 1, plan: dict[str, Any] | None = None, **exit_record: Any) -> RunPaths:
+    """The folder of a run on this machine that has ended."""
+    run = RunPaths(folder / "run-1")
+    described = make_plan("z3", world_size=2, micro_batch_size=4, **(plan or {})).to_dict()
+    write_json(run.experiment, {"schema": 1, "run_id": run.run_id, "plan": described, "origins": {}})
+    submission = {"schema": 1, "scheduler": "local", "job_id": None, "array_task": None}
+    write_json(run.submission, {**submission, "submitted_at": "2026-01-01T00:00:00+00:00", "process": {}})
+    if code is not None:
+        record = {"exit_code": code, "signal": None, "stage": "done", "reason": None, "host": "gn1", "job_id": None}
+        ended = {"schema": 1, "started_at": MOMENT, "ended_at": MOMENT + 60, "time_limit_s": None, **record}
+        write_json(run.exit, {**ended, **exit_record})
+    return run
+
+
+def fails(run: RunPaths, rank: int, kind: str, message: str, moment: float, outcome: str = "FAILED") -> None:
+    text = f'Traceback (most recent call last):\n  File "t.py", line 1, in f\n{kind}: {message}\n'
+    values = {"rank": rank, "local_rank": rank, "host": "gn7", "time": moment, "attempt": "0", "type": kind}
+    write_json(run.failure(rank), {**values, "message": message, "traceback": text, "outcome": outcome})
+
+
+def test_the_first_rank_by_time_is_the_root(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    fails(run, 0, "KeyError", "'later'", MOMENT + 20)
+    fails(run, 1, "ValueError", "first", MOMENT + 10)
+    found = diagnose_run(run)
+    assert (found.cause.id, found.details["rank"], found.summary) == (
+        "python_exception",
+        "1",
+        "Rank 1 failed first: ValueError: first",
+    )
+    assert found.evidence[0].file == "failures/rank-1.json"
+    line = run.failure(1).read_text().splitlines()[found.evidence[0].line - 1]
+    assert "ValueError: first" in line
+
+
+def test_out_of_memory_is_answered_with_the_plan_s_numbers(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    message = "HIP out of memory. Tried to allocate 86.00 MiB. GPU 0 has a total capacity of 63.98 GiB of which 10.00 MiB is free."
+    fails(run, 0, "OutOfMemoryError", message, MOMENT, "OOM_DEVICE")
+    found = diagnose_run(run)
+    assert found.cause.id == "device_oom"
+    assert found.remedy.splitlines()[0].startswith("--micro-batch-size 2 --gradient-accumulation-steps 2  (")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "cause"),
+    [
+        (71, "the module system is missing", "module_missing"),
+        (72, "module x failed to load", "module_missing"),
+        (73, "conda is not on PATH", "conda_not_initialised"),
+        (74, "conda environment /e did not activate", "conda_not_initialised"),
+        (75, "the Python environment lacks deepspeed", "package_missing"),
+        (76, "cannot enter run folder", "config_error"),
+        (77, "mpirun is not on PATH", "module_missing"),
+        (77, "srun is not on PATH", "package_missing"),
+        (137, None, "host_oom"),
+        (139, None, "segfault"),
+        (135, None, "bus_error"),
+        (3, None, "unknown"),
+    ],
+)
+def test_exit_codes(tmp_path: Path, code: int, reason: str | None, cause: str) -> None:
+    assert diagnose_run(new_run(tmp_path, code=code, stage="prelude", reason=reason)).cause.id == cause
+
+
+def test_time_limit_of_the_script_itself(tmp_path: Path) -> None:
+    run = new_run(tmp_path, code=143, signal="TERM", time_limit_s=60, plan={"time_s": 60, "steps": 100})
+    run.steps.write_text("".join(json.dumps({"step": k, "loss": 1.0}) + "\n" for k in range(1, 31)))
+    fails(
+        run,
+        0,
+        "SIGTERM",
+        "stopped by SIGTERM after step 30 of 100: time limit, cancel or preemption",
+        MOMENT,
+        "UNKNOWN",
+    )
+    found = diagnose_run(run)
+    assert found.cause.id == "walltime"
+    assert found.remedy.splitlines()[-1].startswith("--steps 30 ")
+
+
+def test_cancelled_by_hpc_llm(tmp_path: Path) -> None:
+    run = new_run(tmp_path, code=143, signal="TERM")
+    write_json(run.cancelled, {"schema": 1, "requested_at": "2026-01-01T00:00:00+00:00"})
+    found = diagnose_run(run)
+    assert (found.cause.id, found.retry) == ("cancelled", True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("the loss is not a finite number from step 3 on", "nan_loss"),
+        ("all 8 measured steps were skipped because the gradients overflowed", "loss_scale_collapse"),
+        ("it ran on Tesla V100, A100-SXM4-80GB was planned", "gpu_missing"),
+        ("1 steps were measured, at least 3 are needed", "config_error"),
+    ],
+)
+def test_invalid_runs(tmp_path: Path, reason: str, cause: str) -> None:
+    run = new_run(tmp_path, code=0)
+    write_json(run.result, {"schema": 1, "outcome": "INVALID", "invalid_reason": reason, "outcome_reason": reason})
+    run.stdout.write_text("Training done in 3.0 seconds.\n")
+    assert diagnose_run(run).cause.id == cause
+
+
+def test_a_completed_run_has_nothing_to_complain_of(tmp_path: Path) -> None:
+    run = new_run(tmp_path, code=0)
+    write_json(run.result, {"schema": 1, "outcome": "COMPLETED"})
+    run.stderr.write_text("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-08-16T16:27:59 ***\n")
+    assert diagnose_run(run).cause.id == "none"
+
+
+def test_a_run_that_is_not_over(tmp_path: Path) -> None:
+    run = new_run(tmp_path, code=None)
+    run.submission.unlink()
+    assert time.time() - run.experiment.stat().st_mtime < 60
+    found = diagnose_run(run)
+    assert (found.cause.id, found.summary) == ("none", "The run is not over: SUBMITTING.")
+
+
+def test_a_run_whose_submission_was_interrupted(tmp_path: Path) -> None:
+    run = new_run(tmp_path, code=None)
+    run.submission.unlink()
+    os.utime(run.experiment, (0, 0))
+    assert diagnose_run(run).cause.id == "unknown"
+
+
+def test_the_command_prints_one_document_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = new_run(tmp_path)
+    fails(run, 1, "ValueError", "first", MOMENT)
+    assert command(["diagnose", "--json", str(run.root)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    keys = {"cause", "confidence", "evidence", "remedy", "retry", "chain"}
+    assert keys <= set(document) and document["chain"] == ["python_exception"]
+    assert {"file", "line", "text"} == set(document["evidence"][0])
+    assert command(["diagnose", "--json", "run-1", "--logs", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out) == document
+
+
+def test_the_command_shows_and_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "x.out"
+    log.write_text("srun: error: Node failure on gn1204\n")
+    assert command(["diagnose", str(log)]) == 0
+    shown = capsys.readouterr().out
+    assert "node_fail" in shown and f"{log}:1:" in shown and "exclude=gn1204" in shown
+    assert command(["diagnose", "--list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {"cause", "meaning", "remedy", "retry", "signs"} <= set(listed[0])
+    assert command(["diagnose", "--list"]) == 0
+    assert "loss_scale_collapse" in capsys.readouterr().out
+
+
+def test_a_folder_of_logs_is_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.out").write_text("MemoryError\n")
+    (tmp_path / "b.out").write_text("Training completed\n")
+    assert command(["diagnose", "--json", str(tmp_path)]) == 0
+    assert [d["cause"] for d in json.loads(capsys.readouterr().out)] == ["host_oom", "none"]
+
+
+@pytest.mark.parametrize("words", [[], ["no-such-run"]])
+def test_a_wrong_request(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["diagnose", *words, "--logs", str(tmp_path)]) == 2
+    assert "hpc-llm: " in capsys.readouterr().err

@@ -1,0 +1,136 @@
+"""Which of several causes is the root, what is said about it, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tiny_plans import make_plan
+
+from hpc_llm.diagnose import Diagnosis
+from hpc_llm.diagnose.remedies import device_oom, host_oom, rungs, walltime
+
+Diagnose = Callable[[str], Diagnosis]
+
+RANK_1_FAILS = """\
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/w/t.py", line 54, in <module>
+[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:38056: Connection reset by peer.
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/w/t.py", line 49, in <module>
+[rank1]: ValueError: bad batch
+"""
+TIME_LIMIT = "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-08-16T16:27:59 DUE TO TIME LIMIT ***\n"
+WATCHDOG = (
+    "[rank{r}]:[E1 ProcessGroupNCCL.cpp:616] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={n}, "
+    "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600100 milliseconds before timing out.\n"
+)
+
+
+def test_the_rank_that_lost_its_peer_is_not_to_blame(diagnose: Diagnose) -> None:
+    found = diagnose(RANK_1_FAILS)
+    assert (found.cause.id, found.details["rank"]) == ("python_exception", "1")
+    assert found.summary == "Rank 1 failed first: ValueError: bad batch"
+
+
+def test_a_failure_that_hangs_the_job_until_its_time_limit_is_the_root(diagnose: Diagnose) -> None:
+    found = diagnose(RANK_1_FAILS + TIME_LIMIT)
+    assert found.chain[0] == "python_exception" and "walltime" in found.chain
+
+
+def test_what_ranks_say_after_the_time_limit_follows_from_it(diagnose: Diagnose) -> None:
+    assert diagnose(TIME_LIMIT + RANK_1_FAILS).cause.id == "walltime"
+
+
+def test_out_of_memory_explains_the_watchdog(diagnose: Diagnose) -> None:
+    oom = "[rank2]: torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. GPU 2 has a total capacity of 63.98 GiB of which 1.00 GiB is free.\n"
+    found = diagnose(WATCHDOG.format(r=0, n=7) + oom)
+    assert found.chain == ("device_oom", "collective_timeout")
+    assert (
+        found.details["vendor"] == "HIP"
+        and found.details["asked"] == "2.00 GiB"
+        and found.details["free"] == "1.00 GiB"
+    )
+    assert "1.00 GiB free of 63.98 GiB" in found.summary
+
+
+def test_the_first_rank_to_fall_silent(diagnose: Diagnose) -> None:
+    behind = diagnose(WATCHDOG.format(r=0, n=12) + WATCHDOG.format(r=3, n=11) + WATCHDOG.format(r=1, n=12))
+    assert behind.details["silent_rank"] == "3" and "ALLREDUCE number 12" in behind.summary
+    named = diagnose(
+        WATCHDOG.format(r=0, n=12) + "  [5] finished collective #11, but didn't join collective #12 (count from 1)\n"
+    )
+    assert named.details["silent_rank"] == "5"
+    absent = diagnose(WATCHDOG.format(r=0, n=12) + WATCHDOG.format(r=2, n=12))
+    assert absent.details["waiting_ranks"] == "0,2"
+
+
+def test_node_failure_names_the_node_to_leave_out(diagnose: Diagnose) -> None:
+    found = diagnose("srun: error: Node failure on gn1204\n")
+    assert "--sbatch exclude=gn1204" in found.remedy and found.retry
+
+
+def test_old_slurm_says_how_much_memory_was_used(diagnose: Diagnose) -> None:
+    found = diagnose("slurmstepd: error: Job 5512 exceeded memory limit (134412800 > 131072000), being killed\n")
+    assert found.summary == "It used 128.2 GiB, and 125.0 GiB were allowed."
+
+
+def test_a_configuration_error_is_never_to_be_repeated(diagnose: Diagnose) -> None:
+    assert not diagnose("pretrain.py: error: unrecognized arguments: --sequence_length 350\n").retry
+
+
+def test_nothing_is_made_up(diagnose: Diagnose) -> None:
+    found = diagnose("step 1 | loss 2.0\nstep 2 | loss 1.9\n")
+    assert (found.cause.id, found.chain) == ("unknown", ())
+    assert "stops in the middle" in found.summary
+
+
+def test_a_repaired_attempt_is_no_failure(diagnose: Diagnose) -> None:
+    steps = "".join(f"step {k} | loss 2.0\n" for k in range(20))
+    assert diagnose(RANK_1_FAILS + steps + "Training completed\n").cause.id == "none"
+    assert diagnose("Training completed\n" + steps + RANK_1_FAILS).cause.id == "python_exception"
+
+
+def test_the_ladder_keeps_the_global_batch_and_goes_on_with_the_method() -> None:
+    plan = make_plan("z2", world_size=2, micro_batch_size=4, gradient_accumulation_steps=2)
+    ladder = [rung.flags for rung in rungs(plan)]
+    assert ladder == [
+        "--micro-batch-size 2 --gradient-accumulation-steps 4",
+        "--method z2+r",
+        "--method z3+r",
+        "--method z3+o+r",
+        "--sequence-length 32",
+    ]
+    first = next(rungs(plan)).plan
+    assert first.micro_batch_size * first.gradient_accumulation_steps == 8
+
+
+@pytest.mark.parametrize(
+    ("micro", "accumulation", "smaller"), [(1, 8, None), (3, 1, (1, 3)), (6, 2, (3, 4)), (7, 1, (1, 7))]
+)
+def test_the_smaller_micro_batch_divides_the_same_number_of_sequences(
+    micro: int, accumulation: int, smaller: tuple[int, int] | None
+) -> None:
+    plan = make_plan("z3o", micro_batch_size=micro, gradient_accumulation_steps=accumulation)
+    first = next(rungs(plan))
+    if smaller is None:
+        assert "--micro-batch-size" not in first.flags
+    else:
+        assert first.flags == f"--micro-batch-size {smaller[0]} --gradient-accumulation-steps {smaller[1]}"
+
+
+def test_memory_that_is_reserved_and_unused_or_held_by_others_comes_first() -> None:
+    plan = make_plan("z3")
+    fragmented = {"asked": "1.00 GiB", "reserved": "5.00 GiB", "capacity": "31.74 GiB", "allocated": "20.00 GiB"}
+    assert device_oom(plan, fragmented)[0].startswith("--set env.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+    foreign = {"asked": "1.00 GiB", "reserved": "0 bytes", "capacity": "15.98 GiB", "allocated": "0 bytes"}
+    assert "another process" in device_oom(plan, foreign)[0]
+
+
+def test_host_memory_and_time() -> None:
+    lines = host_oom(make_plan("z3o", world_size=8, mem="64G"), {})
+    assert "instead of 64G" in lines[0] and lines[1].startswith("--gpus-per-node 4") and "--method z3" in lines[2]
+    assert walltime(make_plan("z3", time_s=1800, steps=100), {"steps_made": "40"}) == [
+        "--time 01:00:00  (it had 00:30:00)",
+        "--steps 40  (so many were made; 100 were planned)",
+    ]
