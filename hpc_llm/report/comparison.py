@@ -65,7 +65,7 @@ def compare(table: pd.DataFrame) -> pd.DataFrame:
     usable = table[(table["outcome"] != Outcome.INVALID.value) & (table["format"] != UNKNOWN_FORMAT)]
     rows = [_combined(group) for group in _groups(usable)]
     columns = [*_KEPT, "runs", *_figure_columns(), "steps", "outcome_reason", "members"]
-    compared = pd.DataFrame(rows, columns=columns)
+    compared = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(_figure_columns(), float))
     order = ["model", "task", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"]
     keys = [*order, "cluster", "gpu", "world_size", "method", "configuration", "outcome"]
     return compared.sort_values(keys, kind="stable", na_position="last", ignore_index=True)

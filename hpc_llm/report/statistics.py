@@ -40,7 +40,8 @@ def student_t95(degrees_of_freedom: int) -> float:
     z, n = _Z95, degrees_of_freedom
     first = (z**3 + z) / (4 * n)
     second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-    return z + first + second
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
+    return z + first + second + third
 
 
 def estimate(values: Sequence[float | None]) -> Estimate:

@@ -1,0 +1,170 @@
+"""Means and their intervals, and which runs are repeats of each other, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from hpc_llm.parse import Row
+from hpc_llm.report.comparison import best, compare, run_table
+from hpc_llm.report.metric import MFU, PEAK_ALLOCATED, TOKENS
+from hpc_llm.report.runs import ReportedRun
+from hpc_llm.report.statistics import estimate, student_t95
+
+ONE = {
+    "format": "hpc-llm", "cluster": "delta", "gpu": "A100", "method": "z3", "task": "pretrain", "model": "m", "nodes": 1,
+    "world_size": 4, "micro_batch_size": 1, "gradient_accumulation_steps": 1, "sequence_length": 350,
+    "precision": "bf16", "warmup_steps": 5, "measured_steps": 35, "outcome": "COMPLETED",
+}  # fmt: skip
+
+
+def run(plan: dict[str, Any] | None = None, **columns: Any) -> ReportedRun:
+    return ReportedRun(row=Row(**{**ONE, **columns}), plan=plan or {})
+
+
+def compared(*runs: ReportedRun) -> Any:
+    return compare(run_table(runs))
+
+
+@pytest.mark.parametrize(
+    ("degrees", "quantile"),
+    [
+        (1, 12.7062),
+        (2, 4.3027),
+        (9, 2.2622),
+        (30, 2.0423),
+        (31, 2.0395),
+        (40, 2.0211),
+        (120, 1.9799),
+        (100_000, 1.9600),
+    ],
+)
+def test_student_t_agrees_with_printed_tables(degrees: int, quantile: float) -> None:
+    assert student_t95(degrees) == pytest.approx(quantile, abs=6e-5)
+
+
+def test_interval_of_three_values() -> None:
+    # Mean 104, deviations -4, 0, 4: variance 32 / 2 = 16, so 4.30265 * 4 / sqrt(3) = 9.9366.
+    found = estimate([100.0, 104.0, 108.0])
+    assert (found.mean, found.n) == (104.0, 3)
+    assert found.half_width == pytest.approx(9.9366, abs=1e-4)
+
+
+def test_missing_values_are_left_out_and_one_value_has_no_interval() -> None:
+    assert estimate([None, 7.0, math.nan]) == estimate([7.0])
+    assert (estimate([7.0]).mean, estimate([7.0]).half_width) == (7.0, None)
+    assert estimate([]).mean is None
+
+
+def test_repeats_are_one_row_with_the_mean_and_the_largest_peak() -> None:
+    rates, peaks = (100.0, 104.0, 108.0), (5, 9, 7)
+    table = compared(
+        *(run(tokens_per_second=r, peak_allocated_bytes=p) for r, p in zip(rates, peaks, strict=True)),
+    )
+    assert len(table) == 1
+    row = table.iloc[0]
+    assert (row["runs"], row["tokens_per_second"], row["peak_allocated_bytes"]) == (3, 104.0, 9)
+    assert row["tokens_per_second_ci95"] == pytest.approx(9.9366, abs=1e-4)
+    assert row["members"] == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("cluster", "mi210"), ("gpu", "H100"), ("method", "z2"), ("model", "n"), ("world_size", 8), ("nodes", 2),
+     ("micro_batch_size", 2), ("sequence_length", 512), ("precision", "fp16"), ("gradient_accumulation_steps", 2)],
+)  # fmt: skip
+def test_runs_that_differ_in_their_setting_are_no_repeats(column: str, value: Any) -> None:
+    assert len(compared(run(tokens_per_second=1.0), run(tokens_per_second=2.0, **{column: value}))) == 2
+
+
+@pytest.mark.parametrize("column", ["model", "method", "world_size", "micro_batch_size", "sequence_length"])
+def test_runs_of_which_too_little_is_known_are_no_repeats(column: str) -> None:
+    assert len(compared(run(**{column: None}), run(**{column: None}))) == 2
+
+
+def test_runs_with_neither_cluster_nor_gpu_are_no_repeats() -> None:
+    assert len(compared(run(cluster=None), run(cluster=None))) == 1
+    assert len(compared(run(cluster=None, gpu=None), run(cluster=None, gpu=None))) == 2
+
+
+def test_other_settings_of_the_same_method_keep_a_row_and_a_label() -> None:
+    usual = {"deepspeed": {"zero_optimization": {"sub_group_size": 1e9}, "train_batch_size": 4}}
+    other = {"deepspeed": {"zero_optimization": {"sub_group_size": 4e9}, "train_batch_size": 4}}
+    table = compared(run(usual), run(usual), run(other))
+    assert table["configuration"].tolist() == ["", "sub_group_size=4e9"]
+    assert table["runs"].tolist() == [2, 1]
+
+
+def test_settings_without_a_majority_are_all_named() -> None:
+    table = compared(run({"recompute": True}), run({"recompute": False}))
+    assert table["configuration"].tolist() == ["recompute=False", "recompute=True"]
+
+
+def test_batch_sizes_are_no_settings_of_their_own() -> None:
+    plans = [{"deepspeed": {"train_batch_size": n}} for n in (4, 8)]
+    table = compared(run(plans[0]), run(plans[1], world_size=8))
+    assert table["configuration"].tolist() == ["", ""]
+
+
+def test_what_did_not_complete_is_a_row_and_in_no_mean() -> None:
+    table = compared(
+        run(tokens_per_second=100.0),
+        run(tokens_per_second=300.0, outcome="TIMEOUT", outcome_reason="stopped at the time limit"),
+        run(outcome="OOM_DEVICE", outcome_reason="2 GiB asked"),
+        run(outcome="OOM_DEVICE", outcome_reason="2 GiB asked"),
+    )
+    by_outcome = {row["outcome"]: row for _, row in table.iterrows()}
+    assert by_outcome["COMPLETED"]["tokens_per_second"] == 100.0
+    assert by_outcome["TIMEOUT"]["tokens_per_second"] == 300.0
+    assert (by_outcome["OOM_DEVICE"]["runs"], by_outcome["OOM_DEVICE"]["outcome_reason"]) == (2, "2 GiB asked")
+    assert math.isnan(by_outcome["OOM_DEVICE"]["tokens_per_second"])
+
+
+def test_two_timeouts_are_not_averaged() -> None:
+    table = compared(*(run(tokens_per_second=r, outcome="TIMEOUT") for r in (100.0, 300.0)))
+    assert sorted(table["tokens_per_second"]) == [100.0, 300.0]
+
+
+def test_invalid_runs_and_unread_inputs_have_no_row() -> None:
+    assert len(compared(run(), run(outcome="INVALID", tokens_per_second=9e9), run(format="unknown"))) == 1
+
+
+def test_figures_that_are_no_numbers_are_missing() -> None:
+    row = compared(run(tokens_per_second="fast", mfu=math.inf)).iloc[0]
+    assert math.isnan(row["tokens_per_second"]) and math.isnan(row["mfu"])
+
+
+def test_best_is_the_highest_rate_and_the_lowest_peak_of_what_completed() -> None:
+    table = compared(
+        run(method="a", tokens_per_second=10.0, peak_allocated_bytes=5),
+        run(method="b", tokens_per_second=30.0, peak_allocated_bytes=9),
+        run(method="c", tokens_per_second=90.0, peak_allocated_bytes=1, outcome="TIMEOUT"),
+        run(method="d", tokens_per_second=30.0),
+    )
+    marks = best(table)
+    assert marks[TOKENS.name] == {1, 3}, "equal values are both the best"
+    assert marks[PEAK_ALLOCATED.name] == {0}
+    assert MFU.name not in marks, "nobody knows it"
+
+
+def test_one_row_is_not_the_best_of_anything() -> None:
+    assert best(compared(run(tokens_per_second=1.0))) == {}
+
+
+def test_losses_compare_only_after_equally_many_steps() -> None:
+    same = compared(run(method="a", loss_last=2.0), run(method="b", loss_last=1.0))
+    assert best(same)["loss_last"] == {1}
+    other = compared(run(method="a", loss_last=2.0), run(method="b", loss_last=1.0, measured_steps=95))
+    assert "loss_last" not in best(other)
+
+
+def test_figures_are_shown_in_the_units_of_their_header() -> None:
+    assert PEAK_ALLOCATED.header == "Peak allocated (GiB)"
+    assert PEAK_ALLOCATED.text(29_527_900_160) == "27.50"
+    assert MFU.text(0.4053) == "40.5"
+    assert TOKENS.text_with_interval(8237.3, 64.32) == "8,237 ± 64"
+    assert TOKENS.text_with_interval(42.86, 1.234) == "42.86 ± 1.23"
+    assert TOKENS.text(None) == ""
+    assert TOKENS.text(0.0) == "0"

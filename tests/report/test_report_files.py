@@ -1,0 +1,198 @@
+"""The files beside the page: what they hold, and that hostile names stay text in each of them."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from synthetic import HOSTILE_CLUSTER, HOSTILE_METHOD, Made, write_run
+
+from hpc_llm.cli import run as command
+from hpc_llm.errors import RequestError
+from hpc_llm.parse import Step
+from hpc_llm.report import Report, assumptions, collect, make_report
+from hpc_llm.report.files import latex_text, markdown_text, plain_text, safe_text, write_latex
+from hpc_llm.report.runs import ThinnedSteps
+
+
+def rows(written: Path) -> list[dict[str, str]]:
+    with (written / "results.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_csv_has_a_row_for_each_setting_and_outcome(written: Path, report: Report) -> None:
+    found = rows(written)
+    assert len(found) == len(report.compared) + len(report.invalid)
+    oom = [row for row in found if row["outcome"] == "OOM_DEVICE"]
+    assert oom and all(row["tokens_per_second"] == "" and row["mfu"] == "" for row in oom)
+    assert not any(value in ("0", "0.0", "-1", "nan", "None") for row in found for value in row.values())
+
+
+def test_csv_says_why_runs_are_invalid_and_gives_none_of_their_figures(written: Path) -> None:
+    invalid = [row for row in rows(written) if row["outcome"] == "INVALID"]
+    assert sorted(row["outcome_reason"][:8] for row in invalid) == ["it ran o", "the loss"]
+    assert all(row["tokens_per_second"] == "" and row["run_ids"] for row in invalid)
+
+
+def test_csv_keeps_every_digit(written: Path, report: Report) -> None:
+    expected = report.compared["tokens_per_second"].dropna().tolist()
+    assert [float(r["tokens_per_second"]) for r in rows(written) if r["tokens_per_second"]] == expected
+
+
+def test_csv_cells_are_no_formulas(written: Path) -> None:
+    methods = {row["method"] for row in rows(written)}
+    assert f"'{HOSTILE_METHOD}" in methods
+    assert not any(re.match(r"[=+\-@\t\r]", value) for row in rows(written) for value in row.values())
+
+
+@pytest.mark.parametrize("text", ["z3", "=1+1", "'=1", "''+x", "+o", "-1", "@x", "'quoted'", "", "\tx"])
+def test_a_guarded_cell_can_be_read_back(text: str) -> None:
+    assert plain_text(safe_text(text)) == text
+
+
+def test_markdown_marks_the_best_and_stays_a_table(written: Path) -> None:
+    lines = (written / "results.md").read_text().splitlines()
+    assert "## llama2-7b · micro batch 1 · sequence length 350" in lines
+    table = [line for line in lines if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) <= 2, "a name must not open a column"
+    assert sum("**" in line for line in table) >= 4
+    assert not any("<script" in line or "<img" in line for line in lines)
+    assert any("INVALID" in line and "not a finite number" in line for line in lines)
+
+
+def test_markdown_text() -> None:
+    assert markdown_text("a|b*c_d\\e\n<x>") == "a\\|b\\*c_d\\\\e &lt;x&gt;"
+
+
+def test_latex_is_balanced_and_hostile_names_do_nothing(written: Path) -> None:
+    text = (written / "results.tex").read_text()
+    body = re.sub(r"(?m)^%.*$", "", text)
+    unescaped = re.sub(r"\\[{}\\%&#_$]", "", body)
+    assert unescaped.count("{") == unescaped.count("}")
+    assert body.count(r"\begin{tabular}") == body.count(r"\end{tabular}") == 2
+    assert r"\textbf{" in body and r"OOM\_DEVICE" in body and r"$\pm$" in body
+    assert HOSTILE_CLUSTER not in body and "|" not in body
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("100% & $x_1$", r"100\% \& \$x\_1\$"), ("\\input{a}", r"\textbackslash{}input\{a\}")]
+)
+def test_latex_text(text: str, expected: str) -> None:
+    assert latex_text(text) == expected
+
+
+def test_latex_rows_have_as_many_cells_as_the_header(report: Report, tmp_path: Path) -> None:
+    write_latex([(s.title, s.rows) for s in report.sections], [], tmp_path / "t.tex")
+    for table in (tmp_path / "t.tex").read_text().split(r"\toprule")[1:]:
+        body = table.split(r"\bottomrule")[0].replace(r"\&", "")
+        assert len({line.count("&") for line in body.splitlines() if line.endswith(r"\\")}) == 1
+
+
+def test_each_plot_is_a_png_and_an_svg_with_words(written: Path) -> None:
+    pictures = sorted(path.name for path in written.glob("*.png"))
+    assert [p.rsplit("-llama", 1)[0] for p in pictures] == ["loss"] * 2 + ["memory"] * 2 + ["rates"] * 2 + ["scaling"]
+    for picture in pictures:
+        assert (written / picture).read_bytes().startswith(b"\x89PNG")
+        svg = ET.parse((written / picture).with_suffix(".svg")).getroot()
+        words = "".join(svg.itertext())
+        assert "taiwania2" in words and any(axis in words for axis in ("Tokens/s", "Step", "GPUs"))
+        assert (HOSTILE_CLUSTER in words) == ("llama2" in picture and "scaling" not in picture)
+        assert not list(svg.iter("{http://www.w3.org/2000/svg}script"))
+
+
+def test_the_same_runs_give_the_same_bytes(report: Report, written: Path, tmp_path: Path) -> None:
+    from hpc_llm.report.plots import write_plots
+
+    for path in write_plots(report, tmp_path)[:4]:
+        assert path.read_bytes() == (written / path.name).read_bytes(), path.name
+
+
+def test_a_run_counts_once_however_often_it_is_named(logs: Path) -> None:
+    one = next(iter(sorted(logs.iterdir())))
+    assert len(collect([one, logs, one])) == len(collect([logs]))
+
+
+def test_the_reports_own_files_are_not_read_as_logs(tmp_path: Path) -> None:
+    write_run(tmp_path, Made(run_id="a", cluster="delta", method="z3"))
+    assert command(["report", str(tmp_path), "-o", str(tmp_path / "out")]) == 0
+    assert [run.row.run_id for run in collect([tmp_path], without=tmp_path / "out")] == ["a"]
+
+
+def test_what_logs_do_not_say_can_be_given_and_is_noted(tmp_path: Path) -> None:
+    log = tmp_path / "gpt.log"
+    log.write_text("".join(f"iter {i}: loss {5 - i / 50:.4f}, time 100.00ms, mfu 30.00%\n" for i in range(50)))
+    (plain,) = collect([log])
+    (given,) = collect([log], assumed=assumptions(["model=gpt2", "world_size=4"]))
+    assert plain.row.model is None and given.row.model == "gpt2" and given.row.world_size == 4
+    assert given.notices == [
+        "model gpt2 was given on the command line, the log does not say it",
+        "world_size 4 was given on the command line, the log does not say it",
+    ]
+
+
+def test_what_a_run_says_is_not_overruled(logs: Path) -> None:
+    assert {r.row.model for r in collect([logs], assumed={"model": "other"})} == {"llama2-7b", "llama3.2-1b"}
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ("model", "COLUMN=VALUE"),
+        ("modle=x", "did you mean 'model'"),
+        ("mfu=1", "no column"),
+        ("nodes=two", "whole number"),
+    ],
+)
+def test_a_wrong_assumption_is_refused(pair: str, message: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(message)):
+        assumptions([pair])
+
+
+def test_long_runs_are_thinned_to_real_steps_with_both_ends() -> None:
+    thinned = ThinnedSteps(limit=10)
+    for number in range(1, 1001):
+        thinned.add(Step(step=number))
+    kept = [step.step for step in thinned.steps()]
+    assert kept[0] == 1 and kept[-1] == 1000 and len(kept) <= 12 and thinned.count == 1000
+    assert len({b - a for a, b in itertools.pairwise(kept[:-1])}) == 1
+
+
+def test_command_prints_its_files_and_exits_3_on_a_regression(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    write_run(old, Made(run_id="a", cluster="delta", method="z3", rate_per_gpu=300.0))
+    write_run(new, Made(run_id="b", cluster="delta", method="z3", rate_per_gpu=250.0))
+    arguments = ["report", str(new), "-o", str(tmp_path / "out"), "--baseline", str(old / "a")]
+    assert command(arguments) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == str(tmp_path / "out" / "index.html")
+    assert "1 regressions" in err or "1 regression" in err
+    assert "z3 on delta, 8 × V100-SXM2-32GB: tokens/s 16.7 % lower" in err
+    assert command([*arguments, "--fail-on-regression"]) == 3
+    assert command([*arguments, "--fail-on-regression", "--tolerance", "0.2"]) == 0
+
+
+def test_wrong_requests_exit_2_and_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "note.txt").write_text("nothing\n")
+    for arguments, message in [
+        ([str(tmp_path / "absent")], "there is no file or folder"),
+        ([str(tmp_path)], "no run or log of a known format"),
+        (["-"], "not stdin"),
+        ([str(tmp_path), "--fail-on-regression"], "give --baseline"),
+        ([str(tmp_path), "-o", str(tmp_path / "note.txt")], "is a file: give a folder"),
+    ]:
+        assert command(["report", "-o", str(tmp_path / "out"), *arguments]) == 2, arguments
+        assert message in capsys.readouterr().err
+
+
+def test_an_empty_study_of_invalid_runs_makes_a_page(tmp_path: Path) -> None:
+    write_run(tmp_path / "logs", Made(run_id="a", cluster="delta", method="z3", outcome="INVALID", reason="too short"))
+    made = make_report(collect([tmp_path / "logs"]))
+    assert made.sections == [] and made.invalid == [0]
+    assert command(["report", str(tmp_path / "logs"), "-o", str(tmp_path / "out")]) == 0
+    assert "too short" in (tmp_path / "out" / "index.html").read_text()
