@@ -36,8 +36,8 @@ TRAIN = [
     "ninja",  # DeepSpeed compiles its operators when they are first used
     "setuptools",
 ]
-PLOT = ["matplotlib>=3.9"]
-TEST = ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100"]
+PLOT = ["matplotlib>=3.9", "vl-convert-python>=1.8"]
+TEST = ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100", "selenium>=4.25"]
 DEV = ["ruff>=0.8", "mypy>=1.13", "import-linter>=2.1", "types-PyYAML", "types-tabulate"]
 
 setup(
@@ -49,7 +49,7 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["hpc_llm", "hpc_llm.*"]),
-    package_data={"hpc_llm": ["py.typed"]},
+    package_data={"hpc_llm": ["py.typed"], "hpc_llm.report": ["page.*"]},
     cmdclass={"build_py": BuildWithData},
     install_requires=[
         "submitit>=1.5,<1.6",

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Install the programs that the tests run for real: Slurm, environment modules, Open MPI, shellcheck.
+# Install the programs that the tests run for real: Slurm, environment modules, Open MPI, shellcheck, Chromium.
 # With apt where that is possible, saying so; otherwise it says what is missing, and the tests that need it fail.
 set -u
 declare -A package_of=(
   [slurmctld]=slurm-wlm [slurmd]=slurm-wlm [sbatch]=slurm-client [slurmdbd]=slurmdbd [munged]=munge
-  [mariadbd]=mariadb-server [mpirun]=openmpi-bin [shellcheck]=shellcheck
+  [mariadbd]=mariadb-server [mpirun]=openmpi-bin [shellcheck]=shellcheck [chromium]=chromium
+  [chromedriver]=chromium-driver
 )
 missing=()
 for program in "${!package_of[@]}"; do

@@ -46,8 +46,18 @@ def report(
         raise RequestError("--fail-on-regression needs something to compare with: give --baseline RUN or CSV.")
     if output.exists() and not output.is_dir():
         raise RequestError(f"-o {output} is a file: give a folder, which is made if it is not there.")
-    from hpc_llm.report import assumptions, collect, make_report, read_baseline, regressions, summary, write_report
+    from hpc_llm.report import (
+        assumptions,
+        collect,
+        make_report,
+        read_baseline,
+        regressions,
+        require_plotting,
+        summary,
+        write_report,
+    )
 
+    require_plotting()
     then = (baseline, read_baseline(baseline)) if baseline is not None else None
     runs = collect(paths, without=output, assumed=assumptions(assume or []))
     if not any(run.is_known for run in runs):
@@ -55,17 +65,19 @@ def report(
             f"there is no run or log of a known format in {', '.join(paths)}: give folders or files that hold one."
         )
     made = make_report(runs, then, tolerance)
-    files = write_report(made, output)
+    files, found = write_report(made, output), regressions(made)
     note(summary(made))
-    found = regressions(made)
-    if as_json:
-        print_json({"files": [str(path) for path in files], "regressions": found})
-    else:
-        for path in files:
-            typer.echo(path)
     if made.baseline is not None:
-        note(f"{len(made.baseline.changes)} rows compared with {baseline}, {len(found)} regressions")
-    if not as_json:
-        for line in found:
-            note(f"regression: {line}")
+        note(f"{len(made.baseline.changes)} rows compared with {baseline}, {len(found)} of them worse")
+    _print(files, found, as_json)
     return EXIT_REGRESSION if fail_on_regression and found else 0
+
+
+def _print(files: list[Path], regressions: list[str], as_json: bool) -> None:
+    if as_json:
+        print_json({"files": [str(path) for path in files], "regressions": regressions})
+        return
+    for path in files:
+        typer.echo(path)
+    for line in regressions:
+        note(f"worse: {line}")

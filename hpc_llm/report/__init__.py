@@ -9,6 +9,16 @@ from __future__ import annotations
 from hpc_llm.report.baseline import read_baseline
 from hpc_llm.report.report import Report, make_report, regressions, summary
 from hpc_llm.report.runs import assumptions, collect
-from hpc_llm.report.write import write_report
+from hpc_llm.report.write import require_plotting, write_report
 
-__all__ = ["Report", "assumptions", "collect", "make_report", "read_baseline", "regressions", "summary", "write_report"]
+__all__ = [
+    "Report",
+    "assumptions",
+    "collect",
+    "make_report",
+    "read_baseline",
+    "regressions",
+    "require_plotting",
+    "summary",
+    "write_report",
+]

@@ -22,13 +22,11 @@ def vega_bundle() -> str:
     the address space (`ulimit -v`).
 
     Raises:
-        HpcLlmError: vl-convert-python is not installed or could not run here.
+        HpcLlmError: vl-convert could not run here.
     """
     made = subprocess.run([sys.executable, "-c", _MAKE], capture_output=True, check=False)
     if made.returncode == 0:
         return f"(() => {{\n{made.stdout.decode()}\n}})();"  # its own names stay inside
-    if b"No module named 'vl_convert'" in made.stderr:
-        raise HpcLlmError("the page needs the package vl-convert-python: pip install 'hpc-llm[plot]'.")
     last = made.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
     raise HpcLlmError(
         f"vl-convert could not make the plotting library of the page (exit {made.returncode}: {last[0]}). "

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
+from hpc_llm.errors import HpcLlmError
 from hpc_llm.report.files import write_csv, write_latex, write_markdown
 from hpc_llm.report.page import write_page
 from hpc_llm.report.plots import write_plots
 from hpc_llm.report.report import Report, endings, results_table
 
+_PLOTTING = {"matplotlib": "matplotlib", "vl_convert": "vl-convert-python"}
 PAGE, CSV, MARKDOWN, LATEX = "index.html", "results.csv", "results.md", "results.tex"
+
+
+def require_plotting() -> None:
+    """Raise HpcLlmError where a package of the extra `plot` is missing; to be called before the runs are read."""
+    missing = [package for module, package in _PLOTTING.items() if find_spec(module) is None]
+    if missing:
+        raise HpcLlmError(f"the report needs {' and '.join(missing)}: pip install 'hpc-llm[plot]'.")
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
