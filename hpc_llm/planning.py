@@ -398,6 +398,9 @@ def _settings(said: _Said, draft: _Draft) -> None:
         if item.startswith("deepspeed.") and other and draft.values["precision"] != other:
             raise PlanError(f"deepspeed.{place} has no effect: the precision is {draft.values['precision']}.")
     check_keys(draft.values["deepspeed"], "--set deepspeed" if settings else "deepspeed")
+    for key in (*COMPUTED, "optimizer"):
+        if key in draft.values["deepspeed"]:
+            raise RequestError(f"deepspeed.{key} is computed. {COMPUTED_BLOCKS[key]}")
     _checked_parts(draft.values)
     for name in ("tasks_per_node", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "steps"):
         _positive(name, draft.values[name])

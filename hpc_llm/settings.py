@@ -130,6 +130,6 @@ def _same_type(path: str, old: Any, new: Any) -> Any:
         if isinstance(old, int) and not isinstance(new, int):
             raise RequestError(f"--set {path}={new}: a whole number is needed.")
         return float(new) if isinstance(old, float) else new
-    if old is None or isinstance(new, type(old)):
+    if old is None or (isinstance(new, type(old)) and isinstance(new, bool) == isinstance(old, bool)):
         return new
     raise RequestError(f"--set {path}: {new!r} is not {_NOUNS[type(old)]}. It is {old!r} now.")

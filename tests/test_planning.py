@@ -1,0 +1,522 @@
+"""plan(): every value decided, with its origin, and what cannot be done refused before anything is queued."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from rendering import ACCOUNTS, CLUSTERS, H100, METHODS, planned
+
+from hpc_llm.cluster import Cluster, load_cluster, parse_cluster
+from hpc_llm.errors import HpcLlmError, PlanError, RequestError
+from hpc_llm.experiment import Experiment, Plan, PlanWithOrigins
+from hpc_llm.hardware import Hardware
+from hpc_llm.method import load_method
+from hpc_llm.planning import Site, plan
+
+CPU = Hardware(cpus=8)
+V100 = Hardware("Tesla V100-SXM2-32GB", "sm_70", 32.0, 8, "nvidia", 40)
+
+
+def refused(error: type[HpcLlmError], said: str, cluster: str | Cluster, method: str = "z3", **asked: Any) -> None:
+    with pytest.raises(error) as caught:
+        planned(cluster, method, **asked)
+    assert said in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def variant(base: str, **changes: Any) -> Cluster:
+    """A shipped profile with some of its mappings changed."""
+    data = load_cluster(base).model_dump(mode="python", by_alias=True)
+    for key, value in changes.items():
+        data[key] = {**data[key], **value} if isinstance(value, dict) and isinstance(data.get(key), dict) else value
+    return parse_cluster(data, "variant.yaml")
+
+
+# --- every combination ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_planned_on_every_cluster_with_all_origins(cluster: str, method: str) -> None:
+    found = planned(cluster, method)
+    assert set(found.origins) == {f.name for f in fields(Plan)}
+    assert all(found.origins.values())
+    assert Plan.from_dict(found.plan.to_dict()) == found.plan
+    config = found.plan.deepspeed
+    assert config["train_batch_size"] == found.plan.global_batch_size
+    assert config.get(found.plan.precision, {}).get("enabled") is True
+    assert not {"fp16", "bf16", "bfloat16"} - {found.plan.precision} & set(config)
+
+
+def test_planning_the_same_twice_gives_the_same() -> None:
+    asked: dict[str, Any] = {"nodes": 2, "set": ("optimizer.lr=1e-3", "env.A=b"), "sbatch": ("qos=high",)}
+    assert planned("taiwania2", "z3+o+r", **asked) == planned("taiwania2", "z3+o+r", **asked)
+
+
+def test_planning_changes_nothing_that_it_is_given() -> None:
+    cluster, method = load_cluster("delta"), load_method("z3o")
+    before = cluster.model_dump(), method.model_dump()
+    experiment = Experiment(
+        cluster="delta", method="z3o", account="a-delta-gpu", set=("deepspeed.zero_optimization.stage=2",)
+    )
+    plan(experiment, cluster, method, Site(scheduler="slurm"))
+    assert (cluster.model_dump(), method.model_dump()) == before
+
+
+def test_planning_asks_neither_clock_nor_environment_nor_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Poisoned(dict[str, str]):
+        def _touched(self, *_: Any, **__: Any) -> Any:
+            raise AssertionError("planning looked at the environment")
+
+        __getitem__ = get = __contains__ = __iter__ = keys = items = _touched
+
+    def forbidden(*_: Any, **__: Any) -> Any:
+        raise AssertionError("planning is not pure")
+
+    pairs = [(load_cluster(c), load_method(m)) for c in CLUSTERS for m in METHODS]
+    for module, name in [
+        (time, "time"), (time, "monotonic"), (time, "time_ns"), (subprocess, "Popen"), (subprocess, "run"),
+        (os, "getenv"), (os, "system"), (os, "getpid"), (os, "urandom"),
+    ]:  # fmt: skip
+        monkeypatch.setattr(module, name, forbidden)
+    monkeypatch.setattr(os, "environ", Poisoned())
+    try:
+        for cluster, method in pairs:
+            scheduler = "local" if cluster.scheduler == "local" else "slurm"
+            experiment = Experiment(cluster=cluster.name, method=method.name, account=ACCOUNTS.get(cluster.name))
+            plan(experiment, cluster, method, Site(scheduler=scheduler, hardware=H100))
+    finally:
+        monkeypatch.undo()
+
+
+# --- origins --------------------------------------------------------------------------------------------------------
+
+
+def test_each_value_says_where_it_comes_from() -> None:
+    cluster, method = load_cluster("taiwania2"), load_method("z3")
+    experiment = Experiment(
+        cluster="taiwania2",
+        method="z3",
+        steps=7,
+        model="tiny",
+        nodes=2,
+        account="ACD1",
+        set=("seed=3",),
+        sbatch=("qos=a",),
+    )
+    sources = {"steps": "--steps", "model": "mine.yaml", "account": "--account", "nodes": "mine.yaml", "set": "--set", "sbatch": "mine.yaml"}  # fmt: skip
+    origins = plan(experiment, cluster, method, Site(scheduler="slurm"), sources).origins
+    assert origins == {
+        **origins,
+        "steps": "--steps",
+        "model": "mine.yaml",
+        "nodes": "mine.yaml",
+        "account": "--account",
+        "seed": "--set",
+        "sbatch": "mine.yaml",
+        "sequence_length": "default",
+        "time_s": "cluster taiwania2: defaults",
+        "partition": "cluster taiwania2: default partition",
+        "gpus_per_node": "cluster taiwania2: gpu.per_node",
+        "tasks_per_node": "computed: one rank per GPU",
+        "launcher": "cluster taiwania2: launch.multi_node",
+        "cpus_per_task": "cluster taiwania2: node.cpus_per_gpu",
+        "recompute": "method z3",
+        "optimizer": "method z3",
+        "precision": "bf16 becomes fp16: V100-SXM2-32GB (sm_70) has no bf16 units",
+        "global_batch_size": "computed: micro_batch_size x gradient_accumulation_steps x world_size",
+        "data": "default: synthetic tokens",
+    }
+
+
+# --- precision and what GPUs can do ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cluster", "method", "hardware", "precision", "notice"),
+    [
+        ("taiwania2", "z3", H100, "fp16", "bf16 becomes fp16: V100-SXM2-32GB (sm_70) has no bf16 units"),
+        ("taiwania2", "z3-hpc2", H100, "fp16", ""),
+        ("taiwania2", "q-hpc2", H100, "fp16", "bf16 becomes fp16: V100-SXM2-32GB (sm_70) has no bf16 units"),
+        ("delta", "z3", H100, "bf16", ""),
+        ("delta", "z3-hpc2", H100, "fp16", ""),
+        ("mi210", "q", H100, "bf16", ""),
+        ("local", "z3", H100, "bf16", ""),
+        ("local", "z3", V100, "fp16", "bf16 becomes fp16: Tesla V100-SXM2-32GB (sm_70) has no bf16 units"),
+        ("local", "z3", CPU, "bf16", ""),
+        ("local", "z3-hpc2", CPU, "bf16", "fp16 becomes bf16: the CPU cannot train in fp16 (method z3-hpc2)"),
+    ],
+)
+def test_precision_follows_the_gpu_and_says_so(
+    cluster: str, method: str, hardware: Hardware, precision: str, notice: str
+) -> None:
+    found = planned(cluster, method, hardware=hardware)
+    assert found.plan.precision == precision
+    assert found.notices == ((notice,) if notice else ())
+
+
+def test_a_precision_of_ones_own_silences_the_notice() -> None:
+    found = planned("taiwania2", "z3", set=("precision=fp32",))
+    assert found.plan.precision == "fp32" and found.notices == ()
+    assert "fp16" not in found.plan.deepspeed and "bf16" not in found.plan.deepspeed
+    assert found.plan.peak_flops == 15.7e12
+
+
+@pytest.mark.parametrize(
+    ("cluster", "asked", "hardware", "said"),
+    [
+        (
+            "taiwania2",
+            {"method": "z3+f"},
+            H100,
+            "FlashAttention-2 does not run on V100-SXM2-32GB (sm_70) of cluster taiwania2. Use PyTorch's fused attention instead: leave f out, or --set attention=sdpa.",
+        ),
+        ("taiwania2", {"method": "z3", "set": ("attention=flash_attention_2",)}, H100, "FlashAttention-2 does not run"),
+        ("local", {"method": "z3+f"}, CPU, "FlashAttention-2 runs on GPUs only. Use sdpa"),
+        ("local", {"method": "z3+f"}, V100, "FlashAttention-2 does not run on Tesla V100-SXM2-32GB"),
+        (
+            "taiwania2",
+            {"method": "q", "set": ("quantization.kind=int8",)},
+            H100,
+            "bitsandbytes int8 does not run on V100-SXM2-32GB (sm_70) of cluster taiwania2. Use --set quantization.kind=nf4.",
+        ),
+        (
+            "delta",
+            {"method": "q", "partition": "gpuMI100x8"},
+            H100,
+            "bitsandbytes nf4 does not run on MI100 (gfx908) of cluster delta. Choose a method without q.",
+        ),
+        (
+            "taiwania2",
+            {"method": "z3", "set": ("precision=bf16",)},
+            H100,
+            "bf16 does not run on V100-SXM2-32GB (sm_70) of cluster taiwania2. Use --set precision=fp16.",
+        ),
+        (
+            "local",
+            {"method": "z3", "set": ("precision=fp16",)},
+            CPU,
+            "fp16 does not train on a CPU. Use --set precision=bf16 or fp32.",
+        ),
+        (
+            "delta",
+            {"method": "z3+q"},
+            H100,
+            "a quantized base under ZeRO-3 has no trainable linear layers to split. Use qlora with z3, or q alone.",
+        ),
+    ],
+)
+def test_what_a_gpu_cannot_do_is_refused_with_reason_and_alternative(
+    cluster: str, asked: dict[str, Any], hardware: Hardware, said: str
+) -> None:
+    refused(PlanError, said, cluster, asked.pop("method"), hardware=hardware, **asked)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "method"), [("delta", "z3+f"), ("mi210", "z3+o+r+f"), ("local", "z3+f"), ("mi210", "q")]
+)
+def test_what_a_gpu_can_do_is_planned(cluster: str, method: str) -> None:
+    found = planned(cluster, method, set=("quantization.kind=int8",) if method == "q" else ())
+    assert found.plan.attention == ("flash_attention_2" if "f" in method.split("+") else "sdpa")
+
+
+def test_peak_and_expected_gpu_follow_partition_and_precision() -> None:
+    plan = planned("delta", "z3", partition="gpuH200x8").plan
+    assert (plan.expected_gpu, plan.peak_flops, plan.gpus_per_node, plan.cpus_per_task) == ("H200", 989e12, 8, 12)
+    cpu = planned("local", "z3", hardware=CPU).plan
+    assert (cpu.expected_gpu, cpu.peak_flops, cpu.gpus_per_node, cpu.world_size) == (None, None, 0, 1)
+    assert planned("delta", "z3", set=("peak_flops=1e14",)).plan.peak_flops == 1e14
+    refused(RequestError, "peak_flops=0", "delta", set=("peak_flops=0",))
+    refused(RequestError, "peak_flops=", "delta", set=("peak_flops=many",))
+
+
+def test_an_unknown_gpu_has_no_peak_rather_than_a_guess() -> None:
+    plan = planned("local", "z3", hardware=Hardware("NVIDIA Something 9000", "sm_200", 10.0, 1, "nvidia", 4)).plan
+    assert plan.peak_flops is None and plan.expected_gpu == "NVIDIA Something 9000" and plan.precision == "bf16"
+
+
+# --- batch shape ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cluster", "asked", "world", "batch"),
+    [
+        ("taiwania2", {}, 8, 8),
+        ("taiwania2", {"nodes": 3, "micro_batch_size": 2, "gradient_accumulation_steps": 4}, 24, 192),
+        ("delta", {"gpus_per_node": 2, "micro_batch_size": 5}, 2, 10),
+        ("local", {"gpus_per_node": 4}, 4, 4),
+        ("local", {"set": ("tasks_per_node=2",), "gpus_per_node": 2}, 2, 2),
+    ],
+)
+def test_batch_numbers_are_computed(cluster: str, asked: dict[str, Any], world: int, batch: int) -> None:
+    plan = planned(cluster, "z3", **asked).plan
+    assert (plan.world_size, plan.global_batch_size) == (world, batch)
+    assert plan.deepspeed["train_batch_size"] == batch
+    assert plan.deepspeed["train_micro_batch_size_per_gpu"] == plan.micro_batch_size
+    assert plan.deepspeed["gradient_accumulation_steps"] == plan.gradient_accumulation_steps
+
+
+@pytest.mark.parametrize(
+    "name", ["nodes", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "steps"]
+)
+@pytest.mark.parametrize("value", [0, -3])
+def test_counts_are_at_least_one_however_they_are_given(name: str, value: int) -> None:
+    refused(RequestError, f"{name} is {value}, it must be at least 1.", "local", **{name: value})
+    if name != "nodes":
+        refused(RequestError, f"{name} is {value}, it must be at least 1.", "local", set=(f"{name}={value}",))
+
+
+def test_the_rest_of_the_shape_is_checked_too() -> None:
+    refused(RequestError, "tasks_per_node is 0, it must be at least 1", "local", set=("tasks_per_node=0",))
+    refused(RequestError, "seed is -1, it must be between 0 and 4294967295", "local", seed=-1)
+    refused(
+        RequestError,
+        "warmup_steps is 5 of 5 steps: at least one step must be measured",
+        "local",
+        steps=5,
+        warmup_steps=5,
+    )
+    refused(RequestError, "warmup_steps is -1 of", "local", warmup_steps=-1)
+    refused(PlanError, "tasks_per_node is 9 with 8 GPUs per node: each rank needs a GPU of its own", "taiwania2", set=("tasks_per_node=9",))  # fmt: skip
+    refused(
+        PlanError, "sequence_length 4097: model llama2-7b takes 4096 tokens at most", "taiwania2", sequence_length=4097
+    )
+
+
+def test_few_steps_leave_something_to_measure() -> None:
+    assert planned("local", "z3", steps=1).plan.warmup_steps == 0
+    assert planned("local", "z3", steps=4).plan.warmup_steps == 3
+    assert planned("local", "z3", steps=100).plan.warmup_steps == 5
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+
+def test_models_are_presets_hub_names_of_presets_and_folders(tmp_path: Any) -> None:
+    assert planned("local", "z3", model="meta-llama/Llama-2-7b-hf").plan.model == "meta-llama/Llama-2-7b-hf"
+    assert planned("local", "z3", model="/work/on/the/cluster/only").plan.job_name == "only-z3"
+    refused(RequestError, "there is no model 'tin': did you mean 'tiny'?", "local", model="tin")
+    refused(RequestError, "model 'models/llama': there is no such folder here, and the job runs in another one", "local", model="models/llama")  # fmt: skip
+    refused(RequestError, "model 'gpt2/large': there is no such folder here", "local", model="gpt2/large")
+    refused(RequestError, "holds no config.json, so it is no checkpoint", "local", model=str(tmp_path))
+
+
+# --- accounts, times, partitions, nodes, launchers ------------------------------------------------------------------
+
+
+def test_a_missing_or_wrong_account_is_refused() -> None:
+    refused(
+        PlanError,
+        "cluster taiwania2 needs an account. Give --account NAME or set SBATCH_ACCOUNT. `wallet` lists yours.",
+        "taiwania2",
+        account=None,
+    )
+    refused(PlanError, "account 'lab1' does not fit cluster taiwania2, whose accounts match ^(ACD|MST|GOV|ENT)[0-9]+$. `wallet`", "taiwania2", account="lab1")  # fmt: skip
+    refused(PlanError, "account 'bbka-delta-cpu' does not fit cluster delta", "delta", account="bbka-delta-cpu")
+    refused(RequestError, "account '' is empty", "taiwania2", account="")
+    refused(RequestError, "account 'ACD1\\n#SBATCH -w x' is empty or holds a control character", "taiwania2", account="ACD1\n#SBATCH -w x")  # fmt: skip
+
+
+def test_the_account_comes_from_flag_environment_or_profile() -> None:
+    cluster, method = load_cluster("taiwania2"), load_method("z3")
+
+    def account(given: str | None, environment: str | None, profile: Cluster = cluster) -> tuple[Any, str]:
+        experiment = Experiment(cluster="taiwania2", method="z3", account=given)
+        found = plan(
+            experiment, profile, method, Site(scheduler="slurm", account=environment), {"account": "--account"}
+        )
+        return found.plan.account, found.origins["account"]
+
+    mine = variant("taiwania2", account={"default": "ACD3"})
+    assert account("ACD1", "ACD2", mine) == ("ACD1", "--account")
+    assert account(None, "ACD2", mine) == ("ACD2", "environment: SBATCH_ACCOUNT")
+    assert account(None, None, mine) == ("ACD3", "cluster taiwania2: account.default")
+
+
+def test_a_time_over_the_limit_is_refused_and_the_right_partition_named() -> None:
+    refused(
+        PlanError,
+        "time 01:00:00: partition gtest of cluster taiwania2 allows 00:30:00. Ask for less with --time, "
+        "or take a partition that allows it: gp1d, gp2d, gp4d, express.",
+        "taiwania2",
+        partition="gtest",
+        time="01:00:00",
+    )
+    refused(PlanError, "Ask for less with --time, since no partition here allows it.", "taiwania2", time="5-00:00:00")
+    refused(RequestError, "'tomorrow' is not a time.", "taiwania2", time="tomorrow")
+    refused(RequestError, "time '0' is no time at all.", "taiwania2", time="0")
+    assert planned("taiwania2", "z3", partition="gtest", time="30").plan.time_s == 1800
+    assert planned("taiwania2", "z3", partition="gp4d", time="4-00:00:00").plan.time_s == 345600
+
+
+def test_a_default_time_gives_way_to_the_partitions_limit() -> None:
+    cluster = variant("taiwania2", defaults={"time": "10:00:00"})
+    found = planned(cluster, "z3", partition="gtest")
+    assert found.plan.time_s == 1800 and found.origins["time_s"] == "cluster taiwania2: limit of the partition"
+    assert planned(cluster, "z3").plan.time_s == 36000
+
+
+def test_partitions_nodes_and_gpus_are_held_to_their_limits() -> None:
+    refused(
+        PlanError, "there is no partition 'gp3d' in cluster taiwania2: did you mean 'gp", "taiwania2", partition="gp3d"
+    )
+    refused(RequestError, "partition '' is empty", "mi210", partition="")
+    refused(PlanError, "9 GPUs per node: partition gp2d of cluster taiwania2 has 8 x V100-SXM2-32GB per node. Choose --gpus-per-node 1..8.", "taiwania2", gpus_per_node=9)  # fmt: skip
+    refused(PlanError, "0 GPUs per node: every job on partition gp2d of cluster taiwania2 asks for a GPU. Choose --gpus-per-node 1..8.", "taiwania2", gpus_per_node=0)  # fmt: skip
+    refused(PlanError, "6 x 8 = 48 GPUs: partition gp2d of cluster taiwania2 allows 40 per user", "taiwania2", nodes=6)
+    refused(
+        PlanError,
+        "2 nodes: partition gpuH200x8 of cluster delta allows 1 per job",
+        "delta",
+        partition="gpuH200x8",
+        nodes=2,
+    )
+    refused(
+        PlanError, "2 nodes: cluster local runs on this machine, without a scheduler. Use --nodes 1.", "local", nodes=2
+    )
+    refused(PlanError, "1 GPUs per node: cluster local has no GPU per node. Choose --gpus-per-node 0..0.", "local", hardware=CPU, gpus_per_node=1)  # fmt: skip
+    assert planned("taiwania2", "z3", partition="express", nodes=32).plan.world_size == 256
+    assert planned("delta", "z3", partition="gpuA100x8").plan.gpus_per_node == 8
+    assert planned("mi210", "z3", partition="whatever").plan.partition == "whatever"
+
+
+def test_launchers_follow_nodes_ranks_and_the_site() -> None:
+    assert planned("taiwania2", "z3").plan.launcher == "mpirun"
+    assert planned("taiwania2", "z3", nodes=2).plan.launcher == "torchrun"
+    assert planned("delta", "z3", gpus_per_node=1).plan.launcher == "srun"
+    assert planned("delta", "z3", set=("launcher=torchrun",)).plan.launcher == "torchrun"
+    one = planned("local", "z3", gpus_per_node=1)
+    assert (one.plan.launcher, one.origins["launcher"]) == ("python", "computed: one rank needs no launcher")
+    refused(
+        PlanError,
+        "there is no launcher 'mpirun' in cluster delta: did you mean 'srun'? Valid: srun, torchrun.",
+        "delta",
+        set=("launcher=mpirun",),
+    )
+    refused(PlanError, "launcher python starts one rank, the plan has 2. Launchers for several: torchrun, mpirun.", "local", gpus_per_node=2, set=("launcher=python",))  # fmt: skip
+    refused(PlanError, "launcher srun needs Slurm, cluster mi210 runs on this machine", "mi210", scheduler="local", set=("launcher=srun",))  # fmt: skip
+
+
+def test_what_has_no_meaning_without_a_scheduler_is_said() -> None:
+    found = planned("mi210", "z3", scheduler="local", partition="p", account="a", sbatch=("qos=x", "nice"))
+    assert (found.plan.partition, found.plan.account, found.plan.sbatch) == (None, None, {})
+    assert found.notices == (
+        "partition p has no meaning without a scheduler and is left out",
+        "account a has no meaning without a scheduler and is left out",
+        "--sbatch qos, nice has no meaning without a scheduler and is left out",
+    )
+
+
+@pytest.mark.parametrize(
+    ("style", "node", "mem"),
+    [
+        ("omit", {}, None),
+        ("mem", {}, f"{int(2 * 90e9 / 2**20)}M"),
+        ("mem-per-gpu", {}, f"{int(90e9 / 2**20)}M"),
+        ("mem-per-cpu", {}, f"{int(22.5e9 / 2**20)}M"),
+    ],
+)
+def test_memory_is_asked_for_in_the_sites_style(style: str, node: dict[str, Any], mem: str | None) -> None:
+    cluster = variant("taiwania2", request={"memory": style}, node=node)
+    assert planned(cluster, "z3", gpus_per_node=2).plan.mem == mem
+
+
+def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
+    plan = planned("delta", "z3", gpus_per_node=1).plan
+    assert plan.mem is not None and 62e9 < int(plan.mem.removesuffix("M")) * 2**20 <= 62.5e9
+
+
+# --- --sbatch -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pair", "error", "said"),
+    [
+        ("output=/tmp/x", RequestError, "--sbatch output: hpc-llm sets --output itself, because tracking relies on it."),
+        ("error=x", RequestError, "--sbatch error: hpc-llm sets"),
+        ("open-mode=truncate", RequestError, "--sbatch open-mode: hpc-llm sets"),
+        ("array=0-9", RequestError, "--sbatch array: hpc-llm sets"),
+        ("export=ALL", RequestError, "--sbatch export: hpc-llm sets"),
+        ("parsable", RequestError, "--sbatch parsable: hpc-llm sets"),
+        ("test-only", RequestError, "--sbatch test-only"),
+        ("wait", RequestError, "--sbatch wait"),
+        ("clusters=x", RequestError, "--sbatch clusters"),
+        ("nodes=4", RequestError, "--sbatch nodes: the plan has to know it. Use --nodes."),
+        ("time=99:00:00", RequestError, "--sbatch time: the plan has to know it. Use --time."),
+        ("partition=gp4d", RequestError, "Use --partition."),
+        ("account=x", RequestError, "Use --account."),
+        ("job-name=x", RequestError, "Use --name."),
+        ("ntasks-per-node=2", RequestError, "Use --gpus-per-node."),
+        ("gres=gpu:1", RequestError, "--sbatch gres: the plan has to know it. Use --gpus-per-node."),
+        ("gpus-per-node=1", RequestError, "Use --gpus-per-node."),
+        ("part=gp4d", RequestError, "--sbatch part: sbatch reads it as the beginning of --partition. Write options in full."),
+        ("out=/tmp/x", RequestError, "as the beginning of --output"),
+        ("exp=ALL", RequestError, "as the beginning of --export"),
+        ("N=4", RequestError, "--sbatch 'N': not a long sbatch option."),
+        ("-N 4", RequestError, "not a long sbatch option"),
+        ("--nodes=4", RequestError, "not a long sbatch option"),
+        ("q\nos=x", RequestError, "--sbatch 'q\\nos'"),
+        ("comment=a\nb", RequestError, "--sbatch comment 'a\\nb' is empty or holds a control character"),
+        ("=x", RequestError, "--sbatch '=x': write it as KEY=VALUE."),
+        ("", RequestError, "--sbatch '': write it as KEY=VALUE."),
+        ("cpus-per-task=many", RequestError, "--sbatch cpus-per-task=many: a whole number is needed."),
+        ("cpus-per-task=5", PlanError, "--sbatch cpus-per-task=5 asks for 40 cores: cluster taiwania2 has 32 cores per node."),
+    ],
+)  # fmt: skip
+def test_sbatch_options_that_would_overrule_the_plan_are_refused(
+    pair: str, error: type[HpcLlmError], said: str
+) -> None:
+    refused(error, said, "taiwania2", sbatch=(pair,))
+
+
+def test_sbatch_options_that_the_site_forbids_are_refused() -> None:
+    cluster = variant("mi210", request={"forbid": ["mem-per-cpu", "exclusive"]})
+    refused(
+        PlanError,
+        "--sbatch exclusive: cluster mi210 refuses --exclusive. Leave it out.",
+        cluster,
+        sbatch=("exclusive",),
+    )
+    refused(RequestError, "as the beginning of --exclusive", cluster, sbatch=("excl",))
+    assert planned(cluster, "z3", sbatch=("mem=10G",)).plan.sbatch == {"mem": "10G"}
+
+
+def test_the_ratio_of_cores_to_gpus_is_enforced_where_the_site_does() -> None:
+    refused(PlanError, "asks for 8 cores: cluster taiwania2 has 4 cores for 1 GPUs", "taiwania2", gpus_per_node=1, sbatch=("cpus-per-task=8",))  # fmt: skip
+    found = planned("taiwania2", "z3", sbatch=("cpus-per-task=2",))
+    assert (found.plan.cpus_per_task, found.origins["cpus_per_task"]) == (2, "--sbatch")
+    # torchrun is one task for Slurm, so its cores are shared by the ranks that it starts.
+    assert planned("taiwania2", "z3", nodes=2, sbatch=("cpus-per-task=32",)).plan.cpus_per_task == 4
+
+
+def test_other_sbatch_options_pass() -> None:
+    plan = planned(
+        "delta", "z3", sbatch=("qos=high", "exclusive", "constraint=projects", "comment=a b=c", "gres=lustre:1")
+    ).plan
+    assert plan.sbatch == {
+        "qos": "high",
+        "exclusive": "",
+        "constraint": "projects",
+        "comment": "a b=c",
+        "gres": "lustre:1",
+    }
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_job_name_is_one_line() -> None:
+    assert planned("local", "z3+o", model="tiny").plan.job_name == "tiny-z3-o"
+    assert planned("local", "z3", name="my job; rm -rf ~").plan.job_name == "my job; rm -rf ~"
+    for name in ("", "a\nb", "a\x1fb", "a\x7f"):
+        refused(RequestError, "is empty or holds a control character", "local", name=name)
+    refused(RequestError, "there is no task 'pretrian': did you mean 'pretrain'?", "local", task="pretrian")
+
+
+def test_a_plan_with_origins_is_what_comes_out() -> None:
+    assert isinstance(planned("local", "z3"), PlanWithOrigins)

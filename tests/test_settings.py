@@ -1,0 +1,161 @@
+"""--set PATH=VALUE: any field of the plan, with the type it has, and nothing without effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rendering import planned
+
+from hpc_llm.errors import HpcLlmError, RequestError
+from hpc_llm.experiment import Plan
+from hpc_llm.settings import parse_value, split_pair
+
+
+def after(*settings: str, method: str = "z3", cluster: str = "delta") -> Plan:
+    return planned(cluster, method, set=settings).plan
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e9", 1_000_000_000), ("5", 5), ("-5", -5), ("1.0", 1.0), ("1e-4", 1e-4), ("true", True), ("True", "True"),
+        ("null", None), ("", None), ("fp32", "fp32"), ("[0.8, 0.999]", [0.8, 0.999]), ("{a: 1}", {"a": 1}), ("'5'", "5"),
+        ("no", "no"), ("24:00:00", "24:00:00"), ("a b", "a b"),
+    ],
+)  # fmt: skip
+def test_values_are_read_as_yaml_without_surprises(text: str, value: Any) -> None:
+    found = parse_value(text)
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["[1, 2", "{a: 1", "a: b: c", "1e999", "-1e999", "!!python/name:os.system x", "*x"])
+def test_values_that_cannot_be_read_are_refused(text: str) -> None:
+    with pytest.raises(RequestError):
+        parse_value(text)
+
+
+def test_pairs_are_split_at_the_first_equals_sign() -> None:
+    assert split_pair("a=b=c", "--set") == ("a", "b=c")
+    assert split_pair("a", "--sbatch") == ("a", "")
+    assert split_pair(" a =b ", "--set") == ("a", "b ")
+    for text in ("", "=", " =x"):
+        with pytest.raises(RequestError, match="write it as KEY=VALUE"):
+            split_pair(text, "--set")
+
+
+def test_settings_reach_the_plan() -> None:
+    assert after("optimizer.lr=3e-4").optimizer["lr"] == 3e-4
+    assert after("optimizer.lr=3e-4").deepspeed["optimizer"]["params"]["lr"] == 3e-4
+    assert after("optimizer={type: Adam, lr: 1}").optimizer == {
+        "type": "Adam", "lr": 1.0, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0,
+    }  # fmt: skip
+    assert after("optimizer.type=AdamW8bit").deepspeed.get("optimizer") is None
+    assert after("steps=1e2").steps == 100
+    assert after("recompute=true").recompute is True
+    assert after("precision=fp32").deepspeed.keys().isdisjoint({"fp16", "bf16"})
+    assert after("peft={r: 4}").peft == {
+        "kind": "lora",
+        "r": 4,
+        "alpha": 16,
+        "dropout": 0.0,
+        "target_modules": "all-linear",
+    }
+    assert after("peft.target_modules=[q_proj, v_proj]", method="z2+lora").peft["target_modules"] == [
+        "q_proj",
+        "v_proj",
+    ]  # type: ignore[index]
+    assert after("quantization.kind=fp4", method="q").quantization == {"kind": "fp4", "double_quant": True, "compute_dtype": "bf16"}  # fmt: skip
+    assert after("quantization=null", method="q").quantization is None
+    assert after("env.NCCL_DEBUG=INFO", "env.N=5", "env.E=").env == {"NCCL_DEBUG": "INFO", "N": "5", "E": ""}
+    assert after("steps=10", "steps=20").steps == 20
+
+
+def test_deepspeeds_keys_are_reached_and_added() -> None:
+    zero = after("deepspeed.zero_optimization.sub_group_size=1e9").deepspeed["zero_optimization"]
+    assert zero["sub_group_size"] == 1_000_000_000 and isinstance(zero["sub_group_size"], int)
+    assert after("deepspeed.zero_optimization.round_robin_gradients=true").deepspeed["zero_optimization"]["round_robin_gradients"] is True  # fmt: skip
+    assert after("deepspeed.flops_profiler.enabled=true").deepspeed["flops_profiler"] == {"enabled": True}
+    assert after("deepspeed.bf16.immediate_grad_update=true").deepspeed["bf16"] == {"immediate_grad_update": True, "enabled": True}  # fmt: skip
+    loss_scale = after("precision=fp16", "deepspeed.fp16.loss_scale=128").deepspeed["fp16"]
+    assert loss_scale == {"loss_scale": 128, "enabled": True}
+
+
+def test_the_letters_follow_what_is_set() -> None:
+    assert after("recompute=true").letters == "z3+r"
+    assert after("deepspeed.zero_optimization.stage=2", "attention=flash_attention_2").letters == "z2+f"
+    assert after("steps=9").letters == "z3"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("stps=5", "there is no plan field 'stps' in --set stps: did you mean 'steps'? Valid: attention,"),
+        ("steps", "--set 'steps': write it as PATH=VALUE, e.g. --set optimizer.lr=1e-4."),
+        ("steps=many", "--set steps: 'many' is not a whole number. It is 30 now."),
+        ("steps=1.5", "--set steps=1.5: a whole number is needed."),
+        ("steps=true", "--set steps: True is not a whole number. It is 30 now."),
+        ("steps=", "--set steps: None is not a whole number."),
+        ("steps.x=1", "--set steps.x: steps has no parts."),
+        ("recompute=1", "--set recompute: 1 is not true or false. It is False now."),
+        ("recompute=yes", "'yes' is not true or false"),
+        ("precision=int4", "--set precision=int4: valid are bf16, fp16, fp32."),
+        ("attention=flash", "--set attention=flash: valid are sdpa, eager, flash_attention_2."),
+        ("launcher=ibrun", "there is no launcher 'ibrun' in cluster delta: did you mean 'srun'? Valid: srun, torchrun."),
+        ("optimizer.lrr=1", "there is no key 'lrr' in --set optimizer.lrr: did you mean 'lr'?"),
+        ("optimizer.lr=fast", "--set optimizer: 'lr' is 'fast': input should be a valid number."),
+        ("optimizer.lr=null", "--set optimizer: 'lr' is None: input should be a valid number."),
+        ("optimizer.betas=[1]", "--set optimizer: 'betas.0' is 1: input should be less than 1."),
+        ("optimizer.type=SGD", "--set optimizer.type=SGD: valid are AdamW, Adam, AdamW8bit, Adam8bit."),
+        ("optimizer={}", "--set optimizer: 'type' is missing. 'lr' is missing."),
+        ("optimizer=null", "--set optimizer: None is not a mapping"),
+        ("optimizer.betas.0=1", "--set optimizer.betas.0: 'betas' holds [0.9, 0.999], which has no parts."),
+        ("peft.r=8", "--set peft.r: peft is not used by this method."),
+        ("peft=5", "--set peft: input should be"),
+        ("quantization=nf4", "--set quantization: input should be"),
+        ("quantization={kind: nf5}", "--set quantization: 'kind' is 'nf5'"),
+        ("deepspeed=5", "--set deepspeed: 5 is not a mapping"),
+        ("deepspeed.gradient_cliping=1", "there is no DeepSpeed key 'gradient_cliping' in --set deepspeed: did you mean 'gradient_clipping'?"),
+        ("deepspeed.zero_optimization.stge=1", "'stge' in --set deepspeed, zero_optimization: did you mean 'stage'?"),
+        ("deepspeed.zero_optimization=5", "--set deepspeed, zero_optimization: holds 5, keys of its own are needed."),
+        ("deepspeed.zero_optimization.stage=7", "stage is 7. Valid: 0, 1, 2, 3."),
+        ("deepspeed.gradient_clipping.x=1", "'gradient_clipping' holds 1.0, which has no parts."),
+        ("deepspeed.train_batch_size=8", "deepspeed.train_batch_size is computed. Set micro_batch_size"),
+        ("deepspeed.gradient_accumulation_steps=8", "deepspeed.gradient_accumulation_steps is computed."),
+        ("deepspeed={train_batch_size: 8}", "deepspeed.train_batch_size is computed."),
+        ("deepspeed={optimizer: {type: Adam}}", "deepspeed.optimizer is computed. Set optimizer.lr and its like."),
+        ("deepspeed.optimizer.params.lr=1", "deepspeed.optimizer.params.lr is computed. Set optimizer.lr and its like."),
+        ("deepspeed.bf16.enabled=false", "deepspeed.bf16.enabled is computed. Set precision."),
+        ("deepspeed.fp16.loss_scale=128", "deepspeed.fp16.loss_scale has no effect: the precision is bf16."),
+        ("env=A", "--set env: write it as env.NAME=VALUE."),
+        ("env.A.B=1", "--set env.A.B: write it as env.NAME=VALUE."),
+        ("world_size=4", "--set world_size: world_size cannot be set: set nodes or tasks_per_node."),
+        ("global_batch_size=4", "global_batch_size cannot be set: set micro_batch_size or"),
+        ("nodes=2", "nodes cannot be set: use --nodes."),
+        ("gpus_per_node=2", "use --gpus-per-node."),
+        ("task=infer", "task cannot be set: use --task."),
+        ("data=[a]", "data cannot be set: use --data."),
+        ("method=z2", "use --method."),
+        ("cluster=mi210", "use --cluster."),
+        ("scheduler=local", "set it in the cluster's profile."),
+        ("sbatch.qos=x", "use --sbatch KEY=VALUE."),
+        ("cpus_per_task=3", "use --sbatch cpus-per-task=N."),
+        ("mem=3G", "use --sbatch mem=SIZE."),
+        ("account=x", "use --account."),
+        ("time_s=3", "use --time."),
+        ("expected_gpu=x", "it follows from the cluster."),
+    ],
+)  # fmt: skip
+def test_wrong_settings_say_what_where_and_what_instead(setting: str, said: str) -> None:
+    with pytest.raises(HpcLlmError) as caught:
+        after(setting)
+    assert said in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_variables_of_the_script_itself_cannot_be_set() -> None:
+    from rendering import script
+
+    for name in ("run_dir", "python", "IFS", "a-b", "", "A B", "1A", "x;y"):
+        with pytest.raises(RequestError):
+            script("delta", "z3", set=(f"env.{name}=x",))
