@@ -102,7 +102,7 @@ def plan(
     _method(method, gpu, draft)
     _bookkeeping(said, cluster, partition, site, draft)
     _settings(said, draft)
-    return _finish(draft, cluster, partition, gpu)
+    return _finish(draft, cluster, partition, gpu, site)
 
 
 class _Said:
@@ -421,7 +421,7 @@ def _checked_parts(values: dict[str, Any]) -> None:
             raise explain_validation(error, f"--set {name}", allowed_keys(model)) from None
 
 
-def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: Gpu) -> PlanWithOrigins:
+def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site) -> PlanWithOrigins:
     values = draft.values
     _model(values["model"], values["sequence_length"])
     _capabilities(values, gpu, cluster)
@@ -456,7 +456,7 @@ def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: G
         )
     batch = values["micro_batch_size"] * values["gradient_accumulation_steps"] * world
     draft.put("global_batch_size", batch, "computed: micro_batch_size x gradient_accumulation_steps x world_size")
-    _cores_and_memory(draft, cluster, cluster.node_of(partition))
+    _cores_and_memory(draft, cluster, cluster.node_of(partition), site)
     on_gpu = bool(values["gpus_per_node"])
     draft.put("expected_gpu", gpu.model if on_gpu else None, f"cluster {cluster.name}: gpu.model")
     _peak(draft, cluster, gpu.peak_tflops.get(values["precision"]) if on_gpu else None)
@@ -475,15 +475,18 @@ def _peak(draft: _Draft, cluster: Cluster, tflops: float | None) -> None:
         raise RequestError(f"--set peak_flops={given!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
 
 
-def _cores_and_memory(draft: _Draft, cluster: Cluster, node: Node) -> None:
+def _cores_and_memory(draft: _Draft, cluster: Cluster, node: Node, site: Site) -> None:
     gpus, tasks = draft.values["gpus_per_node"], draft.values["tasks_per_node"]
     cores = None
     if node.cpus_per_gpu and gpus:
         cores = max(node.cpus_per_gpu * gpus // tasks, 1)
+    # Without it torchrun gives each rank one thread, and an optimizer on the host crawls.
+    here = max(site.hardware.cpus // tasks, 1) if site.scheduler == "local" and site.hardware else None
     draft.first(
         "cpus_per_task",
         (_asked_cores(draft, cluster, node), "--sbatch"),
         (cores, f"cluster {cluster.name}: node.cpus_per_gpu"),
+        (here, "detected: the cores of this machine over its ranks"),
     )
     share = _memory_share(cluster.request.memory, node, gpus)
     if share is None:
