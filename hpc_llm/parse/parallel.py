@@ -19,7 +19,8 @@ from hpc_llm.parse.runs import LogRun
 from hpc_llm.parse.scan import Scanner, Unparsed
 
 PIECE = 1 << 24
-"""Bytes of a large log that one process reads at a time."""
+"""Fewest bytes of a large log that one process reads at a time."""
+LARGEST_PIECE = 1 << 28
 WORTHWHILE = 1 << 24
 """With less to read than this, starting processes costs more than it saves."""
 GROUP = 1 << 22
@@ -77,12 +78,12 @@ def read_all(paths: Sequence[Path], *, verbose: bool, jobs: int | None) -> Itera
         return
     import multiprocessing
 
-    tasks = list(_tasks(paths, sizes, verbose))
+    tasks = list(_tasks(paths, sizes, verbose, count))
     with multiprocessing.get_context("fork").Pool(min(count, len(tasks))) as pool:
         yield from _gather(pool.imap(_do, tasks))
 
 
-def _tasks(paths: Sequence[Path], sizes: Sequence[int], verbose: bool) -> Iterator[Task]:
+def _tasks(paths: Sequence[Path], sizes: Sequence[int], verbose: bool, count: int) -> Iterator[Task]:
     group: list[str] = []
     total = 0
     for path, size in zip(paths, sizes, strict=True):
@@ -91,7 +92,7 @@ def _tasks(paths: Sequence[Path], sizes: Sequence[int], verbose: bool) -> Iterat
             yield Task(tuple(group), total, verbose)
             group, total = [], 0
         if alone and size:
-            yield from _pieces(path, size, verbose)
+            yield from _pieces(path, size, verbose, count)
         else:
             group.append(str(path))
             total += size
@@ -99,12 +100,15 @@ def _tasks(paths: Sequence[Path], sizes: Sequence[int], verbose: bool) -> Iterat
         yield Task(tuple(group), total, verbose)
 
 
-def _pieces(path: Path, size: int, verbose: bool) -> Iterator[Task]:
-    """The pieces of a large log; all of them are told what its beginning shows."""
+def _pieces(path: Path, size: int, verbose: bool, count: int) -> Iterator[Task]:
+    """The pieces of a large log, two for each of `count` processes or more; all are told what its beginning shows."""
     with sources.open_log(path) as file:
-        formats = tuple(f.name for f in formats_in(next(sources.blocks(file, path), b"")))
-    for begin in range(0, size, PIECE):
-        end = min(begin + PIECE, size)
+        formats = tuple(
+            f.name for f in formats_in(sources.clean(sources.head(sources.reads(file, path), sources.BLOCK)))
+        )
+    length = min(max(PIECE, -(-size // (2 * count))), LARGEST_PIECE)
+    for begin in range(0, size, length):
+        end = min(begin + length, size)
         yield Task((str(path),), end - begin, verbose, (begin, end), end == size, formats)
 
 
@@ -114,8 +118,9 @@ def _do(task: Task) -> Done:
     scanner = Scanner(tuple(map(line_format, task.formats)), count_unparsed=task.verbose)
     path = Path(task.paths[0])
     with sources.open_log(path) as file:
-        for block in sources.blocks(sources.Piece(file, *task.piece), path):
-            scanner.look_for_formats(block[: sources.SAMPLE])
+        for number, block in enumerate(sources.reads(sources.Piece(file, *task.piece), path)):
+            if number == 0:
+                scanner.look_for_formats(sources.clean(block[: sources.SAMPLE]))
             scanner.feed(block)
     return Done(task, [], scanner.finish(), scanner.unparsed)
 

@@ -27,7 +27,7 @@ NOT_LOGS = frozenset(
 """Endings that are passed over when a folder is searched; a file that is named itself is read whatever it is called."""
 
 _LARGEST_DOCUMENT = 1 << 28
-_BLOCKS_SEARCHED = 3
+_BLOCKS_BETWEEN = 32
 _SLURM_NAME = re.compile(r"slurm-(\d+)(?:_\d+)?(?:\.\w+)*$")
 _ENDINGS = re.compile(r"(?:\.(?:log|out|err|txt|json|jsonl|ipynb|md|gz|xz|zst|bz2))+$")
 
@@ -80,8 +80,8 @@ def read_input(path: Path, *, verbose: bool = False) -> Reading:
 
 def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False) -> Reading:
     """The rows of an open log; `name` is what they give as their source."""
-    text = sources.blocks(file, name)
-    first = next(text, b"")
+    text = sources.reads(file, name)
+    first = sources.head(text)
     reason = _not_a_log(first)
     if reason is not None:
         return Reading(name, [_unknown(name, reason)])
@@ -91,7 +91,7 @@ def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False) -> Readin
         if rows:
             return Reading(name, [row for row, _ in rows])
         first = _text_of(document)
-    scanner = Scanner(formats_in(first), count_unparsed=verbose)
+    scanner = Scanner(formats_in(sources.clean(first)), count_unparsed=verbose)
     for _ in _scan(scanner, first, text):
         pass
     return Reading(name, rows_of(name, scanner.finish()), scanner.unparsed)
@@ -111,8 +111,8 @@ def parse_steps(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Step]:
 
 def parse_stream_steps(name: str, file: IO[bytes]) -> Iterator[Step]:
     """The steps of an open log, as it is read."""
-    text = sources.blocks(file, name)
-    first = next(text, b"")
+    text = sources.reads(file, name)
+    first = sources.head(text)
     if _not_a_log(first) is not None:
         return
     document = _document(first, text)
@@ -124,7 +124,7 @@ def parse_stream_steps(name: str, file: IO[bytes]) -> Iterator[Step]:
             return
         first = _text_of(document)
     complete: list[tuple[int, Mapping[str, Value]]] = []
-    scanner = Scanner(formats_in(first), on_step=lambda run, step: complete.append((run, step)))
+    scanner = Scanner(formats_in(sources.clean(first)), on_step=lambda run, step: complete.append((run, step)))
     for _ in _scan(scanner, first, text):
         yield from _steps_of(name, complete)
         complete.clear()
@@ -133,11 +133,12 @@ def parse_stream_steps(name: str, file: IO[bytes]) -> Iterator[Step]:
 
 
 def _scan(scanner: Scanner, first: bytes, rest: Iterator[bytes]) -> Iterator[None]:
-    """Feed all blocks; look for further programs in all of the first blocks and in the beginning of the later ones."""
+    """Feed all there is, and look now and then for the output of further programs."""
     scanner.feed(first)
     yield
     for number, block in enumerate(rest):
-        scanner.look_for_formats(block if number < _BLOCKS_SEARCHED else block[: sources.SAMPLE])
+        if number % _BLOCKS_BETWEEN == 0:
+            scanner.look_for_formats(sources.clean(block[: sources.SAMPLE]))
         scanner.feed(block)
         yield
 
@@ -161,7 +162,8 @@ def run_id(source: str, number: int) -> str:
 
 def rows_of(source: str, runs: Sequence[LogRun]) -> list[Row]:
     """The rows of a log's runs; pieces of it that hold no run at all are left out if others do."""
-    rows = [run.row() for run in runs]
+    worked = [run for run in runs if not run.idle]
+    rows = [run.row() for run in worked or runs]
     known = [row for row in rows if row.format != UNKNOWN_FORMAT]
     if not known:
         return [_unknown(source, "no line of a known format, and no message that says how it ended")]
@@ -180,7 +182,7 @@ def _unknown(source: str, reason: str) -> Row:
 
 def _not_a_log(first: bytes) -> str | None:
     """Why the input cannot be a log, from its first block."""
-    if not first.strip():
+    if not first.strip(b"\0 \t\r\n"):
         return "the input is empty"
     return "binary data, not text" if sources.is_binary(first) else None
 
@@ -193,7 +195,7 @@ def _text_of(document: bytes) -> bytes:
 
 def _document(first: bytes, rest: Iterator[bytes]) -> bytes | None:
     """The whole input, if it may be a document rather than a log."""
-    if not first.lstrip().startswith((b"{", b"[")):
+    if not first.lstrip().startswith(b"{"):
         return None
     if not notebook.is_notebook(first) and not any(f.is_in(first) for f in document_formats()):
         return None

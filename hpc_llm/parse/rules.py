@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 Value = int | float | str | bool
@@ -19,6 +19,7 @@ Decode = Callable[["re.Match[bytes]"], "Mapping[str, Value] | None"]
 
 LARGEST = 1 << 62
 """Whole numbers beyond this are noise."""
+DIGITS = rb"[-+.,0-9eEinfaN]+"
 NUMBER = rb"[-+.,0-9eEinfaN]*[0-9nfNF]"
 """Any printed number, thousands separators, `nan` and `inf` included; its last character keeps a comma after it out."""
 WHOLE = rb"[0-9](?:[0-9,]*[0-9])?"
@@ -129,6 +130,8 @@ class Rule:
     """For lines that need more than groups; gives the columns, or None where the line is no metric after all."""
     literal: bytes | None = None
     """Text without which the pattern cannot match, if there is one: a quick way to skip a block."""
+    alone: Mapping[str, re.Pattern[bytes]] = field(default_factory=dict)
+    """For a number with fixed text before it, a pattern of only these two, by column."""
 
     def values(self, match: re.Match[bytes]) -> Mapping[str, Value] | None:
         """The columns that the line gives; None where it is no metric after all."""
@@ -174,4 +177,15 @@ def rule(kind: Kind, pattern: str, decode: Decode | None = None, literal: str | 
         (column, convert or (plain_text if f"(?P<{name}>" in pattern else number))
         for name, (column, convert) in ((n, column_of(n)) for n in names)
     )
-    return Rule(compiled, kind, columns, decode, literal.encode() if literal else None)
+    return Rule(compiled, kind, columns, decode, literal.encode() if literal else None, _alone(pattern))
+
+
+def _alone(pattern: str) -> dict[str, re.Pattern[bytes]]:
+    """The numbers of a pattern that stand behind four or more fixed characters (or blanks), by column."""
+    fixed = r"(?<!\?)(?P<before>(?:[\w:/=,' -]| \+|\\[\[\](){}|.]){4,})<(?P<name>[a-z][a-z0-9_]*)>(?P<after>.?)"
+    found = {}
+    for match in re.finditer(fixed, pattern):
+        # Where no comma can follow, the quicker way to find the end of a number will do.
+        value = WHOLE if match["name"] in WHOLE_NUMBERS else NUMBER if match["after"] == "," else DIGITS
+        found[column_of(match["name"])[0]] = re.compile(f"{match['before']}({value.decode()})".encode())
+    return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import sub
 from typing import Any
@@ -88,6 +88,11 @@ class LogRun:
     @property
     def has_steps(self) -> bool:
         return bool(self.lines or self.pending)
+
+    @property
+    def idle(self) -> bool:
+        """Whether a program began and nothing came of it, like an engine that is set up for an evaluation."""
+        return self.began and not (self.lines or self.closed or self.signals or self.orphans)
 
     @property
     def over(self) -> bool:
@@ -216,7 +221,7 @@ class LogRun:
                 self.first_loss = losses[0]
             self.last_loss = losses[-1]
 
-    def add_steps(self, order: list[float], columns: Mapping[str, list[float]]) -> None:
+    def add_steps(self, order: Sequence[float], columns: Mapping[str, list[float]]) -> None:
         """Many whole steps at once: their numbers or epochs, rising, and the values of each column that are there."""
         self.flush()
         self._advance(order[0], order[0])
@@ -237,14 +242,14 @@ class LogRun:
             self._advance(order[1], order[-1])
             self.weight = 1.0 if not self.numbered else order[-1] - order[-2]
 
-    def _extend(self, name: str, numbers: list[float], order: list[float]) -> None:
+    def _extend(self, name: str, numbers: list[float], order: Sequence[float]) -> None:
         """Add measurements of the steps `order`; a line stands for the steps since the line before."""
         distribution = self._distribution(name)
         if not self.numbered or len(numbers) != len(order):
             distribution.extend(numbers)
             return
         distribution.add(numbers[0], self.weight)
-        gaps = list(map(sub, order[1:], order))
+        gaps = [order.step] if isinstance(order, range) else list(map(sub, order[1:], order))
         if len(set(gaps)) <= 1:
             distribution.extend(numbers[1:], gaps[0] if gaps else 1.0)
             return

@@ -1,9 +1,9 @@
 """From blocks of text to runs.
 
 Two lanes give the same result. The careful lane looks for every rule of every format in the log and takes the lines in
-order. Most of a long log is nothing but step lines in rising order: there the fast lane takes all numbers of a chunk in
-one search. Messages among such steps say nothing about the end, so only the last chunk before a change is searched for
-them.
+order. Most of a long log is nothing but step lines in rising order: there `hpc_llm.parse.fast` takes all numbers of a
+chunk in few searches. Messages among such steps say nothing about the end, so only the last chunk before a change is
+searched for them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from operator import le, lt
 
-from hpc_llm.parse import facts
-from hpc_llm.parse.outcomes import END_OF_JOB, Signal, signals_in
+from hpc_llm.parse import facts, sources
+from hpc_llm.parse.fast import FastLane
+from hpc_llm.parse.outcomes import Signal, signals_in
 from hpc_llm.parse.registry import LineFormat, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS
-from hpc_llm.parse.rules import Kind, Rule, Value, number
+from hpc_llm.parse.rules import LARGEST, Kind, Rule, Value
 from hpc_llm.parse.runs import OF_THE_JOB, PEAKS, LogRun
 
 CHUNK = 1 << 18
-"""Bytes that are searched at once."""
-FEWEST_STEPS_A_CHUNK = 64
-"""A chunk with fewer step lines than this is worth the careful lane."""
+"""Bytes that are taken at once on the fast lane."""
+SLOW_CHUNK = 1 << 15
+"""Bytes that are searched at once until a fast lane is found."""
 START_WITHIN = 1 << 20
 """Bytes after its beginning in which a run's first time stamp is looked for."""
 NEAR = 2048
@@ -53,21 +53,6 @@ class Found:
     rule: Rule | None
     match: re.Match[bytes] | None
     signal: Signal | None = None
-
-
-@dataclass(frozen=True)
-class _Bulk:
-    """How the fast lane reads a log."""
-
-    rule: Rule
-    order: str
-    """The column that must rise from line to line."""
-    wanted: frozenset[str]
-    """The columns that the row needs."""
-    other_texts: tuple[bytes, ...]
-    """Texts of all other rules of the programs in the log: a chunk with one of them is for the careful lane."""
-    every_step: bytes | None
-    """Stands once in each step line: as often as the rule matches, or the chunk is for the careful lane."""
 
 
 @dataclass
@@ -105,7 +90,8 @@ class Scanner:
         self._on_step = on_step
         self._count_unparsed = count_unparsed
         self._careful_only = careful or on_step is not None or count_unparsed
-        self._bulk: _Bulk | None = None
+        self._fast: FastLane | None = None
+        self._held = b""
         self._skipped_chunk: bytes | None = None
         self._offset = 0
         self._last_step_end = 0
@@ -126,84 +112,69 @@ class Scanner:
 
     def look_for_formats(self, text: bytes) -> None:
         """Use the formats whose output is in `text`, too."""
-        self._use(formats_in(text))
+        new = set(formats_in(text)) - set(self._formats)
+        if new:
+            self._use(tuple(new))
+            self._fast = None
 
     def feed(self, block: bytes) -> None:
-        """Read the next block; it ends at the end of a line."""
+        """Read the next bytes."""
+        text = self._held + block if self._held else block
         begin = 0
-        while begin < len(block):
-            end = block.rfind(b"\n", begin, begin + CHUNK) + 1 or block.find(b"\n", begin + CHUNK) + 1 or len(block)
-            chunk = block[begin:end]
-            if not self._fast(chunk):
-                self._careful(chunk)
-            self._offset += len(chunk)
+        while (end := self._end_of_chunk(text, begin)) > begin:
+            self._take_chunk(text[begin:end])
             begin = end
+        self._held = text[begin:]
 
     def finish(self) -> list[LogRun]:
         """All input was read; the runs, without an empty one at the end."""
+        text, self._held = self._held, b""
+        end = sources.end_of_lines(text, 0, len(text))
+        for chunk in (text[:end], text[end:]):
+            if chunk:
+                self._take_chunk(chunk)
         self._search_skipped_chunk()
         self._flush()
         return [run for run in self.runs if not run.empty] or [LogRun()]
 
-    # The fast lane
+    def _end_of_chunk(self, text: bytes, begin: int) -> int:
+        """Where a chunk that begins at `begin` ends; `begin` itself where more text is needed to say.
 
-    def _fast(self, chunk: bytes) -> bool:
-        """Take the steps of `chunk` at once, if nothing else is in it that matters."""
-        bulk = self._bulk
-        if bulk is None or self.run.over or any(text in chunk for text in bulk.other_texts):
-            return False
-        matches = bulk.rule.pattern.findall(chunk)
-        if len(matches) < FEWEST_STEPS_A_CHUNK:
-            return False
-        if bulk.every_step is not None and chunk.count(bulk.every_step) != len(matches):
-            return False
-        columns = dict(zip((name for name, _ in bulk.rule.columns), zip(*matches, strict=True), strict=True))
-        try:
-            order: list[float] = list(map(int if bulk.order == "step" else float, columns.pop(bulk.order)))
-        except ValueError:
-            return False
-        rising = map(lt if bulk.order == "step" else le, (self.run.last or 0, *order), order)
-        if self.run.last is None or not all(rising):
-            return False
-        wanted = {n: _numbers(bulk.rule, n, texts) for n, texts in columns.items() if n in bulk.wanted}
-        self.run.add_steps(order, {name: numbers for name, numbers in wanted.items() if numbers})
-        self._skipped_chunk = chunk
-        self._last_step_end = self._taken_to = self._offset + len(chunk)
-        self._note_starts(chunk)
-        return True
+        On the fast lane it ends before a step line, so that it holds whole steps.
+        """
+        size = min(CHUNK, SLOW_CHUNK) if self._fast is None else CHUNK
+        if len(text) - begin < size:
+            return begin
+        end = sources.end_of_lines(text, begin, begin + size)
+        if end == begin:
+            return sources.end_of_lines(text, begin, len(text))
+        if self._fast is None:
+            return end
+        mark = text.rfind(self._fast.mark, begin, end)
+        start = text.rfind(b"\n", begin, mark) + 1 if mark > begin else 0
+        return start if start > begin else end
 
-    def _choose_bulk(self) -> None:
-        """Use the fast lane from here on, if the programs in the log allow it."""
-        self._bulk = None
-        owners = [f for f in self._formats if not f.companion]
-        step_rules = [(f, r) for f in owners for r in f.rules if r.kind is Kind.STEP]
-        if len(step_rules) != 1:
-            return
-        owner, step_rule = step_rules[0]
-        bulk = owner.bulk or step_rule
-        names = dict(bulk.columns)
-        order = next((name for name in ("order", "step") if name in names), None)
-        # Where the usual step line is known, MORE lines are there for unusual ones only.
-        kinds = set(Kind) - {Kind.MORE} if owner.bulk else set(Kind)
-        others = [r.literal for f in owners for r in f.rules if r is not step_rule and r.kind in kinds]
-        if bulk.decode is not None or order is None or None in others:
-            return
-        # Peaks of a library below count where the program prints none: then its lines must be read, too.
-        if "peak_allocated_bytes" not in names and any(f.companion for f in self._formats):
-            return
-        wanted = names.keys() if owner.averages else {"loss", *PEAKS}
-        starts = (r.literal for f in self._formats if f.companion for r in f.rules if r.kind is Kind.START)
-        texts = (facts.CELL.strip(), END_OF_JOB, *filter(None, others), *filter(None, starts))
-        self._bulk = _Bulk(bulk, order, frozenset(wanted), texts, owner.bulk.literal if owner.bulk else None)
+    def _take_chunk(self, chunk: bytes) -> None:
+        length = len(chunk)
+        if b"\r" in chunk:
+            chunk = sources.clean(chunk)
+        steps = None if self._fast is None or self.run.over else self._fast.read(chunk, self.run.last)
+        if steps is None:
+            self._careful(sources.clean(chunk))
+        else:
+            self.run.add_steps(steps.order, steps.columns)
+            self._skipped_chunk = chunk
+            self._last_step_end = self._taken_to = self._offset + length
+            self._note_starts(chunk)
+        self._offset += length
 
     def _search_skipped_chunk(self) -> None:
         """Look for messages among the last steps that the fast lane took."""
         chunk, self._skipped_chunk = self._skipped_chunk, None
-        if chunk is None or self._bulk is None:
+        if chunk is None or self._fast is None:
             return
-        found = sorted(signals_in(chunk), key=lambda s: s[0])
-        for position, signal in found:
-            signal.steps_after = len(self._bulk.rule.pattern.findall(chunk, position))
+        for position, signal in sorted(signals_in(sources.clean(chunk)), key=lambda s: s[0]):
+            signal.steps_after = self._fast.count(chunk, position)
             self.run.signals.append(signal)
 
     # The careful lane
@@ -229,7 +200,7 @@ class Scanner:
         if self._count_unparsed:
             self._count(chunk, accepted)
         if not self._careful_only and self.run.lines > lines:
-            self._choose_bulk()
+            self._fast = self._fast or FastLane.for_formats(self._formats)
 
     def _is_cut(self, one: Found, chunk: bytes) -> bool:
         """Whether a last line was cut short: it has fewer numbers, or fewer digits, than the lines like it before."""
@@ -298,7 +269,7 @@ class Scanner:
 
     def _step(self, found: Found, rule: Rule | None, values: Mapping[str, Value], chunk: bytes) -> None:
         order = values.get("order", values.get("step"))
-        number = float(order) if isinstance(order, (int, float)) else None
+        number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         by_step = "order" not in values
         if self.run.over:
             self._begin(only_after_steps=False)
@@ -357,12 +328,16 @@ class Scanner:
 
     def _note_starts(self, chunk: bytes) -> None:
         """Give the runs that began in this chunk, or not long before, the first time printed since."""
-        for run, begin in self._without_start:
-            position = max(0, begin - self._offset)
-            time = facts.first_time(chunk, position, begin + START_WITHIN - self._offset)
+        if not self._without_start:
+            return
+        end = self._offset + len(chunk)
+        next_begins = [begin for _, begin in self._without_start[1:]] + [end]
+        for (run, begin), limit in zip(self._without_start, next_begins, strict=True):
+            time = facts.first_time(
+                chunk, max(0, begin - self._offset), min(begin + START_WITHIN, limit) - self._offset
+            )
             if time is not None:
                 run.values.setdefault("started_at", time)
-        end = self._offset + len(chunk)
         self._without_start = [
             (run, begin)
             for run, begin in self._without_start
@@ -396,16 +371,3 @@ def _stream_of(chunk: bytes, position: int) -> bytes:
     """The prefix that tells the rank whose line this is; empty where there is none."""
     match = _STREAM.match(chunk, chunk.rfind(b"\n", 0, position) + 1, position)
     return match[0].strip() if match else b""
-
-
-def _numbers(rule: Rule, name: str, texts: tuple[bytes, ...]) -> list[float]:
-    """A column's numbers; a line that prints none of it is left out."""
-    if name in PEAKS:  # few different ones, and only the largest counts
-        texts = tuple(set(texts))
-    convert = dict(rule.columns)[name]
-    if convert is number:
-        try:
-            return list(map(float, texts))
-        except ValueError:  # thousands separators, or a line without this number
-            pass
-    return [float(v) for v in map(convert, filter(None, texts)) if v is not None and not isinstance(v, str)]

@@ -18,11 +18,13 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-BLOCK = 1 << 21
+BLOCK = 1 << 18
 """Bytes read at once."""
 LONGEST_LINE = 1 << 24
 """A line longer than this is cut: progress bars without an end must not fill the memory."""
-SAMPLE = 1 << 16
+SAMPLE = 1 << 15
+HEAD = 1 << 21
+"""Bytes at the beginning of a log that are searched for the programs that wrote it."""
 
 _GZIP, _XZ, _ZSTD, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"BZh"
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\n]*\x07|[@-Z\\-_])")
@@ -70,9 +72,8 @@ def _open_zstd(path: Path) -> IO[bytes]:
     return cast(IO[bytes], module.open(path, "rb"))
 
 
-def blocks(file: Readable, path: object) -> Iterator[bytes]:
-    """The text of `file`, cleaned, in blocks that end at the end of a line; what can be read of a broken file."""
-    rest = b""
+def reads(file: Readable, path: object) -> Iterator[bytes]:
+    """The bytes of `file` as they are, `BLOCK` at a time; what can be read of a broken file."""
     while True:
         try:
             read = file.read(BLOCK)
@@ -80,22 +81,48 @@ def blocks(file: Readable, path: object) -> Iterator[bytes]:
             # A compressed log of a job that died is often cut short: what came before is good.
             if isinstance(error, OSError) and error.errno is not None:
                 raise RequestError(f"cannot read {path}: {error.strerror}") from error
-            read = b""
+            return
         except Exception as error:  # each decompressor has its own
             if type(error).__name__ not in ("ZstdError", "LZMAError", "error"):
                 raise
-            read = b""
+            return
         if not read:
-            break
-        rest += read
-        cut = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
-        if not cut and len(rest) > LONGEST_LINE:
-            cut = len(rest)
+            return
+        yield read
+
+
+def head(parts: Iterator[bytes], length: int = HEAD) -> bytes:
+    """The first `length` bytes or so of what comes in parts."""
+    taken: list[bytes] = []
+    size = 0
+    while size < length and (part := next(parts, b"")):
+        taken.append(part)
+        size += len(part)
+    return b"".join(taken)
+
+
+def blocks(file: Readable, path: object) -> Iterator[bytes]:
+    """The text of `file`, cleaned, in blocks that end at the end of a line."""
+    rest = b""
+    for read in reads(file, path):
+        text = rest + read
+        cut = end_of_lines(text, 0, len(text))
         if cut:
-            yield clean(rest[:cut])
-            rest = rest[cut:]
+            yield clean(text[:cut])
+        rest = text[cut:]
     if rest:
         yield clean(rest)
+
+
+def end_of_lines(text: bytes, begin: int, end: int) -> int:
+    """Where the last whole line ends between these positions; `begin` where there is none.
+
+    A carriage return ends a line where no newline does. A line longer than `LONGEST_LINE` ends anywhere.
+    """
+    cut = (text.rfind(b"\n", begin, end) + 1) or (text.rfind(b"\r", begin, end) + 1)
+    if cut:
+        return cut
+    return end if end - begin > LONGEST_LINE else begin
 
 
 class Piece:
@@ -131,8 +158,7 @@ def is_plain(path: Path) -> bool:
     """Whether `path` is neither compressed nor a document that is read whole."""
     with path.open("rb") as file:
         start = file.read(512)
-    packed = start.startswith((_GZIP, _XZ, _ZSTD, _BZIP2))
-    return not packed and not start.lstrip().startswith((b"{", b"["))
+    return not start.startswith((_GZIP, _XZ, _ZSTD, _BZIP2)) and not start.lstrip().startswith(b"{")
 
 
 def clean(text: bytes) -> bytes:

@@ -25,6 +25,7 @@ FORMAT = LineFormat(
             r"\[Step <step>/<total_steps>\] Loss: <loss>"
             r" \| (?:Global Tokens/s: <tokens_per_second>|Tokens/s: <tokens_per_second_per_gpu>)"
             r" \| GPU Mem \(GB\): <allocated_gib>(?: \| Peak Mem: <peak_allocated_gib>)?",
+            literal="[Step ",
         ),
         rule(Kind.END, r"Training done in <elapsed_s> seconds\.", literal="Training done in "),
         rule(Kind.RUN, r"Avg Global Tokens/s: +<tokens_per_second>", literal="Avg Global Tokens/s: "),

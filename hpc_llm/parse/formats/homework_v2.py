@@ -25,7 +25,7 @@ FORMAT = LineFormat(
     precedence=19,
     averages=False,
     rules=(
-        rule(Kind.STEP, r"\] Step <step>: Loss <loss> \| <tokens_per_second> tokens/s"),
+        rule(Kind.STEP, r"\] Step <step>: Loss <loss> \| <tokens_per_second> tokens/s", literal="] Step "),
         rule(Kind.RUN, r"Warm-up finished at step <warmup_steps>,", literal="Warm-up finished at step "),
         rule(Kind.RUN, r"\(Excluding <warmup_steps> warm-up steps\)", literal=" warm-up steps)"),
         rule(Kind.RUN, r"Avg Global Tokens/s: +<tokens_per_second>", literal="Avg Global Tokens/s: "),

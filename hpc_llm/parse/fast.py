@@ -1,0 +1,190 @@
+"""The fast lane: most of a long log is step lines in rising order, whose numbers can be taken by the chunk.
+
+It never guesses. A chunk is taken if each of its lines is accounted for (as many lines a step as in the text before, where
+every line was looked at), or if it holds no text that any other rule asks for; all others go to the careful lane.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import le, lt
+
+from hpc_llm.parse import facts
+from hpc_llm.parse.outcomes import END_OF_JOB
+from hpc_llm.parse.registry import LineFormat
+from hpc_llm.parse.rules import LARGEST, Kind, Rule, number
+from hpc_llm.parse.runs import PEAKS
+
+FEWEST_STEPS = 64
+"""A chunk with fewer step lines than this is worth the careful lane."""
+
+
+LESSONS = 16
+"""So often the lane looks whether a log is regular before it takes it for one that is not."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The step lines of a chunk."""
+
+    order: Sequence[float]
+    """Their numbers or epochs."""
+    columns: Mapping[str, list[float]]
+    """The values of each column, those lines left out that print none."""
+
+
+class FastLane:
+    """Takes the step lines of one program."""
+
+    def __init__(
+        self, rule: Rule, order: str, wanted: Iterable[str], other_texts: Iterable[bytes], exact: bool
+    ) -> None:
+        self._rule = rule
+        self._order = order
+        self._wanted = frozenset(wanted)
+        self._other_texts = tuple(other_texts)
+        self._exact = exact
+        self._names = [name for name, _ in rule.columns]
+        self._alone: dict[str, re.Pattern[bytes]] = {}
+        self._lines_a_step = 0
+        self._spacing = 0
+        self._lessons = LESSONS
+
+    @staticmethod
+    def for_formats(formats: Sequence[LineFormat]) -> FastLane | None:
+        """The lane for a log with the output of these programs; None where it must be read with care throughout."""
+        owners = [f for f in formats if not f.companion]
+        step_rules = [(f, r) for f in owners for r in f.rules if r.kind is Kind.STEP]
+        if len(step_rules) != 1:
+            return None
+        owner, step_rule = step_rules[0]
+        rule = owner.bulk or step_rule
+        names = dict(rule.columns)
+        order = next((name for name in ("order", "step") if name in names), None)
+        # Where the usual step line is known, MORE lines are there for unusual ones only.
+        kinds = set(Kind) - {Kind.MORE} if owner.bulk else set(Kind)
+        others = [r.literal for f in owners for r in f.rules if r is not step_rule and r.kind in kinds]
+        if rule.decode is not None or rule.literal is None or order is None or None in others:
+            return None
+        # Peaks of a library below count where the program prints none: then its lines must be read, too.
+        if "peak_allocated_bytes" not in names and any(f.companion for f in formats):
+            return None
+        wanted = names.keys() if owner.averages else {"loss", *PEAKS} & names.keys()
+        starts = [r.literal for f in formats if f.companion for r in f.rules if r.kind is Kind.START]
+        texts = (facts.CELL.strip(), END_OF_JOB, *filter(None, others), *filter(None, starts))
+        return FastLane(rule, order, wanted, texts, exact=owner.bulk is not None)
+
+    @property
+    def mark(self) -> bytes:
+        """Text that stands in each step line."""
+        return self._rule.literal or b""
+
+    def count(self, chunk: bytes, begin: int = 0) -> int:
+        """Step lines from `begin` on."""
+        return len(self._rule.pattern.findall(chunk, begin))
+
+    def read(self, chunk: bytes, last: float | None) -> Steps | None:
+        """The steps of a chunk, which follow the step `last`; None where it holds anything else that matters."""
+        if last is None:
+            return None
+        steps = self._regular(chunk, last)
+        if steps is None:
+            steps = self._searched(chunk, last)
+            if steps is not None:
+                self._learn(chunk)
+        return steps
+
+    def _regular(self, chunk: bytes, last: float) -> Steps | None:
+        """The steps, if the chunk goes on exactly like the text before: the same lines around steps as far apart."""
+        if not self._lines_a_step:
+            return None
+        lines = chunk.count(b"\n")
+        steps, rest = divmod(lines, self._lines_a_step)
+        first = last + self._spacing
+        end = first + self._spacing * steps
+        if rest or steps < FEWEST_STEPS or not self._is_at(chunk, 0, first):
+            return None
+        if not self._is_at(chunk, chunk.rfind(self.mark), end - self._spacing):
+            return None
+        columns = {name: self._column(chunk, name, steps) for name in self._alone}
+        if any(values is None for values in columns.values()):
+            return None
+        order = range(int(first), int(end), self._spacing)
+        return Steps(order, {name: values for name, values in columns.items() if values})
+
+    def _learn(self, chunk: bytes) -> None:
+        """See how regular the log is, from a chunk without anything else that matters."""
+        self._lines_a_step = self._spacing = 0
+        if self._lessons == 0:
+            return
+        self._lessons -= 1
+        found = self._rule.pattern.findall(chunk)
+        lines = chunk.count(b"\n")
+        if len(found) < 2 or lines % len(found) or chunk.count(self.mark) != len(found):
+            return
+        columns = dict(zip(self._names, zip(*found, strict=True), strict=True))
+        self._alone = {name: self._rule.alone[name] for name in self._wanted if name in self._rule.alone}
+        if any(tuple(self._alone[name].findall(chunk)) != columns[name] for name in self._alone):
+            return
+        if self._alone.keys() == self._wanted - {self._order} and self._order == "step":
+            numbers = [number(text) or 0 for text in columns["step"]]
+            self._lines_a_step, self._spacing = lines // len(found), int(numbers[-1] - numbers[-2])
+
+    def _is_at(self, chunk: bytes, position: int, step: float) -> bool:
+        """Whether the next step line from `position` on is that of `step`."""
+        match = self._rule.pattern.search(chunk, position)
+        return match is not None and number(match["step"]) == step
+
+    def _column(self, chunk: bytes, name: str, steps: int) -> list[float] | None:
+        pattern = self._alone[name]
+        if name in PEAKS:
+            same = self._same_in_all(chunk, pattern, steps)
+            if same is not None:
+                return self._convert(name, (same,))
+        texts = pattern.findall(chunk)
+        if len(texts) != steps:
+            return None
+        if name == "loss" and b"n" not in b"".join(texts):  # all finite: the first and the last say all that is needed
+            texts = [texts[0], texts[-1]]
+        return self._convert(name, texts)
+
+    def _same_in_all(self, chunk: bytes, pattern: re.Pattern[bytes], steps: int) -> bytes | None:
+        """The value, if all step lines print the same one: counting is faster than taking."""
+        match = pattern.search(chunk)
+        if match is None or chunk.count(chunk[match.start() : match.end() + 1]) != steps:
+            return None
+        return match[1]
+
+    def _convert(self, name: str, texts: Sequence[bytes]) -> list[float]:
+        """The numbers; a line that prints none is left out."""
+        convert = dict(self._rule.columns)[name]
+        if convert is number:
+            try:
+                return list(map(float, texts))
+            except ValueError:  # thousands separators, or a line without this number
+                pass
+        if name in PEAKS:  # few different ones, and only the largest counts
+            texts = tuple(set(texts))
+        values = map(convert, filter(None, texts))
+        return [float(value) for value in values if value is not None and not isinstance(value, str)]
+
+    def _searched(self, chunk: bytes, last: float) -> Steps | None:
+        """The steps, if they rise and none of the texts is in the chunk that other rules ask for."""
+        if any(text in chunk for text in self._other_texts):
+            return None
+        found = self._rule.pattern.findall(chunk)
+        if len(found) < FEWEST_STEPS or (self._exact and chunk.count(self.mark) != len(found)):
+            return None
+        columns = dict(zip(self._names, zip(*found, strict=True), strict=True))
+        by_step = self._order == "step"
+        try:
+            order: list[float] = list(map(int if by_step else float, columns[self._order]))
+        except ValueError:
+            return None
+        if not all(map(lt if by_step else le, chain((last,), order), order)) or order[-1] > LARGEST:
+            return None
+        values = {name: self._convert(name, columns[name]) for name in self._wanted if name != self._order}
+        return Steps(order, {name: numbers for name, numbers in values.items() if numbers})
