@@ -160,7 +160,7 @@ def _latex_table(section: pd.DataFrame, metrics: list[Metric], title: str) -> st
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-    '"': r"\textquotedbl{}", "±": r"$\pm$", "×": r"$\times$", "[": "{[}", "]": "{]}",
+    '"': r"\textquotedblright{}", "±": r"$\pm$", "×": r"$\times$", "[": "{[}", "]": "{]}",
 }  # fmt: skip
 
 

@@ -16,13 +16,13 @@ from markupsafe import Markup
 
 from hpc_llm import __version__
 from hpc_llm.parse import UNKNOWN_FORMAT
-from hpc_llm.report.baseline import COMPARED, Change
+from hpc_llm.report.baseline import Change
 from hpc_llm.report.bundle import vega_bundle
 from hpc_llm.report.comparison import SHAPE, best, count, figure, text
 from hpc_llm.report.figures import STRONG, Figure, figures, method_names
 from hpc_llm.report.files import gpus, interval, method, reading_metrics
 from hpc_llm.report.metric import METRICS, TOKENS_PER_GPU, Metric
-from hpc_llm.report.report import Report, best_rate
+from hpc_llm.report.report import Report, best_rate, regressions
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.sections import Section, shape_title
 from hpc_llm.run import Outcome
@@ -54,7 +54,7 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
         invalid=[_invalid(report, i) for i in report.invalid],
         unread=[(run.row.source, run.row.outcome_reason) for run in report.runs if not run.is_known],
         baseline=report.baseline,
-        became_invalid=[_run_name(report.runs[i]) for i in report.baseline.became_invalid] if report.baseline else [],
+        regressions=regressions(report),
         notes=report.notes,
         css=_inline(_asset("page.css")),
         script=_inline(_asset("page.js")),
@@ -183,23 +183,32 @@ def _row(
         "outcome": row["outcome"],
         "reason": text(row["outcome_reason"]) or "",
         "runs": count(row["runs"]),
-        "cells": [_cell(row, m, int(index) in marks.get(m.name, ())) for m in metrics],
-        "ratios": [_ratio(change, m) for m in COMPARED if m in metrics] if found else [],
+        "cells": [_cell(row, m, int(index) in marks.get(m.name, ()), change) for m in metrics],
         "regressions": change.regressions if change else (),
-        "yardstick": bool(change and not change.same_setting),
+        "verdict": _verdict(change),
     }
 
 
-def _cell(row: pd.Series, metric: Metric, is_best: bool) -> dict[str, Any]:
+def _verdict(change: Change | None) -> str:
+    """Empty where there is no counterpart."""
+    if change is None:
+        return ""
+    return "no regression" if change.same_setting else "another setting than the baseline's"
+
+
+def _cell(row: pd.Series, metric: Metric, is_best: bool, change: Change | None) -> dict[str, Any]:
     value, half = figure(row[metric.name]), interval(row, metric)
     shown, width = metric.shown(value), metric.shown(half)
     spread = "" if width is None or shown is None else f"± {width:,.{metric.decimals(shown)}f}"
-    return {"text": metric.text(value), "spread": spread, "value": value, "best": is_best, "label": metric.header}
-
-
-def _ratio(change: Change | None, metric: Metric) -> dict[str, str]:
     ratio = change.ratios.get(metric.name) if change else None
-    return {"label": metric.title, "text": "" if ratio is None else f"{ratio:.3f}"}
+    return {
+        "text": metric.text(value),
+        "spread": spread,
+        "ratio": "" if ratio is None else f"{ratio:.3f}",
+        "value": value,
+        "best": is_best,
+        "label": metric.header,
+    }
 
 
 def _matrix(section: Section) -> dict[str, Any] | None:

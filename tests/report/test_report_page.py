@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from synthetic import HOSTILE_CLUSTER, HOSTILE_METHOD
+from synthetic import HOSTILE_CLUSTER, HOSTILE_METHOD, Made, write_run
 
-from hpc_llm.report import Report
+from hpc_llm.report import Report, collect, make_report, read_baseline, write_report
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -218,6 +218,38 @@ def test_invalid_runs_are_apart_with_their_reason(page: Chrome) -> None:
     assert "the loss is not a finite number from step 12 on" in shown
     assert "V100-SXM2-32GB was planned" in shown
     assert "z3-nan" not in page.find_element("id", "s1").text
+
+
+def test_regressions_are_named_and_ratios_stand_below_the_figures(browser: Chrome, tmp_path: Path) -> None:
+    for folder, rate in (("old", 300.0), ("new", 250.0)):
+        write_run(tmp_path / folder, Made(run_id=folder, cluster="delta", method="z3", rate_per_gpu=rate))
+        write_run(tmp_path / folder, Made(run_id=f"{folder}-q", cluster="delta", method="q", rate_per_gpu=900.0))
+    then = (tmp_path / "old", read_baseline(tmp_path / "old"))
+    write_report(make_report(collect([tmp_path / "new"]), then), tmp_path)
+    _screen(browser, 1400, "light")
+    _open(browser, tmp_path)
+    assert browser.get_log("browser") == []
+    verdict = browser.find_element("id", "verdict").text
+    assert "1 regression against" in verdict and "z3 on delta, 8 × V100-SXM2-32GB: tokens/s 16.7 % lower" in verdict
+    row = browser.find_element("css selector", 'tr[data-method="z3"]').text
+    assert "▼ tokens/s 16.7 % lower" in row and "× 0.833" in row
+    assert "no regression" in browser.find_element("css selector", 'tr[data-method="q"]').text
+
+
+def test_logs_that_say_little_are_named_and_not_compared(browser: Chrome, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        lines = [f"iter {i}: loss {5 - i / 50:.4f}, time 100.00ms, mfu 30.00%\n" for i in range(50)]
+        (tmp_path / f"{name}.log").write_text("".join(lines))
+    (tmp_path / "notes.txt").write_text("nothing of interest\n")
+    write_report(make_report(collect([tmp_path])), tmp_path / "out")
+    _screen(browser, 1400, "light")
+    _open(browser, tmp_path / "out")
+    assert browser.get_log("browser") == []
+    assert [b.text for b in browser.find_elements("css selector", "#s1 .open")] == ["first", "second"]
+    assert browser.find_elements("css selector", ".best, .plot svg") == []
+    assert "1 input in which no known format" in browser.find_element("id", "unread").text
+    browser.find_element("css selector", "#s1 .open").click()
+    assert "A log of another program" in browser.find_element("id", "behind").text
 
 
 @pytest.mark.parametrize("width", [390, 320, 1400])
