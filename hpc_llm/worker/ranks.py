@@ -93,6 +93,9 @@ def apply(ranks: Ranks, env: MutableMapping[str, str], device_count: int = 0) ->
     env.update(ranks.environment())
     if device_count:
         env["LOCAL_RANK"] = str(device_index(ranks, device_count))
+    if ranks.world_size == 1:
+        # torchrun keeps the meeting point itself and says so; a process alone that opens its own would wait for ever.
+        env.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     # DeepSpeed insists that Open MPI's variable equals LOCAL_RANK and asks MPI for ranks where it is set.
     for name in [n for n in env if n.startswith("OMPI_COMM_WORLD_")]:
         del env[name]

@@ -96,3 +96,16 @@ def test_the_device_is_the_local_rank_where_all_are_visible_and_0_where_only_its
     apply(ranks, env, device_count=1)
     assert env["LOCAL_RANK"] == "0"
     assert "OMPI_COMM_WORLD_LOCAL_RANK" not in env  # DeepSpeed insists that it equals LOCAL_RANK
+
+
+def test_one_rank_under_torchrun_opens_its_own_meeting_point() -> None:
+    # With the agent's store left on, the process would wait for ever at a port that nobody serves.
+    env = {**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    apply(find_ranks(env), env)
+    assert "TORCHELASTIC_USE_AGENT_STORE" not in env
+
+
+def test_several_ranks_under_torchrun_keep_the_agents_store() -> None:
+    env = {**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    apply(find_ranks(env), env)
+    assert env["TORCHELASTIC_USE_AGENT_STORE"] == "True"
