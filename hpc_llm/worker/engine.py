@@ -143,8 +143,8 @@ def prepare_compiling(device: torch.device) -> None:
     """Let DeepSpeed compile its operators: for this GPU only, and with the ninja of this Python.
 
     torch, and images that ship it in TORCH_CUDA_ARCH_LIST, list architectures such as 10.0a, which DeepSpeed's builder
-    cannot read, so a list from the environment is replaced. ninja installed beside the
-    interpreter is not on PATH where the environment was not activated.
+    cannot read, so a list from the environment is replaced. ninja installed beside the interpreter is not on PATH where
+    the environment was not activated.
     """
     folder = os.path.dirname(sys.executable)
     if shutil.which("ninja") is None and shutil.which("ninja", path=folder):

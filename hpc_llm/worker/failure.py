@@ -6,6 +6,7 @@ result from the earliest record that it finds, so it does not matter which of th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -13,11 +14,12 @@ import socket
 import threading
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import HpcLlmError
-from hpc_llm.run import Outcome, read_json, write_json
-from hpc_llm.worker.result import Record, build_result
+from hpc_llm.run import Outcome, RunPaths, read_json, write_json
+from hpc_llm.worker.result import SCHEMA, Record, build_result
 
 EXIT_AFTER_SIGTERM = 128 + signal.SIGTERM
 
@@ -58,6 +60,15 @@ def report_error(record: Record, error: BaseException) -> None:
         "outcome": classify(error).value,
     }
     _leave(record, details)
+
+
+def report_refusal(folder: Path | None, error: HpcLlmError) -> None:
+    """Leave a result for a run whose plan or rank could not even be read; `folder` is None where there is no run."""
+    if folder is None or not folder.is_dir() or read_json(RunPaths(folder).result) is not None:
+        return
+    with contextlib.suppress(OSError):  # the message is on stderr too
+        result = {"schema": SCHEMA, "outcome": Outcome.FAILED.value, "outcome_reason": str(error)}
+        write_json(RunPaths(folder).result, result)
 
 
 def report_sigterm(record: Record) -> None:

@@ -10,6 +10,7 @@ Exit codes: 0 the run came to its end and result.json says how it went, 1 it fai
 
 from __future__ import annotations
 
+import argparse
 import faulthandler
 import os
 import sys
@@ -28,10 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     faulthandler.enable()
     # torch warns of names that DeepSpeed uses, at every call.
     warnings.filterwarnings("ignore", message=".*(all_gather_into_tensor|reduce_scatter_tensor)")
+    arguments = request.parse_arguments(sys.argv[1:] if argv is None else argv)
     try:
-        record = prepare(sys.argv[1:] if argv is None else argv)
+        record = prepare(arguments)
     except HpcLlmError as error:
         print(f"pretrain_llm: {error}", file=sys.stderr, flush=True)
+        failure.report_refusal(arguments.run_dir, error)
         return error.exit_code
     failure.exit_on_sigterm(record)
     code = run(record)
@@ -42,9 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def prepare(argv: Sequence[str]) -> Record:
-    """Read the request and the rank. Raises HpcLlmError while there is no run folder to report into."""
-    arguments = request.parse_arguments(argv)
+def prepare(arguments: argparse.Namespace) -> Record:
+    """Read the rank and the request. Raises HpcLlmError where one of them is wrong."""
     ranks = find_ranks(os.environ)
     wanted = request.read_request(arguments, ranks)
     return Record(paths=wanted.paths, ranks=ranks, plan=wanted.plan, adaptations=list(wanted.sentences))

@@ -15,6 +15,7 @@ from tiny_plans import make_plan
 from hpc_llm.errors import RequestError
 from hpc_llm.run import RunPaths, is_run, read_json, write_json
 from hpc_llm.submit.snapshot import code_snapshot
+from hpc_llm.worker.pretrain_llm import main
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.request import homework_plan, parse_arguments, read_deepspeed_config, read_request
 
@@ -93,6 +94,16 @@ def test_a_wrong_request_is_named(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RequestError, match=message):
         read_request(parse_arguments(arguments), ALONE)
+
+
+def test_a_rank_that_cannot_be_read_leaves_a_result_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_LLM_LAUNCHER", "mpirun")
+    write_json(RunPaths(tmp_path).experiment, {"schema": 1, "run_id": "run", "plan": make_plan().to_dict()})
+    assert main(["--run-dir", str(tmp_path)]) == 1
+    result = read_json(RunPaths(tmp_path).result)
+    assert result is not None
+    assert result["outcome"] == "FAILED"
+    assert "was not started by mpirun" in result["outcome_reason"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--deepspeed_config", "x.json"], ["--run", "x"]])
