@@ -21,7 +21,7 @@ _DPI = 150
 def write_plots(report: Report, folder: Path) -> list[Path]:
     """Write each figure as `<kind>-<model and shape>.png` and `.svg`; returns the files."""
     titles = {STRONG: "all models"} | {section.id: section.title for section in report.sections}
-    styles = _styles(method_names(report))
+    styles = method_styles(method_names(report))
     written: list[Path] = []
     for figure in figures(report):
         name = f"{figure.kind}-{file_name_part(titles[figure.section], 60)}"
@@ -31,37 +31,45 @@ def write_plots(report: Report, folder: Path) -> list[Path]:
     return written
 
 
-def _styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+def method_styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and line of each method, told apart without colour too."""
     cycles = {"color": _COLOURS, "marker": _MARKERS, "linestyle": _DASHES}
     return {name: {what: c[i % len(c)] for what, c in cycles.items()} for i, name in enumerate(methods)}
 
 
 def _write(figure: Figure, section: str, styles: Mapping[str, dict[str, Any]], path: Path) -> list[Path]:
     import matplotlib
-    from matplotlib.figure import Figure as Canvas
 
     # Names come from logs, so no mathematics in them; text stays text, and two reports of the same runs are equal bytes.
     settings = {"svg.fonttype": "none", "svg.hashsalt": "hpc-llm", "text.parse_math": False, "font.size": 9}
     with matplotlib.rc_context(settings):
-        across = min(_ACROSS, len(figure.panels))
-        down = -(-len(figure.panels) // across)
-        canvas = Canvas(figsize=(max(4.5, 3.6 * across), 3.1 * down + 0.8), layout="constrained")
-        axes = list(canvas.subplots(down, across, squeeze=False, sharex=True, sharey=figure.kind != "rates").flat)
-        for ax in axes[len(figure.panels) :]:
-            ax.remove()
-        for panel, ax in zip(figure.panels, axes, strict=False):
-            _DRAW[figure.kind](ax, figure, [r for r in figure.records if r["panel"] == panel], styles)
-            ax.set_title(panel, fontsize=9, loc="left", fontweight="bold")
-            ax.set_xlabel(figure.x_title)
-            ax.set_ylabel(figure.y_title)
-            ax.tick_params(labelbottom=True, labelleft=True)
-            ax.grid(alpha=0.3, linewidth=0.6)
-        canvas.suptitle(f"{figure.title}: {section}", fontsize=10, x=0.01, ha="left")
-        if figure.kind != "rates":
-            _legend(canvas, figure, styles)
+        canvas = draw(figure, f"{figure.title}: {section}", styles)
         canvas.savefig(f"{path}.png", dpi=_DPI)
         canvas.savefig(f"{path}.svg", metadata={"Date": None, "Title": figure.title, "Description": figure.caption})
     return [Path(f"{path}.png"), Path(f"{path}.svg")]
+
+
+def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> Any:
+    """A matplotlib figure with the panels of `figure`; `styles` says how each method looks."""
+    from matplotlib.figure import Figure as Canvas
+
+    across = min(_ACROSS, len(figure.panels))
+    down = -(-len(figure.panels) // across)
+    canvas = Canvas(figsize=(max(4.5, 3.6 * across), 3.1 * down + 0.8), layout="constrained")
+    axes = list(canvas.subplots(down, across, squeeze=False, sharex=True, sharey=figure.kind != "rates").flat)
+    for ax in axes[len(figure.panels) :]:
+        ax.remove()
+    for panel, ax in zip(figure.panels, axes, strict=False):
+        _DRAW[figure.kind](ax, figure, [r for r in figure.records if r["panel"] == panel], styles)
+        ax.set_title(panel, fontsize=9, loc="left", fontweight="bold")
+        ax.set_xlabel(figure.x_title)
+        ax.set_ylabel(figure.y_title)
+        ax.tick_params(labelbottom=True, labelleft=True)
+        ax.grid(alpha=0.3, linewidth=0.6)
+    canvas.suptitle(title, fontsize=10, x=0.01, ha="left")
+    if figure.kind != "rates":
+        _legend(canvas, figure, styles)
+    return canvas
 
 
 def _legend(canvas: Any, figure: Figure, styles: Mapping[str, dict[str, Any]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -200,10 +199,3 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[path] = item
     return flat
-
-
-def number(value: object) -> float | None:
-    """`value` as a finite number, None where it is none."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if math.isfinite(value) else None

@@ -15,7 +15,9 @@ from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError
 from hpc_llm.parse import Step
 from hpc_llm.report import Report, assumptions, collect, make_report
+from hpc_llm.report.figures import figures, method_names
 from hpc_llm.report.files import latex_text, markdown_text, plain_text, safe_text, write_latex
+from hpc_llm.report.plots import draw, method_styles, write_plots
 from hpc_llm.report.runs import ThinnedSteps
 
 
@@ -104,9 +106,21 @@ def test_each_plot_is_a_png_and_an_svg_with_words(written: Path) -> None:
         assert not list(svg.iter("{http://www.w3.org/2000/svg}script"))
 
 
-def test_the_same_runs_give_the_same_bytes(report: Report, written: Path, tmp_path: Path) -> None:
-    from hpc_llm.report.plots import write_plots
+def test_every_point_lies_within_its_panel(report: Report) -> None:
+    styles = method_styles(method_names(report))
+    for figure in figures(report):
+        axes = draw(figure, "", styles).axes
+        assert len(axes) == len(figure.panels)
+        drawn = 0
+        for ax in axes:
+            (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+            points = [(float(x), float(y)) for line in ax.lines for x, y in zip(*line.get_data(), strict=True)]
+            assert all(left <= x <= right and bottom <= y <= top for x, y in points), figure.id
+            drawn += len(points)
+        assert drawn >= len(figure.records)
 
+
+def test_the_same_runs_give_the_same_bytes(report: Report, written: Path, tmp_path: Path) -> None:
     for path in write_plots(report, tmp_path)[:4]:
         assert path.read_bytes() == (written / path.name).read_bytes(), path.name
 
