@@ -1,0 +1,198 @@
+"""A machine for job scripts: real bash and coreutils; modules, conda, launchers and the training program are stand-ins.
+
+The stand-in for the program writes down what reached it, its arguments and its environment, and then does what the
+file `behave` in the run's folder says.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conftest import ROOT
+from rendering import batch
+
+from hpc_llm.cluster import Cluster, parse_cluster
+from hpc_llm.profiles import read_yaml
+
+MODULES = """\
+module() {
+  echo "module $*" >> "$STANDIN_LOG"
+  case $1 in
+    load)
+      case $2 in
+        missing*) echo "ERROR: Unable to locate a modulefile for '$2'" >&2; return 1 ;;
+        silent*) echo "ModuleCmd_Load.c(213):ERROR:105: Unable to locate '$2'" >&2; return 0 ;;  # as Tcl 3.2 does
+        *conda*) export PATH=$STANDIN/conda/bin:$PATH ;;
+      esac
+      export LOADEDMODULES=${LOADEDMODULES:+$LOADEDMODULES:}$2/1.0 ;;
+    purge) unset LOADEDMODULES ;;
+  esac
+}
+"""
+CONDA = """\
+#!/bin/bash
+case $* in
+  "info --base") echo "$STANDIN/conda" ;;
+  *) echo "CondaError: Run 'conda init' before 'conda activate'" >&2; exit 1 ;;
+esac
+"""
+HOOK = """\
+conda() {
+  [ "$1" = activate ] || return 1
+  [ -d "$2" ] || { echo "EnvironmentLocationNotFound: Not a conda environment: $2" >&2; return 1; }
+  [ ! -e "$2/does-not-activate" ] || return 0
+  export CONDA_PREFIX=$2 PATH=$2/bin:$PATH
+}
+"""
+PYTHON = """\
+#!/bin/bash
+here=$(dirname "$0")
+if [ -e "$here/broken" ]; then exit 1; fi
+flags=
+[ ! -e "$here/bare" ] || flags="-S -I"
+case $1 in
+  -) exec {python} $flags "$@" ;;
+  *) exec {python} -S -E {program} "$@" ;;
+esac
+"""
+PROGRAM = """\
+import json, os, pathlib, signal, sys, time
+run_dir = pathlib.Path(sys.argv[sys.argv.index("--run-dir") + 1])
+def seen(**more):
+    record = {"argv": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ), **more}
+    (run_dir / "seen.json").write_text(json.dumps(record))
+seen()
+behave = run_dir / "behave"
+words = behave.read_text().split() if behave.exists() else ["0"]
+if words[0] == "wait":
+    def ended(number, frame):
+        seen(signal=number)
+        os._exit(int(words[1]))
+    signal.signal(signal.SIGTERM, ended)
+    (run_dir / "ready").touch()
+    time.sleep(60)
+    os._exit(99)
+sys.exit(int(words[0]))
+"""
+LAUNCHER = """\
+#!/bin/bash
+echo "{name} $*" >> "$STANDIN_LOG"
+while [ $# -gt 0 ]; do
+  case $1 in
+    -np|--bind-to) shift 2 ;;
+    -*) shift ;;
+    *) exec "$@" ;;
+  esac
+done
+"""
+
+
+@dataclass
+class Ended:
+    """How a script ended and what it left behind."""
+
+    code: int
+    stdout: str
+    stderr: str
+    run: Path
+
+    @property
+    def exit(self) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads((self.run / "exit.json").read_bytes().decode("utf-8"))
+        return record
+
+    @property
+    def seen(self) -> dict[str, Any] | None:
+        path = self.run / "seen.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+
+class Machine:
+    """Everything under one folder; `canary` is what no value may bring into being."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env_dir = folder / "envs" / "a stack"
+        self.logs = folder / "logs"
+        self.canary = folder / "canary"
+        self.log = folder / "standins.log"
+        self._write("init/modules.sh", MODULES)
+        self._write("conda/bin/conda", CONDA, 0o755)
+        self._write("conda/etc/profile.d/conda.sh", HOOK)
+        self._write("program.py", PROGRAM)
+        python = PYTHON.format(python=sys.executable, program=f"'{folder}/program.py'")
+        self._write("envs/a stack/bin/python", python, 0o755)
+        for name in ("mpirun", "srun"):
+            self._write(f"bin/{name}", LAUNCHER.format(name=name), 0o755)
+        self.logs.mkdir()
+        self.environ = {
+            "PATH": f"{folder}/bin:/usr/bin:/bin",
+            "HOME": str(folder / "home"),
+            "USER": "someone",
+            "TMPDIR": str(folder / "tmp"),
+            "STANDIN": str(folder),
+            "STANDIN_LOG": str(self.log),
+        }
+        (folder / "tmp").mkdir()
+
+    def _write(self, name: str, text: str, mode: int = 0o644) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+
+    def cluster(self, **changes: Any) -> Cluster:
+        """A site with modules and conda, run without a scheduler; dotted places of the profile can be changed."""
+        data = read_yaml(ROOT / "clusters" / "mi210.yaml")
+        data["scheduler"] = "local"
+        data["prelude"] |= {"init": [f"{self.folder}/init/modules.sh"], "use": [], "load": ["conda", "rocm"]}
+        data["prelude"]["python"] = {"kind": "conda", "env": str(self.env_dir)}
+        for place, value in changes.items():
+            holder = data
+            *parts, last = place.split("__")
+            for part in parts:
+                holder = holder.setdefault(part, {})
+            holder[last] = value
+        return parse_cluster(data, "site.yaml")
+
+    def script(
+        self, cluster: Cluster | None = None, run_id: str = "run-1", logs: Path | None = None, **asked: Any
+    ) -> str:
+        """The script of one run, with its run folder made."""
+        logs = logs or self.logs
+        (logs / run_id).mkdir(parents=True, exist_ok=True)
+        python = self.env_dir / "bin" / "python"
+        profile = cluster or self.cluster()
+        asked.setdefault("scheduler", "local")
+        made = batch(profile, "z3", run_id=run_id, logs=logs, code=logs / ".code", python=python, **asked)
+        return made.scripts[0].text
+
+    def start(self, text: str, **environ: str) -> subprocess.Popen[str]:
+        path = self.folder / "job.sh"
+        path.write_text(text, encoding="utf-8")
+        return subprocess.Popen(
+            ["bash", str(path)],
+            env={**self.environ, **environ},
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="surrogateescape",
+            start_new_session=True,
+        )
+
+    def run(self, text: str, run: Path | None = None, **environ: str) -> Ended:
+        """Run a script to its end."""
+        process = self.start(text, **environ)
+        out, err = process.communicate(timeout=30)
+        return Ended(process.returncode, out, err, run or self.logs / "run-1")
+
+    def calls(self) -> list[str]:
+        """What the stand-ins were called with."""
+        return self.log.read_text().splitlines() if self.log.exists() else []

@@ -1,0 +1,385 @@
+"""The job script run for real: what a good one does, and each way in which a bad site stops it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from standin import Ended, Machine
+
+from hpc_llm.run import Stop
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "a machine")
+
+
+def stopped(ended: Ended, stop: Stop, said: str) -> None:
+    """The script ended before training with this code, one clear line, and the reason on record."""
+    assert ended.code == stop.value, ended.stderr
+    own = [line for line in ended.stderr.splitlines() if line.startswith("hpc-llm: ")]
+    assert len(own) == 1 and said in own[0], ended.stderr
+    assert own[0].endswith(f"(on {os.uname().nodename})")
+    record = ended.exit
+    assert (record["exit_code"], record["stage"], record["signal"]) == (stop.value, "prelude", None)
+    assert said in record["reason"]
+    assert ended.seen is None
+
+
+def test_a_good_site_gets_to_the_program(machine: Machine) -> None:
+    ended = machine.run(machine.script())
+    assert ended.code == 0, ended.stderr
+    assert ended.stderr == ""
+    seen = ended.seen
+    assert seen is not None
+    assert seen["argv"] == ["-u", "-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(ended.run)]
+    assert seen["cwd"] == str(ended.run)
+    env = seen["env"]
+    assert env["PYTHONPATH"] == str(machine.logs / ".code")
+    assert env["CONDA_PREFIX"] == str(machine.env_dir)
+    assert env["HIP_VISIBLE_DEVICES"] == "1,2" and env["HPC_LLM_LAUNCHER"] == "mpirun"
+    assert env["MASTER_ADDR"] == "127.0.0.1" and 10000 <= int(env["MASTER_PORT"]) < 32000
+    assert machine.calls() == [
+        "module purge",
+        "module load conda",
+        "module load rocm",
+        f"mpirun -np 2 --bind-to none {machine.env_dir}/bin/python -u -m hpc_llm.worker.pretrain_llm --run-dir {ended.run}",
+    ]
+    assert f"{machine.env_dir}/bin/python, modules conda/1.0:rocm/1.0" in ended.stdout
+
+
+def test_the_record_of_a_good_end_is_whole(machine: Machine) -> None:
+    before = int(time.time())
+    record = machine.run(machine.script(time="01:00:00")).exit
+    assert record == {
+        "schema": 1,
+        "run_id": "run-1",
+        "exit_code": 0,
+        "signal": None,
+        "stage": "done",
+        "reason": None,
+        "host": os.uname().nodename,
+        "job_id": None,
+        "array_task": None,
+        "started_at": record["started_at"],
+        "ended_at": record["ended_at"],
+        "time_limit_s": 3600,
+        "restart_count": 0,
+    }
+    assert before <= record["started_at"] <= record["ended_at"] <= time.time()
+
+
+def test_what_slurm_says_of_the_job_is_on_record(machine: Machine) -> None:
+    slurm = {"SLURM_JOB_ID": "45", "SLURM_ARRAY_JOB_ID": "42", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
+    record = machine.run(machine.script(), **slurm).exit
+    assert (record["job_id"], record["array_task"], record["restart_count"]) == ("42", 3, 2)
+
+
+def test_the_exit_code_of_the_program_is_the_scripts(machine: Machine) -> None:
+    text = machine.script()
+    (machine.logs / "run-1" / "behave").write_text("7")
+    ended = machine.run(text)
+    assert ended.code == 7
+    assert (ended.exit["exit_code"], ended.exit["stage"], ended.exit["reason"]) == (7, "done", None)
+
+
+def test_a_record_of_an_earlier_attempt_is_taken_away_first(machine: Machine) -> None:
+    """A requeued job that dies without a word must not look like the first attempt."""
+    text = machine.script()
+    (machine.logs / "run-1" / "exit.json").write_text('{"exit_code": 0}')
+    (machine.logs / "run-1" / "behave").write_text("wait 0")
+    process = machine.start(text)
+    ready(machine)
+    assert not (machine.logs / "run-1" / "exit.json").exists()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=10)
+    assert not (machine.logs / "run-1" / "exit.json").exists()
+
+
+# --- each way to be stopped -----------------------------------------------------------------------------------------
+
+
+def test_without_a_module_system(machine: Machine) -> None:
+    shutil.rmtree(machine.folder / "init")
+    stopped(machine.run(machine.script()), Stop.NO_MODULE_SYSTEM, "the module system is missing: none of ")
+
+
+def test_without_a_file_that_would_define_module(machine: Machine) -> None:
+    cluster = machine.cluster(prelude__init=[])
+    said = "the module system is missing: module is not defined and prelude.init names no file"
+    stopped(machine.run(machine.script(cluster)), Stop.NO_MODULE_SYSTEM, said)
+
+
+def test_the_first_file_that_exists_defines_module(machine: Machine) -> None:
+    wrong = machine.folder / "init" / "later.sh"
+    wrong.write_text("exit 99\n")
+    inits = ["/nowhere/modules.sh", f"{machine.folder}/init/modules.sh", str(wrong)]
+    assert machine.run(machine.script(machine.cluster(prelude__init=inits))).code == 0
+
+
+def test_module_that_is_defined_already_is_not_read_again(machine: Machine) -> None:
+    cluster = machine.cluster(prelude__init=["/nowhere"])
+    inherited = {"BASH_ENV": f"{machine.folder}/init/modules.sh"}
+    assert machine.run(machine.script(cluster), **inherited).code == 0
+
+
+@pytest.mark.parametrize("module", ["missing/1.2", "silent/3.4"])
+def test_a_module_that_fails(machine: Machine, module: str) -> None:
+    cluster = machine.cluster(prelude__load=["conda", module, "rocm"])
+    stopped(machine.run(machine.script(cluster)), Stop.MODULE_FAILED, f"module {module} failed to load")
+    assert "module load rocm" not in machine.calls()
+
+
+def test_a_module_folder_that_is_missing(machine: Machine) -> None:
+    cluster = machine.cluster(prelude__use=["/nowhere/modulefiles"])
+    stopped(
+        machine.run(machine.script(cluster)), Stop.MODULE_FAILED, "module folder /nowhere/modulefiles does not exist"
+    )
+
+
+@pytest.mark.parametrize(("start", "first"), [("reset", "module reset"), ("force-purge", "module --force purge"), ("none", "module use")])  # fmt: skip
+def test_module_folders_come_after_the_start(machine: Machine, start: str, first: str) -> None:
+    cluster = machine.cluster(prelude__start=start, prelude__use=[str(machine.folder)])
+    assert machine.run(machine.script(cluster)).code == 0
+    calls = machine.calls()
+    assert calls[0].startswith(first)
+    assert calls.index(f"module use {machine.folder}") < calls.index("module load conda")
+
+
+def test_without_conda(machine: Machine) -> None:
+    cluster = machine.cluster(prelude__load=["rocm"])
+    stopped(machine.run(machine.script(cluster)), Stop.NO_CONDA, "conda is not on PATH")
+
+
+def test_with_a_conda_that_fails(machine: Machine) -> None:
+    conda = machine.folder / "conda" / "bin" / "conda"
+    conda.write_text("#!/bin/bash\nexit 1\n")
+    stopped(machine.run(machine.script()), Stop.NO_CONDA, "'conda info --base' failed")
+
+
+@pytest.mark.parametrize("hook", ["auto", "/nowhere/conda.sh", "~/conda.sh"])
+def test_without_condas_hook(machine: Machine, hook: str) -> None:
+    (machine.folder / "conda/etc/profile.d/conda.sh").unlink()
+    cluster = machine.cluster(prelude__python__hook=hook)
+    stopped(machine.run(machine.script(cluster)), Stop.NO_CONDA, "conda's shell hook ")
+
+
+def test_a_hook_in_the_home_folder_is_found(machine: Machine) -> None:
+    (machine.folder / "home").mkdir()
+    shutil.copy(machine.folder / "conda/etc/profile.d/conda.sh", machine.folder / "home/conda.sh")
+    cluster = machine.cluster(prelude__python__hook="~/conda.sh", prelude__load=["rocm"])
+    assert machine.run(machine.script(cluster)).code == 0
+
+
+def test_an_environment_that_is_missing(machine: Machine) -> None:
+    cluster = machine.cluster(prelude__python__env="/nowhere/env")
+    ended = machine.run(machine.script(cluster))
+    stopped(ended, Stop.ENV_NOT_ACTIVE, "conda environment /nowhere/env did not activate")
+    assert "EnvironmentLocationNotFound" in ended.stderr
+
+
+def test_an_environment_that_says_nothing_and_does_not_activate(machine: Machine) -> None:
+    (machine.env_dir / "does-not-activate").touch()
+    ended = machine.run(machine.script(), CONDA_PREFIX="/usr")
+    stopped(ended, Stop.ENV_NOT_ACTIVE, f"conda environment {machine.env_dir} is not active, CONDA_PREFIX is /usr")
+
+
+def test_a_virtual_environment_that_is_missing_or_is_another(machine: Machine) -> None:
+    cluster = machine.cluster(prelude__python={"kind": "venv", "env": str(machine.env_dir)})
+    text = machine.script(cluster)
+    stopped(machine.run(text), Stop.ENV_NOT_ACTIVE, f"virtual environment {machine.env_dir} does not exist")
+    activate = machine.env_dir / "bin" / "activate"
+    activate.write_text("export VIRTUAL_ENV=/usr\n")
+    stopped(machine.run(text), Stop.ENV_NOT_ACTIVE, f"virtual environment {machine.env_dir} is not active")
+    activate.write_text(f'export VIRTUAL_ENV="{machine.env_dir}" PATH="{machine.env_dir}/bin:$PATH"\n')
+    assert machine.run(text).code == 0
+
+
+def test_a_python_without_torch(machine: Machine) -> None:
+    (machine.env_dir / "bin" / "bare").touch()
+    said = f"the Python environment lacks torch, transformers, deepspeed: {machine.env_dir}/bin/python"
+    stopped(machine.run(machine.script()), Stop.NO_TRAINING_STACK, said)
+
+
+def test_a_python_that_does_not_start(machine: Machine) -> None:
+    (machine.env_dir / "bin" / "broken").touch()
+    stopped(
+        machine.run(machine.script()), Stop.NO_TRAINING_STACK, f"python does not start: {machine.env_dir}/bin/python"
+    )
+
+
+def test_without_the_launcher(machine: Machine) -> None:
+    """A PATH with all of coreutils and no mpirun, whatever this machine has installed."""
+    (machine.folder / "bin" / "mpirun").unlink()
+    for program in ("bash", "date", "hostname", "id", "mkdir", "rm", "mv", "iconv", "dirname", "timeout", "head"):
+        os.symlink(str(shutil.which(program)), machine.folder / "bin" / program)
+    ended = machine.run(machine.script(), PATH=f"{machine.folder}/bin")
+    assert ended.code == Stop.NO_LAUNCHER.value
+    assert "hpc-llm: mpirun is not on PATH" in ended.stderr and ended.exit["reason"] == "mpirun is not on PATH"
+
+
+def test_without_the_run_folder(machine: Machine) -> None:
+    text = machine.script()
+    shutil.rmtree(machine.logs / "run-1")
+    ended = machine.run(text)
+    assert ended.code == Stop.NO_RUN_FOLDER.value
+    assert ended.stderr == f"hpc-llm: run folder {machine.logs}/run-1 is not visible on {os.uname().nodename}\n"
+    assert not (machine.logs / "run-1").exists()
+
+
+def test_every_stop_has_been_seen_here() -> None:
+    source = Path(__file__).read_text()
+    assert all(f"Stop.{stop.name}" in source for stop in Stop)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ['a "quoted" name', "back\\slash", "tab\tand\x1f", "line\nbreak", "é ü 漢", "percent %s %d", "{json: 1}, [x]"],
+)
+def test_the_reason_is_valid_json_whatever_it_holds(machine: Machine, name: str) -> None:
+    cluster = machine.cluster(prelude__load=[f"missing {name}"])
+    ended = machine.run(machine.script(cluster))
+    clean = "".join(c if c >= " " else " " for c in name)
+    stopped(ended, Stop.MODULE_FAILED, f"module missing {clean} failed to load")
+    assert ended.exit["reason"] == f"module missing {clean} failed to load"
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8", "en_US.UTF-8"])
+def test_a_reason_in_bytes_that_are_no_text_is_still_valid_json(machine: Machine, locale: str) -> None:
+    python = machine.env_dir / "bin" / "python"
+    python.write_bytes(b'#!/bin/bash\nprintf "bad \\xff\\xfe caf\\xc3\\xa9 \\x01 end\\n" >&2\nexit 1\n')
+    ended = machine.run(machine.script(), LC_ALL=locale)
+    assert ended.code == Stop.NO_TRAINING_STACK.value
+    reason = ended.exit["reason"]
+    assert reason.startswith("bad  caf") and " end: " in reason and "\x01" not in reason
+
+
+# --- signals, time, leftovers ---------------------------------------------------------------------------------------
+
+
+def ready(machine: Machine) -> None:
+    for _ in range(400):
+        if (machine.logs / "run-1" / "ready").exists():
+            return
+        time.sleep(0.02)
+    raise AssertionError("the program did not start")
+
+
+@pytest.mark.parametrize(("sent", "name"), [(signal.SIGTERM, "TERM"), (signal.SIGINT, "INT")])
+def test_a_signal_reaches_the_program_and_the_record(machine: Machine, sent: signal.Signals, name: str) -> None:
+    text = machine.script(gpus_per_node=1, set=("launcher=torchrun",))  # one rank: the program itself is the child
+    (machine.logs / "run-1" / "behave").write_text("wait 5")
+    process = machine.start(text)
+    ready(machine)
+    process.send_signal(sent)
+    process.communicate(timeout=20)
+    ended = Ended(process.returncode, "", "", machine.logs / "run-1")
+    assert ended.seen is not None and ended.seen["signal"] == signal.SIGTERM
+    assert (ended.exit["signal"], ended.exit["stage"], ended.exit["exit_code"]) == (name, "done", process.returncode)
+    assert process.returncode != 0
+
+
+def test_a_signal_in_the_prelude_ends_it(machine: Machine) -> None:
+    with (machine.folder / "init" / "modules.sh").open("a") as file:
+        file.write('touch "$run_dir/ready"; sleep 1\n')
+    process = machine.start(machine.script())
+    ready(machine)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    record = json.loads((machine.logs / "run-1" / "exit.json").read_text())
+    assert (process.returncode, record["signal"], record["stage"]) == (143, "TERM", "prelude")
+
+
+def test_the_time_limit_ends_a_local_run(machine: Machine) -> None:
+    text = machine.script(time="0:01")
+    (machine.logs / "run-1" / "behave").write_text("wait 0")
+    ended = machine.run(text)
+    assert ended.code == 124
+    assert (ended.exit["signal"], ended.exit["reason"]) == ("TERM", "time limit of 1 s reached")
+
+
+def test_folders_of_the_job_are_made_and_taken_away(machine: Machine) -> None:
+    ended = machine.run(machine.script())
+    assert ended.seen is not None
+    folder = Path(ended.seen["env"]["MIOPEN_USER_DB_PATH"])
+    assert folder.name == "miopen" and folder.parent.parent == machine.folder / "tmp"
+    assert list((machine.folder / "tmp").iterdir()) == []
+
+
+def test_no_variable_of_the_submitting_shell_is_taken_for_the_scripts_own(machine: Machine) -> None:
+    """A run without a scheduler inherits the shell's environment, and the end of the script removes a folder."""
+    precious = machine.folder / "precious"
+    precious.mkdir()
+    shutil.rmtree(machine.folder / "init")
+    ended = machine.run(machine.script(), job_tmp=str(precious), reason="mine", stage="mine", signal="KILL", child="1")
+    assert precious.is_dir()
+    stopped(ended, Stop.NO_MODULE_SYSTEM, "the module system is missing")
+
+
+def test_an_array_task_finds_its_run(machine: Machine) -> None:
+    from rendering import batch
+
+    from hpc_llm.run import RunPaths
+    from hpc_llm.submit.runs import link_array
+
+    cluster = machine.cluster(scheduler="slurm")
+    made = batch(
+        cluster, "z2", "z3", run_id="sweep", logs=machine.logs, code=machine.folder / "code", scheduler="slurm"
+    )
+    runs = [RunPaths(machine.logs / run_id) for run_id in made.run_ids]
+    for run in runs:
+        run.root.mkdir()
+    assert made.array is not None
+    link_array(made.array.folder, runs)
+    for task, run in enumerate(runs):
+        ended = machine.run(made.scripts[0].text, run.root, SLURM_ARRAY_TASK_ID=str(task), SLURM_ARRAY_JOB_ID="9")
+        assert ended.code == 0, ended.stderr
+        assert ended.seen is not None and ended.seen["argv"][-1] == str(run.root)
+        assert (ended.exit["run_id"], ended.exit["array_task"]) == (run.run_id, task)
+    ended = machine.run(made.scripts[0].text, SLURM_ARRAY_TASK_ID="2")
+    assert ended.code == Stop.NO_RUN_FOLDER.value and "is not visible on" in ended.stderr
+
+
+def test_two_jobs_on_one_host_do_not_share_a_port(machine: Machine) -> None:
+    ports = set()
+    for job in ("1000", "1001", "1002"):
+        ended = machine.run(machine.script(), SLURM_JOB_ID=job)
+        assert ended.seen is not None
+        ports.add(ended.seen["env"]["MASTER_PORT"])
+    assert len(ports) == 3
+
+
+def test_a_port_that_is_taken_is_passed_over(machine: Machine) -> None:
+    import socket
+
+    first = machine.run(machine.script(), SLURM_JOB_ID="5")
+    assert first.seen is not None
+    port = int(first.seen["env"]["MASTER_PORT"])
+    with socket.socket() as taken:
+        taken.bind(("", port))
+        taken.listen()
+        second = machine.run(machine.script(), SLURM_JOB_ID="5")
+    assert second.seen is not None and int(second.seen["env"]["MASTER_PORT"]) > port
+
+
+def test_torchrun_on_two_nodes_starts_one_per_node(machine: Machine) -> None:
+    """The rank of a node is expanded on that node, so the batch script must not expand it."""
+    cluster = machine.cluster(scheduler="slurm")
+    scontrol = machine.folder / "bin" / "scontrol"
+    scontrol.write_text("#!/bin/bash\necho no-such-node-1\necho no-such-node-2\n")
+    scontrol.chmod(0o755)
+    text = machine.script(cluster, scheduler="slurm", nodes=2, set=("launcher=torchrun",))
+    ended = machine.run(text, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-2]", SLURM_PROCID="1")
+    assert ended.code == 0, ended.stderr
+    assert ended.seen is not None
+    env, argv = ended.seen["env"], ended.seen["argv"]
+    assert argv[:4] == ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"]
+    assert "--node-rank=1" in argv and f"--master-port={env['MASTER_PORT']}" in argv
+    assert argv[-4:] == ["-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(ended.run)]
+    assert env["MASTER_ADDR"] == os.uname().nodename  # the name does not resolve, so the host's own
