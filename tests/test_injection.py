@@ -227,6 +227,11 @@ def test_names_of_methods_and_clusters_open_no_other_file(name: str) -> None:
     assert re.fullmatch(r"[a-z0-9+_-]+", method.name)
 
 
+def test_a_folder_that_pythonpath_cannot_carry_is_refused(machine: Machine) -> None:
+    with pytest.raises(RequestError, match="holds a colon, at which PYTHONPATH is split"):
+        machine.script(logs=machine.folder / "2026-01-01T10:00")
+
+
 # --- what a profile holds -------------------------------------------------------------------------------------------
 
 
