@@ -218,7 +218,7 @@ def _batch(said: _Said, cluster: Cluster, draft: _Draft) -> None:
         suggested = getattr(cluster.defaults, name, None)
         fallback = FALLBACKS[name]
         if name == "warmup_steps":
-            fallback = min(fallback, max(draft.values["steps"] - 1, 0))
+            fallback = min(fallback, max(draft.values["steps"] - metrics.MIN_MEASURED_STEPS, 0))
         value = draft.first(name, said(name), (suggested, f"cluster {cluster.name}: defaults"), (fallback, "default"))
         if name not in ("model", "warmup_steps"):
             _positive(name, value)
@@ -434,9 +434,11 @@ def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: G
         raise PlanError(
             unknown_name("launcher", values["launcher"], cluster.launch.allowed, where=f"cluster {cluster.name}")
         )
-    if not 0 <= values["warmup_steps"] < values["steps"]:
+    measured = values["steps"] - values["warmup_steps"]
+    if values["warmup_steps"] < 0 or measured < metrics.MIN_MEASURED_STEPS:
         raise RequestError(
-            f"warmup_steps is {values['warmup_steps']} of {values['steps']} steps: at least one step must be measured."
+            f"warmup_steps is {values['warmup_steps']} of {values['steps']} steps: at least "
+            f"{metrics.MIN_MEASURED_STEPS} steps must be measured, or the run is invalid. Choose more --steps."
         )
     world = values["nodes"] * values["tasks_per_node"]
     draft.put("world_size", world, "computed: nodes x tasks_per_node")

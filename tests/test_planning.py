@@ -276,9 +276,9 @@ def test_the_rest_of_the_shape_is_checked_too() -> None:
     refused(RequestError, "seed is -1, it must be between 0 and 4294967295", "local", seed=-1)
     refused(
         RequestError,
-        "warmup_steps is 5 of 5 steps: at least one step must be measured",
+        "warmup_steps is 5 of 7 steps: at least 3 steps must be measured",
         "local",
-        steps=5,
+        steps=7,
         warmup_steps=5,
     )
     refused(RequestError, "warmup_steps is -1 of", "local", warmup_steps=-1)
@@ -289,8 +289,9 @@ def test_the_rest_of_the_shape_is_checked_too() -> None:
 
 
 def test_few_steps_leave_something_to_measure() -> None:
-    assert planned("local", "z3", steps=1).plan.warmup_steps == 0
-    assert planned("local", "z3", steps=4).plan.warmup_steps == 3
+    refused(RequestError, "warmup_steps is 0 of 2 steps: at least 3 steps must be measured", "local", steps=2)
+    assert planned("local", "z3", steps=3).plan.warmup_steps == 0
+    assert planned("local", "z3", steps=6).plan.warmup_steps == 3
     assert planned("local", "z3", steps=100).plan.warmup_steps == 5
 
 
