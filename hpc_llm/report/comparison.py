@@ -113,7 +113,7 @@ def _figures(values: list[float], metric: Metric) -> dict[str, Any]:
 def best(section: pd.DataFrame) -> dict[str, set[int]]:
     """Metric name -> index of the rows that are the best of `section`; empty where there is nothing to compare.
 
-    Only completed rows count. The loss counts only where all of them ran equally many steps.
+    Only completed rows count; what is equal in the digits shown is equally good. The loss counts only where all of them ran equally many steps.
     """
     done = section[section["outcome"] == Outcome.COMPLETED.value]
     marks: dict[str, set[int]] = {}
@@ -122,8 +122,8 @@ def best(section: pd.DataFrame) -> dict[str, set[int]]:
         if metric is LOSS and (done["steps"].isna().any() or done["steps"].nunique() > 1):
             continue
         if len(values) > 1 and metric.better:
-            top = values.max() if metric.better == "high" else values.min()
-            marks[metric.name] = {int(i) for i in values[values == top].index}
+            top = metric.text(values.max() if metric.better == "high" else values.min())
+            marks[metric.name] = {int(str(i)) for i, value in values.items() if metric.text(value) == top}
     return marks
 
 

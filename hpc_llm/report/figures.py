@@ -59,9 +59,9 @@ def figures(report: Report) -> list[Figure]:
     return [f for f in (*found, strong_scaling(report)) if f is not None]
 
 
-def method_names(report: Report) -> list[str]:
-    """All methods in the order in which they get their colours and shapes."""
-    return sorted({method(row) for _, row in report.compared.iterrows()})
+def method_names(drawn: Sequence[Figure]) -> list[str]:
+    """The methods in the plots, in the order in which they get their colours and shapes."""
+    return sorted({str(record["method"]) for figure in drawn for record in figure.records})
 
 
 def rates(section: Section) -> Figure | None:

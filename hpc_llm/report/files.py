@@ -88,9 +88,11 @@ def interval(row: pd.Series, metric: Metric) -> float | None:
 
 
 def gpus(row: pd.Series) -> str:
-    """`8 × V100-SXM2-32GB`, as far as it is known, without the maker's name."""
+    """`8 × V100-SXM2-32GB` without the maker's name, `8 ranks` where the GPU is unknown or there is none."""
     ranks, name = count(row["world_size"]), _MAKER.sub("", text(row["gpu"]) or "")
-    return " × ".join(part for part in (str(ranks) if ranks else "", name) if part)
+    if not name:
+        return "" if ranks is None else f"{ranks} rank{'s' if ranks != 1 else ''}"
+    return name if ranks is None else f"{ranks} × {name}"
 
 
 def method(row: pd.Series) -> str:

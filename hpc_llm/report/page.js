@@ -224,12 +224,12 @@
     const fitting = Math.max(1, Math.floor(width / PANEL[figure.kind]));
     const across = Math.ceil(panels.length / Math.ceil(panels.length / fitting));
     const axes = figure.kind === "rates" ? Math.min(200, 25 + 7 * Math.max(...records.map((r) => r.name.length))) : 65;
-    const panelWidth = Math.max(110, Math.floor((width - 10) / across) - axes);
+    const panelWidth = Math.min(620, Math.max(110, Math.floor((width - 10) / across) - axes));
     const legendColumns = Math.max(1, Math.min(methods.length, Math.floor((width - 60) / (30 + 8 * Math.max(...methods.map((m) => Math.min(m.length, 26)))))));
     return {
       $schema: "https://vega.github.io/schema/vega-lite/v6.json",
       description: `${figure.title}. ${figure.caption}`,
-      config: CONFIG, padding: 4,
+      config: { ...CONFIG, axisX: { tickCount: Math.max(3, Math.floor(panelWidth / 65)) } }, padding: 4,
       columns: across,
       concat: panels.map((panel) => [panel, records.filter((r) => r.panel === panel)]).map(([panel, values]) => ({
         title: { text: panel, anchor: "start", color: "var(--text)", fontSize: 13, limit: panelWidth + axes },

@@ -59,7 +59,7 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
         css=_inline(_asset("page.css")),
         script=_inline(_asset("page.js")),
         plotting_library=_inline(plotting_library),
-        data=_json({"methods": method_names(report), "figures": [_drawn(f) for f in drawn], **_records(report)}),
+        data=_json({"methods": method_names(drawn), "figures": [_drawn(f) for f in drawn], **_records(report)}),
     )
 
 

@@ -21,9 +21,10 @@ _DPI = 150
 def write_plots(report: Report, folder: Path) -> list[Path]:
     """Write each figure as `<kind>-<model and shape>.png` and `.svg`; returns the files."""
     titles = {STRONG: "all models"} | {section.id: section.title for section in report.sections}
-    styles = method_styles(method_names(report))
+    drawn = figures(report)
+    styles = method_styles(method_names(drawn))
     written: list[Path] = []
-    for figure in figures(report):
+    for figure in drawn:
         name = f"{figure.kind}-{file_name_part(titles[figure.section], 60)}"
         if folder / f"{name}.png" in written:
             name = f"{name}-{figure.section}"
