@@ -123,8 +123,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"{path}: cannot be read: {error}.") from None
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ProfileError(f"{path}: cannot be read: it is not UTF-8 text.") from None
     value = parse_yaml(text, str(path))
     if not isinstance(value, dict):
         holds = "is empty" if value is None else f"holds {_YAML_NOUNS.get(type(value), 'a single value')}"

@@ -61,7 +61,8 @@ def run(arguments: list[str]) -> int:
         result = typer.main.get_command(make_app(arguments)).main(
             args=arguments, prog_name="hpc-llm", standalone_mode=False
         )
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the caller, as in `hpc-llm ... >&-`
+            sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except KeyboardInterrupt:
         return 130
@@ -87,8 +88,9 @@ def _failed(error: Exception) -> int:
     if isinstance(error, HpcLlmError):
         typer.echo(f"hpc-llm: {error}", err=True)
         return error.exit_code
-    if isinstance(error, OSError) and error.filename:
-        typer.echo(f"hpc-llm: {error.filename}: {error.strerror}.", err=True)
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"hpc-llm: {place}{error.strerror}.", err=True)
         return 1
     kind = type(error).__name__
     typer.echo(f"hpc-llm: unexpected {kind}: {error}. HPC_LLM_DEBUG=1 shows where; please report it.", err=True)
