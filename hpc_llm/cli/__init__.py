@@ -66,8 +66,11 @@ def run(arguments: list[str]) -> int:
         return result if isinstance(result, int) else 0
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader of our output has gone, as in `hpc-llm parse ... | head`. Python must not complain again at exit.
+    except (BrokenPipeError, SystemExit) as error:
+        # The reader of our output has gone, as in `hpc-llm parse ... | head`; click makes a SystemExit of it, or not.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        # Python must not complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:

@@ -1,0 +1,538 @@
+"""The command line: exit codes, exact messages, what goes to stdout and what to stderr, stable JSON keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from rendering import planned
+
+from hpc_llm import __version__
+from hpc_llm.cli import run
+
+ENTRY = Path(sys.executable).with_name("hpc-llm")
+LOCAL = ("--cluster", "local", "--method", "z3")
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def _here(own_folder: Path) -> None:
+    """Each test in an empty folder of its own."""
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Any:
+    """`cli("render", ...)` in this process."""
+
+    def call(*arguments: str) -> Done:
+        code = run([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Done(code, captured.out, captured.err)
+
+    return call
+
+
+def entry(*arguments: str, **more: Any) -> Done:
+    """The real entry point in a process of its own."""
+    done = subprocess.run([ENTRY, *arguments], capture_output=True, text=True, check=False, **more)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def saved(name: str, text: str) -> str:
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["render"], "hpc-llm: no cluster is given. Use --cluster NAME; `hpc-llm clusters` lists them.\n"),
+        (["render", "--cluster", "local"], "hpc-llm: no method is given. Use --method NAME; `hpc-llm methods` lists them.\n"),
+        (
+            ["render", "--cluster", "locl", "--method", "z3"],
+            "hpc-llm: there is no cluster 'locl': did you mean 'local'? Valid: delta, local, mi210, taiwania2. "
+            "Add clusters/locl.yaml to make it one.\n",
+        ),
+        (["submit", *LOCAL, "--steps", "0"], "hpc-llm: steps is 0, it must be at least 1.\n"),
+        (["submit", *LOCAL, "--nodes", "2"], "hpc-llm: 2 nodes: cluster local runs on this machine, without a scheduler. Use --nodes 1.\n"),
+        (
+            ["submit", "--cluster", "taiwania2", "--method", "z3"],
+            "hpc-llm: cluster taiwania2 needs an account. Give --account NAME or set SBATCH_ACCOUNT. `wallet` lists yours.\n",
+        ),
+        (["render", *LOCAL, "--set", "stps=5"], None),
+        (["render", *LOCAL, "--data", "nofile.txt"], None),
+        (["render", *LOCAL, "--run-id", "a/b"], "hpc-llm: run id 'a/b': use letters, digits, dot, underscore and hyphen only.\n"),
+        (["render", *LOCAL, "--run-id", "../x"], None),
+        (["render", *LOCAL, "--run-id", ".hidden"], None),
+        (["render", "--cluster", "local", "--method", "z3,z3"], "hpc-llm: method z3 is given twice. Repeats are separate submissions.\n"),
+        (["render", "--cluster", ",", "--method", "z3"], None),
+        (["render", *LOCAL, "--explain", "--json"], None),
+        (["render", *LOCAL, "--diff", "taiwania2", "--json"], None),
+        (["render", "nofile.yaml"], "hpc-llm: nofile.yaml: cannot be read: No such file or directory.\n"),
+        (["render", *LOCAL, "--diff", "nix"], None),
+        (["clusters", "nix"], None),
+        (["methods", "z3+x"], None),
+        (["methods", "--deepspeed-json"], None),
+        (["models", "nix"], None),
+        (["status", "nix"], "hpc-llm: there is no run 'nix' in logs: it holds no runs. --logs DIR says where runs live.\n"),
+        (["logs", "nix"], None),
+        (["cancel", "nix"], None),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_a_wrong_request_exits_2_and_changes_nothing(cli: Any, arguments: list[str], message: str | None) -> None:
+    done = cli(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.startswith("hpc-llm: ") and done.err.count("\n") == 1
+    if message is not None:
+        assert done.err == message
+    assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rendr"], "No such command 'rendr'. Did you mean 'render'?"),
+        (["render", "--clustr", "x"], "No such option: --clustr"),
+        (["render", "--steps", "many"], "Invalid value for '--steps'"),
+        (["render", "a.yaml", "b.yaml"], "unexpected extra argument"),
+        (["logs"], "Missing argument 'RUN'"),
+        (["cancel"], "Missing argument"),
+    ],
+)
+def test_wrong_usage_exits_2_with_a_hint_on_stderr(cli: Any, arguments: list[str], said: str) -> None:
+    done = cli(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err and "Usage: hpc-llm" in done.err
+
+
+def test_slurm_that_is_not_there_is_a_failure_and_leaves_no_run(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = cli("submit", "--cluster", "taiwania2", "--method", "z3", "--account", "ACD1")
+    assert done.code == 1 and done.out == ""
+    assert "sbatch is not on PATH: submit from a login node of cluster taiwania2." in done.err
+    assert not list(Path.cwd().glob("logs/*"))
+
+
+def test_a_file_that_cannot_be_written_is_a_failure(cli: Any) -> None:
+    done = cli("render", *LOCAL, "-o", "nowhere/job.sh")
+    assert done.code == 1
+    assert done.err == "hpc-llm: nowhere/job.sh: No such file or directory.\n"
+
+
+def test_a_traceback_is_shown_on_request_only() -> None:
+    template = Path("templates") / "launch.sh.j2"
+    template.parent.mkdir()
+    template.write_text("{{ nothing }}")
+    quiet = entry("render", *LOCAL)
+    assert quiet.code == 1 and quiet.err.count("\n") == 1
+    assert "'nothing' is undefined" in quiet.err and "HPC_LLM_DEBUG=1 shows where" in quiet.err
+    loud = entry("render", *LOCAL, env={**os.environ, "HPC_LLM_DEBUG": "1"})
+    assert loud.code == 1 and "Traceback (most recent call last)" in loud.err
+
+
+# --- the real entry point -------------------------------------------------------------------------------------------
+
+
+def test_help_and_version() -> None:
+    done = entry("--version")
+    assert done == (0, f"hpc-llm {__version__}\n", "")
+    done = entry("--help")
+    assert done.code == 0 and done.err == ""
+    for command in ("clusters", "methods", "models", "render", "submit", "status", "logs", "cancel", "parse"):
+        assert f"\n  {command} " in done.out
+    for command in ("render", "submit"):
+        out = entry(command, "--help").out
+        for option in (
+            "--cluster", "--method", "--task", "--model", "--nodes", "--gpus-per-node", "--micro-batch-size",
+            "--gradient-accumulation-steps", "--sequence-length", "--steps", "--warmup-steps", "--seed", "--partition",
+            "--account", "--time", "--name", "--sbatch", "--set", "--run-id", "--logs", "EXPERIMENT.yaml",
+        ):  # fmt: skip
+            assert option in out, f"{command} {option}"
+
+
+def test_a_script_can_be_piped_and_its_reader_may_leave() -> None:
+    for command, reader in (("render --cluster local --method z3", "head -n 1"), ("clusters --schema", "true")):
+        program = f"{ENTRY} {command} | {reader}; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
+        assert done.stderr == ""
+        assert done.stdout.splitlines()[-1] in ("0", "141")  # 0 where all was written before the reader left
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "said"), [("> /dev/full", 1, "hpc-llm: No space left on device.\n"), (">&-", 0, "")]
+)
+def test_a_stdout_that_takes_nothing(where: str, code: int, said: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{ENTRY} render --cluster local --method z3 {where}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_arguments_that_are_no_text_are_refused() -> None:
+    done = subprocess.run([ENTRY, "render", *LOCAL, "--name", b"\xff"], capture_output=True, check=False)
+    assert done.returncode == 2 and b"write it in UTF-8" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_ctrl_c_is_quiet(a_run: Path) -> None:
+    with subprocess.Popen(
+        [ENTRY, "logs", "-f", a_run.name, "--logs", str(a_run.parent)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "a line\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err and "unexpected" not in err
+
+
+@pytest.fixture
+def a_run(own_folder: Path) -> Path:
+    """A run of this machine that goes on, as its folder shows it."""
+    folder = own_folder / "runs" / "20260101-000000-local-z3-tiny-abcd"
+    folder.mkdir(parents=True)
+    plan = planned("local", "z3", model="tiny").plan.to_dict()
+    created = "2026-01-01T00:00:00+00:00"
+    record = {"schema": 1, "run_id": folder.name, "plan": plan, "origins": {}, "notices": [], "versions": {}, "git_commit": None, "created_at": created}  # fmt: skip
+    (folder / "experiment.json").write_text(json.dumps(record))
+    submission = {
+        "schema": 1,
+        "scheduler": "local",
+        "job_id": str(os.getpid()),
+        "array_task": None,
+        "submitted_at": created,
+    }
+    (folder / "submission.json").write_text(json.dumps(submission))
+    (folder / "log.out").write_text("a line\n")
+    (folder / "log.err").write_text("a complaint\n")
+    (folder / "job.sh").write_text("#!/bin/bash\necho mine\n")
+    return folder
+
+
+def test_logs_go_to_the_streams_that_they_came_from(cli: Any, a_run: Path) -> None:
+    done = entry("logs", a_run.name[:12], "--logs", str(a_run.parent))
+    assert done == (0, "a line\n", "a complaint\n")
+
+
+def test_status_of_a_run_that_ended(cli: Any, a_run: Path) -> None:
+    end = {"schema": 1, "run_id": a_run.name, "exit_code": 72, "signal": None, "stage": "prelude", "reason": "module x failed to load", "host": "h", "job_id": None, "array_task": None, "started_at": 10, "ended_at": 14, "time_limit_s": None, "restart_count": 0}  # fmt: skip
+    (a_run / "exit.json").write_text(json.dumps(end))
+    document = json.loads(cli("status", "--json", "--logs", a_run.parent).out)
+    (status,) = document["runs"]
+    assert set(status) >= {
+        "run_id", "job_id", "cluster", "method", "state", "outcome", "exit_code", "started_at", "elapsed_s",
+        "tokens_per_second", "step", "steps",
+    }  # fmt: skip
+    assert (status["run_id"], status["outcome"], status["exit_code"]) == (a_run.name, "FAILED", 72)
+    assert status["tokens_per_second"] is None
+    shown = cli("status", a_run, "--logs", "elsewhere")
+    assert shown.code == 0 and "module x failed to load" in shown.out
+
+
+def test_no_runs_are_no_mistake(cli: Any) -> None:
+    assert cli("status") == (0, "", "hpc-llm: there are no runs in logs\n")
+    assert json.loads(cli("status", "--json").out) == {"runs": []}
+
+
+# --- showing what there is ------------------------------------------------------------------------------------------
+
+
+def test_clusters_and_methods_are_listed_and_shown(cli: Any) -> None:
+    listed = cli("clusters")
+    assert listed.code == 0 and listed.err == ""
+    assert [line.split()[0] for line in listed.out.splitlines()[2:]] == ["delta", "local", "mi210", "taiwania2"]
+    shown = cli("clusters", "taiwania2").out
+    for part in ("8 x V100-SXM2-32GB", "gp2d (default)", "48:00:00", "nvhpc-24.11", "wallet", "unverified", "man.twcc.ai", "4 cores, 90 GB per GPU (enforced)"):  # fmt: skip
+        assert part in shown
+    methods = cli("methods").out
+    assert all(f"\n{name} " in methods for name in ("z2o", "z3", "z3o", "q", "z2", "z1", "ddp", "z3-hpc2"))
+    assert "offload" not in cli("methods", "z3").out and "offload_param" in cli("methods", "z3o").out
+    assert "llama2-7b" in cli("models").out and "6,738,415,616" in cli("models").out
+
+
+def test_json_of_what_is_listed(cli: Any) -> None:
+    clusters = json.loads(cli("clusters", "--json").out)
+    assert [c["name"] for c in clusters] == ["delta", "local", "mi210", "taiwania2"] and clusters[0]["schema"] == 1
+    assert json.loads(cli("clusters", "mi210", "--json").out)["gpu"]["memory_gib"] == 64
+    assert json.loads(cli("methods", "q", "--json").out)["quantization"] == {"kind": "nf4", "double_quant": True}
+    assert json.loads(cli("models", "tiny", "--json").out)["num_parameters"] > 0
+    assert len(json.loads(cli("models", "--json").out)) >= 10
+    assert json.loads(cli("clusters", "--schema").out)["$defs"]["Cluster"]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("method", ["z2o", "z3+o+r", "q", "z3-hpc2"])
+def test_the_plain_deepspeed_config_holds_no_computed_total(cli: Any, method: str) -> None:
+    config = json.loads(cli("methods", method, "--deepspeed-json").out)
+    assert config["train_micro_batch_size_per_gpu"] == 1 and "train_batch_size" not in config
+    assert ("optimizer" in config) == (method != "q")
+
+
+def test_a_broken_profile_of_ones_own_hides_no_other(cli: Any) -> None:
+    Path("clusters").mkdir()
+    saved("clusters/mine.yaml", "schema: 1\n")
+    done = cli("clusters")
+    assert done.code == 0 and "taiwania2" in done.out and "mine" not in done.out
+    assert "mine.yaml: " in done.err and "'title' is missing" in done.err
+    assert cli("clusters", "mine").code == 2
+
+
+# --- render and submit --dry-run ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        LOCAL,
+        ("--cluster", "taiwania2", "--method", "z3o", "--account", "ACD1"),
+        ("--cluster", "delta", "--method", "z2o,z3", "--account", "a-delta-gpu", "--nodes", "2"),
+        ("--cluster", "local,mi210", "--method", "z3,q"),
+        (*LOCAL, "--run-id", "mine"),
+        ("--cluster", "local", "--method", "z2o,z3", "--run-id", "mine"),
+    ],
+    ids=" ".join,
+)
+def test_render_and_dry_run_print_the_same_bytes_each_time(cli: Any, arguments: tuple[str, ...]) -> None:
+    rendered = cli("render", *arguments)
+    assert rendered.code == 0
+    assert cli("render", *arguments).out == rendered.out
+    assert cli("submit", "--dry-run", *arguments).out == rendered.out
+    assert not Path("logs").exists()
+    documents = json.loads(cli("submit", "--dry-run", "--json", *arguments).out)["runs"]
+    assert all(set(document) == {"run_id", "job_id", "run_dir", "script"} for document in documents)
+    assert "\n".join(dict.fromkeys(document["script"] for document in documents)) == rendered.out
+
+
+def test_the_run_id_is_where_the_run_will_live(cli: Any) -> None:
+    out = cli("render", *LOCAL, "--run-id", "mine", "--logs", "some where").out
+    assert f"run_dir='{Path.cwd()}/some where/mine'" in out
+    assert "RUN-ID" not in out and f"run_dir={Path.cwd()}/logs/RUN-ID" in cli("render", *LOCAL).out
+
+
+def test_logs_come_from_the_environment_and_the_flag_wins(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_LLM_LOGS", "/env/logs")
+    assert "run_dir=/env/logs/RUN-ID" in cli("render", *LOCAL).out
+    assert "run_dir=/flag/RUN-ID" in cli("render", *LOCAL, "--logs", "/flag").out
+
+
+def test_scripts_go_to_stdout_and_notices_to_stderr(cli: Any) -> None:
+    done = cli("render", "--cluster", "taiwania2", "--method", "z3", "--account", "ACD1")
+    assert done.out.startswith("#!/bin/bash\n") and done.out.endswith('exit "$code"\n')
+    assert done.err == "hpc-llm: cluster taiwania2: bf16 becomes fp16: V100-SXM2-32GB (sm_70) has no bf16 units\n"
+
+
+def test_an_output_file_holds_the_same_bytes(cli: Any) -> None:
+    out = cli("render", *LOCAL).out
+    done = cli("render", *LOCAL, "-o", "job.sh")
+    assert done == (0, "", "hpc-llm: written to job.sh\n")
+    assert Path("job.sh").read_text() == out
+    assert cli("render", *LOCAL, "--json", "-o", "job.json").out == ""
+    assert json.loads(Path("job.json").read_text())["script"] == out
+
+
+def test_json_of_a_script(cli: Any) -> None:
+    document = json.loads(cli("render", *LOCAL, "--json", "--steps", "9").out)
+    assert set(document) == {"script", "plan", "origins"}
+    assert document["script"] == cli("render", *LOCAL, "--steps", "9").out
+    assert document["plan"]["steps"] == 9
+    assert [entry["line"] for entry in document["origins"]] == list(range(1, document["script"].count("\n") + 1))
+    assert {"line", "origin"} == set(document["origins"][0])
+    sweep = json.loads(cli("render", "--cluster", "mi210", "--method", "z3,q", "--json").out)
+    assert len(json.loads(cli("render", "--cluster", "local", "--method", "z3,q", "--json").out)) == 2
+    assert sweep if isinstance(sweep, list) else [p["method"] for p in sweep["plans"]] == ["z3", "q"]
+
+
+def test_explain_puts_each_lines_origin_before_it(cli: Any) -> None:
+    arguments = ("--cluster", "delta", "--method", "z3", "--account", "a-delta-gpu", "--nodes", "2")
+    plain, explained = cli("render", *arguments).out, cli("render", *arguments, "--explain").out
+    assert [line.split(" | ", 1)[1] for line in explained.splitlines()] == plain.splitlines()
+    origins = {line.split(" | ", 1)[1]: line.split(" | ", 1)[0].strip() for line in explained.splitlines()}
+    assert origins["#SBATCH --nodes=2"] == "--nodes"
+    assert origins["module reset"] == "cluster delta: prelude.start"
+    assert origins["load_module aws-ofi-nccl"] == "cluster delta: prelude.load_multi_node"
+
+
+def test_diff_with_another_cluster_needs_no_account_of_it(cli: Any) -> None:
+    done = cli("render", "--cluster", "delta", "--method", "z3", "--account", "a-delta-gpu", "--partition", "gpuA40x4", "--diff", "taiwania2")  # fmt: skip
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[:2] == ["--- taiwania2", "+++ this script"]
+    assert {"-module purge", "+module reset", "-#SBATCH --account=ACCOUNT", "+#SBATCH --partition=gpuA40x4"} <= set(
+        lines
+    )
+
+
+def test_diff_with_a_run_shows_what_the_request_changes(cli: Any) -> None:
+    logs = ("--logs", "runs")
+    text = cli("render", *LOCAL, *logs, "--run-id", "earlier").out
+    folder = Path("runs/earlier")
+    folder.mkdir(parents=True)
+    (folder / "experiment.json").write_text("{}")
+    (folder / "job.sh").write_text(text)
+    assert cli("render", *LOCAL, *logs, "--diff", "earlier") == (0, "", "")
+    changed = cli("render", *LOCAL, *logs, "--diff", "earlier", "--set", "env.A=b").out
+    assert [line for line in changed.splitlines() if line[0] in "+-"][2:] == ["+export A=b"]
+
+
+# --- EXPERIMENT.yaml ------------------------------------------------------------------------------------------------
+
+
+def plan_of(cli: Any, *arguments: str) -> dict[str, Any]:
+    done = cli("render", "--json", *arguments)
+    assert done.code == 0, done.err
+    plan: dict[str, Any] = json.loads(done.out)["plan"]
+    return plan
+
+
+def test_a_file_holds_any_option_and_flags_win(cli: Any) -> None:
+    file = saved(
+        "mine.yaml",
+        "cluster: taiwania2\nmethod: z3+r\naccount: ACD9\ntime: 00:10:00\nsteps: 40\nmicro-batch-size: 2\nmodel: tiny\n"
+        "partition: gtest\nseed: 7\nname: 5\nsbatch: {qos: high, requeue: }\n"
+        "set: {optimizer: {lr: 1e-3}, recompute: false, env.A: 007, env.B: yes, deepspeed.zero_optimization.sub_group_size: 1e9}\n",
+    )
+    plan = plan_of(cli, file, "--steps", "50", "--set", "env.A=flag")
+    assert (plan["method"], plan["account"], plan["time_s"], plan["seed"], plan["job_name"]) == (
+        "z3+r",
+        "ACD9",
+        600,
+        7,
+        "5",
+    )
+    assert (plan["steps"], plan["micro_batch_size"], plan["model"], plan["partition"]) == (50, 2, "tiny", "gtest")
+    assert plan["sbatch"] == {"qos": "high", "requeue": ""}
+    assert plan["optimizer"]["lr"] == 1e-3 and plan["recompute"] is False
+    assert plan["env"] == {"A": "flag", "B": "yes"}
+    assert plan["deepspeed"]["zero_optimization"]["sub_group_size"] == 10**9
+    explained = cli("render", file, "--explain").out
+    origins = {line.split(" | ", 1)[1]: line.split(" | ", 1)[0].strip() for line in explained.splitlines()}
+    assert origins["#SBATCH --time=00:10:00"] == "mine.yaml"
+    assert origins["#SBATCH --qos=high"] == "mine.yaml" and origins["export A=007"] == "mine.yaml: set"
+
+
+def test_settings_of_a_file_keep_their_types(cli: Any) -> None:
+    text = 'cluster: local\nmethod: q\nset:\n  - optimizer.lr=1e-3\n  - {quantization: {double_quant: false}, env: {X: "true", Y: 5}}\n'
+    plan = plan_of(cli, saved("a.yaml", text))
+    assert plan["optimizer"]["lr"] == 1e-3 and plan["quantization"]["double_quant"] is False
+    assert plan["env"] == {"X": "true", "Y": "5"}
+    text = "cluster: local\nmethod: z2+lora\nset: {peft.target_modules: [q_proj, v_proj], model: 'tiny'}\n"
+    plan = plan_of(cli, saved("b.yaml", text))
+    assert plan["peft"]["target_modules"] == ["q_proj", "v_proj"] and plan["model"] == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("clustr: local\n", "bad.yaml: there is no option 'clustr': did you mean 'cluster'? Valid: account, cluster,"),
+        ("steps: many\n", "bad.yaml: steps is 'many', a whole number is needed."),
+        ("steps: 1.5\n", "bad.yaml: steps is 1.5, a whole number is needed."),
+        ("steps: true\n", "bad.yaml: steps is True, a whole number is needed."),
+        ("steps:\n", "bad.yaml: steps is None, a whole number is needed."),
+        ("model: [a, b]\n", "bad.yaml: model is ['a', 'b'], text is needed."),
+        ("name: true\n", "bad.yaml: name is True, text is needed."),
+        ("account:\n", "bad.yaml: account is None, text is needed."),
+        ("data:\n", "bad.yaml: data holds None, text is needed."),
+        ("set: 5\n", "bad.yaml: set holds 5, text is needed."),
+        ("data: {a: b}\n", "bad.yaml: data holds {'a': 'b'}, text is needed."),
+        ("steps: 1\nsteps: 2\n", "bad.yaml, line 2: not valid YAML: key 'steps' comes twice."),
+        ("micro-batch-size: 1\nmicro_batch_size: 2\n", "bad.yaml: micro_batch_size comes twice. Keep one of them."),
+        ("- a\n", "bad.yaml: holds a list, a mapping of keys is needed."),
+        ("", "bad.yaml: is empty, a mapping of keys is needed."),
+        ("model: \"a\\0b\"\n", "model is 'a\\x00b': write it in UTF-8, without NUL characters."),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_told_with_its_key(cli: Any, text: str, said: str) -> None:
+    done = cli("render", saved("bad.yaml", text), *LOCAL)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
+def test_sweeps_are_comma_lists_and_yaml_lists(cli: Any) -> None:
+    flags = cli("submit", "--dry-run", "--json", "--cluster", "local,mi210", "--method", "z3, q", "--run-id", "s")
+    runs = json.loads(flags.out)["runs"]
+    assert [r["run_id"] for r in runs] == ["s-local-z3", "s-local-q", "s-mi210-z3", "s-mi210-q"]
+    file = saved("sweep.yaml", "cluster: [local, mi210]\nmethod: [z3, q]\n")
+    assert cli("submit", "--dry-run", "--json", file, "--run-id", "s").out == flags.out
+    file = saved("sweep.yaml", "cluster: local,mi210\nmethod: z3,q\n")
+    assert cli("submit", "--dry-run", "--json", file, "--run-id", "s").out == flags.out
+
+
+def test_folders_and_files_are_found_from_where_the_user_stands(cli: Any) -> None:
+    Path("model").mkdir()
+    Path("tiny").mkdir()
+    config = {
+        "model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "vocab_size": 10, "max_position_embeddings": 64,
+    }  # fmt: skip
+    saved("model/config.json", json.dumps(config))
+    saved("a b.txt", "text")
+    plan = plan_of(cli, *LOCAL, "--model", "model", "--data", "a b.txt", "--sequence-length", "32")
+    assert plan["model"] == str(Path.cwd() / "model") and plan["data"] == [str(Path.cwd() / "a b.txt")]
+    assert "takes 64 tokens at most" in cli("render", *LOCAL, "--model", "model").err
+    # The name of a preset is the preset, whatever lies beside.
+    assert plan_of(cli, *LOCAL, "--model", "tiny")["model"] == "tiny"
+    assert "--data nofile: there is no such file" in cli("render", *LOCAL, "--data", "nofile").err.replace(
+        f"{Path.cwd()}/", ""
+    )
+
+
+def test_an_account_of_the_shell_is_used_and_an_empty_one_is_none(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBATCH_ACCOUNT", "ACD5")
+    assert "#SBATCH --account=ACD5\n" in cli("render", "--cluster", "taiwania2", "--method", "z3").out
+    monkeypatch.setenv("SBATCH_ACCOUNT", "")
+    assert "needs an account" in cli("render", "--cluster", "taiwania2", "--method", "z3").err
+
+
+def test_a_cluster_of_ones_own_is_one_file(cli: Any) -> None:
+    Path("clusters").mkdir()
+    saved(
+        "clusters/lab.yaml",
+        "extends: taiwania2\ntitle: the lab\naccount: {required: false, pattern: null}\nprelude: {load: [mine/1]}\n",
+    )
+    assert "the lab" in cli("clusters").out
+    out = cli("render", "--cluster", "lab", "--method", "z3").out
+    assert "load_module mine/1\n" in out and "--account" not in out
+
+
+def test_a_sweep_on_one_machine_gives_new_ids_each_time(cli: Any) -> None:
+    """Two submissions within a second must not collide, whatever else they share."""
+    from datetime import datetime
+    from random import Random
+
+    from hpc_llm.submit.runs import new_run_id
+
+    now = datetime(2026, 1, 2, 3, 4, 5)
+    ids: list[str] = []
+    for seed in range(50):
+        ids.append(new_run_id("local", "z3+o", "/models/My Model", now, Random(seed), ids))
+    assert len(set(ids)) == 50
+    assert all(i.startswith("20260102-030405-local-z3-o-My-Model-") for i in ids)
+
+
+def test_commands_answer_quickly() -> None:
+    """A guard against an import that does not belong here; the benchmarks hold the real figures."""
+    started = time.monotonic()
+    assert entry("--help").code == 0
+    assert time.monotonic() - started < 5
