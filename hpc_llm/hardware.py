@@ -5,9 +5,13 @@ This is an effect; the planner takes its result as an argument.
 
 from __future__ import annotations
 
+import csv
 import os
+import re
 import shutil
 from dataclasses import dataclass
+
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -41,19 +45,31 @@ def _output(command: list[str]) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
+_NVIDIA_FIELDS = ("name", "memory.total", "compute_cap")
+
+
 def _nvidia(cpus: int) -> Hardware | None:
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
-    return parse_nvidia_smi(_output(query), cpus)
+    # Drivers before 510 do not know compute_cap and answer nothing at all when asked for it.
+    for fields in (_NVIDIA_FIELDS, _NVIDIA_FIELDS[:2]):
+        query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+        found = parse_nvidia_smi(_output(query), cpus)
+        if found is not None:
+            return found
+    return None
 
 
 def parse_nvidia_smi(text: str, cpus: int) -> Hardware | None:
-    """Hardware from `nvidia-smi --query-gpu=name,memory.total,compute_cap --format=csv,noheader,nounits`."""
-    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.count(",") == 2]
+    """Hardware from `nvidia-smi --query-gpu=name,memory.total[,compute_cap] --format=csv,noheader,nounits`.
+
+    What the driver does not know, it writes as [N/A] or [Not Supported]; here it is None.
+    """
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.count(",") in (1, 2)]
     if not rows:
         return None
-    name, mib, capability = rows[0]
-    memory = round(float(mib) / 1024, 1) if mib.replace(".", "").isdigit() else None
-    return Hardware(name, "sm_" + capability.replace(".", ""), memory, len(rows), "nvidia", cpus)
+    name, mib, *capability = rows[0]
+    memory = round(float(mib) / 1024, 1) if _NUMBER.fullmatch(mib) else None
+    arch = "sm_" + capability[0].replace(".", "") if capability and _NUMBER.fullmatch(capability[0]) else None
+    return Hardware(name, arch, memory, len(rows), "nvidia", cpus)
 
 
 def _amd(cpus: int) -> Hardware | None:
@@ -61,12 +77,14 @@ def _amd(cpus: int) -> Hardware | None:
 
 
 def parse_rocm_smi(text: str, cpus: int) -> Hardware | None:
-    """Hardware from `rocm-smi --showproductname --showmeminfo vram --csv`."""
-    lines = [line.split(",") for line in text.splitlines() if line.strip()]
-    if len(lines) < 2 or "device" not in lines[0]:
+    """Hardware from `rocm-smi --showproductname --showmeminfo vram --csv`, which may begin with warnings."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    start = next((i for i, line in enumerate(lines) if line.startswith("device,")), len(lines))
+    cards = [row for row in csv.DictReader(lines[start:]) if (row["device"] or "").startswith("card")]
+    if not cards:
         return None
-    row = dict(zip(lines[0], lines[1], strict=False))
-    total = row.get("VRAM Total Memory (B)", "")
-    name = row.get("Card Series") or row.get("Card series") or row.get("Card model")
+    row = {key.casefold(): value for key, value in cards[0].items() if key and value and value != "N/A"}
+    name = row.get("card series") or row.get("card model")
+    total = row.get("vram total memory (b)", "")
     memory = round(int(total) / 2**30, 1) if total.isdigit() else None
-    return Hardware(name, row.get("GFX Version") or None, memory, len(lines) - 1, "amd", cpus)
+    return Hardware(name, row.get("gfx version"), memory, len(cards), "amd", cpus)

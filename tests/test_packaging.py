@@ -1,0 +1,88 @@
+"""The wheel: built, installed elsewhere, used from another folder; what a user edits is in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from rendering import script
+
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of the tracked tree, so that nothing is left in the checkout and nothing untracked gets in."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("hpc_llm", "clusters", "configs", "templates"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    target = tmp_path_factory.mktemp("wheel")
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(target), str(source)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (found,) = target.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("installed")
+    install = [*PIP, "install", "--no-deps", "--no-index", "--target", str(target), str(wheel)]
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return target
+
+
+def test_the_wheel_holds_all_code_and_all_data(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for folder in ("clusters", "configs", "templates"):
+        for path in (ROOT / folder).iterdir():
+            assert f"hpc_llm/_data/{folder}/{path.name}" in names
+    for path in (ROOT / "hpc_llm").rglob("*.py"):
+        assert path.relative_to(ROOT).as_posix() in names
+    assert "hpc_llm/py.typed" in names
+    assert not [name for name in names if name.startswith(("tests", "benchmarks", "logs")) or name.endswith(".pyc")]
+
+
+def from_elsewhere(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(installed), "HOME": str(folder)}
+    command = [sys.executable, str(installed / "bin" / "hpc-llm"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environ)
+
+
+def test_the_installed_command_finds_its_data_from_any_folder(installed: Path, tmp_path: Path) -> None:
+    where = subprocess.run(
+        [sys.executable, "-c", "import hpc_llm; print(hpc_llm.__file__)"],
+        capture_output=True, text=True, check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)},
+    )  # fmt: skip
+    assert where.stdout.startswith(str(installed)), "the checkout was tested, not the installed package"
+    listed = from_elsewhere(installed, tmp_path, "clusters")
+    assert listed.returncode == 0, listed.stderr
+    assert all(name in listed.stdout for name in ("taiwania2", "mi210", "delta", "local"))
+    assert "z3o-hpc2" in from_elsewhere(installed, tmp_path, "methods").stdout
+    rendered = from_elsewhere(
+        installed, tmp_path, "render", "--cluster", "taiwania2", "--method", "z3", "--account", "ACD110018", "--logs", "/work/someone/logs"
+    )  # fmt: skip
+    assert rendered.returncode == 0, rendered.stderr
+    ours = [line for line in script("taiwania2", "z3").splitlines() if not line.startswith("code_dir=")]
+    theirs = [line for line in rendered.stdout.splitlines() if not line.startswith("code_dir=")]
+    assert theirs == ours
+    assert not (tmp_path / "logs").exists()
+
+
+def test_the_installed_command_prefers_a_users_own_files(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters" / "mine.yaml").write_text("extends: local\ntitle: my own machine\n")
+    assert "my own machine" in from_elsewhere(installed, tmp_path, "clusters").stdout
+
+
+def test_the_worker_has_a_command_of_its_own(installed: Path) -> None:
+    assert (installed / "bin" / "pretrain_llm").is_file()
