@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,22 @@ def test_the_import_contracts_hold() -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "4 kept, 0 broken" in done.stdout
+
+
+def test_no_module_is_left_out_of_the_contracts() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    contracts = text[text.index("[tool.importlinter]") :].split("[[tool.importlinter.contracts]]")
+    layers, worker, login = contracts[1:4]
+    package = ROOT / "hpc_llm"
+    modules = {path.stem for path in package.glob("*.py")} | {
+        path.parent.name for path in package.glob("*/__init__.py")
+    }
+    modules -= {"__init__", "worker"}
+    assert modules >= {"cli", "planning", "run"}
+    assert [name for name in sorted(modules) if not re.search(rf"\b{name}\b", layers)] == []
+    assert [name for name in sorted(modules) if f'"hpc_llm.{name}"' not in login] == []
+    travelling = {*_MODULES}
+    assert [name for name in sorted(modules - travelling) if f'"hpc_llm.{name}"' not in worker] == []
 
 
 def test_a_forbidden_import_breaks_a_contract(tmp_path: Path) -> None:
