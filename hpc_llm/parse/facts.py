@@ -25,7 +25,9 @@ RULES: tuple[Rule, ...] = (
     rule(Kind.RUN, r"\bSLURM_JOB(?:_?ID|ID)=['\"]?(?P<job_id>\d+)\b", literal="SLURM_JOB"),
 )
 
-_TIME = re.compile(rb"(?<![\d.])(20[0-9]{2}-[01][0-9]-[0-3][0-9])[ T_]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])(?![\d])")
+_TIME = re.compile(
+    rb"(?<![\d.])(20[0-9]{2}-[01][0-9]-[0-3][0-9])[ T_]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])(?!\d| [AP]M\b)"
+)
 
 
 def first_time(text: bytes, begin: int, end: int) -> str | None:

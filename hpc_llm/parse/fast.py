@@ -15,8 +15,8 @@ from operator import le, lt
 from hpc_llm.parse import facts
 from hpc_llm.parse.outcomes import END_OF_JOB
 from hpc_llm.parse.registry import LineFormat
-from hpc_llm.parse.rules import LARGEST, Kind, Rule, number
-from hpc_llm.parse.runs import PEAKS
+from hpc_llm.parse.rules import LARGEST, Kind, Rule, Value, floats, number
+from hpc_llm.parse.runs import MEASURED, PEAKS
 
 FEWEST_STEPS = 64
 """A chunk with fewer step lines than this is worth the careful lane."""
@@ -24,6 +24,9 @@ FEWEST_STEPS = 64
 
 LESSONS = 16
 """So often the lane looks whether a log is regular before it takes it for one that is not."""
+
+SHAPE = 48
+"""Bytes at the beginning of a line that tell lines of one kind, their digits left out."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,10 @@ class Steps:
     order: Sequence[float]
     """Their numbers or epochs."""
     columns: Mapping[str, list[float]]
-    """The values of each column, those lines left out that print none."""
+    """The measurements of each column, those lines left out that print none. Of losses that are all finite, the first and
+    the last may be all."""
+    facts: Mapping[str, Value]
+    """All that the last step line says."""
 
 
 class FastLane:
@@ -51,6 +57,7 @@ class FastLane:
         self._alone: dict[str, re.Pattern[bytes]] = {}
         self._lines_a_step = 0
         self._spacing = 0
+        self._shapes: list[bytes] = []
         self._lessons = LESSONS
 
     @staticmethod
@@ -72,7 +79,7 @@ class FastLane:
         # Peaks of a library below count where the program prints none: then its lines must be read, too.
         if "peak_allocated_bytes" not in names and any(f.companion for f in formats):
             return None
-        wanted = names.keys() if owner.averages else {"loss", *PEAKS} & names.keys()
+        wanted = {"loss", *PEAKS, *(MEASURED if owner.averages else ())} & names.keys()
         starts = [r.literal for f in formats if f.companion for r in f.rules if r.kind is Kind.START]
         texts = (facts.CELL.strip(), END_OF_JOB, *filter(None, others), *filter(None, starts))
         return FastLane(rule, order, wanted, texts, exact=owner.bulk is not None)
@@ -98,22 +105,40 @@ class FastLane:
         return steps
 
     def _regular(self, chunk: bytes, last: float) -> Steps | None:
-        """The steps, if the chunk goes on exactly like the text before: the same lines around steps as far apart."""
+        """The steps, if the chunk goes on like the text before: the same lines around each, steps as far apart."""
         if not self._lines_a_step:
             return None
-        lines = chunk.count(b"\n")
-        steps, rest = divmod(lines, self._lines_a_step)
+        steps, rest = divmod(chunk.count(b"\n"), self._lines_a_step)
+        if rest or steps < FEWEST_STEPS:
+            return None
+        if _shapes_after(chunk, self.mark) != self._shapes:
+            return None
+        order = self._counted(chunk, last, steps) if self._order == "step" else self._ordered(chunk, last, steps)
+        columns = {name: self._column(chunk, name, steps) for name in self._wanted} if order else {}
+        if order is None or any(values is None for values in columns.values()):
+            return None
+        return Steps(order, {name: values for name, values in columns.items() if values}, self._facts(chunk))
+
+    def _counted(self, chunk: bytes, last: float, steps: int) -> Sequence[float] | None:
+        """The numbers of the steps, if the first and the last one are what they must be."""
         first = last + self._spacing
         end = first + self._spacing * steps
-        if rest or steps < FEWEST_STEPS or not self._is_at(chunk, 0, first):
+        match = self._rule.pattern.search(chunk)
+        if match is None or number(match["step"]) != first or self._facts(chunk).get("step") != end - self._spacing:
             return None
-        if not self._is_at(chunk, chunk.rfind(self.mark), end - self._spacing):
-            return None
-        columns = {name: self._column(chunk, name, steps) for name in self._alone}
-        if any(values is None for values in columns.values()):
-            return None
-        order = range(int(first), int(end), self._spacing)
-        return Steps(order, {name: values for name, values in columns.items() if values})
+        return range(int(first), int(end), self._spacing)
+
+    def _ordered(self, chunk: bytes, last: float, steps: int) -> Sequence[float] | None:
+        """The epochs of the steps, if they do not fall."""
+        texts = self._alone[self._order].findall(chunk)
+        order = floats(number, texts) if len(texts) == steps else []
+        return order if order and all(map(le, chain((last,), order), order)) and order[-1] < LARGEST else None
+
+    def _facts(self, chunk: bytes) -> Mapping[str, Value]:
+        """What the last step line says."""
+        begin = chunk.rfind(b"\n", 0, chunk.rfind(self.mark)) + 1
+        match = self._rule.pattern.search(chunk, begin)
+        return self._rule.values(match) or {} if match else {}
 
     def _learn(self, chunk: bytes) -> None:
         """See how regular the log is, from a chunk without anything else that matters."""
@@ -125,18 +150,17 @@ class FastLane:
         lines = chunk.count(b"\n")
         if len(found) < 2 or lines % len(found) or chunk.count(self.mark) != len(found):
             return
-        columns = dict(zip(self._names, zip(*found, strict=True), strict=True))
-        self._alone = {name: self._rule.alone[name] for name in self._wanted if name in self._rule.alone}
-        if any(tuple(self._alone[name].findall(chunk)) != columns[name] for name in self._alone):
+        columns = self._by_name(found)
+        needed = self._wanted | {self._order}
+        self._alone = {name: self._rule.alone[name] for name in needed if name in self._rule.alone}
+        if self._alone.keys() != needed or any(tuple(self._alone[n].findall(chunk)) != columns[n] for n in needed):
             return
-        if self._alone.keys() == self._wanted - {self._order} and self._order == "step":
-            numbers = [number(text) or 0 for text in columns["step"]]
-            self._lines_a_step, self._spacing = lines // len(found), int(numbers[-1] - numbers[-2])
-
-    def _is_at(self, chunk: bytes, position: int, step: float) -> bool:
-        """Whether the next step line from `position` on is that of `step`."""
-        match = self._rule.pattern.search(chunk, position)
-        return match is not None and number(match["step"]) == step
+        if self._order == "step":
+            before, after = (number(text) or 0 for text in columns["step"][-2:])
+            self._spacing = int(after - before)
+        if self._order != "step" or self._spacing > 0:
+            self._lines_a_step = lines // len(found)
+            self._shapes = _shapes_after(chunk, self.mark)
 
     def _column(self, chunk: bytes, name: str, steps: int) -> list[float] | None:
         pattern = self._alone[name]
@@ -160,16 +184,17 @@ class FastLane:
 
     def _convert(self, name: str, texts: Sequence[bytes]) -> list[float]:
         """The numbers; a line that prints none is left out."""
-        convert = dict(self._rule.columns)[name]
-        if convert is number:
-            try:
-                return list(map(float, texts))
-            except ValueError:  # thousands separators, or a line without this number
-                pass
         if name in PEAKS:  # few different ones, and only the largest counts
             texts = tuple(set(texts))
-        values = map(convert, filter(None, texts))
-        return [float(value) for value in values if value is not None and not isinstance(value, str)]
+        return floats(dict(self._rule.columns)[name], texts)
+
+    def _by_name(self, found: Sequence[tuple[bytes, ...]]) -> dict[str, tuple[bytes, ...]]:
+        """The texts of each column; where a column has an older name, too, those of the one that is printed."""
+        columns: dict[str, tuple[bytes, ...]] = {}
+        for name, texts in zip(self._names, zip(*found, strict=True), strict=True):
+            if name not in columns or any(texts):
+                columns[name] = texts
+        return columns
 
     def _searched(self, chunk: bytes, last: float) -> Steps | None:
         """The steps, if they rise and none of the texts is in the chunk that other rules ask for."""
@@ -178,7 +203,7 @@ class FastLane:
         found = self._rule.pattern.findall(chunk)
         if len(found) < FEWEST_STEPS or (self._exact and chunk.count(self.mark) != len(found)):
             return None
-        columns = dict(zip(self._names, zip(*found, strict=True), strict=True))
+        columns = self._by_name(found)
         by_step = self._order == "step"
         try:
             order: list[float] = list(map(int if by_step else float, columns[self._order]))
@@ -186,5 +211,11 @@ class FastLane:
             return None
         if not all(map(lt if by_step else le, chain((last,), order), order)) or order[-1] > LARGEST:
             return None
-        values = {name: self._convert(name, columns[name]) for name in self._wanted if name != self._order}
-        return Steps(order, {name: numbers for name, numbers in values.items() if numbers})
+        values = {name: self._convert(name, columns[name]) for name in self._wanted}
+        return Steps(order, {name: numbers for name, numbers in values.items() if numbers}, self._facts(chunk))
+
+
+def _shapes_after(chunk: bytes, mark: bytes) -> list[bytes]:
+    """How the lines below the last step line begin: where a run ends, other lines stand in their place."""
+    lines = chunk[chunk.rfind(mark) :].split(b"\n")[1:-1]
+    return [line[:SHAPE].translate(None, b"0123456789.") for line in lines]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import repeat
-from operator import mul
+from operator import mul, truediv
 
 from hpc_llm import metrics
 
@@ -26,32 +26,40 @@ def _clean(value: float) -> float:
 
 
 class Distribution:
-    """Positive values, each standing for one step or more, with the first one set apart as a possible warm-up."""
+    """Positive values, each standing for one step or more, with the first one set apart as a possible warm-up.
 
-    def __init__(self) -> None:
+    The mean of times is arithmetic, that of rates is over equal amounts of work: harmonic. Rates have no percentiles.
+    """
+
+    def __init__(self, rates: bool = False) -> None:
+        self.rates = rates
         self.first: float | None = None
         self.count = 0
         self.weight = 0.0
         self.total = 0.0
-        self.inverse_total = 0.0
+        """Of times, or of the inverse of rates."""
         self._exact = array("d")
         self._classes: Counter[int] = Counter()
 
     def add(self, value: float, weight: float = 1.0) -> None:
         """Add one value that stands for `weight` steps; others than positive finite ones say nothing and are left out."""
-        self.extend((value,), weight)
+        self.extend([value], weight)
 
-    def extend(self, values: Iterable[float], weight: float = 1.0) -> None:
+    def extend(self, values: Sequence[float], weight: float = 1.0) -> None:
         """Add values in the order printed, each of which stands for `weight` steps."""
-        kept = [v for v in values if 0.0 < v < math.inf]
-        if kept and self.first is None:
-            self.first = kept.pop(0)
-        if kept:
-            self.count += len(kept)
-            self.weight += weight * len(kept)
-            self.total += weight * math.fsum(kept)
-            self.inverse_total += weight * math.fsum(1.0 / v for v in kept)
-            self._keep(kept)
+        if not values:
+            return
+        if not (min(values) > 0.0 and max(values) < math.inf and math.isfinite(sum(values))):
+            values = [v for v in values if 0.0 < v < math.inf]
+        if self.first is None and values:
+            self.first, values = values[0], values[1:]
+        if not values:
+            return
+        self.count += len(values)
+        self.weight += weight * len(values)
+        self.total += weight * sum(map(truediv, repeat(1.0), values) if self.rates else values)
+        if not self.rates:
+            self._keep(values)
 
     def _keep(self, values: Iterable[float]) -> None:
         self._exact.extend(values)
@@ -64,11 +72,10 @@ class Distribution:
         """Add the values of `later`, which come after all of these; its first one stands for `weight` steps."""
         if later.first is None:
             return
-        self.extend((later.first,), weight)
+        self.add(later.first, weight)
         self.count += later.count
         self.weight += later.weight
         self.total += later.total
-        self.inverse_total += later.inverse_total
         self._classes.update(later._classes)
         self._keep(later._exact)
 
@@ -76,15 +83,13 @@ class Distribution:
         """Count the first value with the others: too few came after it to do without."""
         if self.first is not None:
             first, self.first = self.first, 0.0
-            self.extend((first,), weight)
+            self.add(first, weight)
 
     def mean(self) -> float | None:
-        """Arithmetic mean: for times."""
-        return _clean(self.total / self.weight) if self.weight else None
-
-    def harmonic_mean(self) -> float | None:
-        """Mean of rates over equal amounts of work."""
-        return _clean(self.weight / self.inverse_total) if self.weight else None
+        """Mean over the steps that the values stand for; None of nothing."""
+        if not self.weight:
+            return None
+        return _clean(self.weight / self.total if self.rates else self.total / self.weight)
 
     def percentile(self, percent: float) -> float | None:
         """The value below which `percent` of the values lie; None when there is none.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Iterator
@@ -57,6 +56,8 @@ def _joined(text: object) -> str:
 
 def _table(markup: str) -> str:
     """The Trainer's table of losses as the lines that it prints outside of notebooks; empty for other tables."""
+    import html  # its table of entities is large
+
     rows = [[html.unescape(_TAG.sub("", cell)).strip() for cell in _CELL.findall(row)] for row in _ROW.findall(markup)]
     if not rows or "training loss" not in (name.lower() for name in rows[0]):
         return ""

@@ -7,6 +7,7 @@ the scheduler says is final.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,9 +31,14 @@ class Cause:
     """Whether it is the end of the job: steps after it are those of another."""
     literal: bytes
     """Without this text the pattern cannot match: a quick way to skip most of a log."""
-    pattern: re.Pattern[bytes]
+    source: str
+    """The pattern, compiled when it is needed."""
     text: str
     """What a table says; `{0}` is the first group of the pattern that matched, `{line}` the whole line."""
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[bytes]:
+        return re.compile(self.source.encode(), re.MULTILINE)
 
 
 @dataclass
@@ -53,7 +59,7 @@ class Signal:
 
 
 def _cause(outcome: Outcome, weight: int, literal: str, pattern: str, text: str, *, final: bool = False) -> Cause:
-    return Cause(outcome, weight, final, literal.encode(), re.compile(pattern.encode(), re.MULTILINE), text)
+    return Cause(outcome, weight, final, literal.encode(), pattern, text)
 
 
 END_OF_JOB = b"CANCELLED AT "

@@ -7,11 +7,14 @@ Patterns run over whole blocks of bytes, so they should begin with fixed text an
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from itertools import repeat
+from operator import mul
 
 Value = int | float | str | bool
 Convert = Callable[[bytes], Value | None]
@@ -54,6 +57,10 @@ UNITS: Mapping[str, tuple[str, int, int]] = {
 of ten, which is applied to the printed digits so that 6703.7 ms is 6.7037 s."""
 
 
+OTHER_NAMES = {"words_per_second_per_gpu": "tokens_per_second_per_gpu"}
+"""What older versions of a program call a column; a pattern may hold both."""
+
+
 def number(text: bytes) -> float | None:
     """The printed number, thousands separators allowed; None when it is none after all.
 
@@ -79,23 +86,47 @@ def whole(text: bytes) -> int | None:
     return value if value < LARGEST else None
 
 
-def scaled(factor: int, power: int, to_int: bool) -> Convert:
+@dataclass(frozen=True)
+class Scaled:
     """Converter for numbers printed in another unit than the column's."""
-    exponent = f"e{power}".encode()
 
-    def convert(text: bytes) -> Value | None:
-        value = number(text + exponent) if power else number(text)
+    factor: int
+    power: int
+    to_int: bool
+
+    def __call__(self, text: bytes) -> Value | None:
+        value = number(text + f"e{self.power}".encode()) if self.power else number(text)
         if value is None:  # it has an exponent already
             value = number(text)
-            value = value * 10.0**power if value is not None else None
+            value = value * 10.0**self.power if value is not None else None
         if value is None or not math.isfinite(value):
             return None
-        value *= factor
-        if not to_int:
+        value *= self.factor
+        if not self.to_int:
             return value
         return round(value) if abs(value) < LARGEST else None
 
-    return convert
+
+def floats(convert: Convert, texts: Sequence[bytes]) -> list[float]:
+    """What `convert` gives for each of very many texts, those left out for which it gives none."""
+    if convert is number or isinstance(convert, Scaled):
+        values = _numbers(texts)
+        if values is not None and convert is number:
+            return values
+        if values is not None and isinstance(convert, Scaled):
+            return list(map(mul, values, repeat(convert.factor * 10.0**convert.power)))
+    found = map(convert, filter(None, texts))
+    return [float(value) for value in found if value is not None and not isinstance(value, str)]
+
+
+def _numbers(texts: Sequence[bytes]) -> list[float] | None:
+    """The numbers, thousands separators or not; None where one is none."""
+    for commas in (False, True):
+        try:
+            return list(map(float, b"\n".join(texts).replace(b",", b"").split(b"\n") if commas else texts))
+        except ValueError:
+            continue
+    return None
 
 
 def plain_text(text: bytes) -> str | None:
@@ -111,27 +142,68 @@ def column_of(name: str) -> tuple[str, Convert | None]:
     """
     if name in WHOLE_NUMBERS:
         return name, whole
+    if name in OTHER_NAMES:
+        return OTHER_NAMES[name], None
     for ending, (column_ending, factor, power) in UNITS.items():
         if name.endswith(ending):
             column = name.removesuffix(ending) + column_ending
-            return column, scaled(factor, power, to_int=column_ending == "_bytes" or column in WHOLE_NUMBERS)
+            return column, Scaled(factor, power, to_int=column_ending == "_bytes" or column in WHOLE_NUMBERS)
     return name, None
+
+
+# Characters and escaped ones, as they are or repeated in a way that cannot be mistaken.
+_FIXED = r"(?<!\(\?)(?P<before>(?:'\?|[\w:/=,' -]| \+|\\[\[\](){}|.]){4,})<(?P<name>[a-z][a-z0-9_]*)>(?P<after>.?)"
+_TEXT_GROUP = r"\(\?P<(?P<text>\w+)>"
+_NUMBER_GROUP = r"(?<!\(\?P)<(?P<number>[a-z][a-z0-9_]*)>"
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """One kind of line."""
+    """One kind of line. Its patterns are compiled when they are needed: most logs need few formats."""
 
-    pattern: re.Pattern[bytes]
     kind: Kind
-    columns: tuple[tuple[str, Convert], ...]
-    """Column and converter of each group, in order."""
+    text: str
+    """The pattern as it was written, `<name>` for numbers and `(?P<name>…)` for text."""
     decode: Decode | None = None
     """For lines that need more than groups; gives the columns, or None where the line is no metric after all."""
     literal: bytes | None = None
     """Text without which the pattern cannot match, if there is one: a quick way to skip a block."""
-    alone: Mapping[str, re.Pattern[bytes]] = field(default_factory=dict)
-    """For a number with fixed text before it, a pattern of only these two, by column."""
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[bytes]:
+        """Finds the lines."""
+
+        def expand(match: re.Match[str]) -> str:
+            if match["text"]:
+                return match[0]
+            name = match["number"]
+            return f"(?P<{name}>{(WHOLE if name in WHOLE_NUMBERS else NUMBER).decode()})"
+
+        compiled = re.compile(re.sub(f"{_TEXT_GROUP}|{_NUMBER_GROUP}", expand, self.text).encode(), re.MULTILINE)
+        if self.decode is None and compiled.groups != len(self.columns):
+            raise ValueError(f"every group of the pattern needs a name: {self.text}")
+        return compiled
+
+    @functools.cached_property
+    def columns(self) -> tuple[tuple[str, Convert], ...]:
+        """Column and converter of each group, in order."""
+        found: list[tuple[str, Convert]] = []
+        for match in re.finditer(f"{_TEXT_GROUP}|{_NUMBER_GROUP}", self.text):
+            column, convert = column_of(match["text"] or match["number"])
+            found.append((column, convert or (plain_text if match["text"] else number)))
+        return tuple(found)
+
+    @functools.cached_property
+    def alone(self) -> dict[str, re.Pattern[bytes]]:
+        """For a number behind four or more fixed characters a pattern of only these two, by column."""
+        found: dict[str, re.Pattern[bytes]] = {}
+        for match in re.finditer(_FIXED, self.text):
+            # Where no comma can follow, the quicker way to find the end of a number will do.
+            value = WHOLE if match["name"] in WHOLE_NUMBERS else NUMBER if match["after"] in ",'" else DIGITS
+            # A search for text that begins with a letter is several times as fast as one for repeated blanks.
+            before = re.sub(r"^[ +]*", "", match["before"])
+            found.setdefault(column_of(match["name"])[0], re.compile(f"{before}({value.decode()})".encode()))
+        return found
 
     def values(self, match: re.Match[bytes]) -> Mapping[str, Value] | None:
         """The columns that the line gives; None where it is no metric after all."""
@@ -160,32 +232,4 @@ def _is_sane(value: Value) -> bool:
 
 def rule(kind: Kind, pattern: str, decode: Decode | None = None, literal: str | None = None) -> Rule:
     """A rule from a pattern with `<name>` for numbers and `(?P<name>…)` for text."""
-    names: list[str] = []
-
-    def expand(match: re.Match[str]) -> str:
-        name = match["text"] or match["number"]
-        names.append(name)
-        if match["text"]:
-            return f"(?P<{name}>"
-        return f"(?P<{name}>{(WHOLE if name in WHOLE_NUMBERS else NUMBER).decode()})"
-
-    source = re.sub(r"\(\?P<(?P<text>\w+)>|(?<!\(\?P)<(?P<number>[a-z][a-z0-9_]*)>", expand, pattern)
-    compiled = re.compile(source.encode(), re.MULTILINE)
-    if decode is None and compiled.groups != len(names):
-        raise ValueError(f"every group of the pattern needs a name: {pattern}")
-    columns = tuple(
-        (column, convert or (plain_text if f"(?P<{name}>" in pattern else number))
-        for name, (column, convert) in ((n, column_of(n)) for n in names)
-    )
-    return Rule(compiled, kind, columns, decode, literal.encode() if literal else None, _alone(pattern))
-
-
-def _alone(pattern: str) -> dict[str, re.Pattern[bytes]]:
-    """The numbers of a pattern that stand behind four or more fixed characters (or blanks), by column."""
-    fixed = r"(?<!\?)(?P<before>(?:[\w:/=,' -]| \+|\\[\[\](){}|.]){4,})<(?P<name>[a-z][a-z0-9_]*)>(?P<after>.?)"
-    found = {}
-    for match in re.finditer(fixed, pattern):
-        # Where no comma can follow, the quicker way to find the end of a number will do.
-        value = WHOLE if match["name"] in WHOLE_NUMBERS else NUMBER if match["after"] == "," else DIGITS
-        found[column_of(match["name"])[0]] = re.compile(f"{match['before']}({value.decode()})".encode())
-    return found
+    return Rule(kind, pattern, decode, literal.encode() if literal else None)

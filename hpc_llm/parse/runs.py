@@ -208,7 +208,7 @@ class LogRun:
         self.skipped_before = (number, so_far if isinstance(so_far, int) else None)
 
     def _distribution(self, name: str) -> Distribution:
-        return self.distributions.setdefault(name, Distribution())
+        return self.distributions.setdefault(name, Distribution(rates=name in RATES))
 
     def _count_losses(self, losses: list[float], steps: Iterable[float | None]) -> None:
         if not math.isfinite(sum(losses)):
@@ -221,9 +221,13 @@ class LogRun:
                 self.first_loss = losses[0]
             self.last_loss = losses[-1]
 
-    def add_steps(self, order: Sequence[float], columns: Mapping[str, list[float]]) -> None:
-        """Many whole steps at once: their numbers or epochs, rising, and the values of each column that are there."""
+    def add_steps(self, order: Sequence[float], columns: Mapping[str, list[float]], facts: Mapping[str, Value]) -> None:
+        """Many whole steps at once: their numbers or epochs, rising, and the measurements of each column.
+
+        `facts` are those that the last of the step lines prints.
+        """
         self.flush()
+        self.learn({n: v for n, v in facts.items() if n not in _STEP_FIELDS and n not in MEASURED and n not in PEAKS})
         self._advance(order[0], order[0])
         self.recent.extend(order[-_RECENT:])
         self.lines += len(order)
@@ -236,8 +240,6 @@ class LogRun:
                 _keep_larger(self.values, name, int(max(numbers)))
             elif name in MEASURED:
                 self._extend(name, numbers, order)
-            elif name not in _STEP_FIELDS:
-                self.learn({name: int(numbers[-1]) if numbers[-1] == int(numbers[-1]) else numbers[-1]})
         if len(order) > 1:
             self._advance(order[1], order[-1])
             self.weight = 1.0 if not self.numbered else order[-1] - order[-2]
@@ -365,7 +367,7 @@ class LogRun:
             self._count_steps(columns, without_first)
         for name in RATES:
             if name in self.distributions and name in COLUMNS:
-                columns.setdefault(name, self.distributions[name].harmonic_mean())
+                columns.setdefault(name, self.distributions[name].mean())
         times = self.distributions.get("step_time_s")
         if times is not None:
             columns.setdefault("step_time_s_mean", times.mean())

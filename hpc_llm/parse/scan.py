@@ -162,7 +162,7 @@ class Scanner:
         if steps is None:
             self._careful(sources.clean(chunk))
         else:
-            self.run.add_steps(steps.order, steps.columns)
+            self.run.add_steps(steps.order, steps.columns, steps.facts)
             self._skipped_chunk = chunk
             self._last_step_end = self._taken_to = self._offset + length
             self._note_starts(chunk)
@@ -220,7 +220,8 @@ class Scanner:
                 for match in rule.pattern.finditer(chunk):
                     yield Found(match.start(), match.end(), 0, None, rule, match)
         for position, signal in signals_in(chunk):
-            yield Found(position, position, 1 << 30, None, None, None, signal)
+            end = chunk.find(b"\n", position)
+            yield Found(position, end if end >= 0 else len(chunk), 1 << 30, None, None, None, signal)
         for match in facts.START.finditer(chunk):
             yield Found(match.start(), match.end(), -1, None, None, None)
 

@@ -24,11 +24,13 @@ def test_plain_text_is_of_no_format():
     assert formats_in(b"iteration of the loss of time: we took a step: the memory of it\nEpoch 3: it/s\n") == ()
 
 
-def test_every_rule_with_a_text_it_needs_really_needs_it():
+def test_every_rule_can_be_used():
     for one in formats():
         if isinstance(one, LineFormat):
             for rule in one.rules:
-                assert rule.literal is not None or rule is one.rules[0], (one.name, rule.pattern)
+                assert rule.pattern.search(b"x") is None, (one.name, rule.text)
+                assert rule.literal is not None, (one.name, rule.text)
+                assert isinstance(rule.columns, tuple)
 
 
 HF = """

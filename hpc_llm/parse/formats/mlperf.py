@@ -76,7 +76,7 @@ def _begin(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     if not isinstance(time, int) or not 0 < time < 1 << 42:
         return None
     stamp = datetime.datetime.fromtimestamp(time / 1000, datetime.timezone.utc)
-    return {"run_start_ms": float(time), "started_at": stamp.isoformat(timespec="seconds")}
+    return {"run_start_ms": float(time), "run_started_at": stamp.isoformat(timespec="seconds")}
 
 
 def _end(match: re.Match[bytes]) -> Mapping[str, Value] | None:
@@ -88,6 +88,8 @@ def _finish(values: dict[str, Value]) -> None:
     begin, end = values.get("run_start_ms"), values.get("run_stop_ms")
     if isinstance(begin, float) and isinstance(end, float) and end > begin:
         values["elapsed_s"] = (end - begin) / 1000
+    if "run_started_at" in values:
+        values["started_at"] = values["run_started_at"]
     if values.get("benchmark") in _LOSS_BENCHMARKS and isinstance(values.get("eval_accuracy"), float):
         values["eval_loss"] = values["eval_accuracy"]
 
