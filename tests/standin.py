@@ -187,7 +187,7 @@ class Machine:
             start_new_session=True,
         )
 
-    def run(self, text: str, run: Path | None = None, **environ: str) -> Ended:
+    def run(self, text: str, run: Path | None = None, /, **environ: str) -> Ended:
         """Run a script to its end."""
         process = self.start(text, **environ)
         out, err = process.communicate(timeout=30)

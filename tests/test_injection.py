@@ -59,7 +59,7 @@ TRAPS = [
 ]
 words = st.one_of(
     st.sampled_from(TRAPS),
-    st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20),
     st.lists(st.sampled_from([*TRAPS, "a", " ", "=", "/", "."]), max_size=4).map("".join),
 )
 few = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
@@ -169,7 +169,7 @@ def test_folders_of_any_name_work(machine: Machine, part: str) -> None:
 def test_sbatch_lines_hold_one_value_each_or_the_request_is_refused(
     machine: Machine, name: str, account: str, partition: str, key: str, value: str
 ) -> None:
-    asked = {"name": name, "account": account, "partition": partition, "sbatch": (f"{key}={value}",)}
+    asked: dict[str, Any] = {"name": name, "account": account, "partition": partition, "sbatch": (f"{key}={value}",)}
     try:
         script = machine.script(machine.cluster(scheduler="slurm"), scheduler="slurm", **asked)
     except HpcLlmError as error:

@@ -266,7 +266,8 @@ def test_batch_numbers_are_computed(cluster: str, asked: dict[str, Any], world: 
 )
 @pytest.mark.parametrize("value", [0, -3])
 def test_counts_are_at_least_one_however_they_are_given(name: str, value: int) -> None:
-    refused(RequestError, f"{name} is {value}, it must be at least 1.", "local", **{name: value})
+    given: dict[str, Any] = {name: value}
+    refused(RequestError, f"{name} is {value}, it must be at least 1.", "local", **given)
     if name != "nodes":
         refused(RequestError, f"{name} is {value}, it must be at least 1.", "local", set=(f"{name}={value}",))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ def every_script() -> dict[str, str]:
     return texts
 
 
-def ways(scheduler: str, launchers: list[str]) -> dict[str, dict[str, Any]]:
+def ways(scheduler: str, launchers: Sequence[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {"one": {"gpus_per_node": 1}}
     for launcher in launchers:
         if launcher != "python":

@@ -61,10 +61,8 @@ def test_settings_reach_the_plan() -> None:
         "dropout": 0.0,
         "target_modules": "all-linear",
     }
-    assert after("peft.target_modules=[q_proj, v_proj]", method="z2+lora").peft["target_modules"] == [
-        "q_proj",
-        "v_proj",
-    ]  # type: ignore[index]
+    peft = after("peft.target_modules=[q_proj, v_proj]", method="z2+lora").peft
+    assert peft is not None and peft["target_modules"] == ["q_proj", "v_proj"]
     assert after("quantization.kind=fp4", method="q").quantization == {"kind": "fp4", "double_quant": True, "compute_dtype": "bf16"}  # fmt: skip
     assert after("quantization=null", method="q").quantization is None
     assert after("env.NCCL_DEBUG=INFO", "env.N=5", "env.E=").env == {"NCCL_DEBUG": "INFO", "N": "5", "E": ""}
