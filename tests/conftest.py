@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-
 
 @pytest.fixture(autouse=True, scope="session")
 def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conftest import ROOT
+from checkout import ROOT
 from rendering import batch
 
 from hpc_llm.cluster import Cluster, parse_cluster

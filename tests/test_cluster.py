@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from checkout import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from checkout import ROOT
 from rendering import METHODS, planned
 
 from hpc_llm.errors import HpcLlmError, PlanError, ProfileError

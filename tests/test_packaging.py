@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from checkout import ROOT
 from rendering import script
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]

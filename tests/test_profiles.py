@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from checkout import ROOT
 
 from hpc_llm.cluster import Cluster, cluster_names, load_cluster, parse_cluster
 from hpc_llm.errors import ProfileError

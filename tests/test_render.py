@@ -14,7 +14,7 @@ from typing import Any
 
 import jinja2
 import pytest
-from conftest import ROOT
+from checkout import ROOT
 from rendering import CLUSTERS, METHODS, batch, planned, script
 from test_planning import CPU, refused, variant
 
