@@ -1,7 +1,8 @@
 """The fast lane: most of a long log is step lines in rising order, whose numbers can be taken by the chunk.
 
-It never guesses. A chunk is taken if each of its lines is accounted for (as many lines a step as in the text before, where
-every line was looked at), or if it holds no text that any other rule asks for; all others go to the careful lane.
+A chunk is taken if it goes on exactly like the text before, in which every line was looked at: the next steps, as far
+apart, as many lines to each, the last ones of the same shape, so that no line is left over that could say something else.
+Or it is taken because it holds no text that any other rule asks for. All other chunks go to the careful lane.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from hpc_llm.parse.runs import MEASURED, PEAKS
 
 FEWEST_STEPS = 64
 """A chunk with fewer step lines than this is worth the careful lane."""
-
 
 LESSONS = 16
 """So often the lane looks whether a log is regular before it takes it for one that is not."""
@@ -171,7 +171,9 @@ class FastLane:
         texts = pattern.findall(chunk)
         if len(texts) != steps:
             return None
-        if name == "loss" and b"n" not in b"".join(texts):  # all finite: the first and the last say all that is needed
+        if (
+            name == "loss" and b"n" not in b"".join(texts).lower()
+        ):  # all finite: the first and the last say all that is needed
             texts = [texts[0], texts[-1]]
         return self._convert(name, texts)
 

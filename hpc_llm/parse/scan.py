@@ -243,32 +243,37 @@ class Scanner:
         return True
 
     def _apply(self, found: Found, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
+        below = owner.companion and self._owned
         if kind is Kind.START:
             self._begin(only_after_steps=True)
-        if kind is Kind.STEP and not (owner.companion and self._owned):
-            self._step(found, found.rule, values, chunk)
-            self.run.note(owner.name, owner.precedence, owner.packed)
-            return
-        self.run.note(owner.name, owner.precedence, owner.packed)
-        below = owner.companion and self._owned
-        if kind is Kind.STEP:
-            self.run.learn({name: v for name, v in values.items() if name not in _STEP_FIELDS or name in PEAKS}, below)
-            self._aside.update(values)
+        if kind is Kind.STEP and not below:
+            self._step(found, values, chunk)
+        elif below:
+            self._learn_below(kind, values)
         elif kind is Kind.MORE:
             if self.run.stream is None or self.run.stream == _stream_of(chunk, found.start):
                 self.run.add_to_step(values)
-        elif kind is Kind.TICK and below:
-            self._aside.update(values)
         elif kind is Kind.TICK:
             if not self.run.over and not self.run.tick(values):
                 self._open(found, None, values, chunk)
         else:
-            self.run.learn(values, below)
+            self.run.learn(values)
+        self.run.note(owner.name, owner.precedence, owner.packed)
         if kind is Kind.END and not below:
             self._flush()
             self.run.end()
 
-    def _step(self, found: Found, rule: Rule | None, values: Mapping[str, Value], chunk: bytes) -> None:
+    def _learn_below(self, kind: Kind, values: Mapping[str, Value]) -> None:
+        """What a library below the program says: facts, and more about the program's next step."""
+        if kind in (Kind.STEP, Kind.TICK):
+            self._aside.update(values)
+        of_the_run = {n: v for n, v in values.items() if kind is not Kind.STEP or n in PEAKS or n not in _STEP_FIELDS}
+        if kind is not Kind.TICK:
+            self.run.learn(of_the_run, companion=True)
+
+    def _step(self, found: Found, values: Mapping[str, Value], chunk: bytes) -> None:
+        """A step line of the program: of a new step, of another run, or another rank's copy."""
+        rule = found.rule
         order = values.get("order", values.get("step"))
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         by_step = "order" not in values

@@ -139,6 +139,7 @@ def test_large_logs_are_read_in_pieces_by_several_processes(tmp_path: Path, monk
     assert sum(sizes) == sum(p.stat().st_size for p in tmp_path.iterdir())
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400).map(lambda b: b.replace(b"a", b"\n")), st.lists(st.integers(0, 420), max_size=4))
 def test_pieces_of_a_file_are_its_lines_in_order(text, positions):
     cuts = [0, *sorted(min(p, len(text)) for p in positions), len(text)]
@@ -150,6 +151,7 @@ def test_pieces_of_a_file_are_its_lines_in_order(text, positions):
     assert b"".join(parts) == text
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=300), st.integers(1, 300))
 def test_distribution_in_parts(values, cut):
     whole, first, second = Distribution(), Distribution(), Distribution()
