@@ -24,6 +24,9 @@ lint: $(VENV)/.dev  ## ruff, mypy and the import rule
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --config pyproject.toml
 
+golden: $(VENV)/.dev  ## record the golden job scripts again; look at their difference before committing it
+	HPC_LLM_RECORD_GOLDEN=1 $(VENV)/bin/python -m pytest -q tests/test_render.py
+
 tools:  ## Slurm, modules and the other programs that the tests run for real
 	@tests/install-tools.sh
 

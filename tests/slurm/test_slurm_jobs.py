@@ -232,6 +232,13 @@ def test_what_render_prints_is_what_slurm_stores(node: LoginNode, cluster: str) 
     node.do("cancel", run.run_id)
 
 
+@pytest.mark.parametrize("name", ["it's", 'a "b" c', "a\\b", "a\\", "$(name) `x` ;#&", "100%j"])
+def test_slurm_reads_a_job_name_as_it_was_given(node: LoginNode, name: str) -> None:
+    [run] = node.submit(*REQUEST["mi210"], *TINY, "--sbatch=hold", f"--name={name}")
+    assert node.slurm.run("squeue", "--noheader", "--format=%j", f"--jobs={job_id(run)}").rstrip("\n") == name
+    node.do("cancel", run.run_id)
+
+
 def test_what_render_prints_is_what_slurm_stores_for_an_array(node: LoginNode) -> None:
     words = (*REQUEST["taiwania2"], *TINY, "--method=z2,z3,z3o", "--sbatch=hold", "--run-id=same")
     shown = node.do("render", *words)
