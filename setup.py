@@ -33,11 +33,13 @@ TRAIN = [
     "accelerate>=1.15",
     "safetensors",
     "numpy",
+    "nvidia-ml-py",  # pure Python, small; the GPU telemetry asks it
     "ninja",  # DeepSpeed compiles its operators when they are first used
     "setuptools",
 ]
 PLOT = ["matplotlib>=3.9", "vl-convert-python>=1.8"]
-TEST = ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100", "selenium>=4.25"]
+ZSTD = ["zstandard>=0.22"]  # in the standard library from Python 3.14 on
+TEST = [*ZSTD, "pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100", "selenium>=4.25"]
 DEV = ["ruff>=0.8", "mypy>=1.13", "import-linter>=2.1", "types-PyYAML", "types-tabulate"]
 
 setup(
@@ -63,6 +65,7 @@ setup(
     extras_require={
         "train": TRAIN,
         "plot": PLOT,
+        "zstd": ZSTD,
         "test": [*TRAIN, *PLOT, *TEST],
         "dev": [*TRAIN, *PLOT, *TEST, *DEV],
     },

@@ -131,8 +131,10 @@ HOST_OOM = Cause(
         ),
         # The launcher's verdict on the rank that died first; survivors are killed with SIGTERM.
         sign(
-            ("exitcode: -9)", "exitcode  : -9", "return code = -9", "return code = 247", "exit code 137", "code 137"),
+            ("exitcode: -9)", "(SIGKILL)", "return code = -9", "return code = 247", "exit code 137", "code 137"),
             r"failed \(exitcode: -9\)(?: local_rank: (?P<local_rank>\d+))?|exits with return code = (?:-9|247)\b"
+            # A survivor that lost its peer within the same second may be named as the first failure in its stead.
+            r"|Signal 9 \(SIGKILL\) received by PID"
             r"|[Ee]xited with exit code 137\b|exit(?:ed with)? code 137\b",
             precedence=41,
             confidence=0.6,
