@@ -107,6 +107,19 @@ class RunPaths:
         return self.root / "steps.jsonl"
 
     @property
+    def telemetry(self) -> Path:
+        """One JSON object a GPU and second, appended as it happens; of the first node where there are several."""
+        return self.telemetry_of(0)
+
+    def telemetry_of(self, node: int) -> Path:
+        """The same of any node, counted from 0."""
+        return self.root / (f"telemetry-{node}.jsonl" if node else "telemetry.jsonl")
+
+    def telemetry_files(self) -> list[Path]:
+        """Those of all nodes that left one."""
+        return sorted(self.root.glob("telemetry*.jsonl"))
+
+    @property
     def result(self) -> Path:
         """The summary of the measured numbers."""
         return self.root / "result.json"
@@ -183,3 +196,18 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file; nothing where there is none, and without a half-written last line."""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    value = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(value, dict):
+                    yield value
+    except OSError:
+        return

@@ -49,6 +49,14 @@ def gpu_name(device: torch.device) -> str | None:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else None
 
 
+def pci_address(device: torch.device) -> str | None:
+    """Where the GPU is on this node, as `0000:3b:00.0`; None on the CPU and where torch is too old to say."""
+    properties: Any = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    if not hasattr(properties, "pci_bus_id"):
+        return None
+    return f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
+
+
 def supports_bf16(device: torch.device) -> bool:
     """Whether bf16 runs in hardware; V100 and older only emulate it."""
     return device.type == "cpu" or bool(torch.cuda.is_bf16_supported(including_emulation=False))

@@ -108,7 +108,8 @@ def prepare_run_folder(record: Record) -> None:
             path.unlink(missing_ok=True)
     if not paths.failure_records():
         paths.result.unlink(missing_ok=True)
-    paths.steps.unlink(missing_ok=True)
+    for path in (paths.steps, *paths.telemetry_files()):
+        path.unlink(missing_ok=True)
 
 
 def _leave(record: Record, details: dict[str, Any]) -> None:

@@ -93,6 +93,8 @@ class Meter:
         """All finished steps, in order."""
         self.elapsed_s: float | None = None
         """Wall time of the measured steps, with what lies between them."""
+        self.window: tuple[float, float] | None = None
+        """Begin and end of the measured steps, Unix time; None until they are through."""
         self.peak_device_bytes: int | None = None
         self._clock: Any = _GpuClock() if device.type == "cuda" else _HostClock()
         self._host = torch.zeros(steps, 2, pin_memory=device.type == "cuda")
@@ -149,6 +151,8 @@ class Meter:
         devices.synchronize(self.device)
         if self._window_began is not None:
             self.elapsed_s = time.perf_counter() - self._window_began
+            now = time.time()
+            self.window = (now - self.elapsed_s, now)
         self._look_at_device()
 
     def peaks(self) -> dict[str, int | None]:

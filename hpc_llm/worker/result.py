@@ -39,6 +39,8 @@ class Record:
     meter: Meter | None = None
     peaks: dict[str, int | None] = field(default_factory=dict)
     """Peak memory in bytes, the largest of all ranks where they could be asked."""
+    gpu_means: dict[str, float] = field(default_factory=dict)
+    """What was seen of all GPUs over the measured window, as far as it is known."""
 
 
 def build_result(
@@ -67,6 +69,7 @@ def build_result(
         "warmup_steps": plan.warmup_steps,
         **_rates(record, [step.time_s for step in steps if not step.warmup]),
         **_memory(record),
+        **{key: record.gpu_means.get(key) for key in ("gpu_utilization_mean", "gpu_power_w_mean", "energy_j")},
         "loss_first": _finite(steps[0].loss) if steps else None,
         "loss_last": _finite(steps[-1].loss) if steps else None,
         "elapsed_s": time.time() - record.started_at,

@@ -11,6 +11,7 @@ from hpc_llm import metrics
 from hpc_llm.run import Outcome, write_json
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import engine as engines
+from hpc_llm.worker import telemetry
 from hpc_llm.worker.data import batches
 from hpc_llm.worker.loop import StepLog, print_summary, run_steps
 from hpc_llm.worker.meter import Meter
@@ -69,5 +70,8 @@ def _measure(record: Record, engine: Any, device: torch.device) -> None:
     tokens = batches(plan, engine.module.config.vocab_size, ranks, device)
     record.meter = Meter(device, plan.steps, plan.warmup_steps, ranks.world_size)
     log = StepLog(record.paths.steps, plan) if ranks.rank == 0 else None
-    run_steps(engine, tokens, record.meter, plan, log)
+    gpus = telemetry.find_gpus(device, ranks)
+    with telemetry.recording(record, gpus):
+        run_steps(engine, tokens, record.meter, plan, log)
     record.peaks = record.meter.peaks()
+    record.gpu_means = telemetry.means(record, gpus, device)

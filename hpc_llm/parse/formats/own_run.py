@@ -7,7 +7,6 @@ appended, and the way it ended from the exit record and the messages in its outp
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from hpc_llm import metrics
 from hpc_llm.parse.outcomes import Signal, decide, signals_in
 from hpc_llm.parse.registry import FolderFormat
 from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step
-from hpc_llm.run import Outcome, RunPaths, Stop, is_run, read_json
+from hpc_llm.run import Outcome, RunPaths, Stop, is_run, read_json, read_json_lines
 
 NAME = "hpc-llm"
 _PLANNED = (
@@ -52,30 +51,15 @@ def read(folder: Path) -> tuple[Row, Iterator[Step]]:
     return Row(**{name: value for name, value in columns.items() if name in COLUMNS}), _steps(paths, columns)
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file; a half-written last line is left out."""
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                try:
-                    value = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(value, dict):
-                    yield value
-    except OSError:
-        return
-
-
 def _steps(paths: RunPaths, columns: Mapping[str, Any]) -> Iterator[Step]:
-    for record in _lines(paths.steps):
+    for record in read_json_lines(paths.steps):
         known = {name: record.get(name) for name in STEP_COLUMNS}
         yield Step(**{**known, "run_id": columns["run_id"], "source": columns["source"]})
 
 
 def _from_steps(paths: RunPaths, columns: Mapping[str, Any]) -> dict[str, Any]:
     """The summary that the worker could not write any more."""
-    records = [r for r in _lines(paths.steps) if isinstance(r.get("step"), int)]
+    records = [r for r in read_json_lines(paths.steps) if isinstance(r.get("step"), int)]
     if not records:
         return {}
     losses = [r["loss"] for r in records if isinstance(r.get("loss"), (int, float))]

@@ -1,0 +1,267 @@
+"""The thread that watches GPUs, with samplers that stand in for a driver; and the drivers' packages, stood in for too."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_plans import RunPlan, make_plan
+
+from hpc_llm.run import RunPaths
+from hpc_llm.worker import samplers, telemetry
+from hpc_llm.worker.samplers import GpuState
+from hpc_llm.worker.telemetry import Gpus, Telemetry
+
+KEYS = ["time", "gpu", "utilization", "memory_used_bytes", "power_w", "temperature_c"]
+TWO_GPUS = Gpus(node=0, addresses=("0000:3b:00.0", "0000:5e:00.0"), total=2)
+
+
+class StandIn:
+    """Two GPUs: one busy, one half as busy that tells no temperature. The thread that asked is remembered."""
+
+    def __init__(self, fails: Callable[[int], bool] = lambda n: False) -> None:
+        self.calls = 0
+        self.threads: set[str] = set()
+        self._fails = fails
+
+    def sample(self) -> Sequence[GpuState]:
+        self.calls += 1
+        self.threads.add(threading.current_thread().name)
+        if self._fails(self.calls):
+            raise RuntimeError("the GPU fell off the bus")
+        busy = GpuState(utilization=0.8, memory_used_bytes=1 << 30, power_w=300.0, temperature_c=60.0)
+        return [busy, GpuState(utilization=0.4, memory_used_bytes=1 << 30, power_w=100.0, temperature_c=None)]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def said(result: dict[str, Any]) -> list[str]:
+    return [sentence for sentence in result["adaptations"] if "telemetry" in sentence]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("not within 5 s")
+
+
+def test_the_thread_samples_until_it_is_stopped(tmp_path: Path) -> None:
+    sampler, sentences, path = StandIn(), list[str](), tmp_path / "telemetry.jsonl"
+    watching = Telemetry(sampler, path, sentences, interval_s=0.01)
+    watching.start()
+    wait_for(lambda: sampler.calls >= 5)
+    watching.stop()
+    calls = sampler.calls
+    assert sampler.threads == {"telemetry"}
+    assert "telemetry" not in {thread.name for thread in threading.enumerate()}
+    found = rows(path)
+    assert [list(row) for row in found] == [KEYS] * (2 * calls)
+    assert [row["gpu"] for row in found] == [0, 1] * calls
+    assert found[1]["temperature_c"] is None and abs(found[0]["time"] - time.time()) < 60
+    assert sentences == []
+
+
+def test_a_sampler_that_raises_is_said_once_and_asked_again(tmp_path: Path) -> None:
+    sampler, sentences = StandIn(fails=lambda n: n % 2 == 1), list[str]()
+    watching = Telemetry(sampler, tmp_path / "telemetry.jsonl", sentences, interval_s=0.01)
+    watching.start()
+    wait_for(lambda: sampler.calls >= 6)
+    watching.stop()
+    assert sentences == ["The GPU telemetry has gaps: RuntimeError: the GPU fell off the bus."]
+    assert len(rows(tmp_path / "telemetry.jsonl")) == sampler.calls // 2 * 2
+
+
+def test_a_driver_that_hangs_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+
+    class Hanging:
+        def sample(self) -> Sequence[GpuState]:
+            let_go.wait(10)
+            return []
+
+    monkeypatch.setattr(telemetry, "_WAIT_FOR_DRIVER_S", 0.05)
+    watching = Telemetry(Hanging(), tmp_path / "telemetry.jsonl", [], interval_s=0.01)
+    watching.start()
+    began = time.monotonic()
+    watching.stop()
+    let_go.set()
+    assert time.monotonic() - began < 2
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[StandIn], None]:
+    """Let training on the CPU believe that it uses two GPUs, which the given sampler sees many times a second."""
+
+    def watch(sampler: StandIn) -> None:
+        monkeypatch.setattr(telemetry, "find_gpus", lambda device, ranks: TWO_GPUS)
+        monkeypatch.setattr(samplers, "open_sampler", lambda addresses, is_rocm: sampler)
+        monkeypatch.setattr(telemetry, "INTERVAL_S", 0.005)
+
+    return watch
+
+
+@pytest.mark.train
+def test_training_records_it_and_the_result_has_the_means(
+    watched: Callable[[StandIn], None], run_plan: RunPlan, tmp_path: Path
+) -> None:
+    watched(StandIn())
+    result = run_plan(make_plan("ddp", steps=30))
+    assert result["outcome"] == "COMPLETED" and said(result) == []
+    assert result["gpu_utilization_mean"] == pytest.approx(0.6)
+    assert result["gpu_power_w_mean"] == pytest.approx(200)
+    assert result["energy_j"] == pytest.approx(400 * result["measured_window_s"], rel=1e-6)
+    assert rows(RunPaths(tmp_path / "run").telemetry)[0]["utilization"] == 0.8
+    assert "telemetry" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.train
+def test_training_goes_on_without_a_driver_that_answers(
+    watched: Callable[[StandIn], None], run_plan: RunPlan, tmp_path: Path
+) -> None:
+    watched(StandIn(fails=lambda n: True))
+    result = run_plan(make_plan("ddp"))
+    assert result["outcome"] == "COMPLETED"
+    assert said(result) == ["The GPU telemetry has gaps: RuntimeError: the GPU fell off the bus."]
+    assert [result[key] for key in ("gpu_utilization_mean", "gpu_power_w_mean", "energy_j")] == [None] * 3
+    assert RunPaths(tmp_path / "run").telemetry_files() == []
+
+
+@pytest.mark.train
+def test_the_thread_ends_when_a_step_fails(
+    watched: Callable[[StandIn], None], run_plan: RunPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    watched(StandIn())
+    monkeypatch.setattr("hpc_llm.worker.training.run_steps", fail)
+    result = run_plan(make_plan("ddp"))
+    assert result["outcome"] == "OOM_DEVICE" and result["energy_j"] is None
+    assert "telemetry" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.train
+def test_without_a_gpu_there_is_no_file(run_plan: RunPlan, tmp_path: Path) -> None:
+    result = run_plan(make_plan("ddp"))
+    assert result["gpu_utilization_mean"] is None and said(result) == []
+    assert RunPaths(tmp_path / "run").telemetry_files() == []
+
+
+def test_a_driver_that_cannot_be_opened_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hpc_llm.worker.ranks import find_ranks
+    from hpc_llm.worker.result import Record
+
+    def refuse(addresses: Sequence[str], is_rocm: bool) -> None:
+        raise OSError("libnvidia-ml.so.1 is missing")
+
+    monkeypatch.setattr(samplers, "open_sampler", refuse)
+    record = Record(paths=RunPaths(tmp_path), ranks=find_ranks({}), plan=make_plan())
+    with telemetry.recording(record, TWO_GPUS):
+        pass
+    assert record.adaptations == ["There is no GPU telemetry: OSError: libnvidia-ml.so.1 is missing."]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_node_knows_its_own_gpus() -> None:
+    ranks: list[tuple[str, str | None]] = [("b", "0:1"), ("a", "0:1"), ("b", "0:2"), ("a", "0:1")]
+    assert telemetry.place(ranks, "b") == Gpus(node=0, addresses=("0:1", "0:2"), total=3)
+    assert telemetry.place(ranks, "a") == Gpus(node=1, addresses=("0:1",), total=3), "two ranks share a GPU"
+    assert telemetry.place([*ranks, ("c", None)], "a") == Gpus()
+
+
+def test_each_node_has_its_file(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    for node in (1, 0):
+        paths.telemetry_of(node).write_text("")
+    assert [path.name for path in paths.telemetry_files()] == ["telemetry-1.jsonl", "telemetry.jsonl"]
+    assert paths.telemetry == paths.telemetry_of(0)
+
+
+PYNVML = """
+from types import SimpleNamespace as Values
+class NVMLError(Exception): pass
+class NVMLError_NotSupported(NVMLError): pass
+NVML_TEMPERATURE_GPU = 0
+def nvmlInit(): pass
+def nvmlDeviceGetHandleByPciBusId(address): return address
+def nvmlDeviceGetUtilizationRates(gpu): return Values(gpu=97, memory=50)
+def nvmlDeviceGetMemoryInfo(gpu): return Values(used=1 << 34)
+def nvmlDeviceGetPowerUsage(gpu):
+    if gpu == "0000:5e:00.0": raise NVMLError_NotSupported()
+    return 281400
+def nvmlDeviceGetTemperature(gpu, sensor):
+    assert sensor == NVML_TEMPERATURE_GPU
+    return 64
+"""
+AMDSMI = """
+from types import SimpleNamespace as Values
+class AmdSmiLibraryException(Exception): pass
+AmdSmiTemperatureType = Values(JUNCTION="hot")
+AmdSmiTemperatureMetric = Values(CURRENT="now")
+def amdsmi_init(): pass
+def amdsmi_get_processor_handle_from_bdf(address): return address
+def amdsmi_get_gpu_activity(gpu): return {"gfx_activity": 97, "mm_activity": "N/A"}
+def amdsmi_get_gpu_vram_usage(gpu): return {"vram_total": 65520, "vram_used": 16384}
+def amdsmi_get_power_info(gpu):
+    if gpu == "0000:5e:00.0": return {"average_socket_power": "N/A", "current_socket_power": "N/A"}
+    return {"average_socket_power": "N/A", "current_socket_power": 281.4}
+def amdsmi_get_temp_metric(gpu, sensor, metric):
+    if gpu == "0000:5e:00.0": raise AmdSmiLibraryException()
+    assert (sensor, metric) == ("hot", "now")
+    return 64
+"""
+PROGRAM = """
+import json, sys
+from hpc_llm.worker.samplers import open_sampler
+sampler = open_sampler(["0000:3b:00.0", "0000:5e:00.0"], sys.argv[1] == "rocm")
+print(json.dumps(sampler and [state.to_dict() for state in sampler.sample()]))
+assert "torch" not in sys.modules
+"""
+
+
+def ask(kind: str, folder: Path) -> Any:
+    """What a sampler says in a process that finds the packages in `folder` before all others."""
+    path = os.pathsep.join([str(folder), str(Path(samplers.__file__).parents[2])])
+    command = [sys.executable, "-c", PROGRAM, kind]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("kind", "package", "code", "hidden"),
+    [("cuda", "pynvml", PYNVML, {"power_w"}), ("rocm", "amdsmi", AMDSMI, {"power_w", "temperature_c"})],
+)
+def test_the_drivers_units_become_si(kind: str, package: str, code: str, hidden: set[str], tmp_path: Path) -> None:
+    (tmp_path / f"{package}.py").write_text(code)
+    first, second = ask(kind, tmp_path)
+    assert first == {"utilization": 0.97, "memory_used_bytes": 1 << 34, "power_w": 281.4, "temperature_c": 64}
+    assert second == {**first, **dict.fromkeys(hidden)}
+
+
+@pytest.mark.parametrize(("kind", "package"), [("cuda", "pynvml"), ("rocm", "amdsmi")])
+def test_without_the_package_there_is_no_sampler(kind: str, package: str, tmp_path: Path) -> None:
+    (tmp_path / f"{package}.py").write_text("raise ImportError('not here')\n")
+    assert ask(kind, tmp_path) is None
+
+
+def test_the_real_package_has_what_is_asked_of_it() -> None:
+    pynvml = pytest.importorskip("pynvml")
+    for name in (line.split("(")[0].removeprefix("def ") for line in PYNVML.splitlines() if line.startswith("def ")):
+        assert callable(getattr(pynvml, name))
+    assert issubclass(pynvml.NVMLError_NotSupported, pynvml.NVMLError)
+    with contextlib.suppress(pynvml.NVMLError):  # no driver here
+        samplers.NvmlSampler([])
