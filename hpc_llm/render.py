@@ -42,7 +42,7 @@ class Script:
 
     def explained(self) -> str:
         """The script with each line's origin in front of it, for reading, not for running."""
-        width = min(max((len(o) for o in self.origins), default=0), 48)
+        width = min(max((len(o) for o in self.origins), default=0), 60)
         lines = zip(self.text.removesuffix("\n").split("\n"), self.origins, strict=True)
         return "".join(f"{origin[:width]:<{width}} | {line}\n" for line, origin in lines)
 
