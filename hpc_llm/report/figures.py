@@ -14,6 +14,7 @@ from hpc_llm.report.metric import PEAK_ALLOCATED, TOKENS_PER_GPU
 from hpc_llm.report.report import Report
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.sections import Section
+from hpc_llm.report.telemetry import Curve
 from hpc_llm.run import Outcome
 
 _WIDE = 20.0
@@ -22,11 +23,16 @@ _LOSS_STOPS = (0.0, 0.25, 0.5, 0.75, 1.0)
 UNKNOWN_CLUSTER = "unknown cluster"
 STRONG = "same-global-batch"
 """In place of a section's id: series at one global batch lie across the sections."""
+GPUS = "gpus-over-time"
+"""In place of a section's id: how busy GPUs are asks for no counterpart."""
+ALL_MODELS = (STRONG, GPUS)
+_MAX_CURVE_POINTS = 6000
+"""Of all runs together, for the page's size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One plot, in a panel for each cluster; `kind` is `rates`, `memory`, `scaling` or `loss`."""
+    """One plot, in a panel for each cluster; `kind` is `rates`, `memory`, `scaling`, `loss` or `utilization`."""
 
     kind: str
     section: str
@@ -56,7 +62,7 @@ def figures(report: Report) -> list[Figure]:
     for section in report.sections:
         if not section.is_mixed:
             found += [rates(section), memory(section), weak_scaling(report, section), loss(report, section)]
-    return [f for f in (*found, strong_scaling(report)) if f is not None]
+    return [f for f in (*found, strong_scaling(report), utilization(report)) if f is not None]
 
 
 def method_names(drawn: Sequence[Figure]) -> list[str]:
@@ -177,6 +183,57 @@ def loss(report: Report, section: Section) -> Figure | None:
         kind="loss", section=section.id, title="Loss", caption=caption, records=records, x_title="Step", y_title="Loss",
         headers=["Cluster", "Method", "Run", *(f"Loss {s}" for s in share)], cells=cells, panels=_panels(records),
     )  # fmt: skip
+
+
+def utilization(report: Report) -> Figure | None:
+    """How busy the GPUs of each run were over its time; INVALID runs have no row and so no curve."""
+    curves = [
+        (index, row, report.runs[member])
+        for index, row in report.compared.iterrows()
+        for member in row["members"]
+        if len(report.runs[member].utilization) > 1
+    ]
+    if not curves:
+        return None
+    every = -(-sum(len(run.utilization) for _, _, run in curves) // _MAX_CURVE_POINTS)
+    unit, unit_s = _time_unit(max(run.utilization[-1][0] for _, _, run in curves))
+    records: list[dict[str, Any]] = []
+    cells, means = [], []
+    for index, row, run in curves:
+        name, curve = run.row.run_id or "", thinned(run.utilization, every)
+        records += [_point(index, row) | {"x": x / unit_s, "y": 100 * y, "run": name} for x, y in curve]
+        values = [100 * value for _, value in run.utilization]
+        means.append(sum(values) / len(values))
+        shown = [f"{value:.0f}" for value in (means[-1], min(values), max(values))]
+        cells.append([_panel(row), method(row), name, *shown, f"{run.utilization[-1][0]:,.0f}"])
+    busiest, idlest = (cells[means.index(pick(means))] for pick in (max, min))
+    caption = (
+        f"{len(cells)} runs, one line each: the share of time in which a kernel ran, mean of all GPUs of the run. "
+        f"Highest mean: {busiest[3]} % ({busiest[1]} on {busiest[0]}). "
+        f"Lowest mean: {idlest[3]} % ({idlest[1]} on {idlest[0]})."
+    )
+    return Figure(
+        kind="utilization", section=GPUS, title="GPU utilisation over time", caption=caption, records=records,
+        x_title=f"Time since the first sample ({unit})", y_title="GPU utilisation (%)", cells=cells, panels=_panels(records),
+        headers=["Cluster", "Method", "Run", "Mean (%)", "Lowest (%)", "Highest (%)", "Sampled for (s)"],
+    )  # fmt: skip
+
+
+def thinned(curve: Curve, every: int) -> Curve:
+    """The means of `every` points in a row, at the time of the first of them.
+
+    >>> thinned([(0.0, 1.0), (1.0, 0.0), (2.0, 0.5)], 2)
+    [(0.0, 0.5), (2.0, 0.5)]
+    """
+    parts = [curve[i : i + every] for i in range(0, len(curve), every)]
+    return [(part[0][0], sum(value for _, value in part) / len(part)) for part in parts]
+
+
+def _time_unit(longest_s: float) -> tuple[str, float]:
+    """Name and seconds of the unit in which an axis of that length is read best."""
+    if longest_s <= 300:
+        return "s", 1
+    return ("min", 60) if longest_s <= 5 * 3600 else ("h", 3600)
 
 
 def _last_losses(cells: Sequence[Sequence[str]]) -> str:

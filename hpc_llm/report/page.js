@@ -139,7 +139,7 @@
     legend: { labelColor: "var(--text)", titleColor: "var(--muted)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 220, symbolSize: 80 },
     rule: { color: "var(--text)" },
   };
-  const PANEL = { rates: 400, memory: 330, scaling: 330, loss: 330 };
+  const PANEL = { rates: 400, memory: 330, scaling: 330, loss: 330, utilization: 330 };
 
   const cycle = (values, methods) => methods.map((name) => values[data.methods.indexOf(name) % values.length]);
 
@@ -197,18 +197,21 @@
         { mark: { type: "point", filled: true, size: 90, opacity: 1 }, encoding: { x, y, ...methodChannels(methods, columns, { shape: true }), tooltip: tips("method:Method", "x:GPUs", "y:Speed-up", "efficiency:Efficiency") } },
       ];
     },
-    loss(figure, methods, columns) {
-      return [{
-        mark: { type: "line", strokeWidth: 1.6, opacity: 0.9 },
-        encoding: {
-          x: { field: "x", type: "quantitative", title: figure.x, axis: { tickMinStep: 1 } },
-          y: { field: "y", type: "quantitative", title: figure.y, scale: { zero: false } },
-          detail: { field: "run" }, ...methodChannels(methods, columns, { dash: true }),
-          tooltip: tips("method:Method", "run:Run"),
-        },
-      }];
-    },
+    loss: (figure, methods, columns) => curves(figure, methods, columns, { zero: false }),
+    utilization: (figure, methods, columns) => curves(figure, methods, columns, { domain: [0, 100] }),
   };
+
+  function curves(figure, methods, columns, scale) {
+    return [{
+      mark: { type: "line", strokeWidth: 1.6, opacity: 0.9 },
+      encoding: {
+        x: { field: "x", type: "quantitative", title: figure.x, axis: { tickMinStep: 1 } },
+        y: { field: "y", type: "quantitative", title: figure.y, scale },
+        detail: { field: "run" }, ...methodChannels(methods, columns, { dash: true }),
+        tooltip: tips("method:Method", "run:Run"),
+      },
+    }];
+  }
 
   function tips(...entries) {
     const format = { "Efficiency": ".1%", "Speed-up": ".3~g", "GiB": ".4~g", "Tokens/s/GPU": ",.4~g" };

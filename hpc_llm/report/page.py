@@ -19,7 +19,7 @@ from hpc_llm.parse import UNKNOWN_FORMAT
 from hpc_llm.report.baseline import Change
 from hpc_llm.report.bundle import vega_bundle
 from hpc_llm.report.comparison import SHAPE, best, count, figure, text
-from hpc_llm.report.figures import STRONG, Figure, figures, method_names
+from hpc_llm.report.figures import ALL_MODELS, Figure, figures, method_names
 from hpc_llm.report.files import gpus, interval, method, reading_metrics
 from hpc_llm.report.metric import METRICS, TOKENS_PER_GPU, Metric
 from hpc_llm.report.report import Report, best_rate, regressions
@@ -48,7 +48,7 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
         outcomes=_outcomes(report),
         highlights=_highlights(report),
         sections=[_section(report, section, drawn) for section in report.sections],
-        strong=[f for f in drawn if f.section == STRONG],
+        all_models=[f for f in drawn if f.section in ALL_MODELS],
         filters=_filters(report),
         num_rows=len(report.compared),
         invalid=[_invalid(report, i) for i in report.invalid],

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.report.figures import STRONG, Figure, figures, method_names
+from hpc_llm.report.figures import ALL_MODELS, Figure, figures, method_names
 from hpc_llm.report.report import Report
 from hpc_llm.run import file_name_part
 
@@ -20,7 +20,7 @@ _DPI = 150
 
 def write_plots(report: Report, folder: Path) -> list[Path]:
     """Write each figure as `<kind>-<model and shape>.png` and `.svg`; returns the files."""
-    titles = {STRONG: "all models"} | {section.id: section.title for section in report.sections}
+    titles = dict.fromkeys(ALL_MODELS, "all models") | {section.id: section.title for section in report.sections}
     drawn = figures(report)
     styles = method_styles(method_names(drawn))
     written: list[Path] = []
@@ -77,7 +77,7 @@ def _legend(canvas: Any, figure: Figure, styles: Mapping[str, dict[str, Any]]) -
     from matplotlib.lines import Line2D
 
     shown = [name for name in styles if any(r["method"] == name for r in figure.records)]
-    hidden = {"loss": {"marker": ""}, "memory": {"linestyle": ""}, "scaling": {"linestyle": "-"}}[figure.kind]
+    hidden = {"memory": {"linestyle": ""}, "scaling": {"linestyle": "-"}}.get(figure.kind, {"marker": ""})
     lines = [Line2D([], [], label=name, **{**styles[name], **hidden}) for name in shown]
     canvas.legend(handles=lines, loc="outside lower left", ncols=min(6, len(shown)), frameon=False, handlelength=3)
 
@@ -126,6 +126,11 @@ def _loss(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mappin
         ax.plot([r["x"] for r in curve], [r["y"] for r in curve], **line)
 
 
+def _utilization(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
+    _loss(ax, figure, records, styles)
+    ax.set_ylim(0, 102)  # a line at 100 % stays whole
+
+
 def _rate_axis(ax: Any, which: str, figure: Figure) -> None:
     """From zero, or logarithmic where the figure says so."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -142,4 +147,4 @@ def _rate_axis(ax: Any, which: str, figure: Figure) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-_DRAW = {"rates": _rates, "memory": _memory, "scaling": _scaling, "loss": _loss}
+_DRAW = {"rates": _rates, "memory": _memory, "scaling": _scaling, "loss": _loss, "utilization": _utilization}

@@ -10,6 +10,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, parse_paths, parse_steps
+from hpc_llm.report.telemetry import Curve, utilization
 from hpc_llm.run import RunPaths, is_run, read_json
 
 MAX_STEPS = 400
@@ -64,6 +65,8 @@ class ReportedRun:
     steps: list[Step] = field(default_factory=list)
     num_steps: int = 0
     """Steps that the log holds; `steps` may be fewer."""
+    utilization: Curve = field(default_factory=list)
+    """Of its GPUs over time; empty where nothing was recorded."""
     folder: str | None = None
     plan: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, Any] = field(default_factory=dict)
@@ -171,6 +174,7 @@ def _read_folder(run: ReportedRun, paths: RunPaths) -> None:
     run.git_commit = str(commit) if commit else None
     run.result = {name: value for name, value in result.items() if name != "step_times_s"}
     run.script = _text(paths.script)
+    run.utilization = utilization(paths)
     run.failure = _mapping(result.get("error")) or next(iter(paths.failure_records()), {})
 
 

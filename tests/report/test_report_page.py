@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from recorded import write_telemetry
 from synthetic import HOSTILE_CLUSTER, HOSTILE_METHOD, Made, write_run
 
 from hpc_llm.report import Report, collect, make_report, read_baseline, write_report
@@ -277,6 +278,34 @@ def test_both_themes_can_be_read(browser: Chrome, written: Path, scheme: str) ->
     assert (_luminance(background) < 0.1) == (scheme == "dark")
     assert min(_contrast(colour, background) for colour in texts) >= 4.5
     assert min(_contrast(colour, background) for colour in marks) >= 3
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_how_busy_gpus_were_is_drawn_for_runs_without_a_counterpart_too(
+    browser: Chrome, tmp_path: Path, scheme: str
+) -> None:
+    for name, model in (("z3", "llama2-7b"), ("q", "llama3.2-1b")):
+        run = write_run(tmp_path / "logs", Made(run_id=name, cluster="delta", method=name, model=model))
+        write_telemetry(run, [0.0, 0.4, 0.9, 1.0])
+    write_report(make_report(collect([tmp_path / "logs"])), tmp_path)
+    _screen(browser, 1400, scheme)
+    _open(browser, tmp_path)
+    assert browser.get_log("browser") == []
+    figure = browser.find_element("css selector", "#utilization-gpus-over-time")
+    assert "2 runs, one line each" in figure.find_element("css selector", "figcaption p").text
+    assert len(figure.find_elements("css selector", "details tbody tr")) == 2
+    script = """
+        const rgb = (c) => c.match(/\\d+(\\.\\d+)?/g).slice(0, 3).map(Number);
+        const plot = document.querySelector("#utilization-gpus-over-time .plot");
+        const lines = [...plot.querySelectorAll(".mark-line path")];
+        const label = plot.getAttribute("aria-label");
+        return [rgb(getComputedStyle(document.body).backgroundColor), lines.map((e) => rgb(getComputedStyle(e).stroke)), label];"""
+    background, lines, label = browser.execute_script(script)
+    assert len(lines) == 2 and label.startswith("GPU utilisation over time. 2 runs")
+    assert min(_contrast(colour, background) for colour in lines) >= 3
+    search = browser.find_element("id", "filter-text")
+    search.send_keys("z3")
+    _wait(browser, "return document.querySelectorAll('#utilization-gpus-over-time .mark-line path').length === 1")
 
 
 def _luminance(rgb: list[float]) -> float:
