@@ -9,9 +9,6 @@ from typing import Any
 
 from hpc_llm.parse import facts
 
-_ROW = re.compile(r"<tr[^>]*>(.*?)</tr>", re.DOTALL)
-_CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.DOTALL)
-_TAG = re.compile(r"<[^>]*>")
 _TABLE_KEYS = {"step": "step", "training loss": "loss", "validation loss": "eval_loss"}
 
 
@@ -56,9 +53,7 @@ def _joined(text: object) -> str:
 
 def _table(markup: str) -> str:
     """The Trainer's table of losses as the lines that it prints outside of notebooks; empty for other tables."""
-    import html  # its table of entities is large
-
-    rows = [[html.unescape(_TAG.sub("", cell)).strip() for cell in _CELL.findall(row)] for row in _ROW.findall(markup)]
+    rows = [_cells(row) for row in markup.split("</tr>")] if "Training Loss" in markup else []
     if not rows or "training loss" not in (name.lower() for name in rows[0]):
         return ""
     keys = [_TABLE_KEYS.get(name.lower()) for name in rows[0]]
@@ -68,6 +63,14 @@ def _table(markup: str) -> str:
         ordered = sorted(pairs, key=lambda key: key != "loss")
         lines.append("{" + ", ".join(f"'{key}': {pairs[key]}" for key in ordered) + "}\n")
     return "".join(lines)
+
+
+def _cells(row: str) -> list[str]:
+    """The texts of a table row's cells."""
+    import html  # its table of entities is large
+
+    parts = re.split("</t[hd]>", row)[:-1]
+    return [html.unescape(part[part.rfind(">") + 1 :]).strip() for part in parts]
 
 
 def _is_number(text: str) -> bool:

@@ -215,7 +215,7 @@ def _document_rows(source: str, text: bytes) -> list[tuple[Row, list[Step]]]:
             continue
         try:
             found = [(row, list(steps)) for row, steps in one.read(text)]
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         for number, (row, steps) in enumerate(found):
             row.run_id, row.source = row.run_id or run_id(source, number), source

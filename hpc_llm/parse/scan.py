@@ -35,9 +35,11 @@ _STREAM = re.compile(
 )
 _METRIC_LIKE = re.compile(
     rb"^[^\n]{0,400}?(?i:\b(?:loss|perplexity|ppl|throughput|tokens?/s(?:ec)?|samples?/s(?:ec)?|tok/s|it/s"
-    rb"|grad[_ ]?norm|step[_ ]time|tflops|mfu)\b)[\"']?(?:[ \t]*\([^()\n]{1,20}\))?[ \t]*[:=|]?[ \t]*[\"']?[-+]?\d[^\n]*$",
+    rb"|grad[_ ]?norm|step[_ ]time|tflops|mfu)\b)[\"']?(?: ?\([^()\n]{1,20}\))?[ \t]{0,20}[:=|]?[ \t]{0,20}[\"']?[-+]?\d[^\n]*$",
     re.MULTILINE,
 )
+# No program prints a metric that far to the right, and searching endless lines takes endless time.
+_LONG_LINE = re.compile(rb"([^\n]{4096})[^\n]+")
 _KEPT_EXAMPLES = 5
 _STEP_FIELDS = frozenset(STEP_COLUMNS)
 
@@ -173,13 +175,14 @@ class Scanner:
         chunk, self._skipped_chunk = self._skipped_chunk, None
         if chunk is None or self._fast is None:
             return
-        for position, signal in sorted(signals_in(sources.clean(chunk)), key=lambda s: s[0]):
+        for position, signal in sorted(signals_in(_LONG_LINE.sub(rb"\1", sources.clean(chunk))), key=lambda s: s[0]):
             signal.steps_after = self._fast.count(chunk, position)
             self.run.signals.append(signal)
 
     # The careful lane
 
     def _careful(self, chunk: bytes) -> None:
+        chunk = _LONG_LINE.sub(rb"\1", chunk)
         self._search_skipped_chunk()
         lines = self.run.lines
         found = sorted(self._find(chunk), key=lambda f: (f.start, f.precedence))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import time
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -75,6 +77,15 @@ def test_lines_cut_shuffled_and_with_other_numbers(found):
 @settings(max_examples=300, deadline=None)
 def test_documents_and_bytes_between_lines(lines, junk):
     survives(junk.join(line.encode("utf-8", "surrogatepass") for line in lines))
+
+
+@pytest.mark.parametrize("make", [lambda f: f * 2000, lambda f: f + "a" * 200_000, lambda f: "a 1=" * 50_000 + f])
+def test_endless_lines_take_no_endless_time(make):
+    known = "\n".join(f for f in FRAGMENTS if "\0" not in f)
+    begin = time.monotonic()
+    for fragment in FRAGMENTS:
+        parse_stream("log", io.BytesIO(f"{known}\n{make(fragment)[:200_000]}".encode()))
+    assert time.monotonic() - begin < 60
 
 
 def test_all_formats_are_in_the_mix():

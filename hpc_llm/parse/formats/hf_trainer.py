@@ -135,7 +135,7 @@ FORMAT = LineFormat(
         rule(Kind.END, r"\{'train_runtime': [^{}\n]*\}", _columns, literal="{'train_runtime': "),
         rule(
             Kind.RUN,
-            r"^ *\d+%(?:\|[^|\n]*\|)? *(\d+)/([1-9]\d*) \[([\d:]+)<[^\]\n]*it(?:/s)?[^\]\n]*\]",
+            r"^ *\d+%(?:\|[^|\n]*\|)? *(\d+)/([1-9]\d*) \[([\d:]+)<[^\]\n]{0,40}(?:it/s|s/it|\?it)[^\]\n]{0,200}\]",
             _bar,
             literal="%",
         ),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from hpc_llm.parse.registry import LineFormat
 from hpc_llm.parse.rules import Kind, Value, number, rule
 
-_PAIR = re.compile(rb"([A-Za-z][\w/ ]*)=([-+]?(?:[\d.]*\d(?:[eE][-+]?\d+)?|nan|inf))(?=[,\]\s]|$)")
+_PAIR = re.compile(rb"\b([A-Za-z][\w/]{0,60})=([-+]?(?:[\d.]*\d(?:[eE][-+]?\d+)?|nan|inf))(?=[,\]\s]|$)")
 _LOSSES = ("train_loss_step", "train_loss", "train/loss", "loss_step", "loss")
 _EVAL_LOSSES = ("val_loss", "val/loss", "valid_loss", "val_loss_epoch")
 
@@ -34,12 +34,14 @@ def _columns(match: re.Match[bytes]) -> Mapping[str, Value] | None:
 FORMAT = LineFormat(
     name="lightning",
     hints=(b"v_num=", b"`Trainer.fit` stopped: "),
-    confirm=re.compile(rb"Epoch \d+: [^\n]{0,300}?\d+/\d+ \[[^\]\n]*loss[^\]\n=]*=|`Trainer\.fit` stopped: "),
+    confirm=re.compile(
+        rb"Epoch \d+: [^\n]{0,300}?\d+/\d+ \[[^\]\n]{0,400}loss[^\]\n=]{0,60}=|`Trainer\.fit` stopped: "
+    ),
     precedence=46,
     rules=(
         rule(
             Kind.STEP,
-            r"Epoch (?P<epoch>\d{1,9}): [^\n\[]{0,300}?(?P<number>\d{1,15})/(?P<all>\d{1,15}) \[(?P<pairs>[^\]\n]*loss[^\]\n]*)\]",
+            r"Epoch (?P<epoch>\d{1,9}): [^\n\[]{0,300}?(?P<number>\d{1,15})/(?P<all>\d{1,15}) \[(?P<pairs>[^\]\n]{0,400}loss[^\]\n]{0,600})\]",
             _columns,
             literal="Epoch ",
         ),

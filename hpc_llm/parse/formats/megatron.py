@@ -15,7 +15,7 @@ from hpc_llm.parse.registry import LineFormat
 from hpc_llm.parse.rules import Kind, Value, column_of, number, rule
 
 _PAIR = re.compile(
-    rb"([A-Za-z\[][\w\[\]/ .\-]*?)(?: ?\(([^()\n|]{1,40})\))?(?:[:=] *| )([-+]?(?:\d[\d.,]*(?:[eE][-+]?\d+)?|nan|inf))"
+    rb"(\b[A-Za-z]\w{0,30}(?:[\]/ .\-]+\w{1,30}){0,7}|\[\w{2,3}\]-\w{1,10})(?: ?\(([^()\n|]{1,40})\))?(?:[:=] *| )([-+]?(?:\d[\d.,]*(?:[eE][-+]?\d+)?|nan|inf))"
     rb"(?:/(\d[\d.]*))?(?: \(avg [\d.]+\))?(?:TFLOPS)? *(?=\||$)"
 )
 

@@ -95,7 +95,9 @@ def _finish(values: dict[str, Value]) -> None:
 
 
 def _line(key: str, event: str = "") -> str:
-    return rf':::MLLOG (\{{"namespace[^\n]*"event_type": "{event}[^\n]*"key": "{key}", [^\n]*\}})$'
+    return (
+        rf':::MLLOG (\{{"namespace[^\n]{{0,200}}"event_type": "{event}[^\n]{{0,60}}"key": "{key}", [^\n]{{0,2000}}\}})$'
+    )
 
 
 FORMAT = LineFormat(

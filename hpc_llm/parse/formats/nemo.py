@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from hpc_llm.parse.registry import LineFormat
 from hpc_llm.parse.rules import Kind, Value, number, rule
 
-_PAIR = re.compile(rb"([A-Za-z][\w /-]*?)(?: in s)?(?:: |=)([-+]?(?:[\d.,]*\d(?:[eE][-+]?\d+)?|nan|inf))(?=[,\s\]|]|$)")
+_PAIR = re.compile(
+    rb"\b([A-Za-z][\w/-]{0,60})(?: in s)?(?:: |=)([-+]?(?:[\d.,]*\d(?:[eE][-+]?\d+)?|nan|inf))(?=[,\s\]|]|$)"
+)
 
 _NAMES = {
     "reduced_train_loss": "loss",
@@ -55,7 +57,7 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.STEP,
-            r"Epoch \d+: [^\n\[]{0,300}?(?P<number>\d+)/(?P<all>\d+) \[(?P<pairs>[^\]\n]*reduced_train_loss=[^\]\n]*)\]",
+            r"Epoch \d+: [^\n\[]{0,300}?(?P<number>\d+)/(?P<all>\d+) \[(?P<pairs>[^\]\n]{0,400}reduced_train_loss=[^\]\n]{0,600})\]",
             _columns,
             literal="reduced_train_loss=",
         ),

@@ -25,7 +25,11 @@ FORMAT = LineFormat(
             r"Total [Tt]oken throughput \(tok/s\): +<tokens_per_second>",
             literal="oken throughput (tok/s)",
         ),
-        rule(Kind.RUN, r"\w+(?: token)? throughput \((?:req|tok)/s\): ", literal=" throughput ("),
+        rule(
+            Kind.RUN,
+            r"\b(?:Request|(?:Input|Output|Peak output) token) throughput \((?:req|tok)/s\): ",
+            literal=" throughput (",
+        ),
         rule(Kind.START, r"Throughput: [\d.,]+ requests/s, ", literal=" requests/s, "),
         rule(Kind.END, _THROUGHPUT, literal=" requests/s, "),
         rule(Kind.START, r"Avg latency: [\d.]+ seconds", literal="Avg latency: "),
