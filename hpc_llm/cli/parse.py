@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Optional
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "jsonl", ".md": "markdown", ".txt": "table"}
 GIB = 2**30
+SHOWN_FROM_BYTES = 64 * 2**20
+"""Less than this is read within a second."""
 
 
 def register(app: typer.Typer) -> None:
@@ -50,11 +52,34 @@ def parse_command(
         if steps:
             write_rows(parse_steps(paths), chosen, file, names)
             return
-        rows: Any = parse_paths(paths, verbose=verbose, on_reading=_tell if verbose else None)
-        if chosen == "table" and names is None:
-            file.write(summary_table(list(rows)))
-        else:
-            write_rows(rows, chosen, file, names)
+        summary = chosen == "table" and names is None
+        waits = summary or output is not None or not is_terminal()  # else the rows themselves show how far it is
+        with _progress(paths, wanted=waits) as on_progress:
+            rows: Any = parse_paths(
+                paths, verbose=verbose, on_reading=_tell if verbose else None, on_progress=on_progress
+            )
+            if summary:
+                rows = list(rows)
+            else:
+                write_rows(rows, chosen, file, names)
+        if summary:
+            file.write(summary_table(rows))
+
+
+@contextmanager
+def _progress(paths: list[str], *, wanted: bool) -> Iterator[Callable[[int], None] | None]:
+    """One bar over all files on a terminal's stderr; None where nobody would see it, or it is over at once."""
+    if not wanted or not sys.stderr.isatty() or "-" in paths:
+        yield None
+        return
+    from hpc_llm.parse import total_bytes
+
+    total = total_bytes(paths)
+    if total < SHOWN_FROM_BYTES:
+        yield None
+        return
+    with typer.progressbar(length=total, label="Reading logs", file=sys.stderr) as bar:
+        yield bar.update
 
 
 def summary_table(rows: list[Row]) -> str:
