@@ -72,7 +72,7 @@ setup(
     entry_points={
         "console_scripts": [
             "hpc-llm = hpc_llm.cli:main",
-            "pretrain_llm = hpc_llm.worker.pretrain_llm:main",
+            "pretrain_llm = hpc_llm.worker.pretrain_llm:command",
         ]
     },
 )

@@ -17,6 +17,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from typing import NoReturn
 
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.worker import failure, request
@@ -37,12 +38,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         failure.report_refusal(arguments.run_dir, error)
         return error.exit_code
     failure.exit_on_sigterm(record)
-    code = run(record)
+    return run(record)
+
+
+def command() -> NoReturn:
+    """Entry point of a process of its own: ends it at once when all is written.
+
+    The interpreter's teardown is left out: after a failure the peers hang in a collective and it would too, and after a
+    success a thread of the collectives that is still there aborts the process now and then, which fails a good job.
+    """
+    code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    if code and record.ranks.world_size > 1:
-        os._exit(code)  # the peers hang in a collective, and so would the teardown here
-    return code
+    os._exit(code)
 
 
 def prepare(arguments: argparse.Namespace) -> Record:
@@ -73,4 +81,4 @@ def run(record: Record) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 from hpc_llm.worker import loop
-from hpc_llm.worker.pretrain_llm import main
+from hpc_llm.worker.pretrain_llm import command
 
 step, calls = loop._step, []
 
@@ -20,4 +19,4 @@ def failing(*arguments: Any) -> Any:
 
 
 loop._step = failing
-sys.exit(main())
+command()

@@ -27,7 +27,7 @@ def held_by_this_rank(engine: Any) -> dict[str, int]:
     return {"parameters": sum(parameters), "optimizer": sum(group.numel() for group in groups)}
 
 
-def main(folder: Path) -> int:
+def main(folder: Path) -> None:
     start = dict(os.environ)
     ranks = find_ranks(start)
     stop_engine = engines.stop_engine
@@ -47,8 +47,8 @@ def main(folder: Path) -> int:
         record = Record(paths=RunPaths(current), ranks=replace(ranks, master_port=wanted["port"]), plan=plan)
         if pretrain_llm.run(record):
             os._exit(1)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    main(Path(sys.argv[1]))
+    os._exit(0)  # as the worker's own entry point does
