@@ -18,6 +18,7 @@ from hpc_llm.cluster import TRACKED_FLAGS, Cluster, Gpu, Node, Partition, allowe
 from hpc_llm.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.experiment import TASKS, Experiment, Plan, PlanWithOrigins
+from hpc_llm.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.hardware import Hardware
 from hpc_llm.method import Lora, Method, Optimizer, Quantization, spelled
 from hpc_llm.model import ALIASES, architecture, is_checkpoint
@@ -114,35 +115,6 @@ class _Said:
 
     def __call__(self, name: str) -> tuple[Any, str]:
         return getattr(self.experiment, name), self.sources.get(name, "request")
-
-
-def actual_gpu(gpu: Gpu, hardware: Hardware | None) -> Gpu:
-    """The profile's GPU, or for `vendor: auto` what this machine has.
-
-    A GPU that the table of peaks does not know gets the capabilities of its generation and no peak.
-    """
-    if gpu.vendor != "auto":
-        return gpu
-    if hardware is None or hardware.vendor == "none" or not hardware.gpu_model:
-        return Gpu(vendor="none")
-    from hpc_llm.cluster import Capabilities
-
-    compute = int(hardware.arch.removeprefix("sm_")) if hardware.arch and hardware.arch.startswith("sm_") else None
-    modern = compute is None or compute >= 80
-    capabilities = Capabilities(
-        bf16=modern, tf32=modern and hardware.vendor == "nvidia", flash_attention_2=modern,
-        int8=compute is None or compute >= 75, nf4=True,
-    )  # fmt: skip
-    peaks = {p: metrics.peak_flops(hardware.gpu_model, p) for p in ("bf16", "fp16", "fp32")}
-    return Gpu(
-        vendor="amd" if hardware.vendor == "amd" else "nvidia",
-        model=hardware.gpu_model,
-        arch=hardware.arch or "unknown",
-        memory_gib=hardware.memory_gib or 0.0,
-        per_node=hardware.gpus,
-        capabilities=capabilities,
-        peak_tflops={p: value / 1e12 for p, value in peaks.items() if value},  # type: ignore[misc]
-    )
 
 
 def _partition(said: _Said, cluster: Cluster, site: Site, draft: _Draft) -> Partition | None:
@@ -259,19 +231,6 @@ def _method(method: Method, gpu: Gpu, draft: _Draft) -> None:
     draft.put("peft", method.peft and method.peft.model_dump(), origin)
     draft.put("optimizer", method.optimizer.model_dump(), origin)
     draft.put("deepspeed", copy.deepcopy(method.deepspeed), origin)
-
-
-def choose_precision(method: Method, gpu: Gpu) -> tuple[str, str]:
-    """The precision and, where the method's wish cannot be met, the sentence that says so."""
-    wish = "bf16" if method.precision == "auto" else method.precision
-    if gpu.vendor == "none":
-        if wish == "fp16":
-            return "bf16", f"fp16 becomes bf16: the CPU cannot train in fp16 (method {method.name})"
-        return wish, ""
-    assert gpu.capabilities is not None  # a Gpu with a vendor has them, its validator says so
-    if wish == "bf16" and not gpu.capabilities.bf16:
-        return "fp16", f"bf16 becomes fp16: {gpu.model} ({gpu.arch}) has no bf16 units"
-    return wish, ""
 
 
 def _bookkeeping(said: _Said, cluster: Cluster, partition: Partition | None, site: Site, draft: _Draft) -> None:
@@ -424,7 +383,7 @@ def _checked_parts(values: dict[str, Any]) -> None:
 def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site) -> PlanWithOrigins:
     values = draft.values
     _model(values["model"], values["sequence_length"])
-    _capabilities(values, gpu, cluster)
+    check_capabilities(values, gpu, cluster)
     if " becomes " in draft.origins["precision"]:
         draft.notices.append(draft.origins["precision"])
     letters = spelled(values)
@@ -531,34 +490,6 @@ def _memory_share(style: str, node: Node, gpus: int) -> float | None:
     if style == "mem-per-cpu":
         return node.mem_gb_per_gpu / node.cpus_per_gpu if node.cpus_per_gpu else None
     return node.mem_gb_per_gpu * (gpus if style == "mem" else 1)
-
-
-def _capabilities(values: Mapping[str, Any], gpu: Gpu, cluster: Cluster) -> None:
-    can, name = gpu.capabilities, f"{gpu.model} ({gpu.arch})"
-    if values["attention"] == "flash_attention_2":
-        if gpu.vendor == "none":
-            raise PlanError("FlashAttention-2 runs on GPUs only. Use sdpa: leave f out, or --set attention=sdpa.")
-        if can and not can.flash_attention_2:
-            raise PlanError(
-                f"FlashAttention-2 does not run on {name} of cluster {cluster.name}. "
-                "Use PyTorch's fused attention instead: leave f out, or --set attention=sdpa."
-            )
-    quantization = values["quantization"]
-    if quantization and can:
-        kind = quantization["kind"]
-        possible = can.int8 if kind == "int8" else can.nf4
-        if not possible:
-            other = "nf4" if kind == "int8" and can.nf4 else None
-            advice = f"Use --set quantization.kind={other}." if other else "Choose a method without q."
-            raise PlanError(f"bitsandbytes {kind} does not run on {name} of cluster {cluster.name}. {advice}")
-    if quantization and values["deepspeed"].get("zero_optimization", {}).get("stage") == 3 and not values["peft"]:
-        raise PlanError(
-            "a quantized base under ZeRO-3 has no trainable linear layers to split. Use qlora with z3, or q alone."
-        )
-    if values["precision"] == "bf16" and can and not can.bf16:
-        raise PlanError(f"bf16 does not run on {name} of cluster {cluster.name}. Use --set precision=fp16.")
-    if values["precision"] == "fp16" and gpu.vendor == "none":
-        raise PlanError("fp16 does not train on a CPU. Use --set precision=bf16 or fp32.")
 
 
 def complete_deepspeed(values: Mapping[str, Any]) -> dict[str, Any]:
