@@ -85,13 +85,6 @@ def parameters_per_layer(arch: Architecture) -> int:
     return attention + bias + 3 * arch.hidden_size * arch.intermediate_size + 2 * arch.hidden_size
 
 
-def linear_parameters(arch: Architecture) -> int:
-    """Weights of the linear layers inside the decoder layers: what quantization replaces and freezes."""
-    key_value_width = arch.num_key_value_heads * arch.head_dim
-    attention = 2 * arch.hidden_size * arch.hidden_size + 2 * arch.hidden_size * key_value_width
-    return arch.num_hidden_layers * (attention + 3 * arch.hidden_size * arch.intermediate_size)
-
-
 _HUB = "huggingface.co/"
 
 # name, family, (hidden size, MLP width, layers, attention heads, key-value heads), vocabulary, positions, rope theta,
