@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +14,10 @@ from hpc_llm.submit.runs import read_submission
 from hpc_llm.track.progress import last_text
 
 _MEMORY_WORDS = ("oom-kill", "oom_kill", "exceeded memory limit", "out-of-memory", "Out Of Memory")
+_TASK_ENDED = re.compile(r"^srun: error: (?P<node>\S+): (?P<how>tasks? [\d,-]+: .+)$", re.MULTILINE)
+_TOLD_TO_STOP = "SIGTERM"
+"""What the worker records as the type of an error when it obeys the signal."""
+_LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,11 @@ class Evidence:
         return self.run.failure_records()
 
     @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The failures without those of ranks that were only told to stop: these follow from something else."""
+        return [failure for failure in self.failures if failure.get("type") != _TOLD_TO_STOP]
+
+    @property
     def is_cancelled(self) -> bool:
         return self.run.cancelled.exists()
 
@@ -63,6 +74,12 @@ class Evidence:
         """Whether slurmstepd wrote that it killed for memory; some sites' accounting does not keep it."""
         lines = (last_text(self.run.stderr) + last_text(self.run.stdout)).splitlines()
         return any("slurmstepd" in line and any(word in line for word in _MEMORY_WORDS) for line in lines)
+
+    @property
+    def first_task_to_end(self) -> str | None:
+        """What srun says of the task that failed first; those after it were ended for it."""
+        said = _TASK_ENDED.search(last_text(self.run.stderr))
+        return f"{said['how']} ({said['node']})" if said else None
 
     @property
     def prelude_stop(self) -> str | None:
@@ -83,15 +100,35 @@ class Evidence:
         return bool(end - start >= limit - min(30.0, limit / 10))  # the script starts a little after its job
 
     def failure_reason(self) -> str:
-        """The best single sentence on a failure: the first rank's error, else the exit."""
-        if self.failures:
-            first = self.failures[0]
-            return f"rank {first.get('rank')}: {first.get('type')}: {first.get('message')}"
+        """The best single line on a failure: the first rank's error, else the exit."""
+        if self.errors:
+            first = self.errors[0]
+            return _one_line(f"rank {first.get('rank')}: {first.get('type')}: {first.get('message')}")
         result_reason = (self.result or {}).get("outcome_reason")
-        if result_reason:
-            return str(result_reason)
+        if result_reason and not self.failures:
+            return _one_line(str(result_reason))
         if self.exit is None:
             return "the script left no record of its end"
+        if self.first_task_to_end and not self.exit.get("signal"):
+            return self.first_task_to_end
         if self.exit.get("signal"):
             return f"ended by SIG{str(self.exit['signal']).removeprefix('SIG')}"
-        return str(self.exit.get("reason") or f"exit code {self.exit_code}")
+        return str(self.exit.get("reason") or f"exit code {self.exit_code}{_signal_in(self.exit_code or 0)}")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST_REASON]
+
+
+def _signal_in(exit_code: int) -> str:
+    """What a shell means by an exit code above 128.
+
+    >>> _signal_in(137)
+    ': a process was ended by SIGKILL'
+    >>> _signal_in(1)
+    ''
+    """
+    try:
+        return f": a process was ended by {signal.Signals(exit_code - 128).name}"
+    except ValueError:
+        return ""

@@ -73,7 +73,7 @@ def by_folder(evidence: Evidence) -> Verdict:
         return Verdict(Outcome.TIMEOUT, "ended at its time limit")
     if evidence.is_host_oom:
         return Verdict(Outcome.OOM_HOST, "Slurm killed it because the host's memory ran out")
-    if (evidence.exit or {}).get("signal") == "TERM" and not evidence.failures:
+    if (evidence.exit or {}).get("signal") == "TERM" and not evidence.errors:
         return Verdict(Outcome.CANCELLED, "ended by SIGTERM, and no scheduler says why")
     return Verdict(Outcome.FAILED, evidence.failure_reason())
 
@@ -105,7 +105,7 @@ def _failed(evidence: Evidence, record: JobRecord) -> Verdict:
         return Verdict(Outcome.FAILED, "the output file could not be opened: its folder is missing on the compute node")
     if evidence.is_host_oom:
         return Verdict(Outcome.OOM_HOST, "Slurm killed it because the host's memory ran out")
-    if evidence.exit is None and not evidence.failures:
+    if evidence.exit is None and not evidence.errors:
         return Verdict(Outcome.FAILED, f"{_how(record)}; the script left no record of its end")
     return Verdict(Outcome.FAILED, evidence.failure_reason())
 

@@ -30,8 +30,8 @@ class Folder:
         write_json(self.run.result, {"outcome": outcome, **more})
         return self
 
-    def failure(self, rank: int, outcome: str, time: float = 1.0, message: str = "boom") -> Folder:
-        record = {"rank": rank, "time": time, "type": "Error", "message": message, "outcome": outcome}
+    def failure(self, rank: int, outcome: str, time: float = 1.0, message: str = "boom", type: str = "Error") -> Folder:
+        record = {"rank": rank, "time": time, "type": type, "message": message, "outcome": outcome}
         write_json(self.run.failure(rank), record)
         return self
 
@@ -163,6 +163,33 @@ def test_without_a_scheduler_a_signal_at_the_limit_is_a_timeout(
 ) -> None:
     folder.exit(143, signal="TERM", started_at=1000, ended_at=1000 + lasted, time_limit_s=limit)
     assert by_folder(folder.evidence).outcome is outcome
+
+
+def test_a_rank_that_was_told_to_stop_is_not_what_failed(folder: Folder) -> None:
+    folder.exit(137).failure(0, "UNKNOWN", type="SIGTERM").result("UNKNOWN", outcome_reason="rank 0: SIGTERM")
+    verdict = by_record(folder.evidence, job("FAILED", 9))
+    assert verdict is not None and verdict.outcome is Outcome.FAILED
+    assert verdict.reason == "exit code 137: a process was ended by SIGKILL"
+    folder.failure(1, "FAILED", time=2.0)
+    assert by_folder(folder.evidence).reason == "rank 1: Error: boom"
+
+
+def test_srun_names_the_task_that_failed_first(folder: Folder) -> None:
+    folder.run.stderr.write_text(
+        "srun: error: tw1: task 1: Exited with exit code 7\nsrun: error: tw1: task 0: Exited with exit code 143\n"
+    )
+    verdict = by_folder(folder.exit(143).failure(0, "UNKNOWN", type="SIGTERM").evidence)
+    assert (verdict.outcome, verdict.reason) == (Outcome.FAILED, "task 1: Exited with exit code 7 (tw1)")
+
+
+def test_a_script_that_was_told_to_stop_was_cancelled_though_its_ranks_say_so(folder: Folder) -> None:
+    folder.exit(143, signal="TERM").failure(0, "UNKNOWN", type="SIGTERM")
+    assert by_folder(folder.evidence).outcome is Outcome.CANCELLED
+
+
+def test_a_reason_is_one_line(folder: Folder) -> None:
+    folder.exit(1).failure(0, "FAILED", message="1 validation error\nbucket\n  not a number")
+    assert by_folder(folder.evidence).reason == "rank 0: Error: 1 validation error bucket not a number"
 
 
 def test_a_cancelled_run_is_cancelled_however_it_exits(folder: Folder) -> None:
