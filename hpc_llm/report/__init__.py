@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from hpc_llm.report.baseline import read_baseline
 from hpc_llm.report.report import Report, make_report, regressions, summary
-from hpc_llm.report.runs import assumptions, collect
+from hpc_llm.report.runs import ReportedRun, assumptions, collect
 from hpc_llm.report.write import require_plotting, write_report
 
 __all__ = [
     "Report",
+    "ReportedRun",
     "assumptions",
     "collect",
     "make_report",

@@ -26,8 +26,11 @@ STRONG = "same-global-batch"
 GPUS = "gpus-over-time"
 """In place of a section's id: how busy GPUs are asks for no counterpart."""
 ALL_MODELS = (STRONG, GPUS)
+CURVES = frozenset(("loss", "utilization"))
+"""Kinds whose records are the points of lines, one line a run."""
 _MAX_CURVE_POINTS = 6000
-"""Of all runs together, for the page's size."""
+_MAX_LOSS_POINTS = 20_000
+"""Of all runs together, for the page's size and for how soon it answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,21 +167,23 @@ def loss(report: Report, section: Section) -> Figure | None:
     """The loss of each run over its steps; INVALID runs have no row and so no curve."""
     records: list[dict[str, Any]] = []
     cells = []
+    every = -(-sum(len(run.steps) for run in report.runs) // _MAX_LOSS_POINTS)
+    num_thinned = 0
     for index, row in section.rows.iterrows():
         for member in row["members"]:
             run = report.runs[member]
-            curve = [(step.step, figure(step.loss)) for step in run.steps if step.step is not None]
-            points = [(step, value) for step, value in curve if value is not None]
+            points = _losses(run)
             if len(points) > 1:
                 name = run.row.run_id or ""
-                records += [_point(index, row) | {"x": x, "y": y, "run": name} for x, y in points]
+                drawn = sparse(points, every)
+                records += [_point(index, row) | {"x": x, "y": y, "run": name} for x, y in drawn]
                 cells.append([_panel(row), method(row), name, *_stops(points)])
+                num_thinned += run.num_steps > len(run.steps) or len(points) > len(drawn)
     if not records:
         return None
     share = ["first", "at 25 %", "at 50 %", "at 75 %", "last"]
-    num_thinned = sum(run.num_steps > len(run.steps) for run in _members(report, section))
-    thinned = f" Of {num_thinned} long runs not every step is drawn." if num_thinned else ""
-    caption = f"{len(cells)} runs, one line each, of which {_last_losses(cells)}.{thinned}"
+    left_out = f" Of {num_thinned} runs not every step is drawn." if num_thinned else ""
+    caption = f"{len(cells)} runs, one line each, of which {_last_losses(cells)}.{left_out}"
     return Figure(
         kind="loss", section=section.id, title="Loss", caption=caption, records=records, x_title="Step", y_title="Loss",
         headers=["Cluster", "Method", "Run", *(f"Loss {s}" for s in share)], cells=cells, panels=_panels(records),
@@ -243,8 +248,20 @@ def _last_losses(cells: Sequence[Sequence[str]]) -> str:
     return f"the last losses lie between {last[0]:.3f} and {last[-1]:.3f}"
 
 
-def _members(report: Report, section: Section) -> list[ReportedRun]:
-    return [report.runs[i] for members in section.rows["members"] for i in members]
+def _losses(run: ReportedRun) -> list[tuple[int, float]]:
+    """Steps and losses, without the steps that have none."""
+    losses = ((step.step, figure(step.loss)) for step in run.steps)
+    return [(step, value) for step, value in losses if step is not None and value is not None]
+
+
+def sparse(points: Sequence[tuple[int, float]], every: int) -> list[tuple[int, float]]:
+    """Each `every`-th of the points, and the last.
+
+    >>> sparse([(1, 5.0), (2, 4.0), (3, 3.0), (4, 2.0)], 2)
+    [(1, 5.0), (3, 3.0), (4, 2.0)]
+    """
+    kept = list(points[:: max(every, 1)])
+    return kept if kept[-1] == points[-1] else [*kept, points[-1]]
 
 
 def _stops(points: Sequence[tuple[int, float]]) -> list[str]:

@@ -43,8 +43,13 @@
     return chosen && wanted.every((word) => words.get(row).includes(word));
   }
 
+  const hiddenRows = () => new Set(rows.filter((row) => row.hidden).map((row) => Number(row.dataset.row)));
+
   function applyFilter() {
     for (const row of rows) row.hidden = !matches(row);
+    const hidden = hiddenRows();
+    for (const item of all("[data-of]")) item.hidden = hidden.has(Number(item.dataset.of));
+    if (byId("ended")) byId("ended").hidden = !document.querySelector("[data-of]:not([hidden])");
     for (const section of all("section.compared")) section.hidden = !section.querySelector(".runs tbody tr:not([hidden])");
     const shown = rows.filter((row) => !row.hidden).length;
     byId("count").textContent = `${shown} of ${rows.length} rows`;
@@ -71,30 +76,69 @@
 
   const list = (pairs) => element("dl", null, pairs.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
 
+  function scoped(scope, name) {
+    const made = element("th", name);
+    made.scope = scope;
+    return made;
+  }
+
   function folded(title, children, open = false) {
     const made = element("details", null, [element("summary", title), ...children]);
     made.open = open;
     return made;
   }
 
+  /* Folded, and made when it is opened: a row may stand for many runs. */
+  function foldedLater(title, children, open) {
+    const made = folded(title, open ? children() : [], open);
+    if (!open) made.addEventListener("toggle", () => made.append(...children()), { once: true });
+    return made;
+  }
+
   function planTable(plan) {
-    const head = element("thead", null, [element("tr", null, ["Field", "Value", "From"].map((name) => element("th", name)))]);
+    const head = element("thead", null, [element("tr", null, ["Field", "Value", "From"].map((name) => scoped("col", name)))]);
     const body = element("tbody", null, plan.map(([name, value, origin]) =>
-      element("tr", null, [element("th", name), element("td", null, [element("pre", value)]), element("td", origin)])));
+      element("tr", null, [scoped("row", name), element("td", null, [element("pre", value)]), element("td", origin)])));
     return element("table", null, [head, body]);
   }
 
-  const focusable = (pre) => { pre.tabIndex = 0; return pre; };
+  /* A list of the records: places in the common list of items, as pairs of start and count. */
+  function items(ranges = []) {
+    const found = [];
+    for (let i = 0; i < ranges.length; i += 2) found.push(...data.items.slice(ranges[i], ranges[i] + ranges[i + 1]));
+    return found;
+  }
+
+  /* Text that may scroll sideways, and so can be reached with the keys. */
+  function pre(ranges, name) {
+    const made = element("pre", items(ranges).join("\n"));
+    made.tabIndex = 0;
+    made.setAttribute("role", "region");
+    made.setAttribute("aria-label", name);
+    return made;
+  }
+
+  const evidenceLine = ([where, text]) => element("li", null, [element("code", where), element("br"), text]);
+
+  function causeOf(run) {
+    const parts = [element("p", items(run.meaning)[0] ?? "")];
+    if (run.remedy.length) parts.push(element("h3", "What to do"), element("ul", null, items(run.remedy).map((line) => element("li", line))));
+    if (run.evidence.length) parts.push(element("h3", "Evidence"), element("ul", null, items(run.evidence).map(evidenceLine)));
+    const made = folded(`Cause: ${run.cause}`, parts, true);
+    made.className = "cause";
+    return made;
+  }
 
   function behindRun(run) {
-    const parts = [list([...run.facts, ...run.figures])];
-    if (run.notices.length) parts.push(element("h3", "Notices"), element("ul", null, run.notices.map((n) => element("li", n))));
-    if (run.error) parts.push(folded("Error", [focusable(element("pre", run.error))], true));
-    if (run.versions.length) parts.push(folded("Versions", [list(run.versions)], true));
-    if (run.script !== null) parts.push(folded("Script as submitted", [focusable(element("pre", run.script))], true));
-    if (run.plan.length) parts.push(folded("Plan", [planTable(run.plan)], true));
-    if (run.result !== null) parts.push(folded("Result as recorded", [focusable(element("pre", run.result))]));
-    if (!run.plan.length) parts.push(element("p", "A log of another program: it holds no plan, versions or script."));
+    const parts = [list([...items(run.facts), ...items(run.figures)])];
+    if (run.cause) parts.push(causeOf(run));
+    if (run.notices) parts.push(element("h3", "Notices"), element("ul", null, items(run.notices).map((n) => element("li", n))));
+    if (run.error) parts.push(folded("Error", [pre(run.error, "Error")], true));
+    if (run.versions) parts.push(folded("Versions", [list(items(run.versions))], true));
+    if (run.script) parts.push(folded("Script as submitted", [pre(run.script, "Script as submitted")], true));
+    if (run.plan) parts.push(folded("Plan", [planTable(items(run.plan))], true));
+    if (run.result) parts.push(folded("Result as recorded", [pre(run.result, "Result as recorded")]));
+    if (!run.plan) parts.push(element("p", "A log of another program: it holds no plan, versions or script."));
     return parts;
   }
 
@@ -103,7 +147,7 @@
     const single = runs.length === 1;
     byId("behind-body").replaceChildren(...runs.flatMap((index, i) => {
       const run = data.runs[index];
-      return single ? [element("h3", run.id), ...behindRun(run)] : [folded(run.id, behindRun(run), i === 0)];
+      return single ? [element("h3", run.id), ...behindRun(run)] : [foldedLater(run.id, () => behindRun(run), i === 0)];
     }));
     dialog.showModal();
     byId("behind-title").focus();
@@ -118,7 +162,7 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-row], button[data-run]");
     if (!button) return;
-    if (button.dataset.run !== undefined) show("INVALID run", [Number(button.dataset.run)]);
+    if (button.dataset.run !== undefined) show("One run", [Number(button.dataset.run)]);
     else showRow(button.dataset.row);
   });
   byId("close").addEventListener("click", () => dialog.close());
@@ -256,12 +300,15 @@
     tip.style.top = `${top}px`;
   }
 
+  /* The points of a curve, which the page holds as one record. */
+  const points = (record) => record.xs ? record.xs.map((x, i) => ({ row: record.row, panel: record.panel, method: record.method, run: record.run, x, y: record.ys[i] })) : [record];
+
   const drawn = new Map();
   async function draw(figure) {
     const place = document.querySelector(`.plot[data-figure="${figure.id}"]`);
     if (!place.clientWidth) return;
-    const hidden = new Set(rows.filter((row) => row.hidden).map((row) => Number(row.dataset.row)));
-    const records = figure.records.filter((r) => !hidden.has(r.row));
+    const hidden = hiddenRows();
+    const records = figure.records.filter((r) => !hidden.has(r.row)).flatMap(points);
     const state = `${place.clientWidth} ${records.length} ${[...hidden]}`;
     if (drawn.get(figure.id)?.state === state) return;
     drawn.get(figure.id)?.view?.finalize();
@@ -277,10 +324,19 @@
     view.addEventListener("click", (_, item) => { if (item?.datum?.row !== undefined) showRow(item.datum.row); });
   }
 
-  function drawAll() { return Promise.all(data.figures.map(draw)); }
+  /* One plot after the other, so that the page answers in between; a later call takes over from an earlier one. */
+  let latest = 0;
+  async function drawAll() {
+    const call = ++latest;
+    for (const figure of data.figures) {
+      await new Promise((resume) => setTimeout(resume));
+      if (call !== latest) return;
+      await draw(figure);
+    }
+    document.documentElement.dataset.ready = "yes";
+  }
 
   let resizing = 0;
   addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(drawAll, 150); });
   applyFilter();
-  drawAll().then(() => { document.documentElement.dataset.ready = "yes"; });
 })();

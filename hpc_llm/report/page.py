@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.resources import files
 from pathlib import Path
@@ -19,11 +18,12 @@ from hpc_llm.parse import UNKNOWN_FORMAT
 from hpc_llm.report.baseline import Change
 from hpc_llm.report.bundle import vega_bundle
 from hpc_llm.report.comparison import SHAPE, best, count, figure, text
-from hpc_llm.report.figures import ALL_MODELS, Figure, figures, method_names
+from hpc_llm.report.endings import cause_title, endings
+from hpc_llm.report.figures import ALL_MODELS, CURVES, Figure, figures, method_names
 from hpc_llm.report.files import gpus, interval, method, reading_metrics
 from hpc_llm.report.metric import METRICS, TOKENS_PER_GPU, Metric
+from hpc_llm.report.records import plain, records, run_name
 from hpc_llm.report.report import Report, best_rate, regressions
-from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.sections import Section, shape_title
 from hpc_llm.run import Outcome
 
@@ -40,7 +40,8 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    drawn = figures(report)
+    drawn, ended = figures(report), endings(report)
+    row_of = {member: int(str(index)) for index, row in report.compared.iterrows() for member in row["members"]}
     return environment.from_string(_asset("page.html.j2")).render(
         created=created.strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
@@ -51,7 +52,8 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
         all_models=[f for f in drawn if f.section in ALL_MODELS],
         filters=_filters(report),
         num_rows=len(report.compared),
-        invalid=[_invalid(report, i) for i in report.invalid],
+        invalid=[one for one in ended if one.outcome == Outcome.INVALID.value],
+        ended=[(one, row_of[one.run]) for one in ended if one.run in row_of],
         unread=[(run.row.source, run.row.outcome_reason) for run in report.runs if not run.is_known],
         baseline=report.baseline,
         regressions=regressions(report),
@@ -59,7 +61,7 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
         css=_inline(_asset("page.css")),
         script=_inline(_asset("page.js")),
         plotting_library=_inline(plotting_library),
-        data=_json({"methods": method_names(drawn), "figures": [_drawn(f) for f in drawn], **_records(report)}),
+        data=_json({"methods": method_names(drawn), "figures": [_drawn(f) for f in drawn], **records(report)}),
     )
 
 
@@ -74,20 +76,10 @@ def _inline(code: str) -> Markup:
 
 def _json(value: Any) -> Markup:
     """JSON that no text in it can leave: the characters of markup are written as escapes."""
-    data = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    data = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         data = data.replace(character, f"\\u{ord(character):04x}")
     return Markup(data)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
 def _outcomes(report: Report) -> list[tuple[str, int]]:
@@ -156,7 +148,7 @@ def _identity(report: Report, row: pd.Series) -> dict[str, dict[str, Any]]:
     """Text, smaller text and value to sort by of the columns that say what a row is."""
     ranks = count(row["world_size"])
     cells = {
-        "Run": (_run_name(report.runs[row["members"][0]]), ""),
+        "Run": (run_name(report.runs[row["members"][0]]), ""),
         "Model and shape": (_shape(row), ""),
         "Method": (text(row["method"]) or "", text(row["configuration"]) or ""),
         "Cluster": (text(row["cluster"]) or "", ""),
@@ -182,6 +174,7 @@ def _row(
         "method": text(row["method"]) or "",
         "outcome": row["outcome"],
         "reason": text(row["outcome_reason"]) or "",
+        "cause": "; ".join(dict.fromkeys(c for c in (cause_title(report.runs[i]) for i in row["members"]) if c)),
         "runs": count(row["runs"]),
         "cells": [_cell(row, m, int(index) in marks.get(m.name, ()), change) for m in metrics],
         "regressions": change.regressions if change else (),
@@ -239,57 +232,25 @@ def _matrix_gpus(row: pd.Series) -> str:
     return f"{ranks} GPUs" if ranks and ranks > 1 else "1 GPU" if ranks else ""
 
 
-def _invalid(report: Report, index: int) -> dict[str, Any]:
-    run = report.runs[index]
-    row = run.row
-    reason = row.invalid_reason or row.outcome_reason or "no reason is given"
-    what = [row.method, row.cluster, row.model]
-    return {"run": index, "id": _run_name(run), "what": [name for name in what if name], "reason": reason}
-
-
-def _run_name(run: ReportedRun) -> str:
-    return run.row.run_id or run.row.source or "unnamed run"
-
-
 def _drawn(drawn: Figure) -> dict[str, Any]:
+    """A figure for the script of the page; of curves each once with all its points."""
+    curves = _curves(drawn.records) if drawn.kind in CURVES else drawn.records
     return {
         "id": drawn.id, "kind": drawn.kind, "title": drawn.title, "caption": drawn.caption, "x": drawn.x_title,
-        "y": drawn.y_title, "log": drawn.is_log, "panels": drawn.panels, "records": drawn.records,
+        "y": drawn.y_title, "log": drawn.is_log, "panels": drawn.panels, "records": curves,
     }  # fmt: skip
 
 
-def _records(report: Report) -> dict[str, Any]:
-    """What stands behind each row and run, for the dialog."""
-    rows = {int(str(i)): {"title": _title(row), "runs": row["members"]} for i, row in report.compared.iterrows()}
-    return {"rows": rows, "runs": [_behind(run, report.table.loc[i]) for i, run in enumerate(report.runs)]}
+def _curves(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Points of one line each to lines with `xs` and `ys`, in as many digits as can be seen."""
+    found: dict[Any, dict[str, Any]] = {}
+    for point in points:
+        line = {name: value for name, value in point.items() if name not in ("x", "y")}
+        curve = found.setdefault(tuple(line.items()), {**line, "xs": [], "ys": []})
+        curve["xs"].append(_shortened(point["x"]))
+        curve["ys"].append(_shortened(point["y"]))
+    return list(found.values())
 
 
-def _title(row: pd.Series) -> str:
-    return f"{method(row) or 'unknown method'} on {text(row['cluster']) or 'an unknown cluster'}"
-
-
-def _behind(run: ReportedRun, row: pd.Series) -> dict[str, Any]:
-    figures_of_run = [(m.header, m.text(figure(row[m.name]))) for m in METRICS]
-    facts = {
-        "Outcome": row["outcome"], "Reason": text(row["invalid_reason"]) or text(row["outcome_reason"]),
-        "From": run.folder, "Job": run.row.job_id, "Started": run.row.started_at, "Format": run.row.format,
-        "GPU": run.row.gpu, "Measured steps": count(row["measured_steps"]), "Warm-up steps": count(row["warmup_steps"]),
-        "hpc-llm commit": run.git_commit,
-    }  # fmt: skip
-    return {
-        "id": _run_name(run),
-        "facts": [(name, str(value)) for name, value in facts.items() if value is not None],
-        "figures": [(name, value) for name, value in figures_of_run if value],
-        "notices": [str(n) for n in run.notices],
-        "versions": [(str(name), str(value)) for name, value in run.versions.items() if value is not None],
-        "plan": [(name, _compact(value), str(run.origins.get(name, ""))) for name, value in run.plan.items()],
-        "script": run.script,
-        "error": "\n".join(str(run.failure[k]) for k in ("type", "message", "traceback") if run.failure.get(k)),
-        "result": json.dumps(_plain(run.result), indent=1, ensure_ascii=False) if run.result else None,
-    }
-
-
-def _compact(value: Any) -> str:
-    if value is None or isinstance(value, (str, int, float)):
-        return "" if value is None else str(value)
-    return json.dumps(_plain(value), indent=1, ensure_ascii=False)
+def _shortened(value: float) -> float:
+    return value if isinstance(value, int) else float(f"{value:.5g}")

@@ -114,16 +114,6 @@ def results_table(report: Report) -> pd.DataFrame:
     return pd.concat([table, invalid[kept]], ignore_index=True) if len(invalid) else table
 
 
-def endings(report: Report) -> list[str]:
-    """A line for each run that did not complete, INVALID ones included: its name, outcome and reason."""
-    found = []
-    for i, run in report.table.iterrows():
-        reason = text(run["invalid_reason"]) or text(run["outcome_reason"]) or "no reason is given"
-        if run["outcome"] != Outcome.COMPLETED.value and run["format"] != UNKNOWN_FORMAT:
-            found.append(f"{run['outcome']}: {_run_id(report, int(str(i)))}: {reason}")
-    return found
-
-
 def _run_id(report: Report, index: int) -> str:
     return report.runs[index].row.run_id or report.runs[index].row.source or ""
 

@@ -76,11 +76,23 @@ class ReportedRun:
     script: str | None = None
     result: dict[str, Any] = field(default_factory=dict)
     failure: dict[str, Any] = field(default_factory=dict)
+    diagnosis: Mapping[str, Any] = field(default_factory=dict)
+    """Why it did not complete, in the keys of `hpc-llm diagnose --json`; empty where nobody asked."""
 
     @property
     def is_known(self) -> bool:
         """Whether anything was recognised in the input."""
         return self.row.format != UNKNOWN_FORMAT
+
+    @property
+    def source(self) -> str:
+        """The file or folder that it was read from."""
+        return self.row.source or ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a run folder of hpc-llm."""
+        return bool(self.source) and is_run(Path(self.source))
 
     @property
     def configuration(self) -> dict[str, Any]:

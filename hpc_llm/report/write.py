@@ -6,10 +6,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hpc_llm.errors import HpcLlmError
+from hpc_llm.report.endings import endings
 from hpc_llm.report.files import write_csv, write_latex, write_markdown
 from hpc_llm.report.page import write_page
 from hpc_llm.report.plots import write_plots
-from hpc_llm.report.report import Report, endings, results_table
+from hpc_llm.report.report import Report, results_table
 
 _PLOTTING = {"matplotlib": "matplotlib", "vl_convert": "vl-convert-python"}
 PAGE, CSV, MARKDOWN, LATEX = "index.html", "results.csv", "results.md", "results.tex"
@@ -27,7 +28,10 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     titled = [(section.title, section.rows) for section in report.sections]
     write_csv(results_table(report), folder / CSV)
-    lists = {"Why runs did not complete": endings(report), "How to read the figures": report.notes}
+    lists = {
+        "Why runs did not complete": [one.line for one in endings(report)],
+        "How to read the figures": report.notes,
+    }
     write_markdown(titled, lists, folder / MARKDOWN)
     write_latex(titled, report.notes, folder / LATEX)
     plots = write_plots(report, folder)

@@ -7,12 +7,13 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from recorded import write_telemetry
-from synthetic import HOSTILE_CLUSTER, HOSTILE_METHOD, Made, write_run
+from synthetic import HOSTILE_CLUSTER, HOSTILE_METHOD, SCRIPT_END, Made, write_run
 
 from hpc_llm.report import Report, collect, make_report, read_baseline, write_report
 
@@ -58,6 +59,14 @@ def _wait(browser: Chrome, condition: str) -> None:
     raise AssertionError(f"not within 10 s: {condition}")
 
 
+def _data(text: str) -> dict[str, Any]:
+    """What the script of the page reads."""
+    data = re.search(r'(?s)<script type="application/json" id="data">(.*?)</script>', text)
+    assert data is not None
+    found: dict[str, Any] = json.loads(data[1])
+    return found
+
+
 def _column(page: Chrome, name: str, section: str = "s1") -> list[str]:
     """The values by which the visible rows of a table are sorted."""
     script = """
@@ -83,11 +92,9 @@ def test_page_is_one_small_file_that_names_no_other(text: str, report: Report) -
 def test_hostile_names_are_text(text: str) -> None:
     assert HOSTILE_CLUSTER not in text and "<img src=x" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
-    data = re.search(r'(?s)<script type="application/json" id="data">(.*?)</script>', text)
-    assert data is not None
-    known = json.loads(data[1])
+    known = _data(text)
     assert {HOSTILE_METHOD, "<img src=x onerror=alert(2)>"} <= set(known["methods"])
-    assert all("</script>" in run["script"] for run in known["runs"])
+    assert SCRIPT_END.rstrip() in known["items"]
 
 
 def test_units_are_in_the_headers_and_gib_is_explained(text: str) -> None:
@@ -200,6 +207,39 @@ def test_plan_versions_and_script_are_one_click_behind_a_row(page: Chrome) -> No
     page.switch_to.active_element.send_keys(Keys.ESCAPE)
     assert dialog.get_attribute("open") is None
     assert page.switch_to.active_element == button, "the focus is back where it was"
+
+
+def test_what_runs_have_in_common_is_in_the_page_once_and_shown_whole(page: Chrome, logs: Path) -> None:
+    folder = next(path for path in sorted(logs.iterdir()) if "-delta-qlora-llama2-7b" in path.name)
+    page.find_element("css selector", '#s1 tr[data-cluster="delta"][data-method="qlora"] .open').click()
+    (script,) = page.find_elements("css selector", '#behind pre[aria-label="Script as submitted"]')
+    assert script.get_attribute("textContent") == (folder / "job.sh").read_text()
+    shown = page.execute_script(
+        "return document.querySelector('#behind pre[aria-label^=\"Result\"]').textContent", script
+    )
+    result = json.loads((folder / "result.json").read_text())
+    assert json.loads(shown) == {name: value for name, value in result.items() if name != "step_times_s"}
+    plan = page.find_element("css selector", "#behind table").get_attribute("textContent")
+    assert "sub_group_size" in plan and "ACD110018" in plan
+
+
+def test_a_page_of_many_runs_stays_small_and_answers(browser: Chrome, tmp_path: Path) -> None:
+    base = Made(run_id="", cluster="delta", method="z3", steps=200)
+    runs = [replace(base, run_id=f"run-{i:03}", method=f"m{i % 10}", seed=i) for i in range(120)]
+    for i, run in enumerate(runs):
+        write_run(tmp_path / "few" if i < 20 else tmp_path / "more", run)
+    sizes = {}
+    for name, folders in (("few", ["few"]), ("all", ["few", "more"])):
+        write_report(make_report(collect([tmp_path / folder for folder in folders])), tmp_path / name)
+        sizes[name] = (tmp_path / name / "index.html").stat().st_size
+    assert (sizes["all"] - sizes["few"]) / 100 < 4000, "bytes of one more run"
+    data = _data((tmp_path / "all" / "index.html").read_text())
+    drawn = [len(line["xs"]) for figure in data["figures"] if figure["kind"] == "loss" for line in figure["records"]]
+    assert len(drawn) == 120 and sum(drawn) <= 20_000 + 120
+    _screen(browser, 1400, "light")
+    _open(browser, tmp_path / "all")
+    browser.find_element("id", "filter-text").send_keys("m7")
+    _wait(browser, "return document.querySelectorAll('#loss-s1 .mark-line path').length === 12")
 
 
 def test_a_point_of_a_plot_opens_its_row(page: Chrome) -> None:

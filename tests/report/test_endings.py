@@ -1,0 +1,107 @@
+"""Why runs did not complete: the diagnosis beside each of them, on the page and in Markdown."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import Made, write_run
+
+from hpc_llm.cli import run as command
+from hpc_llm.diagnose import CAUSES
+from hpc_llm.report import collect, make_report
+from hpc_llm.report.records import SharedItems
+from hpc_llm.run import RunPaths, write_json
+
+TITLES = {cause.id: cause.title for cause in CAUSES}
+STEPS = "".join(f"iter {i}: loss {5 - i / 50:.4f}, time 100.00ms, mfu 30.00%\n" for i in range(30))
+OUT_OF_MEMORY = """Traceback (most recent call last):
+  File "train.py", line 12, in <module>
+    model(batch)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 31.74 GiB of which 1.02 GiB is free.
+"""
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A job that left two files, one that completed, one that says nothing of its end, and a run stopped at its limit."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "gpt-17.out").write_text(STEPS)
+    (folder / "gpt-17.err").write_text(OUT_OF_MEMORY)
+    run = RunPaths(
+        write_run(folder, Made(run_id="run-stopped", cluster="local", method="z3", outcome="UNKNOWN", reason="?"))
+    )
+    write_json(run.exit, {
+        "schema": 1, "run_id": "run-stopped", "exit_code": 124, "signal": "TERM", "stage": "done", "job_id": None,
+        "reason": "time limit of 60 s reached", "started_at": 1777629600.0, "ended_at": 1777629660.0, "time_limit_s": 60,
+    })  # fmt: skip
+    write_json(run.submission, {"schema": 1, "run_id": "run-stopped", "scheduler": "local", "job_id": None})
+    write_run(folder, Made(run_id="run-completed", cluster="local", method="z3"))
+    write_run(folder, Made(run_id="run-short", cluster="local", method="z3", outcome="INVALID", reason="too short"))
+    return folder
+
+
+def data(page: Path) -> dict[str, Any]:
+    found = re.search(r'(?s)<script type="application/json" id="data">(.*?)</script>', page.read_text())
+    assert found is not None
+    read: dict[str, Any] = json.loads(found[1])
+    return read
+
+
+def items(known: dict[str, Any], ranges: list[int]) -> list[Any]:
+    pairs = zip(ranges[::2], ranges[1::2], strict=True)
+    return [item for start, count in pairs for item in known["items"][start : start + count]]
+
+
+def test_each_run_that_did_not_complete_has_its_cause(logs: Path, tmp_path: Path) -> None:
+    assert command(["report", str(logs), "-o", str(tmp_path / "out")]) == 0
+    known = data(tmp_path / "out" / "index.html")
+    causes = {run["id"]: run.get("cause") for run in known["runs"]}
+    assert causes["run-completed"] is None
+    assert causes["gpt-17"] == TITLES["device_oom"] and causes["run-stopped"] == TITLES["walltime"]
+    gpt = next(run for run in known["runs"] if run["id"] == "gpt-17")
+    (where, line), *_ = items(known, gpt["evidence"])
+    assert where.endswith("gpt-17.err:4") and "Tried to allocate 3.00 GiB" in line
+    assert items(known, gpt["remedy"])
+
+
+def test_the_outcome_is_the_one_that_status_gives(logs: Path, tmp_path: Path) -> None:
+    assert command(["report", str(logs), "-o", str(tmp_path / "out")]) == 0
+    known = data(tmp_path / "out" / "index.html")
+    facts = {run["id"]: dict(items(known, run["facts"])) for run in known["runs"]}
+    assert facts["run-stopped"]["Outcome"] == "TIMEOUT"
+    assert facts["run-short"]["Outcome"] == "INVALID"
+    assert facts["run-completed"]["Outcome"] == "COMPLETED"
+
+
+def test_the_list_names_cause_reason_and_the_first_thing_to_do(logs: Path, tmp_path: Path) -> None:
+    assert command(["report", str(logs), "-o", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "results.md").read_text()
+    listed = text.split("## Why runs did not complete")[1].split("##")[0].strip().splitlines()
+    assert len(listed) == 4
+    assert any(re.search(rf"TIMEOUT: run-stopped: {TITLES['walltime']}: .*To do: --time", line) for line in listed)
+    assert any(re.search(rf"OOM_DEVICE: gpt-17: {TITLES['device_oom']}: .*\. To do: \S", line) for line in listed)
+    page = (tmp_path / "out" / "index.html").read_text()
+    ended = page.split('id="ended"')[1].split("</section>")[0]
+    assert ended.count("<li") == 3 and TITLES["device_oom"] in ended and "run-short" not in ended
+    assert "too short" in page.split('id="invalid"')[1].split("</section>")[0]
+
+
+def test_without_diagnoses_the_reason_stands_alone(logs: Path) -> None:
+    made = make_report(collect([logs]))
+    assert all(not run.diagnosis for run in made.runs)
+
+
+@pytest.mark.parametrize(
+    "lists", [[["a", "b", "c"], ["b", "c", "a"]], [[], ["x", "x", "x"]], [["a"], ["b"], ["a", "b"]]]
+)
+def test_shared_items_give_every_list_back(lists: list[list[str]]) -> None:
+    shared = SharedItems()
+    ranges = [shared.add(one) for one in lists]
+    known = {"items": shared.items()}
+    assert [items(known, one) for one in ranges] == lists
+    assert len(known["items"]) == len({item for one in lists for item in one})
