@@ -6,7 +6,7 @@ print(diagnosis.cause.id, diagnosis.remedy)
 
 from __future__ import annotations
 
-from hpc_llm.diagnose.causes import CAUSES
+from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.diagnose.diagnosis import Diagnosis, Evidence
 from hpc_llm.diagnose.inputs import diagnose_files, diagnose_stream, jobs_under
 from hpc_llm.diagnose.runs import diagnose_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpc_llm.diagnose.search import Found
+from hpc_llm.causes.search import Found
 
 
 def explain(root: Found, found: Sequence[Found]) -> tuple[str, dict[str, str]]:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpc_llm.diagnose.cause import Cause, Role
-from hpc_llm.diagnose.causes import NONE
+from hpc_llm.causes.cause import Cause, Role
+from hpc_llm.causes.program import NONE
+from hpc_llm.causes.search import Found
+from hpc_llm.causes.verdict import Verdict, decide, is_undone
 from hpc_llm.diagnose.details import explain
 from hpc_llm.diagnose.log import LogFindings
 from hpc_llm.diagnose.remedies import BY_PLAN, filled
-from hpc_llm.diagnose.search import Found
-from hpc_llm.diagnose.verdict import Verdict, decide
 from hpc_llm.experiment import Plan
 
 _SHOWN = 6
@@ -82,7 +82,7 @@ def conclude(
     `going` is the scheduler's word for a run that is not over.
     """
     ended = any(log.ended_at is not None for log in logs) if completed is None else completed
-    found = [*records, *(one for log in logs for one in log.found if not _is_undone(one, log, ended))]
+    found = [*records, *(one for log in logs for one in log.found if not is_undone(one, log.ended_at, ended))]
     verdict = decide(found, ended)
     if verdict.root is None or not verdict.root.is_root:
         return _without_root(source, verdict, logs, found, ended, going)
@@ -101,16 +101,6 @@ def conclude(
         chain=tuple(cause.id for cause in verdict.chain),
         details=details,
     )
-
-
-def _is_undone(one: Found, log: LogFindings, ended: bool) -> bool:
-    """Whether training reached its end in spite of `one`, or before it when it does not matter any more."""
-    if not one.cause.undone_by_end:
-        return False
-    if log.ended_at is not None and one.position < log.ended_at:
-        return True
-    late = one.cause.id == "cancelled" or one.sign.role is not Role.ROOT
-    return ended and late
 
 
 def _remedy(verdict: Verdict, details: Mapping[str, str], plan: Plan | None) -> str:

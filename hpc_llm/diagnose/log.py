@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.diagnose import progress
 from hpc_llm.diagnose.reading import Block
-from hpc_llm.diagnose.search import Found, is_loud, signs_in
 
 NEAR_THE_END = 1 << 24
 """Bytes at the end of a log that are searched for everything; before them only for what is loud."""
@@ -57,16 +57,15 @@ class LogFindings:
         self._count_steps(block)
         if not whole and not is_loud(block.text):
             return
-        found = signs_in(block, self.file)
+        found = signs_in(block.text)
         steps = progress.steps_in(block.text) if found else []
         for one in found:
-            one.steps_after = len(steps) - bisect_right(steps, one.position - block.offset)
-            if len(self.found) < _MOST and self._counts(one):
+            one.steps_after = len(steps) - bisect_right(steps, one.position)
+            one.file, one.line = self.file, block.line_number(one.position)
+            one.position += block.offset
+            if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)
         self._note_end(block)
-
-    def _counts(self, one: Found) -> bool:
-        return one.steps_after < one.sign.survived_after
 
     def _count_steps(self, block: Block) -> None:
         """Training went on after earlier signs: count how far, and forget those that it survived."""
@@ -80,7 +79,7 @@ class LogFindings:
                 self.ended_at = self.ended_line = None  # another run began
         for one in self.found:
             one.steps_after += steps
-        self.found = [one for one in self.found if self._counts(one)]
+        self.found = [one for one in self.found if not one.is_survived]
 
     def _note_end(self, block: Block) -> None:
         end = progress.last_end(block.text)

@@ -14,10 +14,11 @@ END = re.compile(
     rb"'train_runtime': |\"train_runtime\": |train_runtime +=|^Training (?:done|completed|complete|finished)\b"
     rb"|\[after training is done\]|exiting program (?:after|at iteration)|Trainer\.fit` stopped: `max_(?:steps|epochs)="
     rb"|\"key\": \"run_stop\"[^\n]{0,200}\"status\": \"success\"|Reporting training SUCCESS|Training job completed"
+    rb"|=+ Serving Benchmark Result =+|^Throughput: [\d.]+ requests/s"  # vLLM's benchmarks
     rb"|^[^\n]{0,80}[Tt]raining (?:done|completed|complete|finished|is done)\b(?! in 0 )",
     re.MULTILINE,
 )
-END_TEXTS = (b"rain", b"run_stop", b"exiting program")
+END_TEXTS = (b"rain", b"run_stop", b"exiting program", b" Benchmark Result ", b"Throughput: ")
 
 _LAST_STEP = re.compile(
     rb"(?i)\b(?:step|iter(?:ation)?)s?[ :=#\[(]{0,12}(\d+) {0,8}/ {0,8}(\d+)\b|\"current_steps\": (\d+), \"total_steps\": (\d+)\b"

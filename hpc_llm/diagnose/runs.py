@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.diagnose.cause import sign
-from hpc_llm.diagnose.causes import BY_ID
+from hpc_llm.causes.catalogue import BY_ID, CAUSES
+from hpc_llm.causes.cause import sign
+from hpc_llm.causes.search import Found, signs_in
 from hpc_llm.diagnose.diagnosis import Diagnosis, conclude
 from hpc_llm.diagnose.inputs import read_log
-from hpc_llm.diagnose.reading import Block
-from hpc_llm.diagnose.search import Found, signs_in
 from hpc_llm.errors import RequestError
 from hpc_llm.experiment import Plan
 from hpc_llm.run import Outcome, RunPaths, Stop
@@ -28,14 +28,12 @@ _STOP_CAUSES = {
     Stop.NO_TRAINING_STACK: "package_missing",
     Stop.NO_RUN_FOLDER: "config_error",
 }
-_OUTCOME_CAUSES = {
-    Outcome.TIMEOUT: "walltime",
-    Outcome.PREEMPTED: "preempted",
-    Outcome.CANCELLED: "cancelled",
-    Outcome.NODE_FAIL: "node_fail",
-    Outcome.OOM_HOST: "host_oom",
-    Outcome.OOM_DEVICE: "device_oom",
+_OUTCOME_CAUSES: Mapping[Outcome, str] = {
+    cause.outcome: cause.id
+    for cause in CAUSES
+    if cause.outcome not in (Outcome.FAILED, Outcome.INVALID, Outcome.UNKNOWN, Outcome.COMPLETED)
 }
+"""Outcomes that have one cause only."""
 _SIGNAL_CAUSES = {137: ("host_oom", 41), 139: ("segfault", 60), 135: ("bus_error", 60), 134: ("segfault", 40)}
 """Exit codes of a script whose program was ended by a signal, with the precedence of this evidence."""
 
@@ -102,8 +100,8 @@ def _failures(run: RunPaths) -> list[Found]:
         path = run.failure(rank)
         name = str(path.relative_to(run.root))
         text = f"{record.get('traceback') or ''}\n{record.get('type')}: {record.get('message')}\n"
-        for one in signs_in(Block(text.encode("utf-8", "replace"), b"", 1, 0), name):
-            one.line = _line_of(path, one.text)
+        for one in signs_in(text.encode("utf-8", "replace")):
+            one.file, one.line = name, _line_of(path, one.text)
             one.rank, one.time = rank, float(record.get("time") or 0.0)
             found.append(one)
     return found
@@ -131,7 +129,7 @@ def _record(
 ) -> Found:
     """A finding that a record states, rather than a line of output."""
     says = sign(text, confidence=confidence, precedence=precedence, remedy=remedy)
-    return Found(BY_ID[cause_id], says, file, line, text, position=0)
+    return Found(BY_ID[cause_id], says, text, position=0, file=file, line=line)
 
 
 def _exit(evidence: Evidence) -> list[Found]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import le, lt
 
+from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.parse import facts
-from hpc_llm.parse.outcomes import END_OF_JOB
 from hpc_llm.parse.registry import LineFormat
 from hpc_llm.parse.rules import LARGEST, Kind, Rule, Value, floats, number
 from hpc_llm.parse.runs import MEASURED, PEAKS
@@ -81,7 +81,7 @@ class FastLane:
             return None
         wanted = {"loss", *PEAKS, *(MEASURED if owner.averages else ())} & names.keys()
         starts = [r.literal for f in formats if f.companion for r in f.rules if r.kind is Kind.START]
-        texts = (facts.CELL.strip(), END_OF_JOB, *filter(None, others), *filter(None, starts))
+        texts = (facts.CELL.strip(), facts.END_OF_JOB, *filter(None, others), *filter(None, starts))
         return FastLane(rule, order, wanted, texts, exact=owner.bulk is not None)
 
     @property
@@ -89,9 +89,14 @@ class FastLane:
         """Text that stands in each step line."""
         return self._rule.literal or b""
 
-    def count(self, chunk: bytes, begin: int = 0) -> int:
-        """Step lines from `begin` on."""
-        return len(self._rule.pattern.findall(chunk, begin))
+    def last_steps(self, chunk: bytes) -> tuple[int, list[int]]:
+        """Where the text begins that may say how the run ended, and the last step lines in it."""
+        starts: list[int] = []
+        end = len(chunk)
+        while len(starts) <= TRAINED_ON and (mark := chunk.rfind(self.mark, 0, end)) >= 0:
+            end = chunk.rfind(b"\n", 0, mark) + 1
+            starts.append(end)
+        return end if len(starts) > TRAINED_ON else 0, starts[::-1]
 
     def read(self, chunk: bytes, last: float | None) -> Steps | None:
         """The steps of a chunk, which follow the step `last`; None where it holds anything else that matters."""

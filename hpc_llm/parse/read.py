@@ -162,6 +162,9 @@ def run_id(source: str, number: int) -> str:
 
 def rows_of(source: str, runs: Sequence[LogRun]) -> list[Row]:
     """The rows of a log's runs; pieces of it that hold no run at all are left out if others do."""
+    for run in runs:
+        run.tail.settle()
+    runs = [run for run in runs if not run.empty] or runs[:1]
     worked = [run for run in runs if not run.idle]
     rows = [run.row() for run in worked or runs]
     known = [row for row in rows if row.format != UNKNOWN_FORMAT]

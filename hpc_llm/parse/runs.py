@@ -13,10 +13,10 @@ from operator import sub
 from typing import Any
 
 from hpc_llm.parse.means import Distribution
-from hpc_llm.parse.outcomes import Signal, decide
 from hpc_llm.parse.registry import line_format
 from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, UNKNOWN_FORMAT, Row
 from hpc_llm.parse.rules import Value
+from hpc_llm.parse.tail import Tail
 from hpc_llm.run import Outcome
 
 TIMES = ("step_time_s",)
@@ -55,7 +55,10 @@ class LogRun:
     distributions: dict[str, Distribution] = field(default_factory=dict)
     companion: dict[str, Value] = field(default_factory=dict)
     """What a library below the program printed; it counts where the program itself does not say."""
-    signals: list[Signal] = field(default_factory=list)
+    tail: Tail = field(default_factory=Tail)
+    """The end of its text, which may say how it ended."""
+    job_over: bool = False
+    """The scheduler said that the job was over."""
     lines: int = 0
     """Step lines seen."""
     first: float | None = None
@@ -83,7 +86,9 @@ class LogRun:
 
     @property
     def empty(self) -> bool:
-        return not (self.lines or self.pending or self.values or self.signals or self.orphans or self.companion)
+        """Whether nothing is known of it; before it is settled, its messages are not."""
+        seen = self.lines or self.pending or self.values or self.orphans or self.companion
+        return not (seen or self.tail.found)
 
     @property
     def has_steps(self) -> bool:
@@ -92,12 +97,12 @@ class LogRun:
     @property
     def idle(self) -> bool:
         """Whether a program began and nothing came of it, like an engine that is set up for an evaluation."""
-        return self.began and not (self.lines or self.closed or self.signals or self.orphans)
+        return self.began and not (self.lines or self.closed or self.tail.found or self.orphans)
 
     @property
     def over(self) -> bool:
         """Whether steps that follow are those of another run."""
-        return self.closed or any(signal.final for signal in self.signals)
+        return self.closed or self.job_over
 
     def note(self, name: str, precedence: int, packed: bool) -> None:
         """A line of format `name` was seen; the one with the lowest precedence names the run."""
@@ -132,8 +137,6 @@ class LogRun:
             self._advance(order, order)
             self.recent.append(order)
         self.lines += 1
-        for signal in self.signals:
-            signal.steps_after += 1
 
     def _advance(self, first: float, last: float) -> None:
         if self.first is None:
@@ -231,8 +234,6 @@ class LogRun:
         self._advance(order[0], order[0])
         self.recent.extend(order[-_RECENT:])
         self.lines += len(order)
-        for signal in self.signals:
-            signal.steps_after += len(order)
         for name, numbers in columns.items():
             if name == "loss":
                 self._count_losses(numbers, order)
@@ -262,8 +263,6 @@ class LogRun:
         """Training came to its end."""
         self.flush()
         self.closed = True
-        for signal in self.signals:
-            signal.before_end = True
 
     def goes_on_in(self, later: LogRun) -> bool:
         """Whether `later`, the first run of the next piece of the log, is this run still."""
@@ -283,20 +282,17 @@ class LogRun:
         if later.lines:
             self.flush()
             self._merge_order(later)
-            for signal in self.signals:
-                signal.steps_after += later.lines
         if later.closed and not self.closed:
             self.flush()
-            for signal in self.signals:
-                signal.before_end = True
         self.closed = self.closed or later.closed
+        self.job_over = self.job_over or later.job_over
+        self.tail.merge(later.tail, later.lines)
         self.formats = {**later.formats, **self.formats}
         self.packed = self.packed or later.packed
         self.learn(later.values)
         self.learn(later.companion, companion=True)
         for name, distribution in later.distributions.items():
             self._distribution(name).merge(distribution, gap)
-        self.signals += later.signals
         self.pending = later.pending or self.pending
 
     def _merge_order(self, later: LogRun) -> None:
@@ -327,13 +323,14 @@ class LogRun:
                 piece = piece[1:]
             for run in piece:
                 if runs:
+                    runs[-1].tail.settle()
                     known = {**runs[-1].inherited, **runs[-1].values}
                     run.inherited = {n: known[n] for n in OF_THE_JOB if n in known} | run.inherited
                 runs.append(run)
-        return [run for run in runs if not run.empty] or runs[:1]
+        return without_empty(runs)
 
     def row(self) -> Row:
-        """The run as a row; `run_id` and `source` are the caller's to fill in."""
+        """The run as a row; `run_id` and `source` are the caller's to fill in. It must be settled."""
         self.flush()
         if self.orphans and not self.lines:  # the beginning of the log, with the step's number, is missing
             self.open_step(None, self.orphans)
@@ -348,7 +345,7 @@ class LogRun:
             if one.finish is not None:
                 one.finish(values)
         columns: dict[str, Any] = {name: value for name, value in values.items() if name in COLUMNS}
-        columns["format"] = seen[0].name if seen else MESSAGES if self.signals else UNKNOWN_FORMAT
+        columns["format"] = seen[0].name if seen else MESSAGES if self.tail.found else UNKNOWN_FORMAT
         columns["loss_first"], columns["loss_last"] = self.first_loss, self.last_loss
         if not seen or seen[0].averages:
             self._add_means(columns)
@@ -393,15 +390,14 @@ class LogRun:
         return max(1, min(int(self.first), int(self.second - self.first)))
 
     def _judge(self, columns: dict[str, Any]) -> None:
-        signal = decide(self.signals)
-        if signal is not None:
-            columns["outcome"], columns["outcome_reason"] = signal.outcome.value, signal.reason
-        elif self.not_finite_at is not None and self.last_loss is None:
+        verdict = self.tail.verdict(self.closed or self._reached_last_step())
+        columns["outcome"], columns["outcome_reason"] = verdict.outcome.value, verdict.reason
+        if verdict.outcome is Outcome.UNKNOWN:
+            columns["outcome_reason"] = self._where_it_stops()
+        elif verdict.outcome is Outcome.COMPLETED and (aftermath := self.tail.aftermath()):
+            columns["outcome_reason"] = f"training had ended before: {aftermath}"
+        if self.not_finite_at is not None and self.last_loss is None and verdict.root is None:
             columns["outcome"] = Outcome.INVALID.value
-        elif self.closed or self._reached_last_step():
-            columns["outcome"] = Outcome.COMPLETED.value
-        else:
-            columns["outcome"], columns["outcome_reason"] = Outcome.UNKNOWN.value, self._where_it_stops()
         if self.not_finite_at is not None:
             columns["invalid_reason"] = f"the loss is not a finite number at step {self.not_finite_at:g}"
 
@@ -415,6 +411,11 @@ class LogRun:
         total = self.values.get("total_steps")
         of_all = f" of {total}" if total is not None else ""
         return f"the log stops at step {self.last:g}{of_all} without a message of an end"
+
+
+def without_empty(runs: list[LogRun]) -> list[LogRun]:
+    """The runs of which anything is known, and the last one, which may go on."""
+    return [*(run for run in runs[:-1] if not run.empty), *runs[-1:]]
 
 
 def _keep_larger(values: dict[str, Value], name: str, value: Value) -> None:

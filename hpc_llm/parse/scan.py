@@ -2,8 +2,7 @@
 
 Two lanes give the same result. The careful lane looks for every rule of every format in the log and takes the lines in
 order. Most of a long log is nothing but step lines in rising order: there `hpc_llm.parse.fast` takes all numbers of a
-chunk in few searches. Messages among such steps say nothing about the end, so only the last chunk before a change is
-searched for them.
+chunk in few searches.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from hpc_llm.parse import facts, sources
 from hpc_llm.parse.fast import FastLane
-from hpc_llm.parse.outcomes import Signal, signals_in
 from hpc_llm.parse.registry import LineFormat, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS
 from hpc_llm.parse.rules import LARGEST, Kind, Rule, Value
-from hpc_llm.parse.runs import OF_THE_JOB, PEAKS, LogRun
+from hpc_llm.parse.runs import OF_THE_JOB, PEAKS, LogRun, without_empty
 
 CHUNK = 1 << 18
 """Bytes that are taken at once on the fast lane."""
@@ -44,17 +43,24 @@ _KEPT_EXAMPLES = 5
 _STEP_FIELDS = frozenset(STEP_COLUMNS)
 
 
+class Border(Enum):
+    """What divides a log into runs, apart from what programs print."""
+
+    CELL = "the next cell of a notebook"
+    JOB_OVER = "the scheduler ended the job"
+
+
 @dataclass
-class Found:
-    """A match in a chunk."""
+class Hit:
+    """A match in a chunk: of a rule, which a format may own, or of a border."""
 
     start: int
     end: int
     precedence: int
-    format: LineFormat | None
-    rule: Rule | None
-    match: re.Match[bytes] | None
-    signal: Signal | None = None
+    format: LineFormat | None = None
+    rule: Rule | None = None
+    match: re.Match[bytes] | None = None
+    border: Border | None = None
 
 
 @dataclass
@@ -94,7 +100,9 @@ class Scanner:
         self._careful_only = careful or on_step is not None or count_unparsed
         self._fast: FastLane | None = None
         self._held = b""
-        self._skipped_chunk: bytes | None = None
+        self._handed_to = 0
+        """Up to there the run before has the text of the chunk."""
+        self._step_starts: list[int] = []
         self._offset = 0
         self._last_step_end = 0
         self._taken_to = 0
@@ -135,9 +143,8 @@ class Scanner:
         for chunk in (text[:end], text[end:]):
             if chunk:
                 self._take_chunk(chunk)
-        self._search_skipped_chunk()
         self._flush()
-        return [run for run in self.runs if not run.empty] or [LogRun()]
+        return without_empty(self.runs)
 
     def _end_of_chunk(self, text: bytes, begin: int) -> int:
         """Where a chunk that begins at `begin` ends; `begin` itself where more text is needed to say.
@@ -160,37 +167,33 @@ class Scanner:
         length = len(chunk)
         if b"\r" in chunk:
             chunk = sources.clean(chunk)
-        steps = None if self._fast is None or self.run.over else self._fast.read(chunk, self.run.last)
-        if steps is None:
+        if self._fast is None or self.run.over or not self._take_fast(self._fast, chunk, length):
             self._careful(sources.clean(chunk))
-        else:
-            self.run.add_steps(steps.order, steps.columns, steps.facts)
-            self._skipped_chunk = chunk
-            self._last_step_end = self._taken_to = self._offset + length
-            self._note_starts(chunk)
         self._offset += length
 
-    def _search_skipped_chunk(self) -> None:
-        """Look for messages among the last steps that the fast lane took."""
-        chunk, self._skipped_chunk = self._skipped_chunk, None
-        if chunk is None or self._fast is None:
-            return
-        for position, signal in sorted(signals_in(_LONG_LINE.sub(rb"\1", sources.clean(chunk))), key=lambda s: s[0]):
-            signal.steps_after = self._fast.count(chunk, position)
-            self.run.signals.append(signal)
+    def _take_fast(self, lane: FastLane, chunk: bytes, length: int) -> bool:
+        """Take a chunk of nothing but steps; false where it must be read with care."""
+        steps = lane.read(chunk, self.run.last)
+        if steps is None:
+            return False
+        self.run.add_steps(steps.order, steps.columns, steps.facts)
+        begin, starts = lane.last_steps(chunk)
+        self.run.tail.add(chunk[begin:], [start - begin for start in starts])
+        self._last_step_end = self._taken_to = self._offset + length
+        self._note_starts(chunk)
+        return True
 
     # The careful lane
 
     def _careful(self, chunk: bytes) -> None:
         chunk = _LONG_LINE.sub(rb"\1", chunk)
-        self._search_skipped_chunk()
         lines = self.run.lines
         found = sorted(self._find(chunk), key=lambda f: (f.start, f.precedence))
         if not chunk.endswith(b"\n"):
             found = [one for one in found if not self._is_cut(one, chunk)]
         self._usual_sizes.update({rule: _size_of(match) for rule, match in _last_matches(found).items()})
         taken_to = -1
-        accepted: list[Found] = []
+        accepted: list[Hit] = []
         for one in found:
             if one.rule is not None and one.rule.kind is Kind.STEP and one.start < taken_to:
                 continue
@@ -199,42 +202,44 @@ class Scanner:
                 self._taken_to = self._offset + one.end
                 if one.rule is not None and one.rule.kind is Kind.STEP:
                     taken_to = one.end
+        self._hand_over(chunk, len(chunk))
+        self._handed_to = 0
         self._note_starts(chunk)
         if self._count_unparsed:
             self._count(chunk, accepted)
         if not self._careful_only and self.run.lines > lines:
             self._fast = self._fast or FastLane.for_formats(self._formats)
 
-    def _is_cut(self, one: Found, chunk: bytes) -> bool:
+    def _is_cut(self, one: Hit, chunk: bytes) -> bool:
         """Whether a last line was cut short: it has fewer numbers, or fewer digits, than the lines like it before."""
         if one.rule is None or one.match is None or b"\n" in chunk[one.start :]:
             return False
         size = _size_of(one.match)
         return size < self._usual_sizes.get(one.rule, size)
 
-    def _find(self, chunk: bytes) -> Iterator[Found]:
+    def _find(self, chunk: bytes) -> Iterator[Hit]:
         for one in self._formats:
             for rule in one.rules:
                 if rule.literal is None or rule.literal in chunk:
                     for match in rule.pattern.finditer(chunk):
-                        yield Found(match.start(), match.end(), one.precedence, one, rule, match)
+                        yield Hit(match.start(), match.end(), one.precedence, one, rule, match)
         for rule in facts.RULES:
             if rule.literal is None or rule.literal in chunk:
                 for match in rule.pattern.finditer(chunk):
-                    yield Found(match.start(), match.end(), 0, None, rule, match)
-        for position, signal in signals_in(chunk):
-            end = chunk.find(b"\n", position)
-            yield Found(position, end if end >= 0 else len(chunk), 1 << 30, None, None, None, signal)
+                    yield Hit(match.start(), match.end(), 0, None, rule, match)
+        if facts.END_OF_JOB in chunk:
+            for match in facts.JOB_OVER.finditer(chunk):
+                yield Hit(match.start(), match.end(), 1 << 30, border=Border.JOB_OVER)
         for match in facts.START.finditer(chunk):
-            yield Found(match.start(), match.end(), -1, None, None, None)
+            yield Hit(match.start(), match.end(), -1, border=Border.CELL)
 
-    def _take(self, found: Found, chunk: bytes) -> bool:
+    def _take(self, found: Hit, chunk: bytes) -> bool:
         """Apply one match; false where it turned out to be no metric."""
-        if found.signal is not None:
-            self.run.signals.append(found.signal)
+        if found.border is Border.JOB_OVER:
+            self.run.job_over = True
             return True
         if found.rule is None or found.match is None:
-            self._begin(only_after_steps=False)
+            self._begin(chunk, found.start, only_after_steps=False)
             return True
         values = found.rule.values(found.match)
         if values is None:
@@ -245,10 +250,10 @@ class Scanner:
         self._apply(found, found.format, found.rule.kind, values, chunk)
         return True
 
-    def _apply(self, found: Found, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
+    def _apply(self, found: Hit, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
         below = owner.companion and self._owned
         if kind is Kind.START:
-            self._begin(only_after_steps=True)
+            self._begin(chunk, found.start, only_after_steps=True)
         if kind is Kind.STEP and not below:
             self._step(found, values, chunk)
         elif below:
@@ -265,6 +270,7 @@ class Scanner:
         if kind is Kind.END and not below:
             self._flush()
             self.run.end()
+            self.run.tail.end(found.start - self._handed_to)
 
     def _learn_below(self, kind: Kind, values: Mapping[str, Value]) -> None:
         """What a library below the program says: facts, and more about the program's next step."""
@@ -274,14 +280,14 @@ class Scanner:
         if kind is not Kind.TICK:
             self.run.learn(of_the_run, companion=True)
 
-    def _step(self, found: Found, values: Mapping[str, Value], chunk: bytes) -> None:
+    def _step(self, found: Hit, values: Mapping[str, Value], chunk: bytes) -> None:
         """A step line of the program: of a new step, of another run, or another rank's copy."""
         rule = found.rule
         order = values.get("order", values.get("step"))
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         by_step = "order" not in values
         if self.run.over:
-            self._begin(only_after_steps=False)
+            self._begin(chunk, found.start, only_after_steps=False)
         elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
@@ -290,7 +296,7 @@ class Scanner:
             self.run.learn_peaks(values)
             return
         elif self._goes_back(number, by_step):
-            self._begin(only_after_steps=False)
+            self._begin(chunk, found.start, only_after_steps=False)
         self._open(found, number, values, chunk)
         self._rules_of_step = {rule}
 
@@ -300,12 +306,13 @@ class Scanner:
             return False
         return number <= self.run.last if by_step else number < self.run.last
 
-    def _open(self, found: Found, number: float | None, values: Mapping[str, Value], chunk: bytes) -> None:
+    def _open(self, found: Hit, number: float | None, values: Mapping[str, Value], chunk: bytes) -> None:
         self._flush()
         if self.run.stream is None:
             self.run.stream = _stream_of(chunk, found.start)
         aside, self._aside = self._aside, {}
         self.run.open_step(number, values, aside)
+        self._step_starts.append(found.start)
         self._last_step_end = self._offset + found.end
 
     def _is_copy(self, number: float | None, stream: bytes, position: int) -> bool:
@@ -315,12 +322,14 @@ class Scanner:
             return True
         return number is not None and number in run.recent and position - self._last_step_end < NEAR
 
-    def _begin(self, *, only_after_steps: bool) -> None:
-        """Another run begins, unless this one has nothing yet."""
+    def _begin(self, chunk: bytes, position: int, *, only_after_steps: bool) -> None:
+        """Another run begins at `position` of the chunk, unless this one has nothing yet."""
         if only_after_steps and not (self.run.has_steps or self.run.closed):
             self.run.began = True
             return
         self._flush()
+        self._hand_over(chunk, position)
+        self.run.tail.settle()
         if self.run.empty:
             return
         known = {**self.run.inherited, **self.run.values}
@@ -328,6 +337,12 @@ class Scanner:
         self.runs.append(LogRun(began=True, inherited=inherited))
         self._without_start.append((self.run, self._taken_to))
         self._aside = {}
+
+    def _hand_over(self, chunk: bytes, position: int) -> None:
+        """Give the run the text of the chunk up to `position`."""
+        begin, self._handed_to = self._handed_to, position
+        starts, self._step_starts = self._step_starts, []
+        self.run.tail.add(chunk[begin:position], [max(0, start - begin) for start in starts])
 
     def _flush(self) -> None:
         """Hand out the step that is complete."""
@@ -353,14 +368,14 @@ class Scanner:
             if run is self.run and "started_at" not in run.values and begin + START_WITHIN > end
         ]
 
-    def _count(self, chunk: bytes, accepted: list[Found]) -> None:
+    def _count(self, chunk: bytes, accepted: list[Hit]) -> None:
         taken = {chunk.rfind(b"\n", 0, one.start) + 1 for one in accepted}
         for match in _METRIC_LIKE.finditer(chunk):
             if match.start() not in taken:
                 self.unparsed.add(match[0])
 
 
-def _last_matches(found: list[Found]) -> dict[Rule, re.Match[bytes]]:
+def _last_matches(found: list[Hit]) -> dict[Rule, re.Match[bytes]]:
     """The last match of each rule."""
     return {one.rule: one.match for one in found if one.rule is not None and one.match is not None}
 

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 from diagnose_accuracy import PARTS, Answer, answers, overall, samples, scores
 
+from hpc_llm.causes.cause import Sign
 from hpc_llm.diagnose import CAUSES
-from hpc_llm.diagnose.cause import Sign
 from hpc_llm.parse.sources import clean
 
 REQUIRED = 0.95

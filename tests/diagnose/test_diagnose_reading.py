@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from hpc_llm.causes.search import rank_of
+from hpc_llm.causes.tracebacks import exceptions_in
 from hpc_llm.diagnose import Diagnosis, diagnose_files, diagnose_stream, jobs_under
-from hpc_llm.diagnose.search import rank_of
-from hpc_llm.diagnose.tracebacks import exceptions_in
 from hpc_llm.errors import RequestError
 
 Diagnose = Callable[[str | bytes], Diagnosis]

@@ -146,6 +146,8 @@ def test_real_logs_agree_to_the_last_printed_digit(real_logs: Path):
         if "OutOfMemory" in want["errors"]:
             assert found.outcome == "OOM_DEVICE", want
         if "CANCELLED" in want["errors"]:
-            assert found.outcome == "CANCELLED", want
+            # One of them had trained to its end by then.
+            assert found.outcome == ("COMPLETED" if want["train_seconds"] else "CANCELLED"), want
+            assert "CANCELLED AT" in (found.outcome_reason or ""), want
         if want["errors"].startswith(("ImportError", "AssertionError")):
             assert found.outcome == "FAILED", want

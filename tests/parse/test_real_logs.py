@@ -30,7 +30,6 @@ FORMATS = {
     "failures": {"slurm", "messages", "unknown"},
 }
 WITHOUT_ANYTHING_TO_READ = {
-    "conda_init_error_taiwania2.log",  # a complaint that did not stop the job
     "sunminqiu_Mistral_cell3.log",  # the GPU's name and memory
     "sunminqiu_Mistral_cell8.log",  # a kernel profiler's lines, cut short before training
     "sunminqiu_llama_cell5.log",

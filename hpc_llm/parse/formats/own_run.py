@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm import metrics
-from hpc_llm.parse.outcomes import Signal, decide, signals_in
+from hpc_llm.causes import scheduler
+from hpc_llm.causes.search import Found, signs_in
+from hpc_llm.causes.verdict import Verdict, decide
+from hpc_llm.parse import sources
 from hpc_llm.parse.registry import FolderFormat
 from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step
 from hpc_llm.run import Outcome, RunPaths, Stop, is_run, read_json, read_json_lines
@@ -110,26 +113,30 @@ def _elapsed(left: Mapping[str, Any]) -> float | None:
 
 def _end(paths: RunPaths, result: Mapping[str, Any], left: Mapping[str, Any]) -> dict[str, Any]:
     """Outcome and its reason: from the scheduler's messages, the worker, the exit record, in this order."""
-    signal = decide(_messages(paths))
-    if signal is not None and signal.final and result.get("outcome") != Outcome.COMPLETED.value:
-        return {"outcome": signal.outcome.value, "outcome_reason": signal.reason}
+    said = decide(_messages(paths), completed=False)
+    if said.root is not None and said.cause in scheduler.CAUSES and result.get("outcome") != Outcome.COMPLETED.value:
+        return _as_columns(said)
     if result.get("outcome"):
         return {"outcome": result["outcome"], "outcome_reason": result.get("outcome_reason")}
     if paths.cancelled.exists():
         return {"outcome": Outcome.CANCELLED.value, "outcome_reason": "cancelled by the user"}
     if left:
-        return _from_exit(left, signal)
+        return _from_exit(left, said)
     return {"outcome": Outcome.UNKNOWN.value, "outcome_reason": "no result and no exit record: running, or killed"}
 
 
-def _from_exit(left: Mapping[str, Any], signal: Signal | None) -> dict[str, Any]:
+def _as_columns(said: Verdict) -> dict[str, Any]:
+    return {"outcome": said.outcome.value, "outcome_reason": said.reason}
+
+
+def _from_exit(left: Mapping[str, Any], said: Verdict) -> dict[str, Any]:
     code, limit, elapsed = left.get("exit_code"), left.get("time_limit_s"), _elapsed(left)
     if left.get("signal") and limit and elapsed is not None and elapsed >= limit:
         return {"outcome": Outcome.TIMEOUT.value, "outcome_reason": f"stopped at the time limit of {limit} s"}
     if left.get("signal"):
         return {"outcome": Outcome.CANCELLED.value, "outcome_reason": f"stopped by SIG{left['signal']}"}
-    if signal is not None:
-        return {"outcome": signal.outcome.value, "outcome_reason": signal.reason}
+    if said.root is not None:
+        return _as_columns(said)
     if code == 0:
         return {"outcome": Outcome.UNKNOWN.value, "outcome_reason": "the job ended well and left no result"}
     meaning = Stop(code).meaning if code in set(Stop) else None
@@ -137,15 +144,18 @@ def _from_exit(left: Mapping[str, Any], signal: Signal | None) -> dict[str, Any]
     return {"outcome": Outcome.FAILED.value, "outcome_reason": reason}
 
 
-def _messages(paths: RunPaths) -> list[Signal]:
-    found: list[Signal] = []
+def _messages(paths: RunPaths) -> list[Found]:
+    found: list[Found] = []
     for path in (paths.stdout, paths.stderr):
         try:
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _TAIL))
-                found += [signal for _, signal in sorted(signals_in(file.read()), key=lambda s: s[0])]
+                here = signs_in(sources.clean(file.read()))
         except OSError:
             continue
+        for one in here:
+            one.file = path.name
+        found += here
     return found
 
 

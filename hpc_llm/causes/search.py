@@ -1,4 +1,4 @@
-"""Finding the signs of all causes in a block of text.
+"""Finding the signs of all causes in a text.
 
 Searching a block for a hundred patterns would take minutes for a large log. So a block is searched first for the few
 texts that the signs' literals share, then for the literals, and only then for a pattern.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
-from hpc_llm.diagnose.cause import Cause, Role, Sign
-from hpc_llm.diagnose.causes import CAUSES, PYTHON_EXCEPTION
-from hpc_llm.diagnose.reading import Block
-from hpc_llm.diagnose.tracebacks import exceptions_in
+from hpc_llm.causes.catalogue import CAUSES
+from hpc_llm.causes.cause import Cause, Role, Sign
+from hpc_llm.causes.program import PYTHON_EXCEPTION
+from hpc_llm.causes.tracebacks import exceptions_in
 
 SHARED = (b"rror", b"emory", b"exit", b" not ", b"odule", b"illed", b" code ", b" file")
 """Texts that many literals contain: without one of them, all of those can be left out."""
@@ -27,6 +28,7 @@ LOUD = (
 _RANK = re.compile(
     rb"\s*(?:\[(?:rank|default|Rank )(\d{1,5})\]:?|\[\d+,(?:mpirank:)?(\d{1,5})[^\]\n]{0,40}\](?:<std\w+>)?:?|(\d{1,5}): )"
 )
+_RAISE = re.compile(rb"\braise [A-Za-z_.]+\(")
 _PER_SIGN = 512
 """So many matches of one sign in one block are looked at: a storm of equal lines says nothing more."""
 
@@ -37,17 +39,19 @@ class Found:
 
     cause: Cause
     sign: Sign
-    file: str
-    line: int
     text: str
     """The line, cut to a readable length."""
     position: int
-    """Where in the file, in bytes of cleaned text."""
+    """Where, in bytes of cleaned text."""
     rank: int | None = None
     details: Mapping[str, str] | None = None
+    file: str = ""
+    line: int = 1
+    """Number in the file, from 1."""
     time: float = 0.0
     """Unix time where the record has one; what happened first is the root."""
     steps_after: int = 0
+    """Training steps that followed."""
 
     @property
     def precedence(self) -> int:
@@ -56,6 +60,11 @@ class Found:
     @property
     def is_root(self) -> bool:
         return self.sign.role is Role.ROOT
+
+    @property
+    def is_survived(self) -> bool:
+        """Whether the program went on in spite of it."""
+        return self.steps_after >= self.sign.survived_after
 
 
 SHOWN = 400
@@ -83,35 +92,40 @@ def is_loud(text: bytes) -> bool:
     return any(loud in text for loud in LOUD)
 
 
-def signs_in(block: Block, file: str) -> list[Found]:
-    """The signs in `block` by position; of several that match on one line the one that says most."""
+def signs_in(text: bytes) -> list[Found]:
+    """The signs in `text`, cleaned and of whole lines, by position; of several that match on one line the one that says most."""
     best: dict[int, Found] = {}
-    for position, cause, one, details in _matches(block):
-        start = block.line_start(position)
+    for position, cause, one, details in _matches(text):
+        start = text.rfind(b"\n", 0, position) + 1
         known = best.get(start)
         if known is None or _says(cause, one) > _says(known.cause, known.sign):
-            best[start] = _found(block, file, position, cause, one, details)
+            best[start] = _found(text, start, position, cause, one, details)
     return [best[start] for start in sorted(best)]
 
 
-def _matches(block: Block) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]]:
-    text = block.text
+def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]]:
     for key, members in _GROUPS.items():
         if key is not None and key not in text:
             continue
         for cause, one, literals in members:
             if not any(literal in text for literal in literals):
                 continue
-            for count, match in enumerate(one.pattern.finditer(text)):
-                if count == _PER_SIGN:
-                    break
-                yield match.start(), cause, one, _details(match)
+            for match in islice(one.pattern.finditer(text), _PER_SIGN):
+                if not _is_source(text, match.start()):
+                    yield match.start(), cause, one, _details(match)
     for position, name, message in exceptions_in(text):
         details = {"exception": name, "message": message}
         yield position, PYTHON_EXCEPTION, EXCEPTION, details
 
 
-EXCEPTION = Sign(re.compile(b"(?!)"), (), confidence=0.85)
+def _is_source(text: bytes, position: int) -> bool:
+    """Whether the line at `position` is a program's own, which a traceback quotes."""
+    end = text.find(b"\n", position)
+    start = text.rfind(b"\n", 0, position) + 1
+    return _RAISE.search(text, start, end if end >= 0 else len(text)) is not None
+
+
+EXCEPTION = Sign("(?!)", (), confidence=0.85)
 """Stands for an exception that a traceback ends with."""
 
 
@@ -124,19 +138,16 @@ def _says(cause: Cause, one: Sign) -> tuple[int, int, float]:
     return role, cause.precedence if one.precedence is None else one.precedence, one.confidence
 
 
-def _found(block: Block, file: str, position: int, cause: Cause, one: Sign, details: Mapping[str, str]) -> Found:
-    line = block.line(position)
-    begin = block.line_start(position)
-    shown_from = max(0, position - begin - SHOWN // 2) if len(line) > SHOWN else 0
-    text = line[shown_from : shown_from + SHOWN].decode("utf-8", "replace").strip()
+def _found(text: bytes, start: int, position: int, cause: Cause, one: Sign, details: Mapping[str, str]) -> Found:
+    end = text.find(b"\n", position)
+    line = text[start : end if end >= 0 else len(text)]
+    shown_from = max(0, position - start - SHOWN // 2) if len(line) > SHOWN else 0
     rank = details.get("rank")
     return Found(
         cause=cause,
         sign=one,
-        file=file,
-        line=block.line_number(position),
-        text=text,
-        position=block.offset + position,
+        text=line[shown_from : shown_from + SHOWN].decode("utf-8", "replace").strip(),
+        position=position,
         rank=int(rank) if rank else rank_of(line),
         details=details,
     )
@@ -150,6 +161,16 @@ def rank_of(line: bytes) -> int | None:
     """
     match = _RANK.match(line)
     return next((int(g) for g in match.groups() if g is not None), None) if match else None
+
+
+def without_rank(line: str) -> str:
+    """The line without the prefix that names its rank.
+
+    >>> without_rank("[rank5]: RuntimeError: x")
+    'RuntimeError: x'
+    """
+    match = _RANK.match(line.encode())
+    return line.encode()[match.end() if match else 0 :].decode().strip()
 
 
 def _details(match: re.Match[bytes]) -> dict[str, str]:

@@ -1,10 +1,17 @@
-"""What a cause of failure is: data, so that a new one is an entry in `causes.py` and nothing else."""
+"""What a cause of failure is: data, so that a new one is an entry in one of the modules beside this one.
+
+Patterns run over blocks of bytes with `^` and `$` at lines; they must not cross a line. A named group becomes a detail
+of the diagnosis.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from enum import Enum
+
+from hpc_llm.run import Outcome
 
 TRAINED_ON = 8
 """So many training steps after a message say that the program went on in spite of it."""
@@ -27,7 +34,8 @@ class Role(str, Enum):
 class Sign:
     """A text by which a cause shows."""
 
-    pattern: re.Pattern[bytes]
+    source: str
+    """The pattern, compiled when one of the literals was seen: most logs need few."""
     literals: tuple[bytes, ...]
     """Every match contains one of these texts: a quick way to skip a block."""
     role: Role = Role.ROOT
@@ -40,6 +48,10 @@ class Sign:
     remedy: str | None = None
     """Instead of the cause's own, where this text tells more."""
     retry: bool | None = None
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[bytes]:
+        return re.compile(self.source.encode(), re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,8 @@ class Cause:
     """Whether the same job may be submitted again as it is."""
     precedence: int
     """Of several causes in one log the one with the highest number is the root."""
+    outcome: Outcome = Outcome.FAILED
+    """How a run is listed that ended of this."""
     signs: tuple[Sign, ...] = ()
     explains: frozenset[str] = frozenset()
     """Causes that follow from this one even when their messages come first."""
@@ -76,9 +90,8 @@ def sign(
 ) -> Sign:
     """A sign; without a pattern the literals themselves are it."""
     texts = (literals,) if isinstance(literals, str) else literals
-    source = pattern or "|".join(map(re.escape, texts))
     return Sign(
-        re.compile(source.encode(), re.MULTILINE),
+        pattern or "|".join(map(re.escape, texts)),
         tuple(t.encode() for t in texts),
         role,
         confidence,

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hpc_llm.diagnose.cause import Cause, Role
-from hpc_llm.diagnose.causes import BY_ID, NONE, UNKNOWN
-from hpc_llm.diagnose.search import Found
+from hpc_llm.causes.catalogue import BY_ID
+from hpc_llm.causes.cause import Cause, Role
+from hpc_llm.causes.program import NONE, UNKNOWN
+from hpc_llm.causes.search import Found, without_rank
+from hpc_llm.run import Outcome
 
 TAKEN_DOWN = frozenset(("walltime", "preempted", "cancelled"))
 """The scheduler ended the job: what the ranks say afterwards follows from it."""
 _AFTER_ALL = frozenset(("host_oom", "gpu_hardware", "node_fail"))
 """Slurm and the kernel report these late."""
+REASON_LENGTH = 200
+"""Characters of the reason in a table."""
 _AGREEMENT = 0.02
 _RIVAL = 0.1
 
@@ -27,6 +31,22 @@ class Verdict:
     chain: tuple[Cause, ...]
     """The root first, then its consequences in the order in which they were seen."""
 
+    @property
+    def outcome(self) -> Outcome:
+        """How the run is listed. Where only the consequences are known, it failed, or was taken down."""
+        if self.root is None or self.root.is_root:
+            return self.cause.outcome
+        return self.root.cause.outcome if self.root.sign.role is Role.CASCADE else Outcome.FAILED
+
+    @property
+    def reason(self) -> str | None:
+        """What a table says: the exception, or the line that shows the root."""
+        if self.root is None:
+            return None
+        details = self.root.details or {}
+        words = ": ".join(filter(None, (details.get("exception"), details.get("message"))))
+        return (words or without_rank(self.root.text))[:REASON_LENGTH]
+
 
 def decide(found: Sequence[Found], completed: bool) -> Verdict:
     """The verdict on one job; `completed` if training came to its end and nothing was found that undoes it."""
@@ -36,6 +56,16 @@ def decide(found: Sequence[Found], completed: bool) -> Verdict:
     root = max(roots, key=lambda f: (f.precedence, -f.time, -f.position))
     root = min((f for f in roots if f.cause is root.cause and f.precedence == root.precedence), key=_when)
     return Verdict(root.cause, _confidence(root, roots, found), root, _chain(root, found))
+
+
+def is_undone(one: Found, ended_at: int | None, completed: bool) -> bool:
+    """Whether training reached its end, at position `ended_at`, in spite of `one`, or before it when it does not matter any more."""
+    if not one.cause.undone_by_end:
+        return False
+    if ended_at is not None and one.position < ended_at:
+        return True
+    late = one.cause.id == "cancelled" or one.sign.role is not Role.ROOT
+    return completed and late
 
 
 def _nothing(found: Sequence[Found]) -> Verdict:
@@ -78,7 +108,7 @@ def _firm(cause: Cause) -> int:
 
 
 def _confidence(root: Found, roots: Sequence[Found], found: Sequence[Found]) -> float:
-    same = {f.sign.pattern.pattern for f in found if f.cause is root.cause}
+    same = {f.sign.source for f in found if f.cause is root.cause}
     confirmed = any(f.sign.role is Role.CONFIRMATION for f in found)
     rivals = {f.cause.id for f in roots if f.cause is not root.cause and f.precedence > root.precedence - 10}
     confidence = root.sign.confidence + _AGREEMENT * (len(same) - 1) + _AGREEMENT * confirmed - _RIVAL * bool(rivals)

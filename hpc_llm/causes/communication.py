@@ -1,0 +1,85 @@
+"""Ranks that do not reach each other."""
+
+from __future__ import annotations
+
+from hpc_llm.causes.cause import Cause, sign
+
+_EXCEPTION = r"^[^\n]{0,120}?\b"
+
+COLLECTIVE_TIMEOUT = Cause(
+    id="collective_timeout",
+    title="a collective timed out",
+    meaning=(
+        "Some ranks waited for another one in a collective operation until the time-out. The rank that fell silent "
+        "first is the one to look at; the others only say that they waited."
+    ),
+    remedy=(
+        "look at the output of the silent rank: it may have died, hung in its data, or be on a slow node\n"
+        "if every run stops at the same step, the ranks disagree on the collective: compare their data and control flow\n"
+        "if it is the first step, check the network interface: --set env.NCCL_SOCKET_IFNAME=… (see the cluster's profile)\n"
+        "otherwise submit it again, without the silent node: --sbatch exclude=NODE"
+    ),
+    retry=True,
+    precedence=55,
+    explains=frozenset(("segfault", "python_exception")),
+    signs=(
+        sign(
+            "Watchdog caught collective operation timeout",
+            r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?"
+            r"OpType=(?P<collective>\w+)(?:[^\n)]{0,80}Timeout\(ms\)=(?P<timeout_ms>\d+))?",
+        ),
+        sign("lagging/dead/mismatched ranks", confidence=0.9),
+        sign(
+            ("but didn't join collective", "but didn't join"),
+            r"\[(?P<silent_rank>\d+)\] finished collective #(?P<seq>\d+), but didn't join collective",
+        ),
+        sign(
+            "Timed out waiting",
+            r"Timed out waiting (?P<timeout_ms>\d+)ms for (?:recv|send) operation to complete",
+        ),
+        sign(
+            "monitoredBarrier", r"Rank (?P<silent_rank>\d+) failed to pass monitoredBarrier in (?P<timeout_ms>\d+) ms"
+        ),
+        sign(
+            "monitoredBarrier",
+            r"but rank (?P<silent_rank>\d+) failed to|Ranks (?P<silent_rank_2>[\d, ]+) failed to pass monitoredBarrier",
+        ),
+        sign(
+            ("waiting for clients", "Timed out after", "wait timeout after"),
+            r"Timed out after \d+ seconds waiting for clients\. (?P<joined>\d+)/(?P<expected>\d+) clients joined"
+            r"|wait timeout after \d+ms, keys: \S+|DistStoreError: Timed out after \d+ seconds",
+        ),
+        sign(
+            ("RendezvousTimeoutError", "client socket has timed out after", "Socket Timeout"),
+            _EXCEPTION
+            + r"RendezvousTimeoutError|client socket has timed out after \d+ ?m?s while trying to connect to \((?P<address>[^)]{1,80})\)"
+            r"|RuntimeError: Socket Timeout",
+            confidence=0.85,
+        ),
+        sign("watchdog got stuck", r"ProcessGroupNCCL's watchdog got stuck for \d+ seconds", confidence=0.85),
+        sign("eartbeat monitor", r"Heartbeat monitor timed out!", confidence=0.85),
+    ),
+)
+
+PORT_IN_USE = Cause(
+    id="port_in_use",
+    title="the rendezvous port is in use",
+    meaning="Another program on the first node already listens on the port at which the ranks meet.",
+    remedy=(
+        "submit it again: each run picks a port of its own\n"
+        "in a script of your own take a port from the job id, or torchrun --standalone on one node"
+    ),
+    retry=True,
+    precedence=85,
+    explains=frozenset(("collective_timeout", "python_exception")),
+    signs=(
+        sign(
+            ("ddress already in use", "EADDRINUSE", "another process is utilizing it"),
+            r"(?:bind|listen)[^\n]{0,80}?(?:\[::\]|0\.0\.0\.0|\?UNKNOWN\?)?:?(?P<port>\d{2,5})?[^\n]{0,40}errno: 98"
+            r"|EADDRINUSE|distributed communication on port `(?P<port_2>\d+)`, but another process is utilizing it"
+            r"|Error(?:: \[Errno 98\]|:)[^\n]{0,60} ?[Aa]ddress already in use",
+        ),
+    ),
+)
+
+CAUSES = (COLLECTIVE_TIMEOUT, PORT_IN_USE)

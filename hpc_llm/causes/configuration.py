@@ -1,0 +1,150 @@
+"""What was asked for and cannot be: a model, a setting."""
+
+from __future__ import annotations
+
+from hpc_llm.causes.cause import STARTED, Cause, sign
+
+MODEL_MISSING = Cause(
+    id="model_missing",
+    title="the model could not be loaded",
+    meaning="The checkpoint or tokenizer is not there: wrong name or folder, no permission, or no network on the compute node.",
+    remedy=(
+        "download it on a login node first: huggingface-cli download NAME --local-dir DIR, then --model DIR\n"
+        "for a gated model accept its licence on its page and log in: huggingface-cli login\n"
+        "to measure speed and memory only, use a preset initialised at random: `hpc-llm models`"
+    ),
+    retry=False,
+    precedence=77,
+    explains=frozenset(("python_exception", "collective_timeout")),
+    signs=(
+        sign(
+            ("gated repo", "GatedRepoError"), r"trying to access a gated repo|Cannot access gated repo|GatedRepoError"
+        ),
+        sign(
+            ("LocalEntryNotFoundError", "OfflineModeIsEnabled"),
+            r"LocalEntryNotFoundError|OfflineModeIsEnabled",
+            survived_after=STARTED,
+        ),
+        sign(
+            ("connect to 'https://huggingface.co'", "connect to 'https://hf"),
+            r"We couldn't connect to 'https://[^'\n]{1,80}' to load (?:the|this) (?:files|file|model)",
+            survived_after=STARTED,
+        ),
+        sign(
+            ("RepositoryNotFoundError", "is not a local folder and is not a valid model"),
+            r"RepositoryNotFoundError|is not a local folder and is not a valid model identifier",
+            survived_after=STARTED,
+        ),
+        sign(
+            ("Incorrect path_or_model_id", "HFValidationError"),
+            r"Incorrect path_or_model_id: '(?P<model>[^'\n]{1,120})'|HFValidationError: ",
+            survived_after=STARTED,
+        ),
+        sign(
+            ("does not appear to have a file named", "no file named"),
+            r"(?P<model>\S{1,120}) does not appear to have a file named \S+|OSError: Error no file named [^\n]{1,160}",
+            survived_after=STARTED,
+        ),
+        sign(
+            "an't load ",
+            r"OSError: Can't load (?:tokenizer|the model|the configuration|config|feature extractor|weights) (?:of|for) '(?P<model>[^'\n]{1,120})'",
+            survived_after=STARTED,
+        ),
+        sign(
+            ("huggingface.co'", 'huggingface.co"'),
+            r"(?:Max retries exceeded with url|Failed to resolve|NameResolutionError|ConnectionError|ProxyError)[^\n]{0,200}huggingface\.co|huggingface\.co[^\n]{0,200}(?:Max retries exceeded|Failed to resolve|NameResolutionError)",
+            survived_after=STARTED,
+            confidence=0.9,
+        ),
+        sign(
+            "SafetensorError",
+            r"SafetensorError: Error while deserializing header",
+            remedy="the checkpoint is damaged or a Git LFS pointer: download it again",
+        ),
+    ),
+)
+
+CONFIG_ERROR = Cause(
+    id="config_error",
+    title="a setting is wrong",
+    meaning="A flag, a key or a value is not valid, or two of them contradict each other. It will fail again as it is.",
+    remedy="correct the setting named in the evidence before submitting again: --set PATH=VALUE, or the method's file",
+    retry=False,
+    precedence=76,
+    explains=frozenset(("python_exception", "collective_timeout")),
+    signs=(
+        sign(
+            "validation error",
+            r"ValidationError: \d+ validation errors? for (?:DeepSpeed|[A-Z]\w*(?:Config|Args|Arguments))\w*",
+        ),
+        sign(("Check batch related parameters", "atch related parameters")),
+        sign("DeepSpeedConfigError", r"DeepSpeedConfigError: "),
+        sign("untested ZeRO Optimizer", remedy="allow it: --set deepspeed.zero_allow_untested_optimizer=true"),
+        sign(("is not a supported DeepSpeed Optimizer", "not supported by DeepSpeed")),
+        sign(
+            "zero_force_ds_cpu_optimizer",
+            r"ZeRO-Offload [^\n]{0,120}zero_force_ds_cpu_optimizer|ZeRORuntimeException: You are using ZeRO-Offload",
+            remedy="use an optimizer that DeepSpeed builds, or --set deepspeed.zero_force_ds_cpu_optimizer=false",
+        ),
+        sign(
+            ("is not supported on your device", "does not support bf16", "is not supported on this device"),
+            r"ValueError: Type \w+ is not supported on your device|ValueError: [^\n]{0,80}(?:bf16|bfloat16|fp16)[^\n]{0,80}not supported[^\n]{0,40}|Your setup doesn't support bf16/(?!gpu)",
+            remedy="choose a precision that the device has: --set precision=bf16, fp16 or fp32",
+        ),
+        sign(
+            (
+                "error: unrecognized arguments",
+                "error: argument",
+                "error: the following arguments are required",
+                "error: invalid choice",
+            ),
+            r"^[\w./-]{1,80}: error: (?:unrecognized arguments?|argument |the following arguments are required|invalid choice)[^\n]{0,200}",
+        ),
+        sign(("Expected a string path to an existing deepspeed config", "DeepSpeed config")),
+        sign("mismatch TrainingArguments values", r"DeepSpeed config values that mismatch TrainingArguments values"),
+        sign("JSONDecodeError", r"JSONDecodeError: [^\n]{1,120}", confidence=0.75),
+        sign(
+            ("ConfigAttributeError", "ConfigCompositionException", "ConfigKeyError", "MissingConfigException"),
+            r"\b(?:ConfigAttributeError|ConfigCompositionException|ConfigKeyError|MissingConfigException|MissingMandatoryValue)\b",
+        ),
+        sign(("yaml.scanner", "yaml.parser"), r"yaml\.(?:scanner\.ScannerError|parser\.ParserError)"),
+        sign(
+            "TypeError: ",
+            r"^[^\n\"']{0,60}?\bTypeError: (?:\w+Config|\w+Arguments|\w*Args)\.__init__\(\) got an unexpected keyword argument '\w+'",
+        ),
+        sign(
+            "sbatch: error: ",
+            r"^sbatch: error: (?:Batch job submission failed|invalid|Invalid|Unable to open file|[^\n]{0,60}(?:not permitted|specification))",
+            confidence=0.9,
+        ),
+        sign(
+            "srun: error: ",
+            r"^srun: error: (?:Unable to create step for job \S+: (?:More processors|Requested node|Invalid|Memory required)|[^\n]{0,60}Invalid \w+ specification)",
+            confidence=0.85,
+        ),
+        sign(
+            "WorkerError: ",
+            r"\bWorkerError: (?!the plan wants|the plan's model needs)[^\n]{1,200}",
+            confidence=0.9,
+        ),
+        sign(
+            "RunIsInvalid: ",
+            r"\bRunIsInvalid: \d+ ranks were started, the plan is for \d+",
+            remedy="see that the launcher starts as many ranks as the plan has: --set launcher=srun, torchrun or mpirun",
+        ),
+        sign(
+            "must be divisible by", r"(?:AssertionError|ValueError): [^\n]{0,120}must be divisible by", confidence=0.85
+        ),
+        sign(
+            "hpc-llm: ",
+            r"^hpc-llm: (?:run folder \S+ is not visible|cannot enter run folder)",
+            confidence=0.97,
+            remedy="put the runs on a file system that the compute nodes see: --logs DIR",
+        ),
+        sign(
+            "FlashAttention only supports Ampere GPUs or newer", remedy="this GPU cannot run it: --set attention=sdpa"
+        ),
+    ),
+)
+
+CAUSES = (MODEL_MISSING, CONFIG_ERROR)

@@ -1,0 +1,191 @@
+"""The ground a job stands on: modules, conda, packages."""
+
+from __future__ import annotations
+
+from hpc_llm.causes.cause import STARTED, Cause, sign
+
+MODULE_MISSING = Cause(
+    id="module_missing",
+    title="a module did not load",
+    meaning="The module system is missing on the node, or has no module of that name and version.",
+    remedy=(
+        "see what there is: `module avail NAME`, `module spider NAME` on a login node\n"
+        "then correct prelude.load in the cluster's profile (`hpc-llm clusters NAME`)"
+    ),
+    retry=False,
+    precedence=84,
+    explains=frozenset(
+        (
+            "package_missing",
+            "gpu_missing",
+            "driver_mismatch",
+            "conda_not_initialised",
+            "python_exception",
+            "config_error",
+        )
+    ),
+    signs=(
+        sign(
+            "following module(s) are unknown",
+            r"module\(s\) are unknown:(?: \"(?P<module>[^\"\n]{1,80})\")?",
+            survived_after=STARTED,
+            confidence=0.9,
+        ),
+        sign(
+            "nable to locate a modulefile",
+            r"[Uu]nable to locate a modulefile for '(?P<module>[^'\n]{1,80})'",
+            survived_after=STARTED,
+            confidence=0.9,
+        ),
+        sign(
+            "cannot be loaded as requested",
+            r"These module\(s\) or extension\(s\) exist but cannot be loaded as requested:[^\n]{0,80}",
+            survived_after=STARTED,
+            confidence=0.9,
+        ),
+        sign(
+            "command not found",
+            r"\bmodule: command not found|: module: not found",
+            survived_after=STARTED,
+            confidence=0.85,
+        ),
+        sign(
+            "hpc-llm: ",
+            r"^hpc-llm: (?:module (?P<module>\S{1,80}) failed to load|module folder \S+ does not exist|the module system is missing)",
+            confidence=0.99,
+        ),
+        sign(
+            "conflicts with the currently loaded module",
+            r"module cannot be loaded due to a conflict|conflicts with the currently loaded module",
+            survived_after=STARTED,
+            confidence=0.8,
+        ),
+        sign("Module ERROR", r"^[^\n]{0,40}Module ERROR: ", survived_after=STARTED, confidence=0.8),
+        sign("hpc-llm: mpirun is not on PATH", confidence=0.97),
+    ),
+)
+
+CONDA = Cause(
+    id="conda_not_initialised",
+    title="the Python environment did not activate",
+    meaning="conda's shell hook was not sourced, or the environment is not there: the script goes on with another Python.",
+    remedy=(
+        "let the job source conda's hook: prelude.python {kind: conda, hook: auto, env: /path} in the cluster's profile\n"
+        'in a script of your own: source "$(conda info --base)/etc/profile.d/conda.sh" before conda activate\n'
+        "see that the environment exists on the compute node: `conda env list`"
+    ),
+    retry=False,
+    precedence=83,
+    explains=frozenset(("package_missing", "python_exception")),
+    signs=(
+        sign(
+            "Run 'conda init'",
+            r"CondaError: Run 'conda init' before 'conda (?P<command>\w+)'",
+            survived_after=STARTED,
+            confidence=0.85,
+        ),
+        sign("has not been properly configured to use 'conda activate'", survived_after=STARTED, confidence=0.9),
+        sign(
+            ("EnvironmentLocationNotFound", "EnvironmentNameNotFound"),
+            r"(?:EnvironmentLocationNotFound|EnvironmentNameNotFound|NotWritableError): [^\n]{0,200}",
+            survived_after=STARTED,
+            confidence=0.9,
+        ),
+        sign(
+            "hpc-llm: ",
+            r"^hpc-llm: (?:conda is not on PATH|'conda info --base' failed|conda's shell hook|(?:conda|virtual) environment |python is not on PATH)",
+            confidence=0.99,
+        ),
+        sign(
+            "command not found",
+            r"\bconda: command not found|: conda: not found",
+            survived_after=STARTED,
+            confidence=0.85,
+        ),
+        sign(
+            ("etc/profile.d/conda.sh", "bin/activate"),
+            r"(?:etc/profile\.d/conda\.sh|bin/activate): No such file or directory",
+            survived_after=STARTED,
+            confidence=0.85,
+        ),
+        sign(
+            "hell not initialized",
+            r"'(?:micro)?mamba' is running as a subprocess|[Ss]hell not initialized",
+            survived_after=STARTED,
+            confidence=0.8,
+        ),
+    ),
+)
+
+PACKAGE_MISSING = Cause(
+    id="package_missing",
+    title="a Python package is missing",
+    meaning="The Python that ran has no such package, or not in the version needed. It may be the wrong Python.",
+    remedy=(
+        "install it into the environment that the cluster's profile names: pip install {package}\n"
+        "if it is there, the job runs another Python: see the environment in the first lines of the output"
+    ),
+    retry=False,
+    precedence=78,
+    explains=frozenset(("python_exception", "collective_timeout")),
+    signs=(
+        sign(
+            "No module named",
+            r"^[^\n\"']{0,60}?\bModuleNotFoundError: No module named '?(?P<package>[\w.]+)'?",
+            survived_after=STARTED,
+        ),
+        sign(
+            "No module named",
+            r"^(?:\S{0,80}/)?python[\d.]*: (?:Error while finding module specification|No module named )'?(?P<package>[\w.]+)?",
+        ),
+        sign(
+            ("ImportError: ",),
+            r"^[^\n\"']{0,60}?\bImportError: (?!cannot import name)[^\n]{0,200}?(?:requires?|needs?|not installed|pip install|not been found|not found in your environment|could not be found|can ?not be used)[^\n]{0,40}",
+            survived_after=STARTED,
+            confidence=0.9,
+        ),
+        sign(
+            "cannot import name",
+            r"^[^\n\"']{0,60}?\bImportError: cannot import name '(?P<name>\w+)' from '(?P<package>[\w.]+)'",
+            survived_after=STARTED,
+            confidence=0.85,
+            remedy="{package} is there in another version than the program needs: install the one that it asks for",
+        ),
+        sign(
+            "PackageNotFoundError",
+            r"^[^\n\"']{0,60}?\bPackageNotFoundError: (?:No package metadata was found for )?(?P<package>[\w.-]+)",
+            survived_after=STARTED,
+        ),
+        sign(
+            "lacks ",
+            r"^hpc-llm: (?:the Python environment lacks (?P<package>[\w, ]+)|python [\d.]+ is too old)",
+            confidence=0.99,
+        ),
+        sign("hpc-llm: ", r"^hpc-llm: (?:srun|torchrun) is not on PATH", confidence=0.9),
+        sign(
+            "command not found",
+            r"line \d+: (?P<package>deepspeed|torchrun|accelerate): command not found",
+            survived_after=STARTED,
+            confidence=0.85,
+        ),
+        sign(
+            "No such file or directory: 'numactl'",
+            confidence=0.85,
+            remedy="the launcher wants the program numactl: install it, or drop --bind_cores_to_rank",
+        ),
+        sign(
+            ("FlashAttention2 has been toggled on", "package flash_attn seems to be not installed"),
+            remedy="flash_attn is not installed here: --set attention=sdpa, or pip install flash-attn",
+        ),
+        sign(
+            "model needs a package that is missing",
+            r"the plan's model needs a package that is missing here: [^\n]{1,160}",
+        ),
+        sign(
+            "Ninja is required to load C++ extensions",
+            remedy="put ninja on PATH: pip install ninja, and run with the environment's bin folder on PATH",
+        ),
+    ),
+)
+
+CAUSES = (MODULE_MISSING, CONDA, PACKAGE_MISSING)

@@ -1,0 +1,139 @@
+"""GPUs that are missing, do not match their software, or are broken."""
+
+from __future__ import annotations
+
+from hpc_llm.causes.cause import Cause, sign
+
+GPU_MISSING = Cause(
+    id="gpu_missing",
+    title="no such GPU",
+    meaning="The program found no GPU, or fewer than it has ranks on the node.",
+    remedy=(
+        "ask for as many GPUs as there are ranks on a node: --gpus-per-node N\n"
+        "see that nothing hides them: CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES in the job\n"
+        "if the node should have them, leave it out: --sbatch exclude=NODE"
+    ),
+    retry=False,
+    precedence=80,
+    explains=frozenset(("python_exception", "collective_timeout")),
+    signs=(
+        sign("invalid device ordinal", r"(?:CUDA|HIP) error: invalid device ordinal|Error: invalid device ordinal"),
+        sign(
+            ("GPUs are available", "capable device is detected", "rrorNoDevice"),
+            r"No (?:CUDA|HIP) GPUs are available|no (?:CUDA|ROCm)-capable device is detected|(?:cuda|hip)ErrorNoDevice",
+        ),
+        sign("RuntimeError: Found no NVIDIA driver on your system"),
+        sign(
+            "GPUs per node, torch", r"the plan wants \d+ GPUs per node, torch \S+ \(built for [^)\n]{1,40}\) sees none"
+        ),
+        sign("No devices were found", r"^No devices were found$", confidence=0.8),
+        sign("setup doesn't support bf16/gpu", confidence=0.85),
+        sign(
+            "Duplicate GPU detected", r"Duplicate GPU detected *: rank (?P<rank>\d+) and rank \d+ both on [^\n]{1,60}"
+        ),
+        sign(
+            "Torch not compiled with CUDA enabled",
+            remedy="install a build of torch for this GPU, or load the site's module for it",
+        ),
+    ),
+)
+
+_REBUILD = (
+    "an extension was built for another torch: remove its build folder "
+    "(~/.cache/torch_extensions, or TORCH_EXTENSIONS_DIR) so that it is built again\n"
+    "give each environment a TORCH_EXTENSIONS_DIR of its own; reinstall packages that bring compiled code"
+)
+
+DRIVER_MISMATCH = Cause(
+    id="driver_mismatch",
+    title="driver, CUDA or compiled code do not match",
+    meaning="The driver of the node, the toolkit and the packages that were built against them are of different versions.",
+    remedy=(
+        "install a torch built for the driver's CUDA or ROCm (`hpc-llm clusters NAME` says which the site has)\n"
+        "or load the toolkit's module that torch was built with"
+    ),
+    retry=False,
+    precedence=82,
+    explains=frozenset(("gpu_missing", "python_exception", "collective_timeout")),
+    signs=(
+        sign(
+            "driver on your system is too old",
+            r"RuntimeError: The NVIDIA driver on your system is too old",
+            confidence=0.97,
+        ),
+        sign("driver on your system is too old", confidence=0.75, precedence=46),
+        sign(
+            ("version is insufficient", "InsufficientDriver"),
+            r"CUDA driver version is insufficient|cudaErrorInsufficientDriver",
+        ),
+        sign(
+            "no kernel image is available",
+            remedy="this build of torch holds no code for this GPU: install one that does, or use another GPU",
+        ),
+        sign(
+            ("invalid device function", "hipErrorNoBinaryForGpu"),
+            r"HIP error: invalid device function|hipErrorNoBinaryForGpu",
+            remedy="this build holds no code for this GPU: install one that does (PYTORCH_ROCM_ARCH when building)",
+        ),
+        sign(
+            ("does not match the version torch was compiled", "CUDAMismatchException"),
+            r"CUDAMismatchException: |RuntimeError: \s*The detected CUDA version \([\d.]+\) mismatches",
+        ),
+        sign("mismatches the version that was used to compile"),
+        sign(
+            ("undefined symbol: ",),
+            r"^[^\n]{0,60}?\b(?:Import|OS)Error: [^\n]{1,300}: undefined symbol: ",
+            remedy=_REBUILD,
+        ),
+        sign(
+            "cannot open shared object file",
+            r"(?:Import|OS)Error: lib(?:cuda|cudart|cudnn|cublas|nccl|nvrtc|cufft|cusparse|cupti|amdhip64|rocblas|rccl|hipblas|MIOpen)[\w.+-]*: cannot open shared object file",
+            remedy="a CUDA or ROCm library is missing: load its module, or install the package that brings it\nthen see LD_LIBRARY_PATH in the job",
+        ),
+        sign(
+            ("GLIBC_", "GLIBCXX_"),
+            r"version `GLIBC(?:XX)?_[\d.]+' not found",
+            remedy="the package was built on a newer system than the node's: build it there, or take another build",
+        ),
+        sign(
+            "Driver/library version mismatch",
+            r"Failed to initialize NVML: Driver/library version mismatch",
+            confidence=0.9,
+            remedy="the node's driver was updated and not reloaded: leave it out with --sbatch exclude=NODE and tell the site",
+            retry=True,
+        ),
+    ),
+)
+
+GPU_HARDWARE = Cause(
+    id="gpu_hardware",
+    title="a GPU is faulty",
+    meaning="The GPU or its link reported a hardware error. The same node will fail again.",
+    remedy="submit it again without that node: --sbatch exclude={node}, and tell the site",
+    retry=True,
+    precedence=95,
+    explains=frozenset(
+        ("collective_timeout", "python_exception", "segfault", "gpu_missing", "device_oom", "node_fail", "cancelled")
+    ),
+    signs=(
+        sign(("uncorrectable ECC error", "ECC_UNCORRECTABLE"), confidence=0.98),
+        sign(
+            "Xid",
+            r"NVRM: Xid \((?P<pci>PCI:[\w:.]+)\): (?P<xid>(?:48|62|63|64|74|79|94|95|110|119|120|136|140|14[3-9]|15\d)\b)",
+            confidence=0.98,
+        ),
+        sign("fallen off the bus", confidence=0.98),
+        sign("GPU is lost", r"GPU is lost\b"),
+        sign(
+            ("NVLink error", "rrorNvlinkUncorrectable", "uncorrectable NVLink error"),
+            r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable",
+        ),
+        sign(
+            ("amdgpu", "RAS"),
+            r"amdgpu[^\n]{0,80}(?:uncorrectable hardware error|uncorrectable errors? detected|GPU reset begin|ring \w+ timeout)",
+        ),
+        sign("HW Exception by GPU", r"HW Exception by GPU node-\d+", confidence=0.85),
+    ),
+)
+
+CAUSES = (GPU_MISSING, DRIVER_MISMATCH, GPU_HARDWARE)

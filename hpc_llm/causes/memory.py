@@ -1,0 +1,140 @@
+"""Memory that ran out: of the GPU, of the host."""
+
+from __future__ import annotations
+
+from hpc_llm.causes.cause import Cause, Role, sign
+from hpc_llm.run import Outcome
+
+_SIZE = r"[\d.]+ (?:bytes|[KMGT]i?B)"
+
+DEVICE_OOM = Cause(
+    id="device_oom",
+    title="out of GPU memory",
+    meaning="The GPU's memory ran out: parameters, gradients, optimizer states and activations together do not fit.",
+    remedy=(
+        "halve --micro-batch-size and double --gradient-accumulation-steps: the global batch stays the same\n"
+        "recompute activations: add +r to --method, as in z3+r\n"
+        "partition more: --method z3, then --method z3o, which moves optimizer states and parameters to the host\n"
+        "shorter --sequence-length, or more GPUs with --gpus-per-node or --nodes"
+    ),
+    retry=False,
+    precedence=90,
+    outcome=Outcome.OOM_DEVICE,
+    explains=frozenset(("collective_timeout", "python_exception", "segfault")),
+    signs=(
+        sign(
+            "out of memory. Tried to allocate",
+            rf"(?P<vendor>CUDA|HIP|XPU|NPU) out of memory\. Tried to allocate (?P<asked>{_SIZE})"
+            rf"(?:[^\n]{{0,40}}?GPU (?P<gpu>\d+))?"
+            rf"(?:[^\n]{{0,40}}?total capac(?:i?ty) of (?P<capacity>{_SIZE}) of which (?P<free>{_SIZE}) is free"
+            rf"|; (?P<capacity_old>{_SIZE}) total capacity; (?P<allocated_old>{_SIZE}) already allocated"
+            rf"; (?P<free_old>{_SIZE}) free; (?P<reserved_old>{_SIZE}) reserved)?"
+            rf"(?:[^\n]{{0,200}}?(?P<allocated>{_SIZE}) is allocated by PyTorch)?"
+            rf"(?:[^\n]{{0,60}}?(?P<reserved>{_SIZE}) is reserved by PyTorch but unallocated)?",
+            confidence=0.98,
+        ),
+        sign(
+            ("OutOfMemoryError: CUDA", "OutOfMemoryError: HIP", "OutOfMemoryError: XPU"),
+            r"OutOfMemoryError: (?:CUDA|HIP|XPU) out of memory",
+        ),
+        sign(
+            ("STATUS_ALLOC_FAILED", "STATUS_NOT_INITIALIZED when calling `cublasCreate"),
+            r"(?:CU|HIP|ROC)(?:BLAS|DNN|BLASLT|SPARSE)_STATUS_ALLOC_FAILED"
+            r"|CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
+            confidence=0.85,
+        ),
+        sign(
+            (" error: out of memory", "rrorOutOfMemory", "rrorMemoryAllocation", "_ERROR_OUT_OF_MEMORY"),
+            r"(?:CUDA|HIP) error: out of memory|hipErrorOutOfMemory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY",
+        ),
+        sign("Cuda failure", r"NCCL WARN (?:Cuda|HIP) failure (?:\d+ )?'out of memory'", confidence=0.9),
+    ),
+)
+
+_HOST_REMEDY = (
+    "ask for more: --sbatch mem=…, or mem=0 for all of the node\n"
+    "fewer ranks per node: each loads the model and pins buffers of its own\n"
+    "keep parameters on the GPU: --method z2o or z3 instead of z3o (drop offload_param)"
+)
+
+HOST_OOM = Cause(
+    id="host_oom",
+    title="out of host memory",
+    meaning="The memory of the node, or what the job asked of it, ran out, and the system killed a process.",
+    remedy=_HOST_REMEDY,
+    retry=False,
+    precedence=86,
+    outcome=Outcome.OOM_HOST,
+    explains=frozenset(("collective_timeout", "python_exception", "cancelled", "segfault")),
+    signs=(
+        sign(
+            ("oom_kill event", "oom-kill event"),
+            r"Detected \d+ oom[-_]kill event(?:\(s\)|s)? in (?P<step>(?:StepId=|step )?[\w.+]+)",
+            confidence=0.98,
+        ),
+        sign("killed by the cgroup out-of-memory", confidence=0.97),
+        sign(
+            ("exceeded memory limit", "emory limit at some point", "Exceeded job memory limit"),
+            r"(?:[Ss]tep \S{1,30}|[Jj]ob \S{1,30}|StepId=\S{1,30})[^\n]{0,40}? exceeded memory limit"
+            r"(?: \((?P<used>\d+) > (?P<limit>\d+)\))?|Exceeded (?:job|step) memory limit",
+            confidence=0.97,
+        ),
+        sign(": Out Of Memory", r"^[^\n]{0,12}srun: error: [^\n]{1,80}: Out Of Memory", confidence=0.97),
+        sign(
+            ("oom-kill:", "out of memory: Kill", "Out of memory: Kill", "invoked oom-killer", "oom_reaper:"),
+            r"(?:Out of memory|[Mm]emory cgroup out of memory): Kill(?:ed)? process (?P<pid>\d+)"
+            r"|\binvoked oom-killer|\boom-kill:constraint=|\boom_reaper: reaped process",
+            confidence=0.97,
+        ),
+        sign(
+            ("an't allocate memory", "annot allocate memory", "not enough memory: you tried"),
+            r"DefaultCPUAllocator: (?:can't allocate|not enough) memory(?::[^\n]{0,40}allocate (?P<asked>\d+) bytes)?"
+            r"|\[Errno 12\] Cannot allocate memory|[Ff]ork: Cannot allocate memory|mmap[^\n]{0,60}Cannot allocate memory",
+        ),
+        sign("bad_alloc", r"\bstd::bad_alloc\b"),
+        sign(
+            "Error: Unable to allocate",
+            rf"MemoryError: Unable to allocate (?P<asked>{_SIZE})",
+        ),
+        sign("MemoryError", r"^[^\n]{0,80}?(?<![\w.])MemoryError$", confidence=0.9),
+        sign(
+            ("cudaHostAlloc", "hipHostMalloc", "pin_memory", "CachingHostAllocator"),
+            r"(?:cudaHostAlloc|hipHostMalloc|CachingHostAllocator|pin_memory)[^\n]{0,200}"
+            r"(?:out of memory|invalid argument|failed|resource exhausted)",
+            precedence=91,
+            confidence=0.85,
+            remedy=(
+                "page-locked host memory ran out: turn it off with "
+                "--set deepspeed.zero_optimization.offload_optimizer.pin_memory=false\n" + _HOST_REMEDY
+            ),
+        ),
+        sign(
+            "(pid",
+            r"DataLoader worker \(pid\(?s?\)? [\d, ]+\)? is killed by signal: Killed",
+            confidence=0.85,
+        ),
+        sign(
+            (" Killed ", " Killed\n"),
+            r"^[^\n\"]{1,160}: line \d+: +\d+ Killed(?: |$)",
+            precedence=42,
+            confidence=0.7,
+        ),
+        sign(
+            (": Killed", "tasks "),
+            r"^[^\n]{0,12}srun: error: \S{1,80}: tasks? [\d,-]+: Killed",
+            role=Role.CONFIRMATION,
+        ),
+        # The launcher's verdict on the rank that died first; survivors are killed with SIGTERM.
+        sign(
+            ("exitcode: -9)", "(SIGKILL)", "return code = -9", "return code = 247", "exit code 137", "code 137"),
+            r"failed \(exitcode: -9\)(?: local_rank: (?P<local_rank>\d+))?|exits with return code = (?:-9|247)\b"
+            # A survivor that lost its peer within the same second may be named as the first failure in its stead.
+            r"|Signal 9 \(SIGKILL\) received by PID"
+            r"|[Ee]xited with exit code 137\b|exit(?:ed with)? code 137\b",
+            precedence=41,
+            confidence=0.6,
+        ),
+    ),
+)
+
+CAUSES = (DEVICE_OOM, HOST_OOM)

@@ -1,0 +1,118 @@
+"""The node itself: its disks, its shared memory, native code that crashed."""
+
+from __future__ import annotations
+
+from hpc_llm.causes.cause import STARTED, Cause, sign
+
+DISK_FULL = Cause(
+    id="disk_full",
+    title="no space left",
+    meaning="The file system, or the quota on it, is full.",
+    remedy=(
+        "see which: `df -h DIR`, and the site's quota command (quota, lfs quota -u $USER DIR)\n"
+        "put runs and caches where there is room: --logs DIR, --set env.HF_HOME=…, --set env.TMPDIR=…, --set env.TORCH_EXTENSIONS_DIR=…"
+    ),
+    retry=False,
+    precedence=88,
+    explains=frozenset(("python_exception", "collective_timeout", "cancelled", "package_missing")),
+    signs=(
+        sign("No space left on device"),
+        sign(("isk quota exceeded", "uota exceeded"), r"[Dd]isk quota exceeded|\[Errno 122\]|[Qq]uota exceeded"),
+        # What torch.save says of a file that ends too soon.
+        sign(
+            "unexpected pos ", r"enforce fail at inline_container[^\n]{0,40} unexpected pos \d+ vs \d+", confidence=0.85
+        ),
+        sign("failed writing file", r"PytorchStreamWriter failed writing file", confidence=0.8),
+        sign("No space left", r"ENOSPC|No space left", confidence=0.9),
+        sign(
+            "ot enough free disk space",
+            r"[Nn]ot enough free disk space to download",
+            survived_after=STARTED,
+            confidence=0.8,
+        ),
+    ),
+)
+
+BUS_ERROR = Cause(
+    id="bus_error",
+    title="bus error: shared memory",
+    meaning="A process was killed by SIGBUS: most often /dev/shm is full or too small, else a file under mmap was cut.",
+    remedy=(
+        "fewer data loader workers, or none; in a container more shared memory: --shm-size=16g or --ipc=host\n"
+        "see `df -h /dev/shm` on the node: what an earlier job left there counts\n"
+        "if /dev/shm is empty, a mapped file became shorter while it was read: give each job a cache folder of its own"
+    ),
+    retry=False,
+    precedence=89,
+    explains=frozenset(("python_exception", "collective_timeout", "segfault", "disk_full")),
+    signs=(
+        sign("nexpected bus error encountered in worker", confidence=0.97),
+        sign(
+            "us error",
+            r"is killed by signal: Bus error|Signal: Bus error \(7\)|Fatal Python error: Bus error|^[^\n\"]{0,200}\b[Bb]us error(?: +\(core dumped\)|$| {2,}\S)",
+            confidence=0.95,
+        ),
+        sign(
+            ("exitcode: -7)", "return code = -7", "exit code 135", "code 135", "(SIGBUS)"),
+            r"failed \(exitcode: -7\)|return code = -7\b|exit(?:ed with)?(?: exit)? code 135\b|Signal 7 \(SIGBUS\)",
+            confidence=0.9,
+        ),
+        sign(
+            "/dev/shm",
+            r"(?:creating|allocating|[Ff]ailed to (?:create|open|extend)) [^\n]{0,40}shared memory segment /dev/shm|No space left on device[^\n]{0,80}/dev/shm|/dev/shm[^\n]{0,80}No space left on device",
+            confidence=0.95,
+        ),
+        sign("posix_fallocate failed", r"posix_fallocate failed : No space left on device", confidence=0.9),
+        sign(
+            "unable to write to file </torch",
+            r"unable to write to file </torch_\w+>: No space left on device",
+            confidence=0.95,
+        ),
+        sign("shared memory", r"insufficient shared memory \(shm\)|out of shared memory", confidence=0.9),
+    ),
+)
+
+SEGFAULT = Cause(
+    id="segfault",
+    title="crashed in native code",
+    meaning="A process was ended by SIGSEGV or SIGABRT: a crash in compiled code, not in Python.",
+    remedy=(
+        "run it once with PYTHONFAULTHANDLER=1 (--set env.PYTHONFAULTHANDLER=1) to see where\n"
+        "mixed builds are the usual reason: one CUDA or ROCm, one MPI, extensions built for this torch\n"
+        "if it happens on one node only, leave that node out: --sbatch exclude=NODE"
+    ),
+    retry=False,
+    precedence=70,
+    explains=frozenset(("collective_timeout",)),
+    signs=(
+        sign("egmentation fault", r"^[^\n\"]{0,200}?\b[Ss]egmentation fault\b"),
+        sign(
+            ("exitcode: -11)", "return code = -11", "exit code 139", "code 139", "(SIGSEGV)"),
+            r"failed \(exitcode: -11\)|return code = -11\b|exit(?:ed with)?(?: exit)? code 139\b|Signal 11 \(SIGSEGV\)",
+            confidence=0.9,
+        ),
+        sign(
+            (
+                "exitcode: -6)",
+                "return code = -6",
+                "exit code 134",
+                "Aborted",
+                "exitcode: -4)",
+                "exitcode: -8)",
+                "exit code 132",
+                "exit code 136",
+            ),
+            r"failed \(exitcode: -[468]\)|return code = -[468]\b|[Ee]xited with exit code 13[246]\b|^[^\n\"]{1,200}: line \d+: +\d+ Aborted|Fatal Python error: Aborted|: Aborted \(core dumped\)",
+            precedence=40,
+            confidence=0.7,
+        ),
+        sign(
+            "llegal instruction",
+            r"^[^\n\"]{0,200}\b[Ii]llegal instruction\b(?: +\(core dumped\)|$)",
+            confidence=0.85,
+            remedy="the program was built for another processor than the node's: build it there, or ask for another node type: --sbatch constraint=…",
+        ),
+    ),
+)
+
+CAUSES = (DISK_FULL, BUS_ERROR, SEGFAULT)

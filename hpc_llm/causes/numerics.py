@@ -1,0 +1,69 @@
+"""Numbers that ran away."""
+
+from __future__ import annotations
+
+from hpc_llm.causes.cause import Cause, sign
+from hpc_llm.run import Outcome
+
+NAN_LOSS = Cause(
+    id="nan_loss",
+    title="the loss is not a number",
+    meaning="The loss became NaN or infinite and stayed so: the run has diverged and its numbers mean nothing.",
+    remedy=(
+        "a smaller learning rate: --set optimizer.lr=…, with gradient clipping: --set deepspeed.gradient_clipping=1.0\n"
+        "bf16 instead of fp16 where the GPU has it: --set precision=bf16\n"
+        "if it is so from the first step, look at the data and the checkpoint"
+    ),
+    retry=False,
+    precedence=60,
+    outcome=Outcome.INVALID,
+    undone_by_end=False,
+    explains=frozenset(("python_exception",)),
+    signs=(
+        # Begins with fixed text: every line of a training log has a loss.
+        sign("oss", r"oss[ \t:=|'\"]{1,8}(?:nan|NaN|NAN|-?inf|-?Infinity)\b"),
+        sign("OSS", r"OSS[ \t:=|'\"]{1,8}(?i:nan|-?inf)\b"),
+        sign(("grad_norm': nan", "grad_norm': 'nan"), r"'grad_norm': '?nan\b", confidence=0.85),
+        sign(
+            ("NaN in", "nan in", "oss is "),
+            r"(?:found|detected) NaN in [^\n]{0,60}(?:loss|forward|gradient|grad)|(?:loss|Loss) is (?:nan|NaN|inf)\b",
+            confidence=0.97,
+        ),
+        sign(
+            ("returned nan values", "non-finite", "Non-finite", "not finite", "NaN loss"),
+            r"Function '\w+Backward\d*' returned nan values|(?:Error|Exception): [^\n]{0,80}(?:[Nn]on-finite|not finite|NaN loss|is NaN)[^\n]{0,40}",
+            confidence=0.9,
+        ),
+        sign(
+            "probability tensor contains",
+            r"probability tensor contains either `inf`, `nan` or element < 0",
+            confidence=0.85,
+        ),
+    ),
+)
+
+LOSS_SCALE = Cause(
+    id="loss_scale_collapse",
+    title="the loss scale collapsed",
+    meaning="With fp16 the gradients overflowed at every loss scale down to the smallest: the run has diverged.",
+    remedy=(
+        "bf16 instead of fp16 where the GPU has it: --set precision=bf16\n"
+        "a smaller learning rate: --set optimizer.lr=…, more warm-up, gradient clipping\n"
+        "a checkpoint that was trained in bf16 may not fit into fp16's range at all"
+    ),
+    retry=False,
+    precedence=75,
+    undone_by_end=False,
+    explains=frozenset(("nan_loss", "python_exception", "collective_timeout")),
+    signs=(
+        sign("Current loss scale already at minimum", confidence=0.99),
+        sign("Minimum loss scale reached", r"Minimum loss scale reached \(", confidence=0.99),
+        sign(
+            "oss scale",
+            r"(?:Error|Exception): [^\n]{0,60}[Ll]oss scale[^\n]{0,40}(?:minimum|too small|underflow|zero)",
+            confidence=0.9,
+        ),
+    ),
+)
+
+CAUSES = (NAN_LOSS, LOSS_SCALE)

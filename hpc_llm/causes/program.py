@@ -1,0 +1,61 @@
+"""The program: an exception of which no other cause is known; and what is left."""
+
+from __future__ import annotations
+
+from hpc_llm.causes.cause import Cause, Role, sign
+from hpc_llm.run import Outcome
+
+PYTHON_EXCEPTION = Cause(
+    id="python_exception",
+    title="a Python exception",
+    meaning="The program raised an error that hpc-llm does not know by name.",
+    remedy="read the last lines of the traceback: the fault is in the program or in what it was given",
+    retry=False,
+    precedence=45,
+    signs=(
+        # What a rank says when another one has died; `tracebacks` finds the exceptions themselves.
+        sign("onnection closed by peer", role=Role.CASCADE),
+        sign("onnection reset by peer", role=Role.CASCADE),
+        sign(("remote process exited or there was a network error", "ncclRemoteError"), role=Role.CASCADE),
+        sign("NCCL communicator was aborted", role=Role.CASCADE),
+        sign("is killed by signal: Terminated", role=Role.CASCADE),
+        sign("Broken pipe", r"BrokenPipeError|: Broken pipe", role=Role.CASCADE),
+        sign(
+            ("SyntaxError: ", "IndentationError: "),
+            r"^(?:\[\w+\]: )?(?P<exception>SyntaxError|IndentationError): (?P<message>[^\n]{1,200})",
+            confidence=0.85,
+        ),
+        sign("ChildFailedError", role=Role.CONFIRMATION),
+        sign("exits with return code = ", r"exits with return code = -?\d+", role=Role.CONFIRMATION),
+        sign(
+            "Exited with exit code",
+            r"^[^\n]{0,12}srun: error: [^\n]{1,120}: Exited with exit code \d+",
+            role=Role.CONFIRMATION,
+        ),
+    ),
+)
+
+UNKNOWN = Cause(
+    id="unknown",
+    title="not recognised",
+    meaning="Nothing in the output says why it ended. It may still be running, or it was killed without a word.",
+    remedy=(
+        "ask the scheduler: sacct -j JOB -o JobID,State,ExitCode,MaxRSS,Elapsed,NodeList\n"
+        "look at the other output: standard error and the logs of the other ranks"
+    ),
+    retry=False,
+    precedence=0,
+    outcome=Outcome.UNKNOWN,
+)
+
+NONE = Cause(
+    id="none",
+    title="nothing failed",
+    meaning="The run came to its end.",
+    remedy="nothing to do",
+    retry=False,
+    precedence=0,
+    outcome=Outcome.COMPLETED,
+)
+
+CAUSES = (PYTHON_EXCEPTION, UNKNOWN, NONE)

@@ -1,0 +1,128 @@
+"""The text of a run that may say how it ended.
+
+A message counts only where little training follows it, so of a long log only the end has to be searched: what stands
+before the last few steps is dropped as soon as those steps are read. What is not followed by steps is kept up to a limit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hpc_llm.causes.cause import TRAINED_ON
+from hpc_llm.causes.search import Found, is_loud, signs_in
+from hpc_llm.causes.verdict import TAKEN_DOWN, Verdict, decide, is_undone
+
+KEPT = 1 << 20
+"""Bytes without a step that are searched for everything; before them, only what is loud."""
+_MOST = 1000
+"""Signs that are kept; a log that holds more repeats itself."""
+
+
+@dataclass
+class Part:
+    """A piece of the text, with where in it steps begin."""
+
+    text: bytes
+    steps: Sequence[int]
+    position: int
+    """Bytes of the run's text before it, as far as it was looked at."""
+
+
+@dataclass
+class Tail:
+    """The end of a run's text, while the run is read."""
+
+    parts: deque[Part] = field(default_factory=deque)
+    found: list[Found] = field(default_factory=list)
+    """Signs in text that is not kept any more, and that no step took back."""
+    length: int = 0
+    """Bytes that were added."""
+    size: int = 0
+    """Bytes that are kept."""
+    ended_at: int | None = None
+    """Where training came to its end."""
+
+    def add(self, text: bytes, steps: Sequence[int]) -> None:
+        """Go on with `text`, in which steps begin at these positions, rising."""
+        self._append(Part(text, steps, self.length))
+        self.length += len(text)
+
+    def end(self, position: int) -> None:
+        """Training came to its end so many bytes into the text that is added next."""
+        self.ended_at = self.length + position
+
+    def _append(self, part: Part) -> None:
+        if len(part.steps) > TRAINED_ON:
+            cut = part.steps[-TRAINED_ON]
+            part = Part(part.text[cut:], [step - cut for step in part.steps[-TRAINED_ON:]], part.position + cut)
+        self._pass(len(part.steps))
+        self.parts.append(part)
+        self.size += len(part.text)
+        after = self._steps_kept() - len(self.parts[0].steps)
+        while len(self.parts) > 1 and after >= TRAINED_ON:
+            self._drop()
+            after -= len(self.parts[0].steps)
+        while len(self.parts) > 1 and self.size - len(self.parts[0].text) > KEPT:
+            self._search_first()
+
+    def _pass(self, steps: int) -> None:
+        """So many steps followed all that was found so far."""
+        for one in self.found:
+            one.steps_after += steps
+        self.found = [one for one in self.found if not one.is_survived]
+
+    def _drop(self) -> Part:
+        part = self.parts.popleft()
+        self.size -= len(part.text)
+        return part
+
+    def _search_first(self) -> None:
+        """Search what becomes too much to keep."""
+        part = self._drop()
+        if part.position < KEPT or is_loud(part.text):
+            self._take(part, self._steps_kept())
+
+    def _take(self, part: Part, steps_after: int) -> None:
+        for one in signs_in(part.text):
+            one.steps_after = steps_after + len(part.steps) - bisect_right(part.steps, one.position)
+            one.position += part.position
+            if len(self.found) < _MOST and not one.is_survived:
+                self.found.append(one)
+
+    def settle(self) -> None:
+        """Nothing follows: search all that is left."""
+        while self.parts:
+            part = self._drop()
+            self._take(part, self._steps_kept())
+
+    def _steps_kept(self) -> int:
+        return sum(len(part.steps) for part in self.parts)
+
+    def verdict(self, completed: bool) -> Verdict:
+        """How the run ended, as far as its messages say; it must be settled."""
+        return decide([one for one in self.found if not is_undone(one, self.ended_at, completed)], completed)
+
+    def aftermath(self) -> str | None:
+        """What ended the job after training had come to its end."""
+        return next((one.text for one in self.found if one.cause.id in TAKEN_DOWN), None)
+
+    def merge(self, later: Tail, steps: int) -> None:
+        """Go on with what a later piece of the log kept, in which there were so many steps."""
+        dropped = steps - later._steps_kept()
+        if steps >= TRAINED_ON:
+            self.parts.clear()
+            self.size = 0
+        elif dropped:
+            self.settle()
+        self._pass(dropped)
+        for one in later.found:
+            one.position += self.length
+        if later.ended_at is not None:
+            self.ended_at = later.ended_at + self.length
+        for part in later.parts:
+            self._append(Part(part.text, part.steps, part.position + self.length))
+        self.found += later.found
+        self.length += later.length
