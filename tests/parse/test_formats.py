@@ -92,6 +92,30 @@ def test_hf_trainer_summary_table(row):
     assert found.step_time_s_mean is None, "0.017 steps a second are too coarse for a time"
 
 
+def test_hf_trainer_that_stops_before_its_first_log_line(row):
+    found = row(
+        "[INFO|trainer.py:1013] 2026-01-02 03:04:05,331 >> ***** Running training *****\n"
+        "[INFO|trainer.py:1016] 2026-01-02 03:04:05,332 >>   Instantaneous batch size per device = 8\n"
+    )
+    assert (found.format, found.micro_batch_size, found.outcome) == ("hf-trainer", 8, "UNKNOWN")
+
+
+def test_hf_trainer_table_of_the_end_alone(row):
+    found = row("***** train metrics *****\n  train_runtime            = 0:02:00.5\n  train_samples            =  20\n")
+    assert (found.outcome, found.elapsed_s) == ("COMPLETED", 120.5)
+
+
+def test_hf_trainer_step_in_the_dictionary(row, steps):
+    text = (
+        "  Total optimization steps = 40\n"
+        "{'loss': 3.5, 'learning_rate': 4e-05, 'epoch': 0.25, 'step': 10}\n"
+        "{'loss': 3.0, 'grad_norm': tensor(0.5, device='cuda:0'), 'epoch': 1.0, 'step': 40, 'max_memory_allocated (GB)': 2.5}\n"
+    )
+    assert [(s.step, s.loss, s.grad_norm) for s in steps(text)] == [(10, 3.5, None), (40, 3.0, 0.5)]
+    found = row(text)
+    assert (found.outcome, found.peak_allocated_bytes) == ("COMPLETED", 2.5 * GIB)
+
+
 def test_axolotl(row):
     text = (
         "[2026-01-01 10:00:00,000] [INFO] [axolotl.train] Starting trainer...\n"
@@ -171,6 +195,26 @@ def test_deepspeed_wall_clock_breakdown(row, steps):
     )
     assert [s.step_time_s for s in steps(text)] == [0.115, 0.035, 0.036, 0.037]
     assert row(text).step_time_s_mean == 0.036
+
+
+def test_deepspeed_before_it_named_its_modules(row, steps):
+    text = (
+        "[INFO 2020-06-08 06:02:19] 0/450, SamplesPerSec=7.5\n"
+        "time (ms) | forward_microstep: 19.5 | backward_microstep: 30.5 | step_microstep: 0.5\n"
+        "time (ms) | forward: 100.0 | backward: 200.0 | backward_inner: 150.0 | step: 50.0\n"
+    )
+    assert row(text).format == "deepspeed"
+    assert [(s.step, s.step_time_s) for s in steps(text)] == [(450, 0.35)]
+
+
+@pytest.mark.parametrize("line", [
+    "[2026-01-02 03:04:05,903] [INFO] [loss_scaler.py:188:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 64, reducing to 32",
+    "[2026-01-02 03:04:05,683] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed info: version=0.10.2, git-hash=unknown",
+    "[2026-01-02 03:04:05,689] [INFO] [utils.py:782:see_memory_usage] MA 0.0 GB         Max_MA 0.0 GB         CA 0.77 GB         Max_CA 1 GB",
+])  # fmt: skip
+def test_deepspeed_without_a_step(row, line):
+    found = row(line + "\n")
+    assert (found.format, found.peak_allocated_bytes) == ("deepspeed", None), "a peak of 0 is no measurement"
 
 
 def test_deepspeed_memory_report(row):
@@ -273,6 +317,33 @@ TITAN = """[rank0]:[titan] 2026-01-01 14:32:00,000 - root - INFO - Starting job:
 """
 
 
+def test_megatron_without_the_blank_before_it_and_neox_validation(row):
+    found = row(
+        "iteration        7/      10 | elapsed time per iteration (ms): 430.0 | lm loss: 7.5E+00 |\n"
+        " validation results at iteration 7 | lm_loss value: 6.5E+00 | lm_loss_ppl value: 6.6E+02 |\n"
+    )
+    assert (found.format, found.loss_last, found.step_time_s_mean) == ("megatron", 7.5, 0.43)
+    assert (found.eval_loss, found.perplexity) == (6.5, 660.0)
+
+
+def test_megatron_bridge_prints_the_flops_first(row):
+    found = row(
+        "Step Time : 2.00s GPU utilization: 412.5MODEL_TFLOP/s/GPU\n"
+        " [2026-01-02 03:04:05] iteration        1/       9 | elapsed time per iteration (ms): 2000.0 | lm loss: 7.5E+00 |\n"
+        "Step Time : 2.00s GPU utilization: 400.5TFLOP/s/GPU\n"
+        " [2026-01-02 03:04:07] iteration        2/       9 | elapsed time per iteration (ms): 2000.0 | lm loss: 7.0E+00 |\n"
+    )
+    assert math.isclose(found.model_tflops_per_gpu, 2 / (1 / 412.5 + 1 / 400.5))
+
+
+def test_megatron_wrapped_within_a_key(row):
+    found = row(
+        " iteration       10/      50 | elapsed time per iteration (ms): 13000.0 | learning rate: 3.0E-04 | global batch\n"
+        "size:   512 | lm loss: 4.5E+00 | loss scale: 1.0 | grad norm: 0.5 | number of s\nkipped iterations:   0 |\n"
+    )
+    assert found.loss_last == 4.5
+
+
 def test_torchtitan(row, steps):
     found = row(TITAN)
     assert (found.format, found.outcome, found.model, found.num_parameters) == (
@@ -342,6 +413,45 @@ def test_lightning(row, steps):
     assert [s.step for s in steps(text)] == [1, 5, 10, 11, 15, 20]
 
 
+def test_nemo_bar_of_unknown_length_and_with_rounded_steps(row, steps):
+    text = (
+        "[x] [INFO] Epoch 0: : 1it [00:04,  4.36s/it, v_num=d3c7, reduced_train_loss=0.75, global_step=1.000]\n"
+        "[x] [INFO] Epoch 0: : 2it [00:08,  4.36s/it, v_num=d3c7, reduced_train_loss=0.5, global_step=2.000]\n"
+    )
+    assert [(s.step, s.loss) for s in steps(text)] == [(1, 0.75), (2, 0.5)]
+    bars = "".join(
+        f"Epoch 0:  25%|##  | {n}/800000 [1:00<3:00, reduced_train_loss=0.5, global_step=2e+5, gradient_norm=0.25]\n"
+        for n in (200_001, 200_002, 200_003)
+    )
+    assert [(s.step, s.grad_norm) for s in steps(bars)] == [(n, 0.25) for n in (200_000, 200_001, 200_002)]
+    assert (
+        row("Epoch 0: 100%|####| 40/40 [00:31<00:00, v_num=, reduced_train_loss=1.5, global_step=39.00]\n").outcome
+        == "COMPLETED"
+    )
+
+
+def test_lightning_draws_bars_again(read, steps):
+    def bar(epoch: int, done: int, more: str = "") -> str:
+        return f"Epoch {epoch}: 50%|#####| {done}/2 [00:01<00:00, 2.00it/s, v_num=0, train_loss={4 - 2 * epoch - done / 2}{more}]\r"
+
+    validation = "".join(f"Validation DataLoader 0: {n}%|##   | {n}/99 [00:00<00:01, 9.00it/s]\r" for n in range(99))
+    text = (
+        bar(0, 1) + bar(0, 2) + validation + bar(0, 2, ", val_loss=2.5") + bar(0, 2, ", val_loss=2.5, train_loss_epoch=3.0")
+        + bar(1, 1, ", val_loss=2.5") + bar(1, 2, ", val_loss=2.5") + validation + bar(1, 2, ", val_loss=2.25")
+        + "\n`Trainer.fit` stopped: `max_epochs=2` reached.\n\n" + bar(1, 2, ", val_loss=2.25") + "\n"
+    )  # fmt: skip
+    assert len(validation) > 4096
+    rows = read(text).rows
+    assert [(r.loss_first, r.loss_last, r.eval_loss, r.outcome) for r in rows] == [(3.5, 1.0, 2.25, "COMPLETED")]
+    assert sorted({s.step for s in steps(text)}) == [1, 2, 3, 4]
+
+
+def test_lightning_bar_of_unknown_length(row, steps):
+    text = "Epoch 2: : 17it [05:34, 4.49it/s, loss=2.5, v_num=3h]\nEpoch 2: | | 18/? [05:40, 4.49it/s, v_num=3h, loss=2.25]\n"
+    assert [(s.step, s.loss) for s in steps(text)] == [(None, 2.5), (None, 2.25)]
+    assert row(text).format == "lightning"
+
+
 def test_composer(row, steps):
     text = (
         "".join(
@@ -358,6 +468,13 @@ def test_composer(row, steps):
     assert (found.peak_allocated_bytes, found.peak_reserved_bytes) == (44_500_000_000, 51_250_000_000)
     assert (found.tokens_per_second, found.tokens_per_second_per_gpu, found.measured_steps) == (222.5, 111.25, 3)
     assert next((s.step, s.loss, s.learning_rate) for s in steps(text)) == (1, 10.5, 0.0001)
+
+
+def test_composer_says_how_many_gpus(row):
+    found = row(
+        "0: num_gpus_per_node: 8\n0: num_nodes: 2\n0: [batch=1/9]:\n0:   Train throughput/device/tokens_per_sec: 100.0\n"
+    )
+    assert (found.nodes, found.gpus_per_node, found.world_size, found.tokens_per_second) == (2, 8, 16, 1600.0)
 
 
 def test_composer_epochs_and_rank_prefix(steps):
@@ -419,6 +536,18 @@ def test_accelerate_epochs(row, line):
     assert found.eval_loss == (1.25 if "eval" in line else None)
 
 
+def test_accelerate_memory_of_peft(row):
+    found = row(
+        "GPU Total Peak Memory consumed during the train (max): 9404\n"
+        "CPU Total Peak Memory consumed during the train (max): 19411\n"
+        "epoch=4: train_ppl=tensor(1.5, device='cuda:0') train_epoch_loss=tensor(0.25, device='cuda:0')\n"
+        "GPU Total Peak Memory consumed during the eval (max): 99999\n"
+        "epoch=4: eval_ppl=tensor(2.5, device='cuda:0') eval_loss=tensor(0.75, device='cuda:0')\n"
+    )
+    assert (found.peak_allocated_bytes, found.peak_host_bytes) == (9404 * MIB, 19411 * MIB)
+    assert (found.loss_last, found.perplexity, found.eval_loss) == (0.25, 2.5, 0.75)
+
+
 def test_accelerate_no_trainer(row):
     found = row("06/01/2026 10:00:00 - INFO - __main__ - epoch 0: perplexity: 23.5 eval_loss: 3.157\n")
     assert (found.format, found.perplexity, found.eval_loss) == ("accelerate", 23.5, 3.157)
@@ -447,6 +576,20 @@ Avg latency: 2.5 seconds
     assert [r.elapsed_s for r in rows] == [329.83, 30.5, None, None, None]
     assert (rows[4].step_time_s_mean, rows[4].step_time_s_p50, rows[4].step_time_s_p90) == (2.5, 2.25, 2.75)
     assert {(r.format, r.task, r.outcome) for r in rows} == {("vllm", "infer", "COMPLETED")}
+
+
+def test_vllm_older_serving(read):
+    text = (
+        "============ Serving Benchmark Result ============\nSuccessful requests:     10\nBenchmark duration (s):  2.00\n"
+        "Input token throughput (tok/s):   150.5\nOutput token throughput (tok/s):  100.25\n"
+        "Total time: 166.5 s\nThroughput: 5.99 requests/s\nAverage latency: 67.59 s\n"
+    )
+    rows = read(text, verbose=True)
+    assert [(r.elapsed_s, r.tokens_per_second, r.outcome) for r in rows.rows] == [
+        (2.0, 250.75, "COMPLETED"),
+        (166.5, None, "COMPLETED"),
+    ]
+    assert rows.unparsed.count == 0
 
 
 def test_vllm_results(row):

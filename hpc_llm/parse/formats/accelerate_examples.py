@@ -1,4 +1,7 @@
-"""The example scripts of accelerate, PEFT and transformers that train without the Trainer: one line an epoch."""
+"""The example scripts of accelerate, PEFT and transformers that train without the Trainer: one line an epoch.
+
+PEFT's scripts count memory in units of 1024**2 bytes: torch's allocations, and the resident memory of the process.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ FORMAT = LineFormat(
             Kind.STEP,
             r"\bepoch=<order>: train_(?:epoch_perplexity|ppl|epoch_ppl)="
             + _TENSOR.format(r"[-+.\deEnaif]+")
-            + r" train_epoch_loss="
+            + r" train_(?:epoch_)?loss="
             + _TENSOR.format("<loss>")
             + r"(?: eval_ppl="
             + _TENSOR.format("<perplexity>")
@@ -34,6 +37,24 @@ FORMAT = LineFormat(
             Kind.RUN,
             r"\bepoch \d+: perplexity: <perplexity> eval_loss: (?:tensor\()?<eval_loss>",
             literal=": perplexity: ",
+        ),
+        rule(
+            Kind.RUN,
+            r"\bepoch=\d+: eval_ppl="
+            + _TENSOR.format("<perplexity>")
+            + r" eval_(?:epoch_)?loss="
+            + _TENSOR.format("<eval_loss>"),
+            literal=": eval_ppl=",
+        ),
+        rule(
+            Kind.RUN,
+            r"^GPU Total Peak Memory consumed during the train \(max\): <peak_allocated_mib>$",
+            literal="GPU Total Peak Memory consumed during the train",
+        ),
+        rule(
+            Kind.RUN,
+            r"^CPU Total Peak Memory consumed during the train \(max\): <peak_host_mib>$",
+            literal="CPU Total Peak Memory consumed during the train",
         ),
         rule(Kind.RUN, r"\bepoch \d+: \{'(?:accuracy|f1|perplexity)", literal=": {'"),
     ),

@@ -54,6 +54,13 @@ def _evaluation(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     return {"perplexity": value} if name.endswith("Perplexity") else None
 
 
+def _finish(values: dict[str, Value]) -> None:
+    """A process drives each GPU."""
+    nodes, gpus = values.get("nodes"), values.get("gpus_per_node")
+    if isinstance(nodes, int) and isinstance(gpus, int):
+        values.setdefault("world_size", nodes * gpus)
+
+
 FORMAT = LineFormat(
     name="composer",
     hints=(b"[batch=", b" Train loss/train/total: ", b" Train throughput/", b" Train memory/"),
@@ -68,5 +75,8 @@ FORMAT = LineFormat(
         ),
         rule(Kind.MORE, r"\sTrain ([\w./-]+): (\S+)$", _metric, literal=" Train "),
         rule(Kind.RUN, r"\sEval ([\w./-]+): (\S+)$", _evaluation, literal=" Eval "),
+        rule(Kind.RUN, r"^(?:\d+: +)?num_nodes: <nodes>$", literal="num_nodes: "),
+        rule(Kind.RUN, r"^(?:\d+: +)?num_gpus_per_node: <gpus_per_node>$", literal="num_gpus_per_node: "),
     ),
+    finish=_finish,
 )

@@ -30,7 +30,9 @@ _OFFLOADED = re.compile(r"offload_\w+=\w*\(device=(?:<OffloadDeviceEnum\.)?'?(?:
 
 
 def _finish(values: dict[str, Value]) -> None:
-    """Precision and method from the switches that are on."""
+    """Precision and method from the switches that are on; a peak of zero is a rounded one."""
+    if values.get("peak_allocated_bytes") == 0:
+        del values["peak_allocated_bytes"]
     for precision in ("bf16", "fp16"):
         if values.get(f"{precision}_enabled") == "True":
             values.setdefault("precision", precision)
@@ -51,7 +53,10 @@ FORMAT = LineFormat(
         b"[real_accelerator.py",
         b"DeepSpeed info: ",
         b"[Rank 0] time (ms) | ",
+        b"_microstep: ",
         b"DeepSpeed Basic Optimizer",
+        b"[deepspeed] OVERFLOW!",
+        b"[deepscale] OVERFLOW!",
     ),
     precedence=90,
     companion=True,
@@ -76,13 +81,13 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.STEP,
-            r"stop\] \d+/<step>, SamplesPerSec=<mean_samples_per_second>"
+            r"\] \d+/<step>, SamplesPerSec=<mean_samples_per_second>"
             r"(?:, MemAllocated=<allocated_gib>GB, MaxMemAllocated=<peak_allocated_gib>GB)?",
             literal=", SamplesPerSec=",
         ),
         rule(
             Kind.TICK,
-            r"\[Rank 0\] (?:rank=0 )?time \(ms\) \| (?:fwd|forward): ([\d.]+) \| (?:bwd|backward): ([\d.]+) \|"
+            r"time \(ms\) \| (?:fwd|forward): ([\d.]+) \| (?:bwd|backward): ([\d.]+) \|"
             r"[^\n]* step: ([\d.]+)$",
             _wall_clock,
             literal="time (ms) | f",
@@ -92,6 +97,9 @@ FORMAT = LineFormat(
             r"\bMA [0-9.]+ GB +Max_MA <peak_allocated_gib> GB",
             literal="Max_MA ",
         ),
+        # Only the steps that are printed can be marked as skipped; these lines stand between them.
+        rule(Kind.RUN, r"\[deeps(?:peed|cale)\] OVERFLOW! Rank \d+ Skipping step\.", literal="] OVERFLOW! Rank "),
+        rule(Kind.RUN, r"DeepSpeed info: version=", literal="DeepSpeed info: version="),
         rule(Kind.START, r"DeepSpeedEngine configuration:", literal="DeepSpeedEngine configuration:"),
         rule(Kind.RUN, _setting("world_size", "<world_size>$"), literal="]   world_size "),
         rule(Kind.RUN, _setting("train_batch_size", "<global_batch_size>$"), literal="]   train_batch_size "),

@@ -1,6 +1,6 @@
 """Hugging Face Trainer: dictionaries, progress bars and the summaries of the example scripts.
 
-A log dictionary prints the epoch and no step, so the order of the lines is that of their epochs. transformers 5 quotes the
+A log dictionary prints the epoch and mostly no step, so the order of the lines is that of their epochs. transformers 5 quotes the
 values. The speed that the Trainer prints is over the whole of `train_runtime`, warm-up included. `train_tokens_per_second`
 counts the tokens of one device (its option says so).
 """
@@ -36,6 +36,7 @@ _NAMES = {
     "tokens/train_per_sec_per_gpu": "tokens_per_second_per_gpu",
     "memory/max_mem_allocated(gib)": "peak_allocated_gib",
     "memory/max_allocated (GiB)": "peak_allocated_gib",
+    "max_memory_allocated (GB)": "peak_allocated_gib",
     "memory/device_mem_reserved(gib)": "peak_reserved_gib",
     "memory/device_reserved (GiB)": "peak_reserved_gib",
 }
@@ -46,7 +47,10 @@ def _columns(match: re.Match[bytes]) -> Mapping[str, Value]:
     """The known keys of a dictionary."""
     found: dict[str, Value] = {}
     for key, quoted, plain in _PAIR.findall(match[0]):
-        name, text = key.decode("utf-8", "replace"), (quoted or plain).strip()
+        name, text = (
+            key.decode("utf-8", "replace"),
+            (quoted or plain).strip().removeprefix(b"tensor(").removesuffix(b")"),
+        )
         if name == "global_step/max_steps" and text.count(b"/") == 1:
             name, text = "step", text.split(b"/")[0]
         if name in _NAMES:
@@ -62,8 +66,10 @@ _REDRAWN = r"(?:\s+\d+%(?:\|[^|\n]*\|)? *(\d+)/[1-9]\d* \[[\d:]+<)?"
 
 
 def _step(match: re.Match[bytes]) -> Mapping[str, Value]:
-    """A log line of training, with the step's number where the bar below shows it."""
+    """A log line of training, with the step's number where the bar below shows it; few programs print it themselves."""
     found = dict(_columns(match))
+    if "step" in found:
+        found.pop("order", None)
     if match[1] is not None:
         found.setdefault("step", int(match[1]))
     return found
@@ -125,6 +131,7 @@ FORMAT = LineFormat(
         b"***** train metrics *****",
         b"***** eval metrics *****",
         b" train_samples_per_second = ",
+        b"[INFO|trainer.py:",
     ),
     precedence=40,
     averages=False,
@@ -133,6 +140,7 @@ FORMAT = LineFormat(
         rule(Kind.STEP, r"\{'loss': [^{}\n]*\}" + _REDRAWN, _step, literal="{'loss': "),
         rule(Kind.RUN, r"\{'eval_[^{}\n]*\}", _columns, literal="{'eval_"),
         rule(Kind.END, r"\{'train_runtime': [^{}\n]*\}", _columns, literal="{'train_runtime': "),
+        rule(Kind.END, r"\*\*\*\*\* train metrics \*\*\*\*\*", literal="***** train metrics *****"),
         rule(
             Kind.RUN,
             r"^ *\d+%(?:\|[^|\n]*\|)? *(\d+)/([1-9]\d*) \[([\d:]+)<[^\]\n]{0,40}(?:it/s|s/it|\?it)[^\]\n]{0,200}\]",

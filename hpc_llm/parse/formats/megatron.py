@@ -3,7 +3,7 @@
 The spelling changed over the years and from fork to fork: `elapsed time per iteration (ms): 12.3 |`,
 `elapsed_time_per_iteration_ms=12.3 |`, `learning rate 1E-4 |`. So the keys are read, not the line. A line may be wrapped by
 a log viewer; then the pairs go on in the next lines. Every sample is a full sequence, so tokens per second follow from the
-time, the batch and the length. Memory is printed in MiB as MB.
+time, the batch and the length. Memory is printed in MiB as MB. Megatron-Bridge prints the teraflops in a line above.
 """
 
 from __future__ import annotations
@@ -66,9 +66,11 @@ def _columns(pairs: bytes) -> dict[str, Value]:
 
 def _iteration(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     found = _columns((match["before"] or b"") + b"|" + match["pairs"])
-    step = int(match["number"])
+    step, tflops = int(match["number"]), number(match["tflops"] or b"")
     if not step:
         return None
+    if tflops is not None:
+        found.setdefault("model_tflops_per_gpu", tflops)
     return {**found, "step": step, "total_steps": int(match["all"])}
 
 
@@ -90,15 +92,16 @@ def _finish(values: dict[str, Value]) -> None:
 FORMAT = LineFormat(
     name="megatron",
     hints=(
-        b" iteration ",
+        b"iteration ",
         b"iteration=",
         b"validation loss at ",
+        b"validation results at ",
         b"using world size: ",
         b"tokens per GPU (tokens/s/GPU)",
         b"tokens/s/GPU inst/harmonic mean",
     ),
     confirm=re.compile(
-        rb"iteration[ =]+\d+/ *\d+ \||validation loss at [^\n|]{1,80}\| |using world size: \d+[, ][^\n]*parallel size"
+        rb"\biteration[ =]+\d+/ *\d+ \||validation (?:loss|results) at [^\n|]{1,80}\| |using world size: \d+[, ][^\n]*parallel size"
         rb"|^[^\n|]{0,20}(?:tokens|throughput|compute) per GPU \([\w/]+\): \d|tokens/s/GPU inst/harmonic mean: ",
         re.MULTILINE,
     ),
@@ -116,13 +119,16 @@ FORMAT = LineFormat(
         rule(Kind.START, r"-{8,} arguments -{8,}", literal="-- arguments --"),
         rule(
             Kind.STEP,
-            r"(?P<before>^ ?samples/sec: [\d.]+ \|)?[ \]|-]iteration[ =]+(?P<number>\d+)/ *(?P<all>\d+) \|(?P<pairs>[^\n]*)",
+            r"(?:(?P<before>^ ?samples/sec: [\d.]+ \|)"
+            r"|^Step Time : [\d.]+s GPU utilization: (?P<tflops>[\d.]+) ?(?:MODEL_)?TFLOP/s/GPU\n[^\n|]{0,80}?)?"
+            r"(?:^|[ \]|-])iteration[ =]+(?P<number>\d+)/ *(?P<all>\d+) \|(?P<pairs>[^\n]*)",
             _iteration,
             literal="iteration",
         ),
+        rule(Kind.RUN, r"^Step Time : [\d.]+s GPU utilization: ", literal="GPU utilization: "),
         rule(
             Kind.MORE,
-            r"^[^\n|=:]{0,24}?(?:learning rate|lm loss|loss scale|global batch size|grad norm|elapsed time per iteration"
+            r"^(?:[a-z ]{0,40}: *[-+.\dE]+ \| )?[^\n|=:]{0,24}?(?:learning rate|lm loss|loss scale|global batch size|grad norm|elapsed time per iteration"
             r"|throughput per GPU|compute per GPU|tokens per GPU|tokens/s/GPU)[^\n|:]{0,40}: [^\n]*",
             _wrapped,
             literal=": ",
@@ -135,8 +141,8 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.RUN,
-            r"validation loss at [^\n|]{1,80}\| lm loss value: <eval_loss> \| lm loss PPL: <perplexity>",
-            literal="validation loss at ",
+            r"validation (?:loss|results) at [^\n|]{1,80}\| lm[ _]loss value: <eval_loss> \| lm[ _]loss(?: PPL|_ppl value): <perplexity>",
+            literal="loss value: ",
         ),
         rule(Kind.RUN, r"using world size: <world_size>", literal="using world size: "),
         rule(Kind.RUN, _argument("world_size", "<world_size>"), literal=" world_size .."),

@@ -23,7 +23,7 @@ FORMAT = LineFormat(
             r"\biter <step>: loss <loss>, (?:[^\n]{0,60}? )??time <step_time_ms>ms(?:, mfu <mfu_pct>%)?",
             literal="iter ",
         ),
-        rule(Kind.RUN, r"\bstep \d+: train loss \S+, val loss <eval_loss>(?=[,\s]|$)", literal=": train loss "),
+        rule(Kind.RUN, r"\bstep \d+: train loss \S+, val loss <eval_loss>(?=[,;\s]|$)", literal=": train loss "),
         rule(Kind.RUN, r"tokens per iteration(?: will be)?: <tokens_per_step>", literal="tokens per iteration"),
         rule(Kind.RUN, r"number of parameters: <num_parameters_millions>M", literal="number of parameters: "),
     ),

@@ -1,10 +1,15 @@
-"""NeMo: the lines of its progress printer (2.x) and its progress bars (1.x). Steps count from 0. Memory is in bytes."""
+"""NeMo: the lines of its progress printer (2.x) and its progress bars (1.x). Steps count from 0. Memory is in bytes.
+
+A bar counts the batches that are done, from 1 and often through all epochs, and prints its numbers with three digits
+where that is shorter: from 100000 on, its `global_step` is a rounded one.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
+from hpc_llm.parse.formats.lightning import BAR, EVALUATED
 from hpc_llm.parse.registry import LineFormat
 from hpc_llm.parse.rules import Kind, Value, number, rule
 
@@ -17,6 +22,7 @@ _NAMES = {
     "loss": "loss",
     "lr": "learning_rate",
     "grad_norm": "grad_norm",
+    "gradient_norm": "grad_norm",
     "global_batch_size": "global_batch_size",
     "train_step_timing": "step_time_s",
     "TFLOPS_per_GPU": "model_tflops_per_gpu",
@@ -28,18 +34,36 @@ _NAMES = {
 _WHOLE = frozenset(("peak_allocated_bytes", "peak_reserved_bytes", "step", "global_batch_size"))
 
 
-def _columns(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+_EXACT_BELOW = 100_000
+"""Smaller steps are printed with all their digits."""
+
+
+def _columns(pairs: bytes) -> dict[str, Value]:
     """The known pairs; the printer shows whole numbers like 53930270720 or 5.393e+10."""
     found: dict[str, Value] = {}
-    for key, text in _PAIR.findall(match["pairs"]):
+    for key, text in _PAIR.findall(pairs):
         column = _NAMES.get(key.decode().strip())
         value = number(text) if column is not None else None
         if column is not None and value is not None and abs(value) < 1e18:
             found[column] = round(value) if column in _WHOLE else value
-    if "loss" not in found:
+    return found
+
+
+def _printed(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    """A line of the printer, which counts to the number of the last step."""
+    found = _columns(match["pairs"])
+    return {"step": int(match["number"]), **found, "total_steps": int(match["all"])} if "loss" in found else None
+
+
+def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    """A bar: one whose length is known says the last step of its epoch."""
+    found, done, total = _columns(match["pairs"]), int(match["number"]), match["all"]
+    if match["again"] or "loss" not in found:
         return None
-    found.setdefault("step", int(match["number"]))
-    found["total_steps"] = int(match["all"])
+    if float(found.get("step", _EXACT_BELOW)) >= _EXACT_BELOW:
+        found["step"] = max(done - 1, 0)
+    if total is not None and total != b"?":
+        found["total_steps"] = (int(match["epoch"]) + 1) * int(total) - 1
     return found
 
 
@@ -52,15 +76,16 @@ FORMAT = LineFormat(
         rule(
             Kind.STEP,
             r"Training epoch \d+, iteration (?P<number>\d+)/(?P<all>\d+) \|(?P<pairs>[^\n]*)",
-            _columns,
+            _printed,
             literal="Training epoch ",
         ),
         rule(
             Kind.STEP,
-            r"Epoch \d+: [^\n\[]{0,300}?(?P<number>\d+)/(?P<all>\d+) \[(?P<pairs>[^\]\n]{0,400}reduced_train_loss=[^\]\n]{0,600})\]",
-            _columns,
+            BAR + r"(?P<pairs>[^\]\n]{0,400}reduced_train_loss=[^\]\n]{0,600})\]",
+            _bar,
             literal="reduced_train_loss=",
         ),
+        rule(Kind.RUN, EVALUATED, literal="Epoch "),
         rule(Kind.RUN, r"trainer\.max_steps[=:] ?<total_steps>", literal="trainer.max_steps"),
         rule(Kind.END, r"`Trainer\.fit` stopped: ", literal="`Trainer.fit` stopped: "),
     ),

@@ -19,6 +19,12 @@ def _mesh(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     return {"world_size": math.prod(sizes)} if 0 < math.prod(sizes) < 1 << 24 else None
 
 
+def _finish(values: dict[str, Value]) -> None:
+    """Without a device that counts its memory, zero is printed."""
+    if values.get("peak_reserved_bytes") == 0:
+        del values["peak_reserved_bytes"]
+
+
 FORMAT = LineFormat(
     name="torchtitan",
     hints=(b"step: ", b"[titan]"),
@@ -56,4 +62,5 @@ FORMAT = LineFormat(
         ),
         rule(Kind.END, r"Training completed\b", literal="Training completed"),
     ),
+    finish=_finish,
 )
