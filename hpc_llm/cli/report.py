@@ -88,10 +88,11 @@ def _settle(runs: list[ReportedRun]) -> None:
         return
     # Of all that did not complete, because the answers are kept, and the diagnosis needs them too.
     for run, found in zip(incomplete, status([RunPaths(Path(run.source)) for run in incomplete]), strict=True):
-        is_open = run.row.outcome == Outcome.UNKNOWN.value and found.state != Outcome.UNKNOWN.value
-        if is_open and found.outcome is None:
+        if run.row.outcome != Outcome.UNKNOWN.value or found.state == Outcome.UNKNOWN.value:
+            continue
+        if found.outcome is None:
             run.row.outcome_reason = f"it is not over: {found.state}"
-        elif is_open and found.outcome not in (Outcome.COMPLETED, Outcome.UNKNOWN):
+        elif found.outcome not in (Outcome.COMPLETED, Outcome.UNKNOWN):
             run.row.outcome, run.row.outcome_reason = found.outcome.value, found.reason or run.row.outcome_reason
 
 

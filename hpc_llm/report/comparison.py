@@ -60,11 +60,11 @@ def compare(table: pd.DataFrame) -> pd.DataFrame:
     """One row for each setting and outcome from `run_table`'s rows; INVALID ones and unread inputs have no row.
 
     Besides the columns of SHAPE, SETTING and METRICS, the latter with their intervals: `configuration`, `outcome`,
-    `runs`, how many it stands for, `members`, their index in `table`, and `outcome_reason`.
+    `name`, that of its first run, `runs`, how many it stands for, `members`, their index in `table`, and `outcome_reason`.
     """
     usable = table[(table["outcome"] != Outcome.INVALID.value) & (table["format"] != UNKNOWN_FORMAT)]
     rows = [_combined(group) for group in _groups(usable)]
-    columns = [*_KEPT, "runs", *_figure_columns(), "steps", "outcome_reason", "members"]
+    columns = [*_KEPT, "name", "runs", *_figure_columns(), "steps", "outcome_reason", "members"]
     compared = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(_figure_columns(), float))
     order = ["model", "task", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"]
     keys = [*order, "cluster", "gpu", "world_size", "method", "configuration", "outcome"]
@@ -93,6 +93,7 @@ def _key(index: int, run: pd.Series) -> Hashable:
 def _combined(group: pd.DataFrame) -> dict[str, Any]:
     first = group.iloc[0]
     row: dict[str, Any] = {name: first[name] for name in _KEPT}
+    row["name"] = first["source"] if _missing(first["run_id"]) else first["run_id"]
     row |= {"runs": len(group), "members": tuple(int(i) for i in group.index)}
     for metric in METRICS:
         row |= _figures(group[metric.name].dropna().tolist(), metric)

@@ -1,4 +1,4 @@
-"""The comparison as files: CSV in SI units, Markdown and LaTeX as people read them.
+"""The comparison as files: CSV in SI units, Markdown as people read it.
 
 Names come from logs and may hold anything, so each format has its own escape. In the CSV a text that begins with
 `=`, `+`, `-`, `@`, a tab or a carriage return gets an apostrophe before it, because a spreadsheet would run it as a
@@ -8,7 +8,7 @@ formula; figures are never changed, and `plain_text` takes the apostrophe off ag
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pandas as pd
 
 from hpc_llm.report.comparison import best, count, figure, text
 from hpc_llm.report.metric import METRICS, PEAK_ALLOCATED, PEAK_DEVICE, PEAK_HOST, PEAK_RESERVED, Metric
+from hpc_llm.report.sections import Section, identity_columns, shape
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
@@ -67,19 +68,27 @@ def reading_metrics(table: pd.DataFrame) -> list[Metric]:
     return [m for m in known if m not in _DEVICE_MEMORY or m is next(k for k in known if k in _DEVICE_MEMORY)]
 
 
-def reading_table(section: pd.DataFrame, metrics: list[Metric]) -> pd.DataFrame:
-    """The texts of one section's table, units in the headers, repeats as `mean ± half width`."""
+def reading_table(section: Section, metrics: list[Metric]) -> pd.DataFrame:
+    """The texts of one section's table, units in the headers, repeats as `mean ± half width`; `#` numbers the rows."""
+    names = identity_columns(section)
     rows: list[dict[str, Any]] = []
-    for _, row in section.iterrows():
-        cells = {
-            "Cluster": text(row["cluster"]) or "",
-            "GPUs": gpus(row),
-            "Method": method(row),
-            "Outcome": outcome(row),
-        }
+    for number, (_, row) in enumerate(section.rows.iterrows(), 1):
+        known = identity(row)
+        cells = {"#": str(number)} | {name: known[name] for name in names} | {"Outcome": outcome(row)}
         rows.append(cells | {m.header: m.text_with_interval(figure(row[m.name]), interval(row, m)) for m in metrics})
-    columns = ["Cluster", "GPUs", "Method", "Outcome", *(m.header for m in metrics)]
-    return pd.DataFrame(rows, columns=columns, index=section.index)
+    columns = ["#", *names, "Outcome", *(m.header for m in metrics)]
+    return pd.DataFrame(rows, columns=columns, index=section.rows.index)
+
+
+def identity(row: pd.Series) -> dict[str, str]:
+    """What says which row it is, by the names of the columns."""
+    return {
+        "Run": text(row["name"]) or "",
+        "Model and shape": shape(row),
+        "Method": method(row),
+        "Cluster": text(row["cluster"]) or "",
+        "GPUs": gpus(row),
+    }
 
 
 def interval(row: pd.Series, metric: Metric) -> float | None:
@@ -107,20 +116,20 @@ def outcome(row: pd.Series) -> str:
     return f"{row['outcome']}, n={runs}" if runs > 1 else str(row["outcome"])
 
 
-def write_markdown(sections: list[tuple[str, pd.DataFrame]], lists: Mapping[str, list[str]], path: Path) -> None:
+def write_markdown(sections: Sequence[Section], lists: Mapping[str, list[str]], path: Path) -> None:
     """One table a section, the best of each column in bold, blank where nothing is known; then `lists` by heading."""
     parts = ["# Comparison of runs\n"]
-    for title, section in sections:
-        metrics = reading_metrics(section)
-        table, marks = reading_table(section, metrics), best(section)
+    for section in sections:
+        metrics, marks = reading_metrics(section.rows), {} if section.is_mixed else best(section.rows)
+        table = reading_table(section, metrics).drop(columns="#")
         for name in table.columns:
             table[name] = [markdown_text(cell) for cell in table[name]]
         for metric in metrics:
             for index in marks.get(metric.name, ()):
                 table.loc[index, metric.header] = f"**{table.loc[index, metric.header]}**"
-        align = ["left"] * 4 + ["right"] * len(metrics)
+        align = ["left"] * (len(table.columns) - len(metrics)) + ["right"] * len(metrics)
         written = table.to_markdown(index=False, colalign=align, disable_numparse=True)
-        parts.append(f"## {markdown_text(title)}\n\n{written}\n")
+        parts.append(f"## {markdown_text(section.title)}\n\n{written}\n")
     for heading, lines in lists.items():
         if lines:
             parts.append(f"## {heading}\n\n" + "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n")
@@ -135,41 +144,3 @@ def markdown_text(value: str) -> str:
     """
     value = _CONTROL.sub(" ", value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\|*`\[\]~])|(?<!\w)_|_(?!\w)", lambda m: f"\\{m[0]}", value)
-
-
-def write_latex(sections: list[tuple[str, pd.DataFrame]], notes: list[str], path: Path) -> None:
-    """One `tabular` a section, to be included with \\input; it needs the package booktabs."""
-    parts = ["% Needs \\usepackage{booktabs}. The best of each column is bold; an empty cell is unknown."]
-    parts += [f"% {_CONTROL.sub(' ', note)}" for note in notes]
-    for title, section in sections:
-        metrics = reading_metrics(section)
-        parts.append(f"% {_CONTROL.sub(' ', title)}\n{_latex_table(section, metrics, title)}")
-    path.write_text("\n".join(parts) + "\n", encoding="utf-8")
-
-
-def _latex_table(section: pd.DataFrame, metrics: list[Metric], title: str) -> str:
-    table, marks = reading_table(section, metrics), best(section)
-    for name in table.columns:
-        table[name] = [latex_text(cell) for cell in table[name]]
-    for metric in metrics:
-        for index in marks.get(metric.name, ()):
-            table.loc[index, metric.header] = f"\\textbf{{{table.loc[index, metric.header]}}}"
-    table.columns = pd.Index([latex_text(name) for name in table.columns])
-    form = "llll" + "r" * len(metrics)
-    return str(table.to_latex(index=False, escape=False, column_format=form, caption=latex_text(title)))
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-    '"': r"\textquotedblright{}", "±": r"$\pm$", "×": r"$\times$", "[": "{[}", "]": "{]}",
-}  # fmt: skip
-
-
-def latex_text(value: str) -> str:
-    r"""`value` as LaTeX text that does nothing but print.
-
-    >>> latex_text("a_b \\input{x}")
-    'a\\_b \\textbackslash{}input\\{x\\}'
-    """
-    return "".join(_LATEX.get(c, c) for c in _CONTROL.sub(" ", value))

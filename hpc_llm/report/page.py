@@ -17,14 +17,14 @@ from hpc_llm import __version__
 from hpc_llm.parse import UNKNOWN_FORMAT
 from hpc_llm.report.baseline import Change
 from hpc_llm.report.bundle import vega_bundle
-from hpc_llm.report.comparison import SHAPE, best, count, figure, text
+from hpc_llm.report.comparison import best, count, figure, text
 from hpc_llm.report.endings import cause_title, endings
 from hpc_llm.report.figures import ALL_MODELS, CURVES, Figure, figures, method_names
 from hpc_llm.report.files import gpus, interval, method, reading_metrics
 from hpc_llm.report.metric import METRICS, TOKENS_PER_GPU, Metric
-from hpc_llm.report.records import plain, records, run_name
+from hpc_llm.report.records import plain, records
 from hpc_llm.report.report import Report, best_rate, regressions
-from hpc_llm.report.sections import Section, shape_title
+from hpc_llm.report.sections import Section, identity_columns, shape
 from hpc_llm.run import Outcome
 
 _SHORT = {"OOM_DEVICE": "OOM", "OOM_HOST": "host OOM"}
@@ -115,41 +115,19 @@ def _section(report: Report, section: Section, drawn: Sequence[Figure]) -> dict[
         "title": section.title,
         "is_mixed": section.is_mixed,
         "metrics": metrics,
-        "columns": _columns(section),
+        "columns": [(name, "low" if name == "GPUs" else "text") for name in identity_columns(section)],
         "rows": [_row(report, row, index, metrics, marks, found) for index, row in section.rows.iterrows()],
         "matrix": None if section.is_mixed else _matrix(section),
         "figures": [f for f in drawn if f.section == section.id],
     }
 
 
-def _columns(section: Section) -> list[tuple[str, str]]:
-    """Header and kind of order of the columns that say what a row is; the first holds the row's button."""
-    if not section.is_mixed:
-        return [("Method", "text"), ("Cluster", "text"), ("GPUs", "low")]
-    rows = section.rows
-    known = {
-        "Model and shape": any(_shape(row) for _, row in rows.iterrows()),
-        "Method": rows["method"].notna().any(),
-        "Cluster": rows["cluster"].notna().any(),
-        "GPUs": rows["gpu"].notna().any() or rows["world_size"].notna().any(),
-    }
-    return [
-        ("Run", "text"),
-        *((name, "low" if name == "GPUs" else "text") for name, is_known in known.items() if is_known),
-    ]
-
-
-def _shape(row: pd.Series) -> str:
-    """The shape as far as it is known, empty where nothing is."""
-    return "" if all(text(row[name]) is None for name in SHAPE) else shape_title(row)
-
-
-def _identity(report: Report, row: pd.Series) -> dict[str, dict[str, Any]]:
+def _identity(row: pd.Series) -> dict[str, dict[str, Any]]:
     """Text, smaller text and value to sort by of the columns that say what a row is."""
     ranks = count(row["world_size"])
     cells = {
-        "Run": (run_name(report.runs[row["members"][0]]), ""),
-        "Model and shape": (_shape(row), ""),
+        "Run": (text(row["name"]) or "", ""),
+        "Model and shape": (shape(row), ""),
         "Method": (text(row["method"]) or "", text(row["configuration"]) or ""),
         "Cluster": (text(row["cluster"]) or "", ""),
         "GPUs": (gpus(row), text(row["precision"]) or ""),
@@ -169,7 +147,7 @@ def _row(
     change = found.get(int(index))
     return {
         "id": int(index),
-        "identity": _identity(report, row),
+        "identity": _identity(row),
         "cluster": text(row["cluster"]) or "",
         "method": text(row["method"]) or "",
         "outcome": row["outcome"],

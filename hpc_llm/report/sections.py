@@ -56,3 +56,23 @@ def shape_title(row: pd.Series) -> str:
     if length is not None:
         parts.append(f"sequence length {length}")
     return " · ".join(parts)
+
+
+def shape(row: pd.Series) -> str:
+    """The shape as far as it is known, empty where nothing is."""
+    return "" if all(text(row[name]) is None for name in SHAPE) else shape_title(row)
+
+
+def identity_columns(section: Section) -> list[str]:
+    """The columns that say what a row is; in a mixed section those of which anything is known."""
+    if not section.is_mixed:
+        return ["Method", "Cluster", "GPUs"]
+    rows = section.rows
+    known = {
+        "Run": True,
+        "Model and shape": any(shape(row) for _, row in rows.iterrows()),
+        "Method": rows["method"].notna().any(),
+        "Cluster": rows["cluster"].notna().any(),
+        "GPUs": rows["gpu"].notna().any() or rows["world_size"].notna().any(),
+    }
+    return [name for name, is_known in known.items() if is_known]

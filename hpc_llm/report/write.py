@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.report.endings import endings
-from hpc_llm.report.files import write_csv, write_latex, write_markdown
+from hpc_llm.report.files import write_csv, write_markdown
+from hpc_llm.report.latex import write_latex
 from hpc_llm.report.page import write_page
 from hpc_llm.report.plots import write_plots
 from hpc_llm.report.report import Report, results_table
@@ -26,14 +27,13 @@ def require_plotting() -> None:
 def write_report(report: Report, folder: Path) -> list[Path]:
     """Write the page, the tables and the plots into `folder`; returns the files, the page first."""
     folder.mkdir(parents=True, exist_ok=True)
-    titled = [(section.title, section.rows) for section in report.sections]
     write_csv(results_table(report), folder / CSV)
     lists = {
         "Why runs did not complete": [one.line for one in endings(report)],
         "How to read the figures": report.notes,
     }
-    write_markdown(titled, lists, folder / MARKDOWN)
-    write_latex(titled, report.notes, folder / LATEX)
+    write_markdown(report.sections, lists, folder / MARKDOWN)
+    write_latex(report.sections, report.notes, folder / LATEX)
     plots = write_plots(report, folder)
     write_page(report, folder / PAGE)
     return [*(folder / name for name in (PAGE, CSV, MARKDOWN, LATEX)), *plots]

@@ -16,7 +16,8 @@ from hpc_llm.errors import RequestError
 from hpc_llm.parse import Step
 from hpc_llm.report import Report, assumptions, collect, make_report
 from hpc_llm.report.figures import figures, method_names
-from hpc_llm.report.files import latex_text, markdown_text, plain_text, safe_text, write_latex
+from hpc_llm.report.files import markdown_text, plain_text, reading_metrics, reading_table, safe_text
+from hpc_llm.report.latex import PRINTED_AS, latex_text, write_latex
 from hpc_llm.report.plots import draw, method_styles, write_plots
 from hpc_llm.report.runs import ThinnedSteps
 
@@ -66,6 +67,15 @@ def test_markdown_marks_the_best_and_stays_a_table(written: Path) -> None:
     assert any("INVALID" in line and "not a finite number" in line for line in lines)
 
 
+def test_markdown_names_the_runs_that_have_no_counterpart(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        lines = [f"iter {i}: loss {5 - i / 50:.4f}, time 100.00ms, mfu 30.00%\n" for i in range(50)]
+        (tmp_path / f"{name}.log").write_text("".join(lines))
+    assert command(["report", str(tmp_path), "-o", str(tmp_path / "out")]) == 0
+    table = [line for line in (tmp_path / "out" / "results.md").read_text().splitlines() if line.startswith("|")]
+    assert table[0].startswith("| Run ") and [line.split("|")[1].strip() for line in table[2:]] == ["first", "second"]
+
+
 def test_markdown_text() -> None:
     assert markdown_text("a|b*c_d\\e\n<x>") == "a\\|b\\*c_d\\\\e &lt;x&gt;"
 
@@ -75,7 +85,7 @@ def test_latex_is_balanced_and_hostile_names_do_nothing(written: Path) -> None:
     body = re.sub(r"(?m)^%.*$", "", text)
     unescaped = re.sub(r"\\[{}\\%&#_$]", "", body)
     assert unescaped.count("{") == unescaped.count("}")
-    assert body.count(r"\begin{tabular}") == body.count(r"\end{tabular}") == 2
+    assert body.count(r"\begin{tabular}") == body.count(r"\end{tabular}") >= 2
     assert r"\textbf{" in body and r"OOM\_DEVICE" in body and r"$\pm$" in body
     assert HOSTILE_CLUSTER not in body and "|" not in body
 
@@ -87,11 +97,84 @@ def test_latex_text(text: str, expected: str) -> None:
     assert latex_text(text) == expected
 
 
-def test_latex_rows_have_as_many_cells_as_the_header(report: Report, tmp_path: Path) -> None:
-    write_latex([(s.title, s.rows) for s in report.sections], [], tmp_path / "t.tex")
-    for table in (tmp_path / "t.tex").read_text().split(r"\toprule")[1:]:
-        body = table.split(r"\bottomrule")[0].replace(r"\&", "")
-        assert len({line.count("&") for line in body.splitlines() if line.endswith(r"\\")}) == 1
+def test_latex_rows_have_as_many_cells_as_the_header(written: Path) -> None:
+    tables = latex_tables(written / "results.tex")
+    assert len(tables) > 2
+    assert all(len({len(row) for row in rows}) == 1 for rows in tables)
+
+
+def test_latex_holds_every_figure_of_every_row_once(written: Path, report: Report) -> None:
+    section = report.sections[0]
+    shown = reading_table(section, reading_metrics(section.rows))
+    found: dict[tuple[str, str], str] = {}
+    for header, *rows in latex_tables(written / "results.tex", title=section.title):
+        for row in rows:
+            cells = {(row[0], name): cell for name, cell in zip(header[1:], row[1:], strict=True)}
+            assert all(found.get(key, cell) == cell for key, cell in cells.items()), "a row has one name in all tables"
+            found |= cells
+    expected = {(row["#"], name): row[name] for _, row in shown.iterrows() for name in shown.columns if name != "#"}
+    assert found == expected
+
+
+def test_latex_tables_fit_the_width_of_a_page(tmp_path: Path, logs: Path) -> None:
+    foreign = tmp_path / "logs"
+    foreign.mkdir()
+    for name in ("a_run_with_a_long_name_of_its_own_of_node017", "W" * 60):
+        lines = [f"iter {i}: loss {5 - i / 50:.4f}, time 100.00ms, mfu 30.00%\n" for i in range(50)]
+        (foreign / f"{name}.log").write_text("".join(lines))
+    for number, paths in enumerate(([logs], [foreign], [logs, foreign])):
+        made = make_report(collect(paths))
+        write_latex(made.sections, [], tmp_path / f"{number}.tex")
+        for rows in latex_tables(tmp_path / f"{number}.tex", boxes=True):
+            width = sum(max(map(latex_width, column)) + 6 for column in zip(*rows, strict=True))
+            assert width <= 345, rows[0]
+
+
+def latex_tables(path: Path, title: str = "", boxes: bool = False) -> list[list[list[str]]]:
+    """The cells of each table as they print, header first; with `boxes` a broken cell stays as it is in the file."""
+    commands = {command: character for character, command in PRINTED_AS.items() if "\\" in command}
+    plain = re.compile("|".join(re.escape(command) for command in sorted(commands, key=len, reverse=True)))
+    found = []
+    for table in path.read_text().split("\\begin{table}")[1:]:
+        if title and not table.startswith("\n\\caption{" + latex_text(title)):
+            continue
+        body = table.split("\\toprule")[1].split("\\bottomrule")[0]
+        lines = [line[:-2].strip() for line in body.splitlines() if line.endswith("\\\\")]
+        cells = [[cell.strip() for cell in re.split(r"(?<!\\)&", line)] for line in lines]
+        if not boxes:
+            cells = [
+                [
+                    re.sub(r"^\\parbox.*?\\raggedright (.*)\\strut\}$", r"\1", c).replace("\\allowbreak{}", "")
+                    for c in row
+                ]
+                for row in cells
+            ]
+            cells = [[re.sub(r"^\\textbf\{(.*)\}$", r"\1", cell) for cell in row] for row in cells]
+            cells = [
+                [plain.sub(lambda m: commands[m[0]], cell).replace("{[}", "[").replace("{]}", "]") for cell in row]
+                for row in cells
+            ]
+        found.append(cells)
+    return found
+
+
+def latex_width(cell: str) -> float:
+    """Points in Computer Modern at footnotesize, measured in the font itself; of a box that of its longest piece or its own."""
+    import matplotlib
+    from matplotlib.ft2font import FT2Font
+
+    font = FT2Font(str(Path(matplotlib.get_data_path()) / "fonts/ttf/cmr10.ttf"))
+    font.set_size(8.5, 72)  # cmr8 is as wide as cmr10 at 8.5 points
+
+    def measured(text: str) -> float:
+        text = re.sub(r"\\text[a-z]+\{\}|\$\\(pm|times|cdot)\$", "+", text)
+        return sum(font.load_char(ord(c)).linearHoriAdvance / 65536 for c in text.replace("\\", ""))
+
+    box = re.match(r"\\parbox\[t\]\{([\d.]+)pt\}\{\\raggedright (.*)\\strut\}$", cell)
+    if box:
+        return max(float(box[1]), *(measured(piece) for piece in re.split(r"\\allowbreak\{\}| ", box[2])))
+    bold = re.match(r"\\textbf\{(.*)\}$", cell)
+    return 1.15 * measured(bold[1]) if bold else measured(cell)
 
 
 def test_each_plot_is_a_png_and_an_svg_with_words(written: Path) -> None:
