@@ -326,6 +326,22 @@ def test_megatron_without_the_blank_before_it_and_neox_validation(row):
     assert (found.eval_loss, found.perplexity) == (6.5, 660.0)
 
 
+def test_neox_arguments_say_where_they_are_from(row):
+    found = row(
+        "-------------------- arguments --------------------\n"
+        "  global_num_gpus ................. 8...........................updated\n"
+        "  precision ....................... bfloat16....................updated\n"
+        "  seq_length ...................... 2048........................updated\n"
+        "  train_batch_size ................ 64..........................updated\n"
+        "  train_micro_batch_size_per_gpu  4...........................updated\n"
+        "  gradient_accumulation_steps ..... 2...........................default\n"
+        " samples/sec: 6.4 | iteration       10/      50 | elapsed time per iteration (ms): 8000.0 | lm_loss: 7.5E+00 |\n"
+    )
+    assert (found.world_size, found.micro_batch_size, found.gradient_accumulation_steps) == (8, 4, 2)
+    assert (found.global_batch_size, found.sequence_length, found.precision) == (64, 2048, "bf16")
+    assert found.tokens_per_second == 64 * 2048 / 8
+
+
 def test_megatron_bridge_prints_the_flops_first(row):
     found = row(
         "Step Time : 2.00s GPU utilization: 412.5MODEL_TFLOP/s/GPU\n"
@@ -644,6 +660,20 @@ def test_deepspeed_chat(row):
     found = row(text)
     assert (found.format, found.perplexity, found.outcome) == ("deepspeed-chat", 1.75, "COMPLETED")
     assert found.peak_allocated_bytes == 4.25 * GIB
+
+
+def test_deepspeed_chat_times_micro_batches(row):
+    """With two of them to a step, of 0.5 s and 0.25 s, and 16 sequences on all devices."""
+    micro = "Model Parameters: 0.331 B, Latency: {}s, TFLOPs: 1.0, Samples/sec: 4.0, Time/seq 0.2s, Batch Size: 2, Sequence Length: 512\n"
+    step = "[timer.py:264:stop] epoch=0/micro_step={0}/global_step={0}, RunningAvgSamplesPerSec=21.0, CurrSamplesPerSec=20.0\n"
+    config = "[INFO] [config.py:999:print]   {} ............. {}\n"
+    text = config.format("train_batch_size", 16) + config.format("gradient_accumulation_steps", 2)
+    for number in (1, 2, 3):
+        text += micro.format("0.5") + micro.format("0.25") + step.format(number)
+    found = row("***** Evaluating rewards, Epoch 1/1 *****\nchosen: 0.5, rejected: 0.25, loss: 0.75\n" + text)
+    assert (found.format, found.step_time_s_mean, found.measured_steps) == ("deepspeed-chat", 0.8, 2)
+    assert (found.micro_batch_size, found.global_batch_size, found.sequence_length) == (2, 16, 512)
+    assert (found.model_tflops_per_gpu, found.eval_loss) == (None, 0.75)
 
 
 def test_sagemaker(row):

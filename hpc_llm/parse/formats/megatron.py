@@ -79,14 +79,16 @@ def _wrapped(match: re.Match[bytes]) -> Mapping[str, Value] | None:
 
 
 def _argument(name: str, value: str) -> str:
-    """A line of the table of arguments that is printed at the start."""
-    return rf"^[^\n]{{0,40}}? {name} \.{{3,}} {value}$"
+    """A line of the table of arguments that is printed at the start; GPT-NeoX says behind the value where it is from."""
+    return rf"^[^\n]{{0,40}}? {name} \.* {value}(?:\.{{3,}}(?:updated|default))?$"
 
 
 def _finish(values: dict[str, Value]) -> None:
     for precision in ("bf16", "fp16"):
         if values.get(precision) == "True":
             values.setdefault("precision", precision)
+    if "precision" in values:
+        values["precision"] = str(values["precision"]).replace("bfloat", "bf").replace("float", "fp")
 
 
 FORMAT = LineFormat(
@@ -149,6 +151,19 @@ FORMAT = LineFormat(
         rule(Kind.RUN, _argument("micro_batch_size", "<micro_batch_size>"), literal=" micro_batch_size .."),
         rule(Kind.RUN, _argument("global_batch_size", "<global_batch_size>"), literal=" global_batch_size .."),
         rule(Kind.RUN, _argument("seq_length", "<sequence_length>"), literal=" seq_length .."),
+        rule(Kind.RUN, _argument("global_num_gpus", "<world_size>"), literal=" global_num_gpus .."),
+        rule(Kind.RUN, _argument("train_batch_size", "<global_batch_size>"), literal=" train_batch_size .."),
+        rule(
+            Kind.RUN,
+            _argument("train_micro_batch_size_per_gpu", "<micro_batch_size>"),
+            literal=" train_micro_batch_size_per_gpu ",
+        ),
+        rule(
+            Kind.RUN,
+            _argument("gradient_accumulation_steps", "<gradient_accumulation_steps>"),
+            literal=" gradient_accumulation_steps ..",
+        ),
+        rule(Kind.RUN, _argument("precision", r"(?P<precision>(?:bf|b?float|fp)\d+)"), literal=" precision .."),
         rule(Kind.RUN, _argument("fp16", r"(?P<fp16>\w+)"), literal=" fp16 .."),
         rule(Kind.RUN, _argument("bf16", r"(?P<bf16>\w+)"), literal=" bf16 .."),
         rule(Kind.END, r"\[after training is done\]", literal="[after training is done]"),

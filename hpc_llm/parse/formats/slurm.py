@@ -1,4 +1,4 @@
-"""Slurm's own lines in a job's output; how the job ended is read by `hpc_llm.parse.outcomes`."""
+"""Slurm's own lines in a job's output; how the job ended is read by `hpc_llm.causes`."""
 
 from __future__ import annotations
 
