@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
-from hpc_llm.cli.output import print_facts, print_json, print_table
+from hpc_llm.cli.output import print_facts, print_json
 
 if TYPE_CHECKING:
+    from hpc_llm.causes.cause import Cause
     from hpc_llm.diagnose import Diagnosis
 
 
@@ -27,9 +28,14 @@ def register(app: typer.Typer) -> None:
 def diagnose(
     targets: Annotated[
         Optional[list[str]],
-        typer.Argument(metavar="[RUN|PATH]…", help="Runs, log files, folders of logs, or - for stdin."),
+        typer.Argument(
+            metavar="[RUN|PATH]…",
+            help="Runs, log files, folders of logs, or - for stdin; with --list the ids of causes.",
+        ),
     ] = None,
-    list_causes: Annotated[bool, typer.Option("--list", help="List the causes that are known.")] = False,
+    list_causes: Annotated[
+        bool, typer.Option("--list", help="List the causes that are known, what they mean and what to do.")
+    ] = False,
     logs: LogsOption = Path("logs"),
     as_json: JsonOption = False,
 ) -> None:
@@ -37,7 +43,7 @@ def diagnose(
     from hpc_llm.errors import RequestError
 
     if list_causes:
-        _list(as_json)
+        _list(targets, as_json)
         return
     if not targets:
         raise RequestError(
@@ -70,33 +76,44 @@ def _diagnose(target: str, logs: Path) -> Iterable[Diagnosis]:
         yield diagnose_run(find_run(target, logs))
 
 
-def _list(as_json: bool) -> None:
+def _list(ids: list[str] | None, as_json: bool) -> None:
     from hpc_llm.diagnose import CAUSES
+    from hpc_llm.errors import RequestError, unknown_name
 
+    by_id = {cause.id: cause for cause in CAUSES}
+    for one in ids or ():
+        if one not in by_id:
+            raise RequestError(unknown_name("cause", one, by_id))
+    chosen = [by_id[one] for one in ids or by_id]
     if as_json:
-        print_json(
+        print_json([_as_json(cause) for cause in chosen])
+        return
+    for number, cause in enumerate(chosen):
+        if number:
+            typer.echo()
+        typer.echo(f"{cause.id} ({cause.title})")
+        print_facts(
             [
-                {
-                    "cause": c.id,
-                    "title": c.title,
-                    "meaning": c.meaning,
-                    "remedy": c.remedy,
-                    "retry": c.retry,
-                    "precedence": c.precedence,
-                    "explains": sorted(c.explains),
-                    "signs": [
-                        {"pattern": s.pattern.pattern.decode(), "role": s.role.value, "confidence": s.confidence}
-                        for s in c.signs
-                    ],
-                }
-                for c in CAUSES
+                ("what", cause.meaning),
+                ("do", cause.remedy.splitlines()),
+                ("retry as is", "yes" if cause.retry else "no"),
+                ("listed as", cause.outcome.value),
             ]
         )
-        return
-    print_table(
-        [[c.id, c.title, "yes" if c.retry else "no", len(c.signs)] for c in CAUSES],
-        ["cause", "what", "retry as is", "signs"],
-    )
+
+
+def _as_json(cause: Cause) -> dict[str, Any]:
+    return {
+        "cause": cause.id,
+        "title": cause.title,
+        "meaning": cause.meaning,
+        "remedy": cause.remedy,
+        "retry": cause.retry,
+        "outcome": cause.outcome.value,
+        "precedence": cause.precedence,
+        "explains": sorted(cause.explains),
+        "signs": [{"pattern": s.source, "role": s.role.value, "confidence": s.confidence} for s in cause.signs],
+    }
 
 
 def _cut(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from functools import cache
 
@@ -10,7 +11,9 @@ from diagnose_accuracy import PARTS, Answer, answers, overall, samples, scores
 
 from hpc_llm.causes.cause import Sign
 from hpc_llm.diagnose import CAUSES
+from hpc_llm.parse import parse_stream
 from hpc_llm.parse.sources import clean
+from hpc_llm.run import Outcome
 
 REQUIRED = 0.95
 VARIANTS = 8
@@ -35,6 +38,16 @@ def test_each_cause_is_named_rightly(cause: str) -> None:
     assert score.precision >= REQUIRED and score.recall >= REQUIRED, wrong
 
 
+@pytest.mark.parametrize("part", PARTS)
+def test_parse_lists_each_failure_as_what_diagnose_says(part: str) -> None:
+    outcomes = {cause.id: {cause.outcome.value} for cause in CAUSES}
+    outcomes["unknown"].add(Outcome.FAILED.value)  # that it failed may show, and not of what
+    outcomes["none"].add(Outcome.UNKNOWN.value)  # that nothing failed does not mean that it came to its end
+    for answer in given(part):
+        last = parse_stream("x", io.BytesIO(answer.sample.text.encode())).rows[-1]
+        assert last.outcome in outcomes[answer.cause], answer
+
+
 def test_every_cause_has_enough_variants() -> None:
     counts = Counter(sample.cause for sample in samples())
     assert set(counts) == set(IDS)
@@ -48,8 +61,8 @@ def test_every_sign_is_in_the_corpus_with_one_of_its_literals() -> None:
         for sign in cause.signs:
             matching = [text for text in texts if sign.pattern.search(text)]
             if not matching:
-                unused.append((cause.id, sign.pattern.pattern))
-            assert all(_has_literal(sign, text) for text in matching), (cause.id, sign.pattern.pattern)
+                unused.append((cause.id, sign.source))
+            assert all(_has_literal(sign, text) for text in matching), (cause.id, sign.source)
     assert not unused
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tiny_plans import make_plan
 
+from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.cli import run as command
 from hpc_llm.diagnose import diagnose_run
 from hpc_llm.run import RunPaths, write_json
@@ -166,7 +167,13 @@ def test_the_command_shows_and_lists(tmp_path: Path, capsys: pytest.CaptureFixtu
     listed = json.loads(capsys.readouterr().out)
     assert {"cause", "meaning", "remedy", "retry", "signs"} <= set(listed[0])
     assert command(["diagnose", "--list"]) == 0
-    assert "loss_scale_collapse" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert all(cause.id in shown and cause.remedy.splitlines()[0] in shown for cause in CAUSES)
+    assert command(["diagnose", "--list", "host_oom"]) == 0
+    shown = capsys.readouterr().out
+    assert "OOM_HOST" in shown and "device_oom" not in shown
+    assert command(["diagnose", "--list", "hostoom"]) == 2
+    assert "did you mean 'host_oom'?" in capsys.readouterr().err
 
 
 def test_a_folder_of_logs_is_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
