@@ -100,6 +100,17 @@ def test_hf_trainer_that_stops_before_its_first_log_line(row):
     assert (found.format, found.micro_batch_size, found.outcome) == ("hf-trainer", 8, "UNKNOWN")
 
 
+@pytest.mark.parametrize("end", ["{'train_runtime': 40.0, 'train_steps_per_second': 2.5, 'epoch': 2.0}\n", ""])
+def test_hf_trainer_that_goes_on_from_a_checkpoint(row, end):
+    """20 of its 100 steps are its own."""
+    found = row(
+        "  Total optimization steps = 100\n  Continuing training from global step 80\n"
+        "  0%|          | 0/100 [00:00<?, ?it/s]\r 81%|########  | 81/100 [00:02<00:00, 40.00it/s]\r"
+        "{'loss': 2.0, 'learning_rate': 4e-05, 'epoch': 2.0}\n100%|##########| 100/100 [00:40<00:00,  2.00s/it]\n" + end
+    )
+    assert (found.measured_steps, found.step_time_s_mean) == (20, 2.0)
+
+
 def test_hf_trainer_table_of_the_end_alone(row):
     found = row("***** train metrics *****\n  train_runtime            = 0:02:00.5\n  train_samples            =  20\n")
     assert (found.outcome, found.elapsed_s) == ("COMPLETED", 120.5)
@@ -374,6 +385,19 @@ def test_torchtitan(row, steps):
     assert (found.peak_reserved_bytes, found.eval_loss, found.loss_last) == (2.75 * GIB, 6.0, 4.5)
     assert found.step_time_s_mean == 8 * 2048 / 32000
     assert [s.step for s in steps(TITAN)] == [1, 10, 20, 30]
+
+
+def test_torchtitan_of_2026_says_it_in_other_words(row):
+    found = row(
+        "[titan] 2026-01-01 14:32:00,000 - root - INFO - Building device mesh with parallelism: pp=2, dp_replicate=1, dp_shard=4, cp=1, tp=1, ep=4, etp=1\n"
+        "[titan] 2026-01-01 14:32:00,838 - root - INFO - Trainer is initialized with local batch size 8, global batch size 64"
+        ", gradient accumulation steps 2, sequence length 2048, total steps 10 (warmup 2)\n"
+        "[titan] 2026-01-01 14:32:00,900 - root - INFO - Training starts at step 1\n"
+        "[titan] 2026-01-01 14:32:01,441 - root - INFO - step: 10  loss:  8.5  grad_norm:  1.25  memory:  0.00GiB(0.00%)  tps: 1,000\n"
+    )
+    assert (found.world_size, found.micro_batch_size, found.global_batch_size) == (8, 8, 64)
+    assert (found.gradient_accumulation_steps, found.sequence_length, found.outcome) == (2, 2048, "COMPLETED")
+    assert (found.tokens_per_second, found.peak_reserved_bytes) == (8000.0, None)
 
 
 def test_torchtitan_without_teraflops_and_older_names(row):

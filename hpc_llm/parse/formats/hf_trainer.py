@@ -102,7 +102,10 @@ def _summary(match: re.Match[bytes]) -> Mapping[str, Value] | None:
 
 
 def _finish(values: dict[str, Value]) -> None:
-    """Steps and their mean time: from the end of training, else from training's own bar, the one that ran longest."""
+    """Steps and their mean time: from the end of training, else from training's own bar, the one that ran longest.
+
+    The time is that since the program began; the number of steps goes on from the checkpoint.
+    """
     bars = [
         (float(str(v).split()[1]), int(str(v).split()[0]), int(n[4:])) for n, v in values.items() if n[:4] == "bar "
     ]
@@ -110,15 +113,17 @@ def _finish(values: dict[str, Value]) -> None:
     if total:
         values.setdefault("total_steps", total)
     known, runtime, rate = values.get("total_steps"), values.get("elapsed_s"), values.get("steps_per_second")
+    resumed = values.get("resumed_at")
+    before = int(resumed) if isinstance(resumed, float) else 0
     ended = isinstance(runtime, (int, float)) and runtime > 0
-    if ended and isinstance(known, int) and known > 0:
-        values["measured_steps"], values["warmup_steps"] = known, 0
-        values.setdefault("step_time_s_mean", float(str(runtime)) / known)
-    elif ended and isinstance(rate, float) and rate >= _EXACT_ENOUGH:
+    if ended and isinstance(known, int) and known > before:
+        values["measured_steps"], values["warmup_steps"] = known - before, 0
+        values.setdefault("step_time_s_mean", float(str(runtime)) / (known - before))
+    elif ended and isinstance(rate, float) and rate >= _EXACT_ENOUGH and not before:
         values.setdefault("step_time_s_mean", 1 / rate)
-    elif not ended and done and elapsed and total == known:
-        values["measured_steps"], values["warmup_steps"] = done, 0
-        values.setdefault("step_time_s_mean", elapsed / done)
+    elif not ended and done > before and elapsed and total == known:
+        values["measured_steps"], values["warmup_steps"] = done - before, 0
+        values.setdefault("step_time_s_mean", elapsed / (done - before))
 
 
 FORMAT = LineFormat(
@@ -154,6 +159,11 @@ FORMAT = LineFormat(
             literal=" = ",
         ),
         rule(Kind.RUN, r"Final perplexity: <perplexity>", literal="Final perplexity: "),
+        rule(
+            Kind.RUN,
+            r"Continuing training from global step <resumed_at>$",
+            literal="Continuing training from global step ",
+        ),
         rule(Kind.RUN, r"Total optimization steps = <total_steps>", literal="Total optimization steps = "),
         rule(
             Kind.RUN,

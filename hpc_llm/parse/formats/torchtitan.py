@@ -15,7 +15,8 @@ from hpc_llm.parse.rules import Kind, Value, rule
 
 
 def _mesh(match: re.Match[bytes]) -> Mapping[str, Value] | None:
-    sizes = [int(size) for size in match[1].split(b",")]
+    """The product of the dimensions, `[4, 2]` or `dp_shard=4, tp=2`."""
+    sizes = [int(size) for size in re.findall(rb"(?:^|[ ,=])(\d+)", match[1])]
     return {"world_size": math.prod(sizes)} if 0 < math.prod(sizes) < 1 << 24 else None
 
 
@@ -43,10 +44,10 @@ FORMAT = LineFormat(
         rule(Kind.RUN, r"validate step: +\d+ +loss: +<eval_loss>", literal="validate step: "),
         rule(
             Kind.RUN,
-            r"Training starts at step \d+, with local batch size <micro_batch_size>, global batch size <global_batch_size>"
+            r"(?:Training starts at step \d+, with|Trainer is initialized with) local batch size <micro_batch_size>, global batch size <global_batch_size>"
             r"(?:, gradient accumulation steps <gradient_accumulation_steps>)?, sequence length <sequence_length>,"
             r" total steps <total_steps>",
-            literal="Training starts at step ",
+            literal="with local batch size ",
         ),
         rule(
             Kind.RUN,
@@ -56,9 +57,15 @@ FORMAT = LineFormat(
         rule(Kind.RUN, r"(?:CUDA|HIP|XPU) capacity: (?P<gpu>.{2,60}?) with ", literal=" capacity: "),
         rule(
             Kind.RUN,
-            r"Building \d+-D device mesh with \[[^\]\n]*\], \[([\d, ]+)\]",
+            r"Building \d+-D device mesh with [\[(][^\])\n]*[\])], \[([\d, ]+)\]",
             _mesh,
             literal="-D device mesh with ",
+        ),
+        rule(
+            Kind.RUN,
+            r"Building device mesh with parallelism: (pp=\d+, dp_replicate=\d+, dp_shard=\d+, cp=\d+, tp=\d+)\b",
+            _mesh,
+            literal="Building device mesh with parallelism: ",
         ),
         rule(Kind.END, r"Training completed\b", literal="Training completed"),
     ),
