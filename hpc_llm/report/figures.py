@@ -51,7 +51,7 @@ class Figure:
     cells: list[list[str]]
     """The table behind it."""
     is_log: bool = False
-    """The axis of the rates is logarithmic."""
+    """The axis of the rates, or of the steps, is logarithmic."""
     panels: list[str] = field(default_factory=list)
 
     @property
@@ -64,7 +64,8 @@ def figures(report: Report) -> list[Figure]:
     found: list[Figure | None] = []
     for section in report.sections:
         if not section.is_mixed:
-            found += [rates(section), memory(section), weak_scaling(report, section), loss(report, section)]
+            found += [rates(section), memory(section), weak_scaling(report, section)]
+        found.append(loss(report, section))
     return [f for f in (*found, strong_scaling(report), utilization(report)) if f is not None]
 
 
@@ -164,28 +165,38 @@ def _scaling(series: pd.DataFrame, section: str, title: str, fixed: str, panels:
 
 
 def loss(report: Report, section: Section) -> Figure | None:
-    """The loss of each run over its steps; INVALID runs have no row and so no curve."""
+    """The loss of each run over its steps; INVALID runs have no row and so no curve.
+
+    In a mixed section each run has a look of its own, as a method has elsewhere.
+    """
     records: list[dict[str, Any]] = []
     cells = []
     every = -(-sum(len(run.steps) for run in report.runs) // _MAX_LOSS_POINTS)
     num_thinned = 0
+    last: list[float] = []
     for index, row in section.rows.iterrows():
         for member in row["members"]:
             run = report.runs[member]
             points = _losses(run)
             if len(points) > 1:
-                name = run.row.run_id or ""
+                name = run.row.run_id or run.source
                 drawn = sparse(points, every)
-                records += [_point(index, row) | {"x": x, "y": y, "run": name} for x, y in drawn]
+                point = _point(index, row) | {"run": name} | ({"method": name} if section.is_mixed else {})
+                records += [point | {"x": x, "y": y} for x, y in drawn]
                 cells.append([_panel(row), method(row), name, *_stops(points)])
+                last.append(points[-1][0])
                 num_thinned += run.num_steps > len(run.steps) or len(points) > len(drawn)
     if not records:
         return None
+    is_log = section.is_mixed and _is_wide(last)
+    if is_log:
+        records = [r for r in records if r["x"] > 0]
     share = ["first", "at 25 %", "at 50 %", "at 75 %", "last"]
     left_out = f" Of {num_thinned} runs not every step is drawn." if num_thinned else ""
     caption = f"{len(cells)} runs, one line each, of which {_last_losses(cells)}.{left_out}"
     return Figure(
-        kind="loss", section=section.id, title="Loss", caption=caption, records=records, x_title="Step", y_title="Loss",
+        kind="loss", section=section.id, title="Loss", caption=caption, records=records, y_title="Loss",
+        x_title=f"Step{' (log scale)' if is_log else ''}", is_log=is_log,
         headers=["Cluster", "Method", "Run", *(f"Loss {s}" for s in share)], cells=cells, panels=_panels(records),
     )  # fmt: skip
 

@@ -31,6 +31,18 @@
 
   for (const button of all("thead button[data-sort]")) button.addEventListener("click", () => sortBy(button));
 
+  /* ---- The header of a table that needs no scrolling sideways stays in view, below the filters. ---- */
+
+  function keepHeaders() {
+    const filters = document.querySelector(".filters");
+    const height = getComputedStyle(filters).position === "sticky" ? filters.offsetHeight : 0;
+    document.documentElement.style.setProperty("--filters", `${height}px`);
+    const places = all(".scroll");
+    for (const place of places) place.classList.remove("whole");
+    const fitting = places.filter((place) => place.clientWidth && place.scrollWidth <= place.clientWidth);
+    for (const place of fitting) place.classList.add("whole");
+  }
+
   /* ---- Filtering: tables and plots show the same rows. ---- */
 
   const form = document.querySelector(".filters");
@@ -54,6 +66,7 @@
     const shown = rows.filter((row) => !row.hidden).length;
     byId("count").textContent = `${shown} of ${rows.length} rows`;
     byId("nothing").hidden = shown > 0;
+    keepHeaders();
     drawAll();
   }
 
@@ -183,14 +196,15 @@
     legend: { labelColor: "var(--text)", titleColor: "var(--muted)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 220, symbolSize: 80 },
     rule: { color: "var(--text)" },
   };
+  const MOST_NAMED = 16; // of more, nobody could tell lines or points apart by a legend
   const PANEL = { rates: 400, memory: 330, scaling: 330, loss: 330, utilization: 330 };
 
   const cycle = (values, methods) => methods.map((name) => values[data.methods.indexOf(name) % values.length]);
 
-  function methodChannels(methods, columns, { shape = false, dash = false, legend = true } = {}) {
+  function methodChannels(methods, columns, { shape = false, dash = false, legend = true, title = "Method" } = {}) {
     const base = {
-      field: "method", type: "nominal", title: "Method",
-      legend: legend ? { orient: "top", columns, symbolType: dash ? "stroke" : undefined, symbolFillColor: dash ? "transparent" : undefined, symbolSize: dash ? 500 : 80 } : null,
+      field: "method", type: "nominal", title,
+      legend: legend && methods.length <= MOST_NAMED ? { orient: "top", columns, symbolType: dash ? "stroke" : undefined, symbolFillColor: dash ? "transparent" : undefined, symbolSize: dash ? 500 : 80 } : null,
     };
     const made = { color: { ...base, scale: { domain: methods, range: cycle(COLOURS, methods) } } };
     if (shape) made.shape = { ...base, scale: { domain: methods, range: cycle(SHAPES, methods) } };
@@ -225,7 +239,7 @@
       return [{
         mark: { type: "point", filled: true, size: 110, opacity: 0.95 },
         encoding: {
-          x: { field: "x", type: "quantitative", title: figure.x },
+          x: { field: "x", type: "quantitative", title: figure.x, scale: { domain: [0, 1.08 * Math.max(...figure.records.map((r) => r.x))], nice: false } },
           y: { field: "y", type: "quantitative", title: figure.y, ...rateScale(figure, "y") },
           ...methodChannels(methods, columns, { shape: true }),
           tooltip: tips("method:Method", "gpus:GPUs", "x:GiB", "y:Tokens/s/GPU"),
@@ -246,13 +260,14 @@
   };
 
   function curves(figure, methods, columns, scale) {
+    const isByRun = figure.records.every((r) => r.method === r.run);
     return [{
       mark: { type: "line", strokeWidth: 1.6, opacity: 0.9 },
       encoding: {
-        x: { field: "x", type: "quantitative", title: figure.x, axis: { tickMinStep: 1 } },
+        x: { field: "x", type: "quantitative", title: figure.x, ...(figure.log ? { scale: { type: "log" }, axis: { format: "~s", tickCount: 5 } } : { axis: { tickMinStep: 1 } }) },
         y: { field: "y", type: "quantitative", title: figure.y, scale },
-        detail: { field: "run" }, ...methodChannels(methods, columns, { dash: true }),
-        tooltip: tips("method:Method", "run:Run"),
+        detail: { field: "run" }, ...methodChannels(methods, columns, { dash: true, title: isByRun ? "Run" : "Method" }),
+        tooltip: isByRun ? tips("run:Run") : tips("method:Method", "run:Run"),
       },
     }];
   }
@@ -337,6 +352,6 @@
   }
 
   let resizing = 0;
-  addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(drawAll, 150); });
+  addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => { keepHeaders(); drawAll(); }, 150); });
   applyFilter();
 })();

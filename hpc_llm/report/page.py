@@ -115,6 +115,7 @@ def _section(report: Report, section: Section, drawn: Sequence[Figure]) -> dict[
         "title": section.title,
         "is_mixed": section.is_mixed,
         "metrics": metrics,
+        "has_repeats": bool((section.rows["runs"] > 1).any()),
         "columns": [(name, "low" if name == "GPUs" else "text") for name in identity_columns(section)],
         "rows": [_row(report, row, index, metrics, marks, found) for index, row in section.rows.iterrows()],
         "matrix": None if section.is_mixed else _matrix(section),

@@ -15,6 +15,8 @@ _COLOURS = ("#0067a5", "#c24e00", "#007a5c", "#a8397f", "#8a6400", "#5a4fcf", "#
 _MARKERS = ("o", "s", "^", "D", "P", "v", ">")
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 3)), (0, (2, 2)), (0, (8, 2, 2, 2)), (0, (10, 4)), (0, (4, 4, 1, 4)))
 _ACROSS = 3
+_MOST_NAMED = 16
+"""Lines or points of more names than these have no legend: nobody could tell them apart by it."""
 _DPI = 150
 
 
@@ -68,7 +70,8 @@ def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> An
         ax.tick_params(labelbottom=True, labelleft=True)
         ax.grid(alpha=0.3, linewidth=0.6)
     canvas.suptitle(title, fontsize=10, x=0.01, ha="left")
-    if figure.kind != "rates":
+    names = {r["method"] for r in figure.records}
+    if figure.kind != "rates" and len(names) <= _MOST_NAMED:
         _legend(canvas, figure, styles)
     return canvas
 
@@ -124,6 +127,12 @@ def _loss(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mappin
         style = styles[name]
         line = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1}
         ax.plot([r["x"] for r in curve], [r["y"] for r in curve], **line)
+    if figure.is_log:
+        from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _utilization(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:

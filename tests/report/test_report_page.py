@@ -287,7 +287,10 @@ def test_logs_that_say_little_are_named_and_not_compared(browser: Chrome, tmp_pa
     _open(browser, tmp_path / "out")
     assert browser.get_log("browser") == []
     assert [b.text for b in browser.find_elements("css selector", "#s1 .open")] == ["first", "second"]
-    assert browser.find_elements("css selector", ".best, .plot svg") == []
+    assert browser.find_elements("css selector", ".best") == []
+    assert len(browser.find_elements("css selector", "#loss-s1 .mark-line path")) == 2
+    legend = browser.find_element("css selector", "#loss-s1 .role-legend").text
+    assert all(name in legend for name in ("Run", "first", "second")), "in place of a method that nobody knows"
     assert "1 input in which no known format" in browser.find_element("id", "unread").text
     browser.find_element("css selector", "#s1 .open").click()
     assert "A log of another program" in browser.find_element("id", "behind").text
@@ -370,6 +373,31 @@ def test_roles_and_names_for_a_screen_reader(page: Chrome) -> None:
     assert page.execute_script(script) == [0, 0, 0, 0]
     best = page.find_elements("css selector", "td.best")
     assert best and all("best" in e.get_attribute("textContent") and "★" in e.text for e in best if e.is_displayed())
+
+
+def test_the_header_of_a_long_table_stays_in_view_and_covers_no_focus(page: Chrome) -> None:
+    page.execute_script(
+        "scrollTo(0, document.querySelector('#s1 .runs tbody tr:nth-child(20)').getBoundingClientRect().top)"
+    )
+    script = """
+        const box = (e) => e.getBoundingClientRect();
+        const header = box(document.querySelector("#s1 .runs thead th"));
+        return [box(document.querySelector(".filters")).bottom, header.top, header.bottom];"""
+    filters, top, bottom = page.execute_script(script)
+    assert abs(filters - top) <= 2 and 0 < top < 200
+    above = page.find_element("css selector", "#s1 .runs tbody tr:nth-child(12) .open")
+    page.execute_script("arguments[0].focus()", above)
+    assert page.execute_script("return arguments[0].getBoundingClientRect().top", above) >= bottom
+
+
+def test_the_list_of_endings_is_filtered_with_the_rows(page: Chrome) -> None:
+    shown = "return [...document.querySelectorAll('#ended li')].filter((e) => e.offsetHeight).length"
+    assert page.execute_script(shown) == 9
+    page.find_element("id", "filter-text").send_keys("time limit")
+    _wait(page, f"{shown} === 1")
+    assert "stopped at the time limit of 1800 s" in page.find_element("id", "ended").text
+    page.find_element("css selector", "#ended li:not([hidden]) button").click()
+    assert "taiwania2-z3-timeout" in page.find_element("id", "behind").text
 
 
 def test_printed_form(page: Chrome) -> None:
