@@ -470,6 +470,22 @@ def test_nemo_bar_of_unknown_length_and_with_rounded_steps(row, steps):
     )
 
 
+def test_nemo_draws_bars_again_after_each_validation(read):
+    """More text than is looked at in one piece, so that pieces end between a validation and its bar, too."""
+    lines, evaluated = [], ""
+    for done in range(1, 801):
+        bar = f"Epoch 0: 9%|#| {done}/800 [00:01<10:00, reduced_train_loss=2.5, global_step={done - 1}.0, train_step_timing in s=1.5"
+        lines.append(f"{bar}{evaluated}]")
+        if done % 10 == 0:
+            lines += [f"Validation DataLoader 0: {n}%|#####     | {n}/60 [00:00<00:01, 50.00it/s]" for n in range(60)]
+            evaluated = ", val_loss=2.25"
+            lines += [f"{bar}{evaluated}]"] * 2
+    rows = read("\r".join(lines) + "\n").rows
+    assert [(r.measured_steps, r.step_time_s_mean, r.eval_loss, r.outcome) for r in rows] == [
+        (799, 1.5, 2.25, "COMPLETED")
+    ]
+
+
 def test_lightning_draws_bars_again(read, steps):
     def bar(epoch: int, done: int, more: str = "") -> str:
         return f"Epoch {epoch}: 50%|#####| {done}/2 [00:01<00:00, 2.00it/s, v_num=0, train_loss={4 - 2 * epoch - done / 2}{more}]\r"

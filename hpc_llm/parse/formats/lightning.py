@@ -23,6 +23,9 @@ BAR = (
 )
 """A bar, of known length or not, up to the pairs in its brackets; it is no new step where `again` is found."""
 
+AGAIN = r"(?:\s+Epoch (?P=epoch): [^\n\[]{0,300}?\b(?P=number)(?:/(?:\d+|\?)|it) \[[^\]\n]{0,1000}\])*"
+"""The same bar, drawn again right below."""
+
 EVALUATED = r"Epoch \d+: [^\n\[]{0,300}\[[^\]\n]{0,800}?\bval(?:id)?[_/]loss(?:_epoch)?=<eval_loss>(?=[,\]\s])"
 """A bar that shows the loss of the last validation."""
 
@@ -49,7 +52,7 @@ FORMAT = LineFormat(
     rules=(
         rule(
             Kind.STEP,
-            BAR + r"(?P<pairs>[^\]\n]{0,400}loss[^\]\n]{0,600})\]",
+            BAR + r"(?P<pairs>[^\]\n]{0,400}loss[^\]\n]{0,600})\]" + AGAIN,
             _columns,
             literal="Epoch ",
         ),

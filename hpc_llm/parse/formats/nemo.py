@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hpc_llm.parse.formats.lightning import BAR, EVALUATED
+from hpc_llm.parse.formats.lightning import AGAIN, BAR, EVALUATED
 from hpc_llm.parse.registry import LineFormat
 from hpc_llm.parse.rules import Kind, Value, number, rule
 
@@ -62,6 +62,8 @@ def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
         return None
     if float(found.get("step", _EXACT_BELOW)) >= _EXACT_BELOW:
         found["step"] = max(done - 1, 0)
+    if "eval_loss" in found:  # after a validation the last bar is drawn again: the same step is no other run
+        found["order"] = found["step"]
     if total is not None and total != b"?":
         found["total_steps"] = (int(match["epoch"]) + 1) * int(total) - 1
     return found
@@ -81,7 +83,7 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.STEP,
-            BAR + r"(?P<pairs>[^\]\n]{0,400}reduced_train_loss=[^\]\n]{0,600})\]",
+            BAR + r"(?P<pairs>[^\]\n]{0,400}reduced_train_loss=[^\]\n]{0,600})\]" + AGAIN,
             _bar,
             literal="reduced_train_loss=",
         ),
