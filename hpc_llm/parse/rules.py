@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import repeat
@@ -134,6 +134,7 @@ def plain_text(text: bytes) -> str | None:
     return text.decode("utf-8", "replace").strip() or None
 
 
+@functools.cache
 def column_of(name: str) -> tuple[str, Convert | None]:
     """Column and converter for a group's name; the converter is None for a plain number.
 
@@ -168,6 +169,23 @@ class Rule:
     """For lines that need more than groups; gives the columns, or None where the line is no metric after all."""
     literal: bytes | None = None
     """Text without which the pattern cannot match, if there is one: a quick way to skip a block."""
+    identity: re.Pattern[bytes] | None = None
+    """For what is printed over and over, as a progress bar is: its group tells one from another. Of the states of one that
+    goes on, the last says all."""
+
+    def latest(self, chunk: bytes) -> Iterator[re.Match[bytes]]:
+        """The last match of each identity in `chunk`; all matches, where one begins anew in between."""
+        assert self.identity is not None
+        texts = set(self.identity.findall(chunk))
+        if any(b" 0" + text in chunk for text in texts):
+            yield from self.pattern.finditer(chunk)
+            return
+        for text in texts:
+            match = self.pattern.match(chunk, chunk.rfind(b"\n", 0, chunk.rfind(text)) + 1)
+            if match is None:
+                yield from (m for m in self.pattern.finditer(chunk) if text in m[0])
+            else:
+                yield match
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[bytes]:
@@ -230,6 +248,9 @@ def _is_sane(value: Value) -> bool:
     return not isinstance(value, int) or -LARGEST < value < LARGEST
 
 
-def rule(kind: Kind, pattern: str, decode: Decode | None = None, literal: str | None = None) -> Rule:
+def rule(
+    kind: Kind, pattern: str, decode: Decode | None = None, literal: str | None = None, identity: str | None = None
+) -> Rule:
     """A rule from a pattern with `<name>` for numbers and `(?P<name>…)` for text."""
-    return Rule(kind, pattern, decode, literal.encode() if literal else None)
+    same = re.compile(identity.encode()) if identity else None
+    return Rule(kind, pattern, decode, literal.encode() if literal else None, same)

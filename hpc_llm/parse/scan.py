@@ -38,7 +38,8 @@ _METRIC_LIKE = re.compile(
     re.MULTILINE,
 )
 # No program prints a metric that far to the right, and searching endless lines takes endless time.
-_LONG_LINE = re.compile(rb"([^\n]{4096})[^\n]+")
+LONGEST_SEARCHED = 4096
+_LONG_LINE = re.compile(rb"([^\n]{%d})[^\n]+" % LONGEST_SEARCHED)
 _KEPT_EXAMPLES = 5
 _STEP_FIELDS = frozenset(STEP_COLUMNS)
 
@@ -186,7 +187,8 @@ class Scanner:
     # The careful lane
 
     def _careful(self, chunk: bytes) -> None:
-        chunk = _LONG_LINE.sub(rb"\1", chunk)
+        if max(map(len, chunk.split(b"\n"))) > LONGEST_SEARCHED:
+            chunk = _LONG_LINE.sub(rb"\1", chunk)
         lines = self.run.lines
         found = sorted(self._find(chunk), key=lambda f: (f.start, f.precedence))
         if not chunk.endswith(b"\n"):
@@ -218,15 +220,32 @@ class Scanner:
         return size < self._usual_sizes.get(one.rule, size)
 
     def _find(self, chunk: bytes) -> Iterator[Hit]:
+        """The matches of all rules, and the borders, not in order."""
+        repeated: list[tuple[LineFormat, Rule]] = []
+        divided = False
         for one in self._formats:
             for rule in one.rules:
-                if rule.literal is None or rule.literal in chunk:
-                    for match in rule.pattern.finditer(chunk):
-                        yield Hit(match.start(), match.end(), one.precedence, one, rule, match)
+                if rule.literal is not None and rule.literal not in chunk:
+                    continue
+                if rule.identity is not None:
+                    repeated.append((one, rule))
+                    continue
+                for match in rule.pattern.finditer(chunk):
+                    divided = divided or rule.kind in (Kind.START, Kind.END)
+                    yield Hit(match.start(), match.end(), one.precedence, one, rule, match)
+        for border in self._borders(chunk):
+            divided = True
+            yield border
+        for one, rule in repeated:
+            for match in rule.pattern.finditer(chunk) if divided else rule.latest(chunk):
+                yield Hit(match.start(), match.end(), one.precedence, one, rule, match)
         for rule in facts.RULES:
             if rule.literal is None or rule.literal in chunk:
                 for match in rule.pattern.finditer(chunk):
                     yield Hit(match.start(), match.end(), 0, None, rule, match)
+
+    @staticmethod
+    def _borders(chunk: bytes) -> Iterator[Hit]:
         if facts.END_OF_JOB in chunk:
             for match in facts.JOB_OVER.finditer(chunk):
                 yield Hit(match.start(), match.end(), 1 << 30, border=Border.JOB_OVER)

@@ -81,6 +81,24 @@ def test_hf_trainer_cut_short_takes_the_time_of_its_own_bar(row):
     assert (found.measured_steps, found.step_time_s_mean, found.elapsed_s, found.outcome) == (30, 3.0, None, "UNKNOWN")
 
 
+@pytest.mark.parametrize("first", ["  0%|  | 0/400 [00:00<?, ?it/s]\r", ""])
+def test_hf_trainer_drawn_over_and_over(read, row, first):
+    """Only the last state of a bar says how far it came, but another run's bar is another bar."""
+
+    def bars(second: int) -> str:
+        drawn = "".join(
+            f" {i}%|#| {i}/400 [{i // 60:02}:{i % 60:02}<01:00,  1.00it/s]\r50%|# | 5/9 [00:0{second}<00:04, 1.0it/s]\r"
+            for i in range(1, 91)
+        )
+        return first + drawn + "{'loss': 2.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
+
+    assert (row(bars(5)).measured_steps, row(bars(5)).step_time_s_mean) == (90, 1.0)
+    twice = bars(5) + " 25%|#| 100/400 [03:20<10:00,  2.00s/it]\n{'train_runtime': 300.0, 'epoch': 1.0}\n" + bars(7)
+    again = twice + " 25%|#| 100/400 [05:00<10:00,  3.00s/it]\n"
+    ended, cut = read(again).rows
+    assert (ended.elapsed_s, ended.measured_steps, cut.measured_steps, cut.step_time_s_mean) == (300.0, 400, 100, 3.0)
+
+
 def test_hf_trainer_summary_table(row):
     text = (
         "***** train metrics *****\n  epoch                    =        1.0\n  train_runtime            = 0:15:19.02\n"

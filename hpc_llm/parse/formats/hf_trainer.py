@@ -151,6 +151,7 @@ FORMAT = LineFormat(
             r"^ *\d+%(?:\|[^|\n]*\|)? *(\d+)/([1-9]\d*) \[([\d:]+)<[^\]\n]{0,40}(?:it/s|s/it|\?it)[^\]\n]{0,200}\]",
             _bar,
             literal="%",
+            identity=r"/[1-9]\d* \[(?=\d)",
         ),
         rule(
             Kind.RUN,
