@@ -22,7 +22,7 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _MAKER = re.compile(r"^(?:(?:NVIDIA|Tesla|AMD|Instinct|GeForce) )+")
 _TEXTS = frozenset(
-    "cluster gpu method precision configuration task model outcome outcome_reason run_ids regression".split()
+    "cluster gpu method precision configuration task model outcome outcome_reason cause run_ids regression".split()
 )
 _COUNTS = (
     "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "global_batch_size",
@@ -53,7 +53,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     """The comparison in SI units and bytes; missing is empty."""
     figures = [name for m in METRICS for name in (m.name, m.interval) if name in table.columns]
     compared = [name for name in table.columns if name.startswith("baseline_") or name == "regression"]
-    names = [*_IDENTITY, *figures, *compared, "outcome_reason", "run_ids"]
+    names = [*_IDENTITY, *figures, *compared, "outcome_reason", "cause", "run_ids"]
     shown = table[names].copy()
     for name in _TEXTS & set(shown.columns):
         shown[name] = [None if text(v) is None else safe_text(str(v)) for v in shown[name]]

@@ -174,6 +174,8 @@
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-row], button[data-run]");
+    const figure = event.target.closest(".runs td.number");
+    if (!button && figure && getSelection().isCollapsed) showRow(figure.parentElement.dataset.row);
     if (!button) return;
     if (button.dataset.run !== undefined) show("One run", [Number(button.dataset.run)]);
     else showRow(button.dataset.row);

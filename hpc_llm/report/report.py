@@ -102,16 +102,24 @@ def results_table(report: Report) -> pd.DataFrame:
     """The rows of results.csv: the comparison, and the INVALID runs with their reason and without figures."""
     table = report.compared.copy()
     table["run_ids"] = [" ".join(_run_id(report, i) for i in members) for members in table["members"]]
+    table["cause"] = [_causes(report, members) for members in table["members"]]
     if report.baseline is not None:
         _add_changes(table, report.baseline.changes)
     invalid = report.table.loc[report.invalid].copy()
     invalid["runs"] = 1
     invalid["run_ids"] = [_run_id(report, i) for i in report.invalid]
+    invalid["cause"] = [_causes(report, [i]) for i in report.invalid]
     invalid["outcome_reason"] = [
         text(r) or text(o) for r, o in zip(invalid["invalid_reason"], invalid["outcome_reason"], strict=True)
     ]
     kept = [name for name in table.columns if name in invalid.columns and name not in {m.name for m in METRICS}]
     return pd.concat([table, invalid[kept]], ignore_index=True) if len(invalid) else table
+
+
+def _causes(report: Report, members: Sequence[int]) -> str | None:
+    """The ids of the causes that the diagnosis of these runs gives."""
+    found = (report.runs[i].diagnosis.get("cause", "none") for i in members)
+    return " ".join(dict.fromkeys(str(cause) for cause in found if cause != "none")) or None
 
 
 def _run_id(report: Report, index: int) -> str:

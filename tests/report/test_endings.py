@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -89,6 +90,13 @@ def test_the_list_names_cause_reason_and_the_first_thing_to_do(logs: Path, tmp_p
     ended = page.split('id="ended"')[1].split("</section>")[0]
     assert ended.count("<li") == 3 and TITLES["device_oom"] in ended and "run-short" not in ended
     assert "too short" in page.split('id="invalid"')[1].split("</section>")[0]
+
+
+def test_the_table_for_programs_has_the_ids_of_the_causes(logs: Path, tmp_path: Path) -> None:
+    assert command(["report", str(logs), "-o", str(tmp_path / "out")]) == 0
+    with (tmp_path / "out" / "results.csv").open(newline="") as file:
+        found = {(row["outcome"], row["cause"]) for row in csv.DictReader(file)}
+    assert {("TIMEOUT", "walltime"), ("OOM_DEVICE", "device_oom"), ("COMPLETED", "")} <= found
 
 
 def test_without_diagnoses_the_reason_stands_alone(logs: Path) -> None:

@@ -204,6 +204,19 @@ def test_every_point_lies_within_its_panel(report: Report) -> None:
         assert drawn >= len(figure.records)
 
 
+def test_the_loss_of_logs_of_unlike_length_is_over_a_logarithmic_axis(tmp_path: Path) -> None:
+    for name, count in (("short", 20), ("long", 4000)):
+        lines = [f"iter {i}: loss {5 - i / 5000:.4f}, time 100.00ms, mfu 30.00%\n" for i in range(count)]
+        (tmp_path / f"{name}.log").write_text("".join(lines))
+    (figure,) = figures(make_report(collect([tmp_path])))
+    assert {r["method"] for r in figure.records} == {"short", "long"} and min(r["x"] for r in figure.records) > 0
+    canvas = draw(figure, "", method_styles(method_names([figure])))
+    (axes,) = canvas.axes
+    assert axes.get_xscale() == "log"
+    labels = [axes.xaxis.get_major_formatter()(value) for value in (1, 10, 1000)]
+    assert labels == ["1", "10", "1000"], "no markup, for names are no mathematics"
+
+
 def test_the_same_runs_give_the_same_bytes(report: Report, written: Path, tmp_path: Path) -> None:
     for path in write_plots(report, tmp_path)[:4]:
         assert path.read_bytes() == (written / path.name).read_bytes(), path.name

@@ -242,6 +242,25 @@ def test_a_page_of_many_runs_stays_small_and_answers(browser: Chrome, tmp_path: 
     _wait(browser, "return document.querySelectorAll('#loss-s1 .mark-line path').length === 12")
 
 
+def test_a_click_on_a_figure_shows_what_is_behind_it(page: Chrome) -> None:
+    page.find_element("css selector", '#s1 tr[data-method="qlora"] td[data-label="MFU (%)"] ~ td.number').click()
+    assert "#SBATCH --job-name=qlora" in page.find_element("id", "behind").text
+
+
+def test_without_scripts_the_tables_are_whole_and_nothing_dead_is_offered(browser: Chrome, written: Path) -> None:
+    _screen(browser, 1400, "light")
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get((written / "index.html").as_uri())
+        assert browser.find_element("css selector", "main noscript p").is_displayed()
+        assert not browser.find_element("css selector", ".filters").is_displayed()
+        assert len(browser.find_elements("css selector", "#s1 .runs tbody tr")) > 20
+        browser.find_element("css selector", "#memory-s1 summary").click()
+        assert browser.find_element("css selector", "#memory-s1 details table").is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
 def test_a_point_of_a_plot_opens_its_row(page: Chrome) -> None:
     from selenium.webdriver import ActionChains
 
