@@ -129,6 +129,20 @@ def test_hf_trainer_that_goes_on_from_a_checkpoint(row, end):
     assert (found.measured_steps, found.step_time_s_mean) == (20, 2.0)
 
 
+def test_hf_trainer_below_llama_factory_logs_each_step_once(row, steps):
+    text = "  Total optimization steps = 300\n"
+    for done, loss, rate in ((5, 1.5, 1800.5), (10, 1.25, 1900.5)):
+        text += (
+            f"  2%|#   | {done}/300 [00:26<25:00,  5.09s/it][INFO|2026-04-30 22:55:57] llamafactory.train.callbacks:143 >> "
+            f"{{'loss': {loss}, 'learning_rate': 4.9978e-05, 'epoch': 0.{done:02}, 'throughput': {rate}}}\n        \r"
+            f"{{'loss': {loss}, 'grad_norm': 0.75, 'learning_rate': 4.9978e-05, 'epoch': 0.{done:02}, 'train_runtime': 26.5, 'train_tokens_per_second': 225.25}}\n"
+        )
+    assert [(s.loss, s.grad_norm, s.tokens_per_second) for s in steps(text)] == [(1.5, 0.75, None), (1.25, 0.75, None)]
+    found = row(text)
+    assert (found.tokens_per_second, found.tokens_per_second_per_gpu, found.elapsed_s) == (1900.5, 225.25, 26.5)
+    assert (found.step_time_s_mean, found.measured_steps, found.outcome) == (2.6, 10, "UNKNOWN"), "it has not ended"
+
+
 def test_hf_trainer_table_of_the_end_alone(row):
     found = row("***** train metrics *****\n  train_runtime            = 0:02:00.5\n  train_samples            =  20\n")
     assert (found.outcome, found.elapsed_s) == ("COMPLETED", 120.5)

@@ -2,7 +2,9 @@
 
 A log dictionary prints the epoch and mostly no step, so the order of the lines is that of their epochs. transformers 5 quotes the
 values. The speed that the Trainer prints is over the whole of `train_runtime`, warm-up included. `train_tokens_per_second`
-counts the tokens of one device (its option says so).
+counts the tokens of one device (its option says so). Both may stand in the log lines of training, too, as of then.
+
+LLaMA-Factory writes a line of its own above the Trainer's, with the tokens per second of all devices since the start.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ _NAMES = {
     "train_runtime": "elapsed_s",
     "train_steps_per_second": "steps_per_second",
     "train_tokens_per_second": "tokens_per_second_per_gpu",
+    "throughput": "mean_tokens_per_second",
     "tokens_per_second_per_gpu": "tokens_per_second_per_gpu",
     "tokens/train_per_sec_per_gpu": "tokens_per_second_per_gpu",
     "memory/max_mem_allocated(gib)": "peak_allocated_gib",
@@ -61,6 +64,11 @@ def _columns(match: re.Match[bytes]) -> Mapping[str, Value]:
     return found
 
 
+# LLaMA-Factory's line and the Trainer's below it are of one step.
+_TWICE = r"(?:[^{}\n]*'throughput': [\d.]+\}\s*\{'loss': )?"
+_SO_FAR = {"elapsed_s": "so_far_s", "tokens_per_second_per_gpu": "mean_tokens_per_second_per_gpu"}
+"""What the Trainer counts since the start -> its name in a line of training: it is no figure of the whole, nor of a step."""
+
 # tqdm clears its bar, the line is written, and the bar is drawn again below with the step that was logged.
 _REDRAWN = r"(?:\s+\d+%(?:\|[^|\n]*\|)? *(\d+)/[1-9]\d* \[[\d:]+<)?"
 
@@ -70,6 +78,8 @@ def _step(match: re.Match[bytes]) -> Mapping[str, Value]:
     found = dict(_columns(match))
     if "step" in found:
         found.pop("order", None)
+    if "elapsed_s" in found:
+        found = {_SO_FAR.get(name, name): value for name, value in found.items()}
     if match[1] is not None:
         found.setdefault("step", int(match[1]))
     return found
@@ -113,6 +123,13 @@ def _finish(values: dict[str, Value]) -> None:
     if total:
         values.setdefault("total_steps", total)
     known, runtime, rate = values.get("total_steps"), values.get("elapsed_s"), values.get("steps_per_second")
+    for name, so_far in (
+        ("tokens_per_second", "mean_tokens_per_second"),
+        ("tokens_per_second_per_gpu", "mean_tokens_per_second_per_gpu"),
+        ("elapsed_s", "so_far_s"),
+    ):
+        if so_far in values:
+            values.setdefault(name, values[so_far])
     resumed = values.get("resumed_at")
     before = int(resumed) if isinstance(resumed, float) else 0
     ended = isinstance(runtime, (int, float)) and runtime > 0
@@ -142,7 +159,7 @@ FORMAT = LineFormat(
     averages=False,
     rules=(
         rule(Kind.START, r"\*\*\*\*\* Running training \*\*\*\*\*", literal="***** Running training *****"),
-        rule(Kind.STEP, r"\{'loss': [^{}\n]*\}" + _REDRAWN, _step, literal="{'loss': "),
+        rule(Kind.STEP, r"\{'loss': " + _TWICE + r"[^{}\n]*\}" + _REDRAWN, _step, literal="{'loss': "),
         rule(Kind.RUN, r"\{'eval_[^{}\n]*\}", _columns, literal="{'eval_"),
         rule(Kind.END, r"\{'train_runtime': [^{}\n]*\}", _columns, literal="{'train_runtime': "),
         rule(Kind.END, r"\*\*\*\*\* train metrics \*\*\*\*\*", literal="***** train metrics *****"),
