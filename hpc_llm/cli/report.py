@@ -73,7 +73,7 @@ def report(
     files, found = write_report(made, output), regressions(made)
     note(summary(made))
     if made.baseline is not None:
-        note(f"{len(made.baseline.changes)} rows compared with {baseline}, {len(found)} of them worse")
+        note(f"rows compared with {baseline}: {len(made.baseline.changes)}, of them worse: {len(found)}")
     _print(files, found, as_json)
     return EXIT_REGRESSION if fail_on_regression and found else 0
 

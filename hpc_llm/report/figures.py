@@ -10,7 +10,7 @@ import pandas as pd
 
 from hpc_llm.report.comparison import count, figure, text
 from hpc_llm.report.files import gpus, method
-from hpc_llm.report.metric import PEAK_ALLOCATED, TOKENS_PER_GPU
+from hpc_llm.report.metric import PEAK_ALLOCATED, TOKENS_PER_GPU, counted
 from hpc_llm.report.report import Report
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.sections import Section
@@ -142,6 +142,13 @@ def strong_scaling(report: Report) -> Figure | None:
     return _scaling(series, STRONG, "Speed-up over GPUs at the same global batch", "at the same global batch", panels)
 
 
+def scaling_tables(report: Report) -> dict[str, pd.DataFrame]:
+    """Speed-up and efficiency of all series as texts, by title."""
+    weak = ((f"Speed-up over GPUs: {section.title}", weak_scaling(report, section)) for section in report.sections)
+    drawn = [*weak, ("Speed-up over GPUs at the same global batch", strong_scaling(report))]
+    return {title: pd.DataFrame(one.cells, columns=one.headers) for title, one in drawn if one is not None}
+
+
 def _scaling(series: pd.DataFrame, section: str, title: str, fixed: str, panels: Sequence[str]) -> Figure | None:
     records, cells = [], []
     for panel, (_, row) in zip(panels, series.iterrows(), strict=True):
@@ -193,7 +200,7 @@ def loss(report: Report, section: Section) -> Figure | None:
         records = [r for r in records if r["x"] > 0]
     share = ["first", "at 25 %", "at 50 %", "at 75 %", "last"]
     left_out = f" Of {num_thinned} runs not every step is drawn." if num_thinned else ""
-    caption = f"{len(cells)} runs, one line each, of which {_last_losses(cells)}.{left_out}"
+    caption = f"{counted(len(cells), 'run')}, one line each, of which {_last_losses(cells)}.{left_out}"
     return Figure(
         kind="loss", section=section.id, title="Loss", caption=caption, records=records, y_title="Loss",
         x_title=f"Step{' (log scale)' if is_log else ''}", is_log=is_log,
@@ -224,7 +231,7 @@ def utilization(report: Report) -> Figure | None:
         cells.append([_panel(row), method(row), name, *shown, f"{run.utilization[-1][0]:,.0f}"])
     busiest, idlest = (cells[means.index(pick(means))] for pick in (max, min))
     caption = (
-        f"{len(cells)} runs, one line each: the share of time in which a kernel ran, mean of all GPUs of the run. "
+        f"{counted(len(cells), 'run')}, one line each: the share of time in which a kernel ran, mean of all GPUs of the run. "
         f"Highest mean: {busiest[3]} % ({busiest[1]} on {busiest[0]}). "
         f"Lowest mean: {idlest[3]} % ({idlest[1]} on {idlest[0]})."
     )

@@ -116,8 +116,10 @@ def outcome(row: pd.Series) -> str:
     return f"{row['outcome']}, n={runs}" if runs > 1 else str(row["outcome"])
 
 
-def write_markdown(sections: Sequence[Section], lists: Mapping[str, list[str]], path: Path) -> None:
-    """One table a section, the best of each column in bold, blank where nothing is known; then `lists` by heading."""
+def write_markdown(
+    sections: Sequence[Section], tables: Mapping[str, pd.DataFrame], lists: Mapping[str, list[str]], path: Path
+) -> None:
+    """One table a section, the best of each column in bold, blank where nothing is known; `tables`, `lists` by heading."""
     parts = ["# Comparison of runs\n"]
     for section in sections:
         metrics, marks = reading_metrics(section.rows), {} if section.is_mixed else best(section.rows)
@@ -130,6 +132,9 @@ def write_markdown(sections: Sequence[Section], lists: Mapping[str, list[str]], 
         align = ["left"] * (len(table.columns) - len(metrics)) + ["right"] * len(metrics)
         written = table.to_markdown(index=False, colalign=align, disable_numparse=True)
         parts.append(f"## {markdown_text(section.title)}\n\n{written}\n")
+    for heading, table in tables.items():
+        written = table.map(markdown_text).to_markdown(index=False, disable_numparse=True)
+        parts.append(f"## {markdown_text(heading)}\n\n{written}\n")
     for heading, lines in lists.items():
         if lines:
             parts.append(f"## {heading}\n\n" + "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n")

@@ -64,7 +64,7 @@
     if (byId("ended")) byId("ended").hidden = !document.querySelector("[data-of]:not([hidden])");
     for (const section of all("section.compared")) section.hidden = !section.querySelector(".runs tbody tr:not([hidden])");
     const shown = rows.filter((row) => !row.hidden).length;
-    byId("count").textContent = `${shown} of ${rows.length} rows`;
+    byId("count").textContent = `${shown} of ${rows.length} row${rows.length === 1 ? "" : "s"}`;
     byId("nothing").hidden = shown > 0;
     keepHeaders();
     drawAll();

@@ -21,7 +21,7 @@ from hpc_llm.report.comparison import best, count, figure, text
 from hpc_llm.report.endings import cause_title, endings
 from hpc_llm.report.figures import ALL_MODELS, CURVES, Figure, figures, method_names
 from hpc_llm.report.files import gpus, interval, method, reading_metrics
-from hpc_llm.report.metric import METRICS, TOKENS_PER_GPU, Metric
+from hpc_llm.report.metric import METRICS, TOKENS_PER_GPU, Metric, counted
 from hpc_llm.report.records import plain, records
 from hpc_llm.report.report import Report, best_rate, regressions
 from hpc_llm.report.sections import Section, identity_columns, shape
@@ -45,6 +45,7 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
     return environment.from_string(_asset("page.html.j2")).render(
         created=created.strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
+        counted=counted,
         num_runs=len(report.runs) - len(report.unread),
         outcomes=_outcomes(report),
         highlights=_highlights(report),

@@ -12,7 +12,7 @@ from hpc_llm.parse import UNKNOWN_FORMAT
 from hpc_llm.report.baseline import COMPARED, Change, became_invalid, changes
 from hpc_llm.report.comparison import compare, run_table, text
 from hpc_llm.report.files import gpus
-from hpc_llm.report.metric import METRICS, TOKENS
+from hpc_llm.report.metric import METRICS, TOKENS, counted
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.scaling import scaling
 from hpc_llm.report.sections import Section, sections
@@ -139,8 +139,8 @@ def summary(report: Report) -> str:
     known = report.table[report.table["format"] != UNKNOWN_FORMAT]
     counts = known["outcome"].value_counts()
     outcomes = ", ".join(f"{n} {name}" for name, n in counts.items())
-    unread = f"; {len(report.unread)} inputs without a known format" if report.unread else ""
-    return f"{len(known)} runs ({outcomes}), {len(report.compared)} rows{unread}"
+    unread = f"; {counted(len(report.unread), 'input')} without a known format" if report.unread else ""
+    return f"{counted(len(known), 'run')} ({outcomes}), {counted(len(report.compared), 'row')}{unread}"
 
 
 def regressions(report: Report) -> list[str]:

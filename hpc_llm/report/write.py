@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.report.endings import endings
+from hpc_llm.report.figures import scaling_tables
 from hpc_llm.report.files import write_csv, write_markdown
 from hpc_llm.report.latex import write_latex
 from hpc_llm.report.page import write_page
@@ -32,7 +33,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         "Why runs did not complete": [one.line for one in endings(report)],
         "How to read the figures": report.notes,
     }
-    write_markdown(report.sections, lists, folder / MARKDOWN)
+    write_markdown(report.sections, scaling_tables(report), lists, folder / MARKDOWN)
     write_latex(report.sections, report.notes, folder / LATEX)
     plots = write_plots(report, folder)
     write_page(report, folder / PAGE)

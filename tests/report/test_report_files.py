@@ -76,6 +76,15 @@ def test_markdown_names_the_runs_that_have_no_counterpart(tmp_path: Path) -> Non
     assert table[0].startswith("| Run ") and [line.split("|")[1].strip() for line in table[2:]] == ["first", "second"]
 
 
+def test_markdown_has_speed_up_and_efficiency(written: Path, report: Report) -> None:
+    text = (written / "results.md").read_text().split("## Speed-up over GPUs: llama2-7b")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    assert rows[0][-2:] == ["Speed-up", "Efficiency (%)"] and len(rows) - 2 == len(report.scaling) == 12
+    assert all(
+        float(row[-1]) == pytest.approx(100 * float(row[-2]) * int(row[3]) / int(row[2]), rel=0.01) for row in rows[2:]
+    )
+
+
 def test_markdown_text() -> None:
     assert markdown_text("a|b*c_d\\e\n<x>") == "a\\|b\\*c_d\\\\e &lt;x&gt;"
 
@@ -282,7 +291,7 @@ def test_command_prints_its_files_and_exits_3_on_a_regression(
     assert command(arguments) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == str(tmp_path / "out" / "index.html")
-    assert "1 rows compared" in err and "1 of them worse" in err
+    assert ": 1, of them worse: 1" in err
     assert "z3 on delta, 8 × V100-SXM2-32GB: tokens/s 16.7 % lower" in err
     assert command([*arguments, "--fail-on-regression"]) == 3
     assert command([*arguments, "--fail-on-regression", "--tolerance", "0.2"]) == 0
