@@ -66,7 +66,6 @@
     const shown = rows.filter((row) => !row.hidden).length;
     byId("count").textContent = `${shown} of ${rows.length} row${rows.length === 1 ? "" : "s"}`;
     byId("nothing").hidden = shown > 0;
-    keepHeaders();
     drawAll();
   }
 
@@ -355,5 +354,6 @@
 
   let resizing = 0;
   addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => { keepHeaders(); drawAll(); }, 150); });
+  keepHeaders();
   applyFilter();
 })();
