@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -176,23 +176,19 @@ def loss(report: Report, section: Section) -> Figure | None:
 
     In a mixed section each run has a look of its own, as a method has elsewhere.
     """
-    records: list[dict[str, Any]] = []
-    cells = []
     every = -(-sum(len(run.steps) for run in report.runs) // _MAX_LOSS_POINTS)
-    num_thinned = 0
-    last: list[float] = []
-    for index, row in section.rows.iterrows():
-        for member in row["members"]:
-            run = report.runs[member]
-            points = _losses(run)
-            if len(points) > 1:
-                name = run.row.run_id or run.source
-                drawn = sparse(points, every)
-                point = _point(index, row) | {"run": name} | ({"method": name} if section.is_mixed else {})
-                records += [point | {"x": x, "y": y} for x, y in drawn]
-                cells.append([_panel(row), method(row), name, *_stops(points)])
-                last.append(points[-1][0])
-                num_thinned += run.num_steps > len(run.steps) or len(points) > len(drawn)
+    records: list[dict[str, Any]] = []
+    cells, last, num_thinned = [], [], 0
+    for index, row, run in _runs_of(report, section):
+        points = _losses(run)
+        if len(points) < 2:
+            continue
+        name, drawn = run.row.run_id or run.source, sparse(points, every)
+        point = _point(index, row) | {"run": name} | ({"method": name} if section.is_mixed else {})
+        records += [point | {"x": x, "y": y} for x, y in drawn]
+        cells.append([_panel(row), method(row), name, *_stops(points)])
+        last.append(points[-1][0])
+        num_thinned += run.num_steps > len(run.steps) or len(points) > len(drawn)
     if not records:
         return None
     is_log = section.is_mixed and _is_wide(last)
@@ -264,6 +260,13 @@ def _last_losses(cells: Sequence[Sequence[str]]) -> str:
     if len(last) == 1:
         return f"the last loss is {last[0]:.3f}"
     return f"the last losses lie between {last[0]:.3f} and {last[-1]:.3f}"
+
+
+def _runs_of(report: Report, section: Section) -> Iterator[tuple[object, pd.Series, ReportedRun]]:
+    """Index and row of the comparison with each run that it stands for."""
+    for index, row in section.rows.iterrows():
+        for member in row["members"]:
+            yield index, row, report.runs[member]
 
 
 def _losses(run: ReportedRun) -> list[tuple[int, float]]:

@@ -35,7 +35,7 @@ class SharedItems:
 
         >>> shared = SharedItems()
         >>> shared.add(["a", "b", "c"]), shared.add(["b", "c", "x", "b"])
-        ([0, 3], [1, 2, 3, 1, 1, 1])
+        ([0, 3], [1, 3, 1, 1])
         """
         ranges: list[int] = []
         for item in items:
