@@ -48,6 +48,10 @@ class Sign:
     remedy: str | None = None
     """Instead of the cause's own, where this text tells more."""
     retry: bool | None = None
+    after: bytes | None = None
+    """Counts only where this stands in the few lines before it, as in the code that a traceback quotes."""
+    not_after: bytes | None = None
+    """Counts only where this does not stand before it."""
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[bytes]:
@@ -87,6 +91,8 @@ def sign(
     survived_after: int = TRAINED_ON,
     remedy: str | None = None,
     retry: bool | None = None,
+    after: str | None = None,
+    not_after: str | None = None,
 ) -> Sign:
     """A sign; without a pattern the literals themselves are it."""
     texts = (literals,) if isinstance(literals, str) else literals
@@ -99,4 +105,6 @@ def sign(
         survived_after,
         remedy,
         retry,
+        after.encode() if after else None,
+        not_after.encode() if not_after else None,
     )

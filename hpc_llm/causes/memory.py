@@ -45,7 +45,7 @@ DEVICE_OOM = Cause(
         ),
         sign(
             (" error: out of memory", "rrorOutOfMemory", "rrorMemoryAllocation", "_ERROR_OUT_OF_MEMORY"),
-            r"(?:CUDA|HIP) error: out of memory|hipErrorOutOfMemory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY",
+            r"(?:CUDA|HIP) error: out of memory|(?<!Search for `)(?:hipErrorOutOfMemory|cudaErrorMemoryAllocation)|CUDA_ERROR_OUT_OF_MEMORY",
         ),
         sign("Cuda failure", r"NCCL WARN (?:Cuda|HIP) failure (?:\d+ )?'out of memory'", confidence=0.9),
     ),
@@ -55,6 +55,11 @@ _HOST_REMEDY = (
     "ask for more: --sbatch mem=…, or mem=0 for all of the node\n"
     "fewer ranks per node: each loads the model and pins buffers of its own\n"
     "keep parameters on the GPU: --method z2o or z3 instead of z3o (drop offload_param)"
+)
+
+_PAGE_LOCKED_REMEDY = (
+    "page-locked host memory ran out: turn it off with "
+    "--set deepspeed.zero_optimization.offload_optimizer.pin_memory=false\n" + _HOST_REMEDY
 )
 
 HOST_OOM = Cause(
@@ -103,10 +108,16 @@ HOST_OOM = Cause(
             r"(?:out of memory|invalid argument|failed|resource exhausted)",
             precedence=91,
             confidence=0.85,
-            remedy=(
-                "page-locked host memory ran out: turn it off with "
-                "--set deepspeed.zero_optimization.offload_optimizer.pin_memory=false\n" + _HOST_REMEDY
-            ),
+            remedy=_PAGE_LOCKED_REMEDY,
+        ),
+        # The driver has the same words for the device's memory: only the code tells.
+        sign(
+            ("CUDA error: out of memory", "HIP error: out of memory", "CUDA error: invalid argument"),
+            r"^[^\n]{0,80}Error: (?:CUDA|HIP) error: (?:out of memory|invalid argument)",
+            precedence=91,
+            confidence=0.9,
+            after="pin_memory",
+            remedy=_PAGE_LOCKED_REMEDY,
         ),
         sign(
             "(pid",

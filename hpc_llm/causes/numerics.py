@@ -23,7 +23,10 @@ NAN_LOSS = Cause(
         # Begins with fixed text: every line of a training log has a loss.
         sign("oss", r"oss[ \t:=|'\"]{1,8}(?:nan|NaN|NAN|-?inf|-?Infinity)\b"),
         sign("OSS", r"OSS[ \t:=|'\"]{1,8}(?i:nan|-?inf)\b"),
-        sign(("grad_norm': nan", "grad_norm': 'nan"), r"'grad_norm': '?nan\b", confidence=0.85),
+        # With fp16 a step is skipped when its gradients overflow: then they are no numbers and the loss is one, not zero.
+        sign(
+            ("grad_norm': nan", "grad_norm': 'nan"), r"'loss': '?(?:0\.0|nan)'?, 'grad_norm': '?nan\b", confidence=0.85
+        ),
         sign(
             ("NaN in", "nan in", "oss is "),
             r"(?:found|detected) NaN in [^\n]{0,60}(?:loss|forward|gradient|grad)|(?:loss|Loss) is (?:nan|NaN|inf)\b",

@@ -25,6 +25,14 @@ PYTHON_EXCEPTION = Cause(
             r"^(?:\[\w+\]: )?(?P<exception>SyntaxError|IndentationError): (?P<message>[^\n]{1,200})",
             confidence=0.85,
         ),
+        # Without a traceback only these are taken for the end of a program: others write lines like them and go on.
+        sign(
+            "Error: ",
+            r"^(?:\[rank\d+\]: )?(?P<exception>(?:Runtime|Assertion|Import|FileNotFound|Permission|Value|Type|Key|OS)Error)"
+            r": (?P<message>\S[^\n]{0,300})",
+            confidence=0.75,
+            not_after="Traceback (most recent call last)",
+        ),
         sign("ChildFailedError", role=Role.CONFIRMATION),
         sign("exits with return code = ", r"exits with return code = -?\d+", role=Role.CONFIRMATION),
         sign(

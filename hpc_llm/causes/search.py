@@ -29,6 +29,7 @@ _RANK = re.compile(
     rb"\s*(?:\[(?:rank|default|Rank )(\d{1,5})\]:?|\[\d+,(?:mpirank:)?(\d{1,5})[^\]\n]{0,40}\](?:<std\w+>)?:?|(\d{1,5}): )"
 )
 _RAISE = re.compile(rb"\braise [A-Za-z_.]+\(")
+_RIGHT_BEFORE, _BEFORE = 600, 8192
 _PER_SIGN = 512
 """So many matches of one sign in one block are looked at: a storm of equal lines says nothing more."""
 
@@ -111,7 +112,7 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
             if not any(literal in text for literal in literals):
                 continue
             for match in islice(one.pattern.finditer(text), _PER_SIGN):
-                if not _is_source(text, match.start()):
+                if not _is_source(text, match.start()) and _stands_right(text, match.start(), one):
                     yield match.start(), cause, one, _details(match)
     for position, name, message in exceptions_in(text):
         details = {"exception": name, "message": message}
@@ -125,6 +126,13 @@ def _is_source(text: bytes, position: int) -> bool:
     return _RAISE.search(text, start, end if end >= 0 else len(text)) is not None
 
 
+def _stands_right(text: bytes, position: int, one: Sign) -> bool:
+    """Whether there is before `position` what the sign asks for, and not what it excludes."""
+    if one.after is not None and one.after not in text[max(0, position - _RIGHT_BEFORE) : position]:
+        return False
+    return one.not_after is None or one.not_after not in text[max(0, position - _BEFORE) : position]
+
+
 EXCEPTION = Sign("(?!)", (), confidence=0.85)
 """Stands for an exception that a traceback ends with."""
 
@@ -134,7 +142,7 @@ _SAYS_MORE = {Role.ROOT: 3, Role.CASCADE: 2, Role.CONFIRMATION: 1}
 
 def _says(cause: Cause, one: Sign) -> tuple[int, int, float]:
     """How much a sign says about its line: a known text more than an exception of which only the name is known."""
-    role = 0 if one is EXCEPTION else _SAYS_MORE[one.role]
+    role = 0 if cause is PYTHON_EXCEPTION and one.role is Role.ROOT else _SAYS_MORE[one.role]
     return role, cause.precedence if one.precedence is None else one.precedence, one.confidence
 
 

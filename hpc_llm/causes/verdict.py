@@ -17,6 +17,8 @@ _AFTER_ALL = frozenset(("host_oom", "gpu_hardware", "node_fail"))
 """Slurm and the kernel report these late."""
 REASON_LENGTH = 200
 """Characters of the reason in a table."""
+SURE = 0.65
+"""A sign that is less sure of its cause says that the run failed, and no more."""
 _AGREEMENT = 0.02
 _RIVAL = 0.1
 
@@ -33,10 +35,17 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome:
-        """How the run is listed. Where only the consequences are known, it failed, or was taken down."""
-        if self.root is None or self.root.is_root:
+        """How the run is listed: as failed where the cause is a guess, or where only its consequences are known."""
+        if self.root is None:
             return self.cause.outcome
+        if self.root.is_root:
+            return Outcome.FAILED if self.is_guess else self.cause.outcome
         return self.root.cause.outcome if self.root.sign.role is Role.CASCADE else Outcome.FAILED
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether a process ended in a way of which the cause is the likely one, and not the only one."""
+        return self.root is not None and self.root.sign.confidence < SURE and self.cause.id not in TAKEN_DOWN
 
     @property
     def reason(self) -> str | None:

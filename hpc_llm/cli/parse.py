@@ -167,6 +167,8 @@ def _destination(output: Path | None) -> Iterator[IO[str]]:
 def _tell(reading: Reading) -> None:
     """Lines that look like metrics and were not parsed."""
     if reading.unparsed.count:
-        note(f"{reading.source}: {reading.unparsed.count} lines look like metrics and were not parsed, such as:")
+        count = reading.unparsed.count
+        said = f"{count} lines look like metrics and were" if count > 1 else "1 line looks like a metric and was"
+        note(f"{reading.source}: {said} not parsed, such as:")
         for line in reading.unparsed.examples:
             typer.echo(f"  {line}", err=True)

@@ -22,7 +22,7 @@ from hpc_llm.run import Outcome
 TIMES = ("step_time_s",)
 RATES = ("tokens_per_second", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "mfu", "samples_per_second")
 MEASURED = frozenset((*TIMES, *RATES))
-PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes")
+PEAKS = frozenset(("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes"))
 FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id", "first_elapsed_s"))
 """Facts that a log may repeat with other values later; for all others the last one counts."""
 OF_THE_JOB = ("gpu", "job_id", "nodes")
@@ -114,10 +114,10 @@ class LogRun:
         """Take facts and results of the whole run."""
         target = self.companion if companion else self.values
         for name, value in values.items():
+            if name in PEAKS | MEASURED and not 0 < float(value) < math.inf:
+                continue  # a zero is a rounded or an empty measurement
             if name in PEAKS:
                 _keep_larger(target, name, value)
-            elif name in MEASURED and not 0 < float(value) < math.inf:
-                continue  # a zero is a rounded or an empty measurement
             elif name not in FIRST_COUNTS or name not in target:
                 target[name] = value
 
@@ -349,8 +349,8 @@ class LogRun:
         columns["loss_first"], columns["loss_last"] = self.first_loss, self.last_loss
         if not seen or seen[0].averages:
             self._add_means(columns)
-        elif self.lines:
-            columns.setdefault("measured_steps", self.lines)
+        elif self.lines and self.numbered:
+            self._count_steps(columns, without_first=False)
         _derive(columns, values, self._tokens_per_step(values))
         self._judge(columns)
         return Row(**columns)
@@ -373,7 +373,7 @@ class LogRun:
 
     def _count_steps(self, columns: dict[str, Any], without_first: bool) -> None:
         """Steps left out and steps measured: a line stands for all steps since the line before."""
-        in_first_line = self._steps_in_first_line()
+        in_first_line = 1 if self.first == self.last == 1 else self._steps_in_first_line()
         if in_first_line is None or self.first is None or self.last is None:
             return
         after = int(self.last - self.first)
@@ -408,6 +408,8 @@ class LogRun:
     def _where_it_stops(self) -> str:
         if self.last is None:
             return "the log has no training step and no message of an end"
+        if not self.numbered:
+            return f"the log stops at epoch {self.last:g} without a message of an end"
         total = self.values.get("total_steps")
         of_all = f" of {total}" if total is not None else ""
         return f"the log stops at step {self.last:g}{of_all} without a message of an end"

@@ -33,8 +33,9 @@ _STREAM = re.compile(
     rb"|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\) ?){1,3}"
 )
 _METRIC_LIKE = re.compile(
-    rb"^[^\n]{0,400}?(?i:\b(?:loss|perplexity|ppl|throughput|tokens?/s(?:ec)?|samples?/s(?:ec)?|tok/s|it/s"
-    rb"|grad[_ ]?norm|step[_ ]time|tflops|mfu)\b)[\"']?(?: ?\([^()\n]{1,20}\))?[ \t]{0,20}[:=|]?[ \t]{0,20}[\"']?[-+]?\d[^\n]*$",
+    rb"^[^\n]{0,400}?(?i:(?<![a-z])(?:loss|perplexity|ppl|throughput|grad[_ ]?norm|(?:iter(?:ation)?|step)[_ ]?time|t?flops|mfu"
+    rb"|(?:\w+)?(?:tokens?|samples?|tok|it|iter|steps?|words?)(?:/|_?per_?| per )s(?:ec(?:ond)?s?)?)(?![a-z]))"
+    rb"(?:(?: \w{1,12})?(?: ?\([^()\n]{1,20}\))?[\"']?[ \t]{0,20}[:=|]|[\"']?)[ \t]{0,20}[\"']?[-+]?\d[^\n]*$",
     re.MULTILINE,
 )
 # No program prints a metric that far to the right, and searching endless lines takes endless time.
@@ -388,7 +389,7 @@ class Scanner:
         ]
 
     def _count(self, chunk: bytes, accepted: list[Hit]) -> None:
-        taken = {chunk.rfind(b"\n", 0, one.start) + 1 for one in accepted}
+        taken = {start for one in accepted for start in _line_starts(chunk, one.start, one.end)}
         for match in _METRIC_LIKE.finditer(chunk):
             if match.start() not in taken:
                 self.unparsed.add(match[0])
@@ -397,6 +398,14 @@ class Scanner:
 def _last_matches(found: list[Hit]) -> dict[Rule, re.Match[bytes]]:
     """The last match of each rule."""
     return {one.rule: one.match for one in found if one.rule is not None and one.match is not None}
+
+
+def _line_starts(chunk: bytes, begin: int, end: int) -> Iterator[int]:
+    """Where the lines begin that a match from `begin` to `end` is in."""
+    start = chunk.rfind(b"\n", 0, begin) + 1
+    while 0 <= start < max(end, begin + 1):
+        yield start
+        start = chunk.find(b"\n", start, end) + 1 or -1
 
 
 def _size_of(match: re.Match[bytes]) -> tuple[int, int]:

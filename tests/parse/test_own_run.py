@@ -95,6 +95,19 @@ def test_messages_in_the_output_are_heard(run: Path):
     assert only(run).outcome == "OOM_HOST"
 
 
+def test_a_rank_that_was_told_to_stop_does_not_say_why(run: Path):
+    told = {"outcome": "UNKNOWN", "outcome_reason": "rank 0: SIGTERM: stopped by SIGTERM after step 4 of 50"}
+    (run / "result.json").write_text(json.dumps(told))
+    assert only(run).outcome_reason == told["outcome_reason"]
+    (run / "exit.json").write_text(json.dumps({"exit_code": 1}))
+    (run / "log.err").write_text("E1121 04:38:46 1442 api.py:986] failed (exitcode: -9) local_rank: 1 (pid: 1469)\n")
+    found = only(run)
+    assert (found.outcome, "exitcode: -9" in (found.outcome_reason or "")) == ("FAILED", True)
+    left = {"exit_code": 143, "signal": "TERM", "started_at": 0, "ended_at": 70, "time_limit_s": 60}
+    (run / "exit.json").write_text(json.dumps(left))
+    assert only(run).outcome == "TIMEOUT"
+
+
 def test_runs_are_found_in_a_folder_of_runs(run: Path):
     (run.parent / "notes.txt").write_text("nothing\n")
     rows = list(parse_paths([run.parent]))

@@ -193,6 +193,22 @@ def test_metric_like_lines_that_are_not_parsed_are_counted(read):
     assert unparsed.examples == ["my own loss: 3.5", "validation perplexity = 12.5"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "val_loss: 1.5", "loss train (curr): 1.6", "iter time: 298 ms", "SamplesPerSec=12.5", "'tokens_per_second': '7'",
+        "steps_per_second = 3", "step_time | 0.5", "MFU: 45%", "TFLOPS: 3",
+    ],
+)  # fmt: skip
+def test_a_line_of_a_program_nobody_knows_looks_like_a_metric(read, line):
+    assert read(f"starting\n{line}\n", verbose=True).unparsed.examples == [line]
+
+
+def test_the_second_line_of_a_metric_is_parsed_with_the_first(read):
+    text = "{'loss': 2.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.5}\n 50%|#####     | 10/20 [00:05<00:05,  2.00it/s]\n"
+    assert read(text * 2, verbose=True).unparsed.count == 0
+
+
 def test_unknown_inputs_are_named_with_a_reason(tmp_path: Path):
     (tmp_path / "a_empty.log").write_text("\n")
     (tmp_path / "b_binary.log").write_bytes(bytes(range(1, 9)) * 1000)

@@ -116,12 +116,14 @@ def _end(paths: RunPaths, result: Mapping[str, Any], left: Mapping[str, Any]) ->
     said = decide(_messages(paths), completed=False)
     if said.root is not None and said.cause in scheduler.CAUSES and result.get("outcome") != Outcome.COMPLETED.value:
         return _as_columns(said)
-    if result.get("outcome"):
+    if result.get("outcome") not in (None, Outcome.UNKNOWN.value):
         return {"outcome": result["outcome"], "outcome_reason": result.get("outcome_reason")}
     if paths.cancelled.exists():
         return {"outcome": Outcome.CANCELLED.value, "outcome_reason": "cancelled by the user"}
     if left:
         return _from_exit(left, said)
+    if result.get("outcome"):
+        return {"outcome": result["outcome"], "outcome_reason": result.get("outcome_reason")}
     return {"outcome": Outcome.UNKNOWN.value, "outcome_reason": "no result and no exit record: running, or killed"}
 
 
