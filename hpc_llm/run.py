@@ -143,9 +143,18 @@ class RunPaths:
         return self.failures / f"rank-{rank}.json"
 
     def failure_records(self) -> list[dict[str, Any]]:
-        """The errors of all ranks that left one, the earliest first."""
-        records = [read_json(path) for path in sorted(self.failures.glob("rank-*.json"))]
-        return sorted((r for r in records if r), key=lambda r: r.get("time") or 0.0)
+        """The errors of all ranks that left one, the earliest first; each has its rank and a time."""
+        records = [
+            {**record, "rank": int(_number(record.get("rank"))), "time": _number(record.get("time"))}
+            for path in sorted(self.failures.glob("rank-*.json"))
+            if (record := read_json(path))
+        ]
+        return sorted(records, key=lambda record: float(record["time"]))
+
+
+def _number(value: object) -> float:
+    """The number that a record holds, 0 where somebody damaged it."""
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def is_run(folder: Path) -> bool:

@@ -96,13 +96,13 @@ def _failures(run: RunPaths) -> list[Found]:
     """The signs in the errors that the ranks recorded, with the time of each."""
     found = []
     for record in run.failure_records():
-        rank = int(record.get("rank") or 0)
+        rank = record["rank"]
         path = run.failure(rank)
         name = str(path.relative_to(run.root))
         text = f"{record.get('traceback') or ''}\n{record.get('type')}: {record.get('message')}\n"
         for one in signs_in(text.encode("utf-8", "replace")):
             one.file, one.line = name, _line_of(path, one.text)
-            one.rank, one.time = rank, float(record.get("time") or 0.0)
+            one.rank, one.time = rank, record["time"]
             found.append(one)
     return found
 

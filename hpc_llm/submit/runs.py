@@ -93,7 +93,17 @@ def accepted_job_id(answer: str) -> str | None:
 
 def read_submission(run: RunPaths) -> dict[str, Any] | None:
     """The record of submission; put together from sbatch's answer when the command died before it wrote one."""
-    return read_json(run.submission) or _recovered(run)
+    record = read_json(run.submission)
+    return record if record is not None and _is_whole(record) else _recovered(run)
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether nobody has damaged it: what every reader relies on is there."""
+    try:
+        datetime.fromisoformat(record["submitted_at"])
+        return record["scheduler"] == "local" or isinstance(record["job_id"], str)
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _recovered(run: RunPaths) -> dict[str, Any] | None:

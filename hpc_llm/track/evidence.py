@@ -15,6 +15,10 @@ from hpc_llm.track.progress import last_text
 
 _MEMORY_WORDS = ("oom-kill", "oom_kill", "exceeded memory limit", "out-of-memory", "Out Of Memory")
 _TASK_ENDED = re.compile(r"^srun: error: (?P<node>\S+): (?P<how>tasks? [\d,-]+: .+)$", re.MULTILINE)
+_IN_EXIT: dict[str, type | tuple[type, ...]] = {
+    "exit_code": int, "signal": str, "stage": str, "reason": str, "host": str,
+    "started_at": (int, float), "ended_at": (int, float), "time_limit_s": (int, float),
+}  # fmt: skip
 _TOLD_TO_STOP = "SIGTERM"
 """What the worker records as the type of an error when it obeys the signal."""
 _LONGEST_REASON = 300
@@ -28,7 +32,8 @@ class Evidence:
 
     @cached_property
     def plan(self) -> dict[str, Any]:
-        return (read_json(self.run.experiment) or {}).get("plan") or {}
+        plan = (read_json(self.run.experiment) or {}).get("plan")
+        return plan if isinstance(plan, dict) else {}
 
     @cached_property
     def submission(self) -> dict[str, Any] | None:
@@ -36,7 +41,11 @@ class Evidence:
 
     @cached_property
     def exit(self) -> dict[str, Any] | None:
-        return read_json(self.run.exit)
+        """The script's record of its end; what is of a wrong type, because somebody edited it, counts as missing."""
+        record = read_json(self.run.exit)
+        return record and {
+            name: value for name, value in record.items() if isinstance(value, _IN_EXIT.get(name, object))
+        }
 
     @cached_property
     def result(self) -> dict[str, Any] | None:

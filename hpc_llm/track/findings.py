@@ -15,7 +15,7 @@ from hpc_llm.submit.process import is_alive, is_on_this_host
 from hpc_llm.track.evidence import Evidence
 from hpc_llm.track.records import JobRecord
 from hpc_llm.track.scheduler import Answer
-from hpc_llm.track.verdict import Verdict, by_folder, by_record, conclusive
+from hpc_llm.track.verdict import Verdict, by_folder, by_record, by_result, conclusive
 
 GRACE_S = 60.0
 """How long a job may be missing from every list, or its files from a slow file system, before it counts as lost."""
@@ -33,10 +33,9 @@ class Finding:
 
 def settle(evidence: Evidence) -> Finding | None:
     """What needs no question: the folder settles it, or an earlier answer was final and is kept."""
-    kept = read_json(_kept_answer(evidence.run))
+    kept = _read_kept_answer(evidence.run)
     if kept is not None:
-        earlier = Verdict(Outcome(kept["outcome"]), kept["reason"])
-        return Finding(kept["state"], earlier, record=JobRecord(**kept["record"]))
+        return kept
     verdict = conclusive(evidence)
     return None if verdict is None else Finding(_state_of(verdict), verdict)
 
@@ -110,6 +109,9 @@ def _elsewhere(processes: list[dict[str, Any]]) -> str:
 def _unsubmitted(evidence: Evidence, now: float) -> Finding:
     if evidence.is_cancelled:
         return Finding("CANCELLED", Verdict(Outcome.CANCELLED, "before it was submitted"))
+    if evidence.result is not None:  # a copy of a run, without what the submission left
+        verdict = by_result(evidence)
+        return Finding(_state_of(verdict), verdict)
     if now - _modified_at(evidence.run.experiment, now) < GRACE_S:
         return Finding("SUBMITTING")
     return _lost("it was never submitted: the command that made it was interrupted")
@@ -143,6 +145,17 @@ def _modified_at(path: Path, default: float) -> float:
 
 def _kept_answer(run: RunPaths) -> Path:
     return run.submitit / "final.json"
+
+
+def _read_kept_answer(run: RunPaths) -> Finding | None:
+    kept = read_json(_kept_answer(run))
+    if kept is None:
+        return None
+    try:
+        verdict = Verdict(Outcome(kept["outcome"]), kept["reason"])
+        return Finding(kept["state"], verdict, record=JobRecord(**kept["record"]))
+    except (KeyError, TypeError, ValueError):  # damaged: ask again
+        return None
 
 
 def keep_answers(found: Iterable[tuple[Evidence, Finding]], seconds: float = 0.3) -> None:

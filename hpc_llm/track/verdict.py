@@ -33,13 +33,13 @@ def conclusive(evidence: Evidence) -> Verdict | None:
     if evidence.exit is None:
         return None
     if evidence.exit_code == 0:
-        return _by_result(evidence)
+        return by_result(evidence)
     stop = evidence.prelude_stop
     if stop is not None:
         return Verdict(Outcome.FAILED, stop)
     result_outcome = (evidence.result or {}).get("outcome")
     if evidence.is_device_oom or result_outcome == Outcome.INVALID:
-        return _by_result(evidence)
+        return by_result(evidence)
     return None
 
 
@@ -52,14 +52,14 @@ def by_record(evidence: Evidence, record: JobRecord) -> Verdict | None:
     if record.out_of_memory:
         return Verdict(Outcome.OOM_HOST, "the host's memory ran out")
     if evidence.is_device_oom:
-        return _by_result(evidence)
+        return by_result(evidence)
     if record.state in _BY_STATE:
         outcome, reason = _BY_STATE[record.state]
         return Verdict(outcome, _with_nodes(reason, record))
     if record.state in ("CANCELLED", "REVOKED"):
         return Verdict(Outcome.CANCELLED, None if evidence.is_cancelled else _cancel_reason(record))
     if record.state == "COMPLETED":
-        return _by_result(evidence)
+        return by_result(evidence)
     return _failed(evidence, record)
 
 
@@ -78,14 +78,23 @@ def by_folder(evidence: Evidence) -> Verdict:
     return Verdict(Outcome.FAILED, evidence.failure_reason())
 
 
-def _by_result(evidence: Evidence) -> Verdict:
+def by_result(evidence: Evidence) -> Verdict:
+    """The verdict of the result that the worker left, or of its absence."""
     if evidence.is_device_oom:
         return Verdict(Outcome.OOM_DEVICE, evidence.failure_reason())
     if evidence.result is None:
         return Verdict(Outcome.FAILED, "the job ended without a result")
-    outcome = Outcome(evidence.result.get("outcome") or Outcome.COMPLETED)
+    outcome = _outcome(evidence.result.get("outcome"))
     reason = evidence.result.get("invalid_reason") or evidence.result.get("outcome_reason")
     return Verdict(outcome, reason)
+
+
+def _outcome(word: object) -> Outcome:
+    """The outcome that a record names; one that names none was written on a good end."""
+    try:
+        return Outcome(word or Outcome.COMPLETED)
+    except ValueError:
+        return Outcome.UNKNOWN
 
 
 def _has_completed_result(evidence: Evidence) -> bool:

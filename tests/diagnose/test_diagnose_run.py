@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +188,38 @@ def test_a_folder_of_logs_is_a_list(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_wrong_request(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["diagnose", *words, "--logs", str(tmp_path)]) == 2
     assert "hpc-llm: " in capsys.readouterr().err
+
+
+DAMAGED = (
+    "", "{", "[]", "null", "3", "\x00\xff",
+    '{"plan": 3, "outcome": 5, "scheduler": "slurm", "exit_code": "1", "rank": "x", "time": "now", "host": 4}',
+    '{"plan": {}, "scheduler": {}, "submitted_at": 3, "exit_code": null, "started_at": "soon", "ended_at": [], "process": 7}',
+)  # fmt: skip
+RECORDS = (
+    "experiment.json", "submission.json", "exit.json", "result.json", "steps.jsonl", "telemetry.jsonl",
+    "failures/rank-0.json", "submitit/final.json", "submitit/process.json",
+)  # fmt: skip
+
+
+def test_damaged_records_stop_no_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = tmp_path / "logs"
+    for number, (name, content) in enumerate(product(RECORDS, DAMAGED)):
+        run = new_run(logs / str(number))
+        fails(run, 0, "ValueError", "first", MOMENT)
+        (run.root / name).parent.mkdir(exist_ok=True)
+        (run.root / name).write_text(content)
+    runs = [str(path) for path in logs.glob("*/run-1")]
+    for words in (
+        ["diagnose", *runs],
+        ["status", *runs],
+        ["parse", str(logs)],
+        ["report", str(logs), "-o", str(tmp_path / "out")],
+    ):
+        assert command(words) == 0, capsys.readouterr().err
+
+
+def test_a_copy_of_a_run_without_its_submission_keeps_its_outcome(tmp_path: Path) -> None:
+    run = new_run(tmp_path, code=None)
+    run.submission.unlink()
+    write_json(run.result, {"outcome": "OOM_DEVICE", "outcome_reason": "rank 0: OutOfMemoryError"})
+    assert diagnose_run(run).cause.id == "device_oom"
