@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ TAKEN_DOWN = frozenset(("walltime", "preempted", "cancelled"))
 """The scheduler ended the job: what the ranks say afterwards follows from it."""
 _AFTER_ALL = frozenset(("host_oom", "gpu_hardware", "node_fail"))
 """Slurm and the kernel report these late."""
+# Python underlines the failing part of a line; ranks that write at once mix these lines with others.
+_CARETS = re.compile(r"\^{2,}|^[\s^]+")
 REASON_LENGTH = 200
 """Characters of the reason in a table."""
 SURE = 0.65
@@ -54,7 +57,7 @@ class Verdict:
             return None
         details = self.root.details or {}
         words = ": ".join(filter(None, (details.get("exception"), details.get("message"))))
-        return (words or without_rank(self.root.text))[:REASON_LENGTH]
+        return _CARETS.sub("", words or without_rank(self.root.text)).strip()[:REASON_LENGTH]
 
 
 def decide(found: Sequence[Found], completed: bool) -> Verdict:

@@ -17,6 +17,7 @@ from hpc_llm.parse.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parse.rules import Value
 from hpc_llm.parse.runs import LogRun
 from hpc_llm.parse.scan import Scanner, Unparsed
+from hpc_llm.parse.summary import row_of
 from hpc_llm.run import Outcome
 
 STDIN = "-"
@@ -166,7 +167,7 @@ def rows_of(source: str, runs: Sequence[LogRun]) -> list[Row]:
         run.tail.settle()
     runs = [run for run in runs if not run.empty] or runs[:1]
     worked = [run for run in runs if not run.idle]
-    rows = [run.row() for run in worked or runs]
+    rows = [row_of(run) for run in worked or runs]
     known = [row for row in rows if row.format != UNKNOWN_FORMAT]
     if not known:
         return [_unknown(source, "no line of a known format, and no message that says how it ended")]

@@ -1,4 +1,4 @@
-"""A run while its log is read: what was seen so far, and the row that follows from it.
+"""A run while its log is read: what was seen so far.
 
 A log may be read in pieces by several processes: `LogRun.merge` joins what two neighbouring pieces saw of one run.
 """
@@ -13,11 +13,9 @@ from operator import sub
 from typing import Any
 
 from hpc_llm.parse.means import Distribution
-from hpc_llm.parse.registry import line_format
-from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, UNKNOWN_FORMAT, Row
+from hpc_llm.parse.rows import STEP_COLUMNS
 from hpc_llm.parse.rules import Value
 from hpc_llm.parse.tail import Tail
-from hpc_llm.run import Outcome
 
 TIMES = ("step_time_s",)
 RATES = ("tokens_per_second", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "mfu", "samples_per_second")
@@ -27,12 +25,6 @@ FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id", "first_elapsed_s"))
 """Facts that a log may repeat with other values later; for all others the last one counts."""
 OF_THE_JOB = ("gpu", "job_id", "nodes")
 """Facts that a log prints once for all of its runs."""
-LEAST_FOR_WARMUP = 3
-"""With fewer step lines than this the first one is not left out of the means."""
-
-MESSAGES = "messages"
-"""Format of a log without any metric whose messages say how the run ended."""
-
 _RECENT = 4
 _STEP_FIELDS = frozenset(STEP_COLUMNS)
 
@@ -72,6 +64,9 @@ class LogRun:
     first_loss: float | None = None
     last_loss: float | None = None
     not_finite_at: float | None = None
+    """The first step whose loss is not a finite number."""
+    ends_not_finite: bool | None = None
+    """Whether that of the last step is none; None where no loss was printed."""
     stream: bytes | None = None
     """Prefix of the rank whose steps are counted."""
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -185,12 +180,12 @@ class LogRun:
         if "tokens_per_second" not in step and isinstance(ranks, int) and isinstance(per_gpu, float):
             step["tokens_per_second"] = per_gpu * ranks
         if "tokens_per_second" not in step and isinstance(step.get("step_time_s"), float):
-            tokens = self._tokens_per_step({**facts, **step})
+            tokens = self.tokens_per_step({**facts, **step})
             if tokens and step["step_time_s"]:
                 step["tokens_per_second"] = tokens / float(step["step_time_s"])
         self._complete_skipped(step)
 
-    def _tokens_per_step(self, facts: Mapping[str, Any]) -> int | None:
+    def tokens_per_step(self, facts: Mapping[str, Any]) -> int | None:
         """Tokens of one step over all ranks, where the log says so."""
         batch, length = facts.get("global_batch_size"), facts.get("sequence_length")
         if self.packed and isinstance(batch, int) and isinstance(length, int):
@@ -214,6 +209,7 @@ class LogRun:
         return self.distributions.setdefault(name, Distribution(rates=name in RATES))
 
     def _count_losses(self, losses: list[float], steps: Iterable[float | None]) -> None:
+        self.ends_not_finite = not math.isfinite(losses[-1]) if losses else self.ends_not_finite
         if not math.isfinite(sum(losses)):
             for loss, step in zip(losses, steps, strict=False):
                 if not math.isfinite(loss) and self.not_finite_at is None:
@@ -310,6 +306,8 @@ class LogRun:
             self.last_loss = later.last_loss
         if self.not_finite_at is None:
             self.not_finite_at = later.not_finite_at
+        if later.ends_not_finite is not None:
+            self.ends_not_finite = later.ends_not_finite
         if self.stream is None:
             self.stream = later.stream
 
@@ -329,91 +327,6 @@ class LogRun:
                 runs.append(run)
         return without_empty(runs)
 
-    def row(self) -> Row:
-        """The run as a row; `run_id` and `source` are the caller's to fill in. It must be settled."""
-        self.flush()
-        if self.orphans and not self.lines:  # the beginning of the log, with the step's number, is missing
-            self.open_step(None, self.orphans)
-            self.flush()
-        if self.numbered and self.first is not None and self.last is not None:
-            self.values["first_step"], self.values["last_step"] = int(self.first), int(self.last)
-            self.values["steps_in_first_line"] = self._steps_in_first_line() or 1
-        seen = [line_format(name) for name in sorted(self.formats, key=lambda n: (self.formats[n], n))]
-        values = {**self.companion, **self.inherited, **self.values}
-        for one in seen:
-            values = {**one.defaults, **values} if one is seen[0] else values
-            if one.finish is not None:
-                one.finish(values)
-        columns: dict[str, Any] = {name: value for name, value in values.items() if name in COLUMNS}
-        columns["format"] = seen[0].name if seen else MESSAGES if self.tail.found else UNKNOWN_FORMAT
-        columns["loss_first"], columns["loss_last"] = self.first_loss, self.last_loss
-        if not seen or seen[0].averages:
-            self._add_means(columns)
-        elif self.lines and self.numbered:
-            self._count_steps(columns, without_first=False)
-        _derive(columns, values, self._tokens_per_step(values))
-        self._judge(columns)
-        return Row(**columns)
-
-    def _add_means(self, columns: dict[str, Any]) -> None:
-        without_first = self.lines >= LEAST_FOR_WARMUP
-        for distribution in self.distributions.values():
-            if not without_first or not distribution.count:
-                distribution.take_first(self._steps_in_first_line() or 1)
-        if self.distributions:
-            self._count_steps(columns, without_first)
-        for name in RATES:
-            if name in self.distributions and name in COLUMNS:
-                columns.setdefault(name, self.distributions[name].mean())
-        times = self.distributions.get("step_time_s")
-        if times is not None:
-            columns.setdefault("step_time_s_mean", times.mean())
-            columns.setdefault("step_time_s_p50", times.percentile(50))
-            columns.setdefault("step_time_s_p90", times.percentile(90))
-
-    def _count_steps(self, columns: dict[str, Any], without_first: bool) -> None:
-        """Steps left out and steps measured: a line stands for all steps since the line before."""
-        in_first_line = 1 if self.first == self.last == 1 else self._steps_in_first_line()
-        if in_first_line is None or self.first is None or self.last is None:
-            return
-        after = int(self.last - self.first)
-        if without_first:
-            columns.setdefault("warmup_steps", in_first_line)
-            columns.setdefault("measured_steps", after)
-        else:
-            columns.setdefault("measured_steps", after + in_first_line)
-
-    def _steps_in_first_line(self) -> int | None:
-        """As many as in the next line, or those since the start."""
-        if self.first is None or self.second is None or not self.numbered:
-            return None
-        return max(1, min(int(self.first), int(self.second - self.first)))
-
-    def _judge(self, columns: dict[str, Any]) -> None:
-        verdict = self.tail.verdict(self.closed or self._reached_last_step())
-        columns["outcome"], columns["outcome_reason"] = verdict.outcome.value, verdict.reason
-        if verdict.outcome is Outcome.UNKNOWN:
-            columns["outcome_reason"] = self._where_it_stops()
-        elif verdict.outcome is Outcome.COMPLETED and (aftermath := self.tail.aftermath()):
-            columns["outcome_reason"] = f"training had ended before: {aftermath}"
-        if self.not_finite_at is not None and self.last_loss is None and verdict.root is None:
-            columns["outcome"] = Outcome.INVALID.value
-        if self.not_finite_at is not None:
-            columns["invalid_reason"] = f"the loss is not a finite number at step {self.not_finite_at:g}"
-
-    def _reached_last_step(self) -> bool:
-        total = self.values.get("total_steps")
-        return isinstance(total, int) and self.last is not None and self.last >= total
-
-    def _where_it_stops(self) -> str:
-        if self.last is None:
-            return "the log has no training step and no message of an end"
-        if not self.numbered:
-            return f"the log stops at epoch {self.last:g} without a message of an end"
-        total = self.values.get("total_steps")
-        of_all = f" of {total}" if total is not None else ""
-        return f"the log stops at step {self.last:g}{of_all} without a message of an end"
-
 
 def without_empty(runs: list[LogRun]) -> list[LogRun]:
     """The runs of which anything is known, and the last one, which may go on."""
@@ -424,21 +337,3 @@ def _keep_larger(values: dict[str, Value], name: str, value: Value) -> None:
     known = values.get(name)
     if known is None or float(value) > float(known):
         values[name] = value
-
-
-def _derive(columns: dict[str, Any], values: Mapping[str, Value], tokens: int | None) -> None:
-    """Columns that follow from printed ones by exact arithmetic; `tokens` are those of one step, if known."""
-    ranks, batch, length = (columns.get(n) for n in ("world_size", "global_batch_size", "sequence_length"))
-    total, per_gpu = columns.get("tokens_per_second"), columns.get("tokens_per_second_per_gpu")
-    if total is None and per_gpu is None and tokens and columns.get("step_time_s_mean"):
-        total = columns["tokens_per_second"] = tokens / columns["step_time_s_mean"]
-    if total is None and per_gpu is not None and ranks:
-        total = columns["tokens_per_second"] = per_gpu * ranks
-    if per_gpu is None and total is not None and ranks:
-        columns["tokens_per_second_per_gpu"] = total / ranks
-    mean = columns.get("step_time_s_mean")
-    samples = values.get("mean_samples_per_second")
-    if mean is None and batch and samples:
-        columns["step_time_s_mean"] = batch / float(samples)
-    elif mean is None and total and batch and length:
-        columns["step_time_s_mean"] = batch * length / total

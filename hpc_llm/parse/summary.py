@@ -1,0 +1,133 @@
+"""From what a log said of a run to its row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hpc_llm.parse.registry import line_format
+from hpc_llm.parse.rows import COLUMNS, UNKNOWN_FORMAT, Row
+from hpc_llm.parse.rules import Value
+from hpc_llm.parse.runs import RATES, LogRun
+from hpc_llm.run import Outcome
+
+LEAST_FOR_WARMUP = 3
+"""With fewer step lines than this the first one is not left out of the means."""
+
+MESSAGES = "messages"
+"""Format of a log without any metric whose messages say how the run ended."""
+
+
+def row_of(run: LogRun) -> Row:
+    """The run as a row; `run_id` and `source` are the caller's to fill in. It must be settled."""
+    run.flush()
+    if run.orphans and not run.lines:  # the beginning of the log, with the step's number, is missing
+        run.open_step(None, run.orphans)
+        run.flush()
+    if run.numbered and run.first is not None and run.last is not None:
+        run.values["first_step"], run.values["last_step"] = int(run.first), int(run.last)
+        run.values["steps_in_first_line"] = _steps_in_first_line(run) or 1
+    seen = [line_format(name) for name in sorted(run.formats, key=lambda n: (run.formats[n], n))]
+    values = {**run.companion, **run.inherited, **run.values}
+    for one in seen:
+        values = {**one.defaults, **values} if one is seen[0] else values
+        if one.finish is not None:
+            one.finish(values)
+    columns: dict[str, Any] = {name: value for name, value in values.items() if name in COLUMNS}
+    columns["format"] = seen[0].name if seen else MESSAGES if run.tail.found else UNKNOWN_FORMAT
+    columns["loss_first"], columns["loss_last"] = run.first_loss, run.last_loss
+    if not seen or seen[0].averages:
+        _add_means(run, columns)
+    elif run.lines and run.numbered:
+        _count_steps(run, columns, without_first=False)
+    _derive(columns, values, run.tokens_per_step(values))
+    _judge(run, columns)
+    return Row(**columns)
+
+
+def _add_means(run: LogRun, columns: dict[str, Any]) -> None:
+    without_first = run.lines >= LEAST_FOR_WARMUP
+    for distribution in run.distributions.values():
+        if not without_first or not distribution.count:
+            distribution.take_first(_steps_in_first_line(run) or 1)
+    if run.distributions:
+        _count_steps(run, columns, without_first)
+    for name in RATES:
+        if name in run.distributions and name in COLUMNS:
+            columns.setdefault(name, run.distributions[name].mean())
+    times = run.distributions.get("step_time_s")
+    if times is not None:
+        columns.setdefault("step_time_s_mean", times.mean())
+        columns.setdefault("step_time_s_p50", times.percentile(50))
+        columns.setdefault("step_time_s_p90", times.percentile(90))
+
+
+def _count_steps(run: LogRun, columns: dict[str, Any], without_first: bool) -> None:
+    """Steps left out and steps measured: a line stands for all steps since the line before."""
+    in_first_line = 1 if run.first == run.last == 1 else _steps_in_first_line(run)
+    if in_first_line is None or run.first is None or run.last is None:
+        return
+    after = int(run.last - run.first)
+    if without_first:
+        columns.setdefault("warmup_steps", in_first_line)
+        columns.setdefault("measured_steps", after)
+    else:
+        columns.setdefault("measured_steps", after + in_first_line)
+
+
+def _steps_in_first_line(run: LogRun) -> int | None:
+    """As many as in the next line, or those since the start."""
+    if run.first is None or run.second is None or not run.numbered:
+        return None
+    return max(1, min(int(run.first), int(run.second - run.first)))
+
+
+def _judge(run: LogRun, columns: dict[str, Any]) -> None:
+    verdict = run.tail.verdict(run.closed or _reached_last_step(run))
+    columns["outcome"], columns["outcome_reason"] = verdict.outcome.value, verdict.reason
+    if verdict.outcome is Outcome.UNKNOWN:
+        columns["outcome_reason"] = _where_it_stops(run)
+    elif verdict.outcome is Outcome.COMPLETED and (aftermath := run.tail.aftermath()):
+        columns["outcome_reason"] = f"training had ended before: {aftermath}"
+    if run.ends_not_finite and verdict.root is None:
+        columns["outcome"] = Outcome.INVALID.value
+    if columns["outcome"] == Outcome.INVALID.value:
+        columns["invalid_reason"] = _not_finite(run) or verdict.reason
+
+
+def _not_finite(run: LogRun) -> str | None:
+    at = run.not_finite_at
+    return None if at is None else f"the loss is not a finite number at {'step' if run.numbered else 'epoch'} {at:g}"
+
+
+def _reached_last_step(run: LogRun) -> bool:
+    total = run.values.get("total_steps")
+    return isinstance(total, int) and run.last is not None and run.last >= total
+
+
+def _where_it_stops(run: LogRun) -> str:
+    if run.last is None:
+        return "the log has no training step and no message of an end"
+    if not run.numbered:
+        return f"the log stops at epoch {run.last:g} without a message of an end"
+    total = run.values.get("total_steps")
+    of_all = f" of {total}" if total is not None else ""
+    return f"the log stops at step {run.last:g}{of_all} without a message of an end"
+
+
+def _derive(columns: dict[str, Any], values: Mapping[str, Value], tokens: int | None) -> None:
+    """Columns that follow from printed ones by exact arithmetic; `tokens` are those of one step, if known."""
+    ranks, batch, length = (columns.get(n) for n in ("world_size", "global_batch_size", "sequence_length"))
+    total, per_gpu = columns.get("tokens_per_second"), columns.get("tokens_per_second_per_gpu")
+    if total is None and per_gpu is None and tokens and columns.get("step_time_s_mean"):
+        total = columns["tokens_per_second"] = tokens / columns["step_time_s_mean"]
+    if total is None and per_gpu is not None and ranks:
+        total = columns["tokens_per_second"] = per_gpu * ranks
+    if per_gpu is None and total is not None and ranks:
+        columns["tokens_per_second_per_gpu"] = total / ranks
+    mean = columns.get("step_time_s_mean")
+    samples = values.get("mean_samples_per_second")
+    if mean is None and batch and samples:
+        columns["step_time_s_mean"] = batch / float(samples)
+    elif mean is None and total and batch and length:
+        columns["step_time_s_mean"] = batch * length / total
