@@ -44,6 +44,12 @@ def hf_trainer(step: int, x: float) -> str:
     return f"{{'loss': {2 + x:.4f}, 'grad_norm': {x}, 'learning_rate': {x * 1e-5}, 'epoch': {step / 1e5:.2f}}}\n"
 
 
+def hf_trainer_bars(step: int, x: float) -> str:
+    """As it stands in a job's output: a bar that is drawn at each step, a dictionary at each tenth."""
+    bar = f"\r  1%|█         | {step}/100000000 [03:35<21:35,  1.34s/it]"
+    return bar if step % 10 else f"{bar}\r{' ' * 48}\r{hf_trainer(step, x)}{bar[1:]}"
+
+
 def megatron(step: int, x: float) -> str:
     return (
         f" [2025-05-27 15:23:{step % 60:02}] iteration {step:8}/100000000 | consumed samples: {step * 16:12} |"
@@ -65,6 +71,10 @@ KINDS: dict[str, tuple[Callable[[int, float], str], tuple[str, ...]]] = {
     "homework": (homework, (r"\[Step (\d+)/\d+\]", r"Loss: ([\d.]+)", r"Tokens/s: ([\d.]+)", r"Peak Mem: ([\d.]+)")),
     "hf-trainer": (
         hf_trainer,
+        (r"'loss': ([\d.]+)", r"'grad_norm': ([\d.e-]+)", r"'learning_rate': ([\d.e-]+)", r"'epoch': ([\d.]+)"),
+    ),
+    "hf-trainer-bars": (
+        hf_trainer_bars,
         (r"'loss': ([\d.]+)", r"'grad_norm': ([\d.e-]+)", r"'learning_rate': ([\d.e-]+)", r"'epoch': ([\d.]+)"),
     ),
     "megatron": (

@@ -27,6 +27,8 @@ OF_THE_JOB = ("gpu", "job_id", "nodes")
 """Facts that a log prints once for all of its runs."""
 _RECENT = 4
 _STEP_FIELDS = frozenset(STEP_COLUMNS)
+_OF_THE_STEP = (_STEP_FIELDS | MEASURED) - PEAKS
+_NEEDED_TO_COMPLETE = frozenset(("samples_per_second", "tokens_per_second_per_gpu", "step_time_s"))
 
 
 @dataclass
@@ -162,16 +164,17 @@ class LogRun:
         loss = step.get("loss")
         if isinstance(loss, (int, float)):
             self._count_losses([float(loss)], [self.last])
-        for name in (*TIMES, *RATES):
-            if name in step:
-                self._distribution(name).add(float(step[name]), self.weight)
-        for name, value in step.items():
-            if name in PEAKS or name not in _STEP_FIELDS | MEASURED:
-                self.learn({name: value}, companion=name in self.from_below)
+        for name in MEASURED & step.keys():
+            self._distribution(name).add(float(step[name]), self.weight)
+        for name in step.keys() - _OF_THE_STEP:
+            self.learn({name: step[name]}, companion=name in self.from_below)
         return step
 
     def _complete(self, step: dict[str, Value]) -> None:
         """Columns of a step that follow from printed ones."""
+        self._complete_skipped(step)
+        if step.keys().isdisjoint(_NEEDED_TO_COMPLETE):
+            return
         facts = {**self.companion, **self.inherited, **self.values}
         batch, rate = facts.get("global_batch_size"), step.get("samples_per_second")
         if "step_time_s" not in step and isinstance(batch, int) and isinstance(rate, float) and rate > 0:
@@ -183,7 +186,6 @@ class LogRun:
             tokens = self.tokens_per_step({**facts, **step})
             if tokens and step["step_time_s"]:
                 step["tokens_per_second"] = tokens / float(step["step_time_s"])
-        self._complete_skipped(step)
 
     def tokens_per_step(self, facts: Mapping[str, Any]) -> int | None:
         """Tokens of one step over all ranks, where the log says so."""

@@ -52,7 +52,7 @@ class Border(Enum):
     JOB_OVER = "the scheduler ended the job"
 
 
-@dataclass
+@dataclass(slots=True)
 class Hit:
     """A match in a chunk: of a rule, which a format may own, or of a border."""
 

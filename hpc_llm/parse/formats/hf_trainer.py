@@ -26,6 +26,7 @@ _NAMES = {
     "learning_rate": "learning_rate",
     "epoch": "order",
     "step": "step",
+    "global_step/max_steps": "step",
     "eval_loss": "eval_loss",
     "eval_ppl": "perplexity",
     "eval_pplx": "perplexity",
@@ -45,22 +46,27 @@ _NAMES = {
 }
 """Keys of the Trainer and of programs that build on it -> column and unit."""
 
+_COLUMNS = {
+    key.encode(): (column, convert or number)
+    for key, (column, convert) in zip(_NAMES, map(column_of, _NAMES.values()), strict=True)
+}
+_STEP_OF_ALL = b"global_step/max_steps"
+
 
 def _columns(match: re.Match[bytes]) -> Mapping[str, Value]:
     """The known keys of a dictionary."""
     found: dict[str, Value] = {}
     for key, quoted, plain in _PAIR.findall(match[0]):
-        name, text = (
-            key.decode("utf-8", "replace"),
-            (quoted or plain).strip().removeprefix(b"tensor(").removesuffix(b")"),
-        )
-        if name == "global_step/max_steps" and text.count(b"/") == 1:
-            name, text = "step", text.split(b"/")[0]
-        if name in _NAMES:
-            column, convert = column_of(_NAMES[name])
-            value = (convert or number)(text)
-            if value is not None:
-                found[column] = value
+        column = _COLUMNS.get(key)
+        if column is None:
+            continue
+        name, convert = column
+        text = (quoted or plain).strip().removeprefix(b"tensor(").removesuffix(b")")
+        if key == _STEP_OF_ALL:
+            text = text.split(b"/")[0]
+        value = convert(text)
+        if value is not None:
+            found[name] = value
     return found
 
 
