@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -185,6 +184,8 @@ def file_name_part(text: str, limit: int = 40) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` to `path` whole or not at all."""
+    import tempfile  # only writers need it, and it takes as long as all else here together
+
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
