@@ -43,7 +43,7 @@ class Found:
     text: str
     """The line, cut to a readable length."""
     position: int
-    """Where, in bytes of cleaned text."""
+    """Where, in bytes of cleaned text; below 0 where no text says it, but a record of the run does."""
     rank: int | None = None
     details: Mapping[str, str] | None = None
     file: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ REASON_LENGTH = 200
 """Characters of the reason in a table."""
 SURE = 0.65
 """A sign that is less sure of its cause says that the run failed, and no more."""
+_TASK_FAILED = re.compile(r"srun: error: \S+: tasks? [\d,-]+: (?!Terminated|Exited with exit code 143$)")
 _AGREEMENT = 0.02
 _RIVAL = 0.1
 
@@ -46,6 +48,11 @@ class Verdict:
         return self.root.cause.outcome if self.root.sign.role is Role.CASCADE else Outcome.FAILED
 
     @property
+    def is_sure(self) -> bool:
+        """Whether the root's text alone says what the cause is."""
+        return self.root is not None and self.root.is_root and self.root.sign.confidence >= SURE
+
+    @property
     def is_guess(self) -> bool:
         """Whether a process ended in a way of which the cause is the likely one, and not the only one."""
         return self.root is not None and self.root.sign.confidence < SURE and self.cause.id not in TAKEN_DOWN
@@ -62,6 +69,7 @@ class Verdict:
 
 def decide(found: Sequence[Found], completed: bool) -> Verdict:
     """The verdict on one job; `completed` if training came to its end and nothing was found that undoes it."""
+    found = _without_stopped(found)
     roots = _without_explained(_without_aftermath([f for f in found if f.is_root]))
     if not roots:
         return Verdict(NONE, 0.95, None, ()) if completed else _nothing(found)
@@ -84,8 +92,19 @@ def _nothing(found: Sequence[Found]) -> Verdict:
     return Verdict(UNKNOWN, 0.5 if found else 0.3, found[0] if found else None, ())
 
 
-def _when(one: Found) -> tuple[float, str, int]:
-    return (one.time, one.file, one.position)
+def _when(one: Found) -> tuple[float, bool, str, int]:
+    """What ranks recorded has a time and comes first, by it; then lines of logs, then what a record states."""
+    return (one.time or math.inf, one.position < 0, one.file, one.position)
+
+
+def _without_stopped(found: Sequence[Found]) -> Sequence[Found]:
+    """Leave out that ranks were told to stop where srun says before it which task had failed: it stopped them for that."""
+    stopped = [f for f in found if f.is_root and f.cause.id == "cancelled" and f.sign.confidence < SURE]
+    first: dict[str, int] = {}
+    for one in stopped:
+        first[one.file] = min(first.get(one.file, one.position), one.position)
+    failed = (f for f in found if _TASK_FAILED.search(f.text) and f.position <= first.get(f.file, f.position))
+    return [f for f in found if f not in stopped] if stopped and any(failed) else found
 
 
 def _without_aftermath(roots: list[Found]) -> list[Found]:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from hpc_llm.causes.search import Found
 
+_MOST_KIB = 1 << 33
+"""No node has that many: 8 TiB."""
+
 
 def explain(root: Found, found: Sequence[Found]) -> tuple[str, dict[str, str]]:
     """One sentence with the facts of this failure, empty if there are none, and the facts by name.
@@ -18,6 +21,7 @@ def explain(root: Found, found: Sequence[Found]) -> tuple[str, dict[str, str]]:
     describe = {
         "device_oom": _device_oom,
         "host_oom": _host_oom,
+        "node_fail": _node_fail,
         "collective_timeout": _collective_timeout,
         "python_exception": _exception,
     }.get(root.cause.id)
@@ -42,9 +46,31 @@ def _device_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> s
 
 
 def _host_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
+    # slurmstepd writes several lines in any order, and one of them has the amounts.
+    told = next((f for f in (root, *found) if f.cause is root.cause and "limit" in (f.details or {})), root)
+    facts |= told.details or {}
     if "used" in facts and "limit" in facts:
-        return f"It used {int(facts['used']) / 2**20:.1f} GiB, and {int(facts['limit']) / 2**20:.1f} GiB were allowed."
+        used, limit = int(facts["used"]), int(facts["limit"])
+        # Slurm counts in bytes since it writes StepId=, and counted in KiB when it began to write of limits.
+        unit = 1 if "StepId=" in told.text or limit > _MOST_KIB else 1024
+        return f"It used {_amount(used * unit)}, and {_amount(limit * unit)} were allowed."
     return f"{facts['asked']} bytes were asked for." if facts.get("asked", "").isdigit() else ""
+
+
+def _node_fail(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
+    """Takes the node from srun, which names the one that failed; slurmstepd names the one where it lives itself."""
+    nodes = (f.details["node"] for f in found if "ode failure on " in f.text and f.details and "node" in f.details)
+    facts |= {"node": node for node in list(nodes)[:1]}
+    return ""
+
+
+def _amount(size_bytes: int) -> str:
+    """In GiB, or in MiB where that would be less than one.
+
+    >>> _amount(3 << 29), _amount(100 << 20)
+    ('1.5 GiB', '100 MiB')
+    """
+    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.0f} MiB"
 
 
 def _collective_timeout(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:

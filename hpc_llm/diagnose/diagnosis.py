@@ -134,7 +134,8 @@ def _without_root(
 ) -> Diagnosis:
     """Nothing failed, or nothing is recognised: then the last line is all there is to show."""
     cause = NONE if going else verdict.cause
-    lines = [] if cause is NONE else [Evidence(one.file, one.line, one.text) for one in found[:_SHOWN]]
+    first = sorted(found, key=lambda one: one is not verdict.root)
+    lines = [] if cause is NONE else [Evidence(one.file, one.line, one.text) for one in first[:_SHOWN]]
     for log in logs:
         last = log.ended_line if ended else log.last_line
         if last is not None and last[1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from hpc_llm.causes.catalogue import BY_ID, CAUSES
 from hpc_llm.causes.cause import sign
 from hpc_llm.causes.search import Found, signs_in
+from hpc_llm.causes.tries import since
 from hpc_llm.diagnose.diagnosis import Diagnosis, conclude
 from hpc_llm.diagnose.inputs import read_log
 from hpc_llm.errors import RequestError
@@ -37,16 +39,23 @@ _OUTCOME_CAUSES: Mapping[Outcome, str] = {
 _SIGNAL_CAUSES = {137: ("host_oom", 41), 139: ("segfault", 60), 135: ("bus_error", 60), 134: ("segfault", 40)}
 """Exit codes of a script whose program was ended by a signal, with the precedence of this evidence."""
 
+_WAITING = frozenset(("CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SUBMITTING"))
+"""States of a run that has not started, or not started again."""
+
 
 def diagnose_run(run: RunPaths) -> Diagnosis:
     """The diagnosis of a run from its folder; Slurm is asked where the folder leaves it open, and may not answer."""
     evidence = Evidence(run)
     finding = _finding(evidence)
     outcome = finding.verdict.outcome if finding.verdict else None
+    going = None if outcome is not None or finding.state == "UNKNOWN" else finding.state
+    if going in _WAITING:  # what its folder holds is of an earlier try
+        return conclude(run.run_id, [], going=going)
     records = [*_failures(run), *_exit(evidence), *_scheduler(evidence, finding)]
     records += _invalid(evidence)
     logs = [read_log(path, path.name) for path in _outputs(run)]
-    going = None if outcome is not None or finding.state == "UNKNOWN" else finding.state
+    for log in logs:
+        log.found = since(_last_try_at(evidence, finding), log.found)
     return conclude(
         run.run_id,
         logs,
@@ -65,6 +74,15 @@ def _finding(evidence: Evidence) -> Finding:
     submission = evidence.submission or {}
     jobs = {submission["job_id"]} if submission.get("scheduler") == "slurm" and submission.get("job_id") else set()
     return find(evidence, ask(jobs), time.time())
+
+
+def _last_try_at(evidence: Evidence, finding: Finding) -> float:
+    """When the last of several tries began, in Unix time; 0 if there was one only."""
+    left = evidence.exit or {}
+    if left.get("restart_count"):
+        return float(left.get("started_at") or 0)
+    started_at = finding.record.started_at if finding.record and finding.verdict is None else None
+    return started_at or 0.0
 
 
 def _outputs(run: RunPaths) -> list[Path]:
@@ -108,13 +126,17 @@ def _failures(run: RunPaths) -> list[Found]:
 
 
 def _line_of(path: Path, text: str) -> int:
-    """The line of a record that holds `text`, which JSON may have quoted; 1 if it is not found so."""
+    """The line of a record that holds `text`, or of `TYPE: MESSAGE` the message; JSON may have quoted it. Else 1."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
         return 1
-    words = text.replace('"', '\\"')[:60]
-    return next((number for number, line in enumerate(lines, 1) if words in line), 1)
+    for part in (text, text.partition(": ")[2]):
+        words = json.dumps(part, ensure_ascii=False)[1:-1][:60]
+        for number, line in enumerate(lines, 1):
+            if words and words in line:
+                return number
+    return 1
 
 
 def _record(
@@ -129,7 +151,7 @@ def _record(
 ) -> Found:
     """A finding that a record states, rather than a line of output."""
     says = sign(text, confidence=confidence, precedence=precedence, remedy=remedy)
-    return Found(BY_ID[cause_id], says, text, position=0, file=file, line=line)
+    return Found(BY_ID[cause_id], says, text, position=-1, file=file, line=line)
 
 
 def _exit(evidence: Evidence) -> list[Found]:

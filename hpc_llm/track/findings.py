@@ -33,7 +33,7 @@ class Finding:
 
 def settle(evidence: Evidence) -> Finding | None:
     """What needs no question: the folder settles it, or an earlier answer was final and is kept."""
-    kept = _read_kept_answer(evidence.run)
+    kept = read_kept_answer(evidence.run)
     if kept is not None:
         return kept
     verdict = conclusive(evidence)
@@ -147,7 +147,8 @@ def _kept_answer(run: RunPaths) -> Path:
     return run.submitit / "final.json"
 
 
-def _read_kept_answer(run: RunPaths) -> Finding | None:
+def read_kept_answer(run: RunPaths) -> Finding | None:
+    """What an earlier look learned from Slurm of a run that was over, if anything."""
     kept = read_json(_kept_answer(run))
     if kept is None:
         return None

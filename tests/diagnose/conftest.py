@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,10 @@ for folder in ("tests/slurm", "tests/worker", "benchmarks"):
     sys.path.insert(0, str(ROOT / folder))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.import_plugin("scratch_fixtures")
+
+
 @pytest.fixture
 def diagnose() -> Callable[[str | bytes], Diagnosis]:
     """The diagnosis of a text."""
@@ -25,17 +28,3 @@ def diagnose() -> Callable[[str | bytes], Diagnosis]:
         return diagnose_stream(io.BytesIO(text.encode() if isinstance(text, str) else text))
 
     return of
-
-
-@pytest.fixture(scope="session")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A running Slurm."""
-    from scratch_slurm import ScratchSlurm, missing_tools
-
-    lacking = missing_tools()
-    if lacking and os.environ.get("CI"):
-        pytest.fail(lacking)
-    if lacking:
-        pytest.skip(lacking)
-    with ScratchSlurm(tmp_path_factory.mktemp("slurm")) as cluster:
-        yield cluster

@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # the parts of the harness are modules beside this file
 
-from scratch_site import ScratchSite
-from scratch_slurm import ScratchSlurm, missing_tools
+from scratch_slurm import ScratchSlurm
 
 
-@pytest.fixture(scope="session")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScratchSlurm]:
-    """A running Slurm with the partitions and GPUs of the three clusters."""
-    lacking = missing_tools()
-    if lacking and os.environ.get("CI"):
-        pytest.fail(lacking)
-    if lacking:
-        pytest.skip(lacking)
-    with ScratchSlurm(tmp_path_factory.mktemp("slurm")) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> ScratchSite:
-    """The modules and Python environments of the three clusters."""
-    scratch = ScratchSite(tmp_path_factory.mktemp("site"))
-    scratch.create()
-    return scratch
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.import_plugin("scratch_fixtures")
 
 
 @pytest.fixture

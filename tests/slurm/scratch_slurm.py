@@ -105,6 +105,8 @@ PartitionName=gpuA100x4 Nodes=delta[1-2] MaxTime=2-00:00:00 DefaultTime=00:30:00
 PreemptMode=OFF
 PartitionName=gpuA100x4-preempt Nodes=delta[1-2] MaxTime=2-00:00:00 DefaultTime=00:30:00 DefMemPerCPU=1000 \
 PriorityTier=1 PreemptMode=CANCEL GraceTime=0
+PartitionName=gpuA100x4-interactive Nodes=delta[1-2] MaxTime=01:00:00 DefaultTime=00:30:00 DefMemPerCPU=1000 \
+PriorityTier=1 PreemptMode=REQUEUE
 PartitionName=gpuA100x8 Nodes=delta8 MaxTime=2-00:00:00 DefaultTime=00:30:00 DefMemPerCPU=1000 PriorityTier=10
 """
 

@@ -7,13 +7,16 @@ appended, and the way it ended from the exit record and the messages in its outp
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hpc_llm import metrics
 from hpc_llm.causes import scheduler
+from hpc_llm.causes.node import DISK_FULL
 from hpc_llm.causes.search import Found, signs_in
+from hpc_llm.causes.tries import since, taken_down
 from hpc_llm.causes.verdict import Verdict, decide
 from hpc_llm.parse import sources
 from hpc_llm.parse.registry import FolderFormat
@@ -25,6 +28,8 @@ _PLANNED = (
     "cluster", "method", "task", "model", "nodes", "gpus_per_node", "world_size", "micro_batch_size",
     "gradient_accumulation_steps", "global_batch_size", "sequence_length", "precision", "warmup_steps",
 )  # fmt: skip
+_LAUNCH = re.compile(rb"hpc-llm: [^,\s]+, [^\n]+, modules ")
+"""What the job script prints when it starts to train."""
 _TAIL = 1 << 20
 """Bytes at the end of the output that are searched for messages."""
 
@@ -112,9 +117,15 @@ def _elapsed(left: Mapping[str, Any]) -> float | None:
 
 
 def _end(paths: RunPaths, result: Mapping[str, Any], left: Mapping[str, Any]) -> dict[str, Any]:
-    """Outcome and its reason: from the scheduler's messages, the worker, the exit record, in this order."""
-    said = decide(_messages(paths), completed=False)
-    if said.root is not None and said.cause in scheduler.CAUSES and result.get("outcome") != Outcome.COMPLETED.value:
+    """Outcome and its reason: what Slurm once answered, its messages, the worker, the exit record, in this order."""
+    kept = _kept_answer(paths)
+    if kept:
+        return kept
+    messages = _messages(paths, left)
+    said = decide(messages, completed=False)
+    if not left and _began(paths) > max(1, taken_down(messages)):
+        return {"outcome": Outcome.UNKNOWN.value, "outcome_reason": "it was started again: running, or killed"}
+    if said.is_sure and said.cause in scheduler.CAUSES and result.get("outcome") != Outcome.COMPLETED.value:
         return _as_columns(said)
     if result.get("outcome") not in (None, Outcome.UNKNOWN.value):
         return {"outcome": result["outcome"], "outcome_reason": result.get("outcome_reason")}
@@ -124,7 +135,28 @@ def _end(paths: RunPaths, result: Mapping[str, Any], left: Mapping[str, Any]) ->
         return _from_exit(left, said)
     if result.get("outcome"):
         return {"outcome": result["outcome"], "outcome_reason": result.get("outcome_reason")}
+    if said.is_sure and said.cause is DISK_FULL:  # which is why it left no record
+        return _as_columns(said)
     return {"outcome": Outcome.UNKNOWN.value, "outcome_reason": "no result and no exit record: running, or killed"}
+
+
+def _kept_answer(paths: RunPaths) -> dict[str, Any] | None:
+    from hpc_llm.track.findings import read_kept_answer  # most logs are no runs of ours and can do without
+
+    kept = read_kept_answer(paths)
+    if kept is None or kept.verdict is None:
+        return None
+    by_user = "cancelled by the user" if kept.verdict.outcome is Outcome.CANCELLED else None
+    return {"outcome": kept.verdict.outcome.value, "outcome_reason": kept.verdict.reason or by_user}
+
+
+def _began(paths: RunPaths) -> int:
+    """How many times the job script began to train: a job that is queued again writes on in the same output."""
+    try:
+        with paths.stdout.open("rb") as file:
+            return sum(_LAUNCH.match(line) is not None for line in file)
+    except OSError:
+        return 0
 
 
 def _as_columns(said: Verdict) -> dict[str, Any]:
@@ -146,7 +178,9 @@ def _from_exit(left: Mapping[str, Any], said: Verdict) -> dict[str, Any]:
     return {"outcome": Outcome.FAILED.value, "outcome_reason": reason}
 
 
-def _messages(paths: RunPaths) -> list[Found]:
+def _messages(paths: RunPaths, left: Mapping[str, Any]) -> list[Found]:
+    """What the output says, without the tries before the last one."""
+    began = left.get("started_at") if left.get("restart_count") else None
     found: list[Found] = []
     for path in (paths.stdout, paths.stderr):
         try:
@@ -157,7 +191,7 @@ def _messages(paths: RunPaths) -> list[Found]:
             continue
         for one in here:
             one.file = path.name
-        found += here
+        found += since(began, here) if isinstance(began, (int, float)) else here
     return found
 
 
