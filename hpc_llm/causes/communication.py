@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.causes.cause import Cause, sign
+from hpc_llm.causes.cause import Cause, Role, sign
 
 _EXCEPTION = r"^[^\n]{0,120}?\b"
 
@@ -55,6 +55,12 @@ COLLECTIVE_TIMEOUT = Cause(
             + r"RendezvousTimeoutError|client socket has timed out after \d+ ?m?s while trying to connect to \((?P<address>[^)]{1,80})\)"
             r"|RuntimeError: Socket Timeout",
             confidence=0.85,
+        ),
+        sign("Wait timeout", r"RuntimeError: Wait timeout\b", confidence=0.85),
+        sign(
+            "detected by watchdog at work: ",
+            r"\[PG [^\]\n]{1,80}Rank (?P<rank>\d+)\] Exception \(either an error or timeout\) detected by watchdog at work: (?P<seq>\d+)",
+            role=Role.CASCADE,
         ),
         sign("watchdog got stuck", r"ProcessGroupNCCL's watchdog got stuck for \d+ seconds", confidence=0.85),
         sign("eartbeat monitor", r"Heartbeat monitor timed out!", confidence=0.85),

@@ -9,8 +9,8 @@ MODEL_MISSING = Cause(
     title="the model could not be loaded",
     meaning="The checkpoint or tokenizer is not there: wrong name or folder, no permission, or no network on the compute node.",
     remedy=(
-        "download it on a login node first: huggingface-cli download NAME --local-dir DIR, then --model DIR\n"
-        "for a gated model accept its licence on its page and log in: huggingface-cli login\n"
+        "download it on a login node first: hf download NAME --local-dir DIR, then --model DIR\n"
+        "for a gated model accept its licence on its page and log in: hf auth login\n"
         "to measure speed and memory only, use a preset initialised at random: `hpc-llm models`"
     ),
     retry=False,
@@ -18,7 +18,18 @@ MODEL_MISSING = Cause(
     explains=frozenset(("python_exception", "collective_timeout")),
     signs=(
         sign(
-            ("gated repo", "GatedRepoError"), r"trying to access a gated repo|Cannot access gated repo|GatedRepoError"
+            ("gated repo", "GatedRepoError"),
+            r"trying to access a gated repo|Cannot access gated repo|GatedRepoError",
+            remedy=(
+                "accept the model's licence on its page, and log in where you download it: hf auth login\n"
+                "then on a login node: hf download NAME --local-dir DIR, and --model DIR\n"
+                "to measure speed and memory only, use a preset initialised at random: `hpc-llm models`"
+            ),
+        ),
+        sign(
+            "we cannot find the requested files in the",
+            r"Connection error, and we cannot find the requested files in the (?:cached path|disk cache)",
+            survived_after=STARTED,
         ),
         sign(
             ("LocalEntryNotFoundError", "OfflineModeIsEnabled"),
@@ -111,6 +122,12 @@ CONFIG_ERROR = Cause(
         sign(
             "TypeError: ",
             r"^[^\n\"']{0,60}?\bTypeError: (?:\w+Config|\w+Arguments|\w*Args)\.__init__\(\) got an unexpected keyword argument '\w+'",
+        ),
+        sign(
+            ("srun: error: ", "salloc: error: ", "srun: Job", "salloc: Job"),
+            r"^(?:srun|salloc): (?:error: )?(?:Unable to allocate resources|Job submit/allocate failed): "
+            r"(?!Socket timed out|Unable to contact|Zero Bytes|Job/step already|Node fail)[^\n]{1,160}",
+            confidence=0.9,
         ),
         sign(
             "sbatch: error: ",

@@ -44,8 +44,9 @@ MODULE_MISSING = Cause(
             confidence=0.9,
         ),
         sign(
-            "command not found",
-            r"\bmodule: command not found|: module: not found",
+            ("command not found", ": not found", "execve(): ", "lmod/libexec/lmod"),
+            r"\b(?:module|ml): command not found|: (?:module|ml): not found|execve\(\): (?:module|ml): No such file"
+            r"|/lmod/libexec/lmod: No such file or directory",
             survived_after=STARTED,
             confidence=0.85,
         ),
@@ -134,6 +135,12 @@ PACKAGE_MISSING = Cause(
             r"^[^\n\"']{0,60}?\bModuleNotFoundError: No module named '?(?P<package>[\w.]+)'?",
             survived_after=STARTED,
         ),
+        sign(  # as transformers repeats it below an error of its own
+            "No module named",
+            r"^No module named '(?P<package>[\w.]+)'$",
+            survived_after=STARTED,
+            confidence=0.85,
+        ),
         sign(
             "No module named",
             r"^(?:\S{0,80}/)?python[\d.]*: (?:Error while finding module specification|No module named )'?(?P<package>[\w.]+)?",
@@ -163,8 +170,9 @@ PACKAGE_MISSING = Cause(
         ),
         sign("hpc-llm: ", r"^hpc-llm: (?:srun|torchrun) is not on PATH", confidence=0.9),
         sign(
-            "command not found",
-            r"line \d+: (?P<package>deepspeed|torchrun|accelerate): command not found",
+            ("command not found", "execve(): "),
+            r"line \d+: (?P<package>deepspeed|torchrun|accelerate): command not found"
+            r"|execve\(\): (?P<package_2>deepspeed|torchrun|accelerate|python[\d.]*): No such file or directory",
             survived_after=STARTED,
             confidence=0.85,
         ),

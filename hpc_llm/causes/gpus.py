@@ -17,7 +17,10 @@ GPU_MISSING = Cause(
     precedence=80,
     explains=frozenset(("python_exception", "collective_timeout")),
     signs=(
-        sign("invalid device ordinal", r"(?:CUDA|HIP) error: invalid device ordinal|Error: invalid device ordinal"),
+        sign(
+            "invalid device ordinal",
+            r"(?:CUDA|HIP|cuda runtime|hip runtime) error(?: \(\d+\) )?: invalid device ordinal|Error: invalid device ordinal",
+        ),
         sign(
             ("GPUs are available", "capable device is detected", "rrorNoDevice"),
             r"No (?:CUDA|HIP) GPUs are available|no (?:CUDA|ROCm)-capable device is detected|(?:cuda|hip)ErrorNoDevice",
@@ -119,11 +122,16 @@ GPU_HARDWARE = Cause(
         sign(("uncorrectable ECC error", "ECC_UNCORRECTABLE"), confidence=0.98),
         sign(
             "Xid",
-            r"NVRM: Xid \((?P<pci>PCI:[\w:.]+)\): (?P<xid>(?:48|62|63|64|74|79|94|95|110|119|120|136|140|14[3-9]|15\d)\b)",
+            r"NVRM: Xid \((?P<pci>PCI:[\w:.]+)\): (?:45, [^\n]{0,120}?caused by previous Xid )?(?P<xid>(?:48|62|63|64|74|79|94|95|110|119|120|136|140|14[3-9]|15\d)\b)",
             confidence=0.98,
         ),
         sign("fallen off the bus", confidence=0.98),
         sign("GPU is lost", r"GPU is lost\b"),
+        sign(
+            "Unable to determine the device handle",
+            r"Unable to determine the device handle for GPU ?\S{0,20}: Unknown Error",
+            confidence=0.85,
+        ),
         sign(
             ("NVLink error", "rrorNvlinkUncorrectable", "uncorrectable NVLink error"),
             r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable",

@@ -47,7 +47,14 @@ DEVICE_OOM = Cause(
             (" error: out of memory", "rrorOutOfMemory", "rrorMemoryAllocation", "_ERROR_OUT_OF_MEMORY"),
             r"(?:CUDA|HIP) error: out of memory|(?<!Search for `)(?:hipErrorOutOfMemory|cudaErrorMemoryAllocation)|CUDA_ERROR_OUT_OF_MEMORY",
         ),
-        sign("Cuda failure", r"NCCL WARN (?:Cuda|HIP) failure (?:\d+ )?'out of memory'", confidence=0.9),
+        sign(("Cuda failure", "HIP failure"), r"\b(?:Cuda|HIP) failure (?:\d+ )?'out of memory'", confidence=0.9),
+        sign("runtime error (2)", r"\b(?:cuda|hip) runtime error \(2\) ?: out of memory"),
+        sign(
+            ("from device:", "RESOURCE_EXHAUSTED: ", "OOM when allocating tensor"),
+            r"failed to allocate (?P<asked>[\d.]+[KMGT]i?B?) \(\d+ bytes\) from device|RESOURCE_EXHAUSTED: Out of memory"
+            r"|OOM when allocating tensor",
+            confidence=0.9,
+        ),
     ),
 )
 
@@ -97,6 +104,7 @@ HOST_OOM = Cause(
             r"|\[Errno 12\] Cannot allocate memory|[Ff]ork: Cannot allocate memory|mmap[^\n]{0,60}Cannot allocate memory",
         ),
         sign("bad_alloc", r"\bstd::bad_alloc\b"),
+        sign("memory allocation of ", r"^memory allocation of (?P<asked>\d+) bytes failed"),
         sign(
             "Error: Unable to allocate",
             rf"MemoryError: Unable to allocate (?P<asked>{_SIZE})",
@@ -130,6 +138,7 @@ HOST_OOM = Cause(
             precedence=42,
             confidence=0.7,
         ),
+        sign("Killed", r"^Killed$", precedence=40, confidence=0.5),
         sign(
             (": Killed", "tasks "),
             r"^[^\n]{0,12}srun: error: \S{1,80}: tasks? [\d,-]+: Killed",
@@ -137,11 +146,21 @@ HOST_OOM = Cause(
         ),
         # The launcher's verdict on the rank that died first; survivors are killed with SIGTERM.
         sign(
-            ("exitcode: -9)", "(SIGKILL)", "return code = -9", "return code = 247", "exit code 137", "code 137"),
+            (
+                "exitcode: -9)",
+                "(SIGKILL)",
+                "return code = -9",
+                "return code = 247",
+                "exit code 137",
+                "code 137",
+                "SIGKILL: 9>",
+                "on signal 9 (Killed)",
+            ),
             r"failed \(exitcode: -9\)(?: local_rank: (?P<local_rank>\d+))?|exits with return code = (?:-9|247)\b"
             # A survivor that lost its peer within the same second may be named as the first failure in its stead.
             r"|Signal 9 \(SIGKILL\) received by PID"
-            r"|[Ee]xited with exit code 137\b|exit(?:ed with)? code 137\b",
+            r"|[Ee]xited with exit code 137\b|exit(?:ed with)? code 137\b|died with <Signals\.SIGKILL: 9>"
+            r"|exited on signal 9 \(Killed\)",
             precedence=41,
             confidence=0.6,
         ),

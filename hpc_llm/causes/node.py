@@ -53,8 +53,9 @@ BUS_ERROR = Cause(
             confidence=0.95,
         ),
         sign(
-            ("exitcode: -7)", "return code = -7", "exit code 135", "code 135", "(SIGBUS)"),
-            r"failed \(exitcode: -7\)|return code = -7\b|exit(?:ed with)?(?: exit)? code 135\b|Signal 7 \(SIGBUS\)",
+            ("exitcode: -7)", "return code = -7", "exit code 135", "code 135", "(SIGBUS)", "SIGBUS: 7>"),
+            r"failed \(exitcode: -7\)|return code = -7\b|exit(?:ed with)?(?: exit)? code 135\b|Signal 7 \(SIGBUS\)"
+            r"|died with <Signals\.SIGBUS: 7>",
             confidence=0.9,
         ),
         sign(
@@ -87,8 +88,9 @@ SEGFAULT = Cause(
     signs=(
         sign("egmentation fault", r"^[^\n\"]{0,200}?\b[Ss]egmentation fault\b"),
         sign(
-            ("exitcode: -11)", "return code = -11", "exit code 139", "code 139", "(SIGSEGV)"),
-            r"failed \(exitcode: -11\)|return code = -11\b|exit(?:ed with)?(?: exit)? code 139\b|Signal 11 \(SIGSEGV\)",
+            ("exitcode: -11)", "return code = -11", "exit code 139", "code 139", "(SIGSEGV)", "SIGSEGV: 11>"),
+            r"failed \(exitcode: -11\)|return code = -11\b|exit(?:ed with)?(?: exit)? code 139\b|Signal 11 \(SIGSEGV\)"
+            r"|died with <Signals\.SIGSEGV: 11>",
             confidence=0.9,
         ),
         sign(
@@ -101,10 +103,40 @@ SEGFAULT = Cause(
                 "exitcode: -8)",
                 "exit code 132",
                 "exit code 136",
+                "SIGABRT",
+                "(core dumped)",
+                "terminate called ",
             ),
-            r"failed \(exitcode: -[468]\)|return code = -[468]\b|[Ee]xited with exit code 13[246]\b|^[^\n\"]{1,200}: line \d+: +\d+ Aborted|Fatal Python error: Aborted|: Aborted \(core dumped\)",
+            r"failed \(exitcode: -[468]\)|return code = -[468]\b|[Ee]xited with exit code 13[246]\b|^[^\n\"]{1,200}: line \d+: +\d+ Aborted|Fatal Python error: Aborted"
+            # The word before it is in the language of the shell.
+            r"|^[^\n\"]{0,200}\(core dumped\)(?:$| {2,}\S)|Signal 6 \(SIGABRT\)|died with <Signals\.SIGABRT: 6>"
+            r"|^terminate called (?:after throwing an instance of|without an active exception|recursively)",
             precedence=40,
             confidence=0.7,
+        ),
+        # glibc's words for a heap that was damaged.
+        sign(
+            ("free(): ", "malloc(): ", "realloc(): ", "munmap_chunk(): ", "double free or corruption", "corrupted "),
+            r"^[^\n]{0,120}?(?:(?:free|malloc|realloc|munmap_chunk)\(\): (?:invalid|double free|corrupted|unaligned|memory corruption)"
+            r"|double free or corruption|corrupted (?:size vs\. prev_size|double-linked list))",
+            confidence=0.9,
+        ),
+        sign(
+            ("Memory access fault by GPU", "HSA_STATUS_ERROR_"),
+            r"Memory access fault by GPU node-\d+|abort\w* with error ?: HSA_STATUS_ERROR_\w+",
+            confidence=0.9,
+            remedy=(
+                "a kernel touched memory that is not its own: see that torch and its extensions were built for this GPU and ROCm\n"
+                "--set env.AMD_SERIALIZE_KERNEL=3 makes it stop at the kernel that does it\n"
+                "if it happens on one node only, leave that node out: --sbatch exclude=NODE"
+            ),
+        ),
+        sign(
+            ("unspecified launch failure", "rrorLaunchFailure"),
+            r"unspecified launch failure|(?:cuda|hip)ErrorLaunchFailure",
+            precedence=44,
+            confidence=0.7,
+            remedy="a kernel crashed: --set env.CUDA_LAUNCH_BLOCKING=1 makes it stop at the call that does it",
         ),
         sign(
             "llegal instruction",

@@ -28,6 +28,11 @@ NAN_LOSS = Cause(
             ("grad_norm': nan", "grad_norm': 'nan"), r"'loss': '?(?:0\.0|nan)'?, 'grad_norm': '?nan\b", confidence=0.85
         ),
         sign(
+            "grad norm: nan",
+            r"\| grad norm: nan \|(?=[^\n]{0,200}number of skipped iterations: +0 )",
+            confidence=0.85,
+        ),
+        sign(
             ("NaN in", "nan in", "oss is "),
             r"(?:found|detected) NaN in [^\n]{0,60}(?:loss|forward|gradient|grad)|(?:loss|Loss) is (?:nan|NaN|inf)\b",
             confidence=0.97,
@@ -60,6 +65,11 @@ LOSS_SCALE = Cause(
     explains=frozenset(("nan_loss", "python_exception", "collective_timeout")),
     signs=(
         sign("Current loss scale already at minimum", confidence=0.99),
+        sign(
+            "Attempted loss scale: ",
+            r"Attempted loss scale: (?P<loss_scale>1(?:\.0)?|0\.\d+), reducing to (?P=loss_scale)(?![\d.])",
+            confidence=0.9,
+        ),
         sign("Minimum loss scale reached", r"Minimum loss scale reached \(", confidence=0.99),
         sign(
             "oss scale",

@@ -28,7 +28,7 @@ PYTHON_EXCEPTION = Cause(
         # Without a traceback only these are taken for the end of a program: others write lines like them and go on.
         sign(
             "Error: ",
-            r"^(?:\[rank\d+\]: )?(?P<exception>(?:Runtime|Assertion|Import|FileNotFound|Permission|Value|Type|Key|OS)Error)"
+            r"^(?:\[rank\d+\]: )?(?P<exception>(?:torch\.Accelerator|Runtime|Assertion|Import|FileNotFound|Permission|Value|Type|Key|OS)Error)"
             r": (?P<message>\S[^\n]{0,300})",
             confidence=0.75,
             not_after="Traceback (most recent call last)",

@@ -104,7 +104,16 @@ NODE_FAIL = Cause(
             confidence=0.99,
         ),
         sign("DUE TO NODE FAILURE", rf"^\*\*\* [^\n]{{1,60}}CANCELLED{_AT} DUE TO NODE FAILURE", confidence=0.97),
-        sign("ode failure on", r"^[^\n]{0,12}srun: error: Node failure on (?P<node>[\w.,\[\]-]+)", confidence=0.98),
+        sign(
+            "ode failure on",
+            r"^[^\n]{0,12}(?:srun|salloc|sbatch): error: Node failure on (?P<node>[\w.,\[\]-]+)",
+            confidence=0.98,
+        ),
+        sign(
+            ("rolog failure on node", "rolog hung on node", "PrologSlurmctld failed"),
+            r"(?:srun|salloc): (?:error: )?[Pp]rolog (?:failure|hung) on node (?P<node>[\w.-]+)|PrologSlurmctld failed, job killed",
+            confidence=0.9,
+        ),
     ),
 )
 

@@ -95,7 +95,7 @@ def _collective_timeout(facts: dict[str, str], root: Found, found: Sequence[Foun
         sentence += f"Rank {silent} fell silent first."
     elif behind:
         facts["waiting_ranks"] = ",".join(map(str, sorted(behind)))
-        sentence += f"Waiting: rank {facts['waiting_ranks']}; a rank that is not among them is the one to look at."
+        sentence += f"Rank {facts['waiting_ranks']} waited; look at the ranks that do not say so."
     return sentence.strip()
 
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from hpc_llm.causes import progress
 from hpc_llm.causes.search import Found, is_loud, signs_in
-from hpc_llm.diagnose import progress
 from hpc_llm.diagnose.reading import Block
 
 NEAR_THE_END = 1 << 24

@@ -149,6 +149,5 @@ def clock(seconds: int) -> str:
 
 def filled(remedy: str, facts: Mapping[str, Any]) -> str:
     """The remedy with the facts in its places; a word in capitals where one is not known."""
-    for name in ("node", "package"):
-        remedy = remedy.replace("{" + name + "}", str(facts.get(name) or name.upper()))
-    return remedy
+    package = str(facts.get("package") or "PACKAGE").split(".")[0]  # of a submodule, what brings it
+    return remedy.replace("{node}", str(facts.get("node") or "NODE")).replace("{package}", package)

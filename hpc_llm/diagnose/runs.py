@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -181,7 +182,9 @@ def _scheduler(evidence: Evidence, finding: Finding) -> list[Found]:
     asked = " (requested with hpc-llm cancel)" if evidence.is_cancelled else ""
     text = f"{finding.state}: {verdict.reason or verdict.outcome.value}{asked}"
     file = "scheduler" if finding.record else "exit.json"
-    return [_record(cause, file, text, confidence=0.97)]
+    said = _record(cause, file, text, confidence=0.97)
+    said.time = math.inf  # a rank or a log that says the same says more
+    return [said]
 
 
 _INVALID = (

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hpc_llm.causes import progress
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import TAKEN_DOWN, Verdict, decide, is_undone
@@ -91,6 +92,9 @@ class Tail:
             one.position += part.position
             if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)
+        end = None if steps_after else progress.last_end(part.text)
+        if end is not None and (not part.steps or b"\n" in part.text[part.steps[-1] : end]):
+            self.ended_at = max(self.ended_at or 0, part.position + end)
 
     def settle(self) -> None:
         """Nothing follows: search all that is left."""
@@ -102,7 +106,8 @@ class Tail:
         return sum(len(part.steps) for part in self.parts)
 
     def verdict(self, completed: bool) -> Verdict:
-        """How the run ended, as far as its messages say; it must be settled."""
+        """How the run ended, as far as its messages say; it must be settled. `completed` if its format says so."""
+        completed = completed or self.ended_at is not None
         return decide([one for one in self.found if not is_undone(one, self.ended_at, completed)], completed)
 
     def aftermath(self) -> str | None:

@@ -11,9 +11,10 @@ STEP = re.compile(
 """The part of a line by which it shows as a training step."""
 
 END = re.compile(
-    rb"'train_runtime': |\"train_runtime\": |train_runtime +=|^Training (?:done|completed|complete|finished)\b"
+    rb"\{'train_runtime': |\{\"train_runtime\": |train_runtime +=|^Training (?:done|completed|complete|finished)\b"
     rb"|\[after training is done\]|exiting program (?:after|at iteration)|Trainer\.fit` stopped: `max_(?:steps|epochs)="
     rb"|\"key\": \"run_stop\"[^\n]{0,200}\"status\": \"success\"|Reporting training SUCCESS|Training job completed"
+    rb"|\bdone training in [\d.]+ seconds"
     rb"|=+ Serving Benchmark Result =+|^Throughput: [\d.]+ requests/s"  # vLLM's benchmarks
     rb"|^[^\n]{0,80}[Tt]raining (?:done|completed|complete|finished|is done)\b(?! in 0 )",
     re.MULTILINE,
