@@ -59,8 +59,10 @@ def _host_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str
 
 def _node_fail(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
     """Takes the node from srun, which names the one that failed; slurmstepd names the one where it lives itself."""
-    nodes = (f.details["node"] for f in found if "ode failure on " in f.text and f.details and "node" in f.details)
-    facts |= {"node": node for node in list(nodes)[:1]}
+    named = (f.details for f in found if "ode failure on " in f.text and f.details and "node" in f.details)
+    first = next(named, None)
+    if first is not None:
+        facts["node"] = first["node"]
     return ""
 
 
