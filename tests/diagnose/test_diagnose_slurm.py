@@ -176,7 +176,7 @@ def test_the_output_alone_tells_the_cause(failing: Failing, name: str) -> None:
 
 def test_over_memory_says_how_much(failing: Failing) -> None:
     said = re.fullmatch(r"It used (\d+) MiB, and 100 MiB were allowed\.", failing.diagnosis["memory"]["summary"])
-    assert said is not None and 400 <= int(said[1]) < 800  # the program took 400
+    assert said is not None and 100 < int(said[1]) < 800  # it was to become 400, and Slurm may look before it has
 
 
 def test_the_module_the_rank_and_the_steps_are_named(failing: Failing) -> None:

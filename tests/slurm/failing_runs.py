@@ -197,7 +197,6 @@ class Failing:
         )  # fmt: skip
         requeued = job_id(self.runs["requeued"])
         until("the run is queued again", lambda: self.node.slurm.job_state(requeued) == "PENDING")
-        self._until("its first try has ended", "requeued", lambda run: run.exit.exists())
         self._look_meanwhile("requeued", "requeued, queued again")
         (self.folder / "room").touch()
 
