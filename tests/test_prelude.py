@@ -285,6 +285,18 @@ def test_a_signal_reaches_the_program_and_the_record(machine: Machine, sent: sig
     assert process.returncode != 0
 
 
+def test_signals_without_end_leave_the_record(machine: Machine) -> None:
+    text = machine.script(gpus_per_node=1, set=("launcher=torchrun",))
+    (machine.logs / "run-1" / "behave").write_text("wait 5")
+    process = machine.start(text)
+    ready(machine)
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.001)
+    _, errors = process.communicate(timeout=20)
+    assert json.loads((machine.logs / "run-1" / "exit.json").read_text())["signal"] == "TERM", errors
+
+
 def test_a_signal_in_the_prelude_ends_it(machine: Machine) -> None:
     with (machine.folder / "init" / "modules.sh").open("a") as file:
         file.write('touch "$run_dir/ready"; sleep 1\n')

@@ -41,6 +41,7 @@ number() { printf '%s' "${1:-null}"; }
 # shellcheck disable=SC2317,SC2329
 finish() {
   local code=$?
+  trap '' TERM INT  # Slurm may send several: one that comes while the record is written would lose it
   trap - EXIT
   {
     printf '{"schema": 1, "run_id": %s, "exit_code": %s, "signal": %s, "stage": %s, "reason": %s,' \
