@@ -93,6 +93,16 @@ class RunPaths:
         return self.root / "submitit"
 
     @property
+    def process(self) -> Path:
+        """Which process leads the local queue that holds the run and, once started, its script."""
+        return self.submitit / "process.json"
+
+    @property
+    def kept_answer(self) -> Path:
+        """What the scheduler answered once the run was over: sites forget their jobs."""
+        return self.submitit / "final.json"
+
+    @property
     def stdout(self) -> Path:
         return self.root / "log.out"
 

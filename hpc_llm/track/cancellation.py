@@ -9,7 +9,6 @@ from datetime import datetime, timezone
 from hpc_llm.errors import SubmissionError
 from hpc_llm.run import RunPaths, read_json, write_json
 from hpc_llm.submit.process import end_group, is_on_this_host
-from hpc_llm.submit.queue import process_file
 from hpc_llm.submit.runs import read_submission
 from hpc_llm.track.records import compress_job_ids
 from hpc_llm.track.scheduler import scancel
@@ -75,6 +74,6 @@ def _slurm_submission(run: RunPaths) -> dict[str, str] | None:
 
 
 def _cancel_local(run: RunPaths) -> None:
-    script = (read_json(process_file(run)) or {}).get("script")
+    script = (read_json(run.process) or {}).get("script")
     if script is not None:
         end_group(script)

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from hpc_llm.run import Outcome, RunPaths, Stop, read_json
-from hpc_llm.submit.queue import process_file
 from hpc_llm.submit.runs import read_submission
 from hpc_llm.track.progress import last_text
 
@@ -54,7 +53,7 @@ class Evidence:
     @cached_property
     def process(self) -> dict[str, Any] | None:
         """Who runs it, if this machine does."""
-        return read_json(process_file(self.run))
+        return read_json(self.run.process)
 
     @cached_property
     def failures(self) -> list[dict[str, Any]]:

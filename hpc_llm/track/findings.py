@@ -33,7 +33,7 @@ class Finding:
 
 def settle(evidence: Evidence) -> Finding | None:
     """What needs no question: the folder settles it, or an earlier answer was final and is kept."""
-    kept = read_kept_answer(evidence.run)
+    kept = _read_kept_answer(evidence.run)
     if kept is not None:
         return kept
     verdict = conclusive(evidence)
@@ -143,13 +143,8 @@ def _modified_at(path: Path, default: float) -> float:
         return default
 
 
-def _kept_answer(run: RunPaths) -> Path:
-    return run.submitit / "final.json"
-
-
-def read_kept_answer(run: RunPaths) -> Finding | None:
-    """What an earlier look learned from Slurm of a run that was over, if anything."""
-    kept = read_json(_kept_answer(run))
+def _read_kept_answer(run: RunPaths) -> Finding | None:
+    kept = read_json(run.kept_answer)
     if kept is None:
         return None
     try:
@@ -172,4 +167,4 @@ def keep_answers(found: Iterable[tuple[Evidence, Finding]], seconds: float = 0.3
             return
         kept = {"outcome": finding.verdict.outcome.value, "reason": finding.verdict.reason, "state": finding.state}
         with contextlib.suppress(OSError):  # somebody else's run can be asked for again
-            write_json(_kept_answer(evidence.run), {**kept, "record": vars(finding.record)})
+            write_json(evidence.run.kept_answer, {**kept, "record": vars(finding.record)})

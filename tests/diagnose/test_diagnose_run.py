@@ -193,7 +193,7 @@ def test_a_wrong_request(tmp_path: Path, words: list[str], capsys: pytest.Captur
 DAMAGED = (
     "", "{", "[]", "null", "3", "\x00\xff",
     '{"plan": 3, "outcome": 5, "scheduler": "slurm", "exit_code": "1", "rank": "x", "time": "now", "host": 4}',
-    '{"plan": {}, "scheduler": {}, "submitted_at": 3, "exit_code": null, "started_at": "soon", "ended_at": [], "process": 7}',
+    '{"plan": {}, "scheduler": {}, "submitted_at": 3, "exit_code": null, "started_at": "soon", "ended_at": [], "process": 7, "outcome": []}',
 )  # fmt: skip
 RECORDS = (
     "experiment.json", "submission.json", "exit.json", "result.json", "steps.jsonl", "telemetry.jsonl",

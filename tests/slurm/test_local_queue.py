@@ -17,7 +17,6 @@ from hpc_llm.errors import SubmissionError
 from hpc_llm.run import Outcome, RunPaths
 from hpc_llm.submit import create_run, submit_local
 from hpc_llm.submit.process import describe_process, end_group, is_alive
-from hpc_llm.submit.queue import process_file
 from hpc_llm.track import RunStatus, cancel, status, wait
 
 PYTHON = str(Path(COMMAND).with_name("python"))
@@ -52,7 +51,7 @@ def started(run: RunPaths) -> None:
 
 
 def script_process(run: RunPaths) -> dict[str, object]:
-    process: dict[str, object] = json.loads(process_file(run).read_text())["script"]
+    process: dict[str, object] = json.loads(run.process.read_text())["script"]
     return process
 
 
@@ -161,7 +160,7 @@ def test_a_queue_that_is_gone_leaves_no_run_alive(logs: Path) -> None:
     first, second = new_run(logs, "first", "sleep 300"), new_run(logs, "second", "true")
     controller = submit_local([first, second])
     started(first)
-    queue = json.loads(process_file(first).read_text())["queue"]
+    queue = json.loads(first.process.read_text())["queue"]
     for pid in (int(controller), queue["pid"], script_process(first)["pid"]):
         os.kill(int(str(pid)), signal.SIGKILL)
     until("it is noticed", lambda: all(state.is_over for state in status([first, second])))
@@ -174,9 +173,9 @@ def test_a_recycled_process_id_is_not_taken_for_the_run(logs: Path) -> None:
     submit_local([run])
     wait([run])
     bystander = subprocess.Popen(["sleep", "300"], start_new_session=True)
-    marks = json.loads(process_file(run).read_text())
+    marks = json.loads(run.process.read_text())
     marks["script"]["pid"] = bystander.pid
-    process_file(run).write_text(json.dumps(marks))
+    run.process.write_text(json.dumps(marks))
     run.exit.unlink()
     assert one(run).outcome is Outcome.UNKNOWN
     cancel([run])
@@ -197,7 +196,7 @@ def test_runs_of_another_machine_are_shown_as_last_seen_and_not_touched(logs: Pa
     run = new_run(logs, "r", "sleep 300")
     submit_local([run])
     started(run)
-    texts = {path: path.read_text() for path in (process_file(run), run.submission)}
+    texts = {path: path.read_text() for path in (run.process, run.submission)}
     for path, text in texts.items():
         path.write_text(text.replace(f'"host": "{os.uname().nodename}"', '"host": "login2"'))
     state = one(run)

@@ -6,6 +6,7 @@ appended, and the way it ended from the exit record and the messages in its outp
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import re
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,8 @@ from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step
 from hpc_llm.run import Outcome, RunPaths, Stop, is_run, read_json, read_json_lines
 
 NAME = "hpc-llm"
+_TEXTS = frozenset(field.name for field in dataclasses.fields(Row) if "str" in str(field.type))
+_OUTCOMES = frozenset(outcome.value for outcome in Outcome)
 _PLANNED = (
     "cluster", "method", "task", "model", "nodes", "gpus_per_node", "world_size", "micro_batch_size",
     "gradient_accumulation_steps", "global_batch_size", "sequence_length", "precision", "warmup_steps",
@@ -41,22 +44,24 @@ def read(folder: Path) -> tuple[Row, Iterator[Step]]:
     result, left = read_json(paths.result) or {}, read_json(paths.exit) or {}
     plan = experiment.get("plan")
     columns: dict[str, Any] = {
-        "run_id": experiment.get("run_id") or paths.run_id,
+        "run_id": str(experiment.get("run_id") or paths.run_id),
         "source": str(folder),
         "format": NAME,
     }
     if isinstance(plan, dict):
-        columns |= {name: plan.get(name) for name in _PLANNED}
-    if result:
-        columns |= {name: value for name, value in result.items() if name in COLUMNS and value is not None}
-    else:
-        columns |= _from_steps(paths, columns)
+        columns |= _columns_in({name: plan.get(name) for name in _PLANNED})
+    columns |= _columns_in(result) if result else _from_steps(paths, columns)
     columns["job_id"] = _job_id(paths, left)
-    columns["started_at"] = _iso(columns.get("started_at")) or _iso(left.get("started_at"))
+    columns["started_at"] = _iso(result.get("started_at")) or _iso(left.get("started_at"))
     if columns.get("elapsed_s") is None:
         columns["elapsed_s"] = _elapsed(left)
     columns |= _end(paths, result, left)
     return Row(**{name: value for name, value in columns.items() if name in COLUMNS}), _steps(paths, columns)
+
+
+def _columns_in(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a record holds; what is of a wrong type, because somebody edited it, counts as missing."""
+    return {n: v for n, v in record.items() if n in COLUMNS and isinstance(v, str if n in _TEXTS else (int, float))}
 
 
 def _steps(paths: RunPaths, columns: Mapping[str, Any]) -> Iterator[Step]:
@@ -121,33 +126,41 @@ def _end(paths: RunPaths, result: Mapping[str, Any], left: Mapping[str, Any]) ->
     kept = _kept_answer(paths)
     if kept:
         return kept
+    measured = _outcome_in(result)
     messages = _messages(paths, left)
     said = decide(messages, completed=False)
     if not left and _began(paths) > max(1, taken_down(messages)):
         return {"outcome": Outcome.UNKNOWN.value, "outcome_reason": "it was started again: running, or killed"}
-    if said.is_sure and said.cause in scheduler.CAUSES and result.get("outcome") != Outcome.COMPLETED.value:
+    if said.is_sure and said.cause in scheduler.CAUSES and measured.get("outcome") != Outcome.COMPLETED.value:
         return _as_columns(said)
-    if result.get("outcome") not in (None, Outcome.UNKNOWN.value):
-        return {"outcome": result["outcome"], "outcome_reason": result.get("outcome_reason")}
+    if measured.get("outcome", Outcome.UNKNOWN.value) != Outcome.UNKNOWN.value:
+        return measured
     if paths.cancelled.exists():
         return {"outcome": Outcome.CANCELLED.value, "outcome_reason": "cancelled by the user"}
     if left:
         return _from_exit(left, said)
-    if result.get("outcome"):
-        return {"outcome": result["outcome"], "outcome_reason": result.get("outcome_reason")}
+    if measured:
+        return measured
     if said.is_sure and said.cause is DISK_FULL:  # which is why it left no record
         return _as_columns(said)
     return {"outcome": Outcome.UNKNOWN.value, "outcome_reason": "no result and no exit record: running, or killed"}
 
 
-def _kept_answer(paths: RunPaths) -> dict[str, Any] | None:
-    from hpc_llm.track.findings import read_kept_answer  # most logs are no runs of ours and can do without
+def _kept_answer(paths: RunPaths) -> dict[str, Any]:
+    """What `hpc-llm status` learned from Slurm when the run was over."""
+    kept = read_json(paths.kept_answer) or {}
+    found = _outcome_in({**kept, "outcome_reason": kept.get("reason")})
+    if found.get("outcome") == Outcome.CANCELLED.value:
+        found["outcome_reason"] = found["outcome_reason"] or "cancelled by the user"
+    return found
 
-    kept = read_kept_answer(paths)
-    if kept is None or kept.verdict is None:
-        return None
-    by_user = "cancelled by the user" if kept.verdict.outcome is Outcome.CANCELLED else None
-    return {"outcome": kept.verdict.outcome.value, "outcome_reason": kept.verdict.reason or by_user}
+
+def _outcome_in(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The outcome that a record names, with its reason; nothing where it names none."""
+    outcome, reason = record.get("outcome"), record.get("outcome_reason")
+    if not isinstance(outcome, str) or outcome not in _OUTCOMES:
+        return {}
+    return {"outcome": outcome, "outcome_reason": reason if isinstance(reason, str) else None}
 
 
 def _began(paths: RunPaths) -> int:
