@@ -86,6 +86,8 @@ class Evidence:
     @property
     def first_task_to_end(self) -> str | None:
         """What srun says of the task that failed first; those after it were ended for it."""
+        if (self.exit or {}).get("restart_count"):
+            return None  # srun gives no time, so its words may be of an earlier try
         said = _TASK_ENDED.search(last_text(self.run.stderr))
         return f"{said['how']} ({said['node']})" if said else None
 

@@ -180,6 +180,8 @@ def test_srun_names_the_task_that_failed_first(folder: Folder) -> None:
     )
     verdict = by_folder(folder.exit(143).failure(0, "UNKNOWN", type="SIGTERM").evidence)
     assert (verdict.outcome, verdict.reason) == (Outcome.FAILED, "task 1: Exited with exit code 7 (tw1)")
+    again = by_folder(folder.exit(3, restart_count=1).evidence)  # srun's words are of the first try
+    assert again.reason == "exit code 3"
 
 
 def test_a_script_that_was_told_to_stop_was_cancelled_though_its_ranks_say_so(folder: Folder) -> None:
