@@ -6,6 +6,12 @@ from hpc_llm.causes.cause import Cause, Role, sign
 
 _EXCEPTION = r"^[^\n]{0,120}?\b"
 
+_NOT_ALL_CAME = (
+    "the ranks did not all meet: see that every node started as many as the others wait for, and their own output\n"
+    "see that the address is reachable from the other nodes: --set env.NCCL_SOCKET_IFNAME=… and env.GLOO_SOCKET_IFNAME=…\n"
+    "otherwise submit it again, without the node that did not come: --sbatch exclude={node}"
+)
+
 COLLECTIVE_TIMEOUT = Cause(
     id="collective_timeout",
     title="a collective timed out",
@@ -17,7 +23,7 @@ COLLECTIVE_TIMEOUT = Cause(
         "look at the output of the silent rank: it may have died, hung in its data, or be on a slow node\n"
         "if every run stops at the same step, the ranks disagree on the collective: compare their data and control flow\n"
         "if it is the first step, check the network interface: --set env.NCCL_SOCKET_IFNAME=… (see the cluster's profile)\n"
-        "otherwise submit it again, without the silent node: --sbatch exclude=NODE"
+        "otherwise submit it again, without the silent node: --sbatch exclude={node}"
     ),
     retry=True,
     precedence=55,
@@ -48,6 +54,7 @@ COLLECTIVE_TIMEOUT = Cause(
             ("waiting for clients", "Timed out after", "wait timeout after"),
             r"Timed out after \d+ seconds waiting for clients\. (?P<joined>\d+)/(?P<expected>\d+) clients joined"
             r"|wait timeout after \d+ms, keys: \S+|DistStoreError: Timed out after \d+ seconds",
+            remedy=_NOT_ALL_CAME,
         ),
         sign(
             ("RendezvousTimeoutError", "client socket has timed out after", "Socket Timeout"),
@@ -55,6 +62,7 @@ COLLECTIVE_TIMEOUT = Cause(
             + r"RendezvousTimeoutError|client socket has timed out after \d+ ?m?s while trying to connect to \((?P<address>[^)]{1,80})\)"
             r"|RuntimeError: Socket Timeout",
             confidence=0.85,
+            remedy=_NOT_ALL_CAME,
         ),
         sign("Wait timeout", r"RuntimeError: Wait timeout\b", confidence=0.85),
         sign(

@@ -37,7 +37,7 @@ MODEL_MISSING = Cause(
             survived_after=STARTED,
         ),
         sign(
-            ("connect to 'https://huggingface.co'", "connect to 'https://hf"),
+            ("connect to 'https://huggingface.co", "connect to 'https://hf"),
             r"We couldn't connect to 'https://[^'\n]{1,80}' to load (?:the|this) (?:files|file|model)",
             survived_after=STARTED,
         ),
@@ -68,6 +68,14 @@ MODEL_MISSING = Cause(
             confidence=0.9,
         ),
         sign(
+            "RequestError: there is no model '",
+            r"RequestError: there is no model '(?P<model>[^'\n]{1,200})'",
+            remedy=(
+                "the compute node sees no such folder: put the checkpoint on a file system that it sees, and --model DIR\n"
+                "or a preset initialised at random: `hpc-llm models`"
+            ),
+        ),
+        sign(
             "SafetensorError",
             r"SafetensorError: Error while deserializing header",
             remedy="the checkpoint is damaged or a Git LFS pointer: download it again",
@@ -86,9 +94,11 @@ CONFIG_ERROR = Cause(
     signs=(
         sign(
             "validation error",
-            r"ValidationError: \d+ validation errors? for (?:DeepSpeed|[A-Z]\w*(?:Config|Args|Arguments))\w*",
+            r"ValidationError: \d+ validation errors? for (?:DeepSpeed|[A-Z]\w*(?:Config|Args|Arguments))\w*"
+            r"(?:\n(?:\[\w{1,12}\]: ?)?(?P<setting>[A-Za-z_][\w.]{0,80})$)?",
         ),
         sign(("Check batch related parameters", "atch related parameters")),
+        sign("Either train_batch_size or ", r"Either train_batch_size or \w*micro_batch\w* needs to be provided"),
         sign("DeepSpeedConfigError", r"DeepSpeedConfigError: "),
         sign("untested ZeRO Optimizer", remedy="allow it: --set deepspeed.zero_allow_untested_optimizer=true"),
         sign(("is not a supported DeepSpeed Optimizer", "not supported by DeepSpeed")),

@@ -38,8 +38,8 @@ MODULE_MISSING = Cause(
             confidence=0.9,
         ),
         sign(
-            "cannot be loaded as requested",
-            r"These module\(s\) or extension\(s\) exist but cannot be loaded as requested:[^\n]{0,80}",
+            "exist but cannot be",
+            r"These module\(s\)(?: or extension\(s\))? exist but cannot be(?:$| loaded as requested)[^\n]{0,80}",
             survived_after=STARTED,
             confidence=0.9,
         ),
@@ -61,9 +61,16 @@ MODULE_MISSING = Cause(
             survived_after=STARTED,
             confidence=0.8,
         ),
+        sign("Lmod has detected the following error:", survived_after=STARTED, confidence=0.8),
         sign("Module ERROR", r"^[^\n]{0,40}Module ERROR: ", survived_after=STARTED, confidence=0.8),
         sign("hpc-llm: mpirun is not on PATH", confidence=0.97),
     ),
+)
+
+_MAKE_ENVIRONMENT = (
+    "make the environment that the evidence names, or correct prelude.python.env in the cluster's profile\n"
+    "see which there are on the compute node: `conda env list`\n"
+    "`conda activate` is for conda 4.4 and later: before that it was `source activate`"
 )
 
 CONDA = Cause(
@@ -85,12 +92,20 @@ CONDA = Cause(
             survived_after=STARTED,
             confidence=0.85,
         ),
+        sign(
+            ("ould not find conda environment: ", "CondaEnvironmentNotFoundError", "invalid choice: 'activate'"),
+            r"Could not find conda environment: |CondaEnvironmentNotFoundError|conda[\w.]*: error: [^\n]{0,40}invalid choice: 'activate'",
+            survived_after=STARTED,
+            confidence=0.9,
+            remedy=_MAKE_ENVIRONMENT,
+        ),
         sign("has not been properly configured to use 'conda activate'", survived_after=STARTED, confidence=0.9),
         sign(
             ("EnvironmentLocationNotFound", "EnvironmentNameNotFound"),
             r"(?:EnvironmentLocationNotFound|EnvironmentNameNotFound|NotWritableError): [^\n]{0,200}",
             survived_after=STARTED,
             confidence=0.9,
+            remedy=_MAKE_ENVIRONMENT,
         ),
         sign(
             "hpc-llm: ",
@@ -132,8 +147,18 @@ PACKAGE_MISSING = Cause(
     signs=(
         sign(
             "No module named",
-            r"^[^\n\"']{0,60}?\bModuleNotFoundError: No module named '?(?P<package>[\w.]+)'?",
+            r"\bModuleNotFoundError: No module named '?(?P<package>\w+)(?:'|$)",
             survived_after=STARTED,
+        ),
+        sign(
+            "No module named",
+            r"\bModuleNotFoundError: No module named '?(?P<package>\w+)\.[\w.]+(?:'|$)",
+            survived_after=STARTED,
+            remedy=(
+                "{package} is there without this module, or another package has its name: "
+                "install the version that the program asks for\n"
+                "if the right one is there, the job runs another Python: see the environment in the first lines of the output"
+            ),
         ),
         sign(  # as transformers repeats it below an error of its own
             "No module named",

@@ -11,7 +11,7 @@ GPU_MISSING = Cause(
     remedy=(
         "ask for as many GPUs as there are ranks on a node: --gpus-per-node N\n"
         "see that nothing hides them: CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES in the job\n"
-        "if the node should have them, leave it out: --sbatch exclude=NODE"
+        "if the node should have them, leave it out: --sbatch exclude={node}"
     ),
     retry=False,
     precedence=80,
@@ -26,6 +26,7 @@ GPU_MISSING = Cause(
             r"No (?:CUDA|HIP) GPUs are available|no (?:CUDA|ROCm)-capable device is detected|(?:cuda|hip)ErrorNoDevice",
         ),
         sign("RuntimeError: Found no NVIDIA driver on your system"),
+        sign("couldn't find any HIP devices"),
         sign(
             "GPUs per node, torch", r"the plan wants \d+ GPUs per node, torch \S+ \(built for [^)\n]{1,40}\) sees none"
         ),
@@ -88,6 +89,12 @@ DRIVER_MISMATCH = Cause(
             r"^[^\n]{0,60}?\b(?:Import|OS)Error: [^\n]{1,300}: undefined symbol: ",
             remedy=_REBUILD,
         ),
+        sign("undefined symbol: ", r"^\S{1,300}\.so: undefined symbol: ", remedy=_REBUILD),
+        sign(
+            "cannot open shared object file",
+            r"Error: [^\n]{0,200}torch_extensions/[^\n]{1,200}\.so: cannot open shared object file",
+            remedy="building the extension failed: look above for what ninja or the compiler said\n" + _REBUILD,
+        ),
         sign(
             "cannot open shared object file",
             r"(?:Import|OS)Error: lib(?:cuda|cudart|cudnn|cublas|nccl|nvrtc|cufft|cusparse|cupti|amdhip64|rocblas|rccl|hipblas|MIOpen)[\w.+-]*: cannot open shared object file",
@@ -102,7 +109,7 @@ DRIVER_MISMATCH = Cause(
             "Driver/library version mismatch",
             r"Failed to initialize NVML: Driver/library version mismatch",
             confidence=0.9,
-            remedy="the node's driver was updated and not reloaded: leave it out with --sbatch exclude=NODE and tell the site",
+            remedy="the node's driver was updated and not reloaded: leave it out with --sbatch exclude={node} and tell the site",
             retry=True,
         ),
     ),

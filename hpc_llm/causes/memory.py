@@ -48,6 +48,10 @@ DEVICE_OOM = Cause(
             r"(?:CUDA|HIP) error: out of memory|(?<!Search for `)(?:hipErrorOutOfMemory|cudaErrorMemoryAllocation)|CUDA_ERROR_OUT_OF_MEMORY",
         ),
         sign(("Cuda failure", "HIP failure"), r"\b(?:Cuda|HIP) failure (?:\d+ )?'out of memory'", confidence=0.9),
+        sign(
+            ("Allocation failed : Device memory", "No available memory for the cache blocks"),
+            confidence=0.9,
+        ),
         sign("runtime error (2)", r"\b(?:cuda|hip) runtime error \(2\) ?: out of memory"),
         sign(
             ("from device:", "RESOURCE_EXHAUSTED: ", "OOM when allocating tensor"),
@@ -81,7 +85,7 @@ HOST_OOM = Cause(
     signs=(
         sign(
             ("oom_kill event", "oom-kill event"),
-            r"Detected \d+ oom[-_]kill event(?:\(s\)|s)? in (?P<step>(?:StepId=|step )?[\w.+]+)",
+            r"Detected \d+ oom[-_]kill event(?:\(s\)|s)? in (?P<step>(?:StepId=|step )?\w+(?:[.+]\w+)*)",
             confidence=0.98,
         ),
         sign("killed by the cgroup out-of-memory", confidence=0.97),

@@ -66,7 +66,7 @@ BUS_ERROR = Cause(
         sign("posix_fallocate failed", r"posix_fallocate failed : No space left on device", confidence=0.9),
         sign(
             "unable to write to file </torch",
-            r"unable to write to file </torch_\w+>: No space left on device",
+            r"unable to write to file </torch_\w+>",
             confidence=0.95,
         ),
         sign("shared memory", r"insufficient shared memory \(shm\)|out of shared memory", confidence=0.9),
@@ -80,7 +80,7 @@ SEGFAULT = Cause(
     remedy=(
         "run it once with PYTHONFAULTHANDLER=1 (--set env.PYTHONFAULTHANDLER=1) to see where\n"
         "mixed builds are the usual reason: one CUDA or ROCm, one MPI, extensions built for this torch\n"
-        "if it happens on one node only, leave that node out: --sbatch exclude=NODE"
+        "if it happens on one node only, leave that node out: --sbatch exclude={node}"
     ),
     retry=False,
     precedence=70,
@@ -128,7 +128,7 @@ SEGFAULT = Cause(
             remedy=(
                 "a kernel touched memory that is not its own: see that torch and its extensions were built for this GPU and ROCm\n"
                 "--set env.AMD_SERIALIZE_KERNEL=3 makes it stop at the kernel that does it\n"
-                "if it happens on one node only, leave that node out: --sbatch exclude=NODE"
+                "if it happens on one node only, leave that node out: --sbatch exclude={node}"
             ),
         ),
         sign(

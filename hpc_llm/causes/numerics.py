@@ -33,8 +33,8 @@ NAN_LOSS = Cause(
             confidence=0.85,
         ),
         sign(
-            ("NaN in", "nan in", "oss is "),
-            r"(?:found|detected) NaN in [^\n]{0,60}(?:loss|forward|gradient|grad)|(?:loss|Loss) is (?:nan|NaN|inf)\b",
+            ("NaN in", "nan in", "oss is ", "oss was ", "oss became "),
+            r"(?:found|detected) NaN in [^\n]{0,60}(?:loss|forward|gradient|grad)|[Ll]oss (?:is|was|became) (?:nan|NaN|inf)\b",
             confidence=0.97,
         ),
         sign(

@@ -16,7 +16,22 @@ PYTHON_EXCEPTION = Cause(
         # What a rank says when another one has died; `tracebacks` finds the exceptions themselves.
         sign("onnection closed by peer", role=Role.CASCADE),
         sign("onnection reset by peer", role=Role.CASCADE),
-        sign(("remote process exited or there was a network error", "ncclRemoteError"), role=Role.CASCADE),
+        sign(
+            (
+                "remote process exited or there was a network error",
+                "ncclRemoteError",
+                "unexpected exit of a remote peer",
+                "onnection closed by remote peer",
+            ),
+            role=Role.CASCADE,
+        ),
+        sign(
+            "Too many open files",
+            r"\[Errno 24\] Too many open files",
+            precedence=46,
+            confidence=0.9,
+            remedy="allow more open files in the job (ulimit -n 65536), or use fewer data loader workers",
+        ),
         sign("NCCL communicator was aborted", role=Role.CASCADE),
         sign("is killed by signal: Terminated", role=Role.CASCADE),
         sign("Broken pipe", r"BrokenPipeError|: Broken pipe", role=Role.CASCADE),
@@ -28,7 +43,8 @@ PYTHON_EXCEPTION = Cause(
         # Without a traceback only these are taken for the end of a program: others write lines like them and go on.
         sign(
             "Error: ",
-            r"^(?:\[rank\d+\]: )?(?P<exception>(?:torch\.Accelerator|Runtime|Assertion|Import|FileNotFound|Permission|Value|Type|Key|OS)Error)"
+            r"^(?:\[rank\d+\]: )?(?P<exception>(?:torch\.Accelerator|Runtime|Assertion|Import|FileNotFound|FileExists|Permission|Value|Type|Key|Index|Attribute"
+            r"|Name|NotImplemented|ZeroDivision|Recursion|UnicodeDecode|ConnectionRefused|OS)Error)"
             r": (?P<message>\S[^\n]{0,300})",
             confidence=0.75,
             not_after="Traceback (most recent call last)",

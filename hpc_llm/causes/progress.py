@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 STEP = re.compile(
-    rb"(?:oss['\"]?(?:[ \t]*[:=|][ \t]*|[ \t]+)['\"]?[-+]?\d|it/s[\],]|s/it[\],]|RunningAvgSamplesPerSec=\d|\bfwd: [\d.]+ \|"
+    rb"(?:(?<!val_l)(?<!test_l)oss['\"]?(?:[ \t]*[:=|][ \t]*|[ \t]+)['\"]?[-+]?\d|it/s[\],]|s/it[\],]|RunningAvgSamplesPerSec=\d|\bfwd: [\d.]+ \|"
     rb"|elapsed time per iteration)[^\n]*"
 )
 """The part of a line by which it shows as a training step."""
@@ -14,13 +14,15 @@ END = re.compile(
     rb"\{'train_runtime': |\{\"train_runtime\": |train_runtime +=|^Training (?:done|completed|complete|finished)\b"
     rb"|\[after training is done\]|exiting program (?:after|at iteration)|Trainer\.fit` stopped: `max_(?:steps|epochs)="
     rb"|\"key\": \"run_stop\"[^\n]{0,200}\"status\": \"success\"|Reporting training SUCCESS|Training job completed"
-    rb"|\bdone training in [\d.]+ seconds"
+    rb"|\bdone training in [\d.]+ seconds|\b[Ff]inished [Tt]raining\b|submitit[^\n]{0,60} - Job completed successfully"
     rb"|=+ Serving Benchmark Result =+|^Throughput: [\d.]+ requests/s"  # vLLM's benchmarks
     rb"|^[^\n]{0,80}[Tt]raining (?:done|completed|complete|finished|is done)\b(?! in 0 )",
     re.MULTILINE,
 )
-END_TEXTS = (b"rain", b"run_stop", b"exiting program", b" Benchmark Result ", b"Throughput: ")
+END_TEXTS = (b"rain", b"run_stop", b"exiting program", b" Benchmark Result ", b"Throughput: ", b"Job completed")
 
+_FULL = re.compile(rb"100%|\b(\d+)/\1 \[")
+"""A progress bar that has come to its end."""
 _LAST_STEP = re.compile(
     rb"(?i)\b(?:step|iter(?:ation)?)s?[ :=#\[(]{0,12}(\d+) {0,8}/ {0,8}(\d+)\b|\"current_steps\": (\d+), \"total_steps\": (\d+)\b"
 )
@@ -55,7 +57,8 @@ def last_end(text: bytes) -> int | None:
 def begins_anew(text: bytes, position: int = 0) -> bool:
     """Whether there are steps in `text` from `position` on, other than the full progress bar that is drawn last."""
     return any(
-        b"100%" not in text[text.rfind(b"\n", 0, m.start()) + 1 : m.start()] for m in STEP.finditer(text, position)
+        not _FULL.search(text, text.rfind(b"\n", 0, match.start()) + 1, match.start())
+        for match in STEP.finditer(text, position)
     )
 
 

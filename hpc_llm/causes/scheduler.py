@@ -7,7 +7,7 @@ from hpc_llm.run import Outcome
 
 _AT = r"(?: AT \S{8,30})?"
 # Slurm's own messages stand at the beginning of a line, behind a rank's prefix, or behind an unfinished progress bar.
-_SLURM = r"(?:^[^\n\"']{0,60}|slurmstepd: error: )"
+_SLURM = r"(?:^[^\n\"']{0,60}|slurmstepd: error: | error: (?=\*\*\* ))"
 
 WALLTIME = Cause(
     id="walltime",
@@ -23,7 +23,7 @@ WALLTIME = Cause(
     outcome=Outcome.TIMEOUT,
     explains=frozenset(("cancelled",)),
     signs=(
-        sign("DUE TO TIME LIMIT", rf"{_SLURM}\*\*\* [^\n]{{1,80}}CANCELLED{_AT} DUE TO TIME LIMIT", confidence=0.99),
+        sign("DUE TO TIME LIMIT", rf"{_SLURM}\*\*\* [^\n]{{1,200}}?CANCELLED{_AT} DUE TO TIME LIMIT", confidence=0.99),
         sign("walltime", r"PBS: job killed: walltime \d+ exceeded limit \d+", confidence=0.99),
         sign("TERM_RUNLIMIT", r"TERM_RUNLIMIT: job killed", confidence=0.99),
         sign("timed-out and not checkpointable", confidence=0.9),
@@ -40,9 +40,18 @@ PREEMPTED = Cause(
     outcome=Outcome.PREEMPTED,
     explains=frozenset(("cancelled",)),
     signs=(
-        sign("DUE TO PREEMPTION", rf"{_SLURM}CANCELLED{_AT} DUE TO PREEMPTION", confidence=0.99),
+        sign(
+            "DUE TO PREEMPTION",
+            rf"{_SLURM}(?:\*\*\* [^\n]{{1,200}}?)?CANCELLED{_AT} DUE TO PREEMPTION",
+            confidence=0.99,
+        ),
         sign("TERM_PREEMPT", r"TERM_PREEMPT: job killed", confidence=0.97),
-        sign("DUE TO JOB REQUEUE", rf"{_SLURM}CANCELLED{_AT} DUE TO JOB REQUEUE", precedence=50, confidence=0.7),
+        sign(
+            "DUE TO JOB REQUEUE",
+            rf"{_SLURM}(?:\*\*\* [^\n]{{1,200}}?)?CANCELLED{_AT} DUE TO JOB REQUEUE",
+            precedence=50,
+            confidence=0.7,
+        ),
     ),
 )
 
@@ -57,7 +66,7 @@ CANCELLED = Cause(
     signs=(
         sign(
             " CANCELLED",
-            rf"{_SLURM}\*\*\* JOB \S{{1,40}}(?: ON \S{{1,80}})? CANCELLED{_AT}(?! DUE TO)",
+            rf"{_SLURM}\*\*\* JOB \S{{1,40}}(?: ON \S{{1,200}})? CANCELLED(?!{_AT} DUE TO)",
         ),
         sign("KeyboardInterrupt", r"^[^\n\"']{0,60}?\bKeyboardInterrupt$", precedence=46, confidence=0.8),
         sign(
@@ -68,7 +77,7 @@ CANCELLED = Cause(
         # srun writes this when a task failed, too, and torchrun passes on whatever signal came.
         sign(
             " CANCELLED",
-            rf"{_SLURM}\*\*\* STEP \S{{1,40}}(?: ON \S{{1,80}})? CANCELLED{_AT}(?! DUE TO)",
+            rf"{_SLURM}\*\*\* STEP \S{{1,40}}(?: ON \S{{1,200}})? CANCELLED(?!{_AT} DUE TO)",
             precedence=20,
             confidence=0.6,
         ),
@@ -100,10 +109,10 @@ NODE_FAIL = Cause(
     signs=(
         sign(
             "DUE TO NODE FAILURE",
-            rf"{_SLURM}(?:JOB|STEP) \S{{1,40}}(?: ON (?P<node>[\w.-]{{1,60}}))?[^\n]{{0,40}} CANCELLED{_AT} DUE TO NODE FAILURE",
+            rf"{_SLURM}(?:\*\*\* )?(?:JOB|STEP) \S{{1,40}}(?: ON (?P<node>[\w.-]{{1,200}}))?[^\n]{{0,40}} CANCELLED{_AT} DUE TO NODE FAILURE",
             confidence=0.99,
         ),
-        sign("DUE TO NODE FAILURE", rf"^\*\*\* [^\n]{{1,60}}CANCELLED{_AT} DUE TO NODE FAILURE", confidence=0.97),
+        sign("DUE TO NODE FAILURE", rf"^\*\*\* [^\n]{{1,200}}?CANCELLED{_AT} DUE TO NODE FAILURE", confidence=0.97),
         sign(
             "ode failure on",
             r"^[^\n]{0,12}(?:srun|salloc|sbatch): error: Node failure on (?P<node>[\w.,\[\]-]+)",

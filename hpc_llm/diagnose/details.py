@@ -24,6 +24,7 @@ def explain(root: Found, found: Sequence[Found]) -> tuple[str, dict[str, str]]:
         "node_fail": _node_fail,
         "collective_timeout": _collective_timeout,
         "python_exception": _exception,
+        "config_error": _setting,
     }.get(root.cause.id)
     return (describe(facts, root, found) if describe else ""), facts
 
@@ -84,8 +85,7 @@ def _collective_timeout(facts: dict[str, str], root: Found, found: Sequence[Foun
         for f in waits
         if f.details and "seq" in f.details and "silent_rank" not in f.details and f.rank is not None
     }
-    if silent is None and len(set(behind.values())) > 1:
-        silent = str(min(behind, key=lambda rank: behind[rank]))
+    late = str(min(behind, key=lambda rank: behind[rank])) if silent is None and len(set(behind.values())) > 1 else None
     sentence = ""
     if "collective" in facts:
         sentence = facts["collective"] + (f" number {facts['seq']}" if "seq" in facts else "") + " did not complete"
@@ -95,10 +95,17 @@ def _collective_timeout(facts: dict[str, str], root: Found, found: Sequence[Foun
     if silent is not None:
         facts["silent_rank"] = silent
         sentence += f"Rank {silent} fell silent first."
+    elif late is not None:
+        facts["silent_rank"] = late
+        sentence += f"Rank {late} is behind, at number {min(behind.values())}; others are at {max(behind.values())}."
     elif behind:
         facts["waiting_ranks"] = ",".join(map(str, sorted(behind)))
         sentence += f"Rank {facts['waiting_ranks']} waited; look at the ranks that do not say so."
     return sentence.strip()
+
+
+def _setting(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
+    return f"It is {facts['setting']}." if "setting" in facts else ""
 
 
 def _exception(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
