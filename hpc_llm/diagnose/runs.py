@@ -99,16 +99,23 @@ def _plan(evidence: Evidence) -> Plan | None:
 
 def _facts(evidence: Evidence, finding: Finding) -> dict[str, str]:
     facts: dict[str, str] = {}
-    record = finding.record
-    node = (record.nodes if record else None) or (evidence.exit or {}).get("host")
-    if evidence.failures and evidence.failures[0].get("host"):
-        node = evidence.failures[0]["host"]
+    node = _node(evidence, finding)
     if node:
-        facts["node"] = str(node)
+        facts["node"] = node
     step = read_progress(evidence.run.steps).step
     if step:
         facts["steps_made"] = str(step)
     return facts
+
+
+def _node(evidence: Evidence, finding: Finding) -> str | None:
+    """The node to blame, as Slurm calls it: that of a job on one node, else that of the rank that failed first."""
+    nodes = finding.record.nodes if finding.record else None
+    if nodes and "," not in nodes and "[" not in nodes:
+        return nodes
+    first = evidence.failures[0].get("host") if evidence.failures else None
+    host = first or (evidence.exit or {}).get("host")
+    return str(host).partition(".")[0] if host else nodes  # a host may give its full name, which Slurm does not know
 
 
 def _failures(run: RunPaths) -> list[Found]:
