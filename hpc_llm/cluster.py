@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from hpc_llm.errors import ProfileError, RequestError
 from hpc_llm.profiles import explain_validation, list_files, read_profile
+from hpc_llm.slurm_time import parse_time
 
 Launcher = Literal["srun", "torchrun", "mpirun", "python"]
-_TIME = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,9})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = frozenset(
     """run_dir code_dir time_limit started_at stage reason signal child code limit python why env_dir conda_base conda_hook
@@ -24,40 +24,6 @@ RESERVED = frozenset(
 """Variables that the job script itself sets or lives by."""
 TRACKED_FLAGS = ("output", "error", "open-mode", "array", "export")
 """sbatch flags that hpc-llm sets for every job, because tracking relies on them."""
-
-
-def parse_time(text: str) -> int:
-    """Seconds of a Slurm time: `MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`.
-
-    >>> parse_time("00:30:00"), parse_time("2-00:00:00"), parse_time("90")
-    (1800, 172800, 5400)
-    """
-    match = _TIME.fullmatch(text.strip())
-    if not match:
-        raise RequestError(f"'{text}' is not a time. Write HH:MM:SS, D-HH:MM:SS or minutes.")
-    days, *rest = match.groups()
-    parts = [int(p) for p in rest if p is not None]
-    if days is not None:
-        hours, minutes, seconds = (*parts, 0, 0)[:3]
-        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
-    if len(parts) == 1:
-        return parts[0] * 60
-    if len(parts) == 2:
-        return parts[0] * 60 + parts[1]
-    return (parts[0] * 60 + parts[1]) * 60 + parts[2]
-
-
-def format_time(seconds: int) -> str:
-    """Seconds as Slurm writes them.
-
-    >>> format_time(172800), format_time(1800)
-    ('2-00:00:00', '00:30:00')
-    """
-    minutes, secs = divmod(seconds, 60)
-    hours, mins = divmod(minutes, 60)
-    days, hrs = divmod(hours, 24)
-    clock = f"{hrs:02}:{mins:02}:{secs:02}"
-    return f"{days}-{clock}" if days else clock
 
 
 def check_variable(name: str, value: str = "") -> None:

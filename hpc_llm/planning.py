@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hpc_llm import metrics
-from hpc_llm.cluster import TRACKED_FLAGS, Cluster, Gpu, Node, Partition, allowed_keys, format_time, parse_time
+from hpc_llm.cluster import TRACKED_FLAGS, Cluster, Gpu, Node, Partition, allowed_keys
 from hpc_llm.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.experiment import TASKS, Experiment, Plan, PlanWithOrigins
@@ -25,6 +25,7 @@ from hpc_llm.model import ALIASES, architecture, is_checkpoint
 from hpc_llm.profiles import explain_validation
 from hpc_llm.run import file_name_part
 from hpc_llm.settings import apply_settings, split_pair
+from hpc_llm.slurm_time import format_time, parse_time
 
 FALLBACKS: dict[str, Any] = {
     "nodes": 1,

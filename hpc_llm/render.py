@@ -19,12 +19,13 @@ from typing import Any
 import jinja2
 
 from hpc_llm import __version__
-from hpc_llm.cluster import Cluster, check_variable, format_time
+from hpc_llm.cluster import Cluster, check_variable
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.experiment import Plan, PlanWithOrigins
 from hpc_llm.planning import slurm_tasks_per_node
 from hpc_llm.profiles import search_path, user_cache
 from hpc_llm.run import RunPaths, Stop
+from hpc_llm.slurm_time import format_time
 
 _MARK = "\x1f"
 _CONTROL = re.compile(r"[\x01-\x1f\x7f]")

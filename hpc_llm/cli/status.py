@@ -50,6 +50,8 @@ def status(
 
 def print_statuses(statuses: Sequence[RunStatus]) -> None:
     """The table, and under it the reasons of runs that did not complete."""
+    from hpc_llm.slurm_time import format_time
+
     rows = [
         [
             s.run_id,
@@ -57,7 +59,7 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
             s.state,
             s.outcome.value if s.outcome else None,
             s.exit_code,
-            clock(s.elapsed_s),
+            format_time(int(s.elapsed_s)) if s.elapsed_s is not None else None,
             f"{s.step}/{s.steps}" if s.step is not None else None,
             f"{s.tokens_per_second:.1f}" if s.tokens_per_second is not None else None,
         ]
@@ -67,12 +69,3 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
     for s in statuses:
         if s.reason:
             typer.echo(f"{s.run_id}: {s.reason}")
-
-
-def clock(seconds: float | None) -> str | None:
-    """`1:02:03`, or None."""
-    if seconds is None:
-        return None
-    minutes, secs = divmod(int(seconds), 60)
-    hours, mins = divmod(minutes, 60)
-    return f"{hours}:{mins:02}:{secs:02}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hpc_llm.experiment import Plan
+from hpc_llm.slurm_time import format_time
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def walltime(plan: Plan, facts: Mapping[str, str]) -> list[str]:
     """Twice the time, or fewer steps where some were made."""
     lines = []
     if plan.time_s:
-        lines.append(f"--time {clock(2 * plan.time_s)}  (it had {clock(plan.time_s)})")
+        lines.append(f"--time {format_time(2 * plan.time_s)}  (it had {format_time(plan.time_s)})")
     made = facts.get("steps_made")
     if made and int(made) > plan.warmup_steps:
         lines.append(f"--steps {made}  (so many were made; {plan.steps} were planned)")
@@ -135,16 +136,6 @@ def size_bytes(text: str | None) -> float | None:
         return float(number) * _UNITS[unit]
     except (ValueError, KeyError):
         return None
-
-
-def clock(seconds: int) -> str:
-    """Seconds as Slurm writes them.
-
-    >>> clock(5400)
-    '01:30:00'
-    """
-    hours, rest = divmod(seconds, 3600)
-    return f"{hours:02}:{rest // 60:02}:{rest % 60:02}"
 
 
 def filled(remedy: str, facts: Mapping[str, Any]) -> str:

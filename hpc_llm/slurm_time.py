@@ -1,0 +1,43 @@
+"""Times as Slurm reads and writes them. Standard library only."""
+
+from __future__ import annotations
+
+import re
+
+from hpc_llm.errors import RequestError
+
+_TIME = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,9})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
+
+
+def parse_time(text: str) -> int:
+    """Seconds of a Slurm time: `MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`.
+
+    >>> parse_time("00:30:00"), parse_time("2-00:00:00"), parse_time("90")
+    (1800, 172800, 5400)
+    """
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        raise RequestError(f"'{text}' is not a time. Write HH:MM:SS, D-HH:MM:SS or minutes.")
+    days, *rest = match.groups()
+    parts = [int(p) for p in rest if p is not None]
+    if days is not None:
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(parts) == 1:
+        return parts[0] * 60
+    if len(parts) == 2:
+        return parts[0] * 60 + parts[1]
+    return (parts[0] * 60 + parts[1]) * 60 + parts[2]
+
+
+def format_time(seconds: int) -> str:
+    """Seconds as Slurm writes them.
+
+    >>> format_time(172800), format_time(1800)
+    ('2-00:00:00', '00:30:00')
+    """
+    minutes, secs = divmod(seconds, 60)
+    hours, mins = divmod(minutes, 60)
+    days, hrs = divmod(hours, 24)
+    clock = f"{hrs:02}:{mins:02}:{secs:02}"
+    return f"{days}-{clock}" if days else clock
