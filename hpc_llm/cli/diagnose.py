@@ -61,17 +61,13 @@ def diagnose(
 
 def _diagnose(target: str, logs: Path) -> Iterable[Diagnosis]:
     from hpc_llm.cli.runs import find_run
-    from hpc_llm.diagnose import diagnose_files, diagnose_run, diagnose_stream, jobs_under
-    from hpc_llm.run import RunPaths, is_run
+    from hpc_llm.diagnose import diagnose_job, diagnose_run, diagnose_stream, jobs_under
 
     path = Path(target)
     if target == "-":
         yield diagnose_stream(sys.stdin.buffer)
-    elif is_run(path):
-        yield diagnose_run(RunPaths(path.absolute()))
     elif path.exists():
-        for files in jobs_under([path]):
-            yield diagnose_run(RunPaths(files[0].absolute())) if is_run(files[0]) else diagnose_files(files)
+        yield from map(diagnose_job, jobs_under([path]))
     else:
         yield diagnose_run(find_run(target, logs))
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from hpc_llm.cli.options import JsonOption
 from hpc_llm.cli.output import note, print_json
-
-if TYPE_CHECKING:
-    from hpc_llm.report import ReportedRun
 
 EXIT_REGRESSION = 3
 
@@ -52,10 +49,12 @@ def report(
     from hpc_llm.report import (
         assumptions,
         collect,
+        explain,
         make_report,
         read_baseline,
         regressions,
         require_plotting,
+        settle,
         summary,
         write_report,
     )
@@ -67,8 +66,8 @@ def report(
         raise RequestError(
             f"there is no run or log of a known format in {', '.join(paths)}: give folders or files that hold one."
         )
-    _settle(runs)
-    _explain(runs, paths)
+    settle(runs)
+    explain(runs, paths)
     made = make_report(runs, then, tolerance)
     files, found = write_report(made, output), regressions(made)
     note(summary(made))
@@ -76,55 +75,6 @@ def report(
         note(f"rows compared with {baseline}: {len(made.baseline.changes)}, of them worse: {len(found)}")
     _print(files, found, as_json)
     return EXIT_REGRESSION if fail_on_regression and found else 0
-
-
-def _settle(runs: list[ReportedRun]) -> None:
-    """Give runs of ours whose own records leave the outcome open the one that `hpc-llm status` gives; Slurm is asked once."""
-    from hpc_llm.run import Outcome, RunPaths
-    from hpc_llm.track import status
-
-    incomplete = [run for run in runs if run.is_ours and run.row.outcome != Outcome.COMPLETED.value]
-    if not incomplete:
-        return
-    # Of all that did not complete, because the answers are kept, and the diagnosis needs them too.
-    for run, found in zip(incomplete, status([RunPaths(Path(run.source)) for run in incomplete]), strict=True):
-        if run.row.outcome != Outcome.UNKNOWN.value or found.state == Outcome.UNKNOWN.value:
-            continue
-        if found.outcome is None:
-            run.row.outcome_reason = f"it is not over: {found.state}"
-        elif found.outcome not in (Outcome.COMPLETED, Outcome.UNKNOWN):
-            run.row.outcome, run.row.outcome_reason = found.outcome.value, found.reason or run.row.outcome_reason
-
-
-def _explain(runs: list[ReportedRun], paths: list[str]) -> None:
-    """Give each run that did not complete its diagnosis, of all files of its job."""
-    from hpc_llm.run import Outcome
-
-    incomplete: dict[Path, list[ReportedRun]] = {}
-    for run in runs:
-        if run.is_known and run.row.outcome != Outcome.COMPLETED.value:
-            incomplete.setdefault(Path(run.source).resolve(), []).append(run)
-    for files in _jobs(paths) if incomplete else ():
-        of_job = [run for file in files for run in incomplete.get(file.resolve(), ())]
-        if of_job:
-            diagnosis = _diagnosis(files)
-            for run in of_job:
-                run.diagnosis = diagnosis
-
-
-def _jobs(paths: list[str]) -> list[list[Path]]:
-    from hpc_llm.diagnose import jobs_under
-
-    return jobs_under(map(Path, paths))
-
-
-def _diagnosis(files: list[Path]) -> dict[str, Any]:
-    """What `hpc-llm diagnose --json` prints of one job."""
-    from hpc_llm.diagnose import diagnose_files, diagnose_run
-    from hpc_llm.run import RunPaths, is_run
-
-    found = diagnose_run(RunPaths(files[0].absolute())) if is_run(files[0]) else diagnose_files(files)
-    return found.to_dict()
 
 
 def _print(files: list[Path], regressions: list[str], as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from hpc_llm.causes.cause import sign
 from hpc_llm.causes.search import Found, signs_in
 from hpc_llm.causes.tries import since
 from hpc_llm.diagnose.diagnosis import Diagnosis, conclude
-from hpc_llm.diagnose.inputs import read_log
+from hpc_llm.diagnose.inputs import diagnose_files, read_log
 from hpc_llm.errors import RequestError
 from hpc_llm.experiment import Plan
-from hpc_llm.run import Outcome, RunPaths, Stop
+from hpc_llm.run import Outcome, RunPaths, Stop, is_run
 from hpc_llm.track.evidence import Evidence
 from hpc_llm.track.findings import Finding, find, settle
 from hpc_llm.track.progress import read_progress
@@ -66,6 +66,13 @@ def diagnose_run(run: RunPaths) -> Diagnosis:
         completed=outcome is Outcome.COMPLETED,
         going=going,
     )
+
+
+def diagnose_job(paths: Sequence[Path]) -> Diagnosis:
+    """The diagnosis of one job of `jobs_under`: the folder of a run of ours, or the files that another job left."""
+    if is_run(paths[0]):
+        return diagnose_run(RunPaths(paths[0].absolute()))
+    return diagnose_files(paths)
 
 
 def _finding(evidence: Evidence) -> Finding:
