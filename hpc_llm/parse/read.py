@@ -16,8 +16,9 @@ from hpc_llm.parse.registry import document_formats, folder_formats, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parse.rules import Value
 from hpc_llm.parse.runs import LogRun
-from hpc_llm.parse.scan import Scanner, Unparsed
+from hpc_llm.parse.scan import Scanner
 from hpc_llm.parse.summary import row_of
+from hpc_llm.parse.unparsed import Unparsed
 from hpc_llm.run import Outcome
 
 STDIN = "-"

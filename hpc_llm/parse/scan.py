@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from hpc_llm.parse import facts, sources
@@ -18,6 +18,7 @@ from hpc_llm.parse.registry import LineFormat, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS
 from hpc_llm.parse.rules import LARGEST, Kind, Rule, Value
 from hpc_llm.parse.runs import OF_THE_JOB, PEAKS, LogRun, without_empty
+from hpc_llm.parse.unparsed import Unparsed
 
 CHUNK = 1 << 18
 """Bytes that are taken at once on the fast lane."""
@@ -32,16 +33,9 @@ _STREAM = re.compile(
     rb"\s*(?:\d{1,5}: ?|\[(?:rank|default|Rank )?\d{1,5}\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
     rb"|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\) ?){1,3}"
 )
-_METRIC_LIKE = re.compile(
-    rb"^[^\n]{0,400}?(?i:(?<![a-z])(?:loss|perplexity|ppl|throughput|grad[_ ]?norm|(?:iter(?:ation)?|step)[_ ]?time|t?flops|mfu"
-    rb"|(?:\w+)?(?:tokens?|samples?|tok|it|iter|steps?|words?)(?:/|_?per_?| per )s(?:ec(?:ond)?s?)?)(?![a-z]))"
-    rb"(?:(?: \w{1,12})?(?: ?\([^()\n]{1,20}\))?[\"']?[ \t]{0,20}[:=|]|[\"']?)[ \t]{0,20}[\"']?[-+]?\d[^\n]*$",
-    re.MULTILINE,
-)
 # No program prints a metric that far to the right, and searching endless lines takes endless time.
 LONGEST_SEARCHED = 4096
 _LONG_LINE = re.compile(rb"([^\n]{%d})[^\n]+" % LONGEST_SEARCHED)
-_KEPT_EXAMPLES = 5
 _STEP_FIELDS = frozenset(STEP_COLUMNS)
 
 
@@ -63,23 +57,6 @@ class Hit:
     rule: Rule | None = None
     match: re.Match[bytes] | None = None
     border: Border | None = None
-
-
-@dataclass
-class Unparsed:
-    """Lines that look like a metric and that no rule took."""
-
-    count: int = 0
-    examples: list[str] = field(default_factory=list)
-
-    def add(self, line: bytes) -> None:
-        self.count += 1
-        if len(self.examples) < _KEPT_EXAMPLES:
-            self.examples.append(line[:200].decode("utf-8", "replace").strip())
-
-    def merge(self, other: Unparsed) -> None:
-        self.count += other.count
-        self.examples = (self.examples + other.examples)[:_KEPT_EXAMPLES]
 
 
 class Scanner:
@@ -209,7 +186,7 @@ class Scanner:
         self._handed_to = 0
         self._note_starts(chunk)
         if self._count_unparsed:
-            self._count(chunk, accepted)
+            self.unparsed.look(chunk, [(one.start, one.end) for one in accepted])
         if not self._careful_only and self.run.lines > lines:
             self._fast = self._fast or FastLane.for_formats(self._formats)
 
@@ -388,24 +365,10 @@ class Scanner:
             if run is self.run and "started_at" not in run.values and begin + START_WITHIN > end
         ]
 
-    def _count(self, chunk: bytes, accepted: list[Hit]) -> None:
-        taken = {start for one in accepted for start in _line_starts(chunk, one.start, one.end)}
-        for match in _METRIC_LIKE.finditer(chunk):
-            if match.start() not in taken:
-                self.unparsed.add(match[0])
-
 
 def _last_matches(found: list[Hit]) -> dict[Rule, re.Match[bytes]]:
     """The last match of each rule."""
     return {one.rule: one.match for one in found if one.rule is not None and one.match is not None}
-
-
-def _line_starts(chunk: bytes, begin: int, end: int) -> Iterator[int]:
-    """Where the lines begin that a match from `begin` to `end` is in."""
-    start = chunk.rfind(b"\n", 0, begin) + 1
-    while 0 <= start < max(end, begin + 1):
-        yield start
-        start = chunk.find(b"\n", start, end) + 1 or -1
 
 
 def _size_of(match: re.Match[bytes]) -> tuple[int, int]:

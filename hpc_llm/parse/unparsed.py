@@ -1,0 +1,47 @@
+"""Lines that look like a metric and that no rule took: a format may be missing, or a program may have a new spelling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+_METRIC_LIKE = re.compile(
+    rb"^[^\n]{0,400}?(?i:(?<![a-z])(?:loss|perplexity|ppl|throughput|grad[_ ]?norm|(?:iter(?:ation)?|step)[_ ]?time|t?flops|mfu"
+    rb"|(?:\w+)?(?:tokens?|samples?|tok|it|iter|steps?|words?)(?:/|_?per_?| per )s(?:ec(?:ond)?s?)?)(?![a-z]))"
+    rb"(?:(?: \w{1,12})?(?: ?\([^()\n]{1,20}\))?[\"']?[ \t]{0,20}[:=|]|[\"']?)[ \t]{0,20}[\"']?[-+]?\d[^\n]*$",
+    re.MULTILINE,
+)
+_KEPT_EXAMPLES = 5
+
+
+@dataclass
+class Unparsed:
+    """Lines that look like a metric and that no rule took."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def look(self, chunk: bytes, taken: Sequence[tuple[int, int]]) -> None:
+        """Count the lines of `chunk` that look like a metric, without those of the matches that begin and end there."""
+        starts = {start for begin, end in taken for start in _line_starts(chunk, begin, end)}
+        for match in _METRIC_LIKE.finditer(chunk):
+            if match.start() not in starts:
+                self._add(match[0])
+
+    def _add(self, line: bytes) -> None:
+        self.count += 1
+        if len(self.examples) < _KEPT_EXAMPLES:
+            self.examples.append(line[:200].decode("utf-8", "replace").strip())
+
+    def merge(self, other: Unparsed) -> None:
+        self.count += other.count
+        self.examples = (self.examples + other.examples)[:_KEPT_EXAMPLES]
+
+
+def _line_starts(chunk: bytes, begin: int, end: int) -> Iterator[int]:
+    """Where the lines begin that a match from `begin` to `end` is in."""
+    start = chunk.rfind(b"\n", 0, begin) + 1
+    while 0 <= start < max(end, begin + 1):
+        yield start
+        start = chunk.find(b"\n", start, end) + 1 or -1
