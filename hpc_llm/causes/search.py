@@ -177,8 +177,9 @@ def without_rank(line: str) -> str:
     >>> without_rank("[rank5]: RuntimeError: x")
     'RuntimeError: x'
     """
-    match = _RANK.match(line.encode())
-    return line.encode()[match.end() if match else 0 :].decode().strip()
+    text = line.encode()
+    match = _RANK.match(text)
+    return text[match.end() if match else 0 :].decode().strip()
 
 
 def _details(match: re.Match[bytes]) -> dict[str, str]:

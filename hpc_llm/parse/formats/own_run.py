@@ -127,6 +127,8 @@ def _end(paths: RunPaths, result: Mapping[str, Any], left: Mapping[str, Any]) ->
     if kept:
         return kept
     measured = _outcome_in(result)
+    if left and measured.get("outcome") == Outcome.COMPLETED.value:
+        return measured
     messages = _messages(paths, left)
     said = decide(messages, completed=False)
     if not left and _began(paths) > max(1, taken_down(messages)):
