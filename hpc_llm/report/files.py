@@ -19,7 +19,7 @@ from hpc_llm.report.metric import METRICS, PEAK_ALLOCATED, PEAK_DEVICE, PEAK_HOS
 from hpc_llm.report.sections import Section, identity_columns, shape
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _MAKER = re.compile(r"^(?:(?:NVIDIA|Tesla|AMD|Instinct|GeForce) )+")
 _TEXTS = frozenset(
     "cluster gpu method precision configuration task model outcome outcome_reason cause run_ids regression".split()
@@ -147,5 +147,5 @@ def markdown_text(value: str) -> str:
     >>> markdown_text("<b>|")
     '&lt;b&gt;\\|'
     """
-    value = _CONTROL.sub(" ", value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    value = CONTROL.sub(" ", value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\|*`\[\]~])|(?<!\w)_|_(?!\w)", lambda m: f"\\{m[0]}", value)

@@ -6,14 +6,13 @@ the first had no room for. Widths are estimated in Computer Modern at footnotesi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from hpc_llm.report.comparison import best
-from hpc_llm.report.files import reading_metrics, reading_table
+from hpc_llm.report.files import CONTROL, reading_metrics, reading_table
 from hpc_llm.report.metric import Metric
 from hpc_llm.report.sections import Section, identity_columns
 
@@ -31,7 +30,6 @@ _WIDEST_PT = {"Run": 78.0, "Model and shape": 86.0, "Method": 72.0, "Cluster": 5
 _NARROW, _WIDE = frozenset("fijlrtI.,:;'!|()[]/ "), frozenset("mwMW%@&±×")
 _BREAK_AFTER = frozenset("_/=.,-+: ")
 _LONGEST_WORD = 10
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 PRINTED_AS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
@@ -44,10 +42,10 @@ _LAST_KNOWN = 0x17F
 def write_latex(sections: Sequence[Section], notes: Sequence[str], path: Path) -> None:
     r"""Tables of all sections, to be included with \input; they need the package booktabs and nothing else."""
     parts = ["% Needs \\usepackage{booktabs}. The best of each column is bold; an empty cell is unknown."]
-    parts += [f"% {_CONTROL.sub(' ', note)}" for note in notes]
+    parts += [f"% {CONTROL.sub(' ', note)}" for note in notes]
     tables = [(section.title, table) for section in sections for table in _tables(section)]
     for number, (title, table) in enumerate(tables, 1):
-        parts.append(f"% {_CONTROL.sub(' ', title)}\n{table}")
+        parts.append(f"% {CONTROL.sub(' ', title)}\n{table}")
         if number % _TABLES_AT_ONCE == 0:
             parts.append("\\clearpage")
     path.write_text("\n".join(parts) + "\n", encoding="utf-8")
@@ -59,7 +57,7 @@ def latex_text(value: str) -> str:
     >>> latex_text("a_b \\input{x}")
     'a\\_b \\textbackslash{}input\\{x\\}'
     """
-    return "".join(_character(c) for c in _CONTROL.sub(" ", value))
+    return "".join(_character(c) for c in CONTROL.sub(" ", value))
 
 
 def text_width(value: str) -> float:
@@ -161,7 +159,7 @@ def _cell(value: str, width: float | None, is_bold: bool) -> str:
 def _breakable(value: str) -> str:
     """`value` as LaTeX text that can be broken after its punctuation, and within words of unusual length."""
     parts, since = [], 0
-    for c in _CONTROL.sub(" ", value):
+    for c in CONTROL.sub(" ", value):
         parts.append(_character(c))
         since += 1
         if c in _BREAK_AFTER or since >= _LONGEST_WORD:

@@ -22,7 +22,7 @@ def require_plotting() -> None:
     """Raise HpcLlmError where a package of the extra `plot` is missing; to be called before the runs are read."""
     missing = [package for module, package in _PLOTTING.items() if find_spec(module) is None]
     if missing:
-        raise HpcLlmError(f"the report needs {' and '.join(missing)}: pip install 'hpc-llm[plot]'.")
+        raise HpcLlmError(f"the report needs {' and '.join(missing)}: python -m pip install {' '.join(missing)}")
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
