@@ -83,9 +83,37 @@ class RunPaths:
         return self.root / "job.sh"
 
     @property
+    def job(self) -> Path:
+        """Which job it is: written before the scheduler is asked, completed by its answer."""
+        return self.root / "job.json"
+
+    @property
     def submission(self) -> Path:
-        """Scheduler, job id, array task and time of submission."""
+        """What version 0.1 wrote in place of `job`: scheduler, job id and time, and no UUID."""
         return self.root / "submission.json"
+
+    @property
+    def started(self) -> Path:
+        """One JSON object a try, appended by the first statement of the job script: its job id, cluster and time."""
+        return self.root / "started.jsonl"
+
+    @property
+    def scheduler_record(self) -> Path:
+        """What the scheduler last said of the job once it was over: sites forget their jobs."""
+        return self.root / "scheduler.json"
+
+    @property
+    def tries(self) -> Path:
+        """What the tries before the last one left: a job that Slurm queues again keeps its folder."""
+        return self.root / "tries"
+
+    def earlier_tries(self) -> list[RunPaths]:
+        """The folders of the tries before the last one, in order; each has the files of a run that a try writes."""
+        try:
+            numbers = sorted(int(name) for name in os.listdir(self.tries) if name.isdecimal())
+        except OSError:
+            return []
+        return [RunPaths(self.tries / str(number)) for number in numbers]
 
     @property
     def submitit(self) -> Path:
@@ -99,7 +127,7 @@ class RunPaths:
 
     @property
     def kept_answer(self) -> Path:
-        """What the scheduler answered once the run was over: sites forget their jobs."""
+        """What version 0.1 kept of the scheduler's answer, with the outcome that it made of it."""
         return self.submitit / "final.json"
 
     @property

@@ -22,7 +22,7 @@ def cancel_command(
 ) -> None:
     """Cancel runs; says what was already over."""
     from hpc_llm.cli.runs import find_runs
-    from hpc_llm.track import cancel
+    from hpc_llm.runs import cancel
 
     done = cancel(find_runs(runs, logs))
     if as_json:

@@ -66,6 +66,6 @@ def _copy(path: Path, out: BinaryIO, place: int) -> int:
 
 
 def _is_over(run: RunPaths) -> bool:
-    from hpc_llm.track import status
+    from hpc_llm.runs import status
 
     return run.exit.exists() or status([run])[0].is_over

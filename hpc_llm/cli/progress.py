@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hpc_llm.run import RunPaths
-    from hpc_llm.track import RunStatus
+    from hpc_llm.runs import RunStatus
 
 
 def follow(runs: Sequence[RunPaths]) -> list[RunStatus]:
     """Wait for the runs, telling on stderr how far they are; returns their final statuses."""
-    from hpc_llm.track import wait
+    from hpc_llm.runs import wait
 
     show = _Rewriting() if sys.stderr.isatty() else _Appending()
     statuses = wait(runs, show.update)

@@ -13,7 +13,7 @@ from hpc_llm.cli.options import JsonOption, LogsOption
 from hpc_llm.cli.output import is_terminal, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from hpc_llm.track import RunStatus
+    from hpc_llm.runs import RunStatus
 
 REFRESH_S = 10.0
 
@@ -30,7 +30,7 @@ def status(
 ) -> None:
     """What became of the runs: state, outcome, time, tokens/s so far."""
     from hpc_llm.cli.runs import find_runs
-    from hpc_llm.track import status as ask
+    from hpc_llm.runs import status as ask
 
     while True:
         found = find_runs(runs, logs)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpc_llm.causes.cause import Cause, Role
+from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import Verdict, decide, is_undone
 from hpc_llm.diagnose.details import explain
-from hpc_llm.diagnose.log import LogFindings
 from hpc_llm.diagnose.remedies import BY_PLAN, filled
 from hpc_llm.experiment import Plan
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
+from hpc_llm.causes.log import LogFindings
 from hpc_llm.diagnose.diagnosis import Diagnosis, conclude
-from hpc_llm.diagnose.log import LogFindings
-from hpc_llm.diagnose.reading import open_blocks
-from hpc_llm.parse import sources
 from hpc_llm.parse.read import inputs
+from hpc_llm.text import sources
+from hpc_llm.text.blocks import open_blocks
 
 STDIN = "-"
 _STREAM_ENDING = re.compile(r"\.(?:out|err|log|txt|[oe]\d+)$")

@@ -18,10 +18,10 @@ from hpc_llm.diagnose.inputs import diagnose_files, read_log
 from hpc_llm.errors import RequestError
 from hpc_llm.experiment import Plan
 from hpc_llm.run import Outcome, RunPaths, Stop, is_run
-from hpc_llm.track.evidence import Evidence
-from hpc_llm.track.findings import Finding, find, settle
-from hpc_llm.track.progress import read_progress
-from hpc_llm.track.scheduler import ask
+from hpc_llm.runs.evidence import Evidence
+from hpc_llm.runs.findings import Finding, find, settle
+from hpc_llm.runs.progress import read_progress
+from hpc_llm.runs.scheduler import ask
 
 _STOP_CAUSES = {
     Stop.NO_MODULE_SYSTEM: "module_missing",

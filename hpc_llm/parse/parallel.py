@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_llm.parse import sources
 from hpc_llm.parse.read import STDIN, Reading, read_input, rows_of
 from hpc_llm.parse.registry import formats_in, line_format
 from hpc_llm.parse.runs import LogRun
 from hpc_llm.parse.scan import Scanner
 from hpc_llm.parse.unparsed import Unparsed
+from hpc_llm.text import sources
 
 PIECE = 1 << 24
 """Fewest bytes of a large log that one process reads at a time."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hpc_llm.errors import RequestError
-from hpc_llm.parse import notebook, sources
+from hpc_llm.parse import notebook
 from hpc_llm.parse.registry import document_formats, folder_formats, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parse.rules import Value
@@ -20,6 +20,7 @@ from hpc_llm.parse.scan import Scanner
 from hpc_llm.parse.summary import row_of
 from hpc_llm.parse.unparsed import Unparsed
 from hpc_llm.run import Outcome
+from hpc_llm.text import sources
 
 STDIN = "-"
 NOT_LOGS = frozenset(

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from hpc_llm.parse import facts, sources
+from hpc_llm.parse import facts
 from hpc_llm.parse.fast import FastLane
 from hpc_llm.parse.registry import LineFormat, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS
 from hpc_llm.parse.rules import LARGEST, Kind, Rule, Value
 from hpc_llm.parse.runs import OF_THE_JOB, PEAKS, LogRun, without_empty
 from hpc_llm.parse.unparsed import Unparsed
+from hpc_llm.text import sources
 
 CHUNK = 1 << 18
 """Bytes that are taken at once on the fast lane."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from hpc_llm.diagnose import diagnose_job, jobs_under
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.run import Outcome, RunPaths
-from hpc_llm.track import status
+from hpc_llm.runs import status
 
 
 def settle(runs: Sequence[ReportedRun]) -> None:

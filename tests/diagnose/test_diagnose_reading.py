@@ -41,7 +41,7 @@ def test_a_message_behind_a_bar_is_on_the_line_of_the_bar(diagnose: Diagnose) ->
 
 
 def test_lines_are_counted_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpc_llm.parse.sources.BLOCK", 64)
+    monkeypatch.setattr("hpc_llm.text.sources.BLOCK", 64)
     text = "".join(f"line {k}\r\n" for k in range(1, 400)) + OOM + "\n"
     assert diagnose_stream(io.BytesIO(text.encode())).evidence[0].line == 400
 

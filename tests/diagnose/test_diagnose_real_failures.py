@@ -17,8 +17,8 @@ from tiny_plans import make_plan
 from hpc_llm.diagnose import Diagnosis, diagnose_files, diagnose_run
 from hpc_llm.experiment import Plan
 from hpc_llm.run import RunPaths
+from hpc_llm.runs import wait
 from hpc_llm.submit import create_run, submit_local
-from hpc_llm.track import wait
 
 SCRIPT = """\
 #!/bin/bash

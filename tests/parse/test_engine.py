@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpc_llm.parse import Row, fast, parallel, parse_paths, scan, sources
+from hpc_llm.parse import Row, fast, parallel, parse_paths, scan
 from hpc_llm.parse.means import EXACT, Distribution
 from hpc_llm.parse.read import rows_of
 from hpc_llm.parse.registry import formats_in
 from hpc_llm.parse.runs import LogRun
 from hpc_llm.parse.scan import Scanner
+from hpc_llm.text import sources
 
 V1 = "[Step {i}/900] Loss: {a}.{i:04} | Global Tokens/s: {b}.5 | GPU Mem (GB): 3.10 | Peak Mem: {a}.25\n"
 V2 = "[Recording] Step {i}: Loss {a}.{i:04} | {b}.5 tokens/s\n"

@@ -15,9 +15,9 @@ from login_node import COMMAND, until
 
 from hpc_llm.errors import SubmissionError
 from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.runs import RunStatus, cancel, status, wait
 from hpc_llm.submit import create_run, submit_local
 from hpc_llm.submit.process import describe_process, end_group, is_alive
-from hpc_llm.track import RunStatus, cancel, status, wait
 
 PYTHON = str(Path(COMMAND).with_name("python"))
 

@@ -17,9 +17,9 @@ from scratch_slurm import ScratchSlurm
 
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.runs import RunStatus, cancel, status, wait
 from hpc_llm.submit import create_run, new_run_id, submit_slurm
 from hpc_llm.submit.runs import read_submission
-from hpc_llm.track import RunStatus, cancel, status, wait
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -271,7 +271,7 @@ def test_a_command_killed_before_sbatch_leaves_a_run_that_is_not_alive(bench: Be
 def test_a_killed_wait_does_not_end_the_job(bench: Bench) -> None:
     run = bench.run("sleep 300")
     running(run)
-    waiting = "import sys; from pathlib import Path; from hpc_llm.run import RunPaths; from hpc_llm.track import wait\n"
+    waiting = "import sys; from pathlib import Path; from hpc_llm.run import RunPaths; from hpc_llm.runs import wait\n"
     waiting += "wait([RunPaths(Path(sys.argv[1]))])"
     command = subprocess.Popen([Path(COMMAND).with_name("python"), "-c", waiting, str(run.root)])
     with pytest.raises(subprocess.TimeoutExpired):

@@ -150,7 +150,7 @@ def test_the_carried_code_needs_nothing_else_of_ours(tmp_path: Path) -> None:
 
 
 def test_submitting_nothing_imports_no_submitit() -> None:
-    code = "import sys, hpc_llm.submit, hpc_llm.track; print([m for m in sys.modules if m.startswith(('submitit', 'pandas', 'torch'))])"
+    code = "import sys, hpc_llm.submit, hpc_llm.runs; print([m for m in sys.modules if m.startswith(('submitit', 'pandas', 'torch'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

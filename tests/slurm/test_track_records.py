@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_llm.track.records import (
+from hpc_llm.runs.slurm_records import (
     SACCT_FIELDS,
     SQUEUE_FIELDS,
     compress_job_ids,

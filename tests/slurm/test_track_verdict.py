@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from hpc_llm.run import Outcome, RunPaths, Stop, write_json
-from hpc_llm.track.evidence import Evidence
-from hpc_llm.track.progress import Progress, read_progress
-from hpc_llm.track.records import JobRecord
-from hpc_llm.track.verdict import by_folder, by_record, conclusive
+from hpc_llm.runs.evidence import Evidence
+from hpc_llm.runs.progress import Progress, read_progress
+from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.runs.verdict import by_folder, by_record, conclusive
 
 
 class Folder:

@@ -19,10 +19,10 @@ from hpc_llm.causes.node import DISK_FULL
 from hpc_llm.causes.search import Found, signs_in
 from hpc_llm.causes.tries import since, taken_down
 from hpc_llm.causes.verdict import Verdict, decide
-from hpc_llm.parse import sources
 from hpc_llm.parse.registry import FolderFormat
 from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step
 from hpc_llm.run import Outcome, RunPaths, Stop, is_run, read_json, read_json_lines
+from hpc_llm.text import sources
 
 NAME = "hpc-llm"
 _TEXTS = frozenset(field.name for field in dataclasses.fields(Row) if "str" in str(field.type))

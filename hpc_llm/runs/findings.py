@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.run import Outcome, RunPaths, read_json, write_json
+from hpc_llm.runs.evidence import Evidence
+from hpc_llm.runs.scheduler import Answer
+from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.runs.verdict import Verdict, by_folder, by_record, by_result, conclusive
 from hpc_llm.submit.process import is_alive, is_on_this_host
-from hpc_llm.track.evidence import Evidence
-from hpc_llm.track.records import JobRecord
-from hpc_llm.track.scheduler import Answer
-from hpc_llm.track.verdict import Verdict, by_folder, by_record, by_result, conclusive
 
 GRACE_S = 60.0
 """How long a job may be missing from every list, or its files from a slow file system, before it counts as lost."""

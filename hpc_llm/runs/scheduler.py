@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from hpc_llm.runs.slurm_records import SACCT_FIELDS, SQUEUE_FIELDS, JobRecord, parse_sacct, parse_squeue
 from hpc_llm.submit.environment import without_slurm
-from hpc_llm.track.records import SACCT_FIELDS, SQUEUE_FIELDS, JobRecord, parse_sacct, parse_squeue
 
 _TIMEOUT_S = 120
 

@@ -9,11 +9,11 @@ from datetime import datetime, timezone
 from typing import Any
 
 from hpc_llm.run import Outcome, RunPaths
-from hpc_llm.track.evidence import Evidence
-from hpc_llm.track.findings import Finding, find, keep_answers, settle
-from hpc_llm.track.progress import read_progress
-from hpc_llm.track.records import JobRecord
-from hpc_llm.track.scheduler import ask
+from hpc_llm.runs.evidence import Evidence
+from hpc_llm.runs.findings import Finding, find, keep_answers, settle
+from hpc_llm.runs.progress import read_progress
+from hpc_llm.runs.scheduler import ask
+from hpc_llm.runs.slurm_records import JobRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,12 @@ class JobRecord:
 
     state: str
     """One word: RUNNING, CANCELLED, OUT_OF_MEMORY."""
+    cluster: str | None = None
+    """Slurm's name of the cluster, where the answer holds it."""
+    job_name: str | None = None
+    comment: str | None = None
+    submitted_at: float | None = None
+    """Unix time; of a requeued job that of its last try."""
     exit_code: int | None = None
     signal: int | None = None
     reason: str | None = None

@@ -8,11 +8,11 @@ from datetime import datetime, timezone
 
 from hpc_llm.errors import SubmissionError
 from hpc_llm.run import RunPaths, read_json, write_json
+from hpc_llm.runs.scheduler import scancel
+from hpc_llm.runs.slurm_records import compress_job_ids
+from hpc_llm.runs.statuses import RunStatus, status
 from hpc_llm.submit.process import end_group, is_on_this_host
 from hpc_llm.submit.runs import read_submission
-from hpc_llm.track.records import compress_job_ids
-from hpc_llm.track.scheduler import scancel
-from hpc_llm.track.statuses import RunStatus, status
 
 _ALREADY_OVER = ("Invalid job id", "already completing or completed")
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from hpc_llm.run import RunPaths
-from hpc_llm.track.statuses import RunStatus, status
+from hpc_llm.runs.statuses import RunStatus, status
 
 _FIRST_S = 2.0
 _LONGEST_S = 30.0

@@ -1,4 +1,4 @@
-"""Blocks of cleaned text that know their line numbers, from any log that `hpc_llm.parse.sources` can read.
+"""Blocks of cleaned text that know their line numbers, from any log that `hpc_llm.text.sources` can read.
 
 Line numbers count newlines only, as `grep -n` and editors do: the states of a progress bar are one line.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-from hpc_llm.parse import sources
+from hpc_llm.text import sources
 
 LARGEST_NOTEBOOK = 1 << 28
 _LINE_END = re.compile(rb"\r\n?|\n|#015")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpc_llm.run import Outcome
-from hpc_llm.track.evidence import Evidence
-from hpc_llm.track.records import JobRecord
+from hpc_llm.runs.evidence import Evidence
+from hpc_llm.runs.slurm_records import JobRecord
 
 _BY_STATE = {
     "TIMEOUT": (Outcome.TIMEOUT, "the time limit was reached"),

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from hpc_llm.run import Outcome, RunPaths, Stop, read_json
+from hpc_llm.runs.progress import last_text
 from hpc_llm.submit.runs import read_submission
-from hpc_llm.track.progress import last_text
 
 _MEMORY_WORDS = ("oom-kill", "oom_kill", "exceeded memory limit", "out-of-memory", "Out Of Memory")
 _TASK_ENDED = re.compile(r"^srun: error: (?P<node>\S+): (?P<how>tasks? [\d,-]+: .+)$", re.MULTILINE)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hpc_llm.causes import progress
 from hpc_llm.causes.search import Found, is_loud, signs_in
-from hpc_llm.diagnose.reading import Block
+from hpc_llm.text.blocks import Block
 
 NEAR_THE_END = 1 << 24
 """Bytes at the end of a log that are searched for everything; before them only for what is loud."""

@@ -1,0 +1,1 @@
+"""Logs of any origin as cleaned text: opened, decompressed, in blocks that know their line numbers."""
