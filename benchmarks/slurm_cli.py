@@ -29,7 +29,8 @@ from scratch_slurm import ScratchSlurm, missing_tools  # noqa: E402
 
 from hpc_llm.run import RunPaths  # noqa: E402
 from hpc_llm.runs import status  # noqa: E402
-from hpc_llm.submit import create_run, new_run_id, submit_slurm  # noqa: E402
+from hpc_llm.submit import NewRun, Submission, create_runs, new_run_id, submit_slurm  # noqa: E402
+from hpc_llm.submit.clients import cluster_name  # noqa: E402
 
 HPC_LLM = str(Path(sys.executable).with_name("hpc-llm"))
 REQUEST = [
@@ -96,7 +97,7 @@ def a_thousand_runs(folder: Path, slurm: ScratchSlurm, repeats: int) -> list[Fig
     before = time.perf_counter()
     runs = submit_array(folder / "logs")
     submitted = time.perf_counter() - before
-    array, _, _ = json.loads(runs[0].submission.read_text())["job_id"].partition("_")
+    array, _, _ = json.loads(runs[0].job.read_text())["job_id"].partition("_")
     slurm.run("scontrol", "release", array)
     slurm.wait_until("the tasks are over", lambda: slurm.run("squeue", "-h", "-r", "-j", array) == "", seconds=300)
     slurm.wait_until("accounting has them", lambda: len(accounted(slurm, array)) >= RUNS, seconds=60)
@@ -117,8 +118,10 @@ def submit_array(logs: Path) -> list[RunPaths]:
     rng, ids = random.Random(), []  # type: ignore[var-annotated]
     for _ in range(RUNS):
         ids.append(new_run_id("taiwania2", "z3", "tiny", datetime.now(), rng, ids))
-    runs = [create_run(logs, i, {"run_id": i, "plan": {"steps": 30}}, script) for i in ids]
-    submit_slurm(runs, script, nodes=1, tasks_per_node=1, time_s=300, array_folder=folder)
+    submission = Submission(scheduler="slurm", time_s=300, array=folder.name, cluster=cluster_name())
+    new = [NewRun(run_id=i, experiment={"run_id": i, "plan": {"steps": 30}}, script=script) for i in ids]
+    [runs] = create_runs(logs, [(submission, new)])
+    submit_slurm(submission, runs)
     return runs
 
 

@@ -13,7 +13,7 @@ from hpc_llm.cluster import Cluster
 from hpc_llm.errors import PlanError
 from hpc_llm.experiment import PlanWithOrigins
 from hpc_llm.planning import renamed
-from hpc_llm.render import JobArray, Place, Script, render
+from hpc_llm.render import JobArray, Place, Script, render, sbatch_flags
 from hpc_llm.run import file_name_part
 
 ARRAYS = ".arrays"
@@ -29,6 +29,10 @@ class Batch:
     scripts: tuple[Script, ...]
     """One per run; all the same for an array."""
     array: JobArray | None
+    job_names: tuple[str, ...]
+    """As each script has it."""
+    comments: tuple[str | None, ...]
+    """What a user or a site wants in the job's comment; one per run, like the scripts."""
 
     @property
     def distinct_scripts(self) -> tuple[Script, ...]:
@@ -52,28 +56,50 @@ def make_batch(
         array = JobArray(
             logs / ARRAYS / name, tuple(f"{i} ({p.plan.method})" for i, p in zip(run_ids, planned, strict=True))
         )
-        script = _array_script(cluster, planned, Place(logs / run_ids[0], code_dir, python), array)
+        place = Place(logs / run_ids[0], code_dir, python)
+        script, first = _array_script(cluster, planned, place, array)
         scripts = (script,) * len(planned)
+        names = [_in_the_job(first, cluster, place, array)] * len(planned)
     else:
         array = None
-        scripts = tuple(
-            render(p, cluster, Place(logs / run_id, code_dir, python))
-            for p, run_id in zip(planned, run_ids, strict=True)
-        )
-    return Batch(cluster=cluster, planned=tuple(planned), run_ids=tuple(run_ids), scripts=scripts, array=array)
+        places = [Place(logs / run_id, code_dir, python) for run_id in run_ids]
+        scripts = tuple(render(p, cluster, place) for p, place in zip(planned, places, strict=True))
+        names = [_in_the_job(p, cluster, place, None) for p, place in zip(planned, places, strict=True)]
+    return Batch(
+        cluster=cluster,
+        planned=tuple(planned),
+        run_ids=tuple(run_ids),
+        scripts=scripts,
+        array=array,
+        job_names=tuple(name for name, _ in names),
+        comments=tuple(comment for _, comment in names),
+    )
 
 
-def _array_script(cluster: Cluster, planned: Sequence[PlanWithOrigins], place: Place, array: JobArray) -> Script:
-    """The one script of an array; the runs may differ only in what the worker reads from its run folder."""
+def _in_the_job(
+    planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobArray | None
+) -> tuple[str, str | None]:
+    """The job's name and comment, as its script asks for them."""
+    if planned.plan.scheduler != "slurm":
+        return planned.plan.job_name, None
+    flags = sbatch_flags(planned, cluster, place, array)
+    return flags["job-name"][0] or planned.plan.job_name, flags.get("comment", (None, ""))[0]
+
+
+def _array_script(
+    cluster: Cluster, planned: Sequence[PlanWithOrigins], place: Place, array: JobArray
+) -> tuple[Script, PlanWithOrigins]:
+    """The one script of an array, and the plan that it shows; the runs may differ only in what the worker reads."""
     first = planned[0]
     job_name = first.plan.job_name
     if first.origins["job_name"].startswith("computed"):
         job_name = f"{file_name_part(Path(first.plan.model).name)}-sweep"
-    script = render(renamed(first, job_name), cluster, place, array)
+    shown = renamed(first, job_name)
+    script = render(shown, cluster, place, array)
     for other in planned[1:]:
         if render(renamed(other, job_name), cluster, place, array).text != script.text:
             raise PlanError(
                 f"{first.plan.method} and {other.plan.method} need different job scripts on cluster {cluster.name}. "
                 "Submit them one by one."
             )
-    return script
+    return script, shown

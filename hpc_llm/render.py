@@ -201,7 +201,15 @@ class HeaderLine:
 
 
 def header(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobArray | None) -> list[HeaderLine]:
-    """The #SBATCH lines that the site accepts; what --sbatch gives replaces a line of the same flag."""
+    """The #SBATCH lines that the site accepts."""
+    flags = sbatch_flags(planned, cluster, place, array)
+    return [HeaderLine(_sbatch(name, value), origin) for name, (value, origin) in flags.items()]
+
+
+def sbatch_flags(
+    planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobArray | None
+) -> dict[str, tuple[str | None, str]]:
+    """Value and origin of each flag of sbatch; what --sbatch gives replaces what else would stand there."""
     plan, origins, site = planned.plan, planned.origins, f"cluster {cluster.name}"
     flags: dict[str, tuple[str | None, str]] = {"job-name": (plan.job_name, origins["job_name"])}
     if plan.account is not None:
@@ -231,7 +239,7 @@ def header(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
     for name in cluster.request.forbid:
         if name in flags:
             raise PlanError(f"cluster {cluster.name} refuses --{name}, which {flags[name][1]} asks for.")
-    return [HeaderLine(_sbatch(name, value), origin) for name, (value, origin) in flags.items()]
+    return flags
 
 
 def _gpu_flags(plan: Plan, cluster: Cluster, tasks_per_node: int) -> dict[str, tuple[str | None, str]]:

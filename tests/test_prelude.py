@@ -338,7 +338,6 @@ def test_an_array_task_finds_its_run(machine: Machine) -> None:
     from rendering import batch
 
     from hpc_llm.run import RunPaths
-    from hpc_llm.submit.runs import link_array
 
     cluster = machine.cluster(scheduler="slurm")
     made = batch(
@@ -348,8 +347,9 @@ def test_an_array_task_finds_its_run(machine: Machine) -> None:
     for run in runs:
         run.root.mkdir()
     assert made.array is not None
-    link_array(made.array.folder, runs)
+    made.array.folder.mkdir(parents=True)
     for task, run in enumerate(runs):
+        (made.array.folder / str(task)).symlink_to(run.root)
         ended = machine.run(made.scripts[0].text, run.root, SLURM_ARRAY_TASK_ID=str(task), SLURM_ARRAY_JOB_ID="9")
         assert ended.code == 0, ended.stderr
         assert ended.seen is not None and ended.seen["argv"][-1] == str(run.root)

@@ -13,7 +13,7 @@ from hpc_llm import __version__
 from hpc_llm.errors import HpcLlmError
 
 COMMANDS = (
-    "clusters", "methods", "models", "render", "submit", "status", "logs", "cancel", "parse", "diagnose", "report",
+    "clusters", "methods", "models", "render", "submit", "status", "logs", "cancel", "reconcile", "parse", "diagnose", "report",
 )  # fmt: skip
 """The modules of this package that are commands, in the order of `--help`."""
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
-from hpc_llm.cli.output import print_json
+from hpc_llm.cli.output import note, print_json
+
+if TYPE_CHECKING:
+    from hpc_llm.run import RunPaths
+    from hpc_llm.runs import Cancellation
+
+_JOB_ID = re.compile(r"\d+(?:_\d+)?")
 
 
 def register(app: typer.Typer) -> None:
@@ -16,17 +23,51 @@ def register(app: typer.Typer) -> None:
 
 
 def cancel_command(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Runs to cancel.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN…", help="Runs to cancel, or job ids of runs whose folders are gone.")
+    ],
     logs: LogsOption = Path("logs"),
     as_json: JsonOption = False,
-) -> None:
-    """Cancel runs; says what was already over."""
-    from hpc_llm.cli.runs import find_runs
-    from hpc_llm.runs import cancel
+) -> int:
+    """Cancel runs; says what was already over. Only jobs that are proven to be theirs are touched."""
+    from hpc_llm.runs import cancel, cancel_job
 
-    done = cancel(find_runs(runs, logs))
+    found, job_ids = _find(runs, logs)
+    done = cancel(found) if found else []
+    done += [cancel_job(job_id) for job_id in job_ids]
     if as_json:
-        print_json({"runs": [{"run_id": c.run_id, "was_over": c.was_over, "outcome": c.outcome} for c in done]})
-        return
+        print_json({"runs": [_document(item) for item in done]})
     for item in done:
-        typer.echo(f"{item.run_id}  {f'was over: {item.outcome}' if item.was_over else 'cancelled'}")
+        name = item.run_id or f"job {item.job_id}"
+        if item.problem is not None:
+            note(f"{name} was not cancelled: {item.problem}")
+        elif not as_json:
+            typer.echo(f"{name}  {f'was over: {item.outcome}' if item.was_over else 'cancelled'}")
+    return 1 if any(item.problem for item in done) else 0
+
+
+def _find(texts: list[str], logs: Path) -> tuple[list[RunPaths], list[str]]:
+    """The runs that are meant, and the ids of jobs of which there is no run here."""
+    from hpc_llm.cli.runs import find_run
+    from hpc_llm.errors import RequestError
+
+    runs: dict[RunPaths, None] = {}
+    job_ids: list[str] = []
+    for text in texts:
+        try:
+            runs[find_run(text, logs)] = None
+        except RequestError:
+            if not _JOB_ID.fullmatch(text):
+                raise
+            job_ids.append(text)
+    return list(runs), job_ids
+
+
+def _document(item: Cancellation) -> dict[str, object]:
+    return {
+        "run_id": item.run_id or None,
+        "job_id": item.job_id,
+        "was_over": item.was_over,
+        "outcome": item.outcome,
+        "problem": item.problem,
+    }

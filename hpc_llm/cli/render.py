@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -41,6 +42,7 @@ def render(
     found = list(batches(options, preview=True))
     for batch in found:
         tell_notices(batch)
+        tell_arguments(batch)
     if as_json:
         documents = [_document(batch, i) for batch in found for i in range(len(batch.distinct_scripts))]
         text = json_text(documents[0] if len(documents) == 1 else documents)
@@ -66,6 +68,18 @@ def tell_notices(batch: Batch) -> None:
         said["sbatch is not on PATH here, so the script is for bash"] = None
     for sentence in said:
         note(f"cluster {batch.cluster.name}: {sentence}")
+
+
+def tell_arguments(batch: Batch) -> None:
+    """Say what sbatch gets beside each script; only submission draws the UUID."""
+    if batch.planned[0].plan.scheduler != "slurm":
+        return
+    from hpc_llm.submit.identity import sbatch_arguments
+
+    names = zip(batch.job_names, batch.comments, strict=True)
+    arguments = [sbatch_arguments(name, comment, "UUID") for name, comment in dict.fromkeys(names)]
+    for words in arguments:
+        note(f"beside the script sbatch gets {shlex.join(words)}, and submission draws the UUID")
 
 
 def _document(batch: Batch, index: int) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def find_runs(texts: Sequence[str] | None, logs: Path) -> list[RunPaths]:
 
 
 def _job_id(run: RunPaths) -> str | None:
-    from hpc_llm.run import read_json
+    from hpc_llm.submit.runs import read_identity
 
-    return (read_json(run.submission) or {}).get("job_id")
+    identity = read_identity(run)
+    return identity.job_id if identity else None

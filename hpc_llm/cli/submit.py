@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from hpc_llm.cli.output import note, print_json
 if TYPE_CHECKING:
     from hpc_llm.batch import Batch
     from hpc_llm.run import RunPaths
+    from hpc_llm.submit import NewRun, Submission
 
 NOT_COMPLETED = 3
 
@@ -37,11 +39,11 @@ def submit(
     from hpc_llm.cli.request import batches
 
     found = list(batches(options, preview=dry_run))  # all are planned and checked before the first is sent
-    _tell(found)
+    _tell(found, dry_run)
     if dry_run:
         _print_scripts(found, as_json, options.logs)
         return 0
-    runs = [run for batch in found for run in send(batch, options.logs)]
+    runs = send(found, options.logs)
     if not as_json:
         for run in runs:
             typer.echo(f"{run.run_id}  {_job_id(run)}")
@@ -55,11 +57,13 @@ def submit(
     return 0 if all(s.outcome is Outcome.COMPLETED for s in statuses) else NOT_COMPLETED
 
 
-def _tell(found: list[Batch]) -> None:
-    from hpc_llm.cli.render import tell_notices
+def _tell(found: list[Batch], dry_run: bool) -> None:
+    from hpc_llm.cli.render import tell_arguments, tell_notices
 
     for batch in found:
         tell_notices(batch)
+        if dry_run:
+            tell_arguments(batch)
 
 
 def _previews(batch: Batch, logs: Path) -> list[dict[str, Any]]:
@@ -77,39 +81,101 @@ def _print_scripts(found: list[Batch], as_json: bool, logs: Path) -> None:
         typer.echo("\n".join(script.text for batch in found for script in batch.distinct_scripts), nl=False)
 
 
-def send(batch: Batch, logs: Path) -> list[RunPaths]:
-    """Create the run folders of a batch and hand its script to the scheduler; nothing is left behind if that fails."""
-    from hpc_llm.errors import SubmissionError
-    from hpc_llm.submit import code_snapshot, create_run, discard_run, submit_local, submit_slurm
+def send(batches: Sequence[Batch], logs: Path) -> list[RunPaths]:
+    """Make the run folders of a request and hand its scripts to the scheduler.
 
-    plan = batch.planned[0].plan
-    if plan.scheduler == "slurm":
-        import shutil
+    All folders are there, with the intent to submit them, before the scheduler is asked for the first. What a scheduler
+    refuses leaves nothing behind, nor does what was to follow it.
+    """
+    from hpc_llm.runs import make_way
+    from hpc_llm.submit import code_snapshot, create_runs, take_back
 
-        if shutil.which("sbatch") is None:
-            raise SubmissionError(
-                f"sbatch is not on PATH: submit from a login node of cluster {batch.cluster.name}. "
-                "`hpc-llm render` prints the script without it."
-            )
+    for batch in batches:
+        _check_reach(batch)
+    make_way(logs, [run_id for batch in batches for run_id in batch.run_ids])
     code_snapshot(logs)
-    texts = [script.text for script in batch.scripts]
-    runs: list[RunPaths] = []
-    try:
-        for record, run_id, text in zip(_records(batch), batch.run_ids, texts, strict=True):
-            runs.append(create_run(logs, run_id, record, text))
-    except BaseException:
-        for run in runs:
-            discard_run(run)
-        raise
-    if plan.scheduler == "local":
-        submit_local(runs)
-    else:
-        from hpc_llm.planning import slurm_tasks_per_node
+    submissions = _submissions(batches)
+    groups = create_runs(logs, list(zip(submissions, _new_runs(batches), strict=True)))
+    for number, (submission, runs) in enumerate(zip(submissions, groups, strict=True)):
+        try:
+            _ask(submission, runs)
+        except BaseException:
+            for later, its_runs in list(zip(submissions, groups, strict=True))[number + 1 :]:
+                take_back(its_runs, later.array)
+            if number:
+                sent = [run.run_id for earlier in groups[:number] for run in earlier]
+                note(f"{len(sent)} runs were submitted before that: {', '.join(sent)}")
+            raise
+    return [run for runs in groups for run in runs]
 
-        tasks = slurm_tasks_per_node(plan.launcher, plan.tasks_per_node)
-        folder = batch.array.folder if batch.array else None
-        submit_slurm(runs, texts[0], nodes=plan.nodes, tasks_per_node=tasks, time_s=plan.time_s, array_folder=folder)
-    return runs
+
+def _check_reach(batch: Batch) -> None:
+    """Refuse where the scheduler cannot be asked at all, before anything is written."""
+    import shutil
+
+    from hpc_llm.errors import SubmissionError
+
+    if batch.planned[0].plan.scheduler == "slurm" and shutil.which("sbatch") is None:
+        raise SubmissionError(
+            f"sbatch is not on PATH: submit from a login node of cluster {batch.cluster.name}. "
+            "`hpc-llm render` prints the script without it."
+        )
+
+
+def _submissions(batches: Sequence[Batch]) -> list[Submission]:
+    """One a batch: a job, an array, or a queue on this machine."""
+    from uuid import uuid4
+
+    from hpc_llm.planning import slurm_tasks_per_node
+    from hpc_llm.submit import Submission
+    from hpc_llm.submit.clients import cluster_name
+
+    sweep = str(uuid4())
+    found = []
+    for batch in batches:
+        plan = batch.planned[0].plan
+        is_slurm = plan.scheduler == "slurm"
+        found.append(
+            Submission(
+                scheduler=plan.scheduler,
+                job_name=batch.job_names[0],
+                comment=batch.comments[0],
+                nodes=plan.nodes,
+                tasks_per_node=slurm_tasks_per_node(plan.launcher, plan.tasks_per_node),
+                time_s=plan.time_s,
+                array=batch.array.folder.name if batch.array else None,
+                cluster=cluster_name() if is_slurm else None,
+                sweep=sweep,
+            )
+        )
+    return found
+
+
+def _new_runs(batches: Sequence[Batch]) -> Iterator[list[NewRun]]:
+    from hpc_llm.submit import NewRun
+
+    for batch in batches:
+        texts = (script.text for script in batch.scripts)
+        yield [
+            NewRun(run_id=run_id, experiment=record, script=text)
+            for run_id, record, text in zip(batch.run_ids, _records(batch), texts, strict=True)
+        ]
+
+
+def _ask(submission: Submission, runs: Sequence[RunPaths]) -> None:
+    """Hand one submission to its scheduler; where the answer is unclear Slurm itself is asked whether it has the job."""
+    from hpc_llm.runs import adopt_unclear
+    from hpc_llm.submit import UnclearAnswer, submit_local, submit_slurm
+
+    if submission.scheduler == "local":
+        submit_local(runs)
+        return
+    try:
+        submit_slurm(submission, runs)
+    except UnclearAnswer as error:
+        if not adopt_unclear(runs):
+            raise
+        note(f"{str(error).split('. ')[0]}. Slurm has the job all the same")
 
 
 def _records(batch: Batch) -> list[dict[str, Any]]:
@@ -153,9 +219,10 @@ def _head(git: Path) -> str:
 
 
 def _job_id(run: RunPaths) -> str | None:
-    from hpc_llm.run import read_json
+    from hpc_llm.submit.runs import read_identity
 
-    return (read_json(run.submission) or {}).get("job_id")
+    identity = read_identity(run)
+    return identity.job_id if identity else None
 
 
 def _waited(runs: list[RunPaths], quiet: bool) -> list[Any]:

@@ -79,9 +79,7 @@ def _finding(evidence: Evidence) -> Finding:
     settled = settle(evidence)
     if settled is not None:
         return settled
-    submission = evidence.submission or {}
-    jobs = {submission["job_id"]} if submission.get("scheduler") == "slurm" and submission.get("job_id") else set()
-    return find(evidence, ask(jobs), time.time())
+    return find(evidence, ask([evidence.identity] if evidence.identity else []), time.time())
 
 
 def _last_try_at(evidence: Evidence, finding: Finding) -> float:

@@ -1,7 +1,20 @@
-"""What became of the runs: the run folders, then one sacct call for all of them, squeue where there is no sacct."""
+"""What became of the runs: their folders, then one question to the scheduler for all of them."""
 
-from hpc_llm.runs.cancellation import Cancellation, cancel
+from hpc_llm.runs.cancellation import Cancellation, cancel, cancel_job
+from hpc_llm.runs.reconciliation import Deed, Reconciled, adopt_unclear, make_way, reconcile
 from hpc_llm.runs.statuses import RunStatus, status
 from hpc_llm.runs.waiting import wait
 
-__all__ = ["Cancellation", "RunStatus", "cancel", "status", "wait"]
+__all__ = [
+    "Cancellation",
+    "Deed",
+    "Reconciled",
+    "RunStatus",
+    "adopt_unclear",
+    "cancel",
+    "cancel_job",
+    "make_way",
+    "reconcile",
+    "status",
+    "wait",
+]

@@ -1,18 +1,21 @@
-"""Ending runs on request."""
+"""Ending runs on request: jobs that are proven to be theirs, and nothing else."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from hpc_llm.errors import SubmissionError
+from hpc_llm.errors import RequestError
 from hpc_llm.run import RunPaths, read_json, write_json
-from hpc_llm.runs.scheduler import scancel
+from hpc_llm.runs.scheduler import Answer, ask, find_job, scancel
 from hpc_llm.runs.slurm_records import compress_job_ids
 from hpc_llm.runs.statuses import RunStatus, status
+from hpc_llm.submit.identity import Identity, uuid_in_comment
 from hpc_llm.submit.process import end_group, is_on_this_host
-from hpc_llm.submit.runs import read_submission
+from hpc_llm.submit.runs import read_identity
 
 _ALREADY_OVER = ("Invalid job id", "already completing or completed")
 
@@ -26,54 +29,116 @@ class Cancellation:
     """It had ended before; nothing was done."""
     outcome: str | None
     """How it had ended, if it had."""
+    job_id: str | None = None
+    problem: str | None = None
+    """Why it could not be cancelled; nothing was done."""
 
 
 def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
-    """Cancel those of `runs` that are not over: Slurm jobs in one request, local ones by their process group.
+    """Cancel those of `runs` that are not over: Slurm jobs one request a submission, local ones by their process group.
 
-    Raises:
-        SubmissionError: Slurm could not be asked, or a run belongs to another machine.
+    A Slurm job is ended only where Slurm's own answer proves that it is the run's. What cannot be cancelled says why, and
+    the others are cancelled all the same.
     """
     before = status(runs)
     going = [run for run, state in zip(runs, before, strict=True) if not state.is_over]
-    for run in going:
-        _check_reachable(run)
-    for run in going:  # the marks first: a queue that is about to start one of them must see it
+    identities = {run: read_identity(run) for run in going}
+    answer = ask([one for one in identities.values() if one is not None])
+    local = {run: one for run, one in identities.items() if one is not None and one.scheduler == "local"}
+    problems = _cancel_local(local)
+    jobs: dict[str | None, dict[RunPaths, str]] = {}
+    for run, identity in identities.items():
+        if run in local:
+            continue
+        record = answer.record_of(identity) if identity is not None else None
+        if identity is None or record is None or identity.uuid is None:
+            problems[run] = _unproven(identity, answer, before[runs.index(run)])
+            continue
+        job_id = identity.job_id or answer.job_ids[identity.key]
+        jobs.setdefault(record.job_name, {})[run] = job_id
+    for name, of_name in jobs.items():
+        problems |= _cancel_slurm(of_name, name)
+    return [_cancellation(state, problems.get(run)) for run, state in zip(runs, before, strict=True)]
+
+
+def cancel_job(job_id: str) -> Cancellation:
+    """Cancel a job of ours whose run folder is gone.
+
+    Raises:
+        RequestError: nothing proves that the job is of hpc-llm, or of this user.
+    """
+    record = find_job(job_id)
+    if record is None:
+        raise RequestError(f"there is no run of job {job_id} here, and Slurm's queue has no such job.")
+    if uuid_in_comment(record.comment) is None or record.user_id != os.getuid():
+        raise RequestError(
+            f"job {job_id} ({record.job_name or 'without a name'}) is not proven to be one of your runs: nothing was "
+            f"done. `scontrol show job {job_id}` shows it, `scancel {job_id}` ends it."
+        )
+    if not record.is_live:
+        return Cancellation("", True, record.state, job_id)
+    complaint = _unexpected(scancel([job_id], record.job_name))
+    return Cancellation("", False, None, job_id, f"scancel failed: {complaint}" if complaint else None)
+
+
+def _cancellation(before: RunStatus, problem: str | None) -> Cancellation:
+    outcome = before.outcome.value if before.outcome else None
+    return Cancellation(before.run_id, before.is_over, outcome, before.job_id, problem)
+
+
+def _unproven(identity: Identity | None, answer: Answer, state: RunStatus) -> str:
+    """Why nothing may be done: what is not proven to be the run's may be anybody's."""
+    if identity is None or (identity.job_id is None and answer.can_tell(identity)):
+        return f"it is {state.state} and has no job id yet: `hpc-llm reconcile {state.run_id}` finds out what it has"
+    elsewhere = answer.belongs_to(identity)
+    if elsewhere is not None:
+        return f"it is a job of Slurm's cluster {elsewhere}: cancel it there"
+    if not answer.answered:
+        return f"Slurm does not answer: {answer.complaint}"
+    if identity.uuid is None:
+        return (
+            "it was submitted by a version that left no proof that the job is its own: look at it with "
+            f"`scontrol show job {identity.job_id}`, then `scancel {identity.job_id}`"
+        )
+    return f"Slurm has no job {identity.job_id or ''} that is proven to be this run's".replace("  ", " ")
+
+
+def _cancel_slurm(jobs: dict[RunPaths, str], job_name: str | None) -> dict[RunPaths, str]:
+    """End the jobs of one submission, then mark their runs; what could not be, by run."""
+    complaint = _unexpected("\n".join(scancel([one], job_name) for one in compress_job_ids(list(jobs.values()))))
+    if complaint:
+        return dict.fromkeys(jobs, f"scancel failed: {complaint}")
+    for run in jobs:
+        _mark(run)
+    return {}
+
+
+def _unexpected(complaint: str) -> str:
+    lines = (line for line in complaint.splitlines() if not any(words in line for words in _ALREADY_OVER))
+    return " ".join(line for line in lines if line.strip())
+
+
+def _cancel_local(identities: dict[RunPaths, Identity]) -> dict[RunPaths, str]:
+    """End what runs on this machine; what could not be, by run."""
+    problems: dict[RunPaths, str] = {}
+    marked: dict[RunPaths, bool] = {}
+    for run, identity in identities.items():
+        if identity.process is not None and not is_on_this_host(identity.process):
+            problems[run] = f"it belongs to {identity.process.get('host')}: cancel it there"
+        else:
+            marked[run] = _mark(run)  # all of them first: a queue that is about to start one must see that
+    for run, is_marked in marked.items():
+        script = (read_json(run.process) or {}).get("script")
+        if script is not None:
+            end_group(script)
+        elif not is_marked:
+            problems[run] = "it waits in a local queue, which cannot be told: its folder cannot be written"
+    return problems
+
+
+def _mark(run: RunPaths) -> bool:
+    """Note in the folder that it was asked for; a full disk must not keep a job running."""
+    with contextlib.suppress(OSError):
         write_json(run.cancelled, {"schema": 1, "requested_at": datetime.now(timezone.utc).isoformat()})
-    _cancel_slurm(going)
-    for run in going:
-        _cancel_local(run)
-    return [_cancellation(state) for state in before]
-
-
-def _cancellation(before: RunStatus) -> Cancellation:
-    return Cancellation(before.run_id, before.is_over, before.outcome.value if before.outcome else None)
-
-
-def _check_reachable(run: RunPaths) -> None:
-    process = (read_submission(run) or {}).get("process")
-    if process is not None and not is_on_this_host(process):
-        raise SubmissionError(f"run {run.run_id} belongs to {process.get('host')}: cancel it there")
-
-
-def _cancel_slurm(runs: Sequence[RunPaths]) -> None:
-    jobs = {run: submission["job_id"] for run in runs if (submission := _slurm_submission(run))}
-    if not jobs:
-        return
-    complaint = scancel(compress_job_ids(list(jobs.values())))
-    unexpected = [line for line in complaint.splitlines() if not any(words in line for words in _ALREADY_OVER)]
-    if unexpected:
-        for run in jobs:
-            run.cancelled.unlink(missing_ok=True)
-        raise SubmissionError(f"scancel failed: {' '.join(unexpected)}")
-
-
-def _slurm_submission(run: RunPaths) -> dict[str, str] | None:
-    submission = read_submission(run)
-    return submission if submission and submission["scheduler"] == "slurm" else None
-
-
-def _cancel_local(run: RunPaths) -> None:
-    script = (read_json(run.process) or {}).get("script")
-    if script is not None:
-        end_group(script)
+        return True
+    return False

@@ -10,7 +10,8 @@ from typing import Any
 
 from hpc_llm.run import Outcome, RunPaths, Stop, read_json
 from hpc_llm.runs.progress import last_text
-from hpc_llm.submit.runs import read_submission
+from hpc_llm.submit.identity import Identity
+from hpc_llm.submit.runs import read_identity
 
 _MEMORY_WORDS = ("oom-kill", "oom_kill", "exceeded memory limit", "out-of-memory", "Out Of Memory")
 _TASK_ENDED = re.compile(r"^srun: error: (?P<node>\S+): (?P<how>tasks? [\d,-]+: .+)$", re.MULTILINE)
@@ -35,8 +36,8 @@ class Evidence:
         return plan if isinstance(plan, dict) else {}
 
     @cached_property
-    def submission(self) -> dict[str, Any] | None:
-        return read_submission(self.run)
+    def identity(self) -> Identity | None:
+        return read_identity(self.run)
 
     @cached_property
     def exit(self) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +41,27 @@ def settle(evidence: Evidence) -> Finding | None:
 
 def find(evidence: Evidence, answer: Answer, now: float) -> Finding:
     """The finding on a run that is not settled; `answer` is about the jobs of all such runs, `now` is Unix time."""
-    if evidence.submission is None:
+    identity = evidence.identity
+    if identity is None or (identity.scheduler == "slurm" and identity.job_id is None):
         return _unsubmitted(evidence, now)
-    if evidence.submission["scheduler"] == "local":
+    if identity.scheduler == "local":
         return _find_local(evidence, now)
-    record = answer.records.get(evidence.submission["job_id"])
+    record = answer.record_of(identity)
     if record is not None:
         return _find_by_record(evidence, record, now)
     if evidence.exit is not None:
         return _by_folder(evidence)
-    if not answer.answered:
+    if answer.belongs_to(identity):
+        return Finding(
+            "UNKNOWN", reason=f"it is a job of Slurm's cluster {answer.belongs_to(identity)}: look from there"
+        )
+    if not answer.can_tell(identity):
         return Finding("UNKNOWN", reason=f"Slurm does not answer: {answer.complaint}")
     if evidence.is_cancelled:  # a task cancelled before its array split leaves no record at all
         return Finding("CANCELLED", Verdict(Outcome.CANCELLED))
     if now - _submitted_at(evidence) < GRACE_S:
         return Finding("PENDING", reason="not yet in Slurm's lists")
-    return _lost(f"Slurm no longer knows job {evidence.submission['job_id']}, and its script left no record")
+    return _lost(f"Slurm no longer knows job {identity.job_id}, and its script left no record")
 
 
 def _find_by_record(evidence: Evidence, record: JobRecord, now: float) -> Finding:
@@ -85,7 +89,7 @@ def _find_local(evidence: Evidence, now: float) -> Finding:
         return _local_script(marks["script"])
     if evidence.is_cancelled:
         return Finding("CANCELLED", Verdict(Outcome.CANCELLED, "before it started"))
-    leaders = [mark for mark in (marks.get("queue"), (evidence.submission or {}).get("process")) if mark]
+    leaders = [mark for mark in (marks.get("queue"), evidence.identity and evidence.identity.process) if mark]
     if not any(is_on_this_host(leader) for leader in leaders):
         return Finding("PENDING", reason=_elsewhere(leaders))
     if any(is_alive(leader) for leader in leaders):
@@ -101,7 +105,7 @@ def _local_script(script: dict[str, Any]) -> Finding:
     return _lost(f"process {script['pid']} is gone and left no record")
 
 
-def _elsewhere(processes: list[dict[str, Any]]) -> str:
+def _elsewhere(processes: list[Any]) -> str:
     hosts = sorted({str(process.get("host")) for process in processes})
     return f"as last seen; it belongs to {', '.join(hosts) or 'another machine'}, look from there"
 
@@ -133,7 +137,7 @@ def _state_of(verdict: Verdict) -> str:
 
 
 def _submitted_at(evidence: Evidence) -> float:
-    return datetime.fromisoformat((evidence.submission or {})["submitted_at"]).timestamp()
+    return (evidence.identity and evidence.identity.submitted_at) or 0.0
 
 
 def _modified_at(path: Path, default: float) -> float:

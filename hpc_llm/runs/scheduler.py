@@ -1,79 +1,211 @@
-"""The calls to Slurm's own commands. Each asks once for all jobs."""
+"""What Slurm says of our jobs. Each command asks for many at once; an answer counts only where it is about our job."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 
-from hpc_llm.runs.slurm_records import SACCT_FIELDS, SQUEUE_FIELDS, JobRecord, parse_sacct, parse_squeue
-from hpc_llm.submit.environment import without_slurm
+from hpc_llm.runs.slurm_records import (
+    SACCT_DELIMITER,
+    SACCT_FIELDS,
+    SQUEUE_FIELDS,
+    JobRecord,
+    latest,
+    parse_sacct,
+    parse_squeue,
+)
+from hpc_llm.submit.clients import call, cluster_name
+from hpc_llm.submit.identity import Identity, is_job_of, uuid_in_comment
 
-_TIMEOUT_S = 120
+AT_ONCE = 1000
+"""Jobs that one command is asked for: its arguments have a limit."""
+_SAME_TIME_S = 30.0
+"""So far may Slurm's time of a submission be from that of the command, for a run that has no UUID."""
+_DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the scheduler said about the jobs asked for."""
+    """What the scheduler said about the runs asked for."""
 
-    records: dict[str, JobRecord]
-    answered: bool
-    """Whether sacct or squeue answered at all; if so, a job without a record is unknown to Slurm."""
+    records: Mapping[object, JobRecord] = field(default_factory=dict)
+    """By `Identity.key`: only what is proven to be of that run."""
+    job_ids: Mapping[object, str] = field(default_factory=dict)
+    """By `Identity.key`: of runs whose job id was not known."""
+    answered: bool = True
+    """Whether the queue, or accounting and the queue, answered: then a run without a record is unknown to Slurm."""
     complaint: str = ""
     """Why not, in the commands' own words."""
+    cluster: str | None = None
+    """Slurm's name of the cluster that was asked."""
+
+    def record_of(self, identity: Identity) -> JobRecord | None:
+        """What Slurm knows of this run's job; None where nothing is proven to be of it."""
+        return self.records.get(identity.key)
+
+    def belongs_to(self, identity: Identity) -> str | None:
+        """The other cluster that the run is a job of; None where it is this one, or nobody knows."""
+        return identity.cluster if identity.cluster and self.cluster and identity.cluster != self.cluster else None
+
+    def can_tell(self, identity: Identity) -> bool:
+        """Whether a missing record means that Slurm does not know the job."""
+        known = self.cluster is not None or identity.cluster is None
+        return self.answered and known and self.belongs_to(identity) is None
 
 
-def ask(job_ids: Collection[str]) -> Answer:
-    """Records of these jobs: sacct for all, then squeue for those whose fate sacct leaves open."""
-    if not job_ids:
-        return Answer({}, answered=True)
-    accounted, sacct_complaint = _sacct(job_ids)
-    records = parse_sacct(accounted or "")
-    # Submission and start of a job reach the accounting database seconds late, many sites keep none, and it takes squeue
-    # to see that a job which lost its node waits for another one.
-    doubtful = [job_id for job_id in job_ids if job_id not in records or records[job_id].may_be_outdated]
-    if not doubtful:
-        return Answer(records, answered=True)
-    queued, squeue_complaint = _squeue(doubtful)
-    for job_id, record in parse_squeue(queued or "").items():
-        if record.is_live or job_id not in records:
-            records[job_id] = record
-    # squeue calls it an error when the one job asked for is no longer in its memory.
-    answered = accounted is not None or queued is not None or "Invalid job id" in squeue_complaint
-    return Answer(records, answered, "" if answered else f"{sacct_complaint}; {squeue_complaint}")
+def ask(identities: Iterable[Identity]) -> Answer:
+    """What Slurm knows of these runs: accounting for all, then the queue for those whose fate accounting leaves open.
+
+    Runs of another cluster are not asked for: this one may have a stranger's job of the same id.
+    """
+    wanted = [one for one in identities if one.scheduler == "slurm"]
+    if not wanted:
+        return Answer()
+    here = cluster_name()
+    ours = [one for one in wanted if not one.cluster or not here or one.cluster == here]
+    if not ours:
+        return Answer(cluster=here)
+    known = [one for one in ours if one.job_id is not None]
+    records, answered, complaint = _ask_by_id(known)
+    nameless = [one for one in ours if one.job_id is None and one.uuid is not None]
+    job_ids: dict[object, str] = {}
+    if nameless:
+        found, job_ids, has_answered, said = _ask_by_uuid(nameless)
+        records, answered, complaint = records | found, answered and has_answered, complaint or said
+    return Answer(records, job_ids, answered, "" if answered else complaint, here)
 
 
-def _sacct(job_ids: Collection[str]) -> tuple[str | None, str]:
-    return _run(["sacct", "--parsable2", f"--jobs={_parents(job_ids)}", f"--format={SACCT_FIELDS}"])
+def _ask_by_id(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord], bool, str]:
+    records: dict[object, JobRecord] = {}
+    answered, complaint = True, ""
+    for some in _chunks(identities):
+        accounted, sacct_complaint = _sacct([f"--jobs={_parents(some)}"])
+        own = _proven(some, parse_sacct(accounted or ""))
+        # Submission and start of a job reach the accounting database seconds late, many sites keep none, and it takes the
+        # queue to see that a job which lost its node waits for another one.
+        doubtful = [one for one in some if one.key not in own or own[one.key].may_be_outdated]
+        if doubtful:
+            queued, squeue_complaint = _squeue([f"--jobs={_parents(doubtful)}"])
+            # squeue calls it an error when the one job asked for is no longer in its memory.
+            has_answered = queued is not None or "Invalid job id" in squeue_complaint
+            for key, record in _proven(doubtful, parse_squeue(queued or "")).items():
+                if record.is_live or key not in own:
+                    own[key] = record
+            if not has_answered:
+                answered = False
+                complaint = "; ".join(filter(None, (sacct_complaint, squeue_complaint)))
+        records |= own
+    return records, answered, complaint
 
 
-def _squeue(job_ids: Collection[str]) -> tuple[str | None, str]:
-    what = ["--array", "--states=all", f"--jobs={_parents(job_ids)}"]
-    return _run(["squeue", "--noheader", *what, f"--Format={SQUEUE_FIELDS}"])
+def _ask_by_uuid(
+    identities: Sequence[Identity],
+) -> tuple[dict[object, JobRecord], dict[object, str], bool, str]:
+    """Runs whose job id nobody wrote down: looked for among all jobs of the user, by comment and by name."""
+    queued, squeue_complaint = _squeue([f"--user={os.getuid()}"])
+    mine = parse_squeue(queued or "")
+    records, job_ids = _by_uuid(identities, mine)
+    missing = [one for one in identities if one.key not in records]
+    for some in _chunks(missing):
+        since = min((one.submitted_at or 0.0) for one in some) - _DAY_S  # whatever the clocks of the site say
+        start = datetime.fromtimestamp(max(since, _DAY_S)).strftime("%Y-%m-%dT%H:%M:%S")
+        names = ",".join(sorted({one.job_name for one in some if one.job_name}))
+        accounted, _ = _sacct([f"--starttime={start}", f"--user={os.getuid()}", f"--name={names}"])
+        more, ids = _by_uuid(some, parse_sacct(accounted or ""))
+        records, job_ids = records | more, job_ids | ids
+    return records, job_ids, queued is not None, squeue_complaint
 
 
-def _parents(job_ids: Collection[str]) -> str:
-    """The jobs and arrays that hold these: a thousand tasks are one array to ask for."""
-    return ",".join(sorted({job_id.split("_")[0] for job_id in job_ids}, key=int))
+def _by_uuid(
+    identities: Sequence[Identity], jobs: Mapping[str, Sequence[JobRecord]]
+) -> tuple[dict[object, JobRecord], dict[object, str]]:
+    records: dict[object, JobRecord] = {}
+    job_ids: dict[object, str] = {}
+    for job_id, found in jobs.items():
+        for one in identities:
+            task = job_id.partition("_")[2]
+            if task != ("" if one.array_task is None else str(one.array_task)):
+                continue
+            own = latest(record for record in found if _is_of(one, record))
+            if own is not None:
+                records[one.key], job_ids[one.key] = own, job_id
+    return records, job_ids
 
 
-def scancel(job_ids: Sequence[str]) -> str:
-    """Ask Slurm to end these jobs; returns what it complained about, jobs that were already over included."""
-    _, complaint = _run(["scancel", *job_ids])
+def _proven(identities: Sequence[Identity], jobs: Mapping[str, Sequence[JobRecord]]) -> dict[object, JobRecord]:
+    """Of all that has the job id of a run, what is of that run: an id may have been given to somebody else."""
+    found: dict[object, JobRecord] = {}
+    for one in identities:
+        of_id = jobs.get(one.job_id or "", ())
+        own = latest(record for record in of_id if _is_of(one, record)) if one.uuid else _by_time(one, of_id)
+        if own is not None:
+            found[one.key] = own
+    return found
+
+
+def _is_of(identity: Identity, record: JobRecord) -> bool:
+    if identity.uuid is None or (identity.cluster and record.cluster and identity.cluster != record.cluster):
+        return False
+    return is_job_of(identity.uuid, record.job_name, record.comment)
+
+
+def _by_time(identity: Identity, records: Sequence[JobRecord]) -> JobRecord | None:
+    """For a run of version 0.1, which drew no UUID: the job of its id that was submitted when it was, and its later tries.
+
+    It is good enough to be shown, and not to act on.
+    """
+    began = False
+    own = None
+    for record in records:
+        if record.submitted_at is None or identity.submitted_at is None or uuid_in_comment(record.comment):
+            continue
+        began = began or abs(record.submitted_at - identity.submitted_at) < _SAME_TIME_S
+        own = record if began else own
+    return own
+
+
+def find_job(job_id: str) -> JobRecord | None:
+    """What the queue knows of the job with that id, whosever it is."""
+    queued, _ = _squeue([f"--jobs={job_id.split('_')[0]}"])
+    return latest(parse_squeue(queued or "").get(job_id, ()))
+
+
+def scancel(job_ids: Sequence[str], job_name: str | None) -> str:
+    """Ask Slurm to end those of these jobs that have that name; returns what it complained about.
+
+    The name, which ends with the run's UUID, keeps a stranger safe whose job got the id a moment ago.
+    """
+    named = [f"--name={job_name}"] if job_name else []
+    _, complaint = call(["scancel", *named, *job_ids])
     return complaint
 
 
-def _run(command: list[str]) -> tuple[str | None, str]:
-    """Stdout, or None when the command failed; and what it printed to stderr."""
-    # Without the limit long array expressions end in "...", which would lose tasks.
-    environ = {**without_slurm(os.environ), "SLURM_BITSTR_LEN": "0"}
-    try:
-        done = subprocess.run(
-            command, check=False, env=environ, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S
-        )
-    except FileNotFoundError:
-        return None, f"{command[0]} is not on PATH"
-    except subprocess.TimeoutExpired:
-        return None, f"{command[0]} gave no answer in {_TIMEOUT_S} s"
-    return (done.stdout if done.returncode == 0 else None), done.stderr.strip()
+def _sacct(what: Sequence[str]) -> tuple[str | None, str]:
+    # With duplicates: where ids were given out anew the newest job of an id may be a stranger's.
+    options = ["--duplicates", "--parsable2", f"--delimiter={SACCT_DELIMITER}", f"--format={SACCT_FIELDS}"]
+    return call(["sacct", *options, *what])
+
+
+def _squeue(what: Sequence[str]) -> tuple[str | None, str]:
+    return call(["squeue", "--noheader", "--array", "--states=all", *what, f"--Format={SQUEUE_FIELDS}"])
+
+
+def _chunks(identities: Sequence[Identity]) -> Iterator[Sequence[Identity]]:
+    """So many that their jobs fit one command: a thousand tasks are one array to ask for."""
+    some: list[Identity] = []
+    parents: set[str] = set()
+    for one in identities:
+        parent = (one.job_id or one.uuid or "").split("_")[0]
+        if len(parents) == AT_ONCE and parent not in parents:
+            yield some
+            some, parents = [], set()
+        some.append(one)
+        parents.add(parent)
+    if some:
+        yield some
+
+
+def _parents(identities: Collection[Identity]) -> str:
+    return ",".join(sorted({(one.job_id or "").split("_")[0] for one in identities}, key=int))

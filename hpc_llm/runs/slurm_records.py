@@ -3,22 +3,30 @@
 >>> text = "JobID|State|ExitCode\\n315_[2-4%2]|PENDING|0:0\\n7|CANCELLED by 0|0:15"
 >>> sorted(parse_sacct(text))
 ['315_2', '315_3', '315_4', '7']
->>> parse_sacct(text)["7"].state
-'CANCELLED'
+>>> [record.state for record in parse_sacct(text)["7"]]
+['CANCELLED']
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-SACCT_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Reason,Start,End,ElapsedRaw,NodeList"
+SACCT_FIELDS = (
+    "JobID,State,ExitCode,DerivedExitCode,Reason,Submit,Start,End,ElapsedRaw,NodeList,Cluster,JobName,Comment"
+)
+SACCT_DELIMITER = "\x1f"
+"""A job's name may hold any other character."""
 _SQUEUE_COLUMNS = {
-    "JobArrayID": 40, "State": 20, "Reason": 64, "StartTime": 24, "TimeUsed": 20, "exit_code": 12, "NodeList": 256,
+    "JobArrayID": 40, "State": 20, "Reason": 64, "SubmitTime": 24, "StartTime": 24, "TimeUsed": 20, "exit_code": 12,
+    "UserID": 16, "NodeList": 256, "Comment": 64, "Name": 256,
 }  # fmt: skip
-"""Fixed widths: the one form that old and new versions of squeue share and that has the exit code."""
+"""Fixed widths: the one form that old and new versions of squeue share and that has the exit code.
+
+What people write stands last: squeue counts bytes, and one character of theirs may be several."""
 SQUEUE_FIELDS = ",".join(f"{name}:{width}" for name, width in _SQUEUE_COLUMNS.items())
 
 LIVE_STATES = frozenset(
@@ -42,6 +50,8 @@ class JobRecord:
     """One word: RUNNING, CANCELLED, OUT_OF_MEMORY."""
     cluster: str | None = None
     """Slurm's name of the cluster, where the answer holds it."""
+    user_id: int | None = None
+    """Of its owner, where the answer holds it."""
     job_name: str | None = None
     comment: str | None = None
     submitted_at: float | None = None
@@ -67,36 +77,45 @@ class JobRecord:
         return self.state in LIVE_STATES
 
 
-def parse_sacct(text: str) -> dict[str, JobRecord]:
-    """Records by job id from `sacct --parsable2`, header included.
+def parse_sacct(text: str) -> dict[str, list[JobRecord]]:
+    """Records by job id from `sacct --parsable2 --duplicates`, header included.
 
-    A requeued job may come several times, oldest first: the last one counts. Lines of steps only add what the line of
-    their job hides: with srun, running out of memory shows on the step alone.
+    A job that was queued again comes once for each try, oldest first, and so do the jobs of several people where ids were
+    given out anew. Lines of steps only add what the line of their job hides: with srun, running out of memory shows on the
+    step alone.
     """
-    lines = text.splitlines()
-    records: dict[str, JobRecord] = {}
-    if not lines:
-        return records
-    names = lines[0].split("|")
+    lines = text.split("\n")
+    records: dict[str, list[JobRecord]] = {}
+    delimiter = SACCT_DELIMITER if SACCT_DELIMITER in lines[0] else "|"
+    names = lines[0].split(delimiter)
     for line in lines[1:]:
-        values = dict(zip(names, line.split("|"), strict=False))
+        values = dict(zip(names, line.split(delimiter), strict=False))
         job_id, is_step, _ = values.get("JobID", "").partition(".")
         if is_step:
             if job_id in records and _is_out_of_memory(values):
-                records[job_id] = replace(records[job_id], out_of_memory=True)
+                records[job_id][-1] = replace(records[job_id][-1], out_of_memory=True)
         else:
-            records.update(dict.fromkeys(expand_job_id(job_id), _sacct_record(values)))
+            record = _sacct_record(values)
+            for single in expand_job_id(job_id):
+                records.setdefault(single, []).append(record)
     return records
 
 
-def parse_squeue(text: str) -> dict[str, JobRecord]:
-    """Records by job id from `squeue --noheader --Format=SQUEUE_FIELDS`."""
-    records: dict[str, JobRecord] = {}
-    for line in text.splitlines():
+def parse_squeue(text: str) -> dict[str, list[JobRecord]]:
+    """Records by job id from `squeue --noheader --Format=SQUEUE_FIELDS`; one each."""
+    records: dict[str, list[JobRecord]] = {}
+    for line in text.split("\n"):
         values = _columns(line)
         if values["State"]:  # a site's own notice has none
-            records.update(dict.fromkeys(expand_job_id(values["JobArrayID"]), _squeue_record(values)))
+            record = _squeue_record(values)
+            for single in expand_job_id(values["JobArrayID"]):
+                records[single] = [record]
     return records
+
+
+def latest(records: Iterable[JobRecord]) -> JobRecord | None:
+    """The last of the records of one job, which are in the order of its tries."""
+    return next(iter(deque(records, maxlen=1)), None)
 
 
 def _columns(line: str) -> dict[str, str]:
@@ -114,6 +133,10 @@ def _squeue_record(values: dict[str, str]) -> JobRecord:
         exit_code=None if status is None else status >> 8,
         signal=None if status is None else status & 127,
         reason=_word(values["Reason"]),
+        user_id=int(values["UserID"]) if values["UserID"].isdecimal() else None,
+        job_name=values["Name"] or None,
+        comment=_word(values["Comment"].replace("(null)", "")),
+        submitted_at=_unix_time(values["SubmitTime"]),
         started_at=_unix_time(values["StartTime"]),
         elapsed_s=_seconds(values["TimeUsed"]),
         nodes=_word(values["NodeList"]),
@@ -174,6 +197,10 @@ def _sacct_record(values: dict[str, str]) -> JobRecord:
         exit_code=exit_code,
         signal=signal,
         reason=_word(values.get("Reason", "")),
+        cluster=values.get("Cluster") or None,
+        job_name=values.get("JobName") or None,
+        comment=values.get("Comment") or None,
+        submitted_at=_unix_time(values.get("Submit", "")),
         started_at=_unix_time(values.get("Start", "")),
         ended_at=_unix_time(values.get("End", "")),
         elapsed_s=_seconds(values.get("ElapsedRaw", "")),

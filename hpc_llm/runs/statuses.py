@@ -53,8 +53,8 @@ def status(runs: Sequence[RunPaths], now: float | None = None) -> list[RunStatus
     moment = time.time() if now is None else now
     evidence = [Evidence(run) for run in runs]
     settled = [settle(e) for e in evidence]
-    open_jobs = [_slurm_job(e) for e, finding in zip(evidence, settled, strict=True) if finding is None]
-    answer = ask({job_id for job_id in open_jobs if job_id})
+    open_jobs = [e.identity for e, finding in zip(evidence, settled, strict=True) if finding is None]
+    answer = ask([identity for identity in open_jobs if identity])
     found = [finding or find(e, answer, moment) for e, finding in zip(evidence, settled, strict=True)]
     keep_answers((e, new) for e, new, old in zip(evidence, found, settled, strict=True) if old is None)
     return [_status(e, finding, moment) for e, finding in zip(evidence, found, strict=True)]
@@ -66,7 +66,7 @@ def _status(evidence: Evidence, finding: Finding, now: float) -> RunStatus:
     verdict = finding.verdict
     return RunStatus(
         run_id=evidence.run.run_id,
-        job_id=(evidence.submission or {}).get("job_id"),
+        job_id=evidence.identity.job_id if evidence.identity else None,
         cluster=evidence.plan.get("cluster"),
         method=evidence.plan.get("method"),
         state=finding.state,
@@ -115,8 +115,3 @@ def _elapsed(evidence: Evidence, finding: Finding, started_at: float | None, now
 
 def _iso(moment: float | None) -> str | None:
     return None if moment is None else datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="seconds")
-
-
-def _slurm_job(evidence: Evidence) -> str | None:
-    submission = evidence.submission
-    return submission["job_id"] if submission and submission["scheduler"] == "slurm" else None

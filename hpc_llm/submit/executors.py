@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,23 +11,22 @@ from typing import Any
 from submitit.core import core, utils
 from submitit.slurm.slurm import SlurmExecutor
 
+from hpc_llm.submit import sbatch_session
 from hpc_llm.submit.environment import inherited_from_slurm
-from hpc_llm.submit.runs import accepted_job_id, sbatch_answer
-
-# sbatch's answer reaches the disk even if the command that asked is killed while it waits for it.
-_ASK = 'answer=$(sbatch "$1") || exit; printf "%s\\n" "$answer" > "$2"; printf "%s\\n" "$answer"'
+from hpc_llm.submit.runs import accepted_job_id, answer_file, asking_file
 
 
 class ScriptExecutor(SlurmExecutor):
-    """Submits `script` byte for byte, as one job or as one array.
+    """Submits `script` byte for byte, as one job or as one array, with `arguments` beside it.
 
     The script starts the training program itself, so a job leaves no pickled result: what became of it is in the run's
     folder and in Slurm's accounting.
     """
 
-    def __init__(self, folder: Path, script: str, *, is_array: bool) -> None:
+    def __init__(self, folder: Path, script: str, arguments: Sequence[str], *, is_array: bool) -> None:
         super().__init__(folder)
         self._script = script
+        self._arguments = list(arguments)
         self._is_array = is_array
 
     @classmethod
@@ -38,8 +38,9 @@ class ScriptExecutor(SlurmExecutor):
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         unset = [word for name in inherited_from_slurm(os.environ) for word in ("-u", name)]
-        answer = str(sbatch_answer(self.folder))
-        return ["env", *unset, "sh", "-c", _ASK, "sbatch", str(submission_file_path), answer]
+        session = [sys.executable, "-I", str(Path(sbatch_session.__file__)), str(os.getpid())]
+        records = [str(asking_file(self.folder)), str(answer_file(self.folder))]
+        return [*session, *records, "env", *unset, "sbatch", *self._arguments, str(submission_file_path)]
 
     @staticmethod
     def _get_job_id_from_submission_command(string: bytes | str) -> str:

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 MARK = "hpc-llm:"
 """Stands before the UUID in a job's comment."""
 SHORT = 8
 """Digits of the UUID at the end of a job's name."""
-_IN_COMMENT = re.compile(rf"{MARK}([0-9a-f]{{8}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{12}})")
+LONGEST_NAME = 200
+"""Characters of a job's name before them: what prints it cuts it somewhere behind."""
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_IN_COMMENT = re.compile(rf"{MARK}({_UUID})")
+_JOB_ID = re.compile(r"\d+(?:_\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +47,43 @@ class Identity:
     """The leader of the local queue that holds the run."""
 
     @property
-    def key(self) -> tuple[str | None, str | None, str | None]:
+    def key(self) -> tuple[str | None, str | int | None]:
         """What tells runs apart among all jobs of all clusters."""
-        return self.cluster, self.uuid, self.job_id
+        return (self.uuid, self.array_task) if self.uuid else (None, self.job_id)
+
+    def with_job(self, job_id: str) -> Identity:
+        """The same run, of which the job, or the array that holds it, is known now."""
+        parent = job_id.partition("_")[0]
+        return replace(self, job_id=parent if self.array_task is None else f"{parent}_{self.array_task}")
+
+
+def identity_of(record: Mapping[str, Any]) -> Identity | None:
+    """The identity in a record of job.json, or of version 0.1's submission.json; None where it is damaged."""
+    scheduler, job_id, uuid = (_text(record.get(name)) for name in ("scheduler", "job_id", "uuid"))
+    if scheduler not in ("slurm", "local") or (uuid is not None and not re.fullmatch(_UUID, uuid)):
+        return None
+    if scheduler == "slurm" and job_id is not None and not _JOB_ID.fullmatch(job_id):
+        return None
+    if scheduler == "slurm" and uuid is None and job_id is None:
+        return None
+    task = record.get("array_task")
+    return Identity(
+        scheduler=scheduler,
+        uuid=uuid,
+        cluster=_text(record.get("cluster")),
+        job_id=job_id,
+        array_task=task if isinstance(task, int) and not isinstance(task, bool) and task >= 0 else None,
+        job_name=_text(record.get("job_name")),
+        submitted_at=_moment(record.get("submitted_at")) or _moment(record.get("intended_at")),
+        submitter=_process(record.get("submitter")),
+        process=_process(record.get("process")),
+    )
 
 
 def uuid_in_comment(comment: str | None) -> str | None:
     """The UUID that a job's comment holds, whatever a user wrote beside it.
 
-    >>> uuid_in_comment("mine hpc-llm:8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b")
+    >>> uuid_in_comment("hpc-llm:8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b mine")
     '8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b'
     """
     found = _IN_COMMENT.search(comment or "")
@@ -68,3 +101,38 @@ def is_job_of(uuid: str, job_name: str | None, comment: str | None) -> bool:
     if named is not None:
         return named == uuid
     return (job_name or "").endswith(f"-{uuid[:SHORT]}")
+
+
+def marked_name(job_name: str, uuid: str) -> str:
+    """The job's name with the short UUID behind it.
+
+    >>> marked_name("tiny-z3", "8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b")
+    'tiny-z3-8d0d1a3e'
+    """
+    return f"{job_name[:LONGEST_NAME]}-{uuid[:SHORT]}"
+
+
+def marked_comment(comment: str | None, uuid: str) -> str:
+    """The job's comment: the whole UUID first, for a program that lists jobs may cut what follows."""
+    return f"{MARK}{uuid}" + (f" {comment}" if comment else "")
+
+
+def sbatch_arguments(job_name: str, comment: str | None, uuid: str) -> list[str]:
+    """What sbatch gets beside the script: the same flags in the script itself yield to these."""
+    return [f"--job-name={marked_name(job_name, uuid)}", f"--comment={marked_comment(comment, uuid)}"]
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _process(value: object) -> Mapping[str, Any] | None:
+    return value if isinstance(value, dict) and isinstance(value.get("pid"), int) else None
+
+
+def _moment(value: object) -> float | None:
+    """Unix time of an ISO 8601 text."""
+    try:
+        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+    except (ValueError, OverflowError, OSError):
+        return None

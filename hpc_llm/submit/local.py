@@ -12,7 +12,7 @@ from hpc_llm.errors import SubmissionError
 from hpc_llm.run import RunPaths
 from hpc_llm.submit.process import describe_process
 from hpc_llm.submit.queue import RunScripts
-from hpc_llm.submit.runs import discard_run, write_submission
+from hpc_llm.submit.runs import discard_run, write_job
 
 _TIMEOUT_MIN = 60 * 24 * 365
 """submitit ends a local job after two minutes unless told otherwise; the script knows its own limit."""
@@ -66,7 +66,7 @@ def _start_queue(folder: Path, runs: Sequence[RunPaths]) -> str:
     executor.update_parameters(timeout_min=_TIMEOUT_MIN)
     job = executor.submit(RunScripts(tuple(str(run.root) for run in runs)))
     for run in runs:
-        write_submission(run, "local", job.job_id, process=describe_process(int(job.job_id)))
+        write_job(run, job.job_id, process=describe_process(int(job.job_id)))
     return str(job.job_id)
 
 

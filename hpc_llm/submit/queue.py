@@ -76,7 +76,7 @@ class RunScripts:
 
 def _write_exit(run: RunPaths, started_at: float, code: int, reason: str) -> None:
     """Speak for a script that could not; a negative code is the signal that ended it."""
-    submission = read_json(run.submission) or {}
+    job = read_json(run.job) or {}
     write_json(
         run.exit,
         {
@@ -87,7 +87,7 @@ def _write_exit(run: RunPaths, started_at: float, code: int, reason: str) -> Non
             "stage": "prelude" if code == 127 else "launch",
             "reason": reason,
             "host": socket.gethostname(),
-            "job_id": submission.get("job_id"),
+            "job_id": job.get("job_id"),
             "array_task": None,
             "started_at": started_at,
             "ended_at": time.time(),

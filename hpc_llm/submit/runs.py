@@ -1,24 +1,40 @@
-"""The life of a run folder around submission: named, created, filled in, or taken back."""
+"""The life of a run folder around submission: named, made whole out of sight, shown, completed, or taken back."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import random
 import re
 import shutil
 import string
 from collections.abc import Container, Mapping, Sequence
-from datetime import datetime, timezone
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from hpc_llm.errors import RequestError
 from hpc_llm.run import RunPaths, file_name_part, read_json, write_json
+from hpc_llm.submit.identity import Identity, identity_of
+from hpc_llm.submit.submission import Submission, now
 
-SCHEMA = 1
 ARRAYS = ".arrays"
+INCOMING = ".incoming"
+"""Under it the folders of a request are made; they are shown when all are whole."""
 _LETTERS = string.ascii_lowercase + string.digits
-_ACCEPTED = re.compile(r"Submitted batch job (\d+)")
+_ACCEPTED = re.compile(r"Submitted batch job (\d+)(?: on cluster (\S+))?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """What a run's folder holds before it is submitted."""
+
+    run_id: str
+    experiment: Mapping[str, Any]
+    script: str
 
 
 def new_run_id(
@@ -32,22 +48,90 @@ def new_run_id(
             return run_id
 
 
-def create_run(logs: Path, run_id: str, experiment: Mapping[str, Any], script: str) -> RunPaths:
-    """Make the run's folder with its experiment and its script.
+def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]]) -> list[list[RunPaths]]:
+    """Make the folders of all runs of one request, each with its experiment, its script and the intent to submit it.
+
+    They are made out of sight and then renamed: a command that is killed meanwhile leaves no half of a run. Returns the
+    runs of each group.
 
     Raises:
-        RequestError: `logs` already holds a run of that name; an attempt is never overwritten.
+        RequestError: `logs` already holds a run or an array of that name; an attempt is never overwritten, and nothing of
+            this request is left then.
     """
-    run = RunPaths(logs.absolute() / run_id)
-    logs.mkdir(parents=True, exist_ok=True)
+    logs = logs.absolute()
+    staging = logs / INCOMING / str(uuid4())
+    staging.mkdir(parents=True)
+    shown: list[Path] = []
     try:
+        for submission, runs in groups:
+            _make(staging, submission, runs)
+        for submission, runs in groups:
+            for run in runs:
+                _show(staging / run.run_id, logs / run.run_id, shown)
+            if submission.array is not None:
+                (logs / ARRAYS).mkdir(exist_ok=True)
+                _show(staging / ARRAYS / submission.array, logs / ARRAYS / submission.array, shown)
+    except BaseException:
+        for folder in shown:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another request is using it
+            staging.parent.rmdir()
+    return [[RunPaths(logs / run.run_id) for run in runs] for _, runs in groups]
+
+
+def _make(staging: Path, submission: Submission, runs: Sequence[NewRun]) -> None:
+    """The folders of one submission under `staging`; equal scripts are one file with several names."""
+    scripts: dict[str, Path] = {}
+    for task, new in enumerate(runs):
+        run = RunPaths(staging / new.run_id)
         run.root.mkdir()
-    except FileExistsError:
-        raise RequestError(f"there is already a run {run_id} in {logs}: leave --run-id out, or give another") from None
-    run.script.write_text(script, encoding="utf-8")
-    run.script.chmod(0o755)
-    write_json(run.experiment, experiment)  # last: a folder counts as a run from here on
-    return run
+        if not _linked(scripts.get(new.script), run.script):
+            run.script.write_text(new.script, encoding="utf-8", newline="")
+            run.script.chmod(0o755)
+            scripts.setdefault(new.script, run.script)
+        _write(run.experiment, new.experiment)
+        _write(run.job, submission.intent(task))
+    if submission.array is not None:
+        _link_array(staging / ARRAYS / submission.array, [new.run_id for new in runs])
+
+
+def _linked(original: Path | None, name: Path) -> bool:
+    """Whether `name` could be made another name of the file `original`."""
+    try:
+        if original is not None:
+            os.link(original, name)
+    except OSError:  # a file system without hard links, or their limit is reached
+        return False
+    return original is not None
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    """Nobody sees the folder yet, so no temporary name is needed."""
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _link_array(folder: Path, run_ids: Sequence[str]) -> None:
+    """Make `folder/<k>` lead to the k-th run, so that one `--output=folder/%a/log.out` serves all tasks."""
+    folder.mkdir(parents=True)
+    for task, run_id in enumerate(run_ids):
+        (folder / str(task)).symlink_to(Path("..", "..", run_id))
+
+
+def _show(made: Path, shown: Path, done: list[Path]) -> None:
+    """Rename a whole folder to where it is seen: of two commands with the same name one wins."""
+    try:
+        os.rename(made, shown)
+    except OSError as error:
+        if not shown.is_dir():
+            raise
+        what = "a job array" if shown.parent.name == ARRAYS else "a run"
+        raise RequestError(
+            f"there is already {what} {shown.name} in {shown.parent}: leave --run-id out, or give another"
+        ) from error
+    done.append(shown)
 
 
 def discard_run(run: RunPaths) -> None:
@@ -55,30 +139,27 @@ def discard_run(run: RunPaths) -> None:
     shutil.rmtree(run.root, ignore_errors=True)
 
 
-def link_array(folder: Path, runs: Sequence[RunPaths]) -> None:
-    """Make `folder/<k>` lead to the k-th run, so that one `--output=folder/%a/log.out` serves all tasks.
-
-    Raises:
-        RequestError: the folder belongs to an earlier array.
-    """
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        raise RequestError(f"there is already a job array in {folder}: submit again under another name") from None
-    for task, run in enumerate(runs):
-        (folder / str(task)).symlink_to(os.path.relpath(run.root, folder))
+def take_back(runs: Sequence[RunPaths], array: str | None) -> None:
+    """Remove the folders of a submission that reached no scheduler."""
+    for run in runs:
+        discard_run(run)
+    if array is not None and runs:
+        shutil.rmtree(runs[0].root.parent / ARRAYS / array, ignore_errors=True)
 
 
-def write_submission(run: RunPaths, scheduler: str, job_id: str, array_task: int | None = None, **more: Any) -> None:
-    """Record what was submitted; `job_id` is as the scheduler's own commands take it: `123` or `123_4`."""
-    submitted_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    record = {"schema": SCHEMA, "scheduler": scheduler, "job_id": job_id, "array_task": array_task}
-    write_json(run.submission, {**record, "submitted_at": submitted_at, **more})
+def submitit_folder(run: RunPaths, array: str | None) -> Path:
+    """Where submitit writes, and the answer of sbatch is kept: with the run, or with the array that holds it."""
+    return run.submitit if array is None else run.root.parent / ARRAYS / array / "submitit"
 
 
-def sbatch_answer(folder: Path) -> Path:
-    """Where sbatch's own answer is kept from the moment that it gives it; `folder` is submitit's."""
-    return folder / "sbatch.out"
+def asking_file(folder: Path) -> Path:
+    """Which process asks, or asked, sbatch."""
+    return folder / "asking.json"
+
+
+def answer_file(folder: Path) -> Path:
+    """sbatch's own answer, kept from the moment that it gives it."""
+    return folder / "sbatch.json"
 
 
 def accepted_job_id(answer: str) -> str | None:
@@ -91,38 +172,54 @@ def accepted_job_id(answer: str) -> str | None:
     return found.group(1) if found else None
 
 
-def read_submission(run: RunPaths) -> dict[str, Any] | None:
-    """The record of submission; put together from sbatch's answer when the command died before it wrote one."""
-    record = read_json(run.submission)
-    return record if record is not None and _is_whole(record) else _recovered(run)
+def read_identity(run: RunPaths) -> Identity | None:
+    """Which job the run is; None where nothing tells, as in a copy without its records.
+
+    A job id that nobody could write into job.json any more is taken from the answer of sbatch, or from the script, whose
+    first statement writes it down.
+    """
+    record = read_json(run.job)
+    if record is None:
+        record = read_json(run.submission)
+        return identity_of(record) if record is not None else _answered_before(run)
+    identity = identity_of(record)
+    if identity is None or identity.scheduler != "slurm" or identity.job_id is not None:
+        return identity
+    array = record.get("array")
+    job_id = _answered(submitit_folder(run, array if isinstance(array, str) else None)) or _started(run, identity)
+    return identity if job_id is None else identity.with_job(job_id)
 
 
-def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether nobody has damaged it: what every reader relies on is there."""
-    try:
-        if record["scheduler"] == "local":
-            return True
-        datetime.fromisoformat(record["submitted_at"])
-        return isinstance(record["job_id"], str)
-    except (KeyError, TypeError, ValueError):
-        return False
+def _answered(folder: Path) -> str | None:
+    """The job id that sbatch gave."""
+    answer = (read_json(answer_file(folder)) or {}).get("stdout")
+    return accepted_job_id(answer) if isinstance(answer, str) else None
 
 
-def _recovered(run: RunPaths) -> dict[str, Any] | None:
-    for folder, task in [(run.submitit, None), *_array_places(run)]:
-        answer = sbatch_answer(folder)
-        job_id = accepted_job_id(answer.read_text()) if answer.is_file() else None
-        if job_id is not None:
-            full_id = job_id if task is None else f"{job_id}_{task}"
-            write_submission(run, "slurm", full_id, task, recovered=True)
-            return read_json(run.submission)
+def _started(run: RunPaths, identity: Identity) -> str | None:
+    """The job id that the script itself found, where it ran on the cluster that was asked."""
+    from hpc_llm.run import read_json_lines
+
+    for line in read_json_lines(run.started):
+        job_id, cluster = line.get("job_id"), line.get("cluster")
+        known = identity.cluster is None or cluster in (None, "", identity.cluster)
+        if isinstance(job_id, str) and job_id.isdecimal() and known:
+            return job_id
     return None
 
 
-def _array_places(run: RunPaths) -> list[tuple[Path, int]]:
-    links = run.root.parent.glob(f"{ARRAYS}/*/*")
-    return [
-        (link.parent / "submitit", int(link.name))
-        for link in links
-        if link.is_symlink() and link.name.isdigit() and link.readlink().name == run.run_id
-    ]
+def _answered_before(run: RunPaths) -> Identity | None:
+    """Of a run of version 0.1 whose command died before it wrote the submission down."""
+    try:
+        job_id = accepted_job_id((run.submitit / "sbatch.out").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+    return Identity(scheduler="slurm", job_id=job_id) if job_id else None
+
+
+def write_job(run: RunPaths, job_id: str, **more: Any) -> None:
+    """Complete job.json with the scheduler's answer; `job_id` is as the scheduler's commands take it: `123` or `123_4`."""
+    record = read_json(run.job)
+    if record is None:
+        raise RequestError(f"run {run.run_id} has no job.json: its folder is damaged. `hpc-llm reconcile` looks again.")
+    write_json(run.job, {**record, "job_id": job_id, "submitted_at": now(), **more})

@@ -5,100 +5,93 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import SubmissionError
-from hpc_llm.run import RunPaths
+from hpc_llm.run import RunPaths, read_json
 from hpc_llm.submit.queue import RunScripts
-from hpc_llm.submit.runs import discard_run, link_array, sbatch_answer, write_submission
+from hpc_llm.submit.runs import answer_file, asking_file, submitit_folder, take_back, write_job
+from hpc_llm.submit.submission import Submission
 
 if TYPE_CHECKING:
     from hpc_llm.submit.executors import ScriptExecutor
 
+_UNCLEAR = re.compile(
+    r"timed out|timeout|zero bytes|unexpected message|reset by peer|broken pipe|communication|protocol|not connected|not asked",
+    re.IGNORECASE,
+)
+"""Words of sbatch that leave open whether Slurm has taken the job."""
 
-def submit_slurm(
-    runs: Sequence[RunPaths],
-    script: str,
-    *,
-    nodes: int,
-    tasks_per_node: int,
-    time_s: int | None,
-    array_folder: Path | None = None,
-) -> list[str]:
-    """Hand `script` to sbatch, once, and record each run's job id, `123` or `123_4`, as Slurm prints it.
 
-    With `array_folder` task k of the array is `runs[k]`, reachable from the script as `array_folder/<k>`; without it
-    there is exactly one run.
+class UnclearAnswer(SubmissionError):
+    """sbatch was asked, and whether Slurm has the job is open."""
+
+
+def submit_slurm(submission: Submission, runs: Sequence[RunPaths]) -> list[str]:
+    """Hand the runs' script to sbatch, once, and record each run's job id, `123` or `123_4`, as Slurm prints it.
+
+    Task k of an array is `runs[k]`. What sbatch gets is what the runs' folders hold: the bytes of job.sh, and the
+    arguments of job.json.
 
     Raises:
-        SubmissionError: sbatch refused, with its message. The runs' folders are gone then: nothing ran, so there is no
-            run, and the same run id is free for another try. Should Slurm have taken the job although sbatch failed, as
-            after a timeout, the script stops by itself because its run folder is missing.
+        SubmissionError: sbatch refused, with its message; the runs' folders are gone then, for nothing ran and the same
+            run id is free for another try.
+        UnclearAnswer: nobody can tell from the answer whether Slurm has taken the job; the folders stay.
     """
-    if array_folder is None and len(runs) != 1:
-        raise ValueError(f"{len(runs)} runs need an array folder")
-    folder = runs[0].submitit if array_folder is None else _new_array(array_folder, runs)
+    folder = submitit_folder(runs[0], submission.array)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        job_ids = _sbatch(folder, runs, script, nodes, tasks_per_node, time_s, is_array=array_folder is not None)
-    except BaseException:
-        if not sbatch_answer(folder).exists():
-            _take_back(runs, array_folder)
+        job_ids = _sbatch(folder, submission, runs)
+    except (SubmissionError, OSError) as error:
+        if asking_file(folder).exists() and _may_have_it(folder, str(error)):
+            name = submission.arguments[0].partition("=")[2]
+            raise UnclearAnswer(
+                f"{error} It is open whether Slurm has taken the job {name}: `hpc-llm reconcile` finds out."
+            ) from error
+        take_back(runs, submission.array)
         raise
-    for task, (run, job_id) in enumerate(zip(runs, job_ids, strict=True)):
-        write_submission(run, "slurm", job_id, None if array_folder is None else task)
+    for run, job_id in zip(runs, job_ids, strict=True):
+        write_job(run, job_id)
     return job_ids
 
 
-def _new_array(folder: Path, runs: Sequence[RunPaths]) -> Path:
-    """Lay out the array's folder and say where submitit may write."""
-    try:
-        link_array(folder, runs)
-    except BaseException:
-        _take_back(runs, None)
-        raise
-    return folder / "submitit"
+def _may_have_it(folder: Path, message: str) -> bool:
+    """Whether sbatch was asked and its answer, or the lack of one, does not rule out that it has taken the job."""
+    code = (read_json(answer_file(folder)) or {}).get("returncode")
+    return not isinstance(code, int) or code <= 0 or _UNCLEAR.search(message) is not None
 
 
-def _sbatch(
-    folder: Path, runs: Sequence[RunPaths], script: str, nodes: int, tasks: int, time_s: int | None, *, is_array: bool
-) -> list[str]:
+def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths]) -> list[str]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-    executor = _executor(folder, script, is_array)
-    minutes = {} if time_s is None else {"time": math.ceil(time_s / 60)}
-    executor.update_parameters(nodes=nodes, ntasks_per_node=tasks, **minutes)
+    executor = _executor(folder, submission, runs[0].script.read_bytes().decode())
+    minutes = {} if submission.time_s is None else {"time": math.ceil(submission.time_s / 60)}
+    executor.update_parameters(nodes=submission.nodes, ntasks_per_node=submission.tasks_per_node, **minutes)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # submitit prints the message that the error carries
             jobs = executor.submit_array([RunScripts((str(run.root),)) for run in runs])
     except FailedJobError as error:
-        raise SubmissionError(f"sbatch refused the job: {_one_line(error)}. No run was left behind.") from error
+        raise SubmissionError(f"sbatch refused the job: {_one_line(error)}.") from error
     except FailedSubmissionError as error:
-        raise SubmissionError(f"{_one_line(error)}. Look for the job with squeue --me.") from error
+        raise SubmissionError(f"{_one_line(error)}.") from error
     return [job.job_id for job in jobs]
 
 
-def _executor(folder: Path, script: str, is_array: bool) -> ScriptExecutor:
+def _executor(folder: Path, submission: Submission, script: str) -> ScriptExecutor:
     from hpc_llm.submit.executors import ScriptExecutor
 
     if shutil.which("sbatch") is None or shutil.which("srun") is None:
         raise SubmissionError(
             "sbatch or srun is not on PATH: run this on a login node of the cluster, or choose --cluster local"
         )
-    return ScriptExecutor(folder, script, is_array=is_array)
-
-
-def _take_back(runs: Sequence[RunPaths], array_folder: Path | None) -> None:
-    for run in runs:
-        discard_run(run)
-    if array_folder is not None:
-        shutil.rmtree(array_folder, ignore_errors=True)
+    return ScriptExecutor(folder, script, submission.arguments, is_array=submission.array is not None)
 
 
 def _one_line(error: Exception) -> str:
     """sbatch's message without its prefixes, which repeat on every line."""
     lines = [line.removeprefix("sbatch: ").removeprefix("error: ").strip() for line in str(error).splitlines()]
-    return "; ".join(line for line in lines if line).rstrip(".")
+    return "; ".join(line for line in lines if line).rstrip(".") or "it ended without a word"

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from made_runs import make_run
 from tiny_plans import make_plan
 
 from hpc_llm.diagnose import Diagnosis, diagnose_files, diagnose_run
 from hpc_llm.experiment import Plan
 from hpc_llm.run import RunPaths
 from hpc_llm.runs import wait
-from hpc_llm.submit import create_run, submit_local
+from hpc_llm.submit import submit_local
 
 SCRIPT = """\
 #!/bin/bash
@@ -55,7 +56,7 @@ def train(logs: Path, plan: Plan) -> RunPaths:
         f"export OMP_NUM_THREADS=1\n{sys.executable} {launch} -m hpc_llm.worker.pretrain_llm --run-dir {logs / 'r'}"
     )
     text = SCRIPT.format(root=logs / "r", command=script)
-    run = create_run(logs, "r", {"run_id": "r", "plan": plan.to_dict(), "origins": {}}, text)
+    run = make_run(logs, "r", {"run_id": "r", "plan": plan.to_dict(), "origins": {}}, text)
     submit_local([run])
     return run
 

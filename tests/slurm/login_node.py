@@ -85,7 +85,7 @@ def until(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> No
 
 
 def job_id(run: RunPaths) -> str:
-    return str(json.loads(run.submission.read_text())["job_id"])
+    return str(json.loads(run.job.read_text())["job_id"])
 
 
 def printed(run: RunPaths) -> str:

@@ -12,14 +12,17 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from login_node import COMMAND, job_id, printed, until
+from made_runs import make_run, send_job, send_runs
 from scratch_slurm import ScratchSlurm
 
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.run import Outcome, RunPaths
 from hpc_llm.runs import RunStatus, cancel, status, wait
-from hpc_llm.submit import create_run, new_run_id, submit_slurm
-from hpc_llm.submit.runs import read_submission
+from hpc_llm.submit import new_run_id
+from hpc_llm.submit.identity import Identity
+from hpc_llm.submit.runs import read_identity
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -41,18 +44,15 @@ class Bench:
         """A submitted run; `$run` is its folder."""
         run_id = self._run_id()
         script = self._script(self.logs / run_id, ("-p", partition, *flags), f"run={self.logs / run_id}\n{body}")
-        run = create_run(self.logs, run_id, {"run_id": run_id, "plan": {"cluster": "scratch", "steps": 4}}, script)
-        submit_slurm([run], script, nodes=1, tasks_per_node=1, time_s=300)
-        return run
+        return send_job(self.logs, run_id, {"run_id": run_id, "plan": {"cluster": "scratch", "steps": 4}}, script)
 
     def array(self, count: int, body: str, *flags: str) -> list[RunPaths]:
         """Runs that are one job array."""
-        folder = self.logs / ".arrays" / self._run_id()
+        name = self._run_id()
+        folder = self.logs / ".arrays" / name
         own = f"run=$(readlink -f {folder}/$SLURM_ARRAY_TASK_ID)"
         script = self._script(folder / "%a", (f"--array=0-{count - 1}", *flags), f"{own}\n{body}")
-        runs = [create_run(self.logs, i, {"run_id": i}, script) for i in [self._run_id() for _ in range(count)]]
-        submit_slurm(runs, script, nodes=1, tasks_per_node=1, time_s=300, array_folder=folder)
-        return runs
+        return send_runs(self.logs, [(i, {"run_id": i}) for i in [self._run_id() for _ in range(count)]], script, name)
 
     def _run_id(self) -> str:
         self._taken.append(new_run_id("scratch", "z3", "tiny", datetime.now(), self._rng, self._taken))
@@ -67,6 +67,12 @@ class Bench:
 @pytest.fixture
 def bench(on_cluster: ScratchSlurm, tmp_path: Path) -> Bench:
     return Bench(tmp_path / "logs")
+
+
+def identity_of(run: RunPaths) -> Identity:
+    identity = read_identity(run)
+    assert identity is not None
+    return identity
 
 
 def one(run: RunPaths) -> RunStatus:
@@ -194,8 +200,8 @@ def test_with_neither_the_run_s_own_record_tells(bench: Bench, without_answers: 
 
 def test_a_job_that_slurm_has_forgotten_is_unknown_after_a_while(bench: Bench) -> None:
     run = bench.run("true", "--hold")
-    record = json.loads(run.submission.read_text())
-    run.submission.write_text(json.dumps({**record, "job_id": "999999"}))
+    record = json.loads(run.job.read_text())
+    run.job.write_text(json.dumps({**record, "job_id": "999999"}))
     early, late = one(run), status([run], now=datetime.now().timestamp() + 3600)[0]
     assert (early.state, early.outcome) == ("PENDING", None)
     assert (late.state, late.outcome) == ("UNKNOWN", Outcome.UNKNOWN)
@@ -214,10 +220,9 @@ def test_a_refused_script_leaves_neither_run_nor_array(bench: Bench) -> None:
 def test_an_array_never_takes_the_place_of_another(bench: Bench) -> None:
     first = bench.array(2, "true", "--hold")
     [folder] = (bench.logs / ".arrays").iterdir()
-    second = [create_run(bench.logs, f"second-{k}", {}, "x") for k in range(2)]
     with pytest.raises(RequestError, match="already a job array"):
-        submit_slurm(second, "x", nodes=1, tasks_per_node=1, time_s=None, array_folder=folder)
-    assert not any(run.root.exists() for run in second)
+        send_runs(bench.logs, [("second-0", {}), ("second-1", {})], "x", folder.name)
+    assert list(bench.logs.glob("second-*")) == []
     assert (folder / "0").resolve() == first[0].root.resolve()
     cancel(first)
 
@@ -225,12 +230,11 @@ def test_an_array_never_takes_the_place_of_another(bench: Bench) -> None:
 SUBMIT_AND_DIE = """
 import os, sys
 from pathlib import Path
-from hpc_llm.submit import create_run, submit_slurm
+sys.path.insert(0, sys.argv[3])
+from made_runs import send_runs
 logs, array = Path(sys.argv[1]), sys.argv[2] == "array"
-folder = logs / ".arrays" / "a" if array else None
 text = "#!/bin/bash\\n#SBATCH --hold" + (" --array=0-1" if array else "") + " -o /dev/null\\ntrue\\n"
-runs = [create_run(logs, f"run-{k}", {"run_id": f"run-{k}"}, text) for k in range(2 if array else 1)]
-submit_slurm(runs, text, nodes=1, tasks_per_node=1, time_s=None, array_folder=folder)
+send_runs(logs, [(f"run-{k}", {"run_id": f"run-{k}"}) for k in range(2 if array else 1)], text, "a" if array else None)
 """
 
 
@@ -245,12 +249,14 @@ def test_a_command_killed_while_sbatch_works_loses_no_job(
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", str(slow.parent), prepend=os.pathsep)
     logs = tmp_path / "logs"
-    command = subprocess.Popen([Path(COMMAND).with_name("python"), "-c", SUBMIT_AND_DIE, str(logs), kind])
+    command = subprocess.Popen(
+        [Path(COMMAND).with_name("python"), "-c", SUBMIT_AND_DIE, str(logs), kind, str(ROOT / "tests")]
+    )
     until("sbatch was asked", Path(f"{slow}.asked").exists)
     command.send_signal(signal.SIGKILL)
     command.wait()
     runs = [RunPaths(folder) for folder in sorted(logs.glob("run-*"))]
-    until("the job is known all the same", lambda: all(read_submission(run) for run in runs))
+    until("the job is known all the same", lambda: all(identity_of(run).job_id for run in runs))
     assert [state.state for state in status(runs)] == ["PENDING"] * len(runs)
     ids = [job_id(run) for run in runs]
     assert [("_" in each) for each in ids] == [kind == "array"] * len(runs)
@@ -259,7 +265,7 @@ def test_a_command_killed_while_sbatch_works_loses_no_job(
 
 
 def test_a_command_killed_before_sbatch_leaves_a_run_that_is_not_alive(bench: Bench) -> None:
-    run = create_run(bench.logs, "never", {"run_id": "never"}, "true")
+    run = make_run(bench.logs, "never", {"run_id": "never"}, "true", "slurm")
     assert (one(run).state, one(run).outcome) == ("SUBMITTING", None)
     late = status([run], now=datetime.now().timestamp() + 3600)[0]
     assert (late.outcome, late.reason) == (

@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_runs import make_run, send_job, send_runs
 
 import hpc_llm
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.run import RunPaths
-from hpc_llm.submit import code_digest, code_snapshot, create_run, discard_run, new_run_id, submit_slurm
+from hpc_llm.submit import NewRun, Submission, code_digest, code_snapshot, create_runs, discard_run, new_run_id
 from hpc_llm.submit.environment import inherited_from_slurm, without_slurm
-from hpc_llm.submit.runs import accepted_job_id, link_array
+from hpc_llm.submit.runs import accepted_job_id
 
 NOW = datetime(2026, 11, 21, 9, 5, 7)
 
@@ -54,26 +55,26 @@ def test_a_run_id_is_a_plain_file_name(cluster: str, method: str, model: str) ->
 
 
 def test_a_run_is_never_made_over_another(tmp_path: Path) -> None:
-    run = create_run(tmp_path / "logs", "r", {"a": 1}, "first")
+    run = make_run(tmp_path / "logs", "r", {"a": 1}, "first")
     with pytest.raises(RequestError, match="there is already a run r"):
-        create_run(tmp_path / "logs", "r", {}, "second")
+        make_run(tmp_path / "logs", "r", {}, "second")
     assert run.script.read_text() == "first"
     discard_run(run)
-    assert create_run(tmp_path / "logs", "r", {}, "third").script.read_text() == "third"
+    assert make_run(tmp_path / "logs", "r", {}, "third").script.read_text() == "third"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_the_stored_script_is_the_text_itself(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        run = create_run(Path(folder), "r", {}, text)
+        run = make_run(Path(folder), "r", {}, text)
         assert run.script.read_bytes() == text.encode()
         assert os.access(run.script, os.X_OK)
 
 
 def test_the_tasks_of_an_array_lead_to_their_runs(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
-    runs = [create_run(logs, f"r{k}", {}, "x") for k in range(3)]
-    link_array(logs / ".arrays" / "a", runs)
+    new = [NewRun(run_id=f"r{k}", experiment={}, script="x") for k in range(3)]
+    [runs] = create_runs(logs, [(Submission(scheduler="slurm", array="a"), new)])
     assert [(logs / ".arrays" / "a" / str(k)).resolve() for k in range(3)] == [run.root.resolve() for run in runs]
     moved = logs.rename(tmp_path / "moved")
     assert (moved / ".arrays" / "a" / "2" / "job.sh").read_text() == "x"
@@ -104,11 +105,10 @@ def test_only_what_changes_a_job_is_kept_from_it() -> None:
 
 
 def test_without_sbatch_the_message_says_where_to_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = create_run(tmp_path, "r", {}, "x")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SubmissionError, match="login node"):
-        submit_slurm([run], "x", nodes=1, tasks_per_node=1, time_s=60)
-    assert not run.root.exists()
+        send_job(tmp_path, "r", {}, "x")
+    assert not (tmp_path / "r").exists()
 
 
 # the code that travels
@@ -183,21 +183,27 @@ def test_the_script_is_handed_over_byte_for_byte(tmp_path: Path, monkeypatch: py
     """With a stand-in sbatch that keeps what it is given: single and array, whatever the text."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
-    for name, body in {"sbatch": f'cp "$1" {tmp_path}/got; echo Submitted batch job 12', "srun": ":"}.items():
+    for name, body in {
+        "sbatch": f'for script; do :; done; cp "$script" {tmp_path}/got; echo "$@" > {tmp_path}/words; echo Submitted batch job 12',
+        "srun": ":",
+    }.items():
         (bin_folder / name).write_text(f"#!/bin/sh\n{body}\n")
         (bin_folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(bin_folder), prepend=os.pathsep)
     text = "#!/bin/bash\n# {{ jinja }} %j %% $(touch hacked) 'quotes' \"and\" ünïcode\n\ttab\n\n"
     logs = tmp_path / "logs"
-    single = create_run(logs, "single", {}, text)
-    assert submit_slurm([single], text, nodes=2, tasks_per_node=4, time_s=90) == ["12"]
+    single = send_job(logs, "single", {}, text, nodes=2, tasks_per_node=4, time_s=90, comment="mine")
+    record = json.loads(single.job.read_text())
     assert (tmp_path / "got").read_bytes() == text.encode()
-    runs = [create_run(logs, f"r{k}", {}, text) for k in range(3)]
-    ids = submit_slurm(runs, text + "#", nodes=1, tasks_per_node=1, time_s=None, array_folder=logs / ".arrays" / "a")
-    assert ids == ["12_0", "12_1", "12_2"]
+    uuid = record["uuid"]
+    assert record["arguments"] == [f"--job-name=hpc-llm-{uuid[:8]}", f"--comment=hpc-llm:{uuid} mine"]
+    assert (tmp_path / "words").read_text().startswith(" ".join(record["arguments"]) + " /")
+    runs = send_runs(logs, [(f"r{k}", {}) for k in range(3)], text + "#", "a")
     assert (tmp_path / "got").read_bytes() == (text + "#").encode()
-    record = json.loads(runs[1].submission.read_text())
-    assert (record["schema"], record["scheduler"], record["job_id"], record["array_task"]) == (1, "slurm", "12_1", 1)
+    records = [json.loads(run.job.read_text()) for run in runs]
+    assert [record["job_id"] for record in records] == ["12_0", "12_1", "12_2"]
+    assert [record["array_task"] for record in records] == [0, 1, 2]
+    assert len({record["uuid"] for record in records}) == 1 and records[0]["uuid"] != uuid
 
 
 def test_submitit_finds_its_own_jobs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def _from_steps(paths: RunPaths, columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _job_id(paths: RunPaths, left: Mapping[str, Any]) -> str | None:
-    submitted = read_json(paths.submission) or {}
+    submitted = read_json(paths.job) or read_json(paths.submission) or {}
     job, task = submitted.get("job_id") or left.get("job_id"), left.get("array_task")
     if job is None:
         return None

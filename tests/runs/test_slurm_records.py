@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_llm.runs.slurm_records import (
+    SACCT_DELIMITER,
     SACCT_FIELDS,
     SQUEUE_FIELDS,
+    JobRecord,
     compress_job_ids,
     expand_job_id,
     parse_sacct,
@@ -43,6 +45,10 @@ JobID|State|ExitCode|DerivedExitCode|Reason|Start|End|ElapsedRaw|NodeList
 """
 
 
+def last(job_id: str) -> JobRecord:
+    return parse_sacct(SACCT)[job_id][-1]
+
+
 @pytest.mark.parametrize(
     ("job_id", "state", "exit_code", "sign"),
     [
@@ -60,13 +66,13 @@ JobID|State|ExitCode|DerivedExitCode|Reason|Start|End|ElapsedRaw|NodeList
     ],
 )
 def test_each_line_of_sacct_is_one_state(job_id: str, state: str, exit_code: int, sign: int) -> None:
-    record = parse_sacct(SACCT)[job_id]
+    record = last(job_id)
     assert (record.state, record.exit_code, record.signal) == (state, exit_code, sign)
 
 
 def test_running_out_of_memory_is_seen_in_the_job_in_its_derived_code_and_in_a_step() -> None:
     records = parse_sacct(SACCT)
-    assert {job_id for job_id, record in records.items() if record.out_of_memory} == {"1", "2", "3"}
+    assert {job_id for job_id, found in records.items() if found[-1].out_of_memory} == {"1", "2", "3"}
 
 
 def test_steps_are_not_jobs() -> None:
@@ -74,25 +80,43 @@ def test_steps_are_not_jobs() -> None:
 
 
 def test_a_requeued_job_is_its_last_try() -> None:
-    record = parse_sacct(SACCT)["288"]
+    record = last("288")
     assert (record.state, record.elapsed_s, record.reason) == ("CANCELLED", 41, "BeginTime")
 
 
 def test_absent_values_are_absent() -> None:
-    pending = parse_sacct(SACCT)["286"]
+    pending = last("286")
     assert (pending.started_at, pending.ended_at, pending.nodes) == (None, None, None)
     assert pending.reason == "QOSMaxGRESPerUser"
-    assert parse_sacct(SACCT)["279"].reason is None
+    assert last("279").reason is None
 
 
 def test_times_are_those_of_the_reader_s_clock() -> None:
-    record = parse_sacct(SACCT)["283"]
+    record = last("283")
     assert record.started_at is not None and record.ended_at is not None
     assert record.ended_at - record.started_at == record.elapsed_s == 75
 
 
 def test_the_fields_asked_for_are_the_columns_read() -> None:
-    assert SACCT.splitlines()[0].split("|") == SACCT_FIELDS.split(",")
+    assert set(SACCT.splitlines()[0].split("|")) < set(SACCT_FIELDS.split(","))
+
+
+def test_a_requeued_job_keeps_the_records_of_its_tries() -> None:
+    assert [record.state for record in parse_sacct(SACCT)["288"]] == ["NODE_FAIL", "CANCELLED"]
+
+
+def test_a_job_s_name_and_comment_may_hold_anything_but_the_delimiter() -> None:
+    values = {
+        "JobID": "7",
+        "State": "RUNNING",
+        "JobName": "a|b, ünï-8d0d1a3e",
+        "Comment": "mine | too",
+        "Submit": "2026-11-20T23:57:38",
+    }
+    text = "\n".join(SACCT_DELIMITER.join(row) for row in (values.keys(), values.values())) + "\n"
+    [record] = parse_sacct(text)["7"]
+    assert (record.job_name, record.comment) == ("a|b, ünï-8d0d1a3e", "mine | too")
+    assert record.submitted_at is not None
 
 
 @pytest.mark.parametrize("text", ["", "\n", "JobID|State\n", "slurm_load: error", "JobID|State\n|||\n"])
@@ -110,9 +134,9 @@ def test_a_line_of_squeue_holds_the_exit_code_as_wait_gives_it() -> None:
     line = squeue_line(
         JobArrayID="7_2", State="FAILED", Reason="NonZeroExitCode", exit_code="1792", TimeUsed="1-00:01:15"
     )
-    record = parse_squeue(line + "\n")["7_2"]
+    record = parse_squeue(line + "\n")["7_2"][0]
     assert (record.state, record.exit_code, record.signal, record.elapsed_s) == ("FAILED", 7, 0, 86475)
-    killed = parse_squeue(squeue_line(JobArrayID="8", State="FAILED", exit_code="9"))["8"]
+    killed = parse_squeue(squeue_line(JobArrayID="8", State="FAILED", exit_code="9"))["8"][0]
     assert (killed.exit_code, killed.signal) == (0, 9)
 
 
@@ -120,7 +144,7 @@ def test_pending_tasks_of_an_array_may_share_a_line() -> None:
     line = squeue_line(JobArrayID="46_[0-2,5]", State="PENDING", Reason="Priority", StartTime="N/A", TimeUsed="0:00")
     records = parse_squeue(line)
     assert sorted(records) == ["46_0", "46_1", "46_2", "46_5"]
-    assert (records["46_5"].started_at, records["46_5"].reason) == (None, "Priority")
+    assert (records["46_5"][0].started_at, records["46_5"][0].reason) == (None, "Priority")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""Ask sbatch in a session of its own, so that its answer is not lost with whoever wanted it. Standard library only.
+
+    python -I sbatch_session.py PARENT_PID ASKING_FILE ANSWER_FILE COMMAND…
+
+A terminal that is closed takes its whole process group with it, sbatch included, which may have handed the job to Slurm
+a moment before. Here sbatch lives on, and its answer is on the disk before anybody reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+
+
+def main(parent: int, asking: str, answer: str, command: list[str]) -> int:
+    """Run `command`; its exit code. Nothing is run where the parent has gone: nobody would count on it any more."""
+    if os.getpid() != os.getsid(0):
+        os.setsid()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    write(asking, myself())
+    # In this order: whoever finds the parent dead and no record of this process knows that sbatch was never asked.
+    if os.getppid() != parent:
+        write(answer, {"returncode": 1, "stdout": "", "stderr": "not asked: the command that wanted it had ended"})
+        return 1
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+    out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+    write(answer, {"returncode": done.returncode, "stdout": out, "stderr": err})
+    tell(sys.stdout, out)
+    tell(sys.stderr, err)
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+
+
+def myself() -> dict[str, Any]:
+    """What identifies this process, as `hpc_llm.submit.process` describes one."""
+    try:
+        with open(f"/proc/{os.getpid()}/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+    except (OSError, ValueError):
+        return {"pid": os.getpid(), "start_ticks": None, "host": socket.gethostname(), "boot_id": None}
+    return {"pid": os.getpid(), "start_ticks": ticks, "host": socket.gethostname(), "boot_id": boot}
+
+
+def write(path: str, record: dict[str, Any]) -> None:
+    """Leave a record whole or not at all; a full disk must not keep the answer from the parent."""
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump({"schema": 1, **record}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        pass
+
+
+def tell(stream: Any, text: str) -> None:
+    """Print for the parent, which may have gone."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]))

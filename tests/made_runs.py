@@ -1,0 +1,35 @@
+"""Run folders and submissions with a few words, for tests whose scripts are a few lines of shell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.run import RunPaths
+from hpc_llm.submit import NewRun, Submission, create_runs, submit_slurm
+from hpc_llm.submit.clients import cluster_name
+
+
+def make_run(logs: Path, run_id: str, experiment: dict[str, Any], script: str, scheduler: str = "local") -> RunPaths:
+    """A run that was not submitted yet."""
+    new = NewRun(run_id=run_id, experiment=experiment, script=script)
+    [[run]] = create_runs(logs, [(Submission(scheduler=scheduler), [new])])
+    return run
+
+
+def send_job(logs: Path, run_id: str, experiment: dict[str, Any], script: str, **asked: Any) -> RunPaths:
+    """A run that is one job."""
+    return send_runs(logs, [(run_id, experiment)], script, None, **asked)[0]
+
+
+def send_runs(
+    logs: Path, runs: Sequence[tuple[str, dict[str, Any]]], script: str, array: str | None, **asked: Any
+) -> list[RunPaths]:
+    """Runs that are one job array."""
+    values: dict[str, Any] = {"time_s": 300, "cluster": cluster_name(), **asked}
+    submission = Submission(scheduler="slurm", array=array, **values)
+    new = [NewRun(run_id=run_id, experiment=experiment, script=script) for run_id, experiment in runs]
+    [made] = create_runs(logs, [(submission, new)])
+    submit_slurm(submission, made)
+    return made
