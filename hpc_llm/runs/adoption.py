@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from hpc_llm.errors import RequestError
 from hpc_llm.run import RunPaths, read_json
 from hpc_llm.runs.scheduler import Answer, ask
 from hpc_llm.submit.identity import Identity
@@ -57,21 +58,17 @@ def standings(
     return found
 
 
-def adopt(runs: Iterable[RunPaths], answer: Answer | None = None) -> list[RunPaths]:
+def adopt(found: Iterable[tuple[RunPaths, Identity]], answer: Answer) -> list[RunPaths]:
     """Write down the job ids that only sbatch's answer, the script or Slurm itself knows; returns the runs it was done for.
 
     It changes no job. A folder that cannot be written keeps its run readable all the same.
     """
     adopted = []
-    for run in runs:
-        identity = read_identity(run)
-        record = read_json(run.job)
-        if identity is None or identity.scheduler != "slurm" or record is None or record.get("job_id") is not None:
-            continue
-        job_id = identity.job_id or (answer.job_ids.get(identity.key) if answer is not None else None)
+    for run, identity in found:
+        job_id = None if identity.is_recorded else identity.job_id or answer.job_ids.get(identity.key)
         if job_id is None:
             continue
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RequestError):
             write_job(run, job_id, recovered=True)
             adopted.append(run)
     return adopted

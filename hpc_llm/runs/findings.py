@@ -42,7 +42,9 @@ def settle(evidence: Evidence) -> Finding | None:
 def find(evidence: Evidence, answer: Answer, now: float) -> Finding:
     """The finding on a run that is not settled; `answer` is about the jobs of all such runs, `now` is Unix time."""
     identity = evidence.identity
-    if identity is None or (identity.scheduler == "slurm" and identity.job_id is None):
+    if identity is None or (
+        identity.scheduler == "slurm" and identity.job_id is None and not answer.record_of(identity)
+    ):
         return _unsubmitted(evidence, now)
     if identity.scheduler == "local":
         return _find_local(evidence, now)

@@ -70,7 +70,7 @@ def make_way(logs: Path, run_ids: Iterable[str]) -> None:
     if not standing:
         return
     found = standings(standing, patient=True)
-    adopt([one.run for one in found if one.standing is Standing.HAS_JOB], ask(_identities(found)))
+    adopt(_known(found), Answer())
     for one in found:
         if one.standing is Standing.OPEN:
             raise RequestError(f"there is already a run {one.run.run_id} in {logs}, and {_why(one)}")
@@ -86,28 +86,27 @@ def adopt_unclear(runs: Sequence[RunPaths], seconds: float = 10.0) -> bool:
         identities = [one for run in runs if (one := read_identity(run)) is not None]
         answer = ask(identities)
         if any(one.job_id is not None or one.key in answer.job_ids for one in identities):
-            adopt(runs, answer)
+            adopt(zip(runs, identities, strict=False), answer)
             return True
         if time.monotonic() > deadline or not answer.answered:
             return False
         time.sleep(1.0)
 
 
-def _identities(found: Iterable[Submitted]) -> list[Identity]:
-    return [one.identity for one in found if one.identity is not None]
+def _known(found: Iterable[Submitted]) -> list[tuple[RunPaths, Identity]]:
+    """Runs that have a job, with what is known of it by now."""
+    return [(one.run, one.identity) for one in found if one.identity is not None and one.standing is Standing.HAS_JOB]
 
 
 def _lacks_id(one: Submitted) -> bool:
     """Whether the job is known, and not written down."""
-    record = read_json(one.run.job)
-    return record is not None and record.get("scheduler") == "slurm" and record.get("job_id") is None
+    return one.identity is not None and not one.identity.is_recorded
 
 
 def _adopt(one: Submitted, dry_run: bool) -> Reconciled:
-    job_id = one.identity.job_id if one.identity else None
-    if not dry_run and one.identity is not None:
-        adopt([one.run], Answer(job_ids={one.identity.key: job_id} if job_id else {}))
-    return Reconciled(one.run.run_id, Deed.ADOPTED, job_id)
+    if not dry_run:
+        adopt(_known([one]), Answer())
+    return Reconciled(one.run.run_id, Deed.ADOPTED, one.identity.job_id if one.identity else None)
 
 
 def _is_open(one: Submitted) -> bool:

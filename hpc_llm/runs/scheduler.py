@@ -24,6 +24,8 @@ AT_ONCE = 1000
 _SAME_TIME_S = 30.0
 """So far may Slurm's time of a submission be from that of the command, for a run that has no UUID."""
 _DAY_S = 86400.0
+_ANY_STATE = "CA,CD,F,TO,NF,PR,OOM,BF,DL,PD,R,RQ,S"
+"""Without it sacct leaves out jobs that were cancelled before they could start."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +109,23 @@ def _ask_by_uuid(
     queued, squeue_complaint = _squeue([f"--user={os.getuid()}"])
     mine = parse_squeue(queued or "")
     records, job_ids = _by_uuid(identities, mine)
-    missing = [one for one in identities if one.key not in records]
-    for some in _chunks(missing):
+    more, ids = _by_name([one for one in identities if one.key not in records])
+    return records | more, job_ids | ids, queued is not None, squeue_complaint
+
+
+def _by_name(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord], dict[object, str]]:
+    """What accounting has of jobs that the queue has forgotten."""
+    records: dict[object, JobRecord] = {}
+    job_ids: dict[object, str] = {}
+    for some in _chunks(identities):
         since = min((one.submitted_at or 0.0) for one in some) - _DAY_S  # whatever the clocks of the site say
         start = datetime.fromtimestamp(max(since, _DAY_S)).strftime("%Y-%m-%dT%H:%M:%S")
         names = ",".join(sorted({one.job_name for one in some if one.job_name}))
-        accounted, _ = _sacct([f"--starttime={start}", f"--user={os.getuid()}", f"--name={names}"])
+        period = [f"--starttime={start}", "--endtime=now", f"--state={_ANY_STATE}"]
+        accounted, _ = _sacct([*period, f"--user={os.getuid()}", f"--name={names}"])
         more, ids = _by_uuid(some, parse_sacct(accounted or ""))
         records, job_ids = records | more, job_ids | ids
-    return records, job_ids, queued is not None, squeue_complaint
+    return records, job_ids
 
 
 def _by_uuid(

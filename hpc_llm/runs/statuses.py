@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.runs.adoption import adopt
 from hpc_llm.runs.evidence import Evidence
 from hpc_llm.runs.findings import Finding, find, keep_answers, settle
 from hpc_llm.runs.progress import read_progress
@@ -55,6 +56,7 @@ def status(runs: Sequence[RunPaths], now: float | None = None) -> list[RunStatus
     settled = [settle(e) for e in evidence]
     open_jobs = [e.identity for e, finding in zip(evidence, settled, strict=True) if finding is None]
     answer = ask([identity for identity in open_jobs if identity])
+    adopt([(e.run, e.identity) for e in evidence if e.identity], answer)
     found = [finding or find(e, answer, moment) for e, finding in zip(evidence, settled, strict=True)]
     keep_answers((e, new) for e, new, old in zip(evidence, found, settled, strict=True) if old is None)
     return [_status(e, finding, moment) for e, finding in zip(evidence, found, strict=True)]

@@ -45,6 +45,8 @@ class Identity:
     """The process that asks the scheduler (see `submit.process`)."""
     process: Mapping[str, Any] | None = None
     """The leader of the local queue that holds the run."""
+    is_recorded: bool = True
+    """Whether the job id stands in job.json; False where sbatch's answer or the script told it, or nobody did."""
 
     @property
     def key(self) -> tuple[str | None, str | int | None]:
@@ -77,6 +79,7 @@ def identity_of(record: Mapping[str, Any]) -> Identity | None:
         submitted_at=_moment(record.get("submitted_at")) or _moment(record.get("intended_at")),
         submitter=_process(record.get("submitter")),
         process=_process(record.get("process")),
+        is_recorded=scheduler == "local" or job_id is not None,
     )
 
 

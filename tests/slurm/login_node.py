@@ -85,7 +85,9 @@ def until(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> No
 
 
 def job_id(run: RunPaths) -> str:
-    return str(json.loads(run.job.read_text())["job_id"])
+    found = json.loads(run.job.read_text())["job_id"]
+    assert isinstance(found, str), "its job id is not known"
+    return found
 
 
 def printed(run: RunPaths) -> str:

@@ -1,0 +1,349 @@
+"""A run is its own job's and nobody else's: what is recorded before sbatch is asked, and what an answer has to prove."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from login_node import LoginNode, job_id, until
+from made_runs import make_run, send_job, send_runs
+from scratch_slurm import ScratchSlurm
+
+from hpc_llm.errors import RequestError, SubmissionError
+from hpc_llm.run import Outcome, RunPaths, write_json
+from hpc_llm.runs import Deed, cancel, cancel_job, make_way, reconcile, status
+from hpc_llm.runs.adoption import Standing, standings
+from hpc_llm.runs.scheduler import _by_name, ask
+from hpc_llm.submit import UnclearAnswer
+from hpc_llm.submit.clients import cluster_name
+from hpc_llm.submit.runs import answer_file, asking_file, read_identity
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+
+HELD = "#!/bin/bash\n#SBATCH --hold --output=/dev/null --time=00:05:00 --mem=10M --partition=gtest\ntrue\n"
+HELD_ARRAY = HELD.replace("--hold", "--hold --array=0-2")
+
+
+@pytest.fixture
+def logs(on_cluster: ScratchSlurm, tmp_path: Path) -> Path:
+    return tmp_path / "logs"
+
+
+def held(logs: Path, name: str = "r", **asked: Any) -> RunPaths:
+    return send_job(logs, name, {"run_id": name, "plan": {}}, HELD, **asked)
+
+
+def record(run: RunPaths) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run.job.read_text())
+    return found
+
+
+def change(run: RunPaths, **values: Any) -> None:
+    write_json(run.job, {**record(run), **values})
+
+
+def state_of(slurm: ScratchSlurm, job: str) -> str:
+    return slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T").strip()
+
+
+def sbatch(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """Put an sbatch first on PATH that does `body`; `real` in it is Slurm's own."""
+    path = folder / "wrapped" / "sbatch"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'#!/bin/bash\nreal() {{ /usr/bin/sbatch "$@"; }}\n{body}\n')
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(path.parent), prepend=os.pathsep)
+
+
+def test_the_intent_and_the_arguments_are_on_disk_before_sbatch_is_asked(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen"
+    sbatch(tmp_path, monkeypatch, f'cp {logs}/r/job.json {seen}; real "$@"')
+    run = held(logs, comment="mine")
+    before, after = json.loads(seen.read_text()), record(run)
+    assert (before["uuid"], before["job_id"], before["cluster"]) == (after["uuid"], None, "scratch")
+    assert after["job_id"] == job_id(run)
+    cancel([run])
+
+
+def test_slurm_has_the_uuid_short_in_the_name_and_whole_in_the_comment(logs: Path, slurm: ScratchSlurm) -> None:
+    run = held(logs, job_name="my job", comment="for the paper")
+    uuid = record(run)["uuid"]
+    shown = slurm.run("squeue", "-h", "-j", job_id(run), "-o", "%j|%k").strip()
+    assert shown == f"my job-{uuid[:8]}|hpc-llm:{uuid} for the paper"
+    cancel([run])
+
+
+def test_accounting_that_keeps_no_comment_is_believed_by_the_name(logs: Path, slurm: ScratchSlurm) -> None:
+    run = held(logs)
+    job = job_id(run)
+    cancel([run])
+    until("accounting has it", lambda: "CANCELLED" in slurm.run("sacct", "-nPX", "-j", job, "-o", "State"))
+    assert slurm.run("sacct", "-nPX", "-j", job, "-o", "Comment").strip() == ""
+    identity = read_identity(run)
+    assert identity is not None
+    answered = ask([identity]).record_of(identity)
+    assert answered is not None and answered.state == "CANCELLED"
+
+
+def test_a_stranger_s_job_of_the_same_id_is_no_answer_and_is_not_cancelled(logs: Path, slurm: ScratchSlurm) -> None:
+    run = held(logs)
+    cancel([run])
+    stranger = slurm.run("sbatch", "--hold", "--parsable", "--output=/dev/null", "--time=5", "--wrap=true").strip()
+    run.cancelled.unlink()
+    run.scheduler_record.unlink(missing_ok=True)
+    run.kept_answer.unlink(missing_ok=True)
+    change(run, job_id=stranger)
+    identity = read_identity(run)
+    assert identity is not None and ask([identity]).record_of(identity) is None
+    [refused] = cancel([run])
+    assert refused.problem is not None or refused.was_over
+    with pytest.raises(RequestError, match="is not proven to be one of your runs"):
+        cancel_job(stranger)
+    assert state_of(slurm, stranger) == "PENDING"
+    slurm.run("scancel", stranger)
+
+
+def test_a_job_of_another_run_with_the_same_name_but_another_uuid_is_no_answer(logs: Path, slurm: ScratchSlurm) -> None:
+    first, second = held(logs, "first"), held(logs, "second")
+    change(first, job_id=job_id(second))
+    [refused] = cancel([first])
+    assert refused.problem is not None and "is proven to be this run's" in refused.problem
+    assert state_of(slurm, job_id(second)) == "PENDING"
+    change(first, job_id=None)
+    assert status([first])[0].state == "PENDING"  # found again by its UUID
+    cancel([first, second])
+
+
+def test_a_run_of_another_slurm_cluster_is_left_alone(logs: Path, slurm: ScratchSlurm) -> None:
+    run = held(logs)
+    change(run, cluster="elsewhere")
+    seen = status([run])[0]
+    assert (seen.outcome, "elsewhere" in (seen.reason or "")) == (None, True)
+    [refused] = cancel([run])
+    assert refused.problem is not None and "Slurm's cluster elsewhere" in refused.problem
+    assert state_of(slurm, job_id(run)) == "PENDING"
+    change(run, cluster="scratch")
+    cancel([run])
+
+
+@pytest.mark.parametrize("kind", ["single", "array"])
+def test_a_job_whose_id_nobody_wrote_down_is_found_by_its_uuid(logs: Path, slurm: ScratchSlurm, kind: str) -> None:
+    if kind == "single":
+        runs, folder = [held(logs)], logs / "r" / "submitit"
+    else:
+        runs = send_runs(logs, [(f"r{k}", {}) for k in range(3)], HELD_ARRAY, "a")
+        folder = logs / ".arrays" / "a" / "submitit"
+    ids = [job_id(run) for run in runs]
+    answer_file(folder).unlink()
+    for run in runs:
+        change(run, job_id=None)
+    assert [one.deed for one in reconcile(runs, dry_run=True)] == [Deed.ADOPTED] * len(runs)
+    assert record(runs[0])["job_id"] is None
+    assert [state.state for state in status(runs)] == ["PENDING"] * len(runs)
+    assert [job_id(run) for run in runs] == ids
+    assert reconcile(runs) == []
+    cancel(runs)
+
+
+def test_a_job_that_ended_meanwhile_is_found_in_accounting(logs: Path, slurm: ScratchSlurm) -> None:
+    run = held(logs)
+    job = job_id(run)
+    slurm.run("scancel", job)
+    until("accounting has it", lambda: "CANCELLED" in slurm.run("sacct", "-nPX", "-j", job, "-o", "State"))
+    answer_file(run.submitit).unlink()
+    change(run, job_id=None)
+    identity = read_identity(run)
+    assert identity is not None
+    assert _by_name([identity])[1] == {identity.key: job}
+
+
+def test_the_script_s_own_word_of_its_job_is_enough(logs: Path) -> None:
+    run = held(logs)
+    job = job_id(run)
+    answer_file(run.submitit).unlink()
+    change(run, job_id=None)
+    for cluster, known in (("elsewhere", None), ("scratch", job)):
+        run.started.write_text(json.dumps({"schema": 1, "job_id": job, "cluster": cluster}) + "\n")
+        identity = read_identity(run)
+        assert identity is not None and identity.job_id == known
+    change(run, job_id=job)
+    cancel([run])
+
+
+def test_an_answer_that_timed_out_after_slurm_took_the_job_loses_nothing(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    sbatch(tmp_path, monkeypatch, f'real "$@" >/dev/null; echo "{said}" >&2; exit 1')
+    with pytest.raises(UnclearAnswer, match="It is open whether Slurm has taken the job"):
+        held(logs)
+    run = RunPaths(logs / "r")
+    assert status([run])[0].state == "PENDING"
+    assert job_id(run)
+    with pytest.raises(RequestError, match="already a run r"):
+        make_way(logs, ["r"])
+        make_run(logs, "r", {}, "x")
+    cancel([run])
+
+
+def test_a_refusal_leaves_nothing_and_the_name_is_free(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sbatch(tmp_path, monkeypatch, "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
+    with pytest.raises(SubmissionError, match="invalid partition"):
+        held(logs)
+    assert list(logs.glob("[!.]*")) == [] and not (logs / ".incoming").exists()
+
+
+def test_a_run_whose_sbatch_is_still_at_work_is_being_submitted(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sbatch(tmp_path, monkeypatch, f'touch {tmp_path}/asked; until [ -e {tmp_path}/go ]; do sleep 0.1; done; real "$@"')
+    program = (
+        "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]; from made_runs import send_job; "
+        f"send_job(Path(sys.argv[1]), 'r', {{'plan': {{}}}}, {HELD!r})"
+    )
+    tests = str(Path(__file__).parents[1])
+    command = subprocess.Popen([os.sys.executable, "-c", program, str(logs), tests], start_new_session=True)  # type: ignore[attr-defined]
+    until("sbatch was asked", (tmp_path / "asked").exists)
+    os.killpg(command.pid, 9)
+    command.wait()
+    run = RunPaths(logs / "r")
+    assert standings([run])[0].standing is Standing.ASKING
+    assert [one.deed for one in reconcile([run])] == [Deed.LEFT]
+    make_way(logs, ["r"])
+    with pytest.raises(RequestError, match="already a run r"):
+        make_run(logs, "r", {}, "x")
+    [refused] = cancel([run])
+    assert refused.problem is not None and "has no job id yet" in refused.problem
+    (tmp_path / "go").touch()
+    until("Slurm has it", lambda: standings([run])[0].standing is Standing.HAS_JOB)
+    assert status([run])[0].state == "PENDING"
+    cancel([run])
+
+
+def test_a_ghost_is_cleared_and_makes_way(logs: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]; from made_runs import make_run; "
+        "make_run(Path(sys.argv[1]), 'r', {'plan': {}}, 'x', 'slurm'); os.kill(os.getpid(), 9)"
+    )
+    tests = str(Path(__file__).parents[1])
+    for clears in ("reconcile", "retry"):
+        subprocess.run([os.sys.executable, "-c", program, str(logs), tests], check=False)  # type: ignore[attr-defined]
+        run = RunPaths(logs / "r")
+        assert standings([run])[0].standing is Standing.NOTHING
+        if clears == "reconcile":
+            assert [one.deed for one in reconcile([run], dry_run=True)] == [Deed.CLEARED]
+            assert run.root.exists()
+            assert [one.deed for one in reconcile([run])] == [Deed.CLEARED]
+        else:
+            make_way(logs, ["r"])
+        assert not run.root.exists()
+
+
+def test_only_the_missing_members_of_a_sweep_are_submitted(logs: Path, slurm: ScratchSlurm) -> None:
+    """Two arrays of one request; the command died between them."""
+    sweep = "0c8c5d2e-0000-4000-8000-000000000001"
+    first = send_runs(logs, [(f"a{k}", {}) for k in range(3)], HELD_ARRAY, "a", sweep=sweep)
+    program = (
+        "import os, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]; import made_runs; "
+        "from hpc_llm.submit import slurm; made_runs.submit_slurm = lambda *_: os.kill(os.getpid(), 9); "
+        f"made_runs.send_runs(Path(sys.argv[1]), [(f'b{{k}}', {{}}) for k in range(3)], {HELD_ARRAY!r}, 'b', sweep={sweep!r})"
+    )
+    tests = str(Path(__file__).parents[1])
+    subprocess.run([os.sys.executable, "-c", program, str(logs), tests], check=False)  # type: ignore[attr-defined]
+    second = [RunPaths(logs / f"b{k}") for k in range(3)]
+    ids = [job_id(run) for run in first]
+    assert [one.deed for one in reconcile([*first, *second])] == [Deed.SUBMITTED] * 3
+    assert [job_id(run) for run in first] == ids
+    array = job_id(second[0]).partition("_")[0]
+    assert [job_id(run) for run in second] == [f"{array}_{k}" for k in range(3)]
+    assert slurm.stored_script(array) == HELD_ARRAY.encode()
+    assert reconcile([*first, *second]) == []
+    cancel([*first, *second])
+
+
+def test_a_job_whose_run_is_gone_is_cancelled_by_its_id(logs: Path, slurm: ScratchSlurm) -> None:
+    run = held(logs)
+    job = job_id(run)
+    run.root.rename(logs / ".gone")
+    assert cancel_job(job).problem is None
+    assert state_of(slurm, job) == "CANCELLED"
+    assert cancel_job(job).was_over
+    with pytest.raises(RequestError, match="has no such job"):
+        cancel_job("999999")
+
+
+def test_a_run_that_cannot_be_written_is_cancelled_all_the_same(logs: Path, slurm: ScratchSlurm) -> None:
+    mount = logs.parent / "mount"
+    mount.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(mount)], check=False, capture_output=True
+    )
+    if mounted.returncode != 0 and os.environ.get("CI"):
+        pytest.fail("no file system can be mounted to be made read-only")
+    try:
+        run = held(mount / "logs")
+        subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
+        [done] = cancel([run])
+        assert done.problem is None and state_of(slurm, job_id(run)) == "CANCELLED"
+        assert status([run])[0].outcome is Outcome.CANCELLED
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_a_run_of_version_0_1_is_read_and_not_acted_on(logs: Path, slurm: ScratchSlurm) -> None:
+    """Its record has no UUID: that its job was submitted at the same time is good enough to be shown."""
+    job = slurm.run("sbatch", "--parsable", "--hold", "--output=/dev/null", "--time=5", "--wrap=true").strip()
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+    run = RunPaths(logs / "old")
+    write_json(run.experiment, {"schema": 1, "run_id": "old", "plan": {}})
+    submission = {"schema": 1, "scheduler": "slurm", "job_id": job, "array_task": None, "submitted_at": moment}
+    write_json(run.submission, submission)
+    assert status([run])[0].state == "PENDING"
+    [refused] = cancel([run])
+    assert refused.problem is not None and f"scontrol show job {job}" in refused.problem
+    write_json(run.submission, {**submission, "submitted_at": "2020-01-01T00:00:00+00:00"})
+    assert status([run])[0].state != "PENDING"
+    assert state_of(slurm, job) == "PENDING"
+    slurm.run("scancel", job)
+
+
+def test_the_cluster_s_name_is_known_without_its_controller(
+    on_cluster: ScratchSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("# a site's file\n  ClusterName = far-away\nSlurmctldHost=nowhere.invalid\n")
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert cluster_name() == "far-away"
+
+
+def test_a_sweep_of_a_thousand_stores_its_script_once_and_is_sent_at_once(logs: Path) -> None:
+    script = HELD.replace("--hold", "--hold --array=0-999")
+    started = time.monotonic()
+    runs = send_runs(logs, [(f"r{k:04}", {"plan": {}}) for k in range(1000)], script, "a")
+    assert time.monotonic() - started < 10.0  # benchmarks/slurm_cli.py measures it; here a machine may be busy
+    assert len({run.script.stat().st_ino for run in runs}) == 1
+    assert job_id(runs[999]).endswith("_999")
+    cancel(runs)
+
+
+def test_the_command_line_reconciles(slurm: ScratchSlurm, on_cluster: ScratchSlurm, tmp_path: Path) -> None:
+    node = LoginNode(tmp_path, slurm)
+    run = held(node.logs)
+    answer_file(run.submitit).unlink()
+    asking_file(run.submitit).unlink()
+    job = job_id(run)
+    change(run, job_id=None)
+    assert node.do("reconcile", "--dry-run") == f"r  would be adopted as job {job}\n"
+    assert json.loads(node.do("reconcile", "--json"))["runs"][0]["deed"] == "adopted"
+    assert node.ask("reconcile").stderr == "hpc-llm: the runs and the scheduler agree: there is nothing to put right\n"
+    assert node.do("cancel", job) == "r  cancelled\n"
