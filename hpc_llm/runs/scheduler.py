@@ -121,7 +121,7 @@ def _by_name(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord], d
         since = min((one.submitted_at or 0.0) for one in some) - _DAY_S  # whatever the clocks of the site say
         start = datetime.fromtimestamp(max(since, _DAY_S)).strftime("%Y-%m-%dT%H:%M:%S")
         names = ",".join(sorted({one.job_name for one in some if one.job_name}))
-        period = [f"--starttime={start}", "--endtime=now", f"--state={_ANY_STATE}"]
+        period = [f"--starttime={start}", "--endtime=now+1days", f"--state={_ANY_STATE}"]
         accounted, _ = _sacct([*period, f"--user={os.getuid()}", f"--name={names}"])
         more, ids = _by_uuid(some, parse_sacct(accounted or ""))
         records, job_ids = records | more, job_ids | ids
@@ -149,10 +149,19 @@ def _proven(identities: Sequence[Identity], jobs: Mapping[str, Sequence[JobRecor
     found: dict[object, JobRecord] = {}
     for one in identities:
         of_id = jobs.get(one.job_id or "", ())
-        own = latest(record for record in of_id if _is_of(one, record)) if one.uuid else _by_time(one, of_id)
+        if one.uuid is None:
+            own = _by_time(one, of_id)
+        else:
+            own = latest(record for record in of_id if _is_of(one, record))
+            own = own or _by_time(one, [record for record in of_id if _is_nameless(record)])
         if own is not None:
             found[one.key] = own
     return found
+
+
+def _is_nameless(record: JobRecord) -> bool:
+    """Whether the job ended before accounting had learned of it: then it has neither name nor comment."""
+    return not record.is_live and record.job_name in (None, "allocation") and record.comment is None
 
 
 def _is_of(identity: Identity, record: JobRecord) -> bool:
@@ -162,10 +171,7 @@ def _is_of(identity: Identity, record: JobRecord) -> bool:
 
 
 def _by_time(identity: Identity, records: Sequence[JobRecord]) -> JobRecord | None:
-    """For a run of version 0.1, which drew no UUID: the job of its id that was submitted when it was, and its later tries.
-
-    It is good enough to be shown, and not to act on.
-    """
+    """The job of a run's id that was submitted when the run was, and its later tries; good enough to be shown, not to act on."""
     began = False
     own = None
     for record in records:

@@ -18,7 +18,8 @@ from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.run import Outcome, RunPaths, write_json
 from hpc_llm.runs import Deed, cancel, cancel_job, make_way, reconcile, status
 from hpc_llm.runs.adoption import Standing, standings
-from hpc_llm.runs.scheduler import _by_name, ask
+from hpc_llm.runs.scheduler import _by_name, _proven, _sacct, ask
+from hpc_llm.runs.slurm_records import parse_sacct
 from hpc_llm.submit import UnclearAnswer
 from hpc_llm.submit.clients import cluster_name
 from hpc_llm.submit.runs import answer_file, asking_file, read_identity
@@ -83,6 +84,7 @@ def test_slurm_has_the_uuid_short_in_the_name_and_whole_in_the_comment(logs: Pat
 def test_accounting_that_keeps_no_comment_is_believed_by_the_name(logs: Path, slurm: ScratchSlurm) -> None:
     run = held(logs)
     job = job_id(run)
+    until("accounting has its name", lambda: "hpc-llm-" in slurm.run("sacct", "-nPX", "-j", job, "-o", "JobName"))
     cancel([run])
     until("accounting has it", lambda: "CANCELLED" in slurm.run("sacct", "-nPX", "-j", job, "-o", "State"))
     assert slurm.run("sacct", "-nPX", "-j", job, "-o", "Comment").strip() == ""
@@ -90,6 +92,20 @@ def test_accounting_that_keeps_no_comment_is_believed_by_the_name(logs: Path, sl
     assert identity is not None
     answered = ask([identity]).record_of(identity)
     assert answered is not None and answered.state == "CANCELLED"
+
+
+def test_a_job_that_was_cancelled_before_accounting_had_its_name_is_known_by_its_time(
+    logs: Path, slurm: ScratchSlurm
+) -> None:
+    run = held(logs)
+    slurm.run("scancel", job_id(run))
+    until("accounting has it", lambda: "CANCELLED" in slurm.run("sacct", "-nPX", "-j", job_id(run), "-o", "State"))
+    identity = read_identity(run)
+    assert identity is not None
+    told, _ = _sacct([f"--jobs={job_id(run)}"])
+    answered = _proven([identity], parse_sacct(told or ""))
+    assert slurm.run("sacct", "-nPX", "-j", job_id(run), "-o", "JobName").strip() in ("allocation", identity.job_name)
+    assert answered[identity.key].state == "CANCELLED"
 
 
 def test_a_stranger_s_job_of_the_same_id_is_no_answer_and_is_not_cancelled(logs: Path, slurm: ScratchSlurm) -> None:
@@ -155,8 +171,9 @@ def test_a_job_whose_id_nobody_wrote_down_is_found_by_its_uuid(logs: Path, slurm
 def test_a_job_that_ended_meanwhile_is_found_in_accounting(logs: Path, slurm: ScratchSlurm) -> None:
     run = held(logs)
     job = job_id(run)
+    until("accounting has its name", lambda: "hpc-llm-" in slurm.run("sacct", "-nPX", "-j", job, "-o", "JobName"))
     slurm.run("scancel", job)
-    until("accounting has it", lambda: "CANCELLED" in slurm.run("sacct", "-nPX", "-j", job, "-o", "State"))
+    until("accounting has its end", lambda: "CANCELLED" in slurm.run("sacct", "-nPX", "-j", job, "-o", "State"))
     answer_file(run.submitit).unlink()
     change(run, job_id=None)
     identity = read_identity(run)
