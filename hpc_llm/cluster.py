@@ -25,6 +25,10 @@ RESERVED = frozenset(
 TRACKED_FLAGS = ("output", "error", "open-mode", "array", "export")
 """sbatch flags that hpc-llm sets for every job, because tracking relies on them."""
 
+SIGNAL_FLAG = "signal"
+"""sbatch flag that is refused: nobody would heed the signal, and whoever asks for one relies on that."""
+NO_SIGNAL = "nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with {time}"
+
 
 def check_variable(name: str, value: str = "") -> None:
     """Raise a RequestError unless a job script can set an environment variable of that name to that value."""
@@ -162,7 +166,10 @@ class Request(_Strict):
         if self.gpu_type and self.gpu_style == "none":
             raise ValueError("gpu_type has no effect with gpu_style 'none'")
         for flag in self.extra:
-            if flag.removeprefix("--").partition("=")[0] in TRACKED_FLAGS:
+            name = flag.removeprefix("--").partition("=")[0]
+            if SIGNAL_FLAG.startswith(name):  # sbatch takes any unambiguous beginning
+                raise ValueError(f"extra holds {flag}, but {NO_SIGNAL.format(time='defaults.time')}")
+            if name in TRACKED_FLAGS:
                 raise ValueError(f"extra holds {flag}, which hpc-llm sets itself because tracking relies on it")
         return self
 

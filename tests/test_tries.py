@@ -150,8 +150,8 @@ def test_what_earlier_tries_left_is_kept_apart(machine: Machine, run: RunPaths) 
     assert (first.run_id, second.run_id) == ("1", "2")
     assert files(first.root) == files(second.root) == LEFT
     assert [of_try(each) for each in (first, second, run)] == [{"1"}, {"2"}, {"3"}]
-    restarts = [json.loads(each.exit.read_text())["restart_count"] for each in (first, second, run)]
-    assert restarts == [0, 1, 2]
+    counts = [json.loads(each.exit.read_text())["restart_count"] for each in (first, second, run)]
+    assert counts == [0, 1, 2]
     assert not run.failures.exists()
 
 
