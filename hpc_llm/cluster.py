@@ -17,13 +17,17 @@ from hpc_llm.slurm_time import parse_time
 Launcher = Literal["srun", "torchrun", "mpirun", "python"]
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = frozenset(
-    """run_dir code_dir time_limit started_at stage reason signal child code limit python why env_dir conda_base conda_hook
+    """run_dir code_dir time_limit started_at stage reason signal child try code limit python why env_dir conda_base conda_hook
     module_inits init job_tmp first_node IFS BASHOPTS SHELLOPTS BASH_VERSINFO UID EUID PPID MASTER_ADDR MASTER_PORT
-    HPC_LLM_LAUNCHER SRUN_CPUS_PER_TASK""".split()
+    HPC_LLM_LAUNCHER HPC_LLM_TRY SRUN_CPUS_PER_TASK""".split()
 )
 """Variables that the job script itself sets or lives by."""
 TRACKED_FLAGS = ("output", "error", "open-mode", "array", "export")
 """sbatch flags that hpc-llm sets for every job, because tracking relies on them."""
+
+SIGNAL_FLAG = "signal"
+"""sbatch flag that is refused: nobody would heed the signal, and whoever asks for one relies on that."""
+NO_SIGNAL = "nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with {time}"
 
 
 def check_variable(name: str, value: str = "") -> None:
@@ -162,7 +166,10 @@ class Request(_Strict):
         if self.gpu_type and self.gpu_style == "none":
             raise ValueError("gpu_type has no effect with gpu_style 'none'")
         for flag in self.extra:
-            if flag.removeprefix("--").partition("=")[0] in TRACKED_FLAGS:
+            name = flag.removeprefix("--").partition("=")[0]
+            if SIGNAL_FLAG.startswith(name):  # sbatch takes any unambiguous beginning
+                raise ValueError(f"extra holds {flag}, but {NO_SIGNAL.format(time='defaults.time')}")
+            if name in TRACKED_FLAGS:
                 raise ValueError(f"extra holds {flag}, which hpc-llm sets itself because tracking relies on it")
         return self
 

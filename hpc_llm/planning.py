@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hpc_llm import metrics
-from hpc_llm.cluster import TRACKED_FLAGS, Cluster, Gpu, Node, Partition, allowed_keys
+from hpc_llm.cluster import NO_SIGNAL, SIGNAL_FLAG, TRACKED_FLAGS, Cluster, Gpu, Node, Partition, allowed_keys
 from hpc_llm.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.experiment import TASKS, Experiment, Plan, PlanWithOrigins
@@ -271,6 +271,8 @@ def _sbatch_flag(key: str, value: str, cluster: Cluster) -> None:
         own[cluster.request.gpu_style] = "--gpus-per-node"
     if key in cluster.request.forbid:
         raise PlanError(f"--sbatch {key}: cluster {cluster.name} refuses --{key}. Leave it out.")
+    if SIGNAL_FLAG.startswith(key):
+        raise RequestError(f"--sbatch {key}: {NO_SIGNAL.format(time='--time')}.")
     if key in own:
         raise RequestError(f"--sbatch {key}: the plan has to know it. Use {own[key]}.")
     if key in (*TRACKED_FLAGS, *ANSWER_FLAGS):

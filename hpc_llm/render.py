@@ -24,7 +24,7 @@ from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.experiment import Plan, PlanWithOrigins
 from hpc_llm.planning import slurm_tasks_per_node
 from hpc_llm.profiles import search_path, user_cache
-from hpc_llm.run import RunPaths, Stop
+from hpc_llm.run import TRY_FILES, RunPaths, Stop
 from hpc_llm.slurm_time import format_time
 
 _MARK = "\x1f"
@@ -92,6 +92,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             python_folder=str(place.python.parent),
             job_dirs=cluster.env.per_job_dirs,
             variables=variables(plan, cluster, origins),
+            try_files=TRY_FILES,
             stop={stop.name: stop.value for stop in Stop},
             version=__version__,
         )

@@ -18,6 +18,9 @@ from typing import Any
 RUN_ID_PLACEHOLDER = "RUN-ID"
 """Stands for the run id in a preview: the id is the one thing that only submission decides."""
 
+TRY_FILES = ("exit.json", "result.json", "steps.jsonl", "failures", "telemetry*.jsonl")
+"""What one try of a run writes, as patterns; the job script moves them to `tries` before the next one."""
+
 
 class Outcome(str, Enum):
     """How a run ended. OOM and TIMEOUT are results with a row of their own, not gaps in the table."""
@@ -114,6 +117,10 @@ class RunPaths:
         except OSError:
             return []
         return [RunPaths(self.tries / str(number)) for number in numbers]
+
+    def left_by_try(self) -> list[str]:
+        """Which of the files that a try writes are there."""
+        return [path.name for pattern in TRY_FILES for path in sorted(self.root.glob(pattern))]
 
     @property
     def submitit(self) -> Path:

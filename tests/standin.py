@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,22 @@ if words[0] == "wait":
     (run_dir / "ready").touch()
     time.sleep(60)
     os._exit(99)
+if words[0] == "until":
+    (run_dir / "ready").touch()
+    while not (run_dir / "go").exists():
+        time.sleep(0.01)
+    sys.exit(int(words[1]))
+if words[0] == "train":
+    said = json.dumps({"try": os.environ["HPC_LLM_TRY"]})
+    for name in ("steps.jsonl", "telemetry.jsonl", "telemetry-1.jsonl"):
+        with open(run_dir / name, "x") as file:
+            file.write(said + "\\n")
+    if words[1] == "FAILED":
+        (run_dir / "failures").mkdir()
+        (run_dir / "failures" / "rank-0.json").write_text(said)
+    if words[1] != "NOTHING":
+        (run_dir / "result.json").write_text(json.dumps({"outcome": words[1], "try": said}, indent=1))
+    sys.exit(int(words[2]))
 sys.exit(int(words[0]))
 """
 LAUNCHER = """\
@@ -192,6 +209,23 @@ class Machine:
         process = self.start(text, **environ)
         out, err = process.communicate(timeout=30)
         return Ended(process.returncode, out, err, run or self.logs / "run-1")
+
+    def behave(self, words: str) -> None:
+        """What the program does in the next run: `CODE`, `wait CODE` for TERM, `until CODE`, `train OUTCOME CODE`."""
+        (self.logs / "run-1" / "behave").write_text(words)
+        (self.logs / "run-1" / "ready").unlink(missing_ok=True)
+
+    def ready(self, mark: str = "ready") -> None:
+        """Wait until the program, or what a test put before it, says by the file `mark` that it runs."""
+        deadline = time.monotonic() + 20
+        while not (self.logs / "run-1" / mark).exists():
+            assert time.monotonic() < deadline, "the program did not start"
+            time.sleep(0.02)
+
+    def end(self, process: subprocess.Popen[str]) -> Ended:
+        """Wait for a script that was started."""
+        out, err = process.communicate(timeout=30)
+        return Ended(process.returncode, out, err, self.logs / "run-1")
 
     def calls(self) -> list[str]:
         """What the stand-ins were called with."""

@@ -84,6 +84,13 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
             ["--output=/x"],
             "extra holds --output=/x, which hpc-llm sets itself because tracking relies on it.",
         ),
+        (
+            "request.extra",
+            ["--signal=B:USR1@60"],
+            "extra holds --signal=B:USR1@60, but nothing in the job acts on a signal before the end. Leave it out, and "
+            "ask for enough time with defaults.time.",
+        ),
+        ("request.extra", ["--sig=USR1"], "extra holds --sig=USR1, but nothing in the job acts on a signal"),
         ("request", {"gpu_style": "none", "gpu_type": "a"}, "gpu_type has no effect with gpu_style 'none'."),
         ("env.common", {"A B": "1"}, "'A B' is not a name of an environment variable"),
         ("env.common", {"run_dir": "/x"}, "the variable run_dir is the job script's own. Choose another name."),

@@ -448,6 +448,8 @@ def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
         ("test-only", RequestError, "--sbatch test-only"),
         ("wait", RequestError, "--sbatch wait"),
         ("clusters=x", RequestError, "--sbatch clusters"),
+        ("signal=B:USR1@90", RequestError, "--sbatch signal: nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with --time."),
+        ("sig=TERM@9", RequestError, "--sbatch sig: nothing in the job acts on a signal"),
         ("nodes=4", RequestError, "--sbatch nodes: the plan has to know it. Use --nodes."),
         ("time=99:00:00", RequestError, "--sbatch time: the plan has to know it. Use --time."),
         ("partition=gp4d", RequestError, "Use --partition."),
@@ -474,6 +476,10 @@ def test_sbatch_options_that_would_overrule_the_plan_are_refused(
     pair: str, error: type[HpcLlmError], said: str
 ) -> None:
     refused(error, said, "taiwania2", sbatch=(pair,))
+
+
+def test_a_signal_is_refused_without_a_scheduler_too() -> None:
+    refused(RequestError, "--sbatch signal: nothing", "mi210", scheduler="local", sbatch=("signal=USR1@60",))
 
 
 def test_sbatch_options_that_the_site_forbids_are_refused() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import signal
 import time
 from pathlib import Path
 
@@ -81,25 +79,22 @@ def test_what_slurm_says_of_the_job_is_on_record(machine: Machine) -> None:
     assert (record["job_id"], record["array_task"], record["restart_count"]) == ("42", 3, 2)
 
 
-def test_the_exit_code_of_the_program_is_the_scripts(machine: Machine) -> None:
+@pytest.mark.parametrize("code", [7, *(stop.value for stop in Stop)])
+def test_the_exit_code_of_the_program_is_the_scripts(machine: Machine, code: int) -> None:
+    """One by which the script itself says why it stopped is the program's own all the same: the stage tells."""
     text = machine.script()
-    (machine.logs / "run-1" / "behave").write_text("7")
+    machine.behave(str(code))
     ended = machine.run(text)
-    assert ended.code == 7
-    assert (ended.exit["exit_code"], ended.exit["stage"], ended.exit["reason"]) == (7, "done", None)
+    assert ended.code == code
+    assert (ended.exit["exit_code"], ended.exit["stage"], ended.exit["reason"]) == (code, "done", None)
 
 
-def test_a_record_of_an_earlier_attempt_is_taken_away_first(machine: Machine) -> None:
-    """A requeued job that dies without a word must not look like the first attempt."""
-    text = machine.script()
-    (machine.logs / "run-1" / "exit.json").write_text('{"exit_code": 0}')
-    (machine.logs / "run-1" / "behave").write_text("wait 0")
-    process = machine.start(text)
-    ready(machine)
-    assert not (machine.logs / "run-1" / "exit.json").exists()
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=10)
-    assert not (machine.logs / "run-1" / "exit.json").exists()
+def test_a_site_that_ends_the_script_without_an_error_is_no_good_end(machine: Machine) -> None:
+    with (machine.folder / "init" / "modules.sh").open("a") as file:
+        file.write("exit 0\n")
+    ended = machine.run(machine.script())
+    assert (ended.code, ended.exit["exit_code"], ended.exit["stage"]) == (1, 1, "prelude")
+    assert ended.exit["reason"] == "the job script was ended in the stage prelude by something that left no exit code"
 
 
 # --- each way to be stopped -----------------------------------------------------------------------------------------
@@ -260,60 +255,16 @@ def test_a_reason_in_bytes_that_are_no_text_is_still_valid_json(machine: Machine
     assert reason.startswith("bad  caf") and " end: " in reason and "\x01" not in reason
 
 
-# --- signals, time, leftovers ---------------------------------------------------------------------------------------
-
-
-def ready(machine: Machine) -> None:
-    for _ in range(400):
-        if (machine.logs / "run-1" / "ready").exists():
-            return
-        time.sleep(0.02)
-    raise AssertionError("the program did not start")
-
-
-@pytest.mark.parametrize(("sent", "name"), [(signal.SIGTERM, "TERM"), (signal.SIGINT, "INT")])
-def test_a_signal_reaches_the_program_and_the_record(machine: Machine, sent: signal.Signals, name: str) -> None:
-    text = machine.script(gpus_per_node=1, set=("launcher=torchrun",))  # one rank: the program itself is the child
-    (machine.logs / "run-1" / "behave").write_text("wait 5")
-    process = machine.start(text)
-    ready(machine)
-    process.send_signal(sent)
-    process.communicate(timeout=20)
-    ended = Ended(process.returncode, "", "", machine.logs / "run-1")
-    assert ended.seen is not None and ended.seen["signal"] == signal.SIGTERM
-    assert (ended.exit["signal"], ended.exit["stage"], ended.exit["exit_code"]) == (name, "done", process.returncode)
-    assert process.returncode != 0
-
-
-def test_signals_without_end_leave_the_record(machine: Machine) -> None:
-    text = machine.script(gpus_per_node=1, set=("launcher=torchrun",))
-    (machine.logs / "run-1" / "behave").write_text("wait 5")
-    process = machine.start(text)
-    ready(machine)
-    while process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.001)
-    _, errors = process.communicate(timeout=20)
-    assert json.loads((machine.logs / "run-1" / "exit.json").read_text())["signal"] == "TERM", errors
-
-
-def test_a_signal_in_the_prelude_ends_it(machine: Machine) -> None:
-    with (machine.folder / "init" / "modules.sh").open("a") as file:
-        file.write('touch "$run_dir/ready"; sleep 1\n')
-    process = machine.start(machine.script())
-    ready(machine)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
-    record = json.loads((machine.logs / "run-1" / "exit.json").read_text())
-    assert (process.returncode, record["signal"], record["stage"]) == (143, "TERM", "prelude")
+# --- time, leftovers ---------------------------------------------------------------------------------------------------
 
 
 def test_the_time_limit_ends_a_local_run(machine: Machine) -> None:
     text = machine.script(time="0:01")
-    (machine.logs / "run-1" / "behave").write_text("wait 0")
+    machine.behave("wait 0")
     ended = machine.run(text)
     assert ended.code == 124
     assert (ended.exit["signal"], ended.exit["reason"]) == ("TERM", "time limit of 1 s reached")
+    assert ended.exit["stage"] == "launch"
 
 
 def test_folders_of_the_job_are_made_and_taken_away(machine: Machine) -> None:

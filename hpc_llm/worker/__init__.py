@@ -10,5 +10,6 @@ engine         DeepSpeed, with the config adapted to the device
 loop           the training steps
 meter          times, losses and memory, read without making the step wait
 result         result.json
-failure        any error, and SIGTERM, ends in a result.json too
+failure        any error, and being told to stop, ends in a result.json too
+signals        SIGTERM and SIGUSR1
 """

@@ -1,4 +1,4 @@
-"""Any error, and SIGTERM, ends in failures/rank-N.json and a result.json. Standard library only.
+"""Any error, and being told to stop, ends in failures/rank-N.json and a result.json. Standard library only.
 
 The rank that failed first is the cause; the others fail because their peer is gone. Every failing rank writes the
 result from the earliest record that it finds, so it does not matter which of them live long enough.
@@ -7,11 +7,8 @@ result from the earliest record that it finds, so it does not matter which of th
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import signal
 import socket
-import threading
 import time
 import traceback
 from pathlib import Path
@@ -20,8 +17,6 @@ from typing import Any
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.run import Outcome, RunPaths, read_json, write_json
 from hpc_llm.worker.result import SCHEMA, Record, build_result
-
-EXIT_AFTER_SIGTERM = 128 + signal.SIGTERM
 
 _DEVICE_OOM = re.compile(
     r"(CUDA|HIP|XPU) out of memory|(CUDA|HIP) error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED"
@@ -64,7 +59,7 @@ def report_error(record: Record, error: BaseException) -> None:
 
 def report_refusal(folder: Path | None, error: HpcLlmError) -> None:
     """Leave a result for a run whose plan or rank could not even be read; `folder` is None where there is no run."""
-    if folder is None or not folder.is_dir() or read_json(RunPaths(folder).result) is not None:
+    if folder is None or not folder.is_dir() or RunPaths(folder).left_by_try():
         return
     with contextlib.suppress(OSError):  # the message is on stderr too
         result = {"schema": SCHEMA, "outcome": Outcome.FAILED.value, "outcome_reason": str(error)}
@@ -78,40 +73,6 @@ def report_sigterm(record: Record) -> None:
     _leave(record, {"type": "SIGTERM", "message": message, "traceback": "", "outcome": Outcome.UNKNOWN.value})
 
 
-def exit_on_sigterm(record: Record) -> None:
-    """Let a thread wait for SIGTERM, so that it is heard while the main thread hangs in a collective.
-
-    Must be called before other threads start: they inherit that SIGTERM is not theirs.
-    """
-
-    def wait() -> None:
-        signal.sigwait({signal.SIGTERM})
-        report_sigterm(record)
-        os._exit(EXIT_AFTER_SIGTERM)
-
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=wait, name="sigterm", daemon=True).start()
-
-
-def prepare_run_folder(record: Record) -> None:
-    """Remove what an earlier attempt of the same run left (a requeued job); refuse to redo one that completed.
-
-    Failures of the present attempt stay: another rank may have failed already.
-    """
-    paths = record.paths
-    result = read_json(paths.result)
-    if result is not None and result.get("outcome") == Outcome.COMPLETED.value:
-        raise HpcLlmError(f"the run in {paths.root} has completed already: start a new run, or remove {paths.result}.")
-    for path in paths.failures.glob("rank-*.json"):
-        failure = read_json(path)
-        if failure is None or failure.get("attempt") != _attempt():
-            path.unlink(missing_ok=True)
-    if not paths.failure_records():
-        paths.result.unlink(missing_ok=True)
-    for path in (paths.steps, *paths.telemetry_files()):
-        path.unlink(missing_ok=True)
-
-
 def _leave(record: Record, details: dict[str, Any]) -> None:
     try:
         if _completed(record):
@@ -121,7 +82,6 @@ def _leave(record: Record, details: dict[str, Any]) -> None:
             "local_rank": record.ranks.local_rank,
             "host": socket.gethostname(),
             "time": time.time(),
-            "attempt": _attempt(),
             **details,
         }
         write_json(record.paths.failure(record.ranks.rank), failure)
@@ -144,14 +104,9 @@ def _write_result_of_earliest(record: Record) -> None:
 
 
 def _completed(record: Record) -> bool:
-    """Whether this attempt has its result already: an error while tearing down does not undo it."""
+    """Whether this try has its result already: an error while tearing down does not undo it."""
     result = read_json(record.paths.result)
     return result is not None and result.get("outcome") in (Outcome.COMPLETED.value, Outcome.INVALID.value)
-
-
-def _attempt() -> str:
-    """Tells the attempts of one run apart: a job that Slurm requeues keeps its folder."""
-    return os.environ.get("SLURM_RESTART_COUNT", "0")
 
 
 def _first_line(text: str) -> str:

@@ -58,7 +58,7 @@ class StepLog:
 
     def __init__(self, path: Path, plan: Plan) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: TextIO = path.open("w", encoding="utf-8")
+        self._file: TextIO = path.open("x", encoding="utf-8")  # the steps of another try are never touched
         self._tokens = plan_tokens_per_step(plan)
         self._steps = plan.steps
 

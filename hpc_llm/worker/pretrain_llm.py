@@ -5,7 +5,7 @@
     srun python -m hpc_llm.worker.pretrain_llm --run-dir logs/RUN
 
 Exit codes: 0 the run came to its end and result.json says how it went, 1 it failed and result.json says why,
-2 the request was wrong before anything started, 143 SIGTERM.
+2 the request was wrong before anything started, 143 SIGTERM. SIGUSR1 prints where each rank stands, and the run goes on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from hpc_llm.errors import HpcLlmError
-from hpc_llm.worker import failure, request
+from hpc_llm.worker import failure, request, signals
 from hpc_llm.worker.ranks import find_ranks
 from hpc_llm.worker.result import Record
 
@@ -28,6 +28,7 @@ from hpc_llm.worker.result import Record
 def main(argv: Sequence[str] | None = None) -> int:
     """Run and return the exit code."""
     faulthandler.enable()
+    signals.survive_usr1()
     # torch warns of names that DeepSpeed uses, at every call.
     warnings.filterwarnings("ignore", message=".*(all_gather_into_tensor|reduce_scatter_tensor)")
     arguments = request.parse_arguments(sys.argv[1:] if argv is None else argv)
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pretrain_llm: {error}", file=sys.stderr, flush=True)
         failure.report_refusal(arguments.run_dir, error)
         return error.exit_code
-    failure.exit_on_sigterm(record)
+    signals.listen(record)
     return run(record)
 
 
@@ -63,8 +64,6 @@ def prepare(arguments: argparse.Namespace) -> Record:
 def run(record: Record) -> int:
     """Train as the record's plan says. Whatever happens ends in result.json."""
     try:
-        if record.ranks.rank == 0:
-            failure.prepare_run_folder(record)
         if record.ranks.world_size != record.plan.world_size:
             raise failure.RunIsInvalid(
                 f"{record.ranks.world_size} ranks were started, the plan is for {record.plan.world_size}: look at the "

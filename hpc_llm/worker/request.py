@@ -23,6 +23,9 @@ from hpc_llm.worker.ranks import Ranks
 
 EXPERIMENT_SCHEMA = 1
 
+TRY = "HPC_LLM_TRY"
+"""The number of this try, which the job script sets once it has put away what earlier tries left."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -67,8 +70,22 @@ def read_request(arguments: argparse.Namespace, ranks: Ranks) -> Request:
     return _of_homework(arguments, ranks)
 
 
+def refuse_used_folder(paths: RunPaths, env: Mapping[str, str]) -> None:
+    """Raise RequestError where another start of the program wrote into the folder: its numbers would be lost or mixed.
+
+    Every rank looks for itself. A job script has looked already, and a node may not yet see what it moved.
+    """
+    left = [] if env.get(TRY) else paths.left_by_try()
+    if left:
+        raise RequestError(
+            f"the run in {paths.root} has been started before, {', '.join(left)} would be lost: start it by its job.sh, "
+            "which keeps what earlier tries left, or take another --run-dir."
+        )
+
+
 def _of_run_folder(folder: Path) -> Request:
     paths = RunPaths(folder)
+    refuse_used_folder(paths, os.environ)
     experiment = read_json(paths.experiment)
     if experiment is None or not isinstance(experiment.get("plan"), dict):
         raise RequestError(
@@ -88,6 +105,7 @@ def _of_homework(arguments: argparse.Namespace, ranks: Ranks) -> Request:
     paths = RunPaths(
         arguments.run_dir or Path(os.environ.get("HPC_LLM_LOGS", "logs")) / _folder_name(os.environ, ranks)
     )
+    refuse_used_folder(paths, os.environ)
     if ranks.rank == 0:
         _write_experiment(paths, plan, sentences)
     return Request(plan, paths, sentences)
@@ -212,7 +230,9 @@ def _folder_name(env: Mapping[str, str], ranks: Ranks) -> str:
     """A name that all ranks of one start agree on without talking: the job's id, else the launcher's process."""
     job = env.get("SLURM_JOB_ID")
     if job:
-        return f"pretrain_llm-{job}-{env.get('SLURM_STEP_ID', '0')}"
+        restarts = env.get("SLURM_RESTART_COUNT", "0")  # a requeued job starts its steps from 0 again
+        again = "" if restarts == "0" else f"-{restarts}"
+        return f"pretrain_llm-{job}-{env.get('SLURM_STEP_ID', '0')}{again}"
     process = os.getpid() if ranks.world_size == 1 else os.getppid()
     return f"pretrain_llm-{process}"
 

@@ -8,11 +8,24 @@
 #SBATCH --open-mode=append
 #SBATCH --export=NONE
 # hpc-llm VERSION: pretrain of llama2-7b with z3 on mi210
+# First of all which job this is: should the answer of sbatch be lost, this line still tells. It runs no program, and is
+# silent where the folder is not visible, for the check below says so.
+(
+  LC_ALL=C
+  job=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-}} cluster=${SLURM_CLUSTER_NAME:-} host=${HOSTNAME:-}
+  job=${job:+\"${job//[^A-Za-z0-9._-]/?}\"}
+  cluster=${cluster:+\"${cluster//[^A-Za-z0-9._-]/?}\"}
+  host=${host:+\"${host//[^A-Za-z0-9._-]/?}\"}
+  printf '{"schema": 1, "job_id": %s, "array_task": %s, "cluster": %s, "host": %s, "restart_count": %s, "time": %(%s)T}\n' \
+    "${job:-null}" "${SLURM_ARRAY_TASK_ID:-null}" "${cluster:-null}" "${host:-null}" "${SLURM_RESTART_COUNT:-0}" -1 \
+    >> /work/someone/logs/RUN-ID/started.jsonl
+) 2>/dev/null
+trap '' USR1 USR2  # nothing here acts on them, and what is started inherits that they end nothing
 run_dir=/work/someone/logs/RUN-ID
 code_dir=/work/someone/logs/.code/0123456789ab
 time_limit=
 started_at=$(date +%s)
-stage=prelude
+stage=  # none yet: a signal waits until the earlier try is safe
 reason=
 signal=
 child=
@@ -32,11 +45,16 @@ json() {
 }
 # shellcheck disable=SC2317,SC2329
 number() { printf '%s' "${1:-null}"; }
+ignore_signals() { trap '' HUP INT QUIT ABRT PIPE ALRM TERM XCPU XFSZ VTALRM PROF IO PWR; }
 # shellcheck disable=SC2317,SC2329
 finish() {
   local code=$?
-  trap '' TERM INT  # Slurm may send several: one that comes while the record is written would lose it
+  ignore_signals  # Slurm may send several: one that comes while the record is written would lose it
   trap - EXIT
+  if [ "$code" = 0 ] && [ "$stage" != 'done' ]; then
+    code=1
+    reason=${reason:-"the job script was ended in the stage $stage by something that left no exit code"}
+  fi
   {
     printf '{"schema": 1, "run_id": %s, "exit_code": %s, "signal": %s, "stage": %s, "reason": %s,' \
       "$(json "${run_dir##*/}")" "$code" "$(json "$signal")" "$(json "$stage")" "$(json "$reason")"
@@ -49,21 +67,76 @@ finish() {
   exit "$code"
 }
 die() {
+  ignore_signals
   reason=${2//[[:cntrl:]]/ }
   printf 'hpc-llm: %s (on %s)\n' "$reason" "$(hostname)" >&2
   exit "$1"
 }
 # shellcheck disable=SC2317,SC2329
+end_by_signal() {
+  ignore_signals
+  exit "$((128 + $(kill -l "$signal")))"
+}
+# shellcheck disable=SC2317,SC2329
 on_signal() {
-  signal=$1
+  signal=${signal:-$1}  # the first one is the cause
   # TERM in any case: what bash starts in the background ignores INT.
-  if [ -n "$child" ]; then kill -s TERM "$child" 2>/dev/null; else exit "$2"; fi
+  if [ -n "$child" ]; then
+    kill -s TERM "$child" 2>/dev/null
+  elif [ -n "$stage" ]; then
+    end_by_signal
+  fi
+}
+is_over() { [ -r "$run_dir/result.json" ] && grep -Eq '"outcome": *"(COMPLETED|INVALID)"' "$run_dir/result.json"; }
+# Moves what an earlier try left to tries/<number> and prints the number of this try. A whole measurement stays.
+keep_earlier_try() {
+  local moving=$run_dir/tries/.moving number=1 path
+  local left=("$run_dir/exit.json")
+  is_over || left+=("$run_dir"/result.json "$run_dir"/steps.jsonl "$run_dir"/failures "$run_dir"/telemetry*.jsonl)
+  ignore_signals  # in a subshell: those that the whole group gets must not stop a program that moves
+  while [ -e "$run_dir/tries/$number" ]; do number=$((number + 1)); done
+  for path in "${left[@]}"; do
+    [ -e "$path" ] || continue
+    # The folder is there already where a try was killed in between: what is left belongs to the same one.
+    if [ -e "$moving/${path##*/}" ]; then
+      mv -T "$moving" "$run_dir/tries/$number" || return
+      number=$((number + 1))
+    fi
+    mkdir -p "$moving" || return
+    mv "$path" "$moving/" || return
+  done
+  if [ -d "$moving" ]; then
+    mv -T "$moving" "$run_dir/tries/$number" || return
+    number=$((number + 1))
+  fi
+  printf '%s' "$number"
 }
 [ -d "$run_dir" ] || { printf 'hpc-llm: run folder %s is not visible on %s\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2; exit 76; }
+trap 'on_signal HUP' HUP
+trap 'on_signal INT' INT
+trap 'on_signal QUIT' QUIT
+trap 'on_signal ABRT' ABRT
+trap 'on_signal PIPE' PIPE
+trap 'on_signal ALRM' ALRM
+trap 'on_signal TERM' TERM
+trap 'on_signal XCPU' XCPU
+trap 'on_signal XFSZ' XFSZ
+trap 'on_signal VTALRM' VTALRM
+trap 'on_signal PROF' PROF
+trap 'on_signal IO' IO
+trap 'on_signal PWR' PWR
+try=$(keep_earlier_try) || {
+  [ -z "$signal" ] || end_by_signal
+  printf 'hpc-llm: what an earlier try left cannot be moved to %s/tries on %s\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2
+  exit 1
+}
 trap finish EXIT
-trap 'on_signal TERM 143' TERM
-trap 'on_signal INT 130' INT
-rm -f "$run_dir/exit.json"
+stage=prelude
+[ -z "$signal" ] || end_by_signal
+if is_over; then
+  stage='done'
+  die 0 "the run had come to its end already, nothing was run again: result.json holds its measurement"
+fi
 cd "$run_dir" || die 76 "cannot enter run folder $run_dir"
 
 # prelude: modules, Python environment, variables
@@ -121,6 +194,7 @@ PYTHON
 
 # launch: 4 ranks, 2 per node
 export HPC_LLM_LAUNCHER=srun
+export HPC_LLM_TRY=$try
 first_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 getent hosts "$first_node" >/dev/null || first_node=$(hostname)
 export MASTER_ADDR=$first_node
@@ -155,5 +229,7 @@ while kill -0 "$child" 2>/dev/null; do
   code=$?
 done
 child=
+ignore_signals  # the end is settled
+[ -z "$signal" ] || end_by_signal
 stage='done'
 exit "$code"

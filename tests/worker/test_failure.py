@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny_plans import RunPlan, make_plan
+from tiny_plans import RunPlan, make_plan, start_worker
 
-from hpc_llm.experiment import Plan
-from hpc_llm.run import Outcome, RunPaths, read_json, write_json
+from hpc_llm.run import Outcome, RunPaths, read_json
 from hpc_llm.worker import loop
 from hpc_llm.worker.failure import classify
 
@@ -128,48 +122,9 @@ def test_a_wrong_number_of_ranks_is_invalid_and_trains_nothing(run_plan: RunPlan
     assert result["measured_steps"] == 0
 
 
-def test_a_requeued_run_starts_over_and_a_completed_one_is_kept(run_plan: RunPlan, tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path / "run")
-    write_json(paths.failure(1), {"rank": 1, "time": 1.0, "attempt": "before", "outcome": "FAILED"})
-    write_json(paths.result, {"outcome": "FAILED"})
-    assert run_plan(make_plan("z2"))["outcome"] == "COMPLETED"
-    assert not paths.failure_records()
-    before = paths.result.read_bytes()
-    with pytest.raises(AssertionError):  # the exit code is 1, the result is the first attempt's
-        run_plan(make_plan("z2"))
-    assert paths.result.read_bytes() == before
-
-
-def start(folder: Path, plan: Plan, *launch: str) -> subprocess.Popen[str]:
-    write_json(RunPaths(folder).experiment, {"schema": 1, "run_id": folder.name, "plan": plan.to_dict()})
-    return subprocess.Popen(
-        [sys.executable, *launch, "--run-dir", str(folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_sigterm_leaves_what_was_measured(tmp_path: Path) -> None:
-    process = start(tmp_path / "run", make_plan("z2", steps=100_000), "-m", "hpc_llm.worker.pretrain_llm")
-    paths = RunPaths(tmp_path / "run")
-    deadline = time.monotonic() + 60
-    while not (paths.steps.exists() and paths.steps.read_text().count("\n") > 5) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
-    assert process.returncode == 143
-    result = read_json(paths.result)
-    assert result is not None
-    assert result["outcome"] == "UNKNOWN"
-    assert "stopped by SIGTERM after step" in result["outcome_reason"]
-    assert result["measured_steps"] >= 3
-
-
 def test_the_rank_that_failed_first_is_the_cause(tmp_path: Path) -> None:
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(HERE / "rank_1_fails.py")]
-    process = start(tmp_path / "run", make_plan("z2", world_size=2), *launch)
+    process = start_worker(tmp_path / "run", make_plan("z2", world_size=2), *launch)
     _, errors = process.communicate(timeout=90)
     assert process.returncode == 1, errors[-3000:]
     result = read_json(RunPaths(tmp_path / "run").result)

@@ -17,7 +17,7 @@ from hpc_llm.run import RunPaths, is_run, read_json, write_json
 from hpc_llm.submit.snapshot import code_snapshot
 from hpc_llm.worker.pretrain_llm import main
 from hpc_llm.worker.ranks import Ranks
-from hpc_llm.worker.request import homework_plan, parse_arguments, read_deepspeed_config, read_request
+from hpc_llm.worker.request import _folder_name, homework_plan, parse_arguments, read_deepspeed_config, read_request
 
 pytestmark = pytest.mark.train
 
@@ -145,3 +145,15 @@ def test_what_runs_before_torch_needs_the_standard_library_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.replace("'", '"')) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ({"SLURM_JOB_ID": "7"}, "pretrain_llm-7-0"),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1", "SLURM_RESTART_COUNT": "0"}, "pretrain_llm-7-1"),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1", "SLURM_RESTART_COUNT": "2"}, "pretrain_llm-7-1-2"),
+    ],
+)
+def test_each_start_by_the_homeworks_flags_has_a_folder_of_its_own(env: dict[str, str], name: str) -> None:
+    assert _folder_name(env, ALONE) == name

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hpc_llm.experiment import Plan
+from hpc_llm.run import RunPaths, write_json
 
 RunPlan = Callable[[Plan], dict[str, Any]]
 """Trains a plan and gives its result.json."""
@@ -93,3 +98,16 @@ def make_plan(method: str = "z2", world_size: int = 1, **changes: Any) -> Plan:
         "mem": None,
     }
     return Plan(**{**values, **changes})
+
+
+def start_worker(folder: Path, plan: Plan, *launch: str, **environ: str) -> subprocess.Popen[str]:
+    """The program started by hand in a run's folder, in a group of its own that ignores SIGUSR1 as a job's does."""
+    write_json(RunPaths(folder).experiment, {"schema": 1, "run_id": folder.name, "plan": plan.to_dict()})
+    return subprocess.Popen(
+        ["bash", "-c", 'trap "" USR1; exec "$@"', "-", sys.executable, *launch, "--run-dir", str(folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )

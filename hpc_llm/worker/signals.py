@@ -1,0 +1,58 @@
+"""What this rank does on a signal: SIGTERM ends it with a record, SIGUSR1 shows where it stands. Standard library only."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+
+from hpc_llm.worker import failure
+from hpc_llm.worker.result import Record
+
+EXIT_AFTER_SIGTERM = 128 + signal.SIGTERM
+
+_HEARD = {signal.SIGTERM, signal.SIGUSR1}
+
+
+def survive_usr1() -> None:
+    """Let SIGUSR1 show the stacks and end nothing, from the first moment on and in every thread."""
+    faulthandler.register(signal.SIGUSR1)
+
+
+def listen(record: Record) -> None:
+    """Let a thread wait for the signals, so that they are heard while the main thread hangs in a collective.
+
+    Must be called before other threads start: they inherit that the signals are not theirs. So do the programs that this
+    one starts: a compiler of DeepSpeed's operators outlives the SIGUSR1 that Slurm sends to all of a step.
+    """
+
+    def wait() -> None:
+        while signal.sigwait(_HEARD) == signal.SIGUSR1:
+            say_where(record)
+        failure.report_sigterm(record)
+        os._exit(EXIT_AFTER_SIGTERM)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
+def say_where(record: Record) -> None:
+    """Print this rank's stacks to stderr at one go: the ranks share a log, and all of them are asked at once."""
+    steps = record.meter.steps if record.meter else []
+    ranks, step = record.ranks, steps[-1].number if steps else 0
+    head = f"pretrain_llm: rank {ranks.rank} of {ranks.world_size} on {socket.gethostname()}, {step} steps done, stands at:\n"
+    os.write(sys.stderr.fileno(), (head + _stacks()).encode(errors="replace"))
+
+
+def _stacks() -> str:
+    """The stacks of all threads but the one that asks, innermost call last."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks = []
+    for ident, frame in sys._current_frames().items():
+        if ident != threading.get_ident():
+            stacks.append(f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}")
+    return "".join(stacks)

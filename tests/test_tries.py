@@ -1,0 +1,274 @@
+"""One folder, several tries: each says first of all which job it is, and what an earlier one left is never lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standin import Ended, Machine
+
+from hpc_llm.run import RunPaths, read_json_lines
+
+LEFT = {"exit.json", "result.json", "steps.jsonl", "failures", "telemetry.jsonl", "telemetry-1.jsonl"}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "a machine")
+
+
+@pytest.fixture
+def run(machine: Machine) -> RunPaths:
+    return RunPaths(machine.logs / "run-1")
+
+
+def tried(machine: Machine, words: str, restarts: int | None = 0) -> Ended:
+    """One try of the run, in which the program does what `words` say."""
+    text = machine.script()
+    machine.behave(words)
+    environ = {} if restarts is None else {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(restarts)}
+    return machine.run(text, **environ)
+
+
+def started(run: RunPaths) -> list[dict[str, Any]]:
+    return list(read_json_lines(run.started))
+
+
+def of_try(folder: RunPaths) -> set[str]:
+    """Whose the files are: the numbers that the stand-in's program wrote into them."""
+    texts = [path.read_text() for path in (folder.steps, *folder.telemetry_files(), folder.result) if path.exists()]
+    return {number for text in texts for number in "123456789" if f'"{number}' in text}
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+# --- the first statement --------------------------------------------------------------------------------------------
+
+
+def test_the_first_statement_tells_which_job_it_is(machine: Machine, run: RunPaths) -> None:
+    before = time.time()
+    slurm = {"SLURM_JOB_ID": "45", "SLURM_CLUSTER_NAME": "scratch", "SLURM_RESTART_COUNT": "2", "HOSTNAME": "gn1"}
+    assert machine.run(machine.script(), **slurm).code == 0
+    [said] = started(run)
+    assert before - 1 <= said.pop("time") <= time.time()
+    assert said == {
+        "schema": 1, "job_id": "45", "array_task": None, "cluster": "scratch", "host": "gn1", "restart_count": 2
+    }  # fmt: skip
+
+
+def test_without_a_scheduler_there_is_no_job_to_tell(machine: Machine, run: RunPaths) -> None:
+    assert tried(machine, "0", restarts=None).code == 0
+    [said] = started(run)
+    assert (said["job_id"], said["cluster"], said["array_task"], said["restart_count"]) == (None, None, None, 0)
+    assert said["host"] == os.uname().nodename
+
+
+def test_it_needs_no_program(machine: Machine, run: RunPaths) -> None:
+    """Whatever is broken on the node, the job is known."""
+    path = machine.folder / "job.sh"
+    path.write_text(machine.script())
+    subprocess.run([str(shutil.which("bash")), path], env={"PATH": "/nowhere", "SLURM_JOB_ID": "8"}, check=False)
+    assert [said["job_id"] for said in started(run)] == ["8"]
+
+
+def test_each_try_adds_its_line(machine: Machine, run: RunPaths) -> None:
+    for restarts in range(3):
+        tried(machine, "1", restarts)
+    assert [(said["job_id"], said["restart_count"]) for said in started(run)] == [("7", 0), ("7", 1), ("7", 2)]
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8", "en_US.UTF-8"])
+@pytest.mark.parametrize(
+    "name", ['a"b', "back\\slash", "new\nline\ttab", "é漢", b"\xff\xfe", "$(touch x)`y`", "%s%d", ""]
+)
+def test_the_line_is_valid_json_whatever_the_host_is_called(
+    machine: Machine, run: RunPaths, name: str | bytes, locale: str
+) -> None:
+    path = machine.folder / "job.sh"
+    path.write_text(machine.script())
+    environ = {os.fsencode(key): os.fsencode(value) for key, value in machine.environ.items()}
+    environ |= {b"HOSTNAME": os.fsencode(name), b"SLURM_CLUSTER_NAME": os.fsencode(name), b"LC_ALL": locale.encode()}
+    subprocess.run(["bash", str(path)], env=environ, check=True, capture_output=True)
+    [line] = run.started.read_bytes().splitlines()
+    said = json.loads(line)
+    assert said["host"] == said["cluster"]
+    assert name == "" or set(said["host"]) <= set("abcdefghijklmnopqrstuvwxyz?")
+    assert run.exit.is_file()
+
+
+def test_where_the_folder_is_not_visible_one_line_says_so(machine: Machine, run: RunPaths) -> None:
+    text = machine.script()
+    shutil.rmtree(run.root)
+    ended = machine.run(text)
+    assert (ended.code, ended.stderr.count("\n")) == (76, 1)
+    assert ended.stderr.startswith(f"hpc-llm: run folder {run.root} is not visible on ")
+    assert not run.root.exists()
+
+
+def test_a_line_that_cannot_be_written_stops_nothing(machine: Machine, run: RunPaths) -> None:
+    text = machine.script()
+    run.started.mkdir()
+    ended = machine.run(text)
+    assert (ended.code, ended.stderr) == (0, "")
+
+
+def test_each_task_of_an_array_writes_into_its_run(machine: Machine) -> None:
+    from rendering import batch
+
+    from hpc_llm.submit.runs import link_array
+
+    cluster = machine.cluster(scheduler="slurm")
+    made = batch(cluster, "z2", "z3", run_id="sweep", logs=machine.logs, code=machine.folder, scheduler="slurm")
+    runs = [RunPaths(machine.logs / run_id) for run_id in made.run_ids]
+    for each in runs:
+        each.root.mkdir()
+    assert made.array is not None
+    link_array(made.array.folder, runs)
+    for task, each in enumerate(runs):
+        slurm = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_JOB_ID": "9", "SLURM_JOB_ID": str(10 + task)}
+        assert machine.run(made.scripts[0].text, each.root, **slurm).code == 0
+        assert [(said["job_id"], said["array_task"]) for said in started(each)] == [("9", task)]
+
+
+# --- tries ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_earlier_tries_left_is_kept_apart(machine: Machine, run: RunPaths) -> None:
+    for restarts in range(2):
+        assert tried(machine, "train FAILED 1", restarts).code == 1
+    assert tried(machine, "train COMPLETED 0", 2).code == 0
+    first, second = run.earlier_tries()
+    assert (first.run_id, second.run_id) == ("1", "2")
+    assert files(first.root) == files(second.root) == LEFT
+    assert [of_try(each) for each in (first, second, run)] == [{"1"}, {"2"}, {"3"}]
+    counts = [json.loads(each.exit.read_text())["restart_count"] for each in (first, second, run)]
+    assert counts == [0, 1, 2]
+    assert not run.failures.exists()
+
+
+def test_a_try_that_died_without_a_word_is_kept_too(machine: Machine, run: RunPaths) -> None:
+    text = machine.script()
+    machine.behave("until 0")
+    run.steps.write_text('{"step": 1}\n')
+    process = machine.start(text)
+    machine.ready()
+    run.steps.write_text('{"step": 2}\n')
+    os.killpg(process.pid, signal.SIGKILL)
+    machine.end(process)
+    assert not run.exit.exists()
+    assert tried(machine, "train COMPLETED 0", 1).code == 0
+    assert [each.steps.read_text() for each in run.earlier_tries()] == ['{"step": 1}\n', '{"step": 2}\n']
+
+
+@pytest.mark.parametrize("outcome", ["COMPLETED", "INVALID"])
+def test_a_whole_measurement_is_not_done_again(machine: Machine, run: RunPaths, outcome: str) -> None:
+    tried(machine, f"train {outcome} 0")
+    first_end = run.exit.read_bytes()
+    before = {name: (run.root / name).read_bytes() for name in LEFT - {"failures", "exit.json"}}
+    ended = tried(machine, "7", 1)
+    assert (ended.code, ended.exit["exit_code"], ended.exit["stage"], ended.exit["restart_count"]) == (0, 0, "done", 1)
+    assert "the run had come to its end already" in ended.exit["reason"]
+    assert ended.stderr.count("\n") == 1 and "had come to its end already" in ended.stderr
+    assert {name: (run.root / name).read_bytes() for name in before} == before
+    [earlier] = run.earlier_tries()
+    assert files(earlier.root) == {"exit.json"} and earlier.exit.read_bytes() == first_end
+
+
+def test_a_whole_measurement_whose_node_died_then_is_whole(machine: Machine, run: RunPaths) -> None:
+    tried(machine, "train COMPLETED 0")
+    run.exit.unlink()
+    ended = tried(machine, "7", 1)
+    assert (ended.code, ended.exit["stage"]) == (0, "done")
+    assert run.earlier_tries() == []
+
+
+@pytest.mark.parametrize(
+    "text", ['{"outcome": "COMPL', "", '{"outcome": "FAILED", "error": "\\"outcome\\": \\"COMPLETED\\""}']
+)
+def test_a_result_that_is_no_whole_measurement_is_moved(machine: Machine, run: RunPaths, text: str) -> None:
+    machine.script()
+    run.result.write_text(text)
+    assert tried(machine, "train COMPLETED 0", 1).code == 0
+    [earlier] = run.earlier_tries()
+    assert earlier.result.read_text() == text
+
+
+MOVES = """\
+#!/bin/bash
+# Stand-in for mv that is interrupted at its call number $(cat at).
+count=$(($(cat "$STANDIN/calls" 2>/dev/null || echo 0) + 1))
+echo $count > "$STANDIN/calls"
+if [ $count = "$(cat "$STANDIN/at")" ]; then {before}; fi
+/usr/bin/mv "$@" || exit
+if [ $count = "$(cat "$STANDIN/at")" ]; then {after}; fi
+"""
+
+
+def interrupt_moves(machine: Machine, at: int, before: str = ":", after: str = ":") -> Path:
+    (machine.folder / "at").write_text(str(at))
+    (machine.folder / "calls").unlink(missing_ok=True)
+    path = machine.folder / "bin" / "mv"
+    path.write_text(MOVES.format(before=before, after=after))
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("at", range(1, len(LEFT) + 2))
+def test_a_try_killed_while_it_moves_loses_and_mixes_nothing(
+    machine: Machine, run: RunPaths, at: int, when: str
+) -> None:
+    tried(machine, "train FAILED 1")
+    before = {name: (run.root / name).read_bytes() for name in LEFT - {"failures"}}
+    stand_in = interrupt_moves(machine, at, **{when: "kill -9 0"})
+    assert tried(machine, "train FAILED 1", 1).code == -signal.SIGKILL
+    stand_in.unlink()
+    assert tried(machine, "train COMPLETED 0", 2).code == 0
+    [earlier] = run.earlier_tries()
+    assert files(earlier.root) == LEFT and files(run.tries) == {"1"}
+    assert {name: (earlier.root / name).read_bytes() for name in before} == before
+    assert earlier.failure(0).is_file()
+    assert of_try(run) == {"2"}
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_it_moves_waits_until_all_is_safe(machine: Machine, run: RunPaths, sent: signal.Signals) -> None:
+    tried(machine, "train FAILED 1")
+    text = machine.script()
+    interrupt_moves(machine, 3, after=f"touch '{run.root}/ready'; sleep 0.3")
+    machine.behave("train COMPLETED 0")
+    process = machine.start(text)
+    machine.ready()
+    os.killpg(process.pid, sent)
+    ended = machine.end(process)
+    [earlier] = run.earlier_tries()
+    assert files(earlier.root) == LEFT
+    assert (ended.code, ended.exit["exit_code"], ended.exit["stage"]) == (128 + sent, 128 + sent, "prelude")
+    assert ended.exit["signal"] == sent.name.removeprefix("SIG")
+
+
+def test_where_an_earlier_try_cannot_be_moved_nothing_runs_and_all_stays(machine: Machine, run: RunPaths) -> None:
+    tried(machine, "train FAILED 1")
+    before = {name: (run.root / name).read_bytes() for name in LEFT - {"failures"}}
+    run.tries.write_text("a file where the folder belongs")
+    ended = tried(machine, "train COMPLETED 0", 1)
+    assert ended.code == 1
+    assert f"hpc-llm: what an earlier try left cannot be moved to {run.root}/tries on " in ended.stderr
+    assert {name: (run.root / name).read_bytes() for name in before} == before
+
+
+def test_a_run_without_a_scheduler_keeps_its_tries_as_well(machine: Machine, run: RunPaths) -> None:
+    tried(machine, "train NOTHING 1", restarts=None)
+    ended = tried(machine, "train COMPLETED 0", restarts=None)
+    assert ended.exit["job_id"] is None
+    assert [of_try(each) for each in run.earlier_tries()] == [{"1"}]
+    assert of_try(run) == {"2"}

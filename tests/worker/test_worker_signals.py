@@ -1,0 +1,108 @@
+"""SIGTERM ends the program with a record; SIGUSR1 shows where each rank stands, and the run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_plans import make_plan, start_worker
+
+from hpc_llm.run import RunPaths, read_json
+
+pytestmark = pytest.mark.train
+
+WORKER = ("-m", "hpc_llm.worker.pretrain_llm")
+
+
+def wait_for_steps(paths: RunPaths, count: int = 5) -> None:
+    deadline = time.monotonic() + 90
+    while not (paths.steps.exists() and paths.steps.read_text().count("\n") > count):
+        assert time.monotonic() < deadline, "it does not train"
+        time.sleep(0.05)
+
+
+def family(pid: int) -> list[int]:
+    """The process and all that descend from it: torchrun's ranks have sessions of their own."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(each for child in children for each in family(int(child)))]
+
+
+def test_sigterm_leaves_what_was_measured(tmp_path: Path) -> None:
+    process = start_worker(tmp_path / "run", make_plan("z2", steps=100_000), *WORKER)
+    paths = RunPaths(tmp_path / "run")
+    wait_for_steps(paths)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 143
+    result = read_json(paths.result)
+    assert result is not None
+    assert result["outcome"] == "UNKNOWN"
+    assert "stopped by SIGTERM after step" in result["outcome_reason"]
+    assert result["measured_steps"] >= 3
+
+
+def test_sigusr1_shows_where_each_rank_stands_and_the_run_goes_on(tmp_path: Path) -> None:
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *WORKER)
+    paths = RunPaths(tmp_path / "run")
+    process = start_worker(paths.root, make_plan("z2", world_size=2, steps=150), *launch)
+    wait_for_steps(paths)
+    for pid in family(process.pid):  # torchrun's agent too, as Slurm does it
+        os.kill(pid, signal.SIGUSR1)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors[-3000:]
+    for rank in range(2):
+        assert f"pretrain_llm: rank {rank} of 2 on {os.uname().nodename}, " in errors
+    assert errors.count("steps done, stands at:\n") == 2
+    assert errors.count("in run_steps\n") == 2
+    result = read_json(paths.result)
+    assert result is not None and result["outcome"] == "COMPLETED"
+
+
+BEFORE_IT_LISTENS = """
+import os, signal
+from hpc_llm.worker import signals
+signals.survive_usr1()
+os.kill(os.getpid(), signal.SIGUSR1)
+print("goes on")
+"""
+
+
+def test_sigusr1_ends_nothing_while_the_program_starts() -> None:
+    done = subprocess.run([sys.executable, "-c", BEFORE_IT_LISTENS], capture_output=True, text=True, check=True)
+    assert done.stdout == "goes on\n"
+    assert 'File "<string>", line 5 in <module>' in done.stderr
+
+
+STARTS_A_PROGRAM = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from tiny_plans import make_plan
+from hpc_llm.run import RunPaths
+from hpc_llm.worker import signals
+from hpc_llm.worker.ranks import find_ranks
+from hpc_llm.worker.result import Record
+signals.survive_usr1()
+signals.listen(Record(paths=RunPaths(Path(sys.argv[1])), ranks=find_ranks({}), plan=make_plan()))
+program = subprocess.Popen(["sleep", "0.5"])
+os.killpg(0, signal.SIGUSR1)
+print("compiled", program.wait())
+"""
+
+
+def test_a_program_that_the_worker_runs_outlives_sigusr1(tmp_path: Path) -> None:
+    """Such as a compiler, just when a run that seems to hang is asked where it stands."""
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS_A_PROGRAM, str(tmp_path)],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+        start_new_session=True,
+    )
+    assert done.stdout == "compiled 0\n"
+    assert "pretrain_llm: rank 0 of 1 on " in done.stderr
