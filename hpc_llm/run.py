@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+LARGEST_RECORD = 1 << 26
+"""Bytes; a record that is larger was not written by us."""
 RUN_ID_PLACEHOLDER = "RUN-ID"
 """Stands for the run id in a preview: the id is the one thing that only submission decides."""
 
@@ -198,23 +201,66 @@ class RunPaths:
 
 def _number(value: object) -> float:
     """The number that a record holds, 0 where somebody damaged it."""
-    return float(value) if isinstance(value, (int, float)) else 0.0
+    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e18 else 0.0
 
 
 def is_run(folder: Path) -> bool:
-    """Whether `folder` is a run of ours."""
-    return RunPaths(folder).experiment.is_file()
+    """Whether `folder` is a run of ours; one that nobody may look into is none."""
+    try:
+        return RunPaths(folder).experiment.is_file()
+    except OSError:
+        return False
 
 
-def iter_runs(logs: Path) -> Iterator[RunPaths]:
-    """The runs directly under `logs`, oldest first (their names start with the time)."""
-    if not logs.is_dir():
+def iter_runs(logs: Path, on_unreadable: Callable[[Path, str], None] | None = None) -> Iterator[RunPaths]:
+    """The runs directly under `logs`, oldest first (their names start with the time).
+
+    A folder that cannot be looked into is told to `on_unreadable` with the reason. A link to a run beside it is no second
+    run.
+    """
+    try:
+        with os.scandir(logs) as found:
+            entries = sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
+    except (FileNotFoundError, NotADirectoryError):
         return
-    with os.scandir(logs) as entries:
-        names = sorted(e.name for e in entries if not e.name.startswith("."))
-    for name in names:
-        if is_run(logs / name):
-            yield RunPaths(logs / name)
+    except OSError as error:
+        if on_unreadable is None:
+            raise
+        on_unreadable(logs, reason_of(error))
+        return
+    names = {entry.name for entry in entries}
+    for entry in entries:
+        try:
+            if _is_run_entry(entry, names, logs):
+                yield RunPaths(logs / entry.name)
+        except OSError as error:
+            if on_unreadable is not None:
+                on_unreadable(Path(entry.path), reason_of(error))
+
+
+def _is_run_entry(entry: os.DirEntry[str], names: set[str], logs: Path) -> bool:
+    """Whether this entry of `logs` is a run, and not another name of one; raises OSError where nobody can say."""
+    experiment = RunPaths(Path(entry.path)).experiment
+    if entry.is_symlink():
+        os.stat(experiment)  # a link to itself, or into a folder of somebody else
+        target = Path(entry.path).resolve()
+        return not (target.name in names and target.parent == logs.resolve())
+    if not entry.is_dir():
+        return False
+    try:
+        return stat.S_ISREG(os.stat(experiment).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def reason_of(error: OSError) -> str:
+    """One clause on why a file cannot be read.
+
+    >>> reason_of(PermissionError(13, "Permission denied"))
+    'permission denied'
+    """
+    text = error.strerror or str(error)
+    return text[:1].lower() + text[1:]
 
 
 def file_name_part(text: str, limit: int = 40) -> str:
@@ -244,23 +290,77 @@ def write_json(path: Path, value: Any) -> None:
         raise
 
 
+class DamagedRecordError(ValueError):
+    """A record is there and cannot be read; the message says why in a clause."""
+
+
+def _no_number(constant: str) -> None:
+    """NaN and the infinities are no JSON: nobody knows the figure."""
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+
+
+def load_json(path: Path) -> dict[str, Any] | None:
+    """The object in `path`, or None when there is no such file.
+
+    Raises:
+        DamagedRecordError: it is not whole, no JSON object, too large, or no regular file, which might block for ever.
+    """
+    try:
+        text = _read_regular(path).decode("utf-8")
+        value = _DECODER.decode(text)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise DamagedRecordError(reason_of(error)) from None
+    except UnicodeDecodeError:
+        raise DamagedRecordError("it is not UTF-8") from None
+    except RecursionError:
+        raise DamagedRecordError("it is nested too deep") from None
+    except ValueError as error:
+        raise DamagedRecordError(str(error) if isinstance(error, DamagedRecordError) else "it is no JSON") from None
+    if not isinstance(value, dict):
+        raise DamagedRecordError("it is no JSON object")
+    return value
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in `path`, or None when there is none yet or it is not whole."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return load_json(path)
+    except DamagedRecordError:
         return None
-    return value if isinstance(value, dict) else None
+
+
+def _read_regular(path: Path) -> bytes:
+    """All bytes of a regular file; a pipe or a device is not waited for."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise DamagedRecordError("it is no regular file")
+        if found.st_size > LARGEST_RECORD:
+            raise DamagedRecordError(f"it is larger than {LARGEST_RECORD >> 20} MiB")
+        text = os.read(handle, found.st_size + 1)
+        while len(text) < found.st_size and (more := os.read(handle, found.st_size - len(text))):
+            text += more
+        return text
+    finally:
+        os.close(handle)
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSONL file; nothing where there is none, and without a half-written last line."""
     try:
-        with path.open("rb") as file:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return
             for line in file:
                 try:
-                    value = json.loads(line)
-                except ValueError:
+                    value = _DECODER.decode(line.decode("utf-8"))
+                except (ValueError, RecursionError):
                     continue
                 if isinstance(value, dict):
                     yield value

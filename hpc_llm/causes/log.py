@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hpc_llm.causes import progress
 from hpc_llm.causes.search import Found, is_loud, signs_in
+from hpc_llm.causes.verdict import Verdict, decide, is_undone
 from hpc_llm.text.blocks import Block
 
 NEAR_THE_END = 1 << 24
@@ -102,3 +103,10 @@ class LogFindings:
         stripped = text.rstrip()
         start = stripped.rfind(b"\n") + 1
         self.last_line = (last.line_number(start), last.line(start)[:400].decode("utf-8", "replace").strip())
+
+
+def verdict_on(logs: Sequence[LogFindings]) -> tuple[Verdict, list[Found]]:
+    """The verdict on one job of which only its logs are there, and what it rests on."""
+    ended = any(log.ended_at is not None for log in logs)
+    found = [one for log in logs for one in log.found if not is_undone(one, log.ended_at, ended)]
+    return decide(found, ended), found

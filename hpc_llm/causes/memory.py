@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from hpc_llm.causes.cause import Cause, Role, sign
+from typing import Any
+
+from hpc_llm import out_of_memory as words
+from hpc_llm.causes.cause import Cause, Role, Sign, sign
+from hpc_llm.out_of_memory import SIZE, Words
 from hpc_llm.run import Outcome
 
-_SIZE = r"[\d.]+ (?:bytes|[KMGT]i?B)"
+
+def _says(said: Words, **more: Any) -> Sign:
+    """The sign by which words show that the worker knows, too."""
+    return sign(said.literals, said.pattern, **more)
+
+
+_AMOUNTS = (
+    rf"(?:[^\n]{{0,40}}?GPU (?P<gpu>\d+))?"
+    rf"(?:[^\n]{{0,40}}?total capac(?:i?ty) of (?P<capacity>{SIZE}) of which (?P<free>{SIZE}) is free"
+    rf"|; (?P<capacity_old>{SIZE}) total capacity; (?P<allocated_old>{SIZE}) already allocated"
+    rf"; (?P<free_old>{SIZE}) free; (?P<reserved_old>{SIZE}) reserved)?"
+    rf"(?:[^\n]{{0,200}}?(?P<allocated>{SIZE}) is allocated by PyTorch)?"
+    rf"(?:[^\n]{{0,60}}?(?P<reserved>{SIZE}) is reserved by PyTorch but unallocated)?"
+)
+"""What torch says behind the amount that it was asked for."""
 
 DEVICE_OOM = Cause(
     id="device_oom",
@@ -22,37 +40,16 @@ DEVICE_OOM = Cause(
     outcome=Outcome.OOM_DEVICE,
     explains=frozenset(("collective_timeout", "python_exception", "segfault")),
     signs=(
-        sign(
-            "out of memory. Tried to allocate",
-            rf"(?P<vendor>CUDA|HIP|XPU|NPU) out of memory\. Tried to allocate (?P<asked>{_SIZE})"
-            rf"(?:[^\n]{{0,40}}?GPU (?P<gpu>\d+))?"
-            rf"(?:[^\n]{{0,40}}?total capac(?:i?ty) of (?P<capacity>{_SIZE}) of which (?P<free>{_SIZE}) is free"
-            rf"|; (?P<capacity_old>{_SIZE}) total capacity; (?P<allocated_old>{_SIZE}) already allocated"
-            rf"; (?P<free_old>{_SIZE}) free; (?P<reserved_old>{_SIZE}) reserved)?"
-            rf"(?:[^\n]{{0,200}}?(?P<allocated>{_SIZE}) is allocated by PyTorch)?"
-            rf"(?:[^\n]{{0,60}}?(?P<reserved>{_SIZE}) is reserved by PyTorch but unallocated)?",
-            confidence=0.98,
-        ),
-        sign(
-            ("OutOfMemoryError: CUDA", "OutOfMemoryError: HIP", "OutOfMemoryError: XPU"),
-            r"OutOfMemoryError: (?:CUDA|HIP|XPU) out of memory",
-        ),
-        sign(
-            ("STATUS_ALLOC_FAILED", "STATUS_NOT_INITIALIZED when calling `cublasCreate"),
-            r"(?:CU|HIP|ROC)(?:BLAS|DNN|BLASLT|SPARSE)_STATUS_ALLOC_FAILED"
-            r"|CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
-            confidence=0.85,
-        ),
-        sign(
-            (" error: out of memory", "rrorOutOfMemory", "rrorMemoryAllocation", "_ERROR_OUT_OF_MEMORY"),
-            r"(?:CUDA|HIP) error: out of memory|(?<!Search for `)(?:hipErrorOutOfMemory|cudaErrorMemoryAllocation)|CUDA_ERROR_OUT_OF_MEMORY",
-        ),
-        sign(("Cuda failure", "HIP failure"), r"\b(?:Cuda|HIP) failure (?:\d+ )?'out of memory'", confidence=0.9),
+        sign(words.DEVICE_ALLOCATION.literals, words.DEVICE_ALLOCATION.pattern + _AMOUNTS, confidence=0.98),
+        _says(words.DEVICE_ERROR_TYPE),
+        _says(words.DEVICE_LIBRARY, confidence=0.85),
+        _says(words.DEVICE_DRIVER),
+        _says(words.DEVICE_COLLECTIVES, confidence=0.9),
         sign(
             ("Allocation failed : Device memory", "No available memory for the cache blocks"),
             confidence=0.9,
         ),
-        sign("runtime error (2)", r"\b(?:cuda|hip) runtime error \(2\) ?: out of memory"),
+        _says(words.DEVICE_RUNTIME),
         sign(
             ("from device:", "RESOURCE_EXHAUSTED: ", "OOM when allocating tensor"),
             r"failed to allocate (?P<asked>[\d.]+[KMGT]i?B?) \(\d+ bytes\) from device|RESOURCE_EXHAUSTED: Out of memory"
@@ -102,26 +99,12 @@ HOST_OOM = Cause(
             r"|\binvoked oom-killer|\boom-kill:constraint=|\boom_reaper: reaped process",
             confidence=0.97,
         ),
-        sign(
-            ("an't allocate memory", "annot allocate memory", "not enough memory: you tried"),
-            r"DefaultCPUAllocator: (?:can't allocate|not enough) memory(?::[^\n]{0,40}allocate (?P<asked>\d+) bytes)?"
-            r"|\[Errno 12\] Cannot allocate memory|[Ff]ork: Cannot allocate memory|mmap[^\n]{0,60}Cannot allocate memory",
-        ),
-        sign("bad_alloc", r"\bstd::bad_alloc\b"),
+        _says(words.HOST_ALLOCATOR),
+        _says(words.HOST_CPP),
         sign("memory allocation of ", r"^memory allocation of (?P<asked>\d+) bytes failed"),
-        sign(
-            "Error: Unable to allocate",
-            rf"MemoryError: Unable to allocate (?P<asked>{_SIZE})",
-        ),
+        _says(words.HOST_NUMPY),
         sign("MemoryError", r"^[^\n]{0,80}?(?<![\w.])MemoryError$", confidence=0.9),
-        sign(
-            ("cudaHostAlloc", "hipHostMalloc", "pin_memory", "CachingHostAllocator"),
-            r"(?:cudaHostAlloc|hipHostMalloc|CachingHostAllocator|pin_memory)[^\n]{0,200}"
-            r"(?:out of memory|invalid argument|failed|resource exhausted)",
-            precedence=91,
-            confidence=0.85,
-            remedy=_PAGE_LOCKED_REMEDY,
-        ),
+        _says(words.PAGE_LOCKED, precedence=91, confidence=0.85, remedy=_PAGE_LOCKED_REMEDY),
         # The driver has the same words for the device's memory: only the code tells.
         sign(
             ("CUDA error: out of memory", "HIP error: out of memory", "CUDA error: invalid argument"),

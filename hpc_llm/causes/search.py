@@ -53,6 +53,8 @@ class Found:
     """Unix time where the record has one; what happened first is the root."""
     steps_after: int = 0
     """Training steps that followed."""
+    reason: str | None = None
+    """What a table says of it, where that is not the line."""
 
     @property
     def precedence(self) -> int:

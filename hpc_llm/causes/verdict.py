@@ -62,6 +62,8 @@ class Verdict:
         """What a table says: the exception, or the line that shows the root."""
         if self.root is None:
             return None
+        if self.root.reason is not None:
+            return self.root.reason
         details = self.root.details or {}
         words = ": ".join(filter(None, (details.get("exception"), details.get("message"))))
         return _CARETS.sub("", words or without_rank(self.root.text)).strip()[:REASON_LENGTH]
@@ -115,8 +117,8 @@ def _without_aftermath(roots: list[Found]) -> list[Found]:
         first[down.file] = min(first.get(down.file, down.position), down.position)
     before = [f for f in roots if f.cause.id not in TAKEN_DOWN and f.position < first.get(f.file, 0)]
     if any(f.precedence >= BY_ID["python_exception"].precedence for f in before):
-        # It failed, hung, and was taken down for that.
-        return [f for f in roots if f.cause.id not in TAKEN_DOWN]
+        # It failed, hung, and was taken down for that; what a record states of its end stays true.
+        return [f for f in roots if f.cause.id not in TAKEN_DOWN or f.position < 0]
     return [
         f
         for f in roots

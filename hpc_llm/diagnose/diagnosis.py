@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpc_llm.causes.cause import Cause, Role
-from hpc_llm.causes.log import LogFindings
+from hpc_llm.causes.log import LogFindings, verdict_on
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import Found
-from hpc_llm.causes.verdict import Verdict, decide, is_undone
+from hpc_llm.causes.verdict import Verdict
 from hpc_llm.diagnose.details import explain
 from hpc_llm.diagnose.remedies import BY_PLAN, filled
 from hpc_llm.experiment import Plan
@@ -66,26 +66,26 @@ class Diagnosis:
         }
 
 
-def conclude(
+def conclude(source: str, logs: Sequence[LogFindings]) -> Diagnosis:
+    """The diagnosis of one job of which nothing but its logs is there."""
+    verdict, found = verdict_on(logs)
+    if verdict.root is None or not verdict.root.is_root:
+        ended = verdict.cause is NONE
+        return _without_root(source, verdict, found, logs, _silence(logs, found, ended), ended)
+    return explained(source, verdict, found)
+
+
+def explained(
     source: str,
-    logs: Sequence[LogFindings],
-    records: Sequence[Found] = (),
+    verdict: Verdict,
+    found: Sequence[Found],
     *,
     plan: Plan | None = None,
     facts: Mapping[str, str] | None = None,
-    completed: bool | None = None,
-    going: str | None = None,
 ) -> Diagnosis:
-    """The diagnosis of one job from its logs and from what its own records say.
-
-    `facts` are known beside the evidence (node, steps_made); `completed` overrules what the logs say about the end;
-    `going` is the scheduler's word for a run that is not over.
-    """
-    ended = any(log.ended_at is not None for log in logs) if completed is None else completed
-    found = [*records, *(one for log in logs for one in log.found if not is_undone(one, log.ended_at, ended))]
-    verdict = decide(found, ended)
+    """The diagnosis of a job whose root is known. `facts` are known beside the evidence: node, steps_made."""
     if verdict.root is None or not verdict.root.is_root:
-        return _without_root(source, verdict, logs, found, ended, going)
+        return _without_root(source, verdict, found, (), "", False)
     summary, details = explain(verdict.root, found)
     details = {**(facts or {}), **details}
     own = verdict.root.sign
@@ -101,6 +101,13 @@ def conclude(
         chain=tuple(cause.id for cause in verdict.chain),
         details=details,
     )
+
+
+def unexplained(
+    source: str, verdict: Verdict, found: Sequence[Found], logs: Sequence[LogFindings], completed: bool, summary: str
+) -> Diagnosis:
+    """The diagnosis of a run of ours of which no cause is known, or that has none."""
+    return _without_root(source, verdict, found, logs, summary or _silence(logs, found, completed), completed)
 
 
 def _remedy(verdict: Verdict, details: Mapping[str, str], plan: Plan | None) -> str:
@@ -130,24 +137,28 @@ def _shape(one: Found) -> str:
 
 
 def _without_root(
-    source: str, verdict: Verdict, logs: Sequence[LogFindings], found: Sequence[Found], ended: bool, going: str | None
+    source: str,
+    verdict: Verdict,
+    found: Sequence[Found],
+    logs: Sequence[LogFindings],
+    summary: str,
+    ended: bool,
 ) -> Diagnosis:
     """Nothing failed, or nothing is recognised: then the last line is all there is to show."""
-    cause = NONE if going else verdict.cause
     first = sorted(found, key=lambda one: one is not verdict.root)
-    lines = [] if cause is NONE else [Evidence(one.file, one.line, one.text) for one in first[:_SHOWN]]
+    lines = [] if verdict.cause is NONE else [Evidence(one.file, one.line, one.text) for one in first[:_SHOWN]]
     for log in logs:
         last = log.ended_line if ended else log.last_line
         if last is not None and last[1]:
             lines.append(Evidence(log.file, *last))
     return Diagnosis(
         source=source,
-        cause=cause,
+        cause=verdict.cause,
         confidence=verdict.confidence,
-        summary=f"The run is not over: {going}." if going else _silence(logs, found, ended),
-        meaning="" if going else cause.meaning,
-        remedy="wait for it: hpc-llm status --watch" if going else cause.remedy,
-        retry=cause.retry,
+        summary=summary,
+        meaning=verdict.cause.meaning,
+        remedy=verdict.cause.remedy,
+        retry=verdict.cause.retry,
         evidence=tuple(lines[:_SHOWN]),
     )
 

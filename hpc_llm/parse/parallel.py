@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_llm.parse.read import STDIN, Reading, read_input, rows_of
+from hpc_llm.parse.read import STDIN, Reading, read_inputs, rows_of
 from hpc_llm.parse.registry import formats_in, line_format
 from hpc_llm.parse.runs import LogRun
 from hpc_llm.parse.scan import Scanner
@@ -26,6 +26,8 @@ WORTHWHILE = 1 << 24
 """With less to read than this, starting processes costs more than it saves."""
 GROUP = 1 << 22
 """Bytes of small logs that are handed to a process together."""
+MOST_TOGETHER = 512
+"""Inputs of such a group: runs have no size of their own."""
 MOST_PROCESSES = 8
 
 
@@ -74,8 +76,8 @@ def read_all(paths: Sequence[Path], *, verbose: bool, jobs: int | None) -> Itera
     sizes = [size_of(path) for path in paths]
     count = jobs if jobs is not None else processes()
     if count < 2 or sum(sizes) < WORTHWHILE or threading.active_count() > 1 or not hasattr(os, "fork"):
-        for path, size in zip(paths, sizes, strict=True):
-            yield [read_input(path, verbose=verbose)], size
+        for reading, size in zip(read_inputs(paths, verbose=verbose), sizes, strict=True):
+            yield [reading], size
         return
     import multiprocessing
 
@@ -89,7 +91,7 @@ def _tasks(paths: Sequence[Path], sizes: Sequence[int], verbose: bool, count: in
     total = 0
     for path, size in zip(paths, sizes, strict=True):
         alone = str(path) == STDIN or (size > PIECE and sources.is_plain(path))
-        if group and (alone or total + size > GROUP):
+        if group and (alone or total + size > GROUP or len(group) == MOST_TOGETHER):
             yield Task(tuple(group), total, verbose)
             group, total = [], 0
         if alone and size:
@@ -115,7 +117,7 @@ def _pieces(path: Path, size: int, verbose: bool, count: int) -> Iterator[Task]:
 
 def _do(task: Task) -> Done:
     if task.piece is None:
-        return Done(task, [read_input(Path(path), verbose=task.verbose) for path in task.paths], [], Unparsed())
+        return Done(task, list(read_inputs([Path(path) for path in task.paths], verbose=task.verbose)), [], Unparsed())
     scanner = Scanner(tuple(map(line_format, task.formats)), count_unparsed=task.verbose)
     path = Path(task.paths[0])
     with sources.open_log(path) as file:

@@ -7,12 +7,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.parse import notebook
-from hpc_llm.parse.registry import document_formats, folder_formats, formats_in
+from hpc_llm.parse.registry import FolderFormat, document_formats, folder_formats, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parse.rules import Value
 from hpc_llm.parse.runs import LogRun
@@ -70,13 +71,28 @@ def _under(folder: Path) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def read_input(path: Path, *, verbose: bool = False) -> Reading:
-    """The rows of one file, folder that is a run, or stdin (`-`)."""
+def read_inputs(paths: Sequence[Path], *, verbose: bool = False) -> Iterator[Reading]:
+    """The rows of files, folders that are runs, or stdin (`-`), in their order."""
+    for is_folder, group in groupby(paths, key=lambda path: str(path) != STDIN and path.is_dir()):
+        if is_folder:
+            yield from _read_folders(list(group))
+        else:
+            yield from (_read_file(path, verbose) for path in group)
+
+
+def _read_folders(folders: Sequence[Path]) -> Iterator[Reading]:
+    for one, group in groupby(folders, key=_folder_format):
+        for row in one.rows(group):
+            yield Reading(row.source or "", [row])
+
+
+def _folder_format(folder: Path) -> FolderFormat:
+    return next(f for f in folder_formats() if f.is_in(folder))
+
+
+def _read_file(path: Path, verbose: bool) -> Reading:
     if str(path) == STDIN:
         return parse_stream(STDIN, sys.stdin.buffer, verbose=verbose)
-    if path.is_dir():
-        row, _ = next(f for f in folder_formats() if f.is_in(path)).read(path)
-        return Reading(str(path), [row])
     with sources.open_log(path) as file:
         return parse_stream(str(path), file, verbose=verbose)
 
@@ -106,7 +122,7 @@ def parse_steps(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Step]:
         if str(path) == STDIN:
             yield from parse_stream_steps(STDIN, sys.stdin.buffer)
         elif path.is_dir():
-            yield from next(f for f in folder_formats() if f.is_in(path)).read(path)[1]
+            yield from _folder_format(path).steps(path)
         else:
             with sources.open_log(path) as file:
                 yield from parse_stream_steps(str(path), file)

@@ -69,7 +69,9 @@ class FolderFormat:
 
     name: str
     is_in: Callable[[Path], bool]
-    read: Callable[[Path], tuple[Row, Iterable[Step]]]
+    rows: Callable[[Iterable[Path]], Iterable[Row]]
+    """One row a folder, in their order; many are read at a time."""
+    steps: Callable[[Path], Iterable[Step]]
 
 
 Format = LineFormat | DocumentFormat | FolderFormat

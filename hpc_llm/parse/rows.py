@@ -68,10 +68,14 @@ class Row:
     job_id: str | None = None
     started_at: str | None = None
     """ISO 8601; without a zone where the log prints none."""
+    cause: str | None = None
+    """What `hpc-llm diagnose` calls the cause; `none` where nothing failed."""
+    try_: int | None = None
+    """Which try it is, from 1: a job that Slurm queues again keeps its run."""
 
     def to_dict(self) -> dict[str, Any]:
         """All columns in order; missing values are None."""
-        return {name: getattr(self, name) for name in COLUMNS}
+        return {name: getattr(self, _FIELDS.get(name, name)) for name in COLUMNS}
 
 
 @dataclass(kw_only=True)
@@ -91,14 +95,19 @@ class Step:
     peak_allocated_bytes: int | None = None
     skipped: bool | None = None
     """The optimizer did not step, because the gradients overflowed."""
+    try_: int | None = None
+    """In which try of its run, from 1."""
 
     def to_dict(self) -> dict[str, Any]:
         """All columns in order; missing values are None."""
-        return {name: getattr(self, name) for name in STEP_COLUMNS}
+        return {name: getattr(self, _FIELDS.get(name, name)) for name in STEP_COLUMNS}
 
 
-COLUMNS: tuple[str, ...] = tuple(f.name for f in fields(Row))
+_FIELDS = {"try": "try_"}
+"""Columns that Python has no such name for."""
+
+COLUMNS: tuple[str, ...] = tuple(f.name.removesuffix("_") for f in fields(Row))
 """The CSV columns of one row a run, in order."""
 
-STEP_COLUMNS: tuple[str, ...] = tuple(f.name for f in fields(Step))
+STEP_COLUMNS: tuple[str, ...] = tuple(f.name.removesuffix("_") for f in fields(Step))
 """The CSV columns of one row a step, in order."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.run import RunPaths, read_json
+from hpc_llm.runs.records import Records
 from hpc_llm.runs.scheduler import Answer, ask
 from hpc_llm.submit.identity import Identity
 from hpc_llm.submit.process import is_alive, is_on_this_host
@@ -116,6 +117,13 @@ def _local(run: RunPaths, identity: Identity) -> Submitted:
     if is_being_asked(run, identity):
         return Submitted(run, identity, Standing.ASKING)
     return Submitted(run, identity, Standing.NOTHING)
+
+
+def has_begun(records: Records) -> bool:
+    """Whether a scheduler has it for certain, so that nobody needs to look for who is submitting it."""
+    identity = records.identity
+    told = identity is not None and (identity.job_id is not None or identity.process is not None)
+    return told or records.queue is not None or records.exit is not None or bool(records.starts)
 
 
 def is_being_asked(run: RunPaths, identity: Identity) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from hpc_llm.runs.fields import Fields
 
 _TAIL_BYTES = 32 * 1024
 
@@ -18,29 +21,32 @@ class Progress:
     """Over the latest measured steps; None while only warm-up steps are there."""
 
 
-def read_progress(steps: Path) -> Progress:
-    """Progress by the last lines of `steps`; a line still being written is left out."""
-    records = [record for record in map(_record, _tail(steps, _TAIL_BYTES).splitlines()) if record]
+def read_progress(steps: Path, rate: bool = True) -> Progress:
+    """Progress by the last lines of `steps`; a line still being written is left out. Without `rate` only the step."""
+    lines = _tail(steps, _TAIL_BYTES).splitlines()
+    if not rate:
+        last = next(filter(None, map(_record, reversed(lines))), None)
+        return Progress(Fields(last or {}).whole("step", least=0))
+    records = [record for record in map(_record, lines) if record]
     if not records:
         return Progress()
-    return Progress(records[-1].get("step"), _rate([r for r in records if not r.get("warmup")]))
-
-
-def last_text(path: Path, size: int = 8192) -> str:
-    """The end of a log, for the words a scheduler leaves there."""
-    return _tail(path, size)
+    return Progress(Fields(records[-1]).whole("step", least=0), _rate([r for r in records if not r.get("warmup")]))
 
 
 def _rate(records: list[dict[str, Any]]) -> float | None:
     """Tokens over seconds, so that a slow step weighs as long as it took."""
-    timed = [(r.get("tokens_per_second") or 0.0, r.get("step_time_s") or 0.0) for r in records]
+    known = map(Fields, records)
+    timed = [(f.rate("tokens_per_second") or 0.0, f.seconds("step_time_s") or 0.0) for f in known]
     seconds = sum(time for _, time in timed)
     return sum(rate * time for rate, time in timed) / seconds if seconds else None
 
 
 def _tail(path: Path, size: int) -> str:
     try:
-        with path.open("rb") as file:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return ""
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - size))
             return file.read().decode(errors="replace")
@@ -51,6 +57,6 @@ def _tail(path: Path, size: int) -> str:
 def _record(line: str) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

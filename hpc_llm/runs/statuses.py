@@ -1,19 +1,15 @@
-"""The state of many runs at once: their folders first, then one question to Slurm for those that need it."""
+"""The state of many runs at once."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from hpc_llm.run import Outcome, RunPaths
-from hpc_llm.runs.adoption import adopt
-from hpc_llm.runs.evidence import Evidence
-from hpc_llm.runs.findings import Finding, find, keep_answers, settle
+from hpc_llm.runs.fields import Fields, iso
+from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.progress import read_progress
-from hpc_llm.runs.scheduler import ask
 from hpc_llm.runs.slurm_records import JobRecord
 
 
@@ -26,7 +22,7 @@ class RunStatus:
     cluster: str | None
     method: str | None
     state: str
-    """The scheduler's word: PENDING, RUNNING, COMPLETED, TIMEOUT."""
+    """The scheduler's word: PENDING, RUNNING, COMPLETED, TIMEOUT; ENDING while its files may still come."""
     outcome: Outcome | None
     """None until the run is over."""
     reason: str | None
@@ -49,71 +45,71 @@ class RunStatus:
         return {**asdict(self), "outcome": self.outcome.value if self.outcome else None}
 
 
-def status(runs: Sequence[RunPaths], now: float | None = None) -> list[RunStatus]:
+def status(runs: Iterable[RunPaths], now: float | None = None) -> list[RunStatus]:
     """The status of `runs`, in their order. `now` is Unix time, the clock's by default."""
-    moment = time.time() if now is None else now
-    evidence = [Evidence(run) for run in runs]
-    settled = [settle(e) for e in evidence]
-    open_jobs = [e.identity for e, finding in zip(evidence, settled, strict=True) if finding is None]
-    answer = ask([identity for identity in open_jobs if identity])
-    adopt([(e.run, e.identity) for e in evidence if e.identity], answer)
-    found = [finding or find(e, answer, moment) for e, finding in zip(evidence, settled, strict=True)]
-    keep_answers((e, new) for e, new, old in zip(evidence, found, settled, strict=True) if old is None)
-    return [_status(e, finding, moment) for e, finding in zip(evidence, found, strict=True)]
+    return list(statuses(runs, now))
 
 
-def _status(evidence: Evidence, finding: Finding, now: float) -> RunStatus:
-    result, record, progress = evidence.result or {}, finding.record, read_progress(evidence.run.steps)
-    started_at = _started_at(evidence, record)
-    verdict = finding.verdict
+def statuses(runs: Iterable[RunPaths], now: float | None = None) -> Iterator[RunStatus]:
+    """The same as they are found."""
+    return map(status_of, look(runs, now))
+
+
+def status_of(found: Look) -> RunStatus:
+    """The status that one look gives."""
+    records, judgement = found.records, found.judgement
+    plan, result = Fields(records.plan), Fields(records.result.values if records.result else {})
+    progress = read_progress(records.run.steps) if records.has_steps else None
+    started_at = _started_at(found)
+    measured = result.rate("tokens_per_second")
     return RunStatus(
-        run_id=evidence.run.run_id,
-        job_id=evidence.identity.job_id if evidence.identity else None,
-        cluster=evidence.plan.get("cluster"),
-        method=evidence.plan.get("method"),
-        state=finding.state,
-        outcome=verdict.outcome if verdict else None,
-        reason=verdict.reason if verdict else finding.reason,
-        exit_code=_exit_code(evidence, finding),
-        started_at=_iso(started_at),
-        elapsed_s=_elapsed(evidence, finding, started_at, now),
-        tokens_per_second=result.get("tokens_per_second") or progress.tokens_per_second,
-        step=progress.step,
-        steps=evidence.plan.get("steps"),
+        run_id=records.run.run_id,
+        job_id=records.identity.job_id if records.identity else None,
+        cluster=plan.text("cluster"),
+        method=plan.text("method"),
+        state=judgement.state,
+        outcome=judgement.outcome,
+        reason=judgement.reason,
+        exit_code=_exit_code(found),
+        started_at=None if started_at is None else iso(started_at),
+        elapsed_s=_elapsed(found, started_at),
+        tokens_per_second=measured or (progress.tokens_per_second if progress else None),
+        step=progress.step if progress else None,
+        steps=plan.whole("steps", least=0),
     )
 
 
-def _exit_code(evidence: Evidence, finding: Finding) -> int | None:
+def _final(found: Look) -> JobRecord | None:
+    return found.job if found.job is not None and not found.job.is_live else None
+
+
+def _exit_code(found: Look) -> int | None:
     """The script's own, else Slurm's as a shell would put it: 128 and the signal. None where the job was taken down."""
-    if finding.verdict is None:
+    left, job = found.records.exit, _final(found)
+    if not found.judgement.is_over:
         return None
-    if evidence.exit_code is not None:
-        return evidence.exit_code
-    record = finding.record
-    if record is None or record.state not in ("COMPLETED", "FAILED", "OUT_OF_MEMORY"):
+    if left is not None and left.exit_code is not None:
+        return left.exit_code
+    if job is None or job.state not in ("COMPLETED", "FAILED", "OUT_OF_MEMORY"):
         return None
-    return 128 + record.signal if record.signal else record.exit_code
+    return 128 + job.signal if job.signal else job.exit_code
 
 
-def _started_at(evidence: Evidence, record: JobRecord | None) -> float | None:
-    if record is not None and record.state != "PENDING" and record.started_at:
-        return record.started_at
-    for source in (evidence.exit, evidence.process):
-        if source and source.get("started_at"):
-            return float(source["started_at"])
-    return None
+def _started_at(found: Look) -> float | None:
+    records, job = found.records, found.job
+    if job is not None and job.state != "PENDING" and job.started_at:
+        return job.started_at
+    if records.exit is not None and records.exit.started_at:
+        return records.exit.started_at
+    return Fields(records.queue or {}).moment("started_at")
 
 
-def _elapsed(evidence: Evidence, finding: Finding, started_at: float | None, now: float) -> float | None:
+def _elapsed(found: Look, started_at: float | None) -> float | None:
+    left, job = found.records.exit, found.job
     if started_at is None:
         return None
-    if finding.record is not None and finding.record.elapsed_s is not None:
-        return finding.record.elapsed_s
-    ended_at = (evidence.exit or {}).get("ended_at")
-    if finding.verdict is None:
-        return round(now - started_at, 3)
-    return round(ended_at - started_at, 3) if ended_at else None
-
-
-def _iso(moment: float | None) -> str | None:
-    return None if moment is None else datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="seconds")
+    if job is not None and job.elapsed_s is not None:
+        return job.elapsed_s
+    if not found.judgement.is_over:
+        return max(0.0, round(found.known.now - started_at, 3))
+    return max(0.0, round(left.ended_at - started_at, 3)) if left is not None and left.ended_at else None

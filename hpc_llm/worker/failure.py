@@ -7,7 +7,6 @@ result from the earliest record that it finds, so it does not matter which of th
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 import time
 import traceback
@@ -15,16 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import HpcLlmError
+from hpc_llm.out_of_memory import is_device, is_host, is_page_locking
 from hpc_llm.run import Outcome, RunPaths, read_json, write_json
 from hpc_llm.worker.result import SCHEMA, Record, build_result
-
-_DEVICE_OOM = re.compile(
-    r"(CUDA|HIP|XPU) out of memory|(CUDA|HIP) error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED"
-    r"|HIPBLAS_STATUS_ALLOC_FAILED|NCCL.*out of memory",
-    re.IGNORECASE,
-)
-_HOST_OOM = re.compile(r"can't allocate memory|Cannot allocate memory|std::bad_alloc|Unable to allocate", re.IGNORECASE)
-_PINNED_MEMORY = re.compile(r"pin_memory|cudaHostAlloc|hipHostMalloc", re.IGNORECASE)
 
 
 class RunIsInvalid(HpcLlmError):
@@ -38,11 +30,12 @@ def classify(error: BaseException) -> Outcome:
     if isinstance(error, MemoryError):
         return Outcome.OOM_HOST
     text = f"{type(error).__name__}: {error}"
-    if type(error).__name__ == "OutOfMemoryError" or _DEVICE_OOM.search(text):
+    if type(error).__name__ == "OutOfMemoryError":
+        return Outcome.OOM_DEVICE
+    if is_device(text):
         # Page-locked host memory is asked from the GPU's driver, whose answer does not say which memory ran out.
-        pinned = type(error).__name__ != "OutOfMemoryError" and _PINNED_MEMORY.search(_frames(error))
-        return Outcome.OOM_HOST if pinned else Outcome.OOM_DEVICE
-    return Outcome.OOM_HOST if _HOST_OOM.search(text) else Outcome.FAILED
+        return Outcome.OOM_HOST if is_page_locking(_frames(error)) else Outcome.OOM_DEVICE
+    return Outcome.OOM_HOST if is_host(text) else Outcome.FAILED
 
 
 def report_error(record: Record, error: BaseException) -> None:

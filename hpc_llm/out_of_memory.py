@@ -1,0 +1,79 @@
+"""The words for memory that ran out, as torch, the vendors' libraries and the system write them. Standard library only.
+
+The worker travels with them to the compute node and names its own failure by them; the causes find them in any text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Words:
+    """One way to say it: a pattern, and texts of which every match contains one."""
+
+    pattern: str
+    literals: tuple[str, ...]
+
+
+SIZE = r"[\d.]+ (?:bytes|[KMGT]i?B)"
+
+DEVICE_ALLOCATION = Words(
+    rf"(?P<vendor>CUDA|HIP|XPU|NPU) out of memory\. Tried to allocate (?P<asked>{SIZE})",
+    ("out of memory. Tried to allocate",),
+)
+"""torch's allocator; the amounts follow."""
+DEVICE_ERROR_TYPE = Words(
+    r"OutOfMemoryError: (?:CUDA|HIP|XPU) out of memory",
+    ("OutOfMemoryError: CUDA", "OutOfMemoryError: HIP", "OutOfMemoryError: XPU"),
+)
+DEVICE_LIBRARY = Words(
+    r"(?:CU|HIP|ROC)(?:BLAS|DNN|BLASLT|SPARSE)_STATUS_ALLOC_FAILED"
+    r"|CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
+    ("STATUS_ALLOC_FAILED", "STATUS_NOT_INITIALIZED when calling `cublasCreate"),
+)
+DEVICE_DRIVER = Words(
+    r"(?:CUDA|HIP) error: out of memory|(?<!Search for `)(?:hipErrorOutOfMemory|cudaErrorMemoryAllocation)"
+    r"|CUDA_ERROR_OUT_OF_MEMORY",
+    (" error: out of memory", "rrorOutOfMemory", "rrorMemoryAllocation", "_ERROR_OUT_OF_MEMORY"),
+)
+DEVICE_COLLECTIVES = Words(r"\b(?:Cuda|HIP) failure (?:\d+ )?'out of memory'", ("Cuda failure", "HIP failure"))
+DEVICE_RUNTIME = Words(r"\b(?:cuda|hip) runtime error \(2\) ?: out of memory", ("runtime error (2)",))
+
+HOST_ALLOCATOR = Words(
+    r"DefaultCPUAllocator: (?:can't allocate|not enough) memory(?::[^\n]{0,40}allocate (?P<asked>\d+) bytes)?"
+    r"|\[Errno 12\] Cannot allocate memory|[Ff]ork: Cannot allocate memory|mmap[^\n]{0,60}Cannot allocate memory",
+    ("an't allocate memory", "annot allocate memory", "not enough memory: you tried"),
+)
+HOST_CPP = Words(r"\bstd::bad_alloc\b", ("bad_alloc",))
+HOST_NUMPY = Words(rf"MemoryError: Unable to allocate (?P<asked>{SIZE})", ("Error: Unable to allocate",))
+PAGE_LOCKED = Words(
+    r"(?:cudaHostAlloc|hipHostMalloc|CachingHostAllocator|pin_memory)[^\n]{0,200}"
+    r"(?:out of memory|invalid argument|failed|resource exhausted)",
+    ("cudaHostAlloc", "hipHostMalloc", "pin_memory", "CachingHostAllocator"),
+)
+"""Page-locked host memory is asked from the GPU's driver, whose answer does not say which memory ran out."""
+
+_DEVICE = (DEVICE_ALLOCATION, DEVICE_ERROR_TYPE, DEVICE_LIBRARY, DEVICE_DRIVER, DEVICE_COLLECTIVES, DEVICE_RUNTIME)
+_HOST = (HOST_ALLOCATOR, HOST_CPP, HOST_NUMPY)
+_LAST_FRAMES = re.compile("|".join(PAGE_LOCKED.literals))
+
+
+def is_device(text: str) -> bool:
+    """Whether an error's `Type: message` says that the GPU's memory ran out.
+
+    >>> is_device("RuntimeError: HIP error: out of memory"), is_device("ValueError: out of memory")
+    (True, False)
+    """
+    return any(re.search(words.pattern, text) for words in _DEVICE)
+
+
+def is_host(text: str) -> bool:
+    """Whether it says that the host's did."""
+    return any(re.search(words.pattern, text) for words in _HOST)
+
+
+def is_page_locking(frames: str) -> bool:
+    """Whether the code that a traceback shows asks for page-locked host memory."""
+    return _LAST_FRAMES.search(frames) is not None

@@ -1,0 +1,152 @@
+"""Looking at runs: their records, one question to the scheduler for many of them, their output, and the judge's word.
+
+Everything that says what became of a run asks here. The runs pass in chunks, so that ten thousand need no more memory than a
+few hundred.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+
+from hpc_llm.run import RunPaths, reason_of, write_json
+from hpc_llm.runs.adoption import adopt, has_begun, is_being_asked
+from hpc_llm.runs.local_process import local_state
+from hpc_llm.runs.outcome import Judgement, Known, is_settled, judge, needs_text
+from hpc_llm.runs.output import read_output
+from hpc_llm.runs.records import SCHEMA, Damage, KeptRecord, Records, read_records
+from hpc_llm.runs.scheduler import Answer, ask
+from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.submit.identity import Identity
+
+AT_ONCE = 256
+_LONGEST_KEEPING_S = 0.3
+"""A look never spends more on keeping what Slurm said of one chunk; the next look asks and keeps again."""
+_DAY_S = 86400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What one look at a run found."""
+
+    run: RunPaths
+    known: Known
+    judgement: Judgement
+
+    @property
+    def records(self) -> Records:
+        return self.known.records
+
+    @property
+    def job(self) -> JobRecord | None:
+        """The scheduler's record."""
+        return self.known.job
+
+
+def look(runs: Iterable[RunPaths], now: float | None = None) -> Iterator[Look]:
+    """What became of each of `runs`, in their order; `now` is Unix time, the clock's by default."""
+    rest = iter(runs)
+    while chunk := list(islice(rest, AT_ONCE)):
+        yield from _look_at(chunk, now)
+
+
+def _look_at(runs: Sequence[RunPaths], now: float | None) -> Iterator[Look]:
+    records = [_read(run) for run in runs]
+    moment = time.time() if now is None else now
+    wanted = [one for one in map(_to_ask_for, records) if one is not None]
+    answer = ask(wanted) if wanted else Answer()
+    asked: set[object] = {one.key for one in wanted}
+    adopt(((one.run, one.identity) for one in records if one.identity is not None), answer)
+    records = [_with_job(one, answer) for one in records]
+    _keep(records, answer, asked, moment)
+    host = socket.gethostname()
+    for one in records:
+        known = _with_output(_known(one, answer, asked, moment, host))
+        yield Look(run=one.run, known=known, judgement=judge(known))
+
+
+def _read(run: RunPaths) -> Records:
+    try:
+        return read_records(run)
+    except OSError as error:  # the folder is gone, or somebody else's
+        damage = Damage(file=".", why=reason_of(error))
+        return Records(run=run, experiment={}, plan={}, damages=(damage,))
+
+
+def _with_job(records: Records, answer: Answer) -> Records:
+    """The same, of which Slurm told the job id if nobody had written it down."""
+    identity = records.identity
+    job_id = answer.job_ids.get(identity.key) if identity is not None else None
+    return records if identity is None or job_id is None else replace(records, identity=identity.with_job(job_id))
+
+
+def _to_ask_for(records: Records) -> Identity | None:
+    """The job to ask the scheduler for; None where nothing that it may say matters, or it has said all."""
+    identity = records.identity
+    if identity is None or identity.scheduler != "slurm" or is_settled(records):
+        return None
+    return None if records.kept is not None and _is_for_good(records.kept, records) else identity
+
+
+def _is_for_good(kept: KeptRecord, records: Records) -> bool:
+    """Whether Slurm said it so long after the end that no try can follow, and none has begun since."""
+    ended_at = kept.record.ended_at
+    begun = [start.time for start in records.starts if start.time] + [(records.exit and records.exit.started_at) or 0.0]
+    if ended_at is not None and max(begun) > ended_at:
+        return False
+    return kept.asked_at is None or ended_at is None or kept.asked_at - ended_at > _DAY_S
+
+
+def _known(records: Records, answer: Answer, asked: set[object], now: float, host: str) -> Known:
+    identity = records.identity
+    job = records.kept.record if records.kept else None
+    known = Known(records=records, now=now, job=job, ran_here=records.host == host)
+    if identity is None:
+        return known
+    if not has_begun(records):
+        known = replace(known, is_being_submitted=is_being_asked(records.run, identity))
+    if identity.scheduler == "local":
+        state = local_state(records) if records.exit is None else None
+        return replace(known, job=None, local=state, ran_here=known.ran_here or state is not None)
+    if identity.key not in asked:
+        return known
+    return replace(
+        known,
+        job=answer.record_of(identity) or job,
+        can_tell=answer.can_tell(identity),
+        complaint=answer.complaint,
+        elsewhere=answer.belongs_to(identity),
+    )
+
+
+def _with_output(known: Known) -> Known:
+    if not needs_text(known):
+        return known
+    logs, begun = read_output(known.records.run)
+    return replace(known, logs=logs, begun=begun)
+
+
+def _keep(records: Sequence[Records], answer: Answer, asked: set[object], now: float) -> None:
+    """Keep Slurm's final records with their runs: sites forget their jobs after days. Best effort."""
+    deadline = time.monotonic() + _LONGEST_KEEPING_S
+    for one in records:
+        identity = one.identity
+        job = answer.record_of(identity) if identity is not None and identity.key in asked else None
+        if identity is None or job is None or job.is_live or not _is_news(job, one.kept, now):
+            continue
+        if time.monotonic() > deadline:
+            return
+        kept = {"schema": SCHEMA, "uuid": identity.uuid, "job_id": identity.job_id, "asked_at": now}
+        with contextlib.suppress(OSError):  # somebody else's run, or a full disk: it can be asked for again
+            write_json(one.run.scheduler_record, {**kept, "record": asdict(job)})
+
+
+def _is_news(job: JobRecord, kept: KeptRecord | None, now: float) -> bool:
+    """Whether it says something else than what is kept, or says it late enough to be for good."""
+    if kept is None or kept.record != job or kept.asked_at is None:
+        return True
+    return job.ended_at is not None and kept.asked_at - job.ended_at <= _DAY_S < now - job.ended_at

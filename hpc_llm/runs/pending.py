@@ -1,0 +1,91 @@
+"""Why a job waits: the reasons that never clear by waiting, with what to change, and Slurm's estimate for the others.
+
+The names are those of Slurm's `job_state_reason`, as squeue and sacct print them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hpc_llm.runs.fields import iso
+from hpc_llm.runs.slurm_records import JobRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """What is known of a job that waits."""
+
+    sentence: str
+    remedy: str
+    """What to do, one action a line."""
+    is_for_ever: bool
+    """It does not start unless something is changed."""
+
+
+_SUBMIT_AGAIN = "cancel it and submit it again "
+_FOR_EVER = (
+    # the request itself
+    (r"PartitionNodeLimit", "it asks for fewer or more nodes than its partition allows",
+     _SUBMIT_AGAIN + "with other --nodes, or on another --partition (`hpc-llm clusters NAME` lists the limits)"),
+    (r"PartitionTimeLimit", "it asks for more time than its partition allows",
+     _SUBMIT_AGAIN + "with a shorter --time, or on another --partition"),
+    (r"BadConstraints", "no node has all that it asks for",
+     _SUBMIT_AGAIN + "without that --sbatch constraint=…, or with fewer GPUs, cores or less memory on a node"),
+    (r"MaxMemPerLimit|QOSMaxMem\w*PerNode\w*|AssocMaxMemPerNode\w*", "it asks for more memory on a node than is allowed",
+     _SUBMIT_AGAIN + "with a smaller --sbatch mem=…"),
+    (r"(?:Assoc|QOS)Max\w*PerNode\w*", "it asks for more on one node than its account or QOS allows",
+     _SUBMIT_AGAIN + "with a smaller --gpus-per-node"),
+    (r"(?:Assoc|QOS)MaxWall\w*PerJob\w*|QOSTimeLimit|AssociationTimeLimit|TimeLimit",
+     "it asks for more time than its account or QOS allows a job", _SUBMIT_AGAIN + "with a shorter --time"),
+    (r"(?:Assoc|QOS)Max\w*Minutes\w*PerJob\w*", "its size times its time is more than its account or QOS allows a job",
+     _SUBMIT_AGAIN + "with a shorter --time or fewer GPUs"),
+    (r"(?:Assoc|QOS)Max\w*PerJob\w*|AssociationResourceLimit|QOSResourceLimit|MaxBBPerJob|InvalidBBPerJob",
+     "it asks for more than its account or QOS allows a job",
+     _SUBMIT_AGAIN + "with fewer --nodes or a smaller --gpus-per-node, or with another QOS: --sbatch qos=NAME"),
+    (r"QOSMin\w*", "it asks for less than its QOS takes", _SUBMIT_AGAIN + "with more GPUs, or another QOS: --sbatch qos=NAME"),
+    # the account
+    (r"(?:Assoc|QOS)Grp(?!\w*Run)\w*Minutes\w*|QOSGrpWall\w*|AssocGrpWall\w*|QOSUsageThreshold",
+     "the budget of its account or QOS is used up",
+     "ask whoever owns the account for more, or " + _SUBMIT_AGAIN + "under another one: --account NAME"),
+    (r"InvalidAccount|AccountNotAllowed", "its account is not valid, or not allowed on its partition",
+     _SUBMIT_AGAIN + "with another --account or --partition"),
+    (r"InvalidQOS|QOSNotAllowed", "its QOS is not valid, or not allowed on its partition",
+     _SUBMIT_AGAIN + "with another QOS: --sbatch qos=NAME, or another --partition"),
+    # somebody holds it
+    (r"JobHeldUser", "it is held", "release it: scontrol release {job}"),
+    (r"JobHeldAdmin", "an administrator holds it", "ask the site why"),
+    (r"JobHoldMaxRequeue|\w*requeued_held|\w*requeued_in_held_state|SpecialExit\w*",
+     "Slurm holds it, because it could not be started or was queued again too often",
+     "look at its output, then release it: scontrol release {job}"),
+    (r"DependencyNeverSatisfied", "the job that it waits for did not succeed",
+     _SUBMIT_AGAIN + "without that --sbatch dependency=…"),
+    # what it was to run on is gone
+    (r"PartitionDown|PartitionInactive", "its partition is closed", "ask the site when it opens, or " + _SUBMIT_AGAIN + "on another --partition"),
+    (r"ReservationDeleted|Reservation(?:Deleted|Invalid)\w*", "its reservation is gone",
+     _SUBMIT_AGAIN + "without that --sbatch reservation=…"),
+    (r"DeadLine", "it cannot end before its deadline", _SUBMIT_AGAIN + "without --sbatch deadline=…, or with a shorter --time"),
+    (r"JobLaunchFailure|SystemFailure|FrontEndDown", "Slurm could not start it",
+     "ask the site, or " + _SUBMIT_AGAIN.removesuffix(" ")),
+)  # fmt: skip
+"""Patterns of the reasons that never clear by waiting, what they mean, and what to change."""
+_COMPILED = [(re.compile(pattern), means, remedy) for pattern, means, remedy in _FOR_EVER]
+
+
+def explain_wait(job: JobRecord, job_id: str | None, now: float) -> Wait:
+    """What to say of a pending job.
+
+    >>> explain_wait(JobRecord(state="PENDING", reason="JobHeldUser"), "7", 0.0).remedy
+    'release it: scontrol release 7'
+    >>> explain_wait(JobRecord(state="PENDING", reason="Priority", started_at=1.8e9), "7", 1.7e9).sentence
+    'Priority; Slurm expects it to start at 2027-01-15T08:00:00+00:00'
+    """
+    word = re.split(r"[\s,(:]", job.reason or "", maxsplit=1)[0]
+    for pattern, means, remedy in _COMPILED:
+        if word and pattern.fullmatch(word):
+            do = remedy.replace("{job}", job_id or "JOB")
+            return Wait(sentence=f"{word}: {means}, and waiting does not help: {do}", remedy=do, is_for_ever=True)
+    sentence = job.reason or "it waits for its turn"
+    if job.started_at is not None and job.started_at > now:
+        sentence += f"; Slurm expects it to start at {iso(job.started_at)}"
+    return Wait(sentence=sentence, remedy="wait for it: hpc-llm status --watch", is_for_ever=False)
