@@ -51,7 +51,9 @@ def test_a_program_that_ends_with_the_code_of_a_stop_did_not_stop_before_trainin
 
 
 def test_an_oom_of_the_device_is_known_from_any_rank(folder: Folder, slurm: Slurm) -> None:
-    folder.exit(1).failure(0, message="connection closed", time=ENDED - 2).failure(3, "OOM_DEVICE", type="OutOfMemoryError")
+    folder.exit(1).failure(0, message="connection closed", time=ENDED - 2).failure(
+        3, "OOM_DEVICE", type="OutOfMemoryError"
+    )
     found = judged(folder)
     assert said(found) == ("FAILED", Outcome.OOM_DEVICE, "device_oom")
     assert found.reason == "rank 3: OutOfMemoryError: boom"
@@ -206,7 +208,7 @@ def test_a_cancelled_run_is_cancelled_however_it_exits(folder: Folder, slurm: Sl
 
 def test_an_exception_that_was_caught_long_before_is_not_why_the_time_ran_out(folder: Folder, slurm: Slurm) -> None:
     slurm.says(job("TIMEOUT"))
-    caught = "Traceback (most recent call last):\n  File \"x.py\", line 1\nImportError: no apex\n"
+    caught = 'Traceback (most recent call last):\n  File "x.py", line 1\nImportError: no apex\n'
     folder.exit(143, signal="TERM").steps().says(caught + TIME_LIMIT)
     assert said(judged(folder)) == ("TIMEOUT", Outcome.TIMEOUT, "walltime")
 
