@@ -63,11 +63,11 @@ def signs_of(records: Records, job: JobRecord | None) -> list[Found]:
     found = [one for failure in records.failures for one in _of_failure(failure)]
     if not records.failures and records.result is not None:
         found += _of_result(records.result)
-    if job is not None:
-        found += _of_job(job, records.is_cancelled)
     if records.exit is not None:
         found += _of_exit(records.exit, job, records.is_cancelled)
-    elif job is None and records.is_cancelled:
+    if job is not None:
+        found += _of_job(job, records.is_cancelled)
+    elif records.is_cancelled and records.exit is None:
         found.append(_stated("cancelled", "cancelled.json", "cancelled with hpc-llm cancel", confidence=0.97))
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -45,6 +46,15 @@ class Folder:
         moment = datetime.fromtimestamp(at, timezone.utc).isoformat()
         record = {"schema": 1, "scheduler": "slurm", "job_id": job_id, "array_task": None, "submitted_at": moment}
         write_json(self.run.submission, record)
+        return self
+
+    def local(self) -> Folder:
+        """Of this machine's queue, whose process is long gone."""
+        gone = {"pid": 2**22 + 1, "host": socket.gethostname(), "start_ticks": 1, "boot_id": "x"}
+        moment = datetime.fromtimestamp(BEGAN, timezone.utc).isoformat()
+        record = {"schema": 1, "scheduler": "local", "job_id": "1", "array_task": None, "submitted_at": moment}
+        write_json(self.run.submission, {**record, "process": gone})
+        write_json(self.run.process, {"queue": gone, "script": gone, "started_at": BEGAN})
         return self
 
     def exit(self, code: int, **more: Any) -> Folder:
