@@ -123,7 +123,7 @@ HOST_OOM = Cause(
             (" Killed ", " Killed\n"),
             r"^[^\n\"]{1,160}: line \d+: +\d+ Killed(?: |$)",
             precedence=42,
-            confidence=0.7,
+            confidence=0.6,
         ),
         sign("Killed", r"^Killed$", precedence=40, confidence=0.5),
         sign(

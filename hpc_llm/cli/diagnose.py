@@ -61,13 +61,13 @@ def diagnose(
 
 def _diagnose(target: str, logs: Path) -> Iterable[Diagnosis]:
     from hpc_llm.cli.runs import find_run
-    from hpc_llm.diagnose import diagnose_job, diagnose_run, diagnose_stream, jobs_under
+    from hpc_llm.diagnose import diagnose_jobs, diagnose_run, diagnose_stream, jobs_under
 
     path = Path(target)
     if target == "-":
         yield diagnose_stream(sys.stdin.buffer)
     elif path.exists():
-        yield from map(diagnose_job, jobs_under([path]))
+        yield from diagnose_jobs(jobs_under([path]))
     else:
         yield diagnose_run(find_run(target, logs))
 

@@ -54,7 +54,6 @@ def report(
         read_baseline,
         regressions,
         require_plotting,
-        settle,
         summary,
         write_report,
     )
@@ -66,7 +65,6 @@ def report(
         raise RequestError(
             f"there is no run or log of a known format in {', '.join(paths)}: give folders or files that hold one."
         )
-    settle(runs)
     explain(runs, paths)
     made = make_report(runs, then, tolerance)
     files, found = write_report(made, output), regressions(made)

@@ -1,8 +1,7 @@
 """Why a run failed, the evidence, and what to do.
 
-for job in jobs_under([Path("logs")]):
-    diagnosis = diagnose_job(job)
-print(diagnosis.cause.id, diagnosis.remedy)
+for diagnosis in diagnose_jobs(jobs_under([Path("logs")])):
+    print(diagnosis.cause.id, diagnosis.remedy)
 """
 
 from __future__ import annotations
@@ -10,15 +9,16 @@ from __future__ import annotations
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.diagnose.diagnosis import Diagnosis, Evidence
 from hpc_llm.diagnose.inputs import diagnose_files, diagnose_stream, jobs_under
-from hpc_llm.diagnose.runs import diagnose_job, diagnose_run
+from hpc_llm.diagnose.runs import diagnose_jobs, diagnose_run, explain_look
 
 __all__ = [
     "CAUSES",
     "Diagnosis",
     "Evidence",
     "diagnose_files",
-    "diagnose_job",
+    "diagnose_jobs",
     "diagnose_run",
     "diagnose_stream",
+    "explain_look",
     "jobs_under",
 ]

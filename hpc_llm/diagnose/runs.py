@@ -31,13 +31,6 @@ def diagnose_runs(runs: Iterable[RunPaths]) -> Iterator[Diagnosis]:
     return map(explain_look, look(runs))
 
 
-def diagnose_job(paths: Sequence[Path]) -> Diagnosis:
-    """The diagnosis of one job of `jobs_under`: the folder of a run of ours, or the files that another job left."""
-    if is_run(paths[0]):
-        return diagnose_run(RunPaths(paths[0].absolute()))
-    return diagnose_files(paths)
-
-
 def diagnose_jobs(jobs: Iterable[Sequence[Path]]) -> Iterator[Diagnosis]:
     """The diagnosis of each job of `jobs_under`, in their order; runs of ours are looked at many at a time."""
     waiting: list[RunPaths] = []

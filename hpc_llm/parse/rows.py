@@ -6,6 +6,7 @@ means that the log does not say; it is never written as 0 or -1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -105,6 +106,12 @@ class Step:
 
 _FIELDS = {"try": "try_"}
 """Columns that Python has no such name for."""
+
+
+def row_from(columns: Mapping[str, Any]) -> Row:
+    """The row with these columns."""
+    return Row(**{_FIELDS.get(name, name): value for name, value in columns.items()})
+
 
 COLUMNS: tuple[str, ...] = tuple(f.name.removesuffix("_") for f in fields(Row))
 """The CSV columns of one row a run, in order."""

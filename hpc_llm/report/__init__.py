@@ -7,7 +7,7 @@ write_report(report, Path("out"))
 from __future__ import annotations
 
 from hpc_llm.report.baseline import read_baseline
-from hpc_llm.report.outcomes import explain, settle
+from hpc_llm.report.outcomes import explain
 from hpc_llm.report.report import Report, make_report, regressions, summary
 from hpc_llm.report.runs import ReportedRun, assumptions, collect
 from hpc_llm.report.write import require_plotting, write_report
@@ -22,7 +22,6 @@ __all__ = [
     "read_baseline",
     "regressions",
     "require_plotting",
-    "settle",
     "summary",
     "write_report",
 ]

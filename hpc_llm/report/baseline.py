@@ -87,10 +87,10 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 def _as_runs(table: pd.DataFrame) -> list[ReportedRun]:
-    from hpc_llm.parse import Row
+    from hpc_llm.parse.rows import row_from
 
     records = table[list(RUN_COLUMNS)].to_dict("records")
-    return [ReportedRun(row=Row(**{str(k): v for k, v in record.items() if not pd.isna(v)})) for record in records]
+    return [ReportedRun(row=row_from({str(k): v for k, v in record.items() if not pd.isna(v)})) for record in records]
 
 
 def changes(compared: pd.DataFrame, baseline: pd.DataFrame, tolerance: float) -> list[Change]:

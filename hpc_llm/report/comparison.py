@@ -34,6 +34,8 @@ _NUMBERS = frozenset(
 )
 _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _MOST_SETTINGS_SHOWN = 3
+NOT_OVER = "NOT_OVER"
+"""Stands for the outcome of a run that has none yet; it has not failed."""
 
 
 def run_table(runs: Sequence[ReportedRun]) -> pd.DataFrame:
@@ -43,9 +45,16 @@ def run_table(runs: Sequence[ReportedRun]) -> pd.DataFrame:
     """
     table = pd.DataFrame([run.row.to_dict() for run in runs], columns=list(COLUMNS))
     table = as_numbers(table)
-    table["outcome"] = [o if o in Outcome.__members__ else Outcome.UNKNOWN.value for o in table["outcome"]]
+    table["outcome"] = [_outcome(run) for run in runs]
     table["configuration"] = _configurations(table, runs)
     return table
+
+
+def _outcome(run: ReportedRun) -> str:
+    if run.row.outcome is None and run.is_ours:
+        return NOT_OVER
+    outcome = run.row.outcome or ""
+    return outcome if outcome in Outcome.__members__ else Outcome.UNKNOWN.value
 
 
 def as_numbers(table: pd.DataFrame) -> pd.DataFrame:

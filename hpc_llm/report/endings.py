@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpc_llm.parse import UNKNOWN_FORMAT
-from hpc_llm.report.comparison import text
+from hpc_llm.report.comparison import NOT_OVER, text
 from hpc_llm.report.report import Report
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.run import Outcome
@@ -38,10 +38,10 @@ class Ending:
 
 
 def endings(report: Report) -> list[Ending]:
-    """Each run that did not complete, INVALID ones included, in the order of the runs."""
+    """Each run that ended without completing, INVALID ones included, in the order of the runs."""
     found = []
     for i, row in report.table.iterrows():
-        if row["outcome"] == Outcome.COMPLETED.value or row["format"] == UNKNOWN_FORMAT:
+        if row["outcome"] in (Outcome.COMPLETED.value, NOT_OVER) or row["format"] == UNKNOWN_FORMAT:
             continue
         index = int(str(i))
         run = report.runs[index]

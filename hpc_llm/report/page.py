@@ -17,7 +17,7 @@ from hpc_llm import __version__
 from hpc_llm.parse import UNKNOWN_FORMAT
 from hpc_llm.report.baseline import Change
 from hpc_llm.report.bundle import vega_bundle
-from hpc_llm.report.comparison import best, count, figure, text
+from hpc_llm.report.comparison import NOT_OVER, best, count, figure, text
 from hpc_llm.report.endings import cause_title, endings
 from hpc_llm.report.figures import ALL_MODELS, CURVES, Figure, figures, method_names
 from hpc_llm.report.files import gpus, interval, method, reading_metrics
@@ -87,7 +87,7 @@ def _outcomes(report: Report) -> list[tuple[str, int]]:
     """Outcome and number of runs, in the order of `Outcome`."""
     known = report.table[report.table["format"] != UNKNOWN_FORMAT]
     counts = {str(k): int(n) for k, n in known["outcome"].value_counts().items()}
-    return [(o.value, counts[o.value]) for o in Outcome if o.value in counts]
+    return [(name, counts[name]) for name in (*Outcome.__members__, NOT_OVER) if name in counts]
 
 
 def _highlights(report: Report) -> list[dict[str, str]]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.diagnose import explain_look
 from hpc_llm.errors import RequestError, unknown_name
-from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, parse_paths, parse_steps
+from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, inputs, parse_paths, parse_steps
+from hpc_llm.parse.formats.own_run import row_of, steps_of_last_try
 from hpc_llm.report.telemetry import Curve, utilization
-from hpc_llm.run import RunPaths, is_run, read_json
+from hpc_llm.run import Outcome, RunPaths, is_run
+from hpc_llm.runs.looks import look
+from hpc_llm.runs.records import Records
 
 MAX_STEPS = 400
 """Steps kept of one run; a longer one keeps every second, fourth, eighth … and its last."""
@@ -67,6 +72,8 @@ class ReportedRun:
     """Steps that the log holds; `steps` may be fewer."""
     utilization: Curve = field(default_factory=list)
     """Of its GPUs over time; empty where nothing was recorded."""
+    is_ours: bool = False
+    """Whether it is a run folder of hpc-llm."""
     folder: str | None = None
     plan: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, Any] = field(default_factory=dict)
@@ -88,11 +95,6 @@ class ReportedRun:
     def source(self) -> str:
         """The file or folder that it was read from."""
         return self.row.source or ""
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is a run folder of hpc-llm."""
-        return bool(self.source) and is_run(Path(self.source))
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -135,16 +137,38 @@ def collect(
     """
     if any(str(path) == "-" for path in paths):
         raise RequestError("report reads files and folders, not stdin: write the log to a file, and give its name.")
-    steps = _steps(paths)
     found: dict[tuple[str, str | None], ReportedRun] = {}
-    for row in parse_paths(paths):
-        key = _identity(row.source, row.run_id)
+    for run in _read(paths):
+        key = _identity(run.row.source, run.row.run_id)
         if key in found or (without is not None and Path(key[0]).is_relative_to(without.resolve())):
             continue
-        kept = steps.get(key)
-        found[key] = _reported(row, kept.steps() if kept else [], kept.count if kept else 0)
-        _fill(found[key], assumed or {})
+        found[key] = run
+        _fill(run, assumed or {})
     return list(found.values())
+
+
+def _read(paths: Sequence[str | os.PathLike[str]]) -> Iterator[ReportedRun]:
+    """Runs of ours as the judge sees them, and logs as they are parsed, in order."""
+    for is_ours, group in groupby(inputs(paths), key=is_run):
+        given = list(group)
+        if is_ours:
+            yield from own_runs(given)
+            continue
+        steps = _steps(given)
+        for row in parse_paths(given):
+            kept = steps.get(_identity(row.source, row.run_id))
+            yield ReportedRun(row=row, steps=kept.steps() if kept else [], num_steps=kept.count if kept else 0)
+
+
+def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
+    """Runs of ours, each with what stands behind it, and where it did not complete with the reason."""
+    looks = look(RunPaths(folder.absolute()) for folder in folders)
+    for folder, seen in zip(folders, looks, strict=True):
+        run = ReportedRun(row=row_of(seen, str(folder)), folder=str(folder), is_ours=True)
+        _read_folder(run, seen.records)
+        if seen.judgement.outcome is not Outcome.COMPLETED:
+            run.diagnosis = explain_look(seen).to_dict()
+        yield run
 
 
 def _fill(run: ReportedRun, assumed: Mapping[str, Any]) -> None:
@@ -168,17 +192,15 @@ def _steps(paths: Iterable[str | os.PathLike[str]]) -> dict[tuple[str, str | Non
     return {_identity(*key): steps for key, steps in found.items()}
 
 
-def _reported(row: Row, steps: list[Step], num_steps: int) -> ReportedRun:
-    run = ReportedRun(row=row, steps=steps, num_steps=num_steps, folder=row.source)
-    folder = Path(row.source or "")
-    if row.source and is_run(folder):
-        _read_folder(run, RunPaths(folder))
-    return run
-
-
-def _read_folder(run: ReportedRun, paths: RunPaths) -> None:
-    experiment, result = read_json(paths.experiment) or {}, read_json(paths.result) or {}
-    run.plan = _mapping(experiment.get("plan"))
+def _read_folder(run: ReportedRun, records: Records) -> None:
+    paths, experiment = records.run, records.experiment
+    result = records.result.values if records.result else {}
+    if records.has_steps:
+        thinned = ThinnedSteps()
+        for step in steps_of_last_try(paths, run.row):
+            thinned.add(step)
+        run.steps, run.num_steps = thinned.steps(), thinned.count
+    run.plan = dict(records.plan)
     run.origins = _mapping(experiment.get("origins"))
     run.notices = [*_items(experiment.get("notices")), *_items(result.get("adaptations"))]
     run.versions = {**_mapping(experiment.get("versions")), **_mapping(result.get("versions"))}
@@ -187,7 +209,14 @@ def _read_folder(run: ReportedRun, paths: RunPaths) -> None:
     run.result = {name: value for name, value in result.items() if name != "step_times_s"}
     run.script = _text(paths.script)
     run.utilization = utilization(paths)
-    run.failure = _mapping(result.get("error")) or next(iter(paths.failure_records()), {})
+    run.failure = _mapping(result.get("error")) or _first_failure(records)
+
+
+def _first_failure(records: Records) -> dict[str, Any]:
+    if not records.failures:
+        return {}
+    first = records.failures[0]
+    return {"type": first.type, "message": first.message, "traceback": first.traceback}
 
 
 def _text(path: Path) -> str | None:

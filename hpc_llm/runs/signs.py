@@ -50,8 +50,12 @@ _INVALID = (
     ("it ran on", "gpu_missing", "ask for the GPU that was planned: --sbatch constraint=… or another --partition"),
 )
 """Words of the reason why a measurement does not count, the cause they mean, and what to do about it."""
-_BY_WORKER = {Outcome.OOM_DEVICE: "device_oom", Outcome.OOM_HOST: "host_oom"}
-"""What the worker tells of its own failure by the type of the error, which the text alone may not show."""
+_BY_OUTCOME = {
+    cause.outcome: cause.id for cause in BY_ID.values() if cause.outcome.name in (
+        "OOM_DEVICE", "OOM_HOST", "TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL",
+    )
+}  # fmt: skip
+"""Outcomes that have one cause: what a record names needs no text to show it."""
 
 
 def signs_of(records: Records, job: JobRecord | None) -> list[Found]:
@@ -59,11 +63,11 @@ def signs_of(records: Records, job: JobRecord | None) -> list[Found]:
     found = [one for failure in records.failures for one in _of_failure(failure)]
     if not records.failures and records.result is not None:
         found += _of_result(records.result)
-    if job is not None:
-        found += _of_job(job, records.is_cancelled)
     if records.exit is not None:
         found += _of_exit(records.exit, job, records.is_cancelled)
-    elif job is None and records.is_cancelled:
+    if job is not None:
+        found += _of_job(job, records.is_cancelled)
+    elif records.is_cancelled and records.exit is None:
         found.append(_stated("cancelled", "cancelled.json", "cancelled with hpc-llm cancel", confidence=0.97))
     return found
 
@@ -95,7 +99,7 @@ def _of_failure(failure: Failure) -> Iterator[Found]:
     reason = one_line(f"rank {failure.rank}: {failure.type}: {failure.message}")
     text = f"{failure.traceback}\n{failure.type}: {failure.message}\n"
     found = signs_in(text.encode("utf-8", "replace"))
-    known = _BY_WORKER.get(failure.outcome)
+    known = _BY_OUTCOME.get(failure.outcome)
     if known is not None and not any(one.cause.id == known for one in found):
         found.append(_stated(known, failure.file, f"{failure.type}: {failure.message}", confidence=0.97))
     if not any(one.is_root for one in found):
@@ -117,8 +121,8 @@ def _failed(failure: Failure) -> Found:
 def _of_result(result: Result) -> Iterator[Found]:
     """The result of a run that failed, where no rank's own record is there."""
     reason = result.reason or result.outcome.value
-    if result.outcome in _BY_WORKER:
-        yield _stated(_BY_WORKER[result.outcome], "result.json", reason, confidence=0.97)
+    if result.outcome in _BY_OUTCOME:
+        yield _stated(_BY_OUTCOME[result.outcome], "result.json", reason, confidence=0.97)
     elif result.outcome is Outcome.FAILED:
         yield _stated("python_exception", "result.json", reason, confidence=0.8, precedence=44)
     for one in signs_in(f"{reason}\n".encode("utf-8", "replace")):

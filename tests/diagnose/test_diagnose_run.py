@@ -26,7 +26,8 @@ def new_run(folder: Path, *, code: int | None = 1, plan: dict[str, Any] | None =
     described = make_plan("z3", world_size=2, micro_batch_size=4, **(plan or {})).to_dict()
     write_json(run.experiment, {"schema": 1, "run_id": run.run_id, "plan": described, "origins": {}})
     submission = {"schema": 1, "scheduler": "local", "job_id": None, "array_task": None}
-    write_json(run.submission, {**submission, "submitted_at": "2026-01-01T00:00:00+00:00", "process": {}})
+    if code is not None:
+        write_json(run.submission, {**submission, "submitted_at": "2026-01-01T00:00:00+00:00", "process": {}})
     if code is not None:
         record = {"exit_code": code, "signal": None, "stage": "done", "reason": None, "host": "gn1", "job_id": None}
         ended = {"schema": 1, "started_at": MOMENT, "ended_at": MOMENT + 60, "time_limit_s": None, **record}
@@ -133,7 +134,6 @@ def test_a_completed_run_has_nothing_to_complain_of(tmp_path: Path) -> None:
 
 def test_a_run_that_is_not_over(tmp_path: Path) -> None:
     run = new_run(tmp_path, code=None)
-    run.submission.unlink()
     assert time.time() - run.experiment.stat().st_mtime < 60
     found = diagnose_run(run)
     assert (found.cause.id, found.summary) == ("none", "The run is not over: SUBMITTING.")
@@ -141,7 +141,6 @@ def test_a_run_that_is_not_over(tmp_path: Path) -> None:
 
 def test_a_run_whose_submission_was_interrupted(tmp_path: Path) -> None:
     run = new_run(tmp_path, code=None)
-    run.submission.unlink()
     os.utime(run.experiment, (0, 0))
     assert diagnose_run(run).cause.id == "unknown"
 
@@ -220,6 +219,5 @@ def test_damaged_records_stop_no_command(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_copy_of_a_run_without_its_submission_keeps_its_outcome(tmp_path: Path) -> None:
     run = new_run(tmp_path, code=None)
-    run.submission.unlink()
     write_json(run.result, {"outcome": "OOM_DEVICE", "outcome_reason": "rank 0: OutOfMemoryError"})
     assert diagnose_run(run).cause.id == "device_oom"

@@ -64,7 +64,7 @@ def test_what_slurm_answered_once_is_the_outcome(tmp_path: Path) -> None:
         "outcome": "NODE_FAIL",
         "reason": "a node failed (gn1)",
         "state": "NODE_FAIL",
-        "record": {"state": "NODE_FAIL"},
+        "record": {"state": "NODE_FAIL", "nodes": "gn1"},
     }
     run.submitit.mkdir()
     (run.submitit / "final.json").write_text(json.dumps(kept))

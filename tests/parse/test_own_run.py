@@ -16,6 +16,10 @@ PLAN = {
 }  # fmt: skip
 
 
+SUBMITTED = {"schema": 1, "scheduler": "slurm", "job_id": "4711", "submitted_at": "2026-01-01T12:00:00+00:00"}
+BEGAN = 1_780_000_000
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     folder = tmp_path / "logs" / "20260101-120000-mi210-z3o-llama-1b-ab12"
@@ -39,7 +43,7 @@ def test_result_of_the_worker_counts(run: Path):
     result = {"tokens_per_second": 1234.5, "outcome": "COMPLETED", "gpu": "MI210", "started_at": "2026-01-01T12:00:00+00:00",
               "loss_last": 2.5, "schema": 1, "step_times_s": [1.0]}  # fmt: skip
     (run / "result.json").write_text(json.dumps(result))
-    (run / "submission.json").write_text(json.dumps({"job_id": "4711"}))
+    (run / "submission.json").write_text(json.dumps(SUBMITTED))
     found = only(run)
     assert (found.run_id, found.format, found.cluster, found.method) == (run.name, "hpc-llm", "mi210", "z3o")
     assert (found.tokens_per_second, found.gpu, found.outcome, found.loss_last) == (1234.5, "MI210", "COMPLETED", 2.5)
@@ -71,9 +75,13 @@ def test_steps_of_a_run_and_a_half_written_last_line(run: Path):
         ),
         ({"exit_code": 72}, "FAILED", "a module failed to load"),
         ({"exit_code": 1}, "FAILED", "exit code 1"),
-        ({"exit_code": 143, "signal": "TERM", "started_at": 0, "ended_at": 70, "time_limit_s": 60}, "TIMEOUT", "60 s"),
         (
-            {"exit_code": 143, "signal": "TERM", "started_at": 0, "ended_at": 7, "time_limit_s": 60},
+            {"exit_code": 143, "signal": "TERM", "started_at": BEGAN, "ended_at": BEGAN + 70, "time_limit_s": 60},
+            "TIMEOUT",
+            "time limit",
+        ),
+        (
+            {"exit_code": 143, "signal": "TERM", "started_at": BEGAN, "ended_at": BEGAN + 7, "time_limit_s": 60},
             "CANCELLED",
             "SIGTERM",
         ),
@@ -103,7 +111,7 @@ def test_a_rank_that_was_told_to_stop_does_not_say_why(run: Path):
     (run / "log.err").write_text("E1121 04:38:46 1442 api.py:986] failed (exitcode: -9) local_rank: 1 (pid: 1469)\n")
     found = only(run)
     assert (found.outcome, "exitcode: -9" in (found.outcome_reason or "")) == ("FAILED", True)
-    left = {"exit_code": 143, "signal": "TERM", "started_at": 0, "ended_at": 70, "time_limit_s": 60}
+    left = {"exit_code": 143, "signal": "TERM", "started_at": BEGAN, "ended_at": BEGAN + 70, "time_limit_s": 60}
     (run / "exit.json").write_text(json.dumps(left))
     assert only(run).outcome == "TIMEOUT"
 

@@ -99,9 +99,22 @@ def test_the_table_for_programs_has_the_ids_of_the_causes(logs: Path, tmp_path: 
     assert {("TIMEOUT", "walltime"), ("OOM_DEVICE", "device_oom"), ("COMPLETED", "")} <= found
 
 
-def test_without_diagnoses_the_reason_stands_alone(logs: Path) -> None:
+def test_runs_of_ours_bring_their_diagnosis_and_logs_get_it_when_asked(logs: Path) -> None:
     made = make_report(collect([logs]))
-    assert all(not run.diagnosis for run in made.runs)
+    explained = {run.row.run_id for run in made.runs if run.diagnosis}
+    assert explained == {"run-stopped", "run-short"}
+
+
+def test_a_run_that_is_not_over_is_shown_as_such_and_is_no_failure(tmp_path: Path) -> None:
+    run = RunPaths(write_run(tmp_path / "logs", Made(run_id="run-new", cluster="local", method="z3")))
+    run.result.unlink()
+    run.steps.unlink()
+    assert command(["report", str(tmp_path / "logs"), "-o", str(tmp_path / "out")]) == 0
+    known = data(tmp_path / "out" / "index.html")
+    [facts] = [dict(items(known, one["facts"])) for one in known["runs"]]
+    assert (facts["Outcome"], facts["Reason"]) == ("NOT_OVER", "it is not over: SUBMITTING")
+    text = (tmp_path / "out" / "results.md").read_text()
+    assert "Why runs did not complete" not in text or "run-new" not in text.split("Why runs did not complete")[1]
 
 
 @pytest.mark.parametrize(

@@ -412,7 +412,7 @@ def test_the_header_of_a_long_table_stays_in_view_and_covers_no_focus(page: Chro
 def test_the_list_of_endings_is_filtered_with_the_rows(page: Chrome) -> None:
     shown = "return [...document.querySelectorAll('#ended li')].filter((e) => e.offsetHeight).length"
     assert page.execute_script(shown) == 9
-    page.find_element("id", "filter-text").send_keys("time limit")
+    page.find_element("id", "filter-text").send_keys("stopped at the time limit")
     _wait(page, f"{shown} === 1")
     assert "stopped at the time limit of 1800 s" in page.find_element("id", "ended").text
     page.find_element("css selector", "#ended li:not([hidden]) button").click()

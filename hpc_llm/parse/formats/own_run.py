@@ -87,11 +87,20 @@ def steps(folder: Path) -> Iterator[Step]:
     run_id = Fields(read_json(run.experiment) or {}).text("run_id") or run.run_id
     tries = [*run.earlier_tries(), run]
     for number, one in enumerate(tries, 1):
-        for record in read_json_lines(one.steps):
-            yield _step(record, run_id, str(folder), number)
+        yield from _steps_in(one, run_id, str(folder), number)
 
 
-def _step(record: Mapping[str, Any], run_id: str, source: str, number: int) -> Step:
+def steps_of_last_try(run: RunPaths, row: Row) -> Iterator[Step]:
+    """The steps that the row of the run sums up."""
+    return _steps_in(run, row.run_id, row.source, row.try_)
+
+
+def _steps_in(one: RunPaths, run_id: str | None, source: str | None, number: int | None) -> Iterator[Step]:
+    for record in read_json_lines(one.steps):
+        yield _step(record, run_id, source, number)
+
+
+def _step(record: Mapping[str, Any], run_id: str | None, source: str | None, number: int | None) -> Step:
     known = {
         name: value
         for name, value in record.items()
