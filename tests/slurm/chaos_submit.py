@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos_trial import Trial
+from chaos_trial import Job, Trial
 from faulty_sbatch import ENDS_AFTER_ACCEPTING, ENDS_BEFORE_ACCEPTING, FaultySbatch
 
 RUN_ID = "a-run"
@@ -60,7 +60,7 @@ def tried_again_at_once(trial: Trial) -> None:
     _kill(trial, trial.start(words, faulty.environ), faulty, trial.rng.choice(("asked", "accepted")))
     trial.ask(*words)
     trial.until_quiet()
-    _settle(trial, words, methods=1)
+    settle(trial, words, methods=1)
 
 
 def many_at_once(trial: Trial, commands: int = 20) -> None:
@@ -71,7 +71,7 @@ def many_at_once(trial: Trial, commands: int = 20) -> None:
     codes = [_ended(process) for process in started]
     if codes.count(0) != 1:
         trial.harm("wrong", f"{codes.count(0)} of {commands} submissions of one run went through: {codes}")
-    _settle(trial, words, methods=1)
+    settle(trial, words, methods=1)
 
 
 # the parts
@@ -81,7 +81,7 @@ def _killed(trial: Trial, *, methods: int, faulty: FaultySbatch, moment: str) ->
     words = trial.request(f"--run-id={RUN_ID}", methods=methods, job=trial.rng.choice(("held", "held", "exits")))
     _kill(trial, trial.start(words, faulty.environ), faulty, moment)
     trial.until_quiet()
-    _settle(trial, words, methods)
+    settle(trial, words, methods)
 
 
 def _kill(trial: Trial, process: subprocess.Popen[str], faulty: FaultySbatch, moment: str) -> None:
@@ -109,12 +109,11 @@ def _sbatch_fails(trial: Trial, ends: Sequence[str]) -> None:
     faulty = trial.faulty_sbatch(after_s=trial.rng.choice((0.0, 0.3)), end=trial.rng.choice(ends))
     trial.ask(*words, environ=faulty.environ)
     trial.until_quiet()
-    _settle(trial, words, methods)
+    settle(trial, words, methods)
 
 
-def _settle(trial: Trial, words: Sequence[str], methods: int) -> None:
+def settle(trial: Trial, words: Sequence[str], methods: int) -> None:
     """What a user does after a mishap: look, reconcile, send it again; then everything is as it should be."""
-    trial.until("accounting knows what there is", lambda: all(job.state != "CONFIGURING" for job in trial.live()))
     trial.status()
     trial.reconcile()
     trial.audit()
@@ -124,22 +123,26 @@ def _settle(trial: Trial, words: Sequence[str], methods: int) -> None:
 
 
 def _check_sweep(trial: Trial, methods: int) -> None:
-    runs = {job.run_id for job in trial.jobs()}
+    runs = {job.run_id for job in _asked_for(trial)}
     if runs and len(runs) != methods:
         trial.harm("lost", f"{len(runs)} of {methods} runs have a job: {sorted(runs)}")
 
 
 def _retry(trial: Trial, words: Sequence[str], methods: int) -> None:
     """The same request again goes through where Slurm has nothing of it, and is refused where it has."""
-    had = bool(trial.jobs())
+    had = bool(_asked_for(trial))
     done = trial.ask(*words)
     if had and done.returncode == 0:
         trial.harm("wrong", "a run that has a job was submitted again")
     if not had and done.returncode != 0:
         trial.harm("lost", f"Slurm has nothing, and the retry exits {done.returncode}: {done.stderr.strip()}")
     trial.audit()
-    if not had and len(trial.jobs()) != methods and done.returncode == 0:
-        trial.harm("lost", f"the retry of {methods} runs gave {trial.jobs()}")
+    if not had and len(_asked_for(trial)) != methods and done.returncode == 0:
+        trial.harm("lost", f"the retry of {methods} runs gave {_asked_for(trial)}")
+
+
+def _asked_for(trial: Trial) -> list[Job]:
+    return [job for job in trial.jobs() if job.run_id.startswith(RUN_ID)]
 
 
 def _cancel_all(trial: Trial) -> None:
@@ -151,7 +154,7 @@ def _cancel_all(trial: Trial) -> None:
     if done.returncode != 0:
         trial.harm("wrong", f"cancel exited {done.returncode}: {done.stderr.strip()}")
     try:
-        trial.until("the cancelled jobs end", lambda: not trial.live(), seconds=15)
+        trial.until("the cancelled jobs end", lambda: not trial.live(), seconds=8)
     except RuntimeError as error:
         trial.harm("orphaned", f"cancel left jobs behind: {error}")
 

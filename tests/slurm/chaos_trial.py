@@ -6,6 +6,7 @@ What is true is asked of Slurm and of the files, never of hpc-llm: a job is a ru
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -18,7 +19,8 @@ from typing import Any
 from chaos_site import CLUSTER, METHODS, ChaosSite
 from faulty_sbatch import FaultySbatch
 from login_node import LoginNode
-from scratch_slurm import ScratchSlurm
+from scratch_site import executable
+from scratch_slurm import ScratchSlurm, search_path
 
 from hpc_llm.runs.slurm_records import LIVE_STATES
 
@@ -61,7 +63,19 @@ class Trial:
 
     def harm(self, kind: str, what: str) -> None:
         assert kind in HARMS
-        self.harms.append((kind, what))
+        if (kind, what) not in self.harms:
+            self.harms.append((kind, what))
+
+    def without_accounting(self) -> None:
+        """sacct fails from now on, as at a site that keeps no accounting."""
+        complaint = "#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n"
+        executable(self.folder / ".no-accounting" / "sacct", complaint)
+        self.environ["PATH"] = f"{self.folder / '.no-accounting'}{os.pathsep}{search_path()}"
+
+    def move_logs(self, logs: Path) -> None:
+        """Runs live there from now on."""
+        self.node.logs = logs
+        self.environ["HPC_LLM_LOGS"] = str(logs)
 
     # what a user does
 
@@ -141,6 +155,12 @@ class Trial:
         out = run / "log.out"
         self.until("the run waits", lambda: out.exists() and out.read_text().count("waits\n") >= times)
 
+    def until_told(self, run: Path, **how: Any) -> None:
+        """Until status has an outcome of the run, for which it may wait while a record can still be on its way."""
+        self.until(
+            "status tells an outcome", lambda: bool(self.status(str(run), **how)[run.name]["outcome"]), seconds=90
+        )
+
     def until_over(self) -> None:
         self.until("the trial's jobs are over", lambda: not self.live())
 
@@ -161,7 +181,8 @@ class Trial:
         return found
 
     def faulty_sbatch(self, *, before_s: float = 0.0, after_s: float = 0.0, end: str = "answers") -> FaultySbatch:
-        return FaultySbatch(folder=self.folder / ".bin", before_s=before_s, after_s=after_s, end=end)
+        path = self.environ.get("PATH", search_path())
+        return FaultySbatch(folder=self.folder / ".bin", path=path, before_s=before_s, after_s=after_s, end=end)
 
     # strangers
 
@@ -171,7 +192,7 @@ class Trial:
         job_id = done.split()[-1]
         self._strangers[str(slurm.conf), job_id] = ""
         if "-H" not in words:
-            self.until("the stranger runs", lambda: slurm.job_state(job_id) == "RUNNING")
+            self.until("the stranger runs", lambda: set(slurm.job_state(job_id).split()) == {"RUNNING"})
         self._strangers[str(slurm.conf), job_id] = _shape(slurm, job_id)
         return job_id
 
@@ -198,7 +219,7 @@ class Trial:
                 self.harm("doubled", f"{run_id} has {len(several)} jobs: {several}")
         return said
 
-    def agreed(self, run: Path, expected: Sequence[str | None], *, environ: dict[str, str] | None = None) -> None:
+    def agreed(self, run: Path, *expected: str | None, environ: dict[str, str] | None = None) -> None:
         """status, parse and diagnose tell one of the expected outcomes, all the same one; None: it is not over."""
         said = self.status(str(run), environ=environ).get(run.name, {})
         row = self._json("parse", "--format=json", str(run), environ=environ)
@@ -225,8 +246,7 @@ class Trial:
         for job in {job.job_id.partition("_")[0] for job in self.live()}:
             self.slurm.ok("scancel", job)
         for conf, job_id in self._strangers:
-            if conf == str(self.slurm.conf):
-                self.slurm.ok("scancel", job_id)
+            self.slurm.run("sh", "-c", f"SLURM_CONF={conf} scancel {job_id} || true")
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

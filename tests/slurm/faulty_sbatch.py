@@ -41,9 +41,10 @@ ENDS_BEFORE_ACCEPTING = ("killed-before", "timed-out-before")
 
 @dataclass(frozen=True, kw_only=True)
 class FaultySbatch:
-    """One way for sbatch to be; `folder` is where its file lies."""
+    """One way for sbatch to be; `folder` is where its file lies, `path` the PATH after it."""
 
     folder: Path
+    path: str
     before_s: float = 0.0
     """How long it takes until Slurm is asked."""
     after_s: float = 0.0
@@ -55,7 +56,7 @@ class FaultySbatch:
     def environ(self) -> dict[str, str]:
         """What a command needs in its environment to meet this sbatch."""
         return {
-            "PATH": f"{self._install()}{os.pathsep}{search_path()}",
+            "PATH": f"{self._install()}{os.pathsep}{self.path}",
             "CHAOS_REAL": str(shutil.which("sbatch", path=search_path())),
             "CHAOS_TIMED_OUT": TIMED_OUT,
             "CHAOS_MARKS": str(self.marks),
