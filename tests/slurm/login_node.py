@@ -28,11 +28,18 @@ class LoginNode:
         self.slurm = slurm
         folder.mkdir(parents=True, exist_ok=True)
 
-    def start(self, *words: str, environ: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        """The command, left running."""
+    def start(
+        self,
+        *words: str,
+        environ: dict[str, str] | None = None,
+        under: Sequence[str] = (),
+        own_session: bool = False,
+    ) -> subprocess.Popen[str]:
+        """The command, left running; `under` is a command that runs it, as `timeout 5` would."""
         return subprocess.Popen(
-            [COMMAND, *words], cwd=self.folder, env={**self.slurm.environ, **(environ or {})},
+            [*under, COMMAND, *words], cwd=self.folder, env={**self.slurm.environ, **(environ or {})},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=own_session,
         )  # fmt: skip
 
     def ask(self, *words: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

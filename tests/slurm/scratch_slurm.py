@@ -20,8 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-NODES = ("tw1", "tw2", "sky1", "delta1", "delta2", "delta8")
-ACCOUNTS = ("lab", "ACD110018", "bbka-delta-gpu")  # the first is the default of the test's user
+from scratch_conf import ACCOUNTING, ACCOUNTS, GRES_CONF, NODES, SLURM_CONF, SLURMDBD_CONF, SQL_SETUP
 
 TOOLS = {
     "sbatch": "slurm-client",
@@ -35,113 +34,6 @@ TOOLS = {
     "mariadb-install-db": "mariadb-server",
     "modulecmd": "environment-modules",
 }
-
-SLURM_CONF = """\
-ClusterName=scratch
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={port_ctld}
-SlurmUser={user}
-SlurmdUser={user}
-AuthType=auth/munge
-CredType=cred/munge
-AuthInfo=socket={folder}/run/munge.socket,cred_expire=5
-MpiDefault=none
-MailProg=/bin/true
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool/%n
-SlurmctldPidFile={folder}/run/slurmctld.pid
-SlurmdPidFile={folder}/run/slurmd.%n.pid
-SlurmctldLogFile={folder}/log/slurmctld.log
-SlurmdLogFile={folder}/log/slurmd.%n.log
-PlugStackConfig={folder}/etc/plugstack.conf
-# No cgroups: the suite runs inside containers and without root.
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/linux
-JobAcctGatherFrequency=task=1
-JobAcctGatherParams=OverMemoryKill
-SlurmctldParameters=preempt_send_user_signal
-SlurmctldTimeout=10
-SlurmdTimeout=5
-KillWait=2
-InactiveLimit=0
-MinJobAge=300
-Waittime=0
-CompleteWait=0
-ReturnToService=2
-TreeWidth=50
-SchedulerType=sched/backfill
-SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=0,bf_interval=1,bf_continue
-MaxArraySize=10001
-MaxJobCount=20000
-JobRequeue=1
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-GresTypes=gpu
-SlurmdParameters=config_overrides
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=127.0.0.1
-AccountingStoragePort={port_dbd}
-AccountingStoragePass={folder}/run/munge.socket
-AccountingStorageEnforce=associations
-AccountingStorageTRES=gres/gpu,gres/gpu:v100,gres/gpu:a100,gres/gpu:mi210
-JobCompType=jobcomp/none
-NodeName=tw[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{port_tw1}-{port_tw2}] CPUs=36 Boards=1 \
-SocketsPerBoard=2 CoresPerSocket=18 ThreadsPerCore=1 RealMemory=768000 Gres=gpu:v100:8
-NodeName=sky1 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_sky1} CPUs=32 Boards=1 SocketsPerBoard=2 \
-CoresPerSocket=16 ThreadsPerCore=1 RealMemory=256000 Gres=gpu:mi210:2
-NodeName=delta[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{port_delta1}-{port_delta2}] CPUs=64 Boards=1 \
-SocketsPerBoard=1 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=256000 Gres=gpu:a100:4 Feature=projects,work
-NodeName=delta8 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_delta8} CPUs=128 Boards=1 SocketsPerBoard=2 \
-CoresPerSocket=64 ThreadsPerCore=1 RealMemory=2048000 Gres=gpu:a100:8 Feature=projects,work
-PartitionName=gtest Nodes=tw[1-2] MaxTime=00:30:00 DefaultTime=00:05:00 DefMemPerCPU=4000 PriorityTier=10
-PartitionName=gp1d Nodes=tw[1-2] MaxTime=1-00:00:00 DefaultTime=01:00:00 DefMemPerCPU=4000 PriorityTier=10
-PartitionName=gp2d Nodes=tw[1-2] MaxTime=2-00:00:00 DefaultTime=01:00:00 DefMemPerCPU=4000 PriorityTier=10 Default=YES
-PartitionName=gp4d Nodes=tw[1-2] MaxTime=4-00:00:00 DefaultTime=01:00:00 DefMemPerCPU=4000 PriorityTier=10
-PartitionName=sky Nodes=sky1 MaxTime=1-00:00:00 DefaultTime=01:00:00 DefMemPerCPU=4000 PriorityTier=10
-PartitionName=gpuA100x4 Nodes=delta[1-2] MaxTime=2-00:00:00 DefaultTime=00:30:00 DefMemPerCPU=1000 PriorityTier=10 \
-PreemptMode=OFF
-PartitionName=gpuA100x4-preempt Nodes=delta[1-2] MaxTime=2-00:00:00 DefaultTime=00:30:00 DefMemPerCPU=1000 \
-PriorityTier=1 PreemptMode=CANCEL GraceTime=0
-PartitionName=gpuA100x4-interactive Nodes=delta[1-2] MaxTime=01:00:00 DefaultTime=00:30:00 DefMemPerCPU=1000 \
-PriorityTier=1 PreemptMode=REQUEUE
-PartitionName=gpuA100x8 Nodes=delta8 MaxTime=2-00:00:00 DefaultTime=00:30:00 DefMemPerCPU=1000 PriorityTier=10
-"""
-
-# A GPU without a device file leaves its node INVAL, and Slurm never opens the file: any character device will do.
-GRES_CONF = """\
-NodeName=tw[1-2] Name=gpu Type=v100 File=/dev/tty[0-7] Flags=nvidia_gpu_env
-NodeName=sky1 Name=gpu Type=mi210 File=/dev/tty[0-1] Flags=amd_gpu_env
-NodeName=delta[1-2] Name=gpu Type=a100 File=/dev/tty[0-3] Flags=nvidia_gpu_env
-NodeName=delta8 Name=gpu Type=a100 File=/dev/tty[0-7] Flags=nvidia_gpu_env
-"""
-
-SLURMDBD_CONF = """\
-DbdHost=localhost
-DbdAddr=127.0.0.1
-DbdPort={port_dbd}
-SlurmUser={user}
-AuthType=auth/munge
-AuthInfo=socket={folder}/run/munge.socket
-PidFile={folder}/run/slurmdbd.pid
-LogFile={folder}/log/slurmdbd.log
-StorageType=accounting_storage/mysql
-StorageHost=127.0.0.1
-StoragePort={port_sql}
-StorageUser=slurm
-StoragePass=slurm
-StorageLoc=slurm_acct_db
-"""
-
-SQL_SETUP = """\
-CREATE DATABASE slurm_acct_db;
-CREATE USER 'slurm'@'127.0.0.1' IDENTIFIED BY 'slurm';
-CREATE USER 'slurm'@'localhost' IDENTIFIED BY 'slurm';
-GRANT ALL ON slurm_acct_db.* TO 'slurm'@'127.0.0.1';
-GRANT ALL ON slurm_acct_db.* TO 'slurm'@'localhost';
-"""
 
 
 def missing_tools() -> str:
@@ -203,10 +95,27 @@ class PortBlock:
 
 
 class ScratchSlurm:
-    """One cluster; `environ` is what a client needs to talk to it."""
+    """One cluster; `environ` is what a client needs to talk to it.
 
-    def __init__(self, folder: Path) -> None:
+    Without `accounting` it starts in a tenth of the time and sacct fails, as at a site that keeps none. Accounting keeps no
+    comments unless `keeps_comments`, which is Slurm's default. `message_timeout_s` is how long a client waits for a
+    controller that hangs.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str = "scratch",
+        accounting: bool = True,
+        keeps_comments: bool = False,
+        message_timeout_s: int = 10,
+    ) -> None:
         self.folder = folder.resolve()
+        self.name = name
+        self.has_accounting = accounting
+        self._keeps_comments = keeps_comments
+        self._message_timeout_s = message_timeout_s
         self.conf = self.folder / "etc" / "slurm.conf"
         self._ports = PortBlock()
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -229,14 +138,29 @@ class ScratchSlurm:
         """Bring all daemons up; returns when all six nodes are idle."""
         self._write_configuration()
         self._start_munge()
-        self._start_database()
-        self._spawn("slurmdbd", "slurmdbd", "-D")
-        self._wait("slurmdbd answers", lambda: self.ok("sacctmgr", "-n", "show", "cluster"))
-        self._create_accounts()
-        self._spawn("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
+        if self.has_accounting:
+            self._start_database()
+            self.start_accounting()
+            self._create_accounts()
+        self._start_cluster()
+
+    def _start_cluster(self) -> None:
+        self.start_controller()
         for node in NODES:
             self.start_node(node)
         self._wait("all nodes are idle", lambda: self.node_states() == dict.fromkeys(NODES, "idle"))
+
+    def start_accounting(self) -> None:
+        """Start slurmdbd, beside its database, and return when it answers."""
+        self._spawn("slurmdbd", "slurmdbd", "-D")
+        self._wait("slurmdbd answers", lambda: self.ok("sacctmgr", "-n", "show", "cluster"))
+
+    def start_controller(self) -> None:
+        """Start slurmctld, with the jobs that it had saved, and return when it answers."""
+        self._spawn("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
+        # A client whose connection is refused sleeps for a second.
+        self._wait("slurmctld listens", lambda: _is_listening(self._ctld_port))
+        self._wait("slurmctld answers", lambda: self.ok("scontrol", "show", "config"))
 
     def stop(self) -> None:
         """Cancel what still runs and end every daemon."""
@@ -244,7 +168,7 @@ class ScratchSlurm:
             self._drain()
         for name in reversed(list(self._daemons)):
             # Nothing of the cluster is kept, so there is no state to save: killing takes no time.
-            self._end(name, signal.SIGKILL)
+            self.end(name)
         for pid in self._processes():  # what no daemon was left to end
             _signal(pid, signal.SIGKILL)
         self._ports.release()
@@ -255,7 +179,11 @@ class ScratchSlurm:
 
     def crash_node(self, node: str) -> None:
         """The node dies with everything that runs on it, and the controller has noticed."""
-        self._end(f"slurmd-{node}", signal.SIGKILL)
+        self._kill_node(node)
+        self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=crashed")
+
+    def _kill_node(self, node: str) -> None:
+        self.end(f"slurmd-{node}")
         tasks = self._processes(f"SLURMD_NODENAME={node}")
         # slurmstepd itself has no such variable, but is the parent of those that have.
         steps = {_parent(pid) for pid in tasks} & set(self._processes()) - set(tasks)
@@ -263,7 +191,34 @@ class ScratchSlurm:
             _signal(pid, signal.SIGSTOP)
         for pid in [*tasks, *steps]:
             _signal(pid, signal.SIGKILL)
-        self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=crashed")
+
+    def end(self, daemon: str, sign: signal.Signals = signal.SIGKILL) -> None:
+        """End `slurmctld`, `slurmdbd` or `slurmd-NODE`; by SIGTERM it saves its state first."""
+        process = self._daemons.pop(daemon)
+        process.send_signal(sign)
+        process.wait(timeout=20)
+
+    def freeze(self, daemon: str) -> None:
+        """The daemon hangs: who connects to it gets no answer."""
+        self._daemons[daemon].send_signal(signal.SIGSTOP)
+
+    def thaw(self, daemon: str) -> None:
+        self._daemons[daemon].send_signal(signal.SIGCONT)
+
+    def wipe(self, first_job_id: int = 1, *, accounting: bool = True) -> None:
+        """Start anew with nothing known of any job, as after an installation; ids are given from `first_job_id` on.
+
+        Without `accounting` the database keeps what it had, under ids that will be given again.
+        """
+        self.end("slurmctld")
+        for node in NODES:
+            self._kill_node(node)
+        for name in ("state", "spool"):
+            shutil.rmtree(self.folder / name)
+        self._write_configuration(first_job_id)
+        if accounting and self.has_accounting:
+            self._sql("".join(f"DELETE FROM slurm_acct_db.{self.name}_{table}_table;" for table in ("job", "step")))
+        self._start_cluster()
 
     # using it
 
@@ -305,7 +260,7 @@ class ScratchSlurm:
 
     # details
 
-    def _write_configuration(self) -> None:
+    def _write_configuration(self, first_job_id: int = 1) -> None:
         for name in ("etc", "log", "run", "state", "munge", "spool"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         os.chmod(self.folder / "munge", 0o700)
@@ -314,15 +269,24 @@ class ScratchSlurm:
             "folder": self.folder,
             "host": socket.gethostname().split(".")[0],
             "user": getpass.getuser(),
+            "name": self.name,
+            "first_job_id": first_job_id,
+            "message_timeout_s": self._message_timeout_s,
             **{name: self._ports.base + offset for name, offset in ports.items()},
         }
-        self._sql_port = values["port_sql"]
-        self.conf.write_text(SLURM_CONF.format(**values))
+        self._sql_port, self._ctld_port = values["port_sql"], values["port_ctld"]
+        self.conf.write_text(SLURM_CONF.format(**values, accounting=self._accounting(values)))
         (self.folder / "etc" / "gres.conf").write_text(GRES_CONF)
         (self.folder / "etc" / "plugstack.conf").write_text("")
         dbd = self.folder / "etc" / "slurmdbd.conf"
         dbd.write_text(SLURMDBD_CONF.format(**values))
         dbd.chmod(0o600)
+
+    def _accounting(self, values: dict[str, object]) -> str:
+        if not self.has_accounting:
+            return "AccountingStorageType=accounting_storage/none\n"
+        stored = "AccountingStoreFlags=job_comment\n" if self._keeps_comments else ""
+        return ACCOUNTING.format(**values) + stored
 
     def _start_munge(self) -> None:
         key, run = self.folder / "munge" / "munge.key", self.folder / "run"
@@ -347,14 +311,20 @@ class ScratchSlurm:
             "--innodb-buffer-pool-size=64M", "--innodb-log-file-size=32M", "--innodb-lock-wait-timeout=900",
             "--innodb-flush-log-at-trx-commit=0", "--performance-schema=OFF", "--skip-log-bin",
         )  # fmt: skip
-        client = ("mariadb", "--no-defaults", f"--socket={socket_path}", "-u", "root")
-        self._wait("mariadbd answers", lambda: self.ok(*client, "-e", "SELECT 1"))
-        self.run(*client, "-e", SQL_SETUP)
+        self._wait("mariadbd answers", lambda: self.ok(*self._sql_client("SELECT 1")))
+        self._sql(SQL_SETUP)
+
+    def _sql_client(self, statements: str) -> list[str]:
+        socket_path = f"--socket={self.folder}/run/mysql.sock"
+        return ["mariadb", "--no-defaults", socket_path, "-u", "root", "-e", statements]
+
+    def _sql(self, statements: str) -> None:
+        self.run(*self._sql_client(statements))
 
     def _create_accounts(self) -> None:
         # Associations are enforced, so that an account nobody was given is refused by sbatch itself.
         user = getpass.getuser()
-        self.run("sacctmgr", "-i", "add", "cluster", "scratch")
+        self.run("sacctmgr", "-i", "add", "cluster", self.name)
         accounts = ",".join(ACCOUNTS)
         self.run("sacctmgr", "-i", "add", "account", accounts, "Description=test", "Organization=test")
         self.run("sacctmgr", "-i", "add", "user", user, f"Account={accounts}", f"DefaultAccount={ACCOUNTS[0]}")
@@ -365,11 +335,6 @@ class ScratchSlurm:
                 ("setpriv", "--pdeathsig", "TERM", *command),
                 env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-
-    def _end(self, name: str, sign: signal.Signals) -> None:
-        daemon = self._daemons.pop(name)
-        daemon.send_signal(sign)
-        daemon.wait(timeout=20)
 
     def _drain(self) -> None:
         # slurmstepd outlives slurmd: the jobs go first, while somebody can still end them.
@@ -404,6 +369,11 @@ class ScratchSlurm:
     def _last_words(self, name: str) -> str:
         logs = [self.folder / "log" / f"{name}.out", self.folder / "log" / f"{name}.log"]
         return " | ".join(log.read_text(errors="replace")[-800:] for log in logs if log.exists())
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _parent(pid: int) -> int:

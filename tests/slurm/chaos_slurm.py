@@ -1,0 +1,282 @@
+"""What may befall Slurm while runs are under way: daemons die and hang, nodes are lost, everything is wiped.
+
+These trials need a cluster of their own: what they do to it would disturb others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from chaos_submit import RUN_ID, settle
+from chaos_trial import Trial
+from scratch_slurm import ScratchSlurm
+
+STRANGERS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("-J", "tiny-m01"),
+    ("-J", "tiny-m01-deadbeef", "--comment=hpc-llm:deadbeef-5a3c-4b0a-9a0e-1c2d3e4f5a6b"),
+)
+"""A job of another kind, one named like ours, and one of hpc-llm in somebody else's folder."""
+STEPS = 4
+
+
+def ids_used_again(trial: Trial) -> None:
+    """Slurm's state is wiped, and a stranger's job gets the id that a run had."""
+    slurm, rng = trial.slurm, trial.rng
+    job, methods = rng.choice(("held", "waits")), rng.choice((1, 3))
+    words = trial.request(f"--run-id={RUN_ID}", methods=methods, job=job)
+    runs = trial.submit(words)
+    if job == "waits":
+        trial.until_waits(runs[0])
+    if rng.random() < 0.5:
+        trial.status()
+    job_id = trial.jobs()[0].job_id.partition("_")[0]
+    forgotten = rng.random() < 0.7
+    slurm.wipe(int(job_id), accounting=forgotten)
+    stranger = trial.stranger(slurm, *_stranger(trial, methods))
+    assert stranger == job_id
+    _meddle(trial, runs, stranger)
+    trial.check_strangers(slurm)
+    if job == "waits" and _steps(runs[0]) < STEPS:
+        trial.harm("lost", f"{_steps(runs[0])} steps are left of {STEPS}")
+    if job == "held" and forgotten:
+        _retry_goes_through(trial, words)
+        trial.check_strangers(slurm)
+
+
+def two_clusters(trial: Trial, other: ScratchSlurm) -> None:
+    """The runs of one cluster are looked at and cancelled from another one that has the same job ids."""
+    rng = trial.rng
+    job, methods = rng.choice(("held", "waits", "completes")), rng.choice((1, 3))
+    runs = trial.submit(trial.request(methods=methods, job=job))
+    job_id = trial.jobs()[0].job_id.partition("_")[0]
+    other.wipe(int(job_id))
+    stranger = trial.stranger(other, *_stranger(trial, methods))
+    assert stranger == job_id
+    there = {"SLURM_CONF": str(other.conf)}
+    _meddle(trial, runs, stranger, environ=there)
+    trial.check_strangers(other)
+    if job == "completes":
+        trial.until_over()
+        trial.status(environ=there)
+        trial.agreed(runs[0], "COMPLETED")
+        return
+    trial.audit()
+    _cancelled(trial, runs[0])
+
+
+def controller_fails_in_submit(trial: Trial) -> None:
+    """slurmctld is dead or hangs while a run is submitted, and comes back."""
+    methods = trial.rng.choice((1, 3))
+    words = trial.request(f"--run-id={RUN_ID}", methods=methods)
+    with _controller(trial) as heal:
+        process = trial.start(words)
+        if trial.rng.random() < 0.5:  # it comes back while the command still waits
+            with contextlib.suppress(Exception):
+                process.wait(trial.rng.uniform(0.5, 3.0))
+            heal()
+        process.communicate(timeout=240)
+    trial.until_quiet()
+    settle(trial, words, methods)
+
+
+def controller_fails(trial: Trial) -> None:
+    """slurmctld is dead or hangs while a run is looked at and cancelled, and comes back."""
+    [run] = trial.submit(trial.request(job="waits"))
+    trial.until_waits(run)
+    with _controller(trial):
+        trial.agreed(run, None)
+        done = trial.cancel(run.name)
+    if done.returncode == 0:
+        _ends_as_cancelled(trial, run)
+        return
+    trial.audit()
+    trial.agreed(run, None)
+    _cancelled(trial, run)
+
+
+def accounting_fails(trial: Trial) -> None:
+    """slurmdbd is dead, or it and slurmctld, while runs end and are looked at."""
+    both = trial.rng.random() < 0.4
+    [waits] = trial.submit(trial.request(job="waits"))
+    trial.until_waits(waits)
+    trial.slurm.end("slurmdbd", signal.SIGTERM)
+    try:
+        [exits] = trial.submit(trial.request(job="exits"))
+        trial.until("the run has ended", lambda: _is_over(trial, exits))
+        with _controller(trial, "dead") if both else contextlib.nullcontext():
+            trial.agreed(waits, None)
+            trial.agreed(exits, "FAILED")
+    finally:
+        trial.slurm.start_accounting()
+    trial.agreed(waits, None)
+    trial.agreed(exits, "FAILED")
+    trial.audit()
+    _cancelled(trial, waits)
+
+
+def accounting_hangs(trial: Trial) -> None:
+    """slurmdbd hangs, which makes sacct wait for more than half a minute."""
+    [run] = trial.submit(trial.request(job="waits"))
+    trial.until_waits(run)
+    trial.slurm.freeze("slurmdbd")
+    try:
+        said = trial.status().get(run.name, {})
+    finally:
+        trial.slurm.thaw("slurmdbd")
+    if said.get("outcome") is not None:
+        trial.harm("wrong", f"{run.name} runs, and is told as {said}")
+    _cancelled(trial, run)
+
+
+def node_lost(trial: Trial) -> None:
+    """The node dies, and Slurm may not start the job again."""
+    [run] = trial.submit(trial.request("--sbatch=nodelist=tw2", "--sbatch=no-requeue=", job="waits"))
+    trial.until_waits(run)
+    trial.slurm.crash_node("tw2")
+    try:
+        if trial.rng.random() < 0.5:
+            trial.status()
+        trial.until_told(run)
+        trial.agreed(run, "NODE_FAIL")
+    finally:
+        _bring_back(trial.slurm, "tw2")
+    _steps_are_kept(trial, run, STEPS)
+
+
+def requeued(trial: Trial) -> None:
+    """Slurm starts the job again: by request, or because its node died."""
+    [run] = trial.submit(trial.request("--sbatch=nodelist=tw2", job="waits"))
+    trial.until_waits(run)
+    job = trial.jobs()[0]
+    if trial.rng.random() < 0.5:
+        trial.slurm.run("scontrol", "requeue", job.job_id)
+    else:
+        trial.slurm.crash_node("tw2")
+        _bring_back(trial.slurm, "tw2")
+    _starts_again(trial, run)
+
+
+def preempted(trial: Trial) -> None:
+    """A job of higher priority takes the node, and ends this one."""
+    run = _give_way(trial, "gpuA100x4-preempt")
+    trial.until_told(run)
+    trial.agreed(run, "PREEMPTED")
+    _steps_are_kept(trial, run, STEPS)
+
+
+def preempted_and_requeued(trial: Trial) -> None:
+    """A job of higher priority takes the node, and this one waits for it to be free again."""
+    run = _give_way(trial, "gpuA100x4-interactive")
+    trial.until("the run is queued again", lambda: any(job.state == "PENDING" for job in trial.jobs()))
+    trial.agreed(run, None)
+    trial.slurm.run("scancel", "-n", "preemptor")
+    _starts_again(trial, run)
+
+
+# the parts
+
+
+def _stranger(trial: Trial, methods: int) -> tuple[str, ...]:
+    return (*trial.rng.choice(STRANGERS), *([f"--array=0-{methods - 1}"] if methods > 1 else []))
+
+
+def _meddle(trial: Trial, runs: list[Path], stranger: str, environ: dict[str, str] | None = None) -> None:
+    """All that a user may do to the runs; the stranger's job of the same id must come to no harm."""
+    said = trial.status(environ=environ)
+    for run in runs:
+        if said.get(run.name, {}).get("state") == "RUNNING" and not _lives(trial, run):
+            trial.harm("wrong", f"{run.name} is told as RUNNING, which only the stranger's job is")
+    names = [run.name for run in runs]
+    steps = [("cancel", *names), ("cancel", stranger), ("reconcile",), ("status",)]
+    trial.rng.shuffle(steps)
+    for words in steps:
+        trial.ask(*words, environ=environ)
+
+
+def _lives(trial: Trial, run: Path) -> bool:
+    return any(job.run_id == run.name for job in trial.live())
+
+
+def _retry_goes_through(trial: Trial, words: list[str]) -> None:
+    if trial.jobs():  # reconcile may have sent it already
+        return
+    done = trial.ask(*words)
+    if done.returncode != 0:
+        trial.harm("lost", f"Slurm has nothing, and the retry exits {done.returncode}: {done.stderr.strip()}")
+    trial.audit()
+
+
+@contextlib.contextmanager
+def _controller(trial: Trial, trouble: str | None = None) -> Iterator[object]:
+    """slurmctld is dead or hangs within; what is given brings it back earlier."""
+    slurm, trouble = trial.slurm, trouble or trial.rng.choice(("dead", "hangs"))
+    if trouble == "dead":
+        slurm.end("slurmctld", signal.SIGTERM)
+    else:
+        slurm.freeze("slurmctld")
+    todo = contextlib.ExitStack()
+    todo.callback(slurm.start_controller) if trouble == "dead" else todo.callback(slurm.thaw, "slurmctld")
+    with todo:
+        yield todo.close
+
+
+def _is_over(trial: Trial, run: Path) -> bool:
+    return all(not job.is_live for job in trial.jobs() if job.run_id == run.name)
+
+
+def _cancelled(trial: Trial, run: Path) -> None:
+    done = trial.cancel(run.name)
+    if done.returncode != 0:
+        trial.harm("wrong", f"cancel exited {done.returncode}: {done.stderr.strip()}")
+        return
+    _ends_as_cancelled(trial, run)
+
+
+def _ends_as_cancelled(trial: Trial, run: Path) -> None:
+    try:
+        trial.until("the cancelled job ends", lambda: _is_over(trial, run), seconds=15)
+    except RuntimeError as error:
+        trial.harm("orphaned", f"cancel said it was done: {error}")
+        return
+    trial.until_told(run)
+    trial.agreed(run, "CANCELLED")
+
+
+def _bring_back(slurm: ScratchSlurm, node: str) -> None:
+    slurm.start_node(node)
+    slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
+    slurm.wait_until(f"{node} is back", lambda: slurm.node_states().get(node) in ("idle", "mix", "alloc"))
+
+
+def _give_way(trial: Trial, partition: str) -> Path:
+    """A run that has started in `partition`, and the job that takes its node."""
+    [run] = trial.submit(trial.request(f"--partition={partition}", "--sbatch=nodelist=delta1", job="waits"))
+    trial.until_waits(run)
+    preemptor = ("-J", "preemptor", "-p", "gpuA100x4", "-w", "delta1", "--exclusive", "--mem=0")
+    trial.stranger(trial.slurm, *preemptor)
+    return run
+
+
+def _starts_again(trial: Trial, run: Path) -> None:
+    trial.status()
+    trial.until_waits(run, times=2)
+    trial.audit()
+    trial.agreed(run, None)
+    _steps_are_kept(trial, run, 2 * STEPS)
+    _cancelled(trial, run)
+    _steps_are_kept(trial, run, 2 * STEPS)
+
+
+def _steps_are_kept(trial: Trial, run: Path, count: int) -> None:
+    if _steps(run) < count:
+        trial.harm("lost", f"{run.name} made {count} steps, {_steps(run)} are kept")
+
+
+def _steps(run: Path) -> int:
+    """The steps in all tries of a run."""
+    files = [run / "steps.jsonl", *run.glob("tries/*/steps.jsonl")]
+    return sum(file.read_text().count("\n") for file in files if file.exists())
