@@ -12,11 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.runs.scheduler import Answer
+
 from hpc_llm.run import RunPaths, write_json
-from hpc_llm.runs.asking import Answer
 from hpc_llm.runs.slurm_records import JobRecord
 from hpc_llm.submit.identity import Identity
 
+UUID = "8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b"
 NOW = 1_790_000_000.0
 """The time of the look, Unix time."""
 BEGAN, ENDED = NOW - 7200.0, NOW - 3600.0
@@ -44,16 +46,16 @@ class Folder:
 
     def submitted(self, job_id: str = "7", at: float = BEGAN - 60) -> Folder:
         moment = datetime.fromtimestamp(at, timezone.utc).isoformat()
-        record = {"schema": 1, "scheduler": "slurm", "job_id": job_id, "array_task": None, "submitted_at": moment}
-        write_json(self.run.submission, record)
+        record = {"schema": 2, "scheduler": "slurm", "uuid": UUID, "cluster": "here", "job_id": job_id, "array_task": None}
+        write_json(self.run.job, {**record, "job_name": f"tiny-z3-{UUID[:8]}", "submitted_at": moment})
         return self
 
     def local(self) -> Folder:
         """Of this machine's queue, whose process is long gone."""
         gone = {"pid": 2**22 + 1, "host": socket.gethostname(), "start_ticks": 1, "boot_id": "x"}
         moment = datetime.fromtimestamp(BEGAN, timezone.utc).isoformat()
-        record = {"schema": 1, "scheduler": "local", "job_id": "1", "array_task": None, "submitted_at": moment}
-        write_json(self.run.submission, {**record, "process": gone})
+        record = {"schema": 2, "scheduler": "local", "uuid": UUID, "job_id": "1", "array_task": None}
+        write_json(self.run.job, {**record, "submitted_at": moment, "process": gone})
         write_json(self.run.process, {"queue": gone, "script": gone, "started_at": BEGAN})
         return self
 
@@ -109,7 +111,7 @@ class Folder:
 
 def job(state: str, exit_code: int = 0, signal: int = 0, **more: Any) -> JobRecord:
     """The scheduler's record of a job that ran when a test does not say otherwise."""
-    began: dict[str, Any] = {"started_at": BEGAN}
+    began: dict[str, Any] = {"started_at": BEGAN, "nodes": "gn1"}
     if state not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED"):
         began["ended_at"] = ENDED
     return JobRecord(state=state, exit_code=exit_code, signal=signal, **{**began, **more})
@@ -135,8 +137,8 @@ class Slurm:
         wanted = list(identities)
         self.asked += wanted
         if not self.answers:
-            return Answer({}, False, "squeue: error: Unable to contact slurm controller")
+            return Answer(answered=False, complaint="squeue: error: Unable to contact slurm controller", cluster="here")
         records: dict[object, JobRecord] = {
             one.key: self.jobs[one.job_id] for one in wanted if one.job_id is not None and one.job_id in self.jobs
         }
-        return Answer(records, True)
+        return Answer(records, cluster="here")

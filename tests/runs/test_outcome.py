@@ -287,7 +287,7 @@ def test_while_slurm_does_not_answer_a_run_without_a_record_is_unknown_and_not_o
 
 
 def test_a_copy_without_its_submission_is_judged_by_what_it_holds(folder: Folder, slurm: Slurm) -> None:
-    folder.run.submission.unlink()
+    folder.run.job.unlink()
     assert "never submitted" in (judged(folder).reason or "")
     folder.steps()
     assert said(judged(folder)) == ("UNKNOWN", Outcome.UNKNOWN, "unknown")
