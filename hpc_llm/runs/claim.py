@@ -34,7 +34,7 @@ def _create(path: Path) -> bool:
     except OSError:
         return False
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(describe_process(os.getpid()), file)
+        json.dump({"schema": 1, **describe_process(os.getpid())}, file)
     return True
 
 

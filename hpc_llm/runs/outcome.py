@@ -14,7 +14,7 @@ from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.tries import since, taken_down
-from hpc_llm.causes.verdict import Verdict, decide, is_undone
+from hpc_llm.causes.verdict import TAKEN_DOWN, Verdict, decide, is_undone
 from hpc_llm.run import Outcome
 from hpc_llm.runs.local_process import LocalState
 from hpc_llm.runs.pending import explain_wait
@@ -251,7 +251,14 @@ def _ended(known: Known) -> Judgement:
     if verdict.root is None or (_says_all_is_well(known, job) and not verdict.is_sure):
         nothing = replace(_NOT_KNOWN, confidence=0.5 if weighed else 0.3)
         return _judgement(job, Outcome.UNKNOWN, _why_unknown(known, job), nothing, weighed)
-    return _judgement(job, verdict.outcome, verdict.reason, verdict, weighed)
+    return _judgement(job, verdict.outcome, _reason(verdict, weighed), verdict, weighed)
+
+
+def _reason(verdict: Verdict, weighed: Sequence[Found]) -> str | None:
+    """In a table the scheduler's word for what it did says more than the line that it left in the log."""
+    said = (one for one in weighed if one.file == "scheduler" and one.cause is verdict.cause)
+    own = next(said, None) if verdict.cause.id in TAKEN_DOWN else None
+    return own.reason if own is not None else verdict.reason
 
 
 def _completed(known: Known, job: JobRecord | None) -> Judgement:

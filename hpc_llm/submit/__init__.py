@@ -1,13 +1,28 @@
 """From a rendered script to a run under way: the run folder, the carried code, Slurm and the local queue.
 
-Nothing here imports submitit until something is really submitted, so that printing a script stays quick.
+Its names are looked up when they are used: printing a script needs one of them and stays quick, and submitit is imported
+where something is really submitted.
 """
 
-from hpc_llm.submit.local import submit_local
-from hpc_llm.submit.runs import NewRun, create_runs, discard_run, new_run_id, take_back
-from hpc_llm.submit.slurm import UnclearAnswer, submit_slurm
-from hpc_llm.submit.snapshot import code_digest, code_snapshot
-from hpc_llm.submit.submission import Submission
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpc_llm.submit.local import submit_local
+    from hpc_llm.submit.runs import NewRun, create_runs, discard_run, new_run_id, take_back
+    from hpc_llm.submit.slurm import UnclearAnswer, submit_slurm
+    from hpc_llm.submit.snapshot import code_digest, code_snapshot
+    from hpc_llm.submit.submission import Submission
+
+_MODULES = {
+    "local": ("submit_local",),
+    "runs": ("NewRun", "create_runs", "discard_run", "new_run_id", "take_back"),
+    "slurm": ("UnclearAnswer", "submit_slurm"),
+    "snapshot": ("code_digest", "code_snapshot"),
+    "submission": ("Submission",),
+}
 
 __all__ = [
     "NewRun",
@@ -22,3 +37,10 @@ __all__ = [
     "submit_slurm",
     "take_back",
 ]
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"hpc_llm.submit.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

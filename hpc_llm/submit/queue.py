@@ -36,7 +36,7 @@ class RunScripts:
         queue = describe_process(os.getpid())
         for run in runs:
             if run.root.is_dir():
-                write_json(run.process, {"queue": queue})
+                write_json(run.process, {"schema": 1, "queue": queue})
         return [self._run(run, queue) for run in runs]
 
     def _run(self, run: RunPaths, queue: Mapping[str, Any]) -> int | None:
@@ -49,7 +49,7 @@ class RunScripts:
             _write_exit(run, started_at, 127, f"the script could not be started: {error}")
             return None
         process = describe_process(script.pid)
-        write_json(run.process, {"queue": queue, "script": process, "started_at": started_at})
+        write_json(run.process, {"schema": 1, "queue": queue, "script": process, "started_at": started_at})
         if run.cancelled.exists():  # asked between the look above and the line that says whom to signal
             end_group(process)
         code = script.wait()

@@ -71,6 +71,7 @@ def _leave(record: Record, details: dict[str, Any]) -> None:
         if _completed(record):
             return
         failure = {
+            "schema": SCHEMA,
             "rank": record.ranks.rank,
             "local_rank": record.ranks.local_rank,
             "host": socket.gethostname(),

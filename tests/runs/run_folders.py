@@ -12,9 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.runs.scheduler import Answer
-
 from hpc_llm.run import RunPaths, write_json
+from hpc_llm.runs.scheduler import Answer
 from hpc_llm.runs.slurm_records import JobRecord
 from hpc_llm.submit.identity import Identity
 
@@ -46,7 +45,14 @@ class Folder:
 
     def submitted(self, job_id: str = "7", at: float = BEGAN - 60) -> Folder:
         moment = datetime.fromtimestamp(at, timezone.utc).isoformat()
-        record = {"schema": 2, "scheduler": "slurm", "uuid": UUID, "cluster": "here", "job_id": job_id, "array_task": None}
+        record = {
+            "schema": 2,
+            "scheduler": "slurm",
+            "uuid": UUID,
+            "cluster": "here",
+            "job_id": job_id,
+            "array_task": None,
+        }
         write_json(self.run.job, {**record, "job_name": f"tiny-z3-{UUID[:8]}", "submitted_at": moment})
         return self
 
