@@ -28,7 +28,7 @@ from hpc_llm.worker.result import Record
 def main(argv: Sequence[str] | None = None) -> int:
     """Run and return the exit code."""
     faulthandler.enable()
-    signals.survive_usr1()
+    signals.survive()
     # torch warns of names that DeepSpeed uses, at every call.
     warnings.filterwarnings("ignore", message=".*(all_gather_into_tensor|reduce_scatter_tensor)")
     arguments = request.parse_arguments(sys.argv[1:] if argv is None else argv)

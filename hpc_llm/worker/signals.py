@@ -18,9 +18,10 @@ EXIT_AFTER_SIGTERM = 128 + signal.SIGTERM
 _HEARD = {signal.SIGTERM, signal.SIGUSR1}
 
 
-def survive_usr1() -> None:
-    """Let SIGUSR1 show the stacks and end nothing, from the first moment on and in every thread."""
+def survive() -> None:
+    """Let SIGUSR1 show the stacks, and neither it nor SIGUSR2 end anything, from now on and in every thread."""
     faulthandler.register(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
 
 def listen(record: Record) -> None:

@@ -210,8 +210,9 @@ export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # srun has not inherited 
 command -v srun >/dev/null || die 77 "srun is not on PATH"
 echo "hpc-llm: $(hostname), $python, modules ${LOADEDMODULES:-none}"
 stage=launch
+# Slurm starts each task with no signal ignored, whatever this script ignores.
 srun --nodes=1 --ntasks=4 --ntasks-per-node=4 --kill-on-bad-exit=1 --export=ALL --mpi=none --gpu-bind=none \
-  "$python" -u -m hpc_llm.worker.pretrain_llm --run-dir "$run_dir" &
+  bash -c 'trap "" USR1 USR2; exec "$@"' bash "$python" -u -m hpc_llm.worker.pretrain_llm --run-dir "$run_dir" &
 child=$!
 wait "$child"
 code=$?

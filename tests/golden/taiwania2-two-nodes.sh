@@ -218,10 +218,11 @@ export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # srun has not inherited 
 command -v srun >/dev/null || die 77 "srun is not on PATH"
 echo "hpc-llm: $(hostname), $python, modules ${LOADEDMODULES:-none}"
 stage=launch
+# Slurm starts each task with no signal ignored, whatever this script ignores.
 # SLURM_PROCID is expanded on each node, not here.
 # shellcheck disable=SC2016
 srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --export=ALL --mpi=none \
-  bash -c 'exec "$0" -m torch.distributed.run --nnodes=2 --nproc-per-node=8 --node-rank="$SLURM_PROCID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"' \
+  bash -c 'trap "" USR1 USR2; exec "$0" -m torch.distributed.run --nnodes=2 --nproc-per-node=8 --node-rank="$SLURM_PROCID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"' \
   "$python" -m hpc_llm.worker.pretrain_llm --run-dir "$run_dir" &
 child=$!
 wait "$child"

@@ -66,13 +66,14 @@ def test_sigusr1_shows_where_each_rank_stands_and_the_run_goes_on(tmp_path: Path
 BEFORE_IT_LISTENS = """
 import os, signal
 from hpc_llm.worker import signals
-signals.survive_usr1()
+signals.survive()
 os.kill(os.getpid(), signal.SIGUSR1)
+os.kill(os.getpid(), signal.SIGUSR2)
 print("goes on")
 """
 
 
-def test_sigusr1_ends_nothing_while_the_program_starts() -> None:
+def test_no_user_signal_ends_the_program_while_it_starts() -> None:
     done = subprocess.run([sys.executable, "-c", BEFORE_IT_LISTENS], capture_output=True, text=True, check=True)
     assert done.stdout == "goes on\n"
     assert 'File "<string>", line 5 in <module>' in done.stderr
@@ -86,7 +87,7 @@ from hpc_llm.run import RunPaths
 from hpc_llm.worker import signals
 from hpc_llm.worker.ranks import find_ranks
 from hpc_llm.worker.result import Record
-signals.survive_usr1()
+signals.survive()
 signals.listen(Record(paths=RunPaths(Path(sys.argv[1])), ranks=find_ranks({}), plan=make_plan()))
 program = subprocess.Popen(["sleep", "0.5"])
 os.killpg(0, signal.SIGUSR1)
