@@ -122,7 +122,9 @@ def _results() -> st.SearchStrategy[Mapping[str, Any]]:
     return st.fixed_dictionaries(
         {"outcome": st.sampled_from(outcomes)},
         optional={
-            "outcome_reason": st.sampled_from(["rank 0: KeyError: 'x'", "rank 1: SIGTERM: stopped by SIGTERM", "MemoryError"]),
+            "outcome_reason": st.sampled_from(
+                ["rank 0: KeyError: 'x'", "rank 1: SIGTERM: stopped by SIGTERM", "MemoryError"]
+            ),
             "invalid_reason": st.sampled_from(REASONS),
         },
     )

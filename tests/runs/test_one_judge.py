@@ -100,9 +100,7 @@ def belongs_together(word: Word) -> bool:
 
 @settings(max_examples=NUM_CASES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(case=cases(), order=st.randoms(use_true_random=False))
-def test_the_four_agree_and_end_at_the_same_answer_in_whatever_order_the_evidence_comes(
-    case: Case, order: Any
-) -> None:
+def test_the_four_agree_and_end_at_the_same_answer_in_whatever_order_the_evidence_comes(case: Case, order: Any) -> None:
     moment = BEGAN + LASTED + case.age
     with new_folder(case) as (folder, slurm), at(moment, slurm):
         for add in case.pieces(folder, slurm, BEGAN):
