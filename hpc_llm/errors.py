@@ -14,6 +14,7 @@ only the command line prints and exits.
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable
 
 _READABLE = 30
@@ -70,3 +71,12 @@ def _listed(name: str, names: list[str]) -> str:
         return ", ".join(names)
     nearest = difflib.get_close_matches(name, names, n=8, cutoff=0.0)
     return f"{', '.join(nearest)} and {len(names) - len(nearest)} others"
+
+
+class PassedOverWarning(UserWarning):
+    """Something could not be read and was left out; the message says what, and why."""
+
+
+def pass_over(place: object, why: str) -> None:
+    """Warn that `place` is left out: one bad folder must not keep all others from being shown."""
+    warnings.warn(f"{place}: {why}", PassedOverWarning, stacklevel=3)

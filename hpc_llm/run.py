@@ -10,14 +10,17 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from hpc_llm.errors import pass_over
 
 LARGEST_RECORD = 1 << 26
 """Bytes; a record that is larger was not written by us."""
+_LONGEST_LINE = 1 << 20
 RUN_ID_PLACEHOLDER = "RUN-ID"
 """Stands for the run id in a preview: the id is the one thing that only submission decides."""
 
@@ -212,21 +215,15 @@ def is_run(folder: Path) -> bool:
         return False
 
 
-def iter_runs(logs: Path, on_unreadable: Callable[[Path, str], None] | None = None) -> Iterator[RunPaths]:
+def iter_runs(logs: Path) -> Iterator[RunPaths]:
     """The runs directly under `logs`, oldest first (their names start with the time).
 
-    A folder that cannot be looked into is told to `on_unreadable` with the reason. A link to a run beside it is no second
-    run.
+    A folder that cannot be looked into is passed over with a warning. A link to a run beside it is no second run.
     """
     try:
         with os.scandir(logs) as found:
             entries = sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
     except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        if on_unreadable is None:
-            raise
-        on_unreadable(logs, reason_of(error))
         return
     names = {entry.name for entry in entries}
     for entry in entries:
@@ -234,23 +231,19 @@ def iter_runs(logs: Path, on_unreadable: Callable[[Path, str], None] | None = No
             if _is_run_entry(entry, names, logs):
                 yield RunPaths(logs / entry.name)
         except OSError as error:
-            if on_unreadable is not None:
-                on_unreadable(Path(entry.path), reason_of(error))
+            pass_over(entry.path, reason_of(error))
 
 
 def _is_run_entry(entry: os.DirEntry[str], names: set[str], logs: Path) -> bool:
     """Whether this entry of `logs` is a run, and not another name of one; raises OSError where nobody can say."""
-    experiment = RunPaths(Path(entry.path)).experiment
-    if entry.is_symlink():
-        os.stat(experiment)  # a link to itself, or into a folder of somebody else
-        target = Path(entry.path).resolve()
-        return not (target.name in names and target.parent == logs.resolve())
-    if not entry.is_dir():
-        return False
     try:
-        return stat.S_ISREG(os.stat(experiment).st_mode)
-    except FileNotFoundError:
+        is_file = stat.S_ISREG(os.stat(RunPaths(Path(entry.path)).experiment).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    if not is_file or not entry.is_symlink():
+        return is_file
+    target = Path(entry.path).resolve()
+    return not (target.name in names and target.parent == logs.resolve())
 
 
 def reason_of(error: OSError) -> str:
@@ -333,31 +326,34 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _read_regular(path: Path) -> bytes:
-    """All bytes of a regular file; a pipe or a device is not waited for."""
+def open_regular(path: Path) -> IO[bytes] | None:
+    """The file, if it is one: a pipe or a device might block for ever. Raises OSError where it cannot be opened."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise DamagedRecordError("it is no regular file")
-        if found.st_size > LARGEST_RECORD:
-            raise DamagedRecordError(f"it is larger than {LARGEST_RECORD >> 20} MiB")
-        text = os.read(handle, found.st_size + 1)
-        while len(text) < found.st_size and (more := os.read(handle, found.st_size - len(text))):
-            text += more
-        return text
-    finally:
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
+        return None
+    return open(handle, "rb")
+
+
+def _read_regular(path: Path) -> bytes:
+    """All bytes of a record."""
+    file = open_regular(path)
+    if file is None:
+        raise DamagedRecordError("it is no regular file")
+    with file:
+        if os.fstat(file.fileno()).st_size > LARGEST_RECORD:
+            raise DamagedRecordError(f"it is larger than {LARGEST_RECORD >> 20} MiB")
+        return file.read()
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSONL file; nothing where there is none, and without a half-written last line."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return
-            for line in file:
+        file = open_regular(path)
+        if file is None:
+            return
+        with file:
+            while line := file.readline(_LONGEST_LINE):
                 try:
                     value = _DECODER.decode(line.decode("utf-8"))
                 except (ValueError, RecursionError):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import NoReturn
+import warnings
+from typing import Any, NoReturn
 
 import typer
 
 from hpc_llm import __version__
-from hpc_llm.errors import HpcLlmError
+from hpc_llm.errors import HpcLlmError, PassedOverWarning
 
 COMMANDS = (
     "clusters", "methods", "models", "render", "submit", "status", "logs", "cancel", "reconcile", "parse", "diagnose", "report",
@@ -58,9 +59,11 @@ def main() -> NoReturn:
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; no traceback reaches a user unless HPC_LLM_DEBUG=1."""
     try:
-        result = typer.main.get_command(make_app(arguments)).main(
-            args=arguments, prog_name="hpc-llm", standalone_mode=False
-        )
+        with warnings.catch_warnings():
+            _tell_what_is_passed_over()
+            result = typer.main.get_command(make_app(arguments)).main(
+                args=arguments, prog_name="hpc-llm", standalone_mode=False
+            )
         if sys.stdout is not None:  # closed by the caller, as in `hpc-llm ... >&-`
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -80,6 +83,22 @@ def run(arguments: list[str]) -> int:
         if os.environ.get("HPC_LLM_DEBUG") == "1":
             raise
         return _failed(error)
+
+
+def _tell_what_is_passed_over() -> None:
+    """Print one line for each thing that could not be read, once, however often it is come across."""
+    told: set[str] = set()
+    otherwise = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, PassedOverWarning):
+            otherwise(message, category, *place, **more)
+        elif str(message) not in told:
+            told.add(str(message))
+            typer.echo(f"hpc-llm: passed over {message}", err=True)
+
+    warnings.simplefilter("always", PassedOverWarning)
+    warnings.showwarning = show
 
 
 def _is_usage_error(error: Exception) -> bool:

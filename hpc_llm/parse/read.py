@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import RequestError, pass_over
 from hpc_llm.parse import notebook
 from hpc_llm.parse.registry import FolderFormat, document_formats, folder_formats, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
@@ -20,7 +20,7 @@ from hpc_llm.parse.runs import LogRun
 from hpc_llm.parse.scan import Scanner
 from hpc_llm.parse.summary import row_of
 from hpc_llm.parse.unparsed import Unparsed
-from hpc_llm.run import Outcome
+from hpc_llm.run import Outcome, reason_of
 from hpc_llm.text import sources
 
 STDIN = "-"
@@ -51,24 +51,66 @@ def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
         if str(path) == STDIN or path.is_file():
             yield path
         elif path.is_dir():
-            yield from _under(path)
+            real = path.resolve()
+            yield from _Search(real).under(path, real)
         elif path.exists():
             yield path  # a pipe or a device
         else:
             raise RequestError(f"there is no file or folder {path}; give log files, folders, runs, or - for stdin.")
 
 
-def _under(folder: Path) -> Iterator[Path]:
-    if any(f.is_in(folder) for f in folder_formats()):
-        yield folder
-        return
-    for entry in sorted(os.scandir(folder), key=lambda e: e.name):
-        if entry.name.startswith("."):
-            continue
+@dataclass
+class _Search:
+    """Looks for runs and logs under one folder; what cannot be read costs one warning."""
+
+    root: Path
+    """Without links."""
+    seen: set[str] = field(default_factory=set)
+    """Folders, without links: several may lead to one."""
+
+    def under(self, folder: Path, real: Path) -> Iterator[Path]:
+        """What `folder`, which is `real` without links, holds."""
+        if str(real) in self.seen:
+            return
+        self.seen.add(str(real))
+        if any(f.is_in(folder) for f in folder_formats()):
+            yield folder
+            return
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
+        except OSError as error:
+            pass_over(folder, reason_of(error))
+            return
+        for entry in entries:
+            try:
+                yield from self._entry(entry, Path(entry.path), real)
+            except FileNotFoundError:  # a link to nothing
+                continue
+            except (OSError, RuntimeError) as error:
+                pass_over(entry.path, reason_of(error) if isinstance(error, OSError) else "it is a link to itself")
+
+    def _entry(self, entry: os.DirEntry[str], path: Path, parent: Path) -> Iterator[Path]:
+        real = path.resolve(strict=True) if entry.is_symlink() else parent / entry.name
         if entry.is_dir():
-            yield from _under(Path(entry.path))
-        elif entry.is_file() and Path(entry.name).suffix.lower() not in NOT_LOGS:
-            yield Path(entry.path)
+            if not entry.is_symlink() or not self._is_met_anyway(real):
+                yield from self.under(path, real)
+        elif entry.is_file() and path.suffix.lower() not in NOT_LOGS and _may_be_read(path):
+            yield path
+
+    def _is_met_anyway(self, target: Path) -> bool:
+        """Whether a folder that a link leads to is met without the link, or holds all that is searched."""
+        if self.root.is_relative_to(target):
+            return True
+        is_below = target.is_relative_to(self.root)
+        return is_below and not any(part.startswith(".") for part in target.relative_to(self.root).parts)
+
+
+def _may_be_read(path: Path) -> bool:
+    if os.access(path, os.R_OK):
+        return True
+    pass_over(path, "permission denied")
+    return False
 
 
 def read_inputs(paths: Sequence[Path], *, verbose: bool = False) -> Iterator[Reading]:

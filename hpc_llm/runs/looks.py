@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
+from hpc_llm.errors import pass_over
 from hpc_llm.run import RunPaths, reason_of, write_json
 from hpc_llm.runs.adoption import adopt, has_begun, is_being_asked
 from hpc_llm.runs.local_process import local_state
@@ -71,10 +72,14 @@ def _look_at(runs: Sequence[RunPaths], now: float | None) -> Iterator[Look]:
 
 def _read(run: RunPaths) -> Records:
     try:
-        return read_records(run)
+        records = read_records(run)
     except OSError as error:  # the folder is gone, or somebody else's
-        damage = Damage(file=".", why=reason_of(error))
-        return Records(run=run, experiment={}, plan={}, damages=(damage,))
+        damage = Damage(file="", why=reason_of(error))
+        records = Records(run=run, experiment={}, plan={}, damages=(damage,))
+    if records.damages:
+        first, more = records.damages[0], len(records.damages) - 1
+        pass_over(run.root / first.file, f"{first.why}, and {more} more of this run" if more else first.why)
+    return records
 
 
 def _with_job(records: Records, answer: Answer) -> Records:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from hpc_llm.causes.log import LogFindings
-from hpc_llm.run import RunPaths
+from hpc_llm.run import RunPaths, open_regular
 from hpc_llm.text import sources
 from hpc_llm.text.blocks import Block, open_blocks
 
@@ -51,17 +50,14 @@ class _Counted:
 def _blocks(path: Path) -> Iterator[Block]:
     """The blocks of a file that may be huge, a pipe, or not there."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_regular(path)
     except OSError:
         return
-    with open(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            return
-        if found.st_size <= WHOLE:
-            yield from open_blocks(file, path)
-        else:
-            yield from _beginning_and_end(file, found.st_size)
+    if file is None:
+        return
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        yield from open_blocks(file, path) if size <= WHOLE else _beginning_and_end(file, size)
 
 
 def _beginning_and_end(file: IO[bytes], size: int) -> Iterator[Block]:

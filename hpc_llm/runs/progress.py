@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.run import open_regular
 from hpc_llm.runs.fields import Fields
 
 _TAIL_BYTES = 32 * 1024
@@ -43,10 +43,10 @@ def _rate(records: list[dict[str, Any]]) -> float | None:
 
 def _tail(path: Path, size: int) -> str:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return ""
+        file = open_regular(path)
+        if file is None:
+            return ""
+        with file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - size))
             return file.read().decode(errors="replace")
