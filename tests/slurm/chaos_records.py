@@ -34,10 +34,11 @@ def disk_full(trial: Trial) -> None:
     with SmallDisk(trial.folder / "disk") as disk:
         run = _waits_on(trial, disk)
         disk.fill()
-        _cancel_on(trial, run)
+        ended = _cancel_on(trial, run)
         disk.make_room()
-        trial.until_told(run)
-        trial.agreed(run, "CANCELLED")
+        if ended:
+            trial.until_told(run)
+            trial.agreed(run, "CANCELLED")
 
 
 def disk_full_in_submit(trial: Trial) -> None:
@@ -59,11 +60,12 @@ def disk_read_only(trial: Trial) -> None:
         run = _waits_on(trial, disk)
         disk.make_read_only()
         try:
-            _cancel_on(trial, run)
+            ended = _cancel_on(trial, run)
         finally:
             disk.make_writable()
-        trial.until_told(run)
-        trial.agreed(run, "CANCELLED")
+        if ended:
+            trial.until_told(run)
+            trial.agreed(run, "CANCELLED")
 
 
 def folder_gone(trial: Trial) -> None:
@@ -140,7 +142,8 @@ def _waits_on(trial: Trial, disk: SmallDisk) -> Path:
     return run
 
 
-def _cancel_on(trial: Trial, run: Path) -> None:
+def _cancel_on(trial: Trial, run: Path) -> bool:
+    """Look at the run and cancel it; whether its job has ended."""
     said = trial.status().get(run.name, {})
     if said.get("state") != "RUNNING":
         trial.harm("wrong", f"{run.name} runs, and is told as {said}")
@@ -149,3 +152,5 @@ def _cancel_on(trial: Trial, run: Path) -> None:
         trial.until("the job ends", lambda: not trial.live(), seconds=8)
     except RuntimeError:
         trial.harm("orphaned", f"cancel exited {done.returncode}, {trial.live()} lives: {done.stderr.strip()}")
+        return False
+    return True

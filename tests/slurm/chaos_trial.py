@@ -182,7 +182,7 @@ class Trial:
 
     def faulty_sbatch(self, *, before_s: float = 0.0, after_s: float = 0.0, end: str = "answers") -> FaultySbatch:
         path = self.environ.get("PATH", search_path())
-        return FaultySbatch(folder=self.folder / ".bin", path=path, before_s=before_s, after_s=after_s, end=end)
+        return FaultySbatch(folder=self.folder / ".sbatch", path=path, before_s=before_s, after_s=after_s, end=end)
 
     # strangers
 
@@ -230,7 +230,7 @@ class Trial:
         told = f"status {_brief(said)}, parse {parsed}, diagnose {cause}"
         if outcome not in expected:
             self.harm("wrong", f"{run.name} is {' or '.join(map(str, expected))}: {told}")
-        elif parsed != outcome or not _fits(cause, outcome):
+        elif parsed != outcome or not _fits(cause, said["state"], outcome):
             self.harm("wrong", f"{run.name} is told differently: {told}")
 
     def _json(self, *words: str, environ: dict[str, str] | None) -> Any:
@@ -273,10 +273,10 @@ def _brief(said: dict[str, Any] | None) -> str:
     return f"job {said['job_id']} {said['state']} {said['outcome']} ({said.get('reason')})"
 
 
-def _fits(cause: str | None, outcome: str | None) -> bool:
-    """Whether a diagnosis and an outcome tell the same."""
+def _fits(cause: str | None, state: str, outcome: str | None) -> bool:
+    """Whether a diagnosis and what status says are the same."""
     if outcome is None:
-        return cause == "none"
+        return cause == "none" or (cause == "unknown" and state == "UNKNOWN")  # where Slurm does not answer
     if outcome in ("FAILED", "INVALID"):
         return cause is not None and cause not in _NO_FAILURE
     return cause in _CAUSES[outcome]

@@ -1,15 +1,14 @@
 """An sbatch that is slow, loses its answer or dies, first on PATH of a command; the jobs that it submits are real.
 
-What it does is in its environment, so one file serves all commands of all trials at once.
+What it does is in its environment.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from scratch_site import executable
@@ -41,7 +40,7 @@ ENDS_BEFORE_ACCEPTING = ("killed-before", "timed-out-before")
 
 @dataclass(frozen=True, kw_only=True)
 class FaultySbatch:
-    """One way for sbatch to be; `folder` is where its file lies, `path` the PATH after it."""
+    """One way for sbatch to be; `folder` is where its file lies and its marks come, `path` the PATH after it."""
 
     folder: Path
     path: str
@@ -50,7 +49,6 @@ class FaultySbatch:
     after_s: float = 0.0
     """How long it takes from Slurm's answer to its own."""
     end: str = "answers"
-    marks: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="sbatch-marks-")))
 
     @property
     def environ(self) -> dict[str, str]:
@@ -59,7 +57,7 @@ class FaultySbatch:
             "PATH": f"{self._install()}{os.pathsep}{self.path}",
             "CHAOS_REAL": str(shutil.which("sbatch", path=search_path())),
             "CHAOS_TIMED_OUT": TIMED_OUT,
-            "CHAOS_MARKS": str(self.marks),
+            "CHAOS_MARKS": str(self.folder),
             "CHAOS_BEFORE": f"{self.before_s:.3f}",
             "CHAOS_AFTER": f"{self.after_s:.3f}",
             "CHAOS_END": self.end,
@@ -68,11 +66,9 @@ class FaultySbatch:
     def wait_for(self, mark: str, seconds: float) -> None:
         """Return once Slurm is `asked` or has `accepted`, or after `seconds`: the command may never come so far."""
         deadline = time.monotonic() + seconds
-        while not (self.marks / mark).exists() and time.monotonic() < deadline:
+        while not (self.folder / mark).exists() and time.monotonic() < deadline:
             time.sleep(0.005)
 
     def _install(self) -> Path:
-        file = self.folder / "sbatch"
-        if not file.exists():
-            executable(file, SBATCH)
+        executable(self.folder / "sbatch", SBATCH)
         return self.folder
