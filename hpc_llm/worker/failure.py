@@ -81,7 +81,8 @@ def _leave(record: Record, details: dict[str, Any]) -> None:
         write_json(record.paths.failure(record.ranks.rank), failure)
         _write_result_of_earliest(record)
     except OSError as problem:  # a full or vanished disk; the error still goes to stderr
-        print(f"hpc-llm: the failure could not be recorded in {record.paths.root}: {problem}", flush=True)
+        # Without the system's words: a run that was cancelled while its disk was full did not end because of the disk.
+        print(f"hpc-llm: {record.paths.failures} cannot be written (errno {problem.errno})", flush=True)
 
 
 def _write_result_of_earliest(record: Record) -> None:
