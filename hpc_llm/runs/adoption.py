@@ -67,7 +67,7 @@ def adopt(found: Iterable[tuple[RunPaths, Identity]], answer: Answer) -> list[Ru
     adopted = []
     for run, identity in found:
         job_id = None if identity.is_recorded else identity.job_id or answer.job_ids.get(identity.key)
-        if job_id is None:
+        if job_id is None or not identity.is_of(run.run_id):
             continue
         with contextlib.suppress(OSError, RequestError):
             write_job(run, job_id, recovered=True)
@@ -78,6 +78,8 @@ def adopt(found: Iterable[tuple[RunPaths, Identity]], answer: Answer) -> list[Ru
 def _stand(run: RunPaths, identity: Identity | None, answer: Answer) -> Submitted:
     if identity is None:
         return _without_record(run)
+    if not identity.is_of(run.run_id):
+        return Submitted(run, identity, Standing.OPEN, f"its folder is a copy of run {identity.run_id}")
     if identity.scheduler == "local":
         return _local(run, identity)
     if identity.job_id is not None:

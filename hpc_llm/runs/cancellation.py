@@ -43,9 +43,12 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     before = status(runs)
     going = [run for run, state in zip(runs, before, strict=True) if not state.is_over]
     identities = {run: read_identity(run) for run in going}
+    copies = {run: one.run_id for run, one in identities.items() if one is not None and not one.is_of(run.run_id)}
+    identities = {run: one for run, one in identities.items() if run not in copies}
     answer = ask([one for one in identities.values() if one is not None])
     local = {run: one for run, one in identities.items() if one is not None and one.scheduler == "local"}
-    problems = _cancel_local(local)
+    problems = {run: f"its folder is a copy of run {original}: cancel that" for run, original in copies.items()}
+    problems |= _cancel_local(local)
     jobs: dict[str | None, dict[RunPaths, str]] = {}
     for run, identity in identities.items():
         if run in local:

@@ -185,7 +185,7 @@ def _renew(submission: Submission, runs: Sequence[RunPaths]) -> None:
         path.unlink(missing_ok=True)
     for run in runs:
         record = read_json(run.job) or {}
-        write_json(run.job, {**record, **submission.intent(record.get("array_task") or 0)})
+        write_json(run.job, {**record, **submission.intent(run.run_id, record.get("array_task") or 0)})
         run.process.unlink(missing_ok=True)
 
 

@@ -45,6 +45,8 @@ class Identity:
     """The process that asks the scheduler (see `submit.process`)."""
     process: Mapping[str, Any] | None = None
     """The leader of the local queue that holds the run."""
+    run_id: str | None = None
+    """The run for which the job was submitted: another name than the folder's says that the folder is a copy."""
     is_recorded: bool = True
     """Whether the job id stands in job.json; False where sbatch's answer or the script told it, or nobody did."""
 
@@ -52,6 +54,10 @@ class Identity:
     def key(self) -> tuple[str | None, str | int | None]:
         """What tells runs apart among all jobs of all clusters."""
         return (self.uuid, self.array_task) if self.uuid else (None, self.job_id)
+
+    def is_of(self, run_id: str) -> bool:
+        """Whether the job was submitted for the run of that name, as far as the record says."""
+        return self.run_id in (None, run_id)
 
     def with_job(self, job_id: str) -> Identity:
         """The same run, of which the job, or the array that holds it, is known now."""
@@ -79,6 +85,7 @@ def identity_of(record: Mapping[str, Any]) -> Identity | None:
         submitted_at=_moment(record.get("submitted_at")) or _moment(record.get("intended_at")),
         submitter=_process(record.get("submitter")),
         process=_process(record.get("process")),
+        run_id=_text(record.get("run_id")),
         is_recorded=scheduler == "local" or job_id is not None,
     )
 

@@ -93,7 +93,7 @@ def _make(staging: Path, submission: Submission, runs: Sequence[NewRun]) -> None
             run.script.chmod(0o755)
             scripts.setdefault(new.script, run.script)
         _write(run.experiment, new.experiment)
-        _write(run.job, submission.intent(task))
+        _write(run.job, submission.intent(new.run_id, task))
     if submission.array is not None:
         _link_array(staging / ARRAYS / submission.array, [new.run_id for new in runs])
 

@@ -42,11 +42,12 @@ class Submission:
         """What sbatch gets beside the script."""
         return sbatch_arguments(self.job_name, self.comment, self.uuid) if self.scheduler == "slurm" else []
 
-    def intent(self, task: int) -> dict[str, Any]:
+    def intent(self, run_id: str, task: int) -> dict[str, Any]:
         """The content of job.json of the run with that number, while nobody has answered."""
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         return {
             "schema": SCHEMA,
+            "run_id": run_id,
             **own,
             "job_name": marked_name(self.job_name, self.uuid),
             "script_job_name": self.job_name,

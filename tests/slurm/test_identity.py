@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -135,6 +136,17 @@ def test_a_job_of_another_run_with_the_same_name_but_another_uuid_is_no_answer(l
     change(first, job_id=None)
     assert status([first])[0].state == "PENDING"  # found again by its UUID
     cancel([first, second])
+
+
+def test_the_copy_of_a_run_does_not_speak_for_its_job(logs: Path, slurm: ScratchSlurm) -> None:
+    run = held(logs)
+    copy = RunPaths(logs / "copy")
+    shutil.copytree(run.root, copy.root)
+    [refused] = cancel([copy])
+    assert refused.problem == "its folder is a copy of run r: cancel that"
+    assert [one.deed for one in reconcile([copy])] == [Deed.LEFT] and copy.root.exists()
+    assert state_of(slurm, job_id(run)) == "PENDING"
+    cancel([run])
 
 
 def test_a_run_of_another_slurm_cluster_is_left_alone(logs: Path, slurm: ScratchSlurm) -> None:
