@@ -11,7 +11,9 @@ from typing import Any
 from hpc_llm.run import open_regular
 from hpc_llm.runs.fields import Fields
 
-_TAIL_BYTES = 32 * 1024
+_TAIL_BYTES = 16 * 1024
+_LATEST = 24
+"""Steps over which the rate is taken."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ def read_progress(steps: Path, rate: bool = True) -> Progress:
     if not rate:
         last = next(filter(None, map(_record, reversed(lines))), None)
         return Progress(Fields(last or {}).whole("step", least=0))
-    records = [record for record in map(_record, lines) if record]
+    records = [record for record in map(_record, lines[-_LATEST:]) if record]
     if not records:
         return Progress()
     return Progress(Fields(records[-1]).whole("step", least=0), _rate([r for r in records if not r.get("warmup")]))
