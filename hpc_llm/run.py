@@ -311,6 +311,29 @@ def load_json(path: Path | str) -> dict[str, Any] | None:
     return value
 
 
+def load_json_lines(path: Path | str) -> list[dict[str, Any]]:
+    """The objects of a short JSONL file, without a half-written line.
+
+    Raises:
+        DamagedRecordError: it cannot be read at all.
+    """
+    try:
+        lines = _read_regular(path).splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DamagedRecordError(reason_of(error)) from None
+    return [value for value in map(_object, lines) if value is not None]
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = _DECODER.decode(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in `path`, or None when there is none yet or it is not whole."""
     try:
@@ -353,11 +376,8 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
             return
         with file:
             while line := file.readline(_LONGEST_LINE):
-                try:
-                    value = _DECODER.decode(line.decode("utf-8"))
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(value, dict):
+                value = _object(line)
+                if value is not None:
                     yield value
     except OSError:
         return

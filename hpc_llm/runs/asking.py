@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from hpc_llm.run import RunPaths
 from hpc_llm.runs import scheduler
@@ -51,8 +52,11 @@ def ask(identities: Collection[Identity]) -> Answer:
 def read_identity(run: RunPaths) -> Identity | None:
     """Which job the run is; None where nothing tells, as in a copy without its records."""
     record = read_submission(run)
-    if record is None:
-        return None
+    return None if record is None else identity_of(record)
+
+
+def identity_of(record: Mapping[str, Any]) -> Identity | None:
+    """The identity in a record of the submission; None where it is damaged."""
     job_id, task, process, submitted_at = (
         record.get(name) for name in ("job_id", "array_task", "process", "submitted_at")
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hpc_llm.run import DamagedRecordError, Outcome, RunPaths, Stop, load_json, read_json_lines, reason_of
-from hpc_llm.runs.asking import read_identity
+from hpc_llm.run import DamagedRecordError, Outcome, RunPaths, Stop, load_json, load_json_lines, reason_of
+from hpc_llm.runs.asking import identity_of, read_identity
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
 from hpc_llm.runs.slurm_records import JobRecord
 from hpc_llm.submit.identity import Identity
@@ -153,6 +153,7 @@ class Records:
     is_cancelled: bool = False
     """Somebody asked hpc-llm to cancel it."""
     has_output: bool = False
+    """It has begun, for the files of its output are there."""
     has_steps: bool = False
     has_tries: bool = False
     """It was queued again: what earlier tries left is kept beside these files."""
@@ -221,7 +222,7 @@ class _Reader:
             kept=self._kept(identity),
             queue=self._load("process"),
             is_cancelled=_CANCELLED in self.names,
-            has_output=self._size(_STDOUT) + self._size(_STDERR) > 0,
+            has_output=_STDOUT in self.names or _STDERR in self.names,
             has_steps=self._size(_STEPS) > 0,
             has_tries=_TRIES in self.names,
             made_at=self._made_at() if identity is None else None,
@@ -273,9 +274,10 @@ class _Reader:
             return None
 
     def _identity(self) -> Identity | None:
-        for kind in ("job", "submission"):
-            self._load(kind)  # for its damage and its schema: who reads it for good does not tell
-        identity = read_identity(self.run)
+        record = self._load("job") or self._load("submission")
+        identity = None if record is None else identity_of(record)
+        if identity is None or (identity.scheduler == "slurm" and identity.job_id is None):
+            identity = read_identity(self.run)  # it looks further: the command may have died before it knew
         if identity is None and _NAMES["submission"] in self.names and not self.damages:
             self._damaged(_NAMES["submission"], "it names no job")
         return identity
@@ -314,7 +316,11 @@ class _Reader:
     def _starts(self) -> tuple[Start, ...]:
         if _NAMES["started"] not in self.names:
             return ()
-        lines = map(Fields, read_json_lines(self.run.started))
+        try:
+            lines = map(Fields, load_json_lines(f"{self.root}/{_NAMES['started']}"))
+        except DamagedRecordError as error:
+            self._damaged(_NAMES["started"], str(error))
+            return ()
         return tuple(Start(host=v.text("host"), job_id=v.text("job_id"), time=v.moment("time")) for v in lines)
 
     def _kept(self, identity: Identity | None) -> KeptRecord | None:
