@@ -27,6 +27,8 @@ class LogFindings:
     """One file, read."""
 
     file: str
+    looks_for_end: bool = True
+    """Whether it matters that training came to its end even where nothing was found: not where records say so."""
     found: list[Found] = field(default_factory=list)
     ended_at: int | None = None
     """Position of the last message that training came to its end, without a step after it."""
@@ -91,7 +93,7 @@ class LogFindings:
 
     def _finish(self, last: Block) -> None:
         text = last.text
-        if self.ended_at is None:
+        if self.ended_at is None and (self.found or self.looks_for_end):
             tail = max(0, len(text) - _TAIL)
             end = progress.reached_last_step(text[tail:])
             if end is None and not any(one.is_root for one in self.found):

@@ -76,7 +76,7 @@ def decide(found: Sequence[Found], completed: bool) -> Verdict:
     if not roots:
         return Verdict(NONE, 0.95, None, ()) if completed else _nothing(found)
     root = max(roots, key=lambda f: (f.precedence, -f.time, -f.position))
-    root = min((f for f in roots if f.cause is root.cause and f.precedence == root.precedence), key=_when)
+    root = first_of(root, roots)
     return Verdict(root.cause, _confidence(root, roots, found), root, _chain(root, found))
 
 
@@ -88,6 +88,12 @@ def is_undone(one: Found, ended_at: int | None, completed: bool) -> bool:
         return True
     late = one.cause.id == "cancelled" or one.sign.role is not Role.ROOT
     return completed and late
+
+
+def first_of(root: Found, found: Iterable[Found]) -> Found:
+    """The first of all signs that say as much as `root`: a rank's own record, else a line of a log, else what is stated."""
+    same = (f for f in found if f.is_root and f.cause is root.cause and f.precedence == root.precedence)
+    return min((root, *same), key=_when)
 
 
 def _nothing(found: Sequence[Found]) -> Verdict:

@@ -27,14 +27,15 @@ def print_json(value: Any) -> None:
 
 def print_table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> None:
     """An aligned table; None is an empty cell. Text that looks like a number stays as it is."""
-    from tabulate import tabulate
-
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    typer.echo(
-        tabulate(
-            cells, headers=list(headers), tablefmt="simple", disable_numparse=True, colalign=_alignment(cells, headers)
-        )
-    )
+    right = [how == "right" for how in _alignment(cells, headers)] or [False] * len(headers)
+    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+    widths = [max(width, len(header) + 2) for width, header in zip(widths, headers, strict=True)]
+    lines = [
+        "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)).rstrip()
+        for line in (list(headers), ["-" * width for width in widths], *cells)
+    ]
+    typer.echo("\n".join(lines))
 
 
 def _alignment(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> list[str]:

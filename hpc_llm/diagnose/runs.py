@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpc_llm.causes.log import LogFindings
+from hpc_llm.causes.search import Found
+from hpc_llm.causes.verdict import first_of
 from hpc_llm.diagnose.diagnosis import Diagnosis, Evidence, explained, unexplained
 from hpc_llm.diagnose.inputs import diagnose_files
 from hpc_llm.errors import RequestError
@@ -54,7 +56,9 @@ def explain_look(found: Look) -> Diagnosis:
     if not judgement.is_over:
         return _not_over(found)
     if verdict.root is not None and verdict.root.is_root:
-        made = explained(name, verdict, judgement.found, plan=_plan(found), facts=_facts(found))
+        shown = [*judgement.found, *_more_of_the_same(found)]
+        verdict = replace(verdict, root=first_of(verdict.root, shown))
+        made = explained(name, verdict, shown, plan=_plan(found), facts=_facts(found))
         return replace(made, evidence=tuple(_placed(found.run, made.evidence)))
     completed = judgement.outcome is Outcome.COMPLETED
     logs = found.known.logs if found.known.logs is not None else _output(found)
@@ -62,6 +66,13 @@ def explain_look(found: Look) -> Diagnosis:
         return unexplained(name, verdict, (), logs, True, "")
     summary = "" if found.known.logs and judgement.reason is None else _sentence(judgement.reason)
     return unexplained(name, verdict, judgement.found, logs, False, summary)
+
+
+def _more_of_the_same(found: Look) -> list[Found]:
+    """Lines of the output that say the same, where the records settled it and nobody read the output for that."""
+    if found.known.logs is not None or found.records.is_whole:
+        return []
+    return [one for log in _output(found) for one in log.found if one.cause is found.judgement.cause]
 
 
 def _not_over(found: Look) -> Diagnosis:

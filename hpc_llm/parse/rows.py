@@ -79,7 +79,7 @@ class Row:
         return {name: getattr(self, _FIELDS.get(name, name)) for name in COLUMNS}
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class Step:
     """One training step, or one printed line where a program prints every n-th step."""
 

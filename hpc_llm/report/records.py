@@ -87,7 +87,7 @@ def _behind(run: ReportedRun, row: pd.Series, shared: SharedItems) -> dict[str, 
         "notices": [str(notice) for notice in run.notices],
         "versions": [(str(name), str(value)) for name, value in run.versions.items() if value is not None],
         "plan": [(name, _compact(value), str(run.origins.get(name, ""))) for name, value in run.plan.items()],
-        "script": _lines(run.script),
+        "script": run.script,
         "error": _lines(failure),
         "result": _lines(result),
     }

@@ -13,6 +13,7 @@ from hpc_llm.diagnose import explain_look
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, inputs, parse_paths, parse_steps
 from hpc_llm.parse.formats.own_run import row_of, steps_of_last_try
+from hpc_llm.report.sharing import Pool
 from hpc_llm.report.telemetry import Curve, utilization
 from hpc_llm.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import look
@@ -80,7 +81,8 @@ class ReportedRun:
     notices: list[Any] = field(default_factory=list)
     versions: dict[str, Any] = field(default_factory=dict)
     git_commit: str | None = None
-    script: str | None = None
+    script: tuple[str, ...] = ()
+    """Its lines."""
     result: dict[str, Any] = field(default_factory=dict)
     failure: dict[str, Any] = field(default_factory=dict)
     diagnosis: Mapping[str, Any] = field(default_factory=dict)
@@ -162,12 +164,13 @@ def _read(paths: Sequence[str | os.PathLike[str]]) -> Iterator[ReportedRun]:
 
 def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
     """Runs of ours, each with what stands behind it, and where it did not complete with the reason."""
+    pool = Pool()
     looks = look(RunPaths(folder.absolute()) for folder in folders)
     for folder, seen in zip(folders, looks, strict=True):
         run = ReportedRun(row=row_of(seen, str(folder)), folder=str(folder), is_ours=True)
-        _read_folder(run, seen.records)
+        _read_folder(run, seen.records, pool)
         if seen.judgement.outcome is not Outcome.COMPLETED:
-            run.diagnosis = explain_look(seen).to_dict()
+            run.diagnosis = pool.record(explain_look(seen).to_dict())
         yield run
 
 
@@ -192,7 +195,7 @@ def _steps(paths: Iterable[str | os.PathLike[str]]) -> dict[tuple[str, str | Non
     return {_identity(*key): steps for key, steps in found.items()}
 
 
-def _read_folder(run: ReportedRun, records: Records) -> None:
+def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
     paths, experiment = records.run, records.experiment
     result = records.result.values if records.result else {}
     if records.has_steps:
@@ -200,14 +203,14 @@ def _read_folder(run: ReportedRun, records: Records) -> None:
         for step in steps_of_last_try(paths, run.row):
             thinned.add(step)
         run.steps, run.num_steps = thinned.steps(), thinned.count
-    run.plan = dict(records.plan)
-    run.origins = _mapping(experiment.get("origins"))
+    run.plan = pool.record(records.plan)
+    run.origins = pool.record(_mapping(experiment.get("origins")))
     run.notices = [*_items(experiment.get("notices")), *_items(result.get("adaptations"))]
-    run.versions = {**_mapping(experiment.get("versions")), **_mapping(result.get("versions"))}
+    run.versions = pool.record({**_mapping(experiment.get("versions")), **_mapping(result.get("versions"))})
     commit = experiment.get("git_commit")
     run.git_commit = str(commit) if commit else None
-    run.result = {name: value for name, value in result.items() if name != "step_times_s"}
-    run.script = _text(paths.script)
+    run.result = pool.record({name: value for name, value in result.items() if name != "step_times_s"})
+    run.script = pool.lines(_text(paths.script))
     run.utilization = utilization(paths)
     run.failure = _mapping(result.get("error")) or _first_failure(records)
 

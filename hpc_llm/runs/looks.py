@@ -24,7 +24,7 @@ from hpc_llm.runs.scheduler import Answer, ask
 from hpc_llm.runs.slurm_records import JobRecord
 from hpc_llm.submit.identity import Identity
 
-AT_ONCE = 256
+AT_ONCE = 500
 _LONGEST_KEEPING_S = 0.3
 """A look never spends more on keeping what Slurm said of one chunk; the next look asks and keeps again."""
 _DAY_S = 86400.0

@@ -19,7 +19,7 @@ from hpc_llm.run import Outcome
 from hpc_llm.runs.local_process import LocalState
 from hpc_llm.runs.pending import explain_wait
 from hpc_llm.runs.records import Records
-from hpc_llm.runs.signs import ENDED_BY_SLURM, is_weak_taking_down, of_invalid, signs_of
+from hpc_llm.runs.signs import ENDED_BY_SLURM, NAMED_BY_WORKER, is_weak_taking_down, of_invalid, signs_of
 from hpc_llm.runs.slurm_records import JobRecord
 
 GRACE_S = 60.0
@@ -119,9 +119,16 @@ def is_settled(records: Records) -> bool:
 def needs_text(known: Known) -> bool:
     """Whether what the run printed may change the judgement."""
     records = known.records
-    if records.newer is not None or records.is_whole or not records.has_output:
+    if records.newer is not None or records.is_whole or not records.has_output or _says_it_all(records):
         return False
     return _not_over(known) is None or _may_be_over(known)
+
+
+def _says_it_all(records: Records) -> bool:
+    """Whether the script or the worker itself names the cause, so that its output can only say the same at length."""
+    if records.exit is None:
+        return False
+    return records.exit.stop is not None or any(one.outcome in NAMED_BY_WORKER for one in records.failures)
 
 
 def _is_recent(moment: float | None, now: float) -> bool:

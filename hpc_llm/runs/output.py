@@ -28,7 +28,7 @@ def read_output(run: RunPaths) -> tuple[list[LogFindings], int]:
     begun = 0
     for path in (run.stdout, run.stderr):
         blocks = _Counted(_blocks(path))
-        logs.append(LogFindings(path.name).read(blocks))
+        logs.append(LogFindings(path.name, looks_for_end=False).read(blocks))
         begun += blocks.launches
     return logs, begun
 

@@ -11,7 +11,10 @@ from typing import Any
 from hpc_llm.run import open_regular
 from hpc_llm.runs.fields import Fields
 
-_TAIL_BYTES = 32 * 1024
+_TAIL_BYTES = 16 * 1024
+_LAST_LINES_BYTES = 2048
+_LATEST = 24
+"""Steps over which the rate is taken."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,12 @@ class Progress:
 
 def read_progress(steps: Path, rate: bool = True) -> Progress:
     """Progress by the last lines of `steps`; a line still being written is left out. Without `rate` only the step."""
-    lines = _tail(steps, _TAIL_BYTES).splitlines()
     if not rate:
-        last = next(filter(None, map(_record, reversed(lines))), None)
+        last_lines = reversed(_tail(steps, _LAST_LINES_BYTES).splitlines())
+        last = next(filter(None, map(_record, last_lines)), None)
         return Progress(Fields(last or {}).whole("step", least=0))
-    records = [record for record in map(_record, lines) if record]
+    lines = _tail(steps, _TAIL_BYTES).splitlines()
+    records = [record for record in map(_record, lines[-_LATEST:]) if record]
     if not records:
         return Progress()
     return Progress(Fields(records[-1]).whole("step", least=0), _rate([r for r in records if not r.get("warmup")]))

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hpc_llm.run import DamagedRecordError, Outcome, RunPaths, Stop, load_json, read_json_lines, reason_of
+from hpc_llm.run import DamagedRecordError, Outcome, RunPaths, Stop, load_json, load_json_lines, reason_of
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
 from hpc_llm.runs.slurm_records import JobRecord
-from hpc_llm.submit.identity import Identity
+from hpc_llm.submit.identity import Identity, identity_of
 from hpc_llm.submit.runs import read_identity
 from hpc_llm.submit.submission import SCHEMA as JOB_SCHEMA
 
@@ -22,6 +22,15 @@ _SCHEMAS = {"job.json": JOB_SCHEMA}
 TOLD_TO_STOP = "SIGTERM"
 """What the worker records as the type of an error when it obeys the signal."""
 _T = TypeVar("_T")
+_AT = RunPaths(Path())
+"""The files of a run by their names within its folder: a path is made only for what is there."""
+_NAMES = {
+    name: os.fspath(getattr(_AT, name))
+    for name in "experiment job submission exit result failures started scheduler_record kept_answer process".split()
+}
+_STDOUT, _STDERR, _STEPS, _TRIES, _CANCELLED = (
+    os.fspath(path) for path in (_AT.stdout, _AT.stderr, _AT.steps, _AT.tries, _AT.cancelled)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +156,12 @@ class Records:
     is_cancelled: bool = False
     """Somebody asked hpc-llm to cancel it."""
     has_output: bool = False
+    """It has begun, for the files of its output are there."""
     has_steps: bool = False
     has_tries: bool = False
     """It was queued again: what earlier tries left is kept beside these files."""
     made_at: float | None = None
-    """When the folder's experiment was written, by the clock of its file system."""
+    """When the folder's experiment was written, by the clock of its file system; only where nothing tells of a job."""
     newer: str | None = None
     """Names the record that a newer version wrote."""
     damages: tuple[Damage, ...] = ()
@@ -187,78 +197,76 @@ def read_records(run: RunPaths) -> Records:
 
 
 class _Reader:
-    """Reads one folder, and notes what is wrong in it."""
+    """Reads one folder, and notes what is wrong in it. Files are named as within the folder."""
 
     def __init__(self, run: RunPaths) -> None:
         self.run = run
-        with os.scandir(run.root) as entries:
+        self.root = os.fspath(run.root)
+        with os.scandir(self.root) as entries:
             self.names = {entry.name for entry in entries}
         self.damages: list[Damage] = []
         self.newer: str | None = None
 
     def records(self) -> Records:
-        run = self.run
-        experiment = self._load(run.experiment) or {}
+        experiment = self._load("experiment") or {}
         plan = experiment.get("plan")
         if plan is not None and not isinstance(plan, dict):
-            self._damaged(run.experiment, "its plan is no object")
-        identity, cancelled = self._identity(), run.cancelled.name in self.names
-        exit_record, result = self._typed(run.exit, _exit_record), self._typed(run.result, _result)
+            self._damaged(_NAMES["experiment"], "its plan is no object")
+        identity = self._identity()
         return Records(
-            run=run,
+            run=self.run,
             experiment=experiment,
             plan=plan if isinstance(plan, dict) else {},
             identity=identity,
-            exit=exit_record,
-            result=result,
+            exit=self._typed("exit", _exit_record),
+            result=self._typed("result", _result),
             failures=self._failures(),
             starts=self._starts(),
             kept=self._kept(identity),
-            queue=self._load(run.process, under=run.submitit),
-            is_cancelled=cancelled,
-            has_output=self._size(run.stdout) + self._size(run.stderr) > 0,
-            has_steps=self._size(run.steps) > 0,
-            has_tries=run.tries.name in self.names,
-            made_at=self._made_at(),
+            queue=self._load("process"),
+            is_cancelled=_CANCELLED in self.names,
+            has_output=_STDOUT in self.names or _STDERR in self.names,
+            has_steps=self._size(_STEPS) > 0,
+            has_tries=_TRIES in self.names,
+            made_at=self._made_at() if identity is None else None,
             newer=self.newer,
             damages=tuple(self.damages),
         )
 
-    def _load(self, path: Path, under: Path | None = None) -> dict[str, Any] | None:
-        """The object in `path`; `under` is the folder beside the records in which it stands, if it does."""
-        if (under or path).name not in self.names:
-            return None
+    def _load(self, record: str) -> dict[str, Any] | None:
+        """The object in the record of that kind."""
+        name = _NAMES[record]
+        return self._read(name) if name.partition("/")[0] in self.names else None
+
+    def _read(self, name: str) -> dict[str, Any] | None:
         try:
-            record = load_json(path)
+            record = load_json(f"{self.root}/{name}")
         except DamagedRecordError as error:
-            self._damaged(path, str(error))
+            self._damaged(name, str(error))
             return None
         schema = (record or {}).get("schema")
-        if is_figure(schema) and schema > _SCHEMAS.get(path.name, SCHEMA) and self.newer is None:
-            self.newer = f"schema {schema} of {self._name(path)}"
+        if schema != SCHEMA and is_figure(schema) and schema > _SCHEMAS.get(name, SCHEMA) and self.newer is None:
+            self.newer = f"schema {schema} of {name}"
         return record
 
-    def _typed(self, path: Path, make: Callable[[Fields, Mapping[str, Any]], _T]) -> _T | None:
-        record = self._load(path)
+    def _typed(self, kind: str, make: Callable[[Fields, Mapping[str, Any]], _T]) -> _T | None:
+        record = self._load(kind)
         if record is None:
             return None
         values = Fields(record)
         made = make(values, record)
         for why in values.damages:
-            self._damaged(path, why)
+            self._damaged(_NAMES[kind], why)
         return made
 
-    def _damaged(self, path: Path, why: str) -> None:
-        self.damages.append(Damage(file=self._name(path), why=why))
+    def _damaged(self, name: str, why: str) -> None:
+        self.damages.append(Damage(file=name, why=why))
 
-    def _name(self, path: Path) -> str:
-        return os.path.relpath(path, self.run.root)
-
-    def _size(self, path: Path) -> int:
-        if path.name not in self.names:
+    def _size(self, name: str) -> int:
+        if name not in self.names:
             return 0
         try:
-            return os.stat(path).st_size
+            return os.stat(f"{self.root}/{name}").st_size
         except OSError:
             return 0
 
@@ -269,31 +277,33 @@ class _Reader:
             return None
 
     def _identity(self) -> Identity | None:
-        for path in (self.run.job, self.run.submission):
-            self._load(path)  # for its damage and its schema: who reads it for good does not tell
-        identity = read_identity(self.run)
-        if identity is None and self.run.submission.name in self.names and not self.damages:
-            self._damaged(self.run.submission, "it names no job")
+        record = self._load("job") or self._load("submission")
+        identity = None if record is None else identity_of(record)
+        if identity is None or (identity.scheduler == "slurm" and identity.job_id is None):
+            identity = read_identity(self.run)  # it looks further: the command may have died before it knew
+        if identity is None and _NAMES["submission"] in self.names and not self.damages:
+            self._damaged(_NAMES["submission"], "it names no job")
         return identity
 
     def _failures(self) -> tuple[Failure, ...]:
-        if self.run.failures.name not in self.names:
+        folder = _NAMES["failures"]
+        if folder not in self.names:
             return ()
         try:
-            names = [name for name in os.listdir(self.run.failures) if name.startswith("rank-")]
+            names = sorted(os.listdir(f"{self.root}/{folder}"))
         except OSError as error:
-            self._damaged(self.run.failures, reason_of(error))
+            self._damaged(folder, reason_of(error))
             return ()
-        found = [self._failure(self.run.failures / name) for name in sorted(names) if name.endswith(".json")]
+        found = [self._failure(f"{folder}/{n}") for n in names if n.startswith("rank-") and n.endswith(".json")]
         return tuple(sorted(filter(None, found), key=lambda failure: failure.time))
 
-    def _failure(self, path: Path) -> Failure | None:
-        record = self._load(path, under=self.run.failures)
+    def _failure(self, name: str) -> Failure | None:
+        record = self._read(name)
         if not record:
             return None
         values = Fields(record)
         failure = Failure(
-            file=self._name(path),
+            file=name,
             rank=values.whole("rank", least=0) or 0,
             time=values.moment("time") or 0.0,
             type=values.text("type") or "Error",
@@ -303,19 +313,23 @@ class _Reader:
             outcome=outcome_of(values.text("outcome") or Outcome.FAILED),
         )
         for why in values.damages:
-            self._damaged(path, why)
+            self._damaged(name, why)
         return failure
 
     def _starts(self) -> tuple[Start, ...]:
-        if self.run.started.name not in self.names:
+        if _NAMES["started"] not in self.names:
             return ()
-        lines = map(Fields, read_json_lines(self.run.started))
+        try:
+            lines = map(Fields, load_json_lines(f"{self.root}/{_NAMES['started']}"))
+        except DamagedRecordError as error:
+            self._damaged(_NAMES["started"], str(error))
+            return ()
         return tuple(Start(host=v.text("host"), job_id=v.text("job_id"), time=v.moment("time")) for v in lines)
 
     def _kept(self, identity: Identity | None) -> KeptRecord | None:
-        record = self._load(self.run.scheduler_record)
+        record = self._load("scheduler_record")
         if record is None:
-            old = self._load(self.run.kept_answer, under=self.run.submitit)
+            old = self._load("kept_answer")
             record = old and {"record": old.get("record")}
         if record is None:
             return None

@@ -56,6 +56,8 @@ _BY_OUTCOME = {
     )
 }  # fmt: skip
 """Outcomes that have one cause: what a record names needs no text to show it."""
+NAMED_BY_WORKER = frozenset((Outcome.OOM_DEVICE, Outcome.OOM_HOST))
+"""What a rank that fails knows of its own end by the type of the error."""
 
 
 def signs_of(records: Records, job: JobRecord | None) -> list[Found]:

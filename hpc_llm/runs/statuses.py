@@ -59,9 +59,9 @@ def status_of(found: Look) -> RunStatus:
     """The status that one look gives."""
     records, judgement = found.records, found.judgement
     plan, result = Fields(records.plan), Fields(records.result.values if records.result else {})
-    progress = read_progress(records.run.steps) if records.has_steps else None
     started_at = _started_at(found)
     measured = result.rate("tokens_per_second")
+    progress = read_progress(records.run.steps, rate=not measured) if records.has_steps else None
     return RunStatus(
         run_id=records.run.run_id,
         job_id=records.identity.job_id if records.identity else None,
