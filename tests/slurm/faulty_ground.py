@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -68,14 +69,17 @@ class SmallDisk:
 def hidden(files: Iterable[Path], aside: Path) -> Iterator[None]:
     """The files are not there yet, as on a shared file system that lags; afterwards they are."""
     aside.mkdir(parents=True)
-    moved = {file: aside / str(number) for number, file in enumerate(files) if file.exists()}
+    moved = {file: aside / str(number) for number, file in enumerate(sorted(set(files))) if file.exists()}
     for file, place in moved.items():
         os.rename(file, place)
     try:
         yield
     finally:
         for file, place in moved.items():
-            os.replace(place, file)
+            if place.is_dir():  # a command may have made it anew meanwhile
+                shutil.copytree(place, file, dirs_exist_ok=True)
+            else:
+                os.replace(place, file)
 
 
 def as_an_ordinary_user() -> list[str]:
