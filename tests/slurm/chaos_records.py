@@ -39,8 +39,7 @@ def disk_full(trial: Trial) -> None:
         ended = _cancel_on(trial, run)
         disk.make_room()
         if ended:
-            trial.until_told(run)
-            trial.agreed(run, "CANCELLED")
+            trial.agreed_later(run, "CANCELLED")
 
 
 def disk_full_in_submit(trial: Trial) -> None:
@@ -66,8 +65,7 @@ def disk_read_only(trial: Trial) -> None:
         finally:
             disk.make_writable()
         if ended:
-            trial.until_told(run)
-            trial.agreed(run, "CANCELLED")
+            trial.agreed_later(run, "CANCELLED")
 
 
 def folder_gone(trial: Trial) -> None:
@@ -103,7 +101,7 @@ def clock_wrong(trial: Trial) -> None:
         held = trial.node.logs / RUN_ID
         if done.returncode != 0:
             trial.harm("wrong", f"submit exited {done.returncode}: {done.stderr.strip()}")
-    for clock in ({}, environ, {}):
+    for clock in (environ, {}):
         trial.agreed(run, outcome, environ=clock)
         trial.agreed(held, None, environ=clock)
     trial.audit()

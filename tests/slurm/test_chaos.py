@@ -5,7 +5,6 @@ benchmarks/chaos.py draws hundreds of them. Those that disturb others have clust
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ from chaos_trial import Trial
 from scratch_slurm import ScratchSlurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(200)]
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk to be filled takes root")
 Harms = list[tuple[str, str]]
 
 
@@ -104,17 +102,14 @@ def test_records_that_become_visible_late_still_count(play: Play, own: ScratchSl
     assert play(chaos_records.records_lag, seed, own) == []
 
 
-@as_root
 def test_a_run_on_a_full_disk_can_be_looked_at_and_cancelled(play: Play, own: ScratchSlurm) -> None:
     assert play(chaos_records.disk_full, 0, own) == []
 
 
-@as_root
 def test_a_submission_to_a_full_disk_leaves_no_orphan(play: Play, own: ScratchSlurm) -> None:
     assert play(chaos_records.disk_full_in_submit, 1, own) == []
 
 
-@as_root
 def test_a_run_on_a_read_only_disk_can_be_looked_at_and_cancelled(play: Play, own: ScratchSlurm) -> None:
     assert play(chaos_records.disk_read_only, 0, own) == []
 
@@ -136,11 +131,8 @@ def test_a_stranger_s_job_that_has_a_run_s_id_comes_to_no_harm(play: Play, own: 
     assert play(chaos_slurm.ids_used_again, seed, own) == []
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_run_is_not_mistaken_for_a_job_of_another_cluster(
-    play: Play, own: ScratchSlurm, other: ScratchSlurm, seed: int
-) -> None:
-    assert play(chaos_slurm.two_clusters, seed, own, other) == []
+def test_a_run_is_not_mistaken_for_a_job_of_another_cluster(play: Play, own: ScratchSlurm, other: ScratchSlurm) -> None:
+    assert play(chaos_slurm.two_clusters, 0, own, other) == []
 
 
 @pytest.mark.parametrize("seed", [0, 1])
