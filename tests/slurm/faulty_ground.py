@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -76,10 +75,16 @@ def hidden(files: Iterable[Path], aside: Path) -> Iterator[None]:
         yield
     finally:
         for file, place in moved.items():
-            if place.is_dir():  # a command may have made it anew meanwhile
-                shutil.copytree(place, file, dirs_exist_ok=True)
-            else:
-                os.replace(place, file)
+            _move_into_place(place, file)
+
+
+def _move_into_place(source: Path, target: Path) -> None:
+    """Rename a file or a folder; a command may have made the folder anew meanwhile."""
+    if target.is_dir() and not source.is_symlink():
+        for child in source.iterdir():
+            _move_into_place(child, target / child.name)
+    else:
+        os.replace(source, target)
 
 
 def as_an_ordinary_user() -> list[str]:
