@@ -35,6 +35,8 @@ from scratch_slurm import ScratchSlurm, missing_tools  # noqa: E402
 
 COLUMNS = ("scenario", "tried", *HARMS, "broken", "seconds")
 MESSAGE_TIMEOUT_S = 2
+LONERS = 2
+"""How many trials that need a cluster of their own are played at once."""
 
 
 @dataclass
@@ -126,21 +128,21 @@ def draw(scenarios: Sequence[Scenario], trials: int, first_seed: int) -> list[Dr
 
 
 def play_all(draws: Sequence[Draw], folder: Path, workers: int, book: Book) -> None:
-    """Those that disturb others one after the other on a cluster of their own, the rest beside them on another one."""
+    """Those that disturb others in turn on clusters of their own, the rest beside them on a shared one."""
     apart = [each for each in draws if each.scenario.disturbs]
     together = [each for each in draws if not each.scenario.disturbs]
+    site, place = ChaosSite(folder / "site"), folder / "trials"
     with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(workers + 1))
-        own = other = shared = None
-        if apart:
-            own = stack.enter_context(cluster(folder, "own"))
-        if any(each.scenario.with_another for each in apart):
-            other = stack.enter_context(cluster(folder, "other", accounting=False))
+        pool = stack.enter_context(ThreadPoolExecutor(workers + LONERS))
+        futures = []
+        for loner in range(LONERS):
+            if mine := apart[loner::LONERS]:
+                own = stack.enter_context(cluster(folder, f"own{loner}"))
+                other = stack.enter_context(cluster(folder, f"other{loner}", accounting=False))
+                futures.append(pool.submit(play_in_turn, mine, own, other, site, place, book))
         if together:
             shared = stack.enter_context(cluster(folder, "shared"))
-        site, place = ChaosSite(folder / "site"), folder / "trials"
-        futures = [pool.submit(play_in_turn, apart, own, other, site, place, book)]
-        futures += [pool.submit(play_in_turn, [each], shared, None, site, place, book) for each in together]
+            futures += [pool.submit(play_in_turn, [each], shared, None, site, place, book) for each in together]
         for future in futures:
             future.result()
 
@@ -151,14 +153,13 @@ def cluster(folder: Path, name: str, *, accounting: bool = True) -> ScratchSlurm
 
 def play_in_turn(
     draws: Iterable[Draw],
-    slurm: ScratchSlurm | None,
+    slurm: ScratchSlurm,
     other: ScratchSlurm | None,
     site: ChaosSite,
     folder: Path,
     book: Book,
 ) -> None:
     for each in draws:
-        assert slurm is not None
         began, name = time.monotonic(), each.scenario.name
         trial = Trial(slurm, site, folder / f"{name}-{each.seed}", each.seed)
         broken = []

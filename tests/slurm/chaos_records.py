@@ -10,6 +10,7 @@ from chaos_trial import Trial
 from faulty_ground import SmallDisk, as_an_ordinary_user, clock_ahead, hidden, make_foreign
 
 ENDS = {"completes": "COMPLETED", "exits": "FAILED", "raises": "FAILED"}
+"""What the stand-in for the training program is told, and the outcome of the run."""
 RECORDS = (
     "exit.json", "result.json", "job.json", "submission.json", "scheduler.json", "started.jsonl", "steps.jsonl", "log.out",
     "log.err", "failures", "submitit", "experiment.json",
@@ -20,11 +21,12 @@ HOURS = 3600.0
 def records_lag(trial: Trial) -> None:
     """Some files of an ended run become visible late, after somebody has looked, before or after any grace."""
     [run], outcome = _ended(trial)
-    late = trial.rng.sample(RECORDS, trial.rng.randint(1, len(RECORDS)))
-    when = trial.rng.choice((0.0, 0.0, 300.0))
+    late = trial.rng.sample(RECORDS, trial.rng.randint(0, len(RECORDS)))
+    late += trial.rng.choice((["exit.json"], ["result.json"], ["exit.json", "result.json"]))
+    when = trial.rng.choice((0.0, 300.0))
     with hidden([run / name for name in late], aside=trial.folder / ".late"):
         environ = clock_ahead(trial.folder / ".clock", when) if when else {}
-        for command in trial.rng.sample(("status", "parse", "diagnose"), 2):
+        for command in trial.rng.sample(("status", "status", "parse", "diagnose"), 3):
             trial.ask(command, str(run), environ=environ)
     trial.agreed(run, outcome)
 
@@ -37,8 +39,7 @@ def disk_full(trial: Trial) -> None:
         ended = _cancel_on(trial, run)
         disk.make_room()
         if ended:
-            trial.until_told(run)
-            trial.agreed(run, "CANCELLED")
+            trial.agreed_later(run, "CANCELLED")
 
 
 def disk_full_in_submit(trial: Trial) -> None:
@@ -64,8 +65,7 @@ def disk_read_only(trial: Trial) -> None:
         finally:
             disk.make_writable()
         if ended:
-            trial.until_told(run)
-            trial.agreed(run, "CANCELLED")
+            trial.agreed_later(run, "CANCELLED")
 
 
 def folder_gone(trial: Trial) -> None:
@@ -101,7 +101,7 @@ def clock_wrong(trial: Trial) -> None:
         held = trial.node.logs / RUN_ID
         if done.returncode != 0:
             trial.harm("wrong", f"submit exited {done.returncode}: {done.stderr.strip()}")
-    for clock in ({}, environ, {}):
+    for clock in (environ, {}):
         trial.agreed(run, outcome, environ=clock)
         trial.agreed(held, None, environ=clock)
     trial.audit()
@@ -129,10 +129,10 @@ def foreign_folder(trial: Trial) -> None:
 
 
 def _ended(trial: Trial) -> tuple[list[Path], str]:
-    job, outcome = trial.rng.choice(sorted(ENDS.items()))
+    job = trial.rng.choice(("completes", "completes", "exits", "raises"))
     runs = trial.submit(trial.request(job=job))
     trial.until_over()
-    return runs, outcome
+    return runs, ENDS[job]
 
 
 def _waits_on(trial: Trial, disk: SmallDisk) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from chaos_submit import RUN_ID, settle
@@ -38,13 +38,13 @@ def ids_used_again(trial: Trial) -> None:
     slurm.wipe(int(job_id), accounting=forgotten)
     stranger = trial.stranger(slurm, *_stranger(trial, methods))
     assert stranger == job_id
-    _meddle(trial, runs, stranger)
-    trial.check_strangers(slurm)
+    is_tried_again = job == "held" and forgotten and rng.random() < 0.5
+    _meddle(trial, runs, () if is_tried_again else (stranger, *(run.name for run in runs)))
     if job == "waits" and _steps(runs[0]) < STEPS:
         trial.harm("lost", f"{_steps(runs[0])} steps are left of {STEPS}")
-    if job == "held" and forgotten:
+    if is_tried_again:
         _retry_goes_through(trial, words)
-        trial.check_strangers(slurm)
+    trial.check_strangers(slurm)
 
 
 def two_clusters(trial: Trial, other: ScratchSlurm) -> None:
@@ -57,7 +57,7 @@ def two_clusters(trial: Trial, other: ScratchSlurm) -> None:
     stranger = trial.stranger(other, *_stranger(trial, methods))
     assert stranger == job_id
     there = {"SLURM_CONF": str(other.conf)}
-    _meddle(trial, runs, stranger, environ=there)
+    _meddle(trial, runs, (stranger, *(run.name for run in runs)), environ=there)
     trial.check_strangers(other)
     if job == "completes":
         trial.until_over()
@@ -139,8 +139,7 @@ def node_lost(trial: Trial) -> None:
     try:
         if trial.rng.random() < 0.5:
             trial.status()
-        trial.until_told(run)
-        trial.agreed(run, "NODE_FAIL")
+        trial.agreed_later(run, "NODE_FAIL")
     finally:
         _bring_back(trial.slurm, "tw2")
     _steps_are_kept(trial, run, STEPS)
@@ -162,8 +161,7 @@ def requeued(trial: Trial) -> None:
 def preempted(trial: Trial) -> None:
     """A job of higher priority takes the node, and ends this one."""
     run = _give_way(trial, "gpuA100x4-preempt")
-    trial.until_told(run)
-    trial.agreed(run, "PREEMPTED")
+    trial.agreed_later(run, "PREEMPTED")
     _steps_are_kept(trial, run, STEPS)
 
 
@@ -183,14 +181,13 @@ def _stranger(trial: Trial, methods: int) -> tuple[str, ...]:
     return (*trial.rng.choice(STRANGERS), *([f"--array=0-{methods - 1}"] if methods > 1 else []))
 
 
-def _meddle(trial: Trial, runs: list[Path], stranger: str, environ: dict[str, str] | None = None) -> None:
+def _meddle(trial: Trial, runs: list[Path], to_cancel: Sequence[str], environ: dict[str, str] | None = None) -> None:
     """All that a user may do to the runs; the stranger's job of the same id must come to no harm."""
     said = trial.status(environ=environ)
     for run in runs:
         if said.get(run.name, {}).get("state") == "RUNNING" and not _lives(trial, run):
             trial.harm("wrong", f"{run.name} is told as RUNNING, which only the stranger's job is")
-    names = [run.name for run in runs]
-    steps = [("cancel", *names), ("cancel", stranger), ("reconcile",), ("status",)]
+    steps = [("reconcile",), ("status",), *(("cancel", what) for what in to_cancel)]
     trial.rng.shuffle(steps)
     for words in steps:
         trial.ask(*words, environ=environ)
@@ -241,8 +238,7 @@ def _ends_as_cancelled(trial: Trial, run: Path) -> None:
     except RuntimeError as error:
         trial.harm("orphaned", f"cancel said it was done: {error}")
         return
-    trial.until_told(run)
-    trial.agreed(run, "CANCELLED")
+    trial.agreed_later(run, "CANCELLED")
 
 
 def _bring_back(slurm: ScratchSlurm, node: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos_site import CLUSTER, METHODS, ChaosSite
+from faulty_ground import clock_ahead
 from faulty_sbatch import FaultySbatch
 from login_node import LoginNode
 from scratch_site import executable
@@ -155,12 +156,6 @@ class Trial:
         out = run / "log.out"
         self.until("the run waits", lambda: out.exists() and out.read_text().count("waits\n") >= times)
 
-    def until_told(self, run: Path, **how: Any) -> None:
-        """Until status has an outcome of the run, for which it may wait while a record can still be on its way."""
-        self.until(
-            "status tells an outcome", lambda: bool(self.status(str(run), **how)[run.name]["outcome"]), seconds=90
-        )
-
     def until_over(self) -> None:
         self.until("the trial's jobs are over", lambda: not self.live())
 
@@ -232,6 +227,12 @@ class Trial:
             self.harm("wrong", f"{run.name} is {' or '.join(map(str, expected))}: {told}")
         elif parsed != outcome or not _fits(cause, said["state"], outcome):
             self.harm("wrong", f"{run.name} is told differently: {told}")
+
+    def agreed_later(self, run: Path, *expected: str) -> None:
+        """The same of a run that has ended, as if two minutes had passed: a record may be on its way for a while."""
+        later = clock_ahead(self.folder / ".later", 120.0)
+        self.until("status tells an outcome", lambda: bool(self.status(str(run), environ=later)[run.name]["outcome"]))
+        self.agreed(run, *expected, environ=later)
 
     def _json(self, *words: str, environ: dict[str, str] | None) -> Any:
         done = self.ask(*words, environ=environ)

@@ -68,14 +68,23 @@ class SmallDisk:
 def hidden(files: Iterable[Path], aside: Path) -> Iterator[None]:
     """The files are not there yet, as on a shared file system that lags; afterwards they are."""
     aside.mkdir(parents=True)
-    moved = {file: aside / str(number) for number, file in enumerate(files) if file.exists()}
+    moved = {file: aside / str(number) for number, file in enumerate(sorted(set(files))) if file.exists()}
     for file, place in moved.items():
         os.rename(file, place)
     try:
         yield
     finally:
         for file, place in moved.items():
-            os.replace(place, file)
+            _move_into_place(place, file)
+
+
+def _move_into_place(source: Path, target: Path) -> None:
+    """Rename a file or a folder; a command may have made the folder anew meanwhile."""
+    if target.is_dir() and not source.is_symlink():
+        for child in source.iterdir():
+            _move_into_place(child, target / child.name)
+    else:
+        os.replace(source, target)
 
 
 def as_an_ordinary_user() -> list[str]:
