@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpc_llm.causes.cause import Cause, Role
-from hpc_llm.causes.log import LogFindings, verdict_on
+from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import Verdict
@@ -66,9 +66,8 @@ class Diagnosis:
         }
 
 
-def conclude(source: str, logs: Sequence[LogFindings]) -> Diagnosis:
+def conclude(source: str, logs: Sequence[LogFindings], verdict: Verdict, found: Sequence[Found]) -> Diagnosis:
     """The diagnosis of one job of which nothing but its logs is there."""
-    verdict, found = verdict_on(logs)
     if verdict.root is None or not verdict.root.is_root:
         ended = verdict.cause is NONE
         return _without_root(source, verdict, found, logs, _silence(logs, found, ended), ended)

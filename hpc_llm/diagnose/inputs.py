@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from hpc_llm.causes.log import LogFindings
+from hpc_llm.causes.log import LogFindings, verdict_on
+from hpc_llm.causes.program import NONE
+from hpc_llm.causes.search import Found
+from hpc_llm.causes.verdict import Verdict, decide
 from hpc_llm.diagnose.diagnosis import Diagnosis, conclude
-from hpc_llm.parse.read import inputs
+from hpc_llm.parse.read import endings_of, inputs
 from hpc_llm.text import sources
 from hpc_llm.text.blocks import open_blocks
 
 STDIN = "-"
 _STREAM_ENDING = re.compile(r"\.(?:out|err|log|txt|[oe]\d+)$")
 _PER_RANK = frozenset(("stdout.log", "stderr.log"))
+_IN_MEMORY = 1 << 24
+"""Bytes of a pipe that are kept there; it is read twice."""
 
 
 def read_log(path: Path, name: str | None = None) -> LogFindings:
@@ -27,12 +35,43 @@ def read_log(path: Path, name: str | None = None) -> LogFindings:
 
 def diagnose_files(paths: Sequence[Path]) -> Diagnosis:
     """The diagnosis of one job that left these files."""
-    return conclude(str(paths[0]), [read_log(path) for path in paths])
+    source, logs = str(paths[0]), [read_log(path) for path in paths]
+    if len(paths) > 1:
+        return conclude(source, logs, *verdict_on(logs))
+    with sources.open_log(paths[0]) as file:
+        return conclude(source, logs, *_as_parsed(logs, source, file))
 
 
 def diagnose_stream(file: IO[bytes], name: str = "stdin") -> Diagnosis:
     """The diagnosis of a log that is read from a pipe."""
-    return conclude(name, [LogFindings(name).read(open_blocks(file, name))])
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as kept:
+        shutil.copyfileobj(file, kept)
+        kept.seek(0)
+        logs = [LogFindings(name).read(open_blocks(kept, name))]
+        kept.seek(0)
+        return conclude(name, logs, *_as_parsed(logs, name, kept))
+
+
+def _as_parsed(logs: Sequence[LogFindings], name: str, file: IO[bytes]) -> tuple[Verdict, list[Found]]:
+    """The verdict on one log, and what it rests on.
+
+    The parser knows the steps of each program and so what its messages are worth: where the log by itself says something
+    else than every run that the parser finds in it, the last of these counts.
+    """
+    verdict, found = verdict_on(logs)
+    endings = endings_of(name, file)
+    if endings is None or (not endings and verdict.cause is not NONE):
+        return verdict, found
+    if not endings:
+        return decide([], completed=False), []
+    if any(one.cause is verdict.cause for one, _ in endings):
+        return verdict, found
+    parsed = endings[-1][0]
+    if parsed.root is None:
+        return parsed, []
+    seen = next((one for one in found if one.text == parsed.root.text and one.cause is parsed.cause), None)
+    root = seen or replace(parsed.root, file=name)
+    return replace(parsed, root=root), [root]
 
 
 def jobs_under(paths: Iterable[Path]) -> list[list[Path]]:

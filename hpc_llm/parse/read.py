@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
+from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import RequestError, pass_over
 from hpc_llm.parse import notebook
 from hpc_llm.parse.registry import FolderFormat, document_formats, folder_formats, formats_in
@@ -221,14 +222,21 @@ def run_id(source: str, number: int) -> str:
     return stem if number == 0 else f"{stem}#{number + 1}"
 
 
+def endings_of(name: str, file: IO[bytes]) -> list[tuple[Verdict, Row]] | None:
+    """How each run of an open log ended, in order; None where it is no log that is read line by line."""
+    text = sources.reads(file, name)
+    first = sources.head(text)
+    if _not_a_log(first) is not None or _document(first, text) is not None:
+        return None
+    scanner = Scanner(formats_in(sources.clean(first)))
+    for _ in _scan(scanner, first, text):
+        pass
+    return [(run.verdict(), row) for run, row in _known_runs(scanner.finish())]
+
+
 def rows_of(source: str, runs: Sequence[LogRun]) -> list[Row]:
     """The rows of a log's runs; pieces of it that hold no run at all are left out if others do."""
-    for run in runs:
-        run.tail.settle()
-    runs = [run for run in runs if not run.empty] or runs[:1]
-    worked = [run for run in runs if not run.idle]
-    rows = [row_of(run) for run in worked or runs]
-    known = [row for row in rows if row.format != UNKNOWN_FORMAT]
+    known = [row for _, row in _known_runs(runs)]
     if not known:
         return [_unknown(source, "no line of a known format, and no message that says how it ended")]
     job = _SLURM_NAME.search(source)
@@ -237,6 +245,15 @@ def rows_of(source: str, runs: Sequence[LogRun]) -> list[Row]:
         if row.job_id is None and job:
             row.job_id = job[1]
     return known
+
+
+def _known_runs(runs: Sequence[LogRun]) -> list[tuple[LogRun, Row]]:
+    for run in runs:
+        run.tail.settle()
+    runs = [run for run in runs if not run.empty] or runs[:1]
+    worked = [run for run in runs if not run.idle]
+    rows = [(run, row_of(run)) for run in worked or runs]
+    return [(run, row) for run, row in rows if row.format != UNKNOWN_FORMAT]
 
 
 def _unknown(source: str, reason: str) -> Row:

@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from operator import sub
 from typing import Any
 
+from hpc_llm.causes.cause import Sign
+from hpc_llm.causes.numerics import NAN_LOSS
+from hpc_llm.causes.search import Found
+from hpc_llm.causes.verdict import Verdict
 from hpc_llm.parse.means import Distribution
 from hpc_llm.parse.rows import STEP_COLUMNS
 from hpc_llm.parse.rules import Value
@@ -85,7 +89,7 @@ class LogRun:
     def empty(self) -> bool:
         """Whether nothing is known of it; before it is settled, its messages are not."""
         seen = self.lines or self.pending or self.values or self.orphans or self.companion
-        return not (seen or self.tail.found)
+        return not (seen or self.tail.speaks)
 
     @property
     def has_steps(self) -> bool:
@@ -100,6 +104,28 @@ class LogRun:
     def over(self) -> bool:
         """Whether steps that follow are those of another run."""
         return self.closed or self.job_over
+
+    @property
+    def reached_last_step(self) -> bool:
+        """Whether the log says how many steps there are, and the last one was seen."""
+        total = self.values.get("total_steps")
+        return isinstance(total, int) and self.last is not None and self.last >= total
+
+    def verdict(self) -> Verdict:
+        """How it ended, as far as its text says; it must be settled."""
+        said = self.tail.verdict(self.closed or self.reached_last_step)
+        if not self.ends_not_finite or said.root is not None:
+            return said
+        text = self.not_finite_reason or "the loss is not a finite number"
+        root = Found(NAN_LOSS, Sign("", (), confidence=0.9), text, position=-1, reason=text)
+        return Verdict(NAN_LOSS, root.sign.confidence, root, (NAN_LOSS,))
+
+    @property
+    def not_finite_reason(self) -> str | None:
+        at = self.not_finite_at
+        return (
+            None if at is None else f"the loss is not a finite number at {'step' if self.numbered else 'epoch'} {at:g}"
+        )
 
     def note(self, name: str, precedence: int, packed: bool) -> None:
         """A line of format `name` was seen; the one with the lowest precedence names the run."""

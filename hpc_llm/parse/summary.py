@@ -34,7 +34,7 @@ def row_of(run: LogRun) -> Row:
         if one.finish is not None:
             one.finish(values)
     columns: dict[str, Any] = {name: value for name, value in values.items() if name in COLUMNS}
-    columns["format"] = seen[0].name if seen else MESSAGES if run.tail.found else UNKNOWN_FORMAT
+    columns["format"] = seen[0].name if seen else MESSAGES if run.tail.speaks else UNKNOWN_FORMAT
     columns["loss_first"], columns["loss_last"] = run.first_loss, run.last_loss
     if not seen or seen[0].averages:
         _add_means(run, columns)
@@ -83,26 +83,15 @@ def _steps_in_first_line(run: LogRun) -> int | None:
 
 
 def _judge(run: LogRun, columns: dict[str, Any]) -> None:
-    verdict = run.tail.verdict(run.closed or _reached_last_step(run))
+    verdict = run.verdict()
     columns["outcome"], columns["outcome_reason"] = verdict.outcome.value, verdict.reason
+    columns["cause"] = verdict.cause.id
     if verdict.outcome is Outcome.UNKNOWN:
         columns["outcome_reason"] = _where_it_stops(run)
     elif verdict.outcome is Outcome.COMPLETED and (aftermath := run.tail.aftermath()):
         columns["outcome_reason"] = f"training had ended before: {aftermath}"
-    if run.ends_not_finite and verdict.root is None:
-        columns["outcome"] = Outcome.INVALID.value
     if columns["outcome"] == Outcome.INVALID.value:
-        columns["invalid_reason"] = _not_finite(run) or verdict.reason
-
-
-def _not_finite(run: LogRun) -> str | None:
-    at = run.not_finite_at
-    return None if at is None else f"the loss is not a finite number at {'step' if run.numbered else 'epoch'} {at:g}"
-
-
-def _reached_last_step(run: LogRun) -> bool:
-    total = run.values.get("total_steps")
-    return isinstance(total, int) and run.last is not None and run.last >= total
+        columns["invalid_reason"] = run.not_finite_reason or verdict.reason
 
 
 def _where_it_stops(run: LogRun) -> str:

@@ -96,6 +96,11 @@ class Tail:
         if end is not None and (not part.steps or b"\n" in part.text[part.steps[-1] : end]):
             self.ended_at = max(self.ended_at or 0, part.position + end)
 
+    @property
+    def speaks(self) -> bool:
+        """Whether anything says how the run ended; before it is settled, not all is known."""
+        return bool(self.found) or self.ended_at is not None
+
     def settle(self) -> None:
         """Nothing follows: search all that is left."""
         while self.parts:

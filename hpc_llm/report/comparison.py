@@ -8,7 +8,7 @@ with what it measured until then, and is never averaged or marked as the best.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import pandas as pd
@@ -84,12 +84,13 @@ def _figure_columns() -> list[str]:
     return [name for m in METRICS for name in ([m.name, m.interval] if m.of_repeats == "mean" else [m.name])]
 
 
-def _groups(table: pd.DataFrame) -> list[pd.DataFrame]:
-    """The runs that belong into one row, in the order of their first one."""
+def _groups(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The runs that belong into one row, in the order of their first one; one table at a time."""
     places: dict[Hashable, list[int]] = {}
     for index, run in table.iterrows():
         places.setdefault(_key(cast(int, index), run), []).append(cast(int, index))
-    return [table.loc[members] for members in places.values()]
+    for members in places.values():
+        yield table.loc[members]
 
 
 def _key(index: int, run: pd.Series) -> Hashable:

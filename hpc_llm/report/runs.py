@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpc_llm.diagnose import explain_look
 from hpc_llm.errors import RequestError, unknown_name
@@ -32,6 +32,13 @@ _BATCH = frozenset(
 """Columns of the table already."""
 
 
+class LossAt(NamedTuple):
+    """What the report draws of a step."""
+
+    step: int | None
+    loss: float | None
+
+
 class ThinnedSteps:
     """The steps of one run in bounded memory: real steps, none averaged."""
 
@@ -39,10 +46,11 @@ class ThinnedSteps:
         self.limit = limit
         self.count = 0
         self._every = 1
-        self._kept: list[Step] = []
-        self._last: Step | None = None
+        self._kept: list[LossAt] = []
+        self._last: LossAt | None = None
 
-    def add(self, step: Step) -> None:
+    def add(self, made: Step) -> None:
+        step = LossAt(made.step, made.loss)
         if self.count % self._every == 0:
             self._kept.append(step)
             if len(self._kept) > self.limit:
@@ -51,7 +59,7 @@ class ThinnedSteps:
         self.count += 1
         self._last = step
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[LossAt]:
         """The kept steps in order, the last one of the run included."""
         if self._last is None or (self._kept and self._kept[-1] is self._last):
             return list(self._kept)
@@ -68,7 +76,7 @@ class ReportedRun:
     """One run and what stands behind its numbers. A foreign log has no plan, script or result."""
 
     row: Row
-    steps: list[Step] = field(default_factory=list)
+    steps: list[LossAt] = field(default_factory=list)
     num_steps: int = 0
     """Steps that the log holds; `steps` may be fewer."""
     utilization: Curve = field(default_factory=list)

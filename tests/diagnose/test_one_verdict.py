@@ -1,0 +1,101 @@
+"""parse and diagnose never contradict each other on a log of others: what parse lists is what diagnose explains."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from diagnose_accuracy import samples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpc_llm.causes.catalogue import BY_ID
+from hpc_llm.diagnose import diagnose_files, diagnose_stream
+from hpc_llm.parse import UNKNOWN_FORMAT, Row, parse_paths, parse_stream
+from hpc_llm.run import Outcome
+
+SHARED = Path(__file__).parents[3] / "shared" / "logs"
+LARGEST = 1 << 25
+
+
+def belong_together(rows: list[Row], cause: str) -> bool:
+    """Whether the cause is that of one of the runs in the log, and that run is listed as what it means."""
+    for row in rows:
+        if row.format == UNKNOWN_FORMAT and cause == "unknown":
+            return True
+        may_be = {BY_ID[cause].outcome.value}
+        may_be |= {Outcome.FAILED.value} if cause not in ("none", "nan_loss") else set()
+        if row.cause in (cause, None) and row.outcome in may_be:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("part", ["tuning", "held_out"])
+def test_the_corpus(part: str) -> None:
+    wrong = []
+    for sample in samples((part,)):
+        text = sample.text.encode()
+        rows, cause = parse_stream("x", io.BytesIO(text)).rows, diagnose_stream(io.BytesIO(text)).cause.id
+        if not belong_together(rows, cause):
+            wrong.append((sample.name, cause, rows[-1].outcome))
+    assert not wrong
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is not here")
+def test_real_logs() -> None:
+    wrong = []
+    for file in sorted(path for path in SHARED.rglob("*") if path.is_file() and path.suffix not in (".csv", ".json")):
+        if file.stat().st_size <= LARGEST:
+            rows, cause = list(parse_paths([file], jobs=1)), diagnose_files([file]).cause.id
+            if not belong_together(rows, cause):
+                wrong.append((file.name, cause, rows[-1].outcome))
+    assert not wrong
+
+
+_STEPS = (
+    "iter {k}: loss {loss:.4f}, time 100.00ms, mfu 30.00%\n",
+    "{{'loss': {loss:.4f}, 'learning_rate': 1e-05, 'epoch': 0.{k:03}}}\n",
+    "[Step {k}/40] Loss: {loss:.4f} | Global Tokens/s: 100.00 | GPU Mem (GB): 1.00 | Peak Mem: 2.00\n",
+    "some program: step {k} loss {loss:.3f}\n",
+)
+_SAYS = (
+    "Training completed\n", "Training done in 12.0 seconds.\n", "Training completed. Do not forget to share your model\n",
+    "100%|##########| 30/30 [00:10<00:00,  3.0it/s]\n", " 50%|#####     | 15/30 [00:05<00:05,  3.0it/s]\n",
+    "INFO Process 12 exits successfully.\n", "submitit INFO (x) - Job completed successfully\n",
+    "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\nOSError: [Errno 5] Input/output error\n",
+    "OSError: cannot read the cache\n", "RuntimeError: Connection closed by peer\n", "KeyboardInterrupt\n",
+    "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-08-16T16:27:59 ***\n",
+    "slurmstepd: error: *** STEP 9.0 ON n1 CANCELLED AT 2026-08-16T16:27:59 ***\n",
+    "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-08-16T16:27:59 DUE TO TIME LIMIT ***\n",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n", "Killed\n",
+    "srun: error: n1: task 1: Exited with exit code 1\n", "srun: error: n1: task 0: Terminated\n",
+    "ModuleNotFoundError: No module named 'apex'\n", "No space left on device\n", "Segmentation fault (core dumped)\n",
+    "loss: nan\n", "some words that say nothing\n", "{'train_runtime': 12.5, 'train_samples_per_second': 3.0}\n",
+)  # fmt: skip
+
+
+@st.composite
+def _logs(draw: st.DrawFn) -> bytes:
+    parts = []
+    step = draw(st.sampled_from(_STEPS))
+    number = 0
+    for kind in draw(st.lists(st.sampled_from(["say", "say", "steps", "filler", "again"]), min_size=1, max_size=7)):
+        if kind == "say":
+            parts.append(draw(st.sampled_from(_SAYS)))
+        elif kind == "steps":
+            for _ in range(draw(st.sampled_from([1, 3, 7, 8, 9, 40]))):
+                number += 1
+                parts.append(step.format(k=number, loss=5 - number / 100))
+        elif kind == "filler":
+            parts.append("words of no interest at all\n" * draw(st.sampled_from([1, 5, 5, 45_000])))
+        else:
+            number = 0
+    return "".join(parts).encode()
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(text=_logs())
+def test_drawn_logs(text: bytes) -> None:
+    rows, found = parse_stream("x.out", io.BytesIO(text)).rows, diagnose_stream(io.BytesIO(text))
+    assert belong_together(rows, found.cause.id), ([(r.format, r.outcome, r.cause) for r in rows], found)
