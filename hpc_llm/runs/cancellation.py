@@ -108,7 +108,7 @@ def _unproven(identity: Identity | None, answer: Answer, state: RunStatus) -> st
 
 def _cancel_slurm(jobs: dict[RunPaths, str], job_name: str | None) -> dict[RunPaths, str]:
     """End the jobs of one submission, then mark their runs; what could not be, by run."""
-    complaint = _unexpected("\n".join(scancel([one], job_name) for one in compress_job_ids(list(jobs.values()))))
+    complaint = _unexpected(scancel(compress_job_ids(list(jobs.values())), job_name))
     if complaint:
         return dict.fromkeys(jobs, f"scancel failed: {complaint}")
     for run in jobs:

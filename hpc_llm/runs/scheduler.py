@@ -189,13 +189,16 @@ def find_job(job_id: str) -> JobRecord | None:
 
 
 def scancel(job_ids: Sequence[str], job_name: str | None) -> str:
-    """Ask Slurm to end those of these jobs that have that name; returns what it complained about.
+    """Ask Slurm to end these jobs, which its queue has just proven to be ours; returns what it complained about.
 
-    The name, which ends with the run's UUID, keeps a stranger safe whose job got the id a moment ago.
+    The name, which ends with the run's UUID, keeps a stranger safe whose job got the id a moment ago. Not for tasks of an
+    array: with any filter scancel ends the whole array as long as it waits (seen with Slurm 22.05).
     """
-    named = [f"--name={job_name}"] if job_name else []
-    _, complaint = call(["scancel", *named, *job_ids])
-    return complaint
+    complaints = []
+    for job_id in job_ids:
+        named = [f"--name={job_name}"] if job_name and "_" not in job_id else []
+        complaints.append(call(["scancel", *named, job_id])[1])
+    return "\n".join(filter(None, complaints))
 
 
 def _sacct(what: Sequence[str]) -> tuple[str | None, str]:

@@ -310,6 +310,18 @@ def test_a_job_whose_run_is_gone_is_cancelled_by_its_id(logs: Path, slurm: Scrat
         cancel_job("999999")
 
 
+@pytest.mark.parametrize("by", ["run", "job id"])
+def test_cancelling_one_waiting_task_leaves_the_others(logs: Path, slurm: ScratchSlurm, by: str) -> None:
+    runs = send_runs(logs, [(f"r{k}", {}) for k in range(3)], HELD_ARRAY, "a")
+    if by == "run":
+        assert cancel([runs[1]])[0].problem is None
+    else:
+        runs[1].root.rename(logs / ".gone")
+        assert cancel_job(job_id(RunPaths(logs / ".gone"))).problem is None
+    assert [state_of(slurm, job_id(run)) for run in (runs[0], runs[2])] == ["PENDING", "PENDING"]
+    slurm.run("scancel", job_id(runs[0]).partition("_")[0])
+
+
 def test_a_run_that_cannot_be_written_is_cancelled_all_the_same(logs: Path, slurm: ScratchSlurm) -> None:
     mount = logs.parent / "mount"
     mount.mkdir()
