@@ -164,7 +164,7 @@ def _ends_as_cancelled(trial: Trial, run: Path) -> None:
 
 def _bring_back(slurm: ScratchSlurm, node: str) -> None:
     slurm.start_node(node)
-    slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
+    slurm.ok("scontrol", "update", f"nodename={node}", "state=resume")  # refused where it has come back by itself
     slurm.wait_until(f"{node} is back", lambda: slurm.node_states().get(node) in ("idle", "mix", "alloc"))
 
 
