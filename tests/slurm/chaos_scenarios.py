@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import chaos_records
 import chaos_slurm
+import chaos_strangers
 import chaos_submit
 from chaos_trial import Trial
 from scratch_slurm import ScratchSlurm
@@ -56,8 +57,8 @@ SCENARIOS = (
     _anywhere(3, chaos_records.folder_gone),
     _anywhere(4, chaos_records.clock_wrong),
     Scenario(play=chaos_records.foreign_folder, share=2),
-    _alone(5, chaos_slurm.ids_used_again),
-    Scenario(play=chaos_slurm.two_clusters, share=5, disturbs=True, with_another=True),
+    _alone(5, chaos_strangers.ids_used_again),
+    Scenario(play=chaos_strangers.two_clusters, share=5, disturbs=True, with_another=True),
     _alone(4, chaos_slurm.controller_fails_in_submit),
     _alone(3, chaos_slurm.controller_fails),
     _alone(2, chaos_slurm.accounting_fails),

@@ -7,65 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from chaos_submit import RUN_ID, settle
 from chaos_trial import Trial
 from scratch_slurm import ScratchSlurm
 
-STRANGERS: tuple[tuple[str, ...], ...] = (
-    (),
-    ("-J", "tiny-m01"),
-    ("-J", "tiny-m01-deadbeef", "--comment=hpc-llm:deadbeef-5a3c-4b0a-9a0e-1c2d3e4f5a6b"),
-)
-"""A job of another kind, one named like ours, and one of hpc-llm in somebody else's folder."""
 STEPS = 4
-
-
-def ids_used_again(trial: Trial) -> None:
-    """Slurm's state is wiped, and a stranger's job gets the id that a run had."""
-    slurm, rng = trial.slurm, trial.rng
-    job, methods = rng.choice(("held", "waits")), rng.choice((1, 3))
-    words = trial.request(f"--run-id={RUN_ID}", methods=methods, job=job)
-    runs = trial.submit(words)
-    if job == "waits":
-        trial.until_waits(runs[0])
-    if rng.random() < 0.5:
-        trial.status()
-    job_id = trial.jobs()[0].job_id.partition("_")[0]
-    forgotten = rng.random() < 0.7
-    slurm.wipe(int(job_id), accounting=forgotten)
-    stranger = trial.stranger(slurm, *_stranger(trial, methods))
-    assert stranger == job_id
-    is_tried_again = job == "held" and forgotten and rng.random() < 0.5
-    _meddle(trial, runs, () if is_tried_again else (stranger, *(run.name for run in runs)))
-    if job == "waits" and _steps(runs[0]) < STEPS:
-        trial.harm("lost", f"{_steps(runs[0])} steps are left of {STEPS}")
-    if is_tried_again:
-        _retry_goes_through(trial, words)
-    trial.check_strangers(slurm)
-
-
-def two_clusters(trial: Trial, other: ScratchSlurm) -> None:
-    """The runs of one cluster are looked at and cancelled from another one that has the same job ids."""
-    rng = trial.rng
-    job, methods = rng.choice(("held", "waits", "completes")), rng.choice((1, 3))
-    runs = trial.submit(trial.request(methods=methods, job=job))
-    job_id = trial.jobs()[0].job_id.partition("_")[0]
-    other.wipe(int(job_id))
-    stranger = trial.stranger(other, *_stranger(trial, methods))
-    assert stranger == job_id
-    there = {"SLURM_CONF": str(other.conf)}
-    _meddle(trial, runs, (stranger, *(run.name for run in runs)), environ=there)
-    trial.check_strangers(other)
-    if job == "completes":
-        trial.until_over()
-        trial.status(environ=there)
-        trial.agreed(runs[0], "COMPLETED")
-        return
-    trial.audit()
-    _cancelled(trial, runs[0])
 
 
 def controller_fails_in_submit(trial: Trial) -> None:
@@ -94,7 +43,7 @@ def controller_fails(trial: Trial) -> None:
         _ends_as_cancelled(trial, run)
         return
     # A controller that hung may obey scancel later, though scancel did not see it.
-    _cancelled(trial, run)
+    cancelled(trial, run)
 
 
 def accounting_fails(trial: Trial) -> None:
@@ -114,7 +63,7 @@ def accounting_fails(trial: Trial) -> None:
     trial.agreed(waits, None)
     trial.agreed(exits, "FAILED")
     trial.audit()
-    _cancelled(trial, waits)
+    cancelled(trial, waits)
 
 
 def accounting_hangs(trial: Trial) -> None:
@@ -128,7 +77,7 @@ def accounting_hangs(trial: Trial) -> None:
         trial.slurm.thaw("slurmdbd")
     if said.get("outcome") is not None:
         trial.harm("wrong", f"{run.name} runs, and is told as {said}")
-    _cancelled(trial, run)
+    cancelled(trial, run)
 
 
 def node_lost(trial: Trial) -> None:
@@ -177,35 +126,6 @@ def preempted_and_requeued(trial: Trial) -> None:
 # the parts
 
 
-def _stranger(trial: Trial, methods: int) -> tuple[str, ...]:
-    return (*trial.rng.choice(STRANGERS), *([f"--array=0-{methods - 1}"] if methods > 1 else []))
-
-
-def _meddle(trial: Trial, runs: list[Path], to_cancel: Sequence[str], environ: dict[str, str] | None = None) -> None:
-    """All that a user may do to the runs; the stranger's job of the same id must come to no harm."""
-    said = trial.status(environ=environ)
-    for run in runs:
-        if said.get(run.name, {}).get("state") == "RUNNING" and not _lives(trial, run):
-            trial.harm("wrong", f"{run.name} is told as RUNNING, which only the stranger's job is")
-    steps = [("reconcile",), ("status",), *(("cancel", what) for what in to_cancel)]
-    trial.rng.shuffle(steps)
-    for words in steps:
-        trial.ask(*words, environ=environ)
-
-
-def _lives(trial: Trial, run: Path) -> bool:
-    return any(job.run_id == run.name for job in trial.live())
-
-
-def _retry_goes_through(trial: Trial, words: list[str]) -> None:
-    if trial.jobs():  # reconcile may have sent it already
-        return
-    done = trial.ask(*words)
-    if done.returncode != 0:
-        trial.harm("lost", f"Slurm has nothing, and the retry exits {done.returncode}: {done.stderr.strip()}")
-    trial.audit()
-
-
 @contextlib.contextmanager
 def _controller(trial: Trial, trouble: str | None = None) -> Iterator[object]:
     """slurmctld is dead or hangs within; what is given brings it back earlier."""
@@ -224,7 +144,8 @@ def _is_over(trial: Trial, run: Path) -> bool:
     return all(not job.is_live for job in trial.jobs() if job.run_id == run.name)
 
 
-def _cancelled(trial: Trial, run: Path) -> None:
+def cancelled(trial: Trial, run: Path) -> None:
+    """The run can be cancelled, and is told as cancelled."""
     done = trial.cancel(run.name)
     if done.returncode != 0:
         trial.harm("wrong", f"cancel exited {done.returncode}: {done.stderr.strip()}")
@@ -243,7 +164,7 @@ def _ends_as_cancelled(trial: Trial, run: Path) -> None:
 
 def _bring_back(slurm: ScratchSlurm, node: str) -> None:
     slurm.start_node(node)
-    slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
+    slurm.ok("scontrol", "update", f"nodename={node}", "state=resume")  # refused where it has come back by itself
     slurm.wait_until(f"{node} is back", lambda: slurm.node_states().get(node) in ("idle", "mix", "alloc"))
 
 
@@ -262,16 +183,16 @@ def _starts_again(trial: Trial, run: Path) -> None:
     trial.audit()
     trial.agreed(run, None)
     _steps_are_kept(trial, run, 2 * STEPS)
-    _cancelled(trial, run)
+    cancelled(trial, run)
     _steps_are_kept(trial, run, 2 * STEPS)
 
 
 def _steps_are_kept(trial: Trial, run: Path, count: int) -> None:
-    if _steps(run) < count:
-        trial.harm("lost", f"{run.name} made {count} steps, {_steps(run)} are kept")
+    if steps_of(run) < count:
+        trial.harm("lost", f"{run.name} made {count} steps, {steps_of(run)} are kept")
 
 
-def _steps(run: Path) -> int:
+def steps_of(run: Path) -> int:
     """The steps in all tries of a run."""
     files = [run / "steps.jsonl", *run.glob("tries/*/steps.jsonl")]
     return sum(file.read_text().count("\n") for file in files if file.exists())

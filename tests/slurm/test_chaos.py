@@ -11,6 +11,7 @@ from pathlib import Path
 
 import chaos_records
 import chaos_slurm
+import chaos_strangers
 import chaos_submit
 import pytest
 from chaos_site import ChaosSite
@@ -128,11 +129,11 @@ def test_another_user_s_folder_among_the_runs_hides_none_of_them(play: Play, own
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_stranger_s_job_that_has_a_run_s_id_comes_to_no_harm(play: Play, own: ScratchSlurm, seed: int) -> None:
-    assert play(chaos_slurm.ids_used_again, seed, own) == []
+    assert play(chaos_strangers.ids_used_again, seed, own) == []
 
 
 def test_a_run_is_not_mistaken_for_a_job_of_another_cluster(play: Play, own: ScratchSlurm, other: ScratchSlurm) -> None:
-    assert play(chaos_slurm.two_clusters, 0, own, other) == []
+    assert play(chaos_strangers.two_clusters, 0, own, other) == []
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,36 @@ def test_another_one_may_run_beside_it_and_leaves_nothing(slurm: ScratchSlurm, t
     assert not second.ok("sinfo")
     mark = f"SLURM_CONF={second.conf}".encode()
     assert not [each for each in Path("/proc").glob("[0-9]*/environ") if mark in _read(each)]
+
+
+@pytest.mark.slurm
+def test_wiped_it_knows_no_job_and_gives_the_same_ids_again(tmp_path: Path) -> None:
+    with ScratchSlurm(tmp_path / "wiped", name="wiped", accounting=False) as cluster:
+        first = cluster.run("sbatch", "-H", "-o", "/dev/null", "--wrap=true").split()[-1]
+        cluster.wipe(int(first))
+        assert cluster.run("squeue", "-hat", "all") == ""
+        assert cluster.run("sbatch", "-H", "-o", "/dev/null", "--wrap=true").split()[-1] == first
+        assert not cluster.ok("sacct")
+
+
+@pytest.mark.slurm
+def test_a_controller_that_hung_has_taken_the_job_that_sbatch_gave_up(tmp_path: Path) -> None:
+    with ScratchSlurm(tmp_path / "hung", accounting=False, message_timeout_s=1) as cluster:
+        cluster.freeze("slurmctld")
+        with pytest.raises(RuntimeError, match="Socket timed out"):
+            cluster.run("sbatch", "-H", "-o", "/dev/null", "--wrap=true")
+        cluster.thaw("slurmctld")
+        cluster.wait_until("the job is there", lambda: cluster.run("squeue", "-ht", "all").strip() != "")
+
+
+@pytest.mark.slurm
+def test_jobs_survive_the_restart_of_the_controller(tmp_path: Path) -> None:
+    with ScratchSlurm(tmp_path / "restarted", accounting=False) as cluster:
+        job = cluster.run("sbatch", "-H", "-o", "/dev/null", "--wrap=true").split()[-1]
+        cluster.end("slurmctld", signal.SIGTERM)
+        assert not cluster.ok("squeue")
+        cluster.start_controller()
+        assert cluster.job_state(job) == "PENDING"
 
 
 def _read(path: Path) -> bytes:
