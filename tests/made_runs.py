@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.run import RunPaths
-from hpc_llm.submit import NewRun, Submission, create_runs, submit_slurm
+from hpc_llm.runs import send
+from hpc_llm.submit import NewRun, Submission, create_runs
 from hpc_llm.submit.clients import cluster_name
 
 
@@ -31,5 +32,5 @@ def send_runs(
     submission = Submission(scheduler="slurm", array=array, **values)
     new = [NewRun(run_id=run_id, experiment=experiment, script=script) for run_id, experiment in runs]
     [made] = create_runs(logs, [(submission, new)])
-    submit_slurm(submission, made)
+    send(submission, made)
     return made

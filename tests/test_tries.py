@@ -56,12 +56,19 @@ def files(folder: Path) -> set[str]:
 
 def test_the_first_statement_tells_which_job_it_is(machine: Machine, run: RunPaths) -> None:
     before = time.time()
-    slurm = {"SLURM_JOB_ID": "45", "SLURM_CLUSTER_NAME": "scratch", "SLURM_RESTART_COUNT": "2", "HOSTNAME": "gn1"}
+    slurm = {
+        "SLURM_JOB_ID": "45",
+        "SLURM_CLUSTER_NAME": "scratch",
+        "SLURM_RESTART_COUNT": "2",
+        "HOSTNAME": "gn1",
+        "SLURM_JOB_NAME": "a b-0123abcd",
+    }
     assert machine.run(machine.script(), **slurm).code == 0
     [said] = started(run)
     assert before - 1 <= said.pop("time") <= time.time()
     assert said == {
-        "schema": 1, "job_id": "45", "array_task": None, "cluster": "scratch", "host": "gn1", "restart_count": 2
+        "schema": 1, "job_id": "45", "array_task": None, "cluster": "scratch", "host": "gn1", "restart_count": 2,
+        "job_name": "a?b-0123abcd",
     }  # fmt: skip
 
 

@@ -48,14 +48,14 @@ def cancel_command(
 
 def _find(texts: list[str], logs: Path) -> tuple[list[RunPaths], list[str]]:
     """The runs that are meant, and the ids of jobs of which there is no run here."""
-    from hpc_llm.cli.runs import find_run
+    from hpc_llm.cli.runs import find_runs
     from hpc_llm.errors import RequestError
 
     runs: dict[RunPaths, None] = {}
     job_ids: list[str] = []
     for text in texts:
         try:
-            runs[find_run(text, logs)] = None
+            runs |= dict.fromkeys(find_runs([text], logs))
         except RequestError:
             if not _JOB_ID.fullmatch(text):
                 raise

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.run import RunPaths, is_run, iter_runs
+
+_JOB_ID = re.compile(r"\d+(?:_\d+)?")
+_DATE = 8
+"""Digits with which the run ids of a day begin."""
 
 
 def find_run(text: str, logs: Path) -> RunPaths:
@@ -15,10 +21,12 @@ def find_run(text: str, logs: Path) -> RunPaths:
     for candidate in (folder, logs / text):
         if is_run(candidate):
             return RunPaths(candidate.absolute())
-    runs = list(iter_runs(logs.absolute()))
-    matches = [run for run in runs if run.run_id.startswith(text)] or [run for run in runs if _job_id(run) == text]
+    if "/" not in text and os.path.lexists(logs / text):  # never another run whose name begins like that
+        raise RequestError(f"{logs / text} is no run that can be read: it holds no experiment.json.")
+    matches = _matches(text, list(iter_runs(logs.absolute())))
     if len(matches) == 1:
         return matches[0]
+    runs = list(iter_runs(logs.absolute()))
     if matches:
         raise RequestError(
             f"'{text}' is the start of {len(matches)} runs: {', '.join(r.run_id for r in matches[:5])}. Write more of it."
@@ -29,10 +37,31 @@ def find_run(text: str, logs: Path) -> RunPaths:
 
 
 def find_runs(texts: Sequence[str] | None, logs: Path) -> list[RunPaths]:
-    """The runs named, or all runs under `logs` if none is."""
-    if texts:
-        return [find_run(text, logs) for text in texts]
-    return list(iter_runs(logs.absolute()))
+    """The runs named, or all runs under `logs` if none is; the id of a job array names all its members."""
+    if not texts:
+        return list(iter_runs(logs.absolute()))
+    found: dict[RunPaths, None] = {}
+    for text in texts:
+        members = (
+            _of_job(text, list(iter_runs(logs.absolute()))) if text.isdecimal() and not is_run(logs / text) else []
+        )
+        found |= dict.fromkeys(members or [find_run(text, logs)])
+    return list(found)
+
+
+def _matches(text: str, runs: Sequence[RunPaths]) -> list[RunPaths]:
+    """The run of that job, else the runs whose ids begin so. A number is a job id; from eight digits on it may be a date."""
+    of_job = _of_job(text, runs)
+    if of_job or (text.isdecimal() and len(text) < _DATE):
+        return of_job
+    return [run for run in runs if run.run_id.startswith(text)]
+
+
+def _of_job(text: str, runs: Sequence[RunPaths]) -> list[RunPaths]:
+    """The runs that are the job of that id, or tasks of the array of that id."""
+    if not _JOB_ID.fullmatch(text):
+        return []
+    return [run for run in runs if (job_id := _job_id(run)) is not None and text in (job_id, job_id.partition("_")[0])]
 
 
 def _job_id(run: RunPaths) -> str | None:

@@ -163,19 +163,17 @@ def _new_runs(batches: Sequence[Batch]) -> Iterator[list[NewRun]]:
 
 
 def _ask(submission: Submission, runs: Sequence[RunPaths]) -> None:
-    """Hand one submission to its scheduler; where the answer is unclear Slurm itself is asked whether it has the job."""
-    from hpc_llm.runs import adopt_unclear
-    from hpc_llm.submit import UnclearAnswer, submit_local, submit_slurm
+    """Hand one submission to its scheduler, and say where that was not as it should be."""
+    from hpc_llm.runs import send as hand_over
 
-    if submission.scheduler == "local":
-        submit_local(runs)
-        return
     try:
-        submit_slurm(submission, runs)
-    except UnclearAnswer as error:
-        if not adopt_unclear(runs):
-            raise
-        note(f"{str(error).split('. ')[0]}. Slurm has the job all the same")
+        complaint = hand_over(submission, runs)
+    except KeyboardInterrupt:
+        names = ", ".join(run.run_id for run in runs[:3]) + (" …" if len(runs) > 3 else "")
+        note(f"interrupted while {names} was submitted: `hpc-llm status` says whether the scheduler has it")
+        raise
+    if complaint is not None:
+        note(f"Slurm has the job, although sbatch ended with: {complaint}")
 
 
 def _records(batch: Batch) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """What became of the runs: their folders, then one question to the scheduler for all of them."""
 
 from hpc_llm.runs.cancellation import Cancellation, cancel, cancel_job
-from hpc_llm.runs.reconciliation import Deed, Reconciled, adopt_unclear, make_way, reconcile
+from hpc_llm.runs.reconciliation import Deed, Reconciled, homeless, make_way, reconcile
+from hpc_llm.runs.sending import send
 from hpc_llm.runs.statuses import RunStatus, status
 from hpc_llm.runs.waiting import wait
 
@@ -10,11 +11,12 @@ __all__ = [
     "Deed",
     "Reconciled",
     "RunStatus",
-    "adopt_unclear",
     "cancel",
     "cancel_job",
+    "homeless",
     "make_way",
     "reconcile",
+    "send",
     "status",
     "wait",
 ]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
@@ -14,11 +16,12 @@ from hpc_llm.run import RunPaths, read_json
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.scheduler import Answer, ask
 from hpc_llm.submit.identity import Identity
-from hpc_llm.submit.process import is_alive, is_on_this_host
+from hpc_llm.submit.process import can_be_seen, is_alive
 from hpc_llm.submit.runs import answer_file, asking_file, read_identity, submitit_folder, write_job
+from hpc_llm.submit.submission import array_of
 
-PATIENCE_S = 600.0
-"""So long a submission from another host counts as under way: nobody here can see whether its process lives."""
+PATIENCE_S = 1800.0
+"""So long a submission that nobody here can see counts as under way: of another host, of a container."""
 _LATE_S = 5.0
 """So long Slurm may take to show a job whose sbatch was killed just after it had been sent."""
 
@@ -27,7 +30,7 @@ class Standing(str, Enum):
     """Where the submission of a run stands."""
 
     HAS_JOB = "has a job"
-    ASKING = "is being submitted"
+    ASKING = "is being submitted: look again in a moment"
     NOTHING = "never became a job"
     OPEN = "cannot be told"
 
@@ -43,19 +46,25 @@ class Submitted:
 
 
 def standings(
-    runs: Sequence[RunPaths], *, patient: bool = False, sleep: Callable[[float], None] = time.sleep
+    runs: Sequence[RunPaths],
+    *,
+    patient: bool = False,
+    forgotten: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> list[Submitted]:
     """Where the submission of each run stands; Slurm is asked once for those that have no job id.
 
     With `patient` a run whose sbatch was killed in the middle is looked for again until Slurm can be expected to show it:
-    for those who are about to act on its absence.
+    for those who are about to act on its absence. With `forgotten` a run that had a job, of which Slurm knows nothing any
+    more and which left no trace, counts as one that never had any.
     """
-    identities = [read_identity(run) for run in runs]
-    answer = ask([one for one in identities if one is not None and one.job_id is None])
-    found = [_stand(run, one, answer) for run, one in zip(runs, identities, strict=True)]
+    # The processes first: one that ends while Slurm is asked may have submitted the run in between.
+    before = [(run, one, one is not None and is_being_asked(run, one)) for run in runs for one in [read_identity(run)]]
+    answer = ask([one for _, one, _ in before if one is not None and (forgotten or one.job_id is None)])
+    found = [_stand(run, one, is_asked, answer, forgotten) for run, one, is_asked in before]
     if patient and any(one.standing is Standing.NOTHING and _was_asked(one.run) for one in found):
         sleep(_LATE_S)
-        return standings(runs, patient=False)
+        return standings(runs, forgotten=forgotten)
     return found
 
 
@@ -67,7 +76,7 @@ def adopt(found: Iterable[tuple[RunPaths, Identity]], answer: Answer) -> list[Ru
     adopted = []
     for run, identity in found:
         job_id = None if identity.is_recorded else identity.job_id or answer.job_ids.get(identity.key)
-        if job_id is None or not identity.is_of(run.run_id):
+        if job_id is None or not identity.is_of(run.run_id) or not is_own(run):
             continue
         with contextlib.suppress(OSError, RequestError):
             write_job(run, job_id, recovered=True)
@@ -75,35 +84,53 @@ def adopt(found: Iterable[tuple[RunPaths, Identity]], answer: Answer) -> list[Ru
     return adopted
 
 
-def _stand(run: RunPaths, identity: Identity | None, answer: Answer) -> Submitted:
+def is_own(run: RunPaths) -> bool:
+    """Whether this user made the run: what somebody else left in a shared folder is theirs to put right."""
+    try:
+        return {path.lstat().st_uid for path in (run.root, run.job, run.script) if path.exists()} == {os.getuid()}
+    except OSError:
+        return False
+
+
+def _stand(run: RunPaths, identity: Identity | None, is_asked: bool, answer: Answer, forgotten: bool) -> Submitted:
     if identity is None:
         return _without_record(run)
+    if not is_own(run):
+        return Submitted(run, identity, Standing.OPEN, "it belongs to another user")
     if not identity.is_of(run.run_id):
         return Submitted(run, identity, Standing.OPEN, f"its folder is a copy of run {identity.run_id}")
     if identity.scheduler == "local":
         return _local(run, identity)
     if identity.job_id is not None:
-        return Submitted(run, identity, Standing.HAS_JOB)
+        lost = forgotten and identity.uuid is not None and not is_asked and not _left_a_trace(run)
+        gone = lost and answer.can_tell(identity) and answer.record_of(identity) is None
+        return Submitted(run, identity, Standing.NOTHING if gone else Standing.HAS_JOB)
     job_id = answer.job_ids.get(identity.key)
     if job_id is not None:
         return Submitted(run, identity.with_job(job_id), Standing.HAS_JOB)
-    if is_being_asked(run, identity):
+    if is_asked:
         return Submitted(run, identity, Standing.ASKING)
     elsewhere = answer.belongs_to(identity)
     if elsewhere is not None:
         return Submitted(run, identity, Standing.OPEN, f"it is of Slurm's cluster {elsewhere}: look from there")
-    if not _was_asked(run) and identity.submitter is not None and is_on_this_host(identity.submitter):
+    if not asking_file(_folder(run)).exists() and identity.submitter is not None and can_be_seen(identity.submitter):
         return Submitted(run, identity, Standing.NOTHING)  # its process died before it had asked
     if not answer.can_tell(identity):
         return Submitted(run, identity, Standing.OPEN, f"Slurm does not answer: {answer.complaint}")
     return Submitted(run, identity, Standing.NOTHING)
 
 
+def _left_a_trace(run: RunPaths) -> bool:
+    return any(path.exists() for path in (run.exit, run.result, run.stdout, run.steps, run.started, run.failures))
+
+
 def _without_record(run: RunPaths) -> Submitted:
     """A folder of version 0.1 that was never submitted, or a copy; what it has beside its plan tells which."""
-    if any(path.exists() for path in (run.exit, run.result, run.stdout, run.steps, run.submission, run.job)):
+    if _left_a_trace(run) or run.submission.exists() or run.job.exists():
         return Submitted(run, None, Standing.OPEN, "it holds no record of its job")
-    if not _is_recent(_modified(run)):
+    if not is_own(run):
+        return Submitted(run, None, Standing.OPEN, "it belongs to another user")
+    if not _is_recent(_modified(run.experiment)):
         return Submitted(run, None, Standing.NOTHING)
     return Submitted(run, None, Standing.OPEN, "it may be in the making")
 
@@ -113,7 +140,7 @@ def _local(run: RunPaths, identity: Identity) -> Submitted:
     if identity.process is not None or marks or run.exit.exists():
         queue = marks.get("queue") or identity.process
         waits = "script" not in marks and not run.exit.exists() and not run.cancelled.exists()
-        if waits and isinstance(queue, dict) and is_on_this_host(queue) and not is_alive(queue):
+        if waits and isinstance(queue, dict) and can_be_seen(queue) and not _lives(queue):
             return Submitted(run, identity, Standing.NOTHING, "the queue that held it is gone")
         return Submitted(run, identity, Standing.HAS_JOB)
     if is_being_asked(run, identity):
@@ -131,11 +158,15 @@ def has_begun(records: Records) -> bool:
 def is_being_asked(run: RunPaths, identity: Identity) -> bool:
     """Whether the command that submits it, or sbatch in its own session, is at it still."""
     asking = read_json(asking_file(_folder(run)))
-    processes = [process for process in (identity.submitter, asking) if process and "pid" in process]
-    if any(is_on_this_host(process) and _lives(process) for process in processes):
+    # Once sbatch is asked only its own process counts: who wanted it may live on, as a notebook does.
+    process = asking if asking is not None else identity.submitter
+    processes = [process] if process is not None and isinstance(process.get("pid"), int) else []
+    if any(can_be_seen(process) and _lives(process) for process in processes):
         return True
-    elsewhere = any(not is_on_this_host(process) for process in processes)
-    return elsewhere and _is_recent(identity.submitted_at)
+    if all(can_be_seen(process) for process in processes):
+        return False
+    # By the file's age: where it was written and who looks may have clocks that disagree.
+    return _is_recent(_modified(run.job), identity.submitted_at)
 
 
 def _was_asked(run: RunPaths) -> bool:
@@ -144,25 +175,25 @@ def _was_asked(run: RunPaths) -> bool:
     return asking_file(folder).exists() and read_json(answer_file(folder)) is None
 
 
-def _folder(run: RunPaths) -> Any:
-    array = (read_json(run.job) or {}).get("array")
-    return submitit_folder(run, array if isinstance(array, str) else None)
+def _folder(run: RunPaths) -> Path:
+    return submitit_folder(run, array_of(read_json(run.job) or {}))
 
 
-def _lives(process: Any) -> bool:
+def _lives(process: Mapping[str, Any]) -> bool:
     try:
         return is_alive(process)
     except (TypeError, ValueError, KeyError):
         return False
 
 
-def _is_recent(moment: float | None) -> bool:
-    """Whether it was less than the patience ago; a clock that is far ahead makes nothing recent."""
-    return moment is not None and abs(time.time() - moment) < PATIENCE_S
+def _is_recent(*moments: float | None) -> bool:
+    """Whether any of these was less than the patience ago; a clock that is far ahead makes nothing recent."""
+    now = time.time()
+    return any(moment is not None and abs(now - moment) < PATIENCE_S for moment in moments)
 
 
-def _modified(run: RunPaths) -> float | None:
+def _modified(path: Path) -> float | None:
     try:
-        return run.experiment.stat().st_mtime
+        return path.stat().st_mtime
     except OSError:
         return None

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from hpc_llm.errors import RequestError
-from hpc_llm.run import RunPaths, read_json, write_json
-from hpc_llm.runs.scheduler import Answer, ask, find_job, scancel
+from hpc_llm.run import Outcome, RunPaths, read_json, write_json
+from hpc_llm.runs.adoption import is_own
+from hpc_llm.runs.scheduler import Answer, ask, find_job, queued, scancel
 from hpc_llm.runs.slurm_records import compress_job_ids
 from hpc_llm.runs.statuses import RunStatus, status
 from hpc_llm.submit.identity import Identity, uuid_in_comment
 from hpc_llm.submit.process import end_group, is_on_this_host
 from hpc_llm.submit.runs import read_identity
 
+_UNTOUCHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUE_HOLD", "REQUEUED")
 _ALREADY_OVER = ("Invalid job id", "already completing or completed")
 
 
@@ -41,6 +44,9 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     the others are cancelled all the same.
     """
     before = status(runs)
+    for run, state in zip(runs, before, strict=True):
+        if state.outcome is Outcome.UNKNOWN and _never_was_a_job(run):
+            _mark(run)  # so that nothing submits it later on
     going = [run for run, state in zip(runs, before, strict=True) if not state.is_over]
     identities = {run: read_identity(run) for run in going}
     copies = {run: one.run_id for run, one in identities.items() if one is not None and not one.is_of(run.run_id)}
@@ -58,9 +64,12 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
             problems[run] = _unproven(identity, answer, before[runs.index(run)])
             continue
         job_id = identity.job_id or answer.job_ids[identity.key]
-        jobs.setdefault(record.job_name, {})[run] = job_id
+        # Where it was renamed, or a list prints it otherwise, a filter by name would find nothing and say nothing.
+        name = record.job_name if record.job_name == identity.job_name else None
+        jobs.setdefault(name, {})[run] = job_id
     for name, of_name in jobs.items():
         problems |= _cancel_slurm(of_name, name)
+    problems |= _still_there({run: one for run, one in identities.items() if run not in problems and run not in local})
     return [_cancellation(state, problems.get(run)) for run, state in zip(runs, before, strict=True)]
 
 
@@ -82,6 +91,26 @@ def cancel_job(job_id: str) -> Cancellation:
         return Cancellation("", True, record.state, job_id)
     complaint = _unexpected(scancel([job_id], record.job_name))
     return Cancellation("", False, None, job_id, f"scancel failed: {complaint}" if complaint else None)
+
+
+def _never_was_a_job(run: RunPaths) -> bool:
+    identity = read_identity(run)
+    return identity is not None and identity.job_id is None and identity.process is None and is_own(run)
+
+
+def _still_there(identities: Mapping[RunPaths, Identity | None]) -> dict[RunPaths, str]:
+    """Runs whose jobs Slurm lists as waiting or running although it was told to end them."""
+    wanted = {run: one for run, one in identities.items() if one is not None}
+    for pause in (0.2, 0.8, 2.0, 0.0):
+        listed = queued(wanted.values())
+        states = {run: listed.get(one.key) for run, one in wanted.items()}
+        alive = {run: job.state for run, job in states.items() if job is not None and job.state in _UNTOUCHED}
+        if not alive:
+            return {}
+        time.sleep(pause)
+    for run in alive:
+        run.cancelled.unlink(missing_ok=True)
+    return {run: f"Slurm was asked to end it, and lists it as {state} still" for run, state in alive.items()}
 
 
 def _cancellation(before: RunStatus, problem: str | None) -> Cancellation:

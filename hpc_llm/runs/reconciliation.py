@@ -1,29 +1,31 @@
 """Bring the run folders and the scheduler together after something was cut short.
 
 A job that no folder knows by its id is adopted; a folder of which the scheduler has nothing, a ghost, is cleared; of a
-sweep that was submitted in part the missing members are submitted. Nothing is done on a guess: what cannot be told stays
-as it is, and says why.
+sweep that was submitted in part the missing members are submitted. Nothing is done on a guess, nor to what somebody else
+made: it stays as it is, and says why. Every deed is claimed first, and everything is looked at again under the claim.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.run import RunPaths, is_run, read_json, write_json
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings
 from hpc_llm.runs.claim import claimed
-from hpc_llm.runs.scheduler import Answer, ask
+from hpc_llm.runs.scheduler import Answer, jobs_under
+from hpc_llm.runs.sending import send
 from hpc_llm.submit.identity import Identity
-from hpc_llm.submit.local import submit_local
-from hpc_llm.submit.runs import INCOMING, answer_file, asking_file, read_identity, submitit_folder, take_back
-from hpc_llm.submit.slurm import submit_slurm
-from hpc_llm.submit.submission import Submission, submission_of
+from hpc_llm.submit.runs import ARRAYS, INCOMING, answer_file, asking_file, read_identity, submitit_folder, take_back
+from hpc_llm.submit.submission import Submission, array_of, submission_of
 
 
 class Deed(str, Enum):
@@ -56,41 +58,38 @@ def reconcile(runs: Sequence[RunPaths], *, dry_run: bool = False) -> list[Reconc
         done += _submit_or_clear(members, begun, dry_run)
     if not dry_run:
         for logs in {run.root.parent for run in runs}:
-            _sweep_staging(logs)
+            _clear_staging(logs)
     return done
 
 
+def homeless(logs: Path) -> list[Reconciled]:
+    """Jobs of ours that write into `logs` and whose run folder is gone from it: nothing is done about them."""
+    gone = [(job_id, folder) for job_id, folder in jobs_under(logs.absolute()) if not is_run(folder)]
+    why = "its folder is gone, and its job goes on: `hpc-llm cancel {}` ends it"
+    return [Reconciled(folder.name, Deed.LEFT, job_id, why.format(job_id)) for job_id, folder in gone]
+
+
 def make_way(logs: Path, run_ids: Iterable[str]) -> None:
-    """Clear the ghosts that stand where runs of these ids are to be made; a run that is, or may be, a job stays.
+    """Clear what stands where runs of these ids are to be made, where Slurm has nothing of it; anything else stays.
 
     Raises:
-        RequestError: whether such a run is a job cannot be told now.
+        RequestError: such a run is a job, or whether it is cannot be told now.
     """
     standing = [RunPaths(logs.absolute() / run_id) for run_id in run_ids if is_run(logs / run_id)]
     if not standing:
         return
-    found = standings(standing, patient=True)
+    found = standings(standing, patient=True, forgotten=True)
     adopt(_known(found), Answer())
     for one in found:
-        if one.standing is Standing.OPEN:
-            raise RequestError(f"there is already a run {one.run.run_id} in {logs}, and {_why(one)}")
-    for members in _by_submission([one for one in found if one.standing is Standing.NOTHING]):
-        if not any(_is_over(one.run) for one in members):
-            _clear(members)
-
-
-def adopt_unclear(runs: Sequence[RunPaths], seconds: float = 10.0) -> bool:
-    """Whether Slurm has the job of these runs although sbatch did not say so; then its id is written down."""
-    deadline = time.monotonic() + seconds
-    while True:
-        identities = [one for run in runs if (one := read_identity(run)) is not None]
-        answer = ask(identities)
-        if any(one.job_id is not None or one.key in answer.job_ids for one in identities):
-            adopt(zip(runs, identities, strict=False), answer)
-            return True
-        if time.monotonic() > deadline or not answer.answered:
-            return False
-        time.sleep(1.0)
+        job = f" (job {one.identity.job_id})" if one.identity is not None and one.identity.job_id else ""
+        if one.standing is not Standing.NOTHING or _is_over(one.run):
+            why = f", and {_why(one)}" if one.standing is Standing.OPEN else ""
+            raise RequestError(
+                f"there is already a run {one.run.run_id}{job} in {logs}{why}. Leave --run-id out, or give another; "
+                f"`hpc-llm status {one.run.run_id}` says what became of it."
+            )
+    for members in _by_submission(found):
+        _clear(members, forgotten=True)
 
 
 def _known(found: Iterable[Submitted]) -> list[tuple[RunPaths, Identity]]:
@@ -100,17 +99,23 @@ def _known(found: Iterable[Submitted]) -> list[tuple[RunPaths, Identity]]:
 
 def _lacks_id(one: Submitted) -> bool:
     """Whether the job is known, and not written down."""
-    return one.identity is not None and not one.identity.is_recorded
+    return one.identity is not None and one.identity.scheduler == "slurm" and not one.identity.is_recorded
 
 
 def _adopt(one: Submitted, dry_run: bool) -> Reconciled:
-    if not dry_run:
-        adopt(_known([one]), Answer())
-    return Reconciled(one.run.run_id, Deed.ADOPTED, one.identity.job_id if one.identity else None)
+    job_id = one.identity.job_id if one.identity else None
+    if not dry_run and not adopt(_known([one]), Answer()):
+        return Reconciled(one.run.run_id, Deed.LEFT, job_id, f"it is job {job_id}, and its folder cannot be written")
+    return Reconciled(one.run.run_id, Deed.ADOPTED, job_id)
 
 
 def _is_open(one: Submitted) -> bool:
-    return one.standing is Standing.ASKING or (one.standing is Standing.OPEN and one.identity is not None)
+    return one.standing is Standing.ASKING or (one.standing is Standing.OPEN and _is_incomplete(one.identity))
+
+
+def _is_incomplete(identity: Identity | None) -> bool:
+    """Whether there would be something to put right: a run of somebody else that has its job is none of our business."""
+    return identity is not None and identity.scheduler == "slurm" and identity.job_id is None
 
 
 def _why(one: Submitted) -> str:
@@ -142,78 +147,104 @@ def _submit_or_clear(members: Sequence[Submitted], begun: set[str | None], dry_r
     """Submit what is missing of a sweep that was begun; of anything else that never was a job only the plan is there."""
     runs = [one.run for one in members]
     submission = submission_of(read_json(runs[0].job) or {})
-    wanted = submission is not None and (
-        _sweep(runs[0]) in begun or (submission.scheduler == "local" and _queue_died(members))
-    )
-    if submission is None or not wanted:
+    lost_its_queue = submission is not None and submission.scheduler == "local" and any(one.why for one in members)
+    if submission is None or not (lost_its_queue or _sweep(runs[0]) in begun):
         if not dry_run and not _clear(members):
-            return []  # somebody else was quicker
+            return [Reconciled(run.run_id, Deed.LEFT, why="another command is at it") for run in runs]
         return [Reconciled(run.run_id, Deed.CLEARED, why="it never became a job") for run in runs]
+    problem = _cannot_be_submitted(submission, runs)
+    if problem:
+        return [Reconciled(run.run_id, Deed.LEFT, why=problem) for run in runs]
     if dry_run:
         return [Reconciled(run.run_id, Deed.SUBMITTED, why="its sweep was submitted in part") for run in runs]
-    return _submit(submission, runs)
+    return _submit(submission, members)
 
 
-def _queue_died(members: Sequence[Submitted]) -> bool:
-    """Whether they waited in a local queue that is gone, rather than never having been queued."""
-    return any(one.why for one in members)
+def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> str | None:
+    """Why these folders are not what was to be submitted: their scripts write where they were made."""
+    records = [read_json(run.job) or {} for run in runs]
+    if any(record.get("run_dir") != str(run.root) for run, record in zip(runs, records, strict=True)):
+        return "its folder was moved, and its script still names the old one: submit it anew"
+    if submission.scheduler == "local":
+        return None
+    tasks = [record.get("array_task") for record in records]
+    if submission.array is None:
+        return None if len(runs) == 1 else "several folders claim to be the same job"
+    links = runs[0].root.parent / ARRAYS / submission.array
+    expected = [(links / str(task)).resolve() for task in range(len(runs))]
+    whole = tasks == list(range(len(runs))) and expected == [run.root.resolve() for run in runs]
+    whole = whole and not (links / str(len(runs))).is_symlink()
+    return None if whole else "members of its array are missing: submit them anew"
 
 
-def _submit(submission: Submission, runs: Sequence[RunPaths]) -> list[Reconciled]:
-    folder = submitit_folder(runs[0], submission.array)
-    folder.mkdir(parents=True, exist_ok=True)
-    with claimed(folder) as is_ours:
-        # Whoever had the claim a moment ago may have submitted them.
-        if not is_ours or any(one.standing is not Standing.NOTHING for one in standings(runs)):
-            return []
+def _submit(submission: Submission, members: Sequence[Submitted]) -> list[Reconciled]:
+    runs = [one.run for one in members]
+    with _held(members) as is_ours:
+        if not is_ours:
+            return []  # somebody else was quicker
+        renewed = _renew(submission, runs)
         try:
-            _renew(submission, runs)
-            if submission.scheduler == "local":
-                submit_local(runs)
-            else:
-                submit_slurm(submission, runs)
+            send(renewed, runs, keep=True)
         except SubmissionError as error:
             return [Reconciled(run.run_id, Deed.LEFT, why=str(error)) for run in runs]
     ids = [identity.job_id if (identity := read_identity(run)) else None for run in runs]
     return [Reconciled(run.run_id, Deed.SUBMITTED, job_id) for run, job_id in zip(runs, ids, strict=True)]
 
 
-def _renew(submission: Submission, runs: Sequence[RunPaths]) -> None:
-    """Make this process the one that submits: whoever looks meanwhile sees that it is under way."""
+@contextmanager
+def _held(members: Sequence[Submitted], forgotten: bool = False) -> Iterator[bool]:
+    """Whether these runs are this process's alone, and still what they were when they were looked at.
+
+    While Slurm was asked another command may have submitted them, or cleared them and made runs of the same names in their
+    place: so all is looked at again once they are claimed.
+    """
+    first = members[0].run
+    if not first.root.is_dir():
+        yield False
+        return
+    with claimed(first.root) as is_ours:
+        yield is_ours and _are_as_before(members, forgotten)
+
+
+def _are_as_before(members: Sequence[Submitted], forgotten: bool) -> bool:
+    again = standings([one.run for one in members], forgotten=forgotten)
+    return all(
+        now.standing is Standing.NOTHING and _uuid(now) == _uuid(then) for now, then in zip(again, members, strict=True)
+    )
+
+
+def _renew(submission: Submission, runs: Sequence[RunPaths]) -> Submission:
+    """Make this process the one that submits, as a submission of its own: should the first one show up after all, it is
+    told apart."""
+    renewed = replace(submission, uuid=str(uuid4()))
     folder = submitit_folder(runs[0], submission.array)
     for path in (asking_file(folder), answer_file(folder)):
         path.unlink(missing_ok=True)
     for run in runs:
         record = read_json(run.job) or {}
-        write_json(run.job, {**record, **submission.intent(run.run_id, record.get("array_task") or 0)})
+        write_json(run.job, {**record, **renewed.intent(run.root, record.get("array_task") or 0)})
         run.process.unlink(missing_ok=True)
+    return renewed
 
 
-def _clear(members: Sequence[Submitted]) -> bool:
-    """Remove the folders of one submission that never became a job; False where that is somebody else's to do.
-
-    Between the look and this moment another command may have cleared the ghost and made a run of the same name in its
-    place. So the folder is claimed first, and then has to hold the very submission that was looked at.
-    """
-    first = members[0]
-    with claimed(first.run.root) as is_ours:
-        if not is_ours or _uuid(first.run) != (first.identity.uuid if first.identity else None):
-            return False
-        array = (read_json(first.run.job) or {}).get("array")
-        take_back([one.run for one in members], array if isinstance(array, str) else None)
-    return True
+def _clear(members: Sequence[Submitted], forgotten: bool = False) -> bool:
+    """Remove the folders of one submission that never became a job; False where that is somebody else's to do."""
+    with _held(members, forgotten) as is_ours:
+        if is_ours:
+            take_back([one.run for one in members], array_of(read_json(members[0].run.job) or {}))
+    return is_ours
 
 
-def _uuid(run: RunPaths) -> str | None:
-    identity = read_identity(run)
-    return identity.uuid if identity else None
+def _uuid(one: Submitted) -> str | None:
+    return one.identity.uuid if one.identity else None
 
 
-def _sweep_staging(logs: Path) -> None:
-    """Remove folders that a killed command was still making; those of a command that may live stay."""
+def _clear_staging(logs: Path) -> None:
+    """Remove folders that a killed command was still making; those of a command that may live, or of others, stay."""
     for folder in (logs / INCOMING).glob("*"):
         try:
-            if time.time() - folder.stat().st_mtime > PATIENCE_S:
-                shutil.rmtree(folder, ignore_errors=True)
+            state = folder.lstat()
         except OSError:
             continue
+        if state.st_uid == os.getuid() and abs(time.time() - state.st_mtime) > PATIENCE_S:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
 from hpc_llm.runs.slurm_records import (
     SACCT_DELIMITER,
@@ -18,6 +19,7 @@ from hpc_llm.runs.slurm_records import (
 )
 from hpc_llm.submit.clients import call, cluster_name
 from hpc_llm.submit.identity import Identity, is_job_of, uuid_in_comment
+from hpc_llm.submit.runs import ARRAYS
 
 AT_ONCE = 1000
 """Jobs that one command is asked for: its arguments have a limit."""
@@ -186,6 +188,30 @@ def find_job(job_id: str) -> JobRecord | None:
     """What the queue knows of the job with that id, whosever it is."""
     queued, _ = _squeue([f"--jobs={job_id.split('_')[0]}"])
     return latest(parse_squeue(queued or "").get(job_id, ()))
+
+
+def queued(identities: Collection[Identity]) -> dict[object, JobRecord]:
+    """What the queue alone has of these runs, by `Identity.key`: accounting may be seconds late."""
+    found: dict[object, JobRecord] = {}
+    for some in _chunks([one for one in identities if one.job_id is not None]):
+        told, _ = _squeue([f"--jobs={_parents(some)}"])
+        found |= _proven(some, parse_squeue(told or ""))
+    return found
+
+
+def jobs_under(logs: Path) -> list[tuple[str, Path]]:
+    """Jobs of this user in the queue that hold a UUID of ours and print into `logs`: their id, and their run's folder."""
+    what = ["--array", "--states=PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING", f"--user={os.getuid()}"]
+    told, _ = call(["squeue", "--noheader", *what, "--Format=JobArrayID:64,Comment:64,STDOUT:4096"])
+    found = []
+    for line in (told or "").split("\n"):
+        job_id, comment, stdout = line[:64].strip(), line[64:128], Path(line[128:].strip() or "/")
+        folder = stdout.parent
+        if folder.parent.parent == logs / ARRAYS:  # the link of an array's task
+            folder = folder.resolve()
+        if uuid_in_comment(comment) and folder.parent == logs:
+            found.append((job_id, folder))
+    return found
 
 
 def scancel(job_ids: Sequence[str], job_name: str | None) -> str:

@@ -21,7 +21,7 @@ SACCT_FIELDS = (
 SACCT_DELIMITER = "\x1f"
 """A job's name may hold any other character."""
 _SQUEUE_COLUMNS = {
-    "JobArrayID": 40, "State": 20, "Reason": 64, "SubmitTime": 24, "StartTime": 24, "TimeUsed": 20, "exit_code": 12,
+    "JobArrayID": 40, "State": 20, "Reason": 160, "SubmitTime": 24, "StartTime": 24, "TimeUsed": 20, "exit_code": 12,
     "UserID": 16, "NodeList": 256, "Comment": 64, "Name": 256,
 }  # fmt: skip
 """Fixed widths: the one form that old and new versions of squeue share and that has the exit code.
@@ -119,9 +119,10 @@ def latest(records: Iterable[JobRecord]) -> JobRecord | None:
 
 
 def _columns(line: str) -> dict[str, str]:
-    values, start = {}, 0
+    """The columns, whose widths are in bytes: what people write may be cut in the middle of a character."""
+    told, values, start = line.encode("utf-8", "surrogateescape"), {}, 0
     for name, width in _SQUEUE_COLUMNS.items():
-        values[name] = line[start : start + width].strip()
+        values[name] = told[start : start + width].decode("utf-8", "replace").strip()
         start += width
     return values
 

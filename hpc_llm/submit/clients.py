@@ -31,7 +31,7 @@ def call(command: Sequence[str]) -> tuple[str | None, str]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            errors="replace",
+            errors="surrogateescape",
             timeout=TIMEOUT_S,
         )
     except FileNotFoundError:

@@ -31,18 +31,33 @@ def describe_process(pid: int) -> dict[str, Any]:
         "start_ticks": int(fields[19]) if fields else None,
         "host": socket.gethostname(),
         "boot_id": _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else None,
+        "pid_namespace": _namespace(),
     }
+
+
+def _namespace() -> str | None:
+    """The process ids of a container are not those of its host."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
 
 
 def is_on_this_host(process: Mapping[str, Any]) -> bool:
     return process.get("host") == socket.gethostname()
 
 
+def can_be_seen(process: Mapping[str, Any]) -> bool:
+    """Whether a look at the processes here tells for certain if it lives: hosts may share a name, and a boot ends all."""
+    here = describe_process(os.getpid())
+    return all(process.get(name) == here[name] for name in ("host", "boot_id", "pid_namespace"))
+
+
 def is_alive(process: Mapping[str, Any]) -> bool:
     """Whether the very process that was described still runs on this host; a zombie does not."""
     now = describe_process(int(process["pid"]))
     fields = _stat(int(process["pid"]))
-    return fields is not None and fields[0] not in "ZX" and all(now[key] == process.get(key) for key in now)
+    return fields is not None and fields[0] not in "ZX" and all(now[key] == process.get(key, now[key]) for key in now)
 
 
 def end_group(process: Mapping[str, Any], grace_s: float = 10.0) -> bool:

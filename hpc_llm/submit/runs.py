@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.run import RunPaths, file_name_part, read_json, write_json
-from hpc_llm.submit.identity import Identity, identity_of
-from hpc_llm.submit.submission import Submission, now
+from hpc_llm.submit.identity import Identity, identity_of, is_job_of
+from hpc_llm.submit.submission import Submission, array_of, now
 
 ARRAYS = ".arrays"
 INCOMING = ".incoming"
@@ -60,20 +60,27 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
     """
     logs = logs.absolute()
     staging = logs / INCOMING / str(uuid4())
-    staging.mkdir(parents=True)
+    try:
+        staging.mkdir(parents=True)
+    except OSError as error:
+        raise SubmissionError(
+            f"{logs} cannot be written ({error.strerror}): nothing was submitted; --logs DIR"
+        ) from error
     shown: list[Path] = []
     try:
         for submission, runs in groups:
-            _make(staging, submission, runs)
+            _make(staging, logs, submission, runs)
         for submission, runs in groups:
             for run in runs:
                 _show(staging / run.run_id, logs / run.run_id, shown)
             if submission.array is not None:
                 (logs / ARRAYS).mkdir(exist_ok=True)
                 _show(staging / ARRAYS / submission.array, logs / ARRAYS / submission.array, shown)
-    except BaseException:
+    except BaseException as error:
         for folder in shown:
             shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise SubmissionError(f"{logs} cannot be written ({error.strerror}): nothing was submitted") from error
         raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -82,7 +89,7 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
     return [[RunPaths(logs / run.run_id) for run in runs] for _, runs in groups]
 
 
-def _make(staging: Path, submission: Submission, runs: Sequence[NewRun]) -> None:
+def _make(staging: Path, logs: Path, submission: Submission, runs: Sequence[NewRun]) -> None:
     """The folders of one submission under `staging`; equal scripts are one file with several names."""
     scripts: dict[str, Path] = {}
     for task, new in enumerate(runs):
@@ -93,7 +100,7 @@ def _make(staging: Path, submission: Submission, runs: Sequence[NewRun]) -> None
             run.script.chmod(0o755)
             scripts.setdefault(new.script, run.script)
         _write(run.experiment, new.experiment)
-        _write(run.job, submission.intent(new.run_id, task))
+        _write(run.job, submission.intent(logs / new.run_id, task))
     if submission.array is not None:
         _link_array(staging / ARRAYS / submission.array, [new.run_id for new in runs])
 
@@ -185,8 +192,7 @@ def read_identity(run: RunPaths) -> Identity | None:
     identity = identity_of(record)
     if identity is None or identity.scheduler != "slurm" or identity.job_id is not None:
         return identity
-    array = record.get("array")
-    job_id = _answered(submitit_folder(run, array if isinstance(array, str) else None)) or _started(run, identity)
+    job_id = _answered(submitit_folder(run, array_of(record))) or _started(run, identity)
     return identity if job_id is None else identity.with_job(job_id)
 
 
@@ -203,7 +209,9 @@ def _started(run: RunPaths, identity: Identity) -> str | None:
     for line in read_json_lines(run.started):
         job_id, cluster = line.get("job_id"), line.get("cluster")
         known = identity.cluster is None or cluster in (None, "", identity.cluster)
-        if isinstance(job_id, str) and job_id.isdecimal() and known:
+        name = line.get("job_name")
+        ours = not isinstance(name, str) or is_job_of(identity.uuid or "", name, None)
+        if isinstance(job_id, str) and job_id.isdecimal() and known and ours:
             return job_id
     return None
 

@@ -23,8 +23,10 @@ def main(parent: int, asking: str, answer: str, command: list[str]) -> int:
         os.setsid()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    write(asking, myself())
-    # In this order: whoever finds the parent dead and no record of this process knows that sbatch was never asked.
+    # Whoever finds the parent dead and no record of this process knows that sbatch was never asked.
+    if not write(asking, myself()):
+        tell(sys.stderr, f"not asked: {asking} cannot be written\n")
+        return 1
     if os.getppid() != parent:
         write(answer, {"returncode": 1, "stdout": "", "stderr": "not asked: the command that wanted it had ended"})
         return 1
@@ -39,17 +41,19 @@ def main(parent: int, asking: str, answer: str, command: list[str]) -> int:
 def myself() -> dict[str, Any]:
     """What identifies this process, as `hpc_llm.submit.process` describes one."""
     try:
+        namespace: str | None = os.readlink("/proc/self/ns/pid")
         with open(f"/proc/{os.getpid()}/stat") as file:
-            ticks = int(file.read().rpartition(")")[2].split()[19])
+            ticks: int | None = int(file.read().rpartition(")")[2].split()[19])
         with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
+            boot: str | None = file.read().strip()
     except (OSError, ValueError):
-        return {"pid": os.getpid(), "start_ticks": None, "host": socket.gethostname(), "boot_id": None}
-    return {"pid": os.getpid(), "start_ticks": ticks, "host": socket.gethostname(), "boot_id": boot}
+        ticks, boot, namespace = None, None, None
+    host = socket.gethostname()
+    return {"pid": os.getpid(), "start_ticks": ticks, "host": host, "boot_id": boot, "pid_namespace": namespace}
 
 
-def write(path: str, record: dict[str, Any]) -> None:
-    """Leave a record whole or not at all; a full disk must not keep the answer from the parent."""
+def write(path: str, record: dict[str, Any]) -> bool:
+    """Leave a record whole or not at all, and say whether; a full disk must not keep the answer from the parent."""
     temporary = f"{path}.{os.getpid()}"
     try:
         with open(temporary, "w", encoding="utf-8") as file:
@@ -58,7 +62,8 @@ def write(path: str, record: dict[str, Any]) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError:
-        pass
+        return False
+    return True
 
 
 def tell(stream: Any, text: str) -> None:

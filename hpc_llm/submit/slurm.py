@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from hpc_llm.errors import SubmissionError
 from hpc_llm.run import RunPaths, read_json
 from hpc_llm.submit.queue import RunScripts
-from hpc_llm.submit.runs import answer_file, asking_file, submitit_folder, take_back, write_job
+from hpc_llm.submit.runs import accepted_job_id, answer_file, asking_file, submitit_folder, write_job
 from hpc_llm.submit.submission import Submission
 
 if TYPE_CHECKING:
     from hpc_llm.submit.executors import ScriptExecutor
 
 _UNCLEAR = re.compile(
-    r"timed out|timeout|zero bytes|unexpected message|reset by peer|broken pipe|communication|protocol|not connected|not asked",
+    r"timed out|timeout|zero bytes|unexpected message|reset by peer|broken pipe|communication|protocol|not connected|message length|unpack|header",
     re.IGNORECASE,
 )
 """Words of sbatch that leave open whether Slurm has taken the job."""
@@ -37,32 +37,41 @@ def submit_slurm(submission: Submission, runs: Sequence[RunPaths]) -> list[str]:
     Task k of an array is `runs[k]`. What sbatch gets is what the runs' folders hold: the bytes of job.sh, and the
     arguments of job.json.
 
+    Nothing is taken back here: whoever asked looks for the job in Slurm first (`runs.sending`).
+
     Raises:
-        SubmissionError: sbatch refused, with its message; the runs' folders are gone then, for nothing ran and the same
-            run id is free for another try.
-        UnclearAnswer: nobody can tell from the answer whether Slurm has taken the job; the folders stay.
+        SubmissionError: sbatch refused, with its message, or was not asked at all.
+        UnclearAnswer: nobody can tell from the answer whether Slurm has taken the job.
     """
+    if submission.array is None and len(runs) != 1:
+        raise ValueError(f"{len(runs)} runs need an array")
     folder = submitit_folder(runs[0], submission.array)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         job_ids = _sbatch(folder, submission, runs)
-    except (SubmissionError, OSError) as error:
-        if asking_file(folder).exists() and _may_have_it(folder, str(error)):
-            name = submission.arguments[0].partition("=")[2]
-            raise UnclearAnswer(
-                f"{error} It is open whether Slurm has taken the job {name}: `hpc-llm reconcile` finds out."
-            ) from error
-        take_back(runs, submission.array)
-        raise
+    except SubmissionError as error:
+        job_id = _accepted(folder)
+        if job_id is None:
+            if asking_file(folder).exists() and not _is_refusal(folder, str(error)):
+                raise UnclearAnswer(str(error)) from error
+            raise
+        # It has said so, whatever a site's wrapper around it said afterwards.
+        job_ids = [job_id if submission.array is None else f"{job_id}_{task}" for task in range(len(runs))]
     for run, job_id in zip(runs, job_ids, strict=True):
-        write_job(run, job_id)
+        with contextlib.suppress(OSError):  # the answer of sbatch is kept, too, and the script tells its job
+            write_job(run, job_id)
     return job_ids
 
 
-def _may_have_it(folder: Path, message: str) -> bool:
-    """Whether sbatch was asked and its answer, or the lack of one, does not rule out that it has taken the job."""
+def _accepted(folder: Path) -> str | None:
+    said = (read_json(answer_file(folder)) or {}).get("stdout")
+    return accepted_job_id(said) if isinstance(said, str) else None
+
+
+def _is_refusal(folder: Path, message: str) -> bool:
+    """Whether sbatch ended by itself with a message by which Slurm has not taken the job."""
     code = (read_json(answer_file(folder)) or {}).get("returncode")
-    return not isinstance(code, int) or code <= 0 or _UNCLEAR.search(message) is not None
+    return isinstance(code, int) and 0 < code < 128 and _UNCLEAR.search(message) is None
 
 
 def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths]) -> list[str]:

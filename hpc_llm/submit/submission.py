@@ -7,8 +7,10 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
+from hpc_llm.run import file_name_part
 from hpc_llm.submit.identity import marked_name, sbatch_arguments
 from hpc_llm.submit.process import describe_process
 
@@ -42,12 +44,13 @@ class Submission:
         """What sbatch gets beside the script."""
         return sbatch_arguments(self.job_name, self.comment, self.uuid) if self.scheduler == "slurm" else []
 
-    def intent(self, run_id: str, task: int) -> dict[str, Any]:
-        """The content of job.json of the run with that number, while nobody has answered."""
+    def intent(self, run_dir: Path, task: int) -> dict[str, Any]:
+        """The content of job.json of the run that will live there, while nobody has answered."""
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         return {
             "schema": SCHEMA,
-            "run_id": run_id,
+            "run_id": run_dir.name,
+            "run_dir": str(run_dir),
             **own,
             "job_name": marked_name(self.job_name, self.uuid),
             "script_job_name": self.job_name,
@@ -73,7 +76,13 @@ def submission_of(record: Mapping[str, Any]) -> Submission | None:
     optional = {"comment": str, "array": str, "cluster": str, "sweep": str, "time_s": int}
     if not all(values[name] is None or isinstance(values[name], kind) for name, kind in optional.items()):
         return None
-    return Submission(**values)
+    return Submission(**values) if values["array"] is None or array_of(record) is not None else None
+
+
+def array_of(record: Mapping[str, Any]) -> str | None:
+    """Name of the folder of links that a job.json tells of; None where it is no plain name: it becomes part of a path."""
+    array = record.get("array")
+    return array if isinstance(array, str) and array and file_name_part(array, limit=255) == array else None
 
 
 def now() -> str:

@@ -68,7 +68,7 @@ def report_sigterm(record: Record) -> None:
 
 def _leave(record: Record, details: dict[str, Any]) -> None:
     try:
-        if _completed(record):
+        if _completed(record) or not record.paths.root.is_dir():  # a run whose folder was removed is not made anew
             return
         failure = {
             "schema": SCHEMA,

@@ -16,12 +16,13 @@
 # silent where the folder is not visible, for the check below says so.
 (
   LC_ALL=C
-  job=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-}} cluster=${SLURM_CLUSTER_NAME:-} host=${HOSTNAME:-}
+  job=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-}} cluster=${SLURM_CLUSTER_NAME:-} host=${HOSTNAME:-} name=${SLURM_JOB_NAME:-}
   job=${job:+\"${job//[^A-Za-z0-9._-]/?}\"}
   cluster=${cluster:+\"${cluster//[^A-Za-z0-9._-]/?}\"}
   host=${host:+\"${host//[^A-Za-z0-9._-]/?}\"}
-  printf '{"schema": 1, "job_id": %s, "array_task": %s, "cluster": %s, "host": %s, "restart_count": %s, "time": %(%s)T}\n' \
-    "${job:-null}" "${SLURM_ARRAY_TASK_ID:-null}" "${cluster:-null}" "${host:-null}" "${SLURM_RESTART_COUNT:-0}" -1 \
+  name=${name:+\"${name//[^A-Za-z0-9._-]/?}\"}
+  printf '{"schema": 1, "job_id": %s, "array_task": %s, "cluster": %s, "host": %s, "job_name": %s, "restart_count": %s, "time": %(%s)T}\n' \
+    "${job:-null}" "${SLURM_ARRAY_TASK_ID:-null}" "${cluster:-null}" "${host:-null}" "${name:-null}" "${SLURM_RESTART_COUNT:-0}" -1 \
     >> /work/someone/logs/RUN-ID/started.jsonl
 ) 2>/dev/null
 trap '' USR1 USR2  # nothing here acts on them, and what is started inherits that they end nothing
@@ -114,6 +115,11 @@ keep_earlier_try() {
   printf '%s' "$number"
 }
 [ -d "$run_dir" ] || { printf 'hpc-llm: run folder %s is not visible on %s\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2; exit 76; }
+# The folder may have been removed and made anew for another job under the same name: that one's files are not to be mixed.
+if [[ ${SLURM_JOB_NAME:-} =~ -([0-9a-f]{8})$ ]] && [ -r "$run_dir/job.json" ] && ! grep -q "\"uuid\": \"${BASH_REMATCH[1]}-" "$run_dir/job.json"; then
+  printf 'hpc-llm: run folder %s belongs to another job by now (on %s)\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2
+  exit 76
+fi
 trap 'on_signal HUP' HUP
 trap 'on_signal INT' INT
 trap 'on_signal QUIT' QUIT

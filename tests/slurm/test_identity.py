@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from scratch_slurm import ScratchSlurm
 
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.run import Outcome, RunPaths, write_json
-from hpc_llm.runs import Deed, cancel, cancel_job, make_way, reconcile, status
+from hpc_llm.runs import Deed, cancel, cancel_job, homeless, make_way, reconcile, reconciliation, status
 from hpc_llm.runs.adoption import Standing, standings
 from hpc_llm.runs.scheduler import _by_name, _proven, _sacct, ask
 from hpc_llm.runs.slurm_records import parse_sacct
 from hpc_llm.submit import UnclearAnswer
 from hpc_llm.submit.clients import cluster_name
 from hpc_llm.submit.runs import answer_file, asking_file, read_identity
+from hpc_llm.submit.submission import submission_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
 
@@ -144,7 +146,7 @@ def test_the_copy_of_a_run_does_not_speak_for_its_job(logs: Path, slurm: Scratch
     shutil.copytree(run.root, copy.root)
     [refused] = cancel([copy])
     assert refused.problem == "its folder is a copy of run r: cancel that"
-    assert [one.deed for one in reconcile([copy])] == [Deed.LEFT] and copy.root.exists()
+    assert reconcile([copy]) == [] and copy.root.exists()
     assert state_of(slurm, job_id(run)) == "PENDING"
     cancel([run])
 
@@ -211,15 +213,39 @@ def test_an_answer_that_timed_out_after_slurm_took_the_job_loses_nothing(
 ) -> None:
     said = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
     sbatch(tmp_path, monkeypatch, f'real "$@" >/dev/null; echo "{said}" >&2; exit 1')
-    with pytest.raises(UnclearAnswer, match="It is open whether Slurm has taken the job"):
+    run = held(logs)
+    assert job_id(run) and status([run])[0].state == "PENDING"
+    with pytest.raises(RequestError, match=r"already a run r \(job \d+\)"):
+        make_way(logs, ["r"])
+    cancel([run])
+
+
+@pytest.mark.parametrize("code", [1, 137])
+def test_a_job_that_sbatch_took_is_kept_however_a_wrapper_around_it_ends(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    quiet = "" if code == 1 else ">/dev/null"
+    sbatch(tmp_path, monkeypatch, f'real "$@" {quiet}; echo "site: could not log your submission" >&2; exit {code}')
+    run = held(logs)
+    assert status([run])[0].state == "PENDING"
+    cancel([run])
+
+
+def test_while_slurm_does_not_answer_an_unclear_submission_stays(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sbatch(tmp_path, monkeypatch, "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1")
+    for name in ("squeue", "sacct"):
+        path = tmp_path / "wrapped" / name
+        path.write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
+        path.chmod(0o755)
+    with pytest.raises(UnclearAnswer, match="is open: `hpc-llm reconcile` finds out"):
         held(logs)
     run = RunPaths(logs / "r")
-    assert status([run])[0].state == "PENDING"
-    assert job_id(run)
-    with pytest.raises(RequestError, match="already a run r"):
-        make_way(logs, ["r"])
-        make_run(logs, "r", {}, "x")
-    cancel([run])
+    assert [one.deed for one in reconcile([run])] == [Deed.LEFT]
+    for name in ("squeue", "sacct"):
+        (tmp_path / "wrapped" / name).unlink()
+    assert [one.deed for one in reconcile([run])] == [Deed.CLEARED]
 
 
 def test_a_refusal_leaves_nothing_and_the_name_is_free(
@@ -240,14 +266,15 @@ def test_a_run_whose_sbatch_is_still_at_work_is_being_submitted(
         f"send_job(Path(sys.argv[1]), 'r', {{'plan': {{}}}}, {HELD!r})"
     )
     tests = str(Path(__file__).parents[1])
-    command = subprocess.Popen([os.sys.executable, "-c", program, str(logs), tests], start_new_session=True)  # type: ignore[attr-defined]
+    command = subprocess.Popen([sys.executable, "-c", program, str(logs), tests], start_new_session=True)
     until("sbatch was asked", (tmp_path / "asked").exists)
     os.killpg(command.pid, 9)
     command.wait()
     run = RunPaths(logs / "r")
     assert standings([run])[0].standing is Standing.ASKING
     assert [one.deed for one in reconcile([run])] == [Deed.LEFT]
-    make_way(logs, ["r"])
+    with pytest.raises(RequestError, match="already a run r"):
+        make_way(logs, ["r"])
     with pytest.raises(RequestError, match="already a run r"):
         make_run(logs, "r", {}, "x")
     [refused] = cancel([run])
@@ -265,7 +292,7 @@ def test_a_ghost_is_cleared_and_makes_way(logs: Path) -> None:
     )
     tests = str(Path(__file__).parents[1])
     for clears in ("reconcile", "retry"):
-        subprocess.run([os.sys.executable, "-c", program, str(logs), tests], check=False)  # type: ignore[attr-defined]
+        subprocess.run([sys.executable, "-c", program, str(logs), tests], check=False)
         run = RunPaths(logs / "r")
         assert standings([run])[0].standing is Standing.NOTHING
         if clears == "reconcile":
@@ -283,11 +310,11 @@ def test_only_the_missing_members_of_a_sweep_are_submitted(logs: Path, slurm: Sc
     first = send_runs(logs, [(f"a{k}", {}) for k in range(3)], HELD_ARRAY, "a", sweep=sweep)
     program = (
         "import os, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]; import made_runs; "
-        "from hpc_llm.submit import slurm; made_runs.submit_slurm = lambda *_: os.kill(os.getpid(), 9); "
+        "made_runs.send = lambda *_: os.kill(os.getpid(), 9); "
         f"made_runs.send_runs(Path(sys.argv[1]), [(f'b{{k}}', {{}}) for k in range(3)], {HELD_ARRAY!r}, 'b', sweep={sweep!r})"
     )
     tests = str(Path(__file__).parents[1])
-    subprocess.run([os.sys.executable, "-c", program, str(logs), tests], check=False)  # type: ignore[attr-defined]
+    subprocess.run([sys.executable, "-c", program, str(logs), tests], check=False)
     second = [RunPaths(logs / f"b{k}") for k in range(3)]
     ids = [job_id(run) for run in first]
     assert [one.deed for one in reconcile([*first, *second])] == [Deed.SUBMITTED] * 3
@@ -297,6 +324,156 @@ def test_only_the_missing_members_of_a_sweep_are_submitted(logs: Path, slurm: Sc
     assert slurm.stored_script(array) == HELD_ARRAY.encode()
     assert reconcile([*first, *second]) == []
     cancel([*first, *second])
+
+
+def ghost(logs: Path, name: str = "g", **asked: Any) -> RunPaths:
+    """The folder of a run whose command died before it had asked sbatch."""
+    program = (
+        "import os, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]; import made_runs; "
+        "made_runs.send = lambda *_: os.kill(os.getpid(), 9); "
+        f"made_runs.send_job(Path(sys.argv[1]), {name!r}, {{'plan': {{}}}}, {HELD!r}, **{asked!r})"
+    )
+    subprocess.run([sys.executable, "-c", program, str(logs), str(Path(__file__).parents[1])], check=False)
+    return RunPaths(logs / name)
+
+
+def test_a_run_that_was_submitted_while_slurm_was_asked_is_not_cleared(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look finds a ghost; until it is acted on another command has submitted it."""
+    run = ghost(logs)
+    first = standings([run])
+    assert first[0].standing is Standing.NOTHING
+    change(run, job_id="4711")
+    for deed in (
+        lambda: reconciliation._clear(first),
+        lambda: reconciliation._submit(submission_of(record(run)), first),
+    ):  # type: ignore[arg-type]
+        assert not deed() and run.root.exists()
+
+
+def test_what_is_cleared_is_never_outside_of_the_runs(logs: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    for array in (str(precious), "../../precious", "", ".", 3):
+        run = ghost(logs)
+        change(run, array=array)
+        reconcile([run])
+        assert precious.is_dir() and logs.is_dir()
+        shutil.rmtree(run.root, ignore_errors=True)
+
+
+def test_what_somebody_else_made_is_left_to_them(logs: Path, slurm: ScratchSlurm) -> None:
+    sweep = "0c8c5d2e-0000-4000-8000-000000000002"
+    mine, theirs, alone = held(logs, sweep=sweep), ghost(logs, "theirs", sweep=sweep), ghost(logs, "alone")
+    for run in (theirs, alone):
+        os.chown(run.script, 65534, 65534)
+    assert [(one.deed, one.why) for one in reconcile([mine, theirs, alone])] == [
+        (Deed.LEFT, "it belongs to another user")
+    ] * 2
+    assert theirs.root.exists() and alone.root.exists()
+    cancel([mine])
+
+
+def test_a_refusal_while_reconciling_keeps_the_run(logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = "0c8c5d2e-0000-4000-8000-000000000003"
+    mine, missing = held(logs, sweep=sweep), ghost(logs, sweep=sweep)
+    sbatch(tmp_path, monkeypatch, "echo 'sbatch: error: Required partition not available' >&2; exit 1")
+    [left] = reconcile([mine, missing])
+    assert left.deed is Deed.LEFT and "Required partition not available" in left.why and missing.script.exists()
+    (tmp_path / "wrapped" / "sbatch").unlink()
+    assert [one.deed for one in reconcile([mine, missing])] == [Deed.SUBMITTED]
+    cancel([mine, missing])
+
+
+def test_a_copied_or_moved_ghost_is_not_submitted(logs: Path) -> None:
+    sweep = "0c8c5d2e-0000-4000-8000-000000000004"
+    mine, missing = held(logs, sweep=sweep), ghost(logs, sweep=sweep)
+    copy = RunPaths(logs / "copy")
+    shutil.copytree(missing.root, copy.root)
+    elsewhere = logs.parent / "elsewhere"
+    shutil.copytree(logs, elsewhere)
+    moved = [RunPaths(elsewhere / name) for name in ("r", "g")]
+    assert [one.deed for one in reconcile(moved)] == [Deed.LEFT]
+    found = {one.run_id: one for one in reconcile([mine, missing, copy])}
+    assert (found["g"].deed, found["copy"].deed) == (Deed.SUBMITTED, Deed.LEFT)
+    cancel([mine, missing])
+
+
+def test_a_ghost_that_was_cancelled_is_not_submitted(logs: Path) -> None:
+    sweep = "0c8c5d2e-0000-4000-8000-000000000005"
+    mine, missing = held(logs, sweep=sweep), ghost(logs, sweep=sweep)
+    cancel([missing])
+    assert status([missing])[0].outcome is Outcome.CANCELLED
+    assert reconcile([mine, missing]) == [] and missing.root.exists()
+    cancel([mine])
+
+
+def test_a_run_of_which_slurm_knows_nothing_any_more_makes_way(logs: Path, slurm: ScratchSlurm) -> None:
+    run = held(logs)
+    with pytest.raises(RequestError, match="already a run r"):
+        make_way(logs, ["r"])
+    cancel([run])
+    run.cancelled.unlink()
+    change(run, job_id="999999")
+    assert reconcile([run]) == [] and run.root.exists()
+    make_way(logs, ["r"])
+    assert not run.root.exists()
+
+
+@pytest.mark.parametrize("name", ["训练" * 60, "  lead,comma", "a|b"])
+def test_a_job_of_any_name_is_cancelled(logs: Path, slurm: ScratchSlurm, name: str) -> None:
+    run = held(logs, job_name=name, comment="训练作业 é")
+    [done] = cancel([run])
+    assert done.problem is None and state_of(slurm, job_id(run)) == "CANCELLED"
+
+
+def test_a_renamed_job_is_still_its_run_s(logs: Path, slurm: ScratchSlurm) -> None:
+    run = held(logs)
+    slurm.run("scontrol", "update", f"jobid={job_id(run)}", "name=other")
+    assert status([run])[0].state == "PENDING"
+    assert cancel([run])[0].problem is None and state_of(slurm, job_id(run)) == "CANCELLED"
+
+
+def test_a_job_that_goes_on_without_its_folder_is_told(logs: Path, slurm: ScratchSlurm) -> None:
+    text = HELD.replace("--output=/dev/null", f"--output={logs}/gone/log.out")
+    run = send_job(logs, "gone", {"plan": {}}, text)
+    assert homeless(logs) == []
+    shutil.rmtree(run.root)
+    [told] = homeless(logs)
+    assert told.deed is Deed.LEFT and told.job_id is not None and f"cancel {told.job_id}" in told.why
+    assert cancel_job(told.job_id).problem is None and homeless(logs) == []
+
+
+def test_a_job_leaves_a_folder_alone_that_was_made_anew(logs: Path, slurm: ScratchSlurm, tmp_path: Path) -> None:
+    node = LoginNode(tmp_path, slurm)
+    node.add_cluster(
+        "lab", extends="local", scheduler="slurm", gpu={"vendor": "none", "per_node": 0},
+        launch={"single_node": "srun", "multi_node": "srun", "allowed": ["srun"]},
+    )  # fmt: skip
+    words = ("--cluster=lab", "--partition=gtest", "--gpus-per-node=0", "--method=z3", "--model=tiny", "--run-id=r")
+    [first] = node.submit(*words, "--set=tasks_per_node=1", "--time=00:05:00", "--sbatch=hold", "--set=precision=fp32")
+    job = job_id(first)
+    shutil.rmtree(first.root)
+    [second] = node.submit(*words, "--set=tasks_per_node=1", "--time=00:05:00", "--sbatch=hold", "--set=precision=fp32")
+    slurm.run("scontrol", "release", job)
+    until("the first has ended", lambda: state_of(slurm, job) == "FAILED")
+    assert "belongs to another job by now" in second.stderr.read_text()
+    assert not second.exit.exists() and read_identity(second).job_id != job  # type: ignore[union-attr]
+    node.do("cancel", "r")
+
+
+def test_the_id_of_an_array_names_its_members_and_a_number_is_never_a_date(
+    logs: Path, slurm: ScratchSlurm, tmp_path: Path
+) -> None:
+    node = LoginNode(tmp_path, slurm)
+    runs = send_runs(logs, [(f"20261121-{k}", {}) for k in range(3)], HELD_ARRAY, "a")
+    array = job_id(runs[0]).partition("_")[0]
+    assert len(node.do("status", array).splitlines()) >= 5
+    assert node.ask("cancel", "2026").returncode == 2
+    assert [state_of(slurm, job_id(run)) for run in runs] == ["PENDING"] * 3
+    node.do("cancel", array)
+    assert slurm.run("squeue", "-h", "-j", array, "-o", "%i").strip() == ""
 
 
 def test_a_job_whose_run_is_gone_is_cancelled_by_its_id(logs: Path, slurm: ScratchSlurm) -> None:

@@ -1,0 +1,71 @@
+"""Handing a submission to its scheduler, and what is left behind where that fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from hpc_llm.errors import SubmissionError
+from hpc_llm.run import RunPaths
+from hpc_llm.runs.adoption import adopt
+from hpc_llm.runs.scheduler import ask
+from hpc_llm.submit.local import submit_local
+from hpc_llm.submit.runs import read_identity, take_back
+from hpc_llm.submit.slurm import UnclearAnswer, submit_slurm
+from hpc_llm.submit.submission import Submission
+
+_LATE_S = 10.0
+"""So long Slurm may take to show a job of which sbatch did not say that it was taken."""
+
+
+def send(submission: Submission, runs: Sequence[RunPaths], *, keep: bool = False) -> str | None:
+    """Submit `runs`; returns what sbatch complained about although Slurm has the job.
+
+    With `keep` the folders stay where the scheduler refuses: they were there before.
+
+    Raises:
+        SubmissionError: the scheduler has none of them, and no folder is left; or it is open whether it has, and they are.
+    """
+    if submission.scheduler == "local":
+        submit_local(runs)
+        return None
+    try:
+        submit_slurm(submission, runs)
+        return None
+    except UnclearAnswer as error:
+        has_job = _has_job(runs, _LATE_S)
+        if has_job:
+            return str(error)
+        if has_job is None:
+            name = submission.arguments[0].partition("=")[2]
+            raise UnclearAnswer(
+                f"{error} Whether Slurm has taken the job {name} is open: `hpc-llm reconcile` finds out."
+            ) from error
+        _take_back(submission, runs, keep)
+        raise SubmissionError(str(error)) from error
+    except (SubmissionError, OSError) as error:
+        if _has_job(runs, 0.0):  # a message reads like a refusal, and Slurm's own list says otherwise
+            return str(error)
+        _take_back(submission, runs, keep)
+        raise
+
+
+def _take_back(submission: Submission, runs: Sequence[RunPaths], keep: bool) -> None:
+    if not keep:
+        take_back(runs, submission.array)
+
+
+def _has_job(runs: Sequence[RunPaths], seconds: float) -> bool | None:
+    """Whether Slurm has the job of these runs, whose id is written down then; None where it does not answer."""
+    deadline = time.monotonic() + seconds
+    while True:
+        identities = [(run, one) for run in runs if (one := read_identity(run)) is not None]
+        answer = ask([one for _, one in identities])
+        if any(one.key in answer.job_ids or answer.record_of(one) for _, one in identities):
+            adopt(identities, answer)
+            return True
+        if not answer.answered:
+            return None
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(1.0)
