@@ -254,7 +254,16 @@ def _ended(known: Known) -> Judgement:
     if verdict.root is None or (_says_all_is_well(known, job) and not verdict.is_sure):
         nothing = replace(_NOT_KNOWN, confidence=0.5 if weighed else 0.3)
         return _judgement(job, Outcome.UNKNOWN, _why_unknown(known, job), nothing, weighed)
-    return _judgement(job, verdict.outcome, verdict.reason, verdict, weighed)
+    return _judgement(job, verdict.outcome, _reason(verdict, weighed), verdict, weighed)
+
+
+def _reason(verdict: Verdict, weighed: Sequence[Found]) -> str | None:
+    """The sentence of a record that says as much as the root, else the line that shows it."""
+    root = verdict.root
+    if root is None or root.reason is not None or not root.is_root:
+        return verdict.reason
+    same = (one for one in weighed if one.is_root and one.cause is root.cause and one.precedence >= root.precedence)
+    return next((one.reason for one in same if one.reason is not None), verdict.reason)
 
 
 def _completed(known: Known, job: JobRecord | None) -> Judgement:
