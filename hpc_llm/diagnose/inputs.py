@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,8 @@ from hpc_llm.text.blocks import open_blocks
 STDIN = "-"
 _STREAM_ENDING = re.compile(r"\.(?:out|err|log|txt|[oe]\d+)$")
 _PER_RANK = frozenset(("stdout.log", "stderr.log"))
+BEGINNING, END = 1 << 19, 1 << 21
+"""Bytes of a log that are parsed to see how it ended."""
 _IN_MEMORY = 1 << 24
 """Bytes of a pipe that are kept there; it is read twice."""
 
@@ -59,7 +63,7 @@ def _as_parsed(logs: Sequence[LogFindings], name: str, file: IO[bytes]) -> tuple
     else than every run that the parser finds in it, the last of these counts.
     """
     verdict, found = verdict_on(logs)
-    endings = endings_of(name, file)
+    endings = endings_of(name, _beginning_and_end(file, name))
     if endings is None or (not endings and verdict.cause is not NONE):
         return verdict, found
     if not endings:
@@ -72,6 +76,25 @@ def _as_parsed(logs: Sequence[LogFindings], name: str, file: IO[bytes]) -> tuple
     seen = next((one for one in found if one.text == parsed.root.text and one.cause is parsed.cause), None)
     root = seen or replace(parsed.root, file=name)
     return replace(parsed, root=root), [root]
+
+
+def _beginning_and_end(file: IO[bytes], name: str) -> IO[bytes]:
+    """So much of a log as its end needs: what the program is stands at the beginning, how it ended at the end."""
+    first = sources.head(sources.reads(file, name), BEGINNING)
+    if len(first) < BEGINNING:
+        return io.BytesIO(first)
+    parts: deque[bytes] = deque()
+    size = skipped = 0
+    for part in sources.reads(file, name):
+        parts.append(part)
+        size += len(part)
+        while size - len(parts[0]) > END:
+            size -= len(parts[0])
+            skipped += len(parts.popleft())
+    rest = b"".join(parts)
+    if not skipped:
+        return io.BytesIO(first + rest)
+    return io.BytesIO(first[: first.rfind(b"\n") + 1] + rest[rest.find(b"\n") + 1 :])
 
 
 def jobs_under(paths: Iterable[Path]) -> list[list[Path]]:

@@ -14,7 +14,7 @@ from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.tries import since, taken_down
-from hpc_llm.causes.verdict import TAKEN_DOWN, Verdict, decide, is_undone
+from hpc_llm.causes.verdict import Verdict, decide, is_undone
 from hpc_llm.run import Outcome
 from hpc_llm.runs.local_process import LocalState
 from hpc_llm.runs.pending import explain_wait
@@ -223,11 +223,16 @@ def _without_a_record(known: Known) -> Found | None:
 def _files_are_late(known: Known) -> bool:
     """Whether the job is over and what it left may not be visible yet."""
     left, job, records = known.records.exit, known.job, known.records
-    if known.ran_here or (job is not None and (job.started_at is None or job.nodes is None)):
-        return False  # Slurm gives a job that was cancelled while it waited a start, too, and no node
+    if known.ran_here or (job is not None and _never_started(job)):
+        return False
     if left is not None and (left.ended_before_launch or not _lacks_result(records)):
         return False
     return _is_recent(_ended_at(known), known.now)
+
+
+def _never_started(job: JobRecord) -> bool:
+    """Whether it was ended while it waited; the queue gives such a job a start all the same."""
+    return job.started_at is None or (job.nodes is None and job.elapsed_s == 0)
 
 
 def _lacks_result(records: Records) -> bool:
@@ -262,10 +267,12 @@ def _ended(known: Known) -> Judgement:
 
 
 def _reason(verdict: Verdict, weighed: Sequence[Found]) -> str | None:
-    """In a table the scheduler's word for what it did says more than the line that it left in the log."""
-    said = (one for one in weighed if one.file == "scheduler" and one.cause is verdict.cause)
-    own = next(said, None) if verdict.cause.id in TAKEN_DOWN else None
-    return own.reason if own is not None else verdict.reason
+    """The sentence of a record that says as much as the root, else the line that shows it."""
+    root = verdict.root
+    if root is None or root.reason is not None or not root.is_root:
+        return verdict.reason
+    same = (one for one in weighed if one.is_root and one.cause is root.cause and one.precedence >= root.precedence)
+    return next((one.reason for one in same if one.reason is not None), verdict.reason)
 
 
 def _completed(known: Known, job: JobRecord | None) -> Judgement:

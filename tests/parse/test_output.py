@@ -67,5 +67,5 @@ def test_unknown_output_format_lists_the_valid_ones():
 def test_columns_are_the_documented_ones():
     assert COLUMNS[:3] == ("run_id", "source", "format")
     assert COLUMNS[-4:] == ("job_id", "started_at", "cause", "try")
-    assert len(COLUMNS) == 40
-    assert len(STEP_COLUMNS) == 11
+    assert len(COLUMNS) == 42
+    assert len(STEP_COLUMNS) == 12
