@@ -117,9 +117,8 @@ def _cut(text: str) -> str:
 
 
 def _show(diagnosis: Diagnosis) -> None:
-    typer.echo(
-        f"{diagnosis.source}: {diagnosis.cause.id} ({diagnosis.cause.title}), confidence {diagnosis.confidence:.2f}"
-    )
+    said = f"{diagnosis.cause.id} ({diagnosis.cause.title}), confidence {diagnosis.confidence:.2f}"
+    typer.echo(f"{diagnosis.source}: {said if diagnosis.is_over else 'not over'}")
     print_facts(
         [
             ("what", " ".join(t for t in (diagnosis.summary, diagnosis.meaning) if t)),

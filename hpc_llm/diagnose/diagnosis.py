@@ -17,6 +17,9 @@ from hpc_llm.diagnose.remedies import BY_PLAN, filled
 from hpc_llm.experiment import Plan
 
 _SHOWN = 6
+_GUESSED = (
+    "A process was killed (SIGKILL), and nothing says by whom: most often the system does it because memory ran out."
+)
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -48,6 +51,8 @@ class Diagnosis:
     chain: tuple[str, ...] = ()
     """Ids from the root to its consequences; empty where nothing failed."""
     details: Mapping[str, str] = field(default_factory=dict)
+    is_over: bool = True
+    """Whether the job has ended: of one that waits or runs there is nothing to diagnose yet."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types, with stable keys."""
@@ -93,7 +98,7 @@ def explained(
         cause=verdict.cause,
         confidence=verdict.confidence,
         summary=summary,
-        meaning=verdict.cause.meaning,
+        meaning=_GUESSED if verdict.is_guess and verdict.cause.id == "host_oom" else verdict.cause.meaning,
         remedy=_remedy(verdict, details, plan),
         retry=verdict.cause.retry if own.retry is None else own.retry,
         evidence=_evidence(verdict, found),

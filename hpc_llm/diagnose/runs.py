@@ -65,7 +65,11 @@ def explain_look(found: Look) -> Diagnosis:
     if completed:
         return unexplained(name, verdict, (), logs, True, "")
     summary = "" if found.known.logs and judgement.reason is None else _sentence(judgement.reason)
-    return unexplained(name, verdict, judgement.found, logs, False, summary)
+    made = unexplained(name, verdict, judgement.found, logs, False, summary)
+    identity = found.records.identity
+    job = identity.job_id if identity is not None and identity.scheduler == "slurm" else None
+    remedy = made.remedy.replace("sacct -j JOB", f"sacct -j {job}") if job else made.remedy
+    return replace(made, meaning="Neither its records nor its output say more.", remedy=remedy)
 
 
 def _more_of_the_same(found: Look) -> list[Found]:
@@ -79,16 +83,15 @@ def _not_over(found: Look) -> Diagnosis:
     judgement = found.judgement
     made = unexplained(found.run.run_id, judgement.verdict, (), (), True, "")
     if judgement.state == "UNKNOWN":
-        return replace(made, summary=_sentence(judgement.reason))
+        return replace(made, summary=_sentence(judgement.reason), is_over=False)
     state = f"The run is not over: {judgement.state}."
     why = f" {_sentence(judgement.reason)}" if judgement.reason and judgement.remedy else ""
-    return replace(
-        made, summary=state + why, meaning="", remedy=judgement.remedy or "wait for it: hpc-llm status --watch"
-    )
+    remedy = judgement.remedy or "wait for it: hpc-llm status --watch"
+    return replace(made, summary=state + why, meaning="", remedy=remedy, is_over=False)
 
 
 def _sentence(reason: str | None) -> str:
-    return f"{reason[:1].upper()}{reason[1:]}." if reason else ""
+    return f"{reason.rstrip('.')}." if reason else ""
 
 
 def _output(found: Look) -> list[LogFindings]:

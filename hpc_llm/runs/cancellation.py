@@ -52,6 +52,9 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     copies = {run: one.run_id for run, one in identities.items() if one is not None and not one.is_of(run.run_id)}
     identities = {run: one for run, one in identities.items() if run not in copies}
     answer = ask([one for one in identities.values() if one is not None])
+    identities = {run: _with_job(one, answer) for run, one in identities.items()}
+    listed, complaint = queued([one for one in identities.values() if one is not None and one.uuid is not None])
+    over: dict[RunPaths, str] = {}
     local = {run: one for run, one in identities.items() if one is not None and one.scheduler == "local"}
     problems = {run: f"its folder is a copy of run {original}: cancel that" for run, original in copies.items()}
     problems |= _cancel_local(local)
@@ -59,18 +62,29 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     for run, identity in identities.items():
         if run in local:
             continue
-        record = answer.record_of(identity) if identity is not None else None
-        if identity is None or record is None or identity.uuid is None:
-            problems[run] = _unproven(identity, answer, before[runs.index(run)])
+        record = listed.get(identity.key) if identity is not None else None
+        if identity is None or identity.job_id is None or record is None or not record.is_live:
+            last = answer.record_of(identity) if identity is not None and not complaint else None
+            if last is not None and not last.is_live:
+                over[run] = last.state
+            else:
+                problems[run] = _unproven(identity, answer, complaint, before[runs.index(run)])
             continue
-        job_id = identity.job_id or answer.job_ids[identity.key]
+        job_id = identity.job_id
         # Where it was renamed, or a list prints it otherwise, a filter by name would find nothing and say nothing.
         name = record.job_name if record.job_name == identity.job_name else None
         jobs.setdefault(name, {})[run] = job_id
     for name, of_name in jobs.items():
         problems |= _cancel_slurm(of_name, name)
-    problems |= _still_there({run: one for run, one in identities.items() if run not in problems and run not in local})
-    return [_cancellation(state, problems.get(run)) for run, state in zip(runs, before, strict=True)]
+    done = {run: one for run, one in identities.items() if run not in problems and run not in local and run not in over}
+    problems |= _still_there(done)
+    return [_cancellation(state, problems.get(run), over.get(run)) for run, state in zip(runs, before, strict=True)]
+
+
+def _with_job(identity: Identity | None, answer: Answer) -> Identity | None:
+    """The same, with the job id that Slurm told."""
+    job_id = answer.job_ids.get(identity.key) if identity is not None else None
+    return identity if identity is None or job_id is None else identity.with_job(job_id)
 
 
 def cancel_job(job_id: str) -> Cancellation:
@@ -102,7 +116,7 @@ def _still_there(identities: Mapping[RunPaths, Identity | None]) -> dict[RunPath
     """Runs whose jobs Slurm lists as waiting or running although it was told to end them."""
     wanted = {run: one for run, one in identities.items() if one is not None}
     for pause in (0.2, 0.8, 2.0, 0.0):
-        listed = queued(wanted.values())
+        listed, _ = queued(wanted.values())
         states = {run: listed.get(one.key) for run, one in wanted.items()}
         alive = {run: job.state for run, job in states.items() if job is not None and job.state in _UNTOUCHED}
         if not alive:
@@ -113,20 +127,20 @@ def _still_there(identities: Mapping[RunPaths, Identity | None]) -> dict[RunPath
     return {run: f"Slurm was asked to end it, and lists it as {state} still" for run, state in alive.items()}
 
 
-def _cancellation(before: RunStatus, problem: str | None) -> Cancellation:
-    outcome = before.outcome.value if before.outcome else None
-    return Cancellation(before.run_id, before.is_over, outcome, before.job_id, problem)
+def _cancellation(before: RunStatus, problem: str | None, over: str | None) -> Cancellation:
+    outcome = before.outcome.value if before.outcome else over
+    return Cancellation(before.run_id, before.is_over or over is not None, outcome, before.job_id, problem)
 
 
-def _unproven(identity: Identity | None, answer: Answer, state: RunStatus) -> str:
+def _unproven(identity: Identity | None, answer: Answer, complaint: str, state: RunStatus) -> str:
     """Why nothing may be done: what is not proven to be the run's may be anybody's."""
     if identity is None or (identity.job_id is None and answer.can_tell(identity)):
         return f"it is {state.state} and has no job id yet: `hpc-llm reconcile {state.run_id}` finds out what it has"
     elsewhere = answer.belongs_to(identity)
     if elsewhere is not None:
         return f"it is a job of Slurm's cluster {elsewhere}: cancel it there"
-    if not answer.answered:
-        return f"Slurm does not answer: {answer.complaint}"
+    if complaint or not answer.answered:
+        return f"Slurm does not answer: {complaint or answer.complaint}"
     if identity.uuid is None:
         return (
             "it was submitted by a version that left no proof that the job is its own: look at it with "

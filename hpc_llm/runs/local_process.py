@@ -31,7 +31,7 @@ def local_state(records: Records) -> LocalState:
     if not any(is_on_this_host(leader) for leader in leaders):
         return LocalState(state="PENDING", reason=_elsewhere(leaders))
     if any(is_alive(leader) for leader in leaders if is_on_this_host(leader)):
-        return LocalState(state="PENDING", reason="waits for the run before it")
+        return LocalState(state="PENDING", reason="is about to start, or waits for the run before it")
     return LocalState(is_gone=True, reason="the process that was to start it is gone")
 
 

@@ -124,6 +124,7 @@ def _known(records: Records, answer: Answer, asked: set[object], now: float, hos
         job=answer.record_of(identity) or job,
         can_tell=answer.can_tell(identity),
         complaint=answer.complaint,
+        is_silent=answer.is_silent,
         elsewhere=answer.belongs_to(identity),
     )
 

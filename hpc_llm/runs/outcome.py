@@ -50,6 +50,8 @@ class Known:
     """The scheduler answered: without `job` it does not know the job."""
     complaint: str = ""
     """Why it did not."""
+    is_silent: bool = False
+    """There is a scheduler, which gave no answer."""
     elsewhere: str | None = None
     """The other Slurm cluster that the run is a job of."""
     is_being_submitted: bool = False
@@ -170,6 +172,9 @@ def _job_goes_on(known: Known) -> Judgement | None:
 
 def _goes_on_without_a_job(known: Known) -> Judgement | None:
     records, identity = known.records, known.records.identity
+    if known.is_silent and not records.is_whole and _may_be_queued_again(known):
+        reason = f"Slurm does not answer, and may have queued it again: {known.complaint}"
+        return Judgement(state="UNKNOWN", outcome=None, reason=reason, verdict=_NOT_KNOWN)
     if records.exit is not None or records.is_whole:
         return None
     if identity is None:
@@ -190,6 +195,12 @@ def _goes_on_without_a_job(known: Known) -> Judgement | None:
     if _may_be_over(known) and _without_a_record(known) is not None:
         return None
     return Judgement(state="UNKNOWN", outcome=None, reason=reason, verdict=_NOT_KNOWN)
+
+
+def _may_be_queued_again(known: Known) -> bool:
+    """Whether the last that it says is that Slurm took it down for a reason after which it may start anew."""
+    verdict = decide(_of_text(known), completed=False)
+    return verdict.is_sure and verdict.cause.id in ("preempted", "node_fail")
 
 
 def _being_submitted(known: Known) -> Judgement | None:
@@ -326,7 +337,7 @@ def _weighed(known: Known, job: JobRecord | None) -> list[Found]:
     said = [one for one in _of_text(known) if not _is_overruled(one, known, job)]
     if job is not None and job.state not in ENDED_BY_SLURM:
         said = [one for one in said if not is_weak_taking_down(one)]
-        roots = [one for one in roots if one.file == "scheduler" or not is_weak_taking_down(one)]
+        roots = [one for one in roots if one.file in ("scheduler", "exit.json") or not is_weak_taking_down(one)]
     rest = [one for one in stated if not one.is_root]
     return [*roots, *said, *rest]  # without a root the first of what was printed says more than an exit code
 

@@ -80,7 +80,10 @@ def explain_wait(job: JobRecord, job_id: str | None, now: float) -> Wait:
     >>> explain_wait(JobRecord(state="PENDING", reason="Priority", started_at=1.8e9), "7", 1.7e9).sentence
     'Priority; Slurm expects it to start at 2027-01-15T08:00:00+00:00'
     """
+    # Most reasons are one word, with more behind it; some are a sentence: "job requeued in held state".
     word = re.split(r"[\s,(:]", job.reason or "", maxsplit=1)[0]
+    if "requeued" in (job.reason or ""):
+        word = (job.reason or "").replace(" ", "_")
     for pattern, means, remedy in _COMPILED:
         if word and pattern.fullmatch(word):
             do = remedy.replace("{job}", job_id or "JOB")

@@ -158,6 +158,8 @@ class Records:
     has_output: bool = False
     """It has begun, for the files of its output are there."""
     has_steps: bool = False
+    has_half_exit: bool = False
+    """The script began to write exit.json and could not."""
     has_tries: bool = False
     """It was queued again: what earlier tries left is kept beside these files."""
     made_at: float | None = None
@@ -227,6 +229,7 @@ class _Reader:
             is_cancelled=_CANCELLED in self.names,
             has_output=_STDOUT in self.names or _STDERR in self.names,
             has_steps=self._size(_STEPS) > 0,
+            has_half_exit=any(name.startswith(".exit.json.") for name in self.names),
             has_tries=_TRIES in self.names,
             made_at=self._made_at() if identity is None else None,
             newer=self.newer,

@@ -45,6 +45,11 @@ class Answer:
     cluster: str | None = None
     """Slurm's name of the cluster that was asked."""
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether there is a Slurm here that gave no answer, rather than none at all."""
+        return not self.answered and "not on PATH" not in self.complaint
+
     def record_of(self, identity: Identity) -> JobRecord | None:
         """What Slurm knows of this run's job; None where nothing is proven to be of it."""
         return self.records.get(identity.key)
@@ -190,13 +195,18 @@ def find_job(job_id: str) -> JobRecord | None:
     return latest(parse_squeue(queued or "").get(job_id, ()))
 
 
-def queued(identities: Collection[Identity]) -> dict[object, JobRecord]:
-    """What the queue alone has of these runs, by `Identity.key`: accounting may be seconds late."""
+def queued(identities: Collection[Identity]) -> tuple[dict[object, JobRecord], str]:
+    """What the queue alone has of these runs, by `Identity.key`, and what it complains about where it does not answer.
+
+    Only the queue tells whose an id is now: accounting has the jobs of all who ever had it.
+    """
     found: dict[object, JobRecord] = {}
     for some in _chunks([one for one in identities if one.job_id is not None]):
-        told, _ = _squeue([f"--jobs={_parents(some)}"])
+        told, complaint = _squeue([f"--jobs={_parents(some)}"])
+        if told is None and "Invalid job id" not in complaint:
+            return {}, complaint
         found |= _proven(some, parse_squeue(told or ""))
-    return found
+    return found, ""
 
 
 def jobs_under(logs: Path) -> list[tuple[str, Path]]:

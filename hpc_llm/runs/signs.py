@@ -15,6 +15,8 @@ from hpc_llm.runs.records import ExitRecord, Failure, Records, Result
 from hpc_llm.runs.slurm_records import JobRecord
 
 _LONGEST_REASON = 300
+_INTERRUPTED = 46
+"""Precedence of a KeyboardInterrupt."""
 _STOP_CAUSES = {
     Stop.NO_MODULE_SYSTEM: "module_missing",
     Stop.MODULE_FAILED: "module_missing",
@@ -67,6 +69,9 @@ def signs_of(records: Records, job: JobRecord | None) -> list[Found]:
         found += _of_result(records.result)
     if records.exit is not None:
         found += _of_exit(records.exit, job, records.is_cancelled)
+    elif records.has_half_exit:
+        text = "the job script could not write the record of its end"
+        found.append(_stated("disk_full", ".exit.json", text, confidence=0.6, precedence=43))
     if job is not None:
         found += _of_job(job, records.is_cancelled)
     elif records.is_cancelled and records.exit is None:
@@ -138,6 +143,12 @@ def _of_job(job: JobRecord, is_cancelled: bool) -> Iterator[Found]:
         reason = "the output file could not be opened: its folder is missing on the compute node"
         yield _stated("config_error", "scheduler", f"{job.state}: {reason}", confidence=0.9, reason=reason)
         return
+    if job.state == "DEADLINE" and job.elapsed_s == 0:
+        reason = "its deadline was too near for it to start"
+        remedy = "submit it again without --sbatch deadline=…, or with a shorter --time"
+        text = f"{job.state}: {reason}"
+        yield _stated("config_error", "scheduler", text, confidence=0.9, reason=reason, remedy=remedy)
+        return
     if job.out_of_memory or job.state in _BY_STATE:
         cause, reason = _BY_STATE["OUT_OF_MEMORY" if job.out_of_memory else job.state]
         if cause == "cancelled":
@@ -172,7 +183,7 @@ def _of_exit(left: ExitRecord, job: JobRecord | None, is_cancelled: bool) -> Ite
         if job is None and left.hit_time_limit:
             reason = left.reason or f"ended by {named} at its time limit"
             yield _stated("walltime", "exit.json", reason, confidence=0.95)
-        elif job is None and left.signal in _ASKED_TO_END:
+        elif left.signal in _ASKED_TO_END and (job is None or job.state == "FAILED"):
             reason = f"ended by {named}, and no scheduler says why"
             yield _stated("cancelled", "exit.json", reason, confidence=0.6, precedence=44)
         killed = _KILLED.get(128 + _NUMBERS.get(named, 0))
@@ -197,6 +208,8 @@ def _of_exit(left: ExitRecord, job: JobRecord | None, is_cancelled: bool) -> Ite
 
 def is_weak_taking_down(one: Found) -> bool:
     """Whether it says that the job was taken down in words that others use as well: of a step, or of a rank."""
+    if one.file.startswith("failures/") and one.precedence >= _INTERRUPTED:
+        return False  # a rank that was interrupted by hand says so itself
     return one.cause.id in ("cancelled", "walltime", "preempted") and (
         one.precedence < CANCELLED.precedence or one.sign.confidence < 0.9
     )

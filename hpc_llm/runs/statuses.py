@@ -12,6 +12,8 @@ from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.progress import read_progress
 from hpc_llm.runs.slurm_records import JobRecord
 
+_TAKEN_DOWN = (Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.TIMEOUT, Outcome.CANCELLED)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
@@ -89,7 +91,8 @@ def _exit_code(found: Look) -> int | None:
     if not found.judgement.is_over:
         return None
     if left is not None and left.exit_code is not None:
-        return left.exit_code
+        taken_down = found.judgement.outcome in _TAKEN_DOWN
+        return None if taken_down and left.exit_code == 0 else left.exit_code
     if job is None or job.state not in ("COMPLETED", "FAILED", "OUT_OF_MEMORY"):
         return None
     return 128 + job.signal if job.signal else job.exit_code

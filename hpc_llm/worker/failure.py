@@ -81,8 +81,9 @@ def _leave(record: Record, details: dict[str, Any]) -> None:
         write_json(record.paths.failure(record.ranks.rank), failure)
         _write_result_of_earliest(record)
     except OSError as problem:  # a full or vanished disk; the error still goes to stderr
-        # Without the system's words: a run that was cancelled while its disk was full did not end because of the disk.
-        print(f"hpc-llm: {record.paths.failures} cannot be written (errno {problem.errno})", flush=True)
+        # A run that was told to end while its disk was full did not end because of the disk: no words of that then.
+        why = f"errno {problem.errno}" if details["type"] == "SIGTERM" else str(problem)
+        print(f"hpc-llm: {record.paths.failures} cannot be written: {why}", flush=True)
 
 
 def _write_result_of_earliest(record: Record) -> None:

@@ -71,8 +71,6 @@ GOING = {
     "requeued, queued again": "PENDING",
     "requeued, runs again": "RUNNING",
 }
-ONLY_SLURM_KNOWS = {"node lost silently": Outcome.UNKNOWN.value}
-"""Nothing in the folder tells of it; `parse` lists it so until `status` has asked."""
 NOT_OF_SUBMIT = {"--watch", "--standalone", "--base"}  # of `hpc-llm status`, of torchrun, of conda info
 
 
@@ -146,19 +144,20 @@ def test_status_and_parse_agree_with_the_cause(failing: Failing, name: str) -> N
     assert listed == (ENDED[name].listed_as, ENDED[name].listed_as)
 
 
-def test_parse_agrees_without_what_slurm_answered(failing: Failing, name: str) -> None:
-    expected = ONLY_SLURM_KNOWS.get(name, ENDED[name].listed_as)
-    assert failing.row_alone[name]["outcome"] == expected, failing.row_alone[name]["outcome_reason"]
+def test_parse_agrees_of_a_copy(failing: Failing, name: str) -> None:
+    assert failing.row_alone[name]["outcome"] == ENDED[name].listed_as, failing.row_alone[name]["outcome_reason"]
 
 
 @pytest.mark.parametrize("name", GOING)
 def test_a_run_that_is_not_over_has_not_failed(failing: Failing, name: str) -> None:
     found = failing.diagnosis[name]
     assert (found["cause"], found["chain"], found["retry"]) == ("none", [], False)
-    assert found["summary"] == f"The run is not over: {GOING[name]}."
+    assert found["summary"].startswith(f"The run is not over: {GOING[name]}.")
     assert (failing.status[name]["state"], failing.status[name]["outcome"]) == (GOING[name], None)
-    # The folder of a run that waits for its next try tells how the last one ended, and no more.
-    assert failing.row[name]["outcome"] == ("PREEMPTED" if name == "requeued, queued again" else "UNKNOWN")
+    assert (failing.row[name]["outcome"], failing.row[name]["outcome_reason"]) == (
+        None,
+        f"it is not over: {GOING[name]}",
+    )
 
 
 # What Slurm and srun write is understood in any program's output, without the records of a run.

@@ -233,7 +233,7 @@ def test_a_job_that_is_over_is_ending_until_its_files_are_here_or_a_minute_has_p
 def test_nothing_is_late_on_the_host_itself_or_of_a_job_that_never_started(folder: Folder, slurm: Slurm) -> None:
     slurm.says(job("CANCELLED", started_at=None))
     assert judged(folder, ENDED + 1).outcome is Outcome.CANCELLED
-    slurm.says(job("CANCELLED", started_at=ENDED, elapsed_s=0.0))  # as squeue has it
+    slurm.says(job("CANCELLED", started_at=ENDED, elapsed_s=0.0, nodes=None))  # as squeue has it
     assert judged(folder, ENDED + 1).outcome is Outcome.CANCELLED
     slurm.says(job("FAILED", 1))
     assert judged(folder.started(BEGAN, host=socket.gethostname()), ENDED + 1).outcome is Outcome.FAILED

@@ -13,7 +13,7 @@ from typing import Any
 from hpc_llm import metrics
 from hpc_llm.parse.registry import FolderFormat
 from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step
-from hpc_llm.run import Outcome, RunPaths, is_run, read_json, read_json_lines
+from hpc_llm.run import Outcome, RunPaths, is_run, read_json_lines
 from hpc_llm.runs.fields import Fields, is_figure, iso
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.records import Records
@@ -47,7 +47,7 @@ def row_of(found: Look, source: str) -> Row:
     if columns.get("elapsed_s") is None and records.exit is not None:
         columns["elapsed_s"] = records.exit.elapsed_s
     columns |= _end(found)
-    run_id = Fields(records.experiment).text("run_id") or records.run.run_id
+    run_id = records.run.run_id  # the folder's name, as status has it: a copy has one of its own
     return Row(**{**columns, "run_id": run_id, "source": source, "format": NAME, "try_": _try(records)})
 
 
@@ -84,7 +84,7 @@ def _end(found: Look) -> dict[str, Any]:
 def steps(folder: Path) -> Iterator[Step]:
     """The steps of all tries, the earlier ones first."""
     run = RunPaths(folder.absolute())
-    run_id = Fields(read_json(run.experiment) or {}).text("run_id") or run.run_id
+    run_id = run.run_id
     tries = [*run.earlier_tries(), run]
     for number, one in enumerate(tries, 1):
         yield from _steps_in(one, run_id, str(folder), number)
