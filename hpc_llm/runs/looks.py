@@ -16,10 +16,12 @@ from itertools import islice
 from hpc_llm.errors import pass_over
 from hpc_llm.run import RunPaths, reason_of, write_json
 from hpc_llm.runs.adoption import adopt, has_begun, is_being_asked
+from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.local_process import local_state
-from hpc_llm.runs.outcome import Judgement, Known, is_settled, judge, needs_text
+from hpc_llm.runs.outcome import is_settled, judge, needs_text
 from hpc_llm.runs.output import read_output
-from hpc_llm.runs.records import SCHEMA, Damage, KeptRecord, Records, read_records
+from hpc_llm.runs.reading import read_records
+from hpc_llm.runs.records import SCHEMA, Damage, KeptRecord, Records
 from hpc_llm.runs.scheduler import Answer, ask
 from hpc_llm.runs.slurm_records import JobRecord
 from hpc_llm.submit.identity import Identity

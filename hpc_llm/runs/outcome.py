@@ -7,16 +7,15 @@ the two cannot contradict each other. Nothing is remembered but evidence, so an 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from hpc_llm.causes.cause import STARTED, Cause
-from hpc_llm.causes.log import LogFindings
+from hpc_llm.causes.cause import STARTED
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.tries import since, taken_down
 from hpc_llm.causes.verdict import Verdict, decide, is_undone
 from hpc_llm.run import Outcome
-from hpc_llm.runs.local_process import LocalState
+from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.pending import explain_wait
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.signs import ENDED_BY_SLURM, NAMED_BY_WORKER, is_weak_taking_down, of_invalid, signs_of
@@ -35,72 +34,6 @@ _OF_THE_START = frozenset(
 """Causes that keep a program from training, or show in a rank's own record."""
 _WITHOUT_A_RECORD = frozenset("walltime preempted cancelled node_fail host_oom device_oom disk_full".split())
 """Causes for which a script may leave no record of its end."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """All that is known of one run at one moment."""
-
-    records: Records
-    now: float
-    """Unix time."""
-    job: JobRecord | None = None
-    """What the scheduler says, or last said, of its job: proven to be of this run."""
-    can_tell: bool = False
-    """The scheduler answered: without `job` it does not know the job."""
-    complaint: str = ""
-    """Why it did not."""
-    is_silent: bool = False
-    """There is a scheduler, which gave no answer."""
-    elsewhere: str | None = None
-    """The other Slurm cluster that the run is a job of."""
-    is_being_submitted: bool = False
-    """The command that submits it, or sbatch, is at it still."""
-    local: LocalState | None = None
-    """What its processes do, where this machine runs it."""
-    ran_here: bool = False
-    """Its script ran on this very host: no file of it is late."""
-    logs: Sequence[LogFindings] | None = None
-    """What its output says; None while it was not read."""
-    begun: int = 0
-    """How many tries its output shows to have begun, where no record tells."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """What became of a run."""
-
-    state: str
-    """The scheduler's word: PENDING, RUNNING, COMPLETED, TIMEOUT; or SUBMITTING, ENDING, UNKNOWN."""
-    outcome: Outcome | None
-    """None while it is not over."""
-    reason: str | None
-    """One sentence; None where the outcome says all."""
-    verdict: Verdict
-    """The root and what follows from it, for whoever explains it."""
-    found: tuple[Found, ...] = ()
-    """All that was weighed."""
-    remedy: str | None = None
-    """Instead of the cause's own: of a run that waits."""
-
-    @property
-    def cause(self) -> Cause:
-        return self.verdict.cause
-
-    @property
-    def confidence(self) -> float:
-        return self.verdict.confidence
-
-    @property
-    def retry(self) -> bool:
-        """Whether the same job may be submitted again as it is."""
-        root = self.verdict.root
-        own = root.sign.retry if root is not None and root.is_root else None
-        return self.cause.retry if own is None else own
-
-    @property
-    def is_over(self) -> bool:
-        return self.outcome is not None
 
 
 def judge(known: Known) -> Judgement:

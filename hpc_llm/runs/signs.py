@@ -69,7 +69,7 @@ def signs_of(records: Records, job: JobRecord | None) -> list[Found]:
         found += _of_result(records.result)
     if records.exit is not None:
         found += _of_exit(records.exit, job, records.is_cancelled)
-    elif records.has_half_exit:
+    elif records.has_half_exit and not found:  # nothing else could be written either
         text = "the job script could not write the record of its end"
         found.append(_stated("disk_full", ".exit.json", text, confidence=0.6, precedence=43))
     if job is not None:

@@ -14,7 +14,7 @@ from run_folders import Folder
 
 from hpc_llm.cli import run as command
 from hpc_llm.run import LARGEST_RECORD, RunPaths
-from hpc_llm.runs.records import read_records
+from hpc_llm.runs.reading import read_records
 
 COMMANDS = ("status", "parse", "diagnose", "report")
 

@@ -8,8 +8,8 @@ import pytest
 from run_folders import BEGAN, ENDED, NOW, Folder, Slurm, job
 
 from hpc_llm.run import Outcome, Stop, read_json, write_json
+from hpc_llm.runs.known import Judgement
 from hpc_llm.runs.looks import look
-from hpc_llm.runs.outcome import Judgement
 
 TIME_LIMIT = "slurmstepd: error: *** JOB 7 ON gn1 CANCELLED AT 2026-08-16T16:27:59 DUE TO TIME LIMIT ***\n"
 STEP_CANCELLED = "slurmstepd: error: *** STEP 7.0 ON gn1 CANCELLED AT 2026-08-16T16:27:59 ***\n"

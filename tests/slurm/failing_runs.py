@@ -261,7 +261,8 @@ class Failing:
 
     def _copy(self, name: str, run: RunPaths) -> RunPaths:
         target = self.folder / "copies" / name / run.run_id
-        shutil.copytree(run.root, target, ignore=shutil.ignore_patterns(run.submitit.name))
+        told_by_slurm = (run.submitit.name, run.scheduler_record.name, run.submission.name, run.job.name)
+        shutil.copytree(run.root, target, ignore=shutil.ignore_patterns(*told_by_slurm))
         return RunPaths(target)
 
     def _statuses(self, runs: dict[str, RunPaths]) -> list[dict[str, Any]]:

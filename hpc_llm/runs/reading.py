@@ -1,0 +1,233 @@
+"""Reading all that one run folder says, once. What is damaged counts as missing and is named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hpc_llm.run import DamagedRecordError, Outcome, RunPaths, load_json, load_json_lines, reason_of
+from hpc_llm.runs.fields import Fields, is_figure, outcome_of
+from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, Start
+from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.submit.identity import Identity, identity_of
+from hpc_llm.submit.runs import read_identity
+
+_T = TypeVar("_T")
+_AT = RunPaths(Path())
+"""The files of a run by their names within its folder: a path is made only for what is there."""
+_NAMES = {
+    name: os.fspath(getattr(_AT, name))
+    for name in "experiment job submission exit result failures started scheduler_record kept_answer process".split()
+}
+_STDOUT, _STDERR, _STEPS, _TRIES, _CANCELLED = (
+    os.fspath(path) for path in (_AT.stdout, _AT.stderr, _AT.steps, _AT.tries, _AT.cancelled)
+)
+
+
+def read_records(run: RunPaths) -> Records:
+    """The records of `run`; never raises for what stands in its folder.
+
+    Raises:
+        OSError: the folder itself cannot be listed.
+    """
+    return _Reader(run).records()
+
+
+class _Reader:
+    """Reads one folder, and notes what is wrong in it. Files are named as within the folder."""
+
+    def __init__(self, run: RunPaths) -> None:
+        self.run = run
+        self.root = os.fspath(run.root)
+        with os.scandir(self.root) as entries:
+            self.names = {entry.name for entry in entries}
+        self.damages: list[Damage] = []
+        self.newer: str | None = None
+
+    def records(self) -> Records:
+        experiment = self._load("experiment") or {}
+        plan = experiment.get("plan")
+        if plan is not None and not isinstance(plan, dict):
+            self._damaged(_NAMES["experiment"], "its plan is no object")
+        identity = self._identity()
+        return Records(
+            run=self.run,
+            experiment=experiment,
+            plan=plan if isinstance(plan, dict) else {},
+            identity=identity,
+            exit=self._typed("exit", _exit_record),
+            result=self._typed("result", _result),
+            failures=self._failures(),
+            starts=self._starts(),
+            kept=self._kept(identity),
+            queue=self._load("process"),
+            is_cancelled=_CANCELLED in self.names,
+            has_output=_STDOUT in self.names or _STDERR in self.names,
+            has_steps=self._size(_STEPS) > 0,
+            has_half_exit=any(name.startswith(".exit.json.") for name in self.names),
+            has_tries=_TRIES in self.names,
+            made_at=self._made_at() if identity is None else None,
+            newer=self.newer,
+            damages=tuple(self.damages),
+        )
+
+    def _load(self, record: str) -> dict[str, Any] | None:
+        """The object in the record of that kind."""
+        name = _NAMES[record]
+        return self._read(name) if name.partition("/")[0] in self.names else None
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            record = load_json(f"{self.root}/{name}")
+        except DamagedRecordError as error:
+            self._damaged(name, str(error))
+            return None
+        schema = (record or {}).get("schema")
+        if schema != SCHEMA and is_figure(schema) and schema > SCHEMAS.get(name, SCHEMA) and self.newer is None:
+            self.newer = f"schema {schema} of {name}"
+        return record
+
+    def _typed(self, kind: str, make: Callable[[Fields, Mapping[str, Any]], _T]) -> _T | None:
+        record = self._load(kind)
+        if record is None:
+            return None
+        values = Fields(record)
+        made = make(values, record)
+        for why in values.damages:
+            self._damaged(_NAMES[kind], why)
+        return made
+
+    def _damaged(self, name: str, why: str) -> None:
+        self.damages.append(Damage(file=name, why=why))
+
+    def _size(self, name: str) -> int:
+        if name not in self.names:
+            return 0
+        try:
+            return os.stat(f"{self.root}/{name}").st_size
+        except OSError:
+            return 0
+
+    def _made_at(self) -> float | None:
+        try:
+            return os.stat(self.run.experiment).st_mtime
+        except OSError:
+            return None
+
+    def _identity(self) -> Identity | None:
+        record = self._load("job") or self._load("submission")
+        identity = None if record is None else identity_of(record)
+        if identity is None or (identity.scheduler == "slurm" and identity.job_id is None):
+            identity = read_identity(self.run)  # it looks further: the command may have died before it knew
+        if identity is None and _NAMES["submission"] in self.names and not self.damages:
+            self._damaged(_NAMES["submission"], "it names no job")
+        return identity
+
+    def _failures(self) -> tuple[Failure, ...]:
+        folder = _NAMES["failures"]
+        if folder not in self.names:
+            return ()
+        try:
+            names = sorted(os.listdir(f"{self.root}/{folder}"))
+        except OSError as error:
+            self._damaged(folder, reason_of(error))
+            return ()
+        found = [self._failure(f"{folder}/{n}") for n in names if n.startswith("rank-") and n.endswith(".json")]
+        return tuple(sorted(filter(None, found), key=lambda failure: failure.time))
+
+    def _failure(self, name: str) -> Failure | None:
+        record = self._read(name)
+        if not record:
+            return None
+        values = Fields(record)
+        failure = Failure(
+            file=name,
+            rank=values.whole("rank", least=0) or 0,
+            time=values.moment("time") or 0.0,
+            type=values.text("type") or "Error",
+            message=values.text("message") or "",
+            traceback=values.text("traceback") or "",
+            host=values.text("host"),
+            outcome=outcome_of(values.text("outcome") or Outcome.FAILED),
+        )
+        for why in values.damages:
+            self._damaged(name, why)
+        return failure
+
+    def _starts(self) -> tuple[Start, ...]:
+        if _NAMES["started"] not in self.names:
+            return ()
+        try:
+            lines = map(Fields, load_json_lines(f"{self.root}/{_NAMES['started']}"))
+        except DamagedRecordError as error:
+            self._damaged(_NAMES["started"], str(error))
+            return ()
+        return tuple(Start(host=v.text("host"), job_id=v.text("job_id"), time=v.moment("time")) for v in lines)
+
+    def _kept(self, identity: Identity | None) -> KeptRecord | None:
+        record = self._load("scheduler_record")
+        if record is None:
+            old = self._load("kept_answer")
+            record = old and {"record": old.get("record")}
+        if record is None:
+            return None
+        values = Fields(record)
+        uuid = values.text("uuid")
+        if uuid and identity and identity.uuid and uuid != identity.uuid:
+            return None  # of an earlier submission of the same run
+        job = _job_record(values.mapping("record") or {})
+        return None if job is None else KeptRecord(record=job, asked_at=values.moment("asked_at"))
+
+
+def _exit_record(values: Fields, _: Mapping[str, Any]) -> ExitRecord:
+    signal = values.text("signal")
+    return ExitRecord(
+        exit_code=values.whole("exit_code", least=0),
+        signal=signal.removeprefix("SIG") if signal else None,
+        stage=values.text("stage"),
+        reason=values.text("reason"),
+        host=values.text("host"),
+        job_id=values.text("job_id"),
+        array_task=values.whole("array_task", least=0),
+        started_at=values.moment("started_at"),
+        ended_at=values.moment("ended_at"),
+        time_limit_s=values.seconds("time_limit_s"),
+        restart_count=values.whole("restart_count", least=0) or 0,
+    )
+
+
+def _result(values: Fields, record: Mapping[str, Any]) -> Result:
+    named = record.get("outcome")
+    return Result(
+        outcome=outcome_of(values.text("outcome")) if named is None or isinstance(named, str) else Outcome.UNKNOWN,
+        reason=values.text("outcome_reason"),
+        invalid_reason=values.text("invalid_reason"),
+        values=record,
+    )
+
+
+_JOB_FIELDS = {field.name: str(field.type) for field in fields(JobRecord)}
+
+
+def _job_record(record: Mapping[str, Any]) -> JobRecord | None:
+    """A scheduler's record from a file; None where its state is not there, or not final."""
+    values = Fields(record)
+    found: dict[str, Any] = {}
+    for name, kind in _JOB_FIELDS.items():
+        if name.endswith("_at"):
+            found[name] = values.moment(name)
+        elif name == "elapsed_s":
+            found[name] = values.seconds(name)
+        elif kind.startswith("str"):
+            found[name] = values.text(name)
+        elif kind.startswith("int"):
+            found[name] = values.whole(name)
+        elif kind == "bool":
+            found[name] = record.get(name) is True
+    if not found.get("state"):
+        return None
+    job = JobRecord(**found)
+    return None if job.is_live else job
