@@ -58,7 +58,8 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     for name in _TEXTS & set(shown.columns):
         shown[name] = [None if text(v) is None else safe_text(str(v)) for v in shown[name]]
     for name in _COUNTS:
-        shown[name] = shown[name].astype("Int64")
+        counts = pd.to_numeric(shown[name], errors="coerce")
+        shown[name] = counts.where(counts.abs() < 1 << 53).astype("Int64")  # a damaged record may hold any number
     shown.to_csv(path, index=False, lineterminator="\n")
 
 

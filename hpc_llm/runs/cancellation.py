@@ -43,42 +43,59 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     A Slurm job is ended only where Slurm's own answer proves that it is the run's. What cannot be cancelled says why, and
     the others are cancelled all the same.
     """
-    before = status(runs)
-    for run, state in zip(runs, before, strict=True):
-        if state.outcome is Outcome.UNKNOWN and _never_was_a_job(run):
-            _mark(run)  # so that nothing submits it later on
-    going = [run for run, state in zip(runs, before, strict=True) if not state.is_over]
-    identities = {run: read_identity(run) for run in going}
-    copies = {run: one.run_id for run, one in identities.items() if one is not None and not one.is_of(run.run_id)}
-    identities = {run: one for run, one in identities.items() if run not in copies}
-    answer = ask([one for one in identities.values() if one is not None])
-    identities = {run: _with_job(one, answer) for run, one in identities.items()}
-    listed, complaint = queued([one for one in identities.values() if one is not None and one.uuid is not None])
+    before = dict(zip(runs, status(runs), strict=True))
+    ghosts = {run for run, state in before.items() if state.outcome is Outcome.UNKNOWN and _never_was_a_job(run)}
+    for run in ghosts:
+        _mark(run)  # so that nothing submits it later on
+    going = {run: read_identity(run) for run, state in before.items() if not state.is_over}
+    problems: dict[RunPaths, str] = {}
+    local: dict[RunPaths, Identity] = {}
+    on_slurm: dict[RunPaths, Identity | None] = {}
+    for run, identity in going.items():
+        if identity is not None and not identity.is_of(run.run_id):
+            problems[run] = f"its folder is a copy of run {identity.run_id}: cancel that"
+        elif identity is not None and identity.scheduler == "local":
+            local[run] = identity
+        else:
+            on_slurm[run] = identity
+    over, refused = _cancel_slurm(on_slurm, before)
+    problems |= _cancel_local(local) | refused
+    return [
+        Cancellation(run.run_id, False, None)
+        if run in ghosts
+        else _cancellation(state, problems.get(run), over.get(run))
+        for run, state in before.items()
+    ]
+
+
+def _cancel_slurm(
+    going: Mapping[RunPaths, Identity | None], before: Mapping[RunPaths, RunStatus]
+) -> tuple[dict[RunPaths, str], dict[RunPaths, str]]:
+    """End the jobs of these runs that the queue lists as theirs; the state of those that were over, and why others stay."""
+    answer = ask([one for one in going.values() if one is not None])
+    identities = {run: _with_job(one, answer) for run, one in going.items()}
+    here = [one for one in identities.values() if one is not None and one.uuid and answer.belongs_to(one) is None]
+    listed, complaint = queued(here)
     over: dict[RunPaths, str] = {}
-    local = {run: one for run, one in identities.items() if one is not None and one.scheduler == "local"}
-    problems = {run: f"its folder is a copy of run {original}: cancel that" for run, original in copies.items()}
-    problems |= _cancel_local(local)
-    jobs: dict[str | None, dict[RunPaths, str]] = {}
+    problems: dict[RunPaths, str] = {}
+    jobs: dict[str | None, dict[RunPaths, Identity]] = {}
     for run, identity in identities.items():
-        if run in local:
-            continue
         record = listed.get(identity.key) if identity is not None else None
-        if identity is None or identity.job_id is None or record is None or not record.is_live:
-            last = answer.record_of(identity) if identity is not None and not complaint else None
-            if last is not None and not last.is_live:
-                over[run] = last.state
-            else:
-                problems[run] = _unproven(identity, answer, complaint, before[runs.index(run)])
-            continue
-        job_id = identity.job_id
-        # Where it was renamed, or a list prints it otherwise, a filter by name would find nothing and say nothing.
-        name = record.job_name if record.job_name == identity.job_name else None
-        jobs.setdefault(name, {})[run] = job_id
+        last = answer.record_of(identity) if identity is not None and not complaint else None
+        if identity is not None and identity.job_id is not None and record is not None and record.is_live:
+            # Where it was renamed, or a list prints it otherwise, a filter by name would find nothing and say nothing.
+            name = record.job_name if record.job_name == identity.job_name else None
+            jobs.setdefault(name, {})[run] = identity
+        elif last is not None and not last.is_live:
+            over[run] = last.state
+        else:
+            problems[run] = _unproven(identity, answer, complaint, before[run])
     for name, of_name in jobs.items():
-        problems |= _cancel_slurm(of_name, name)
-    done = {run: one for run, one in identities.items() if run not in problems and run not in local and run not in over}
-    problems |= _still_there(done)
-    return [_cancellation(state, problems.get(run), over.get(run)) for run, state in zip(runs, before, strict=True)]
+        problems |= _end(of_name, name)
+    problems |= _still_there(
+        {run: one for of_name in jobs.values() for run, one in of_name.items() if run not in problems}
+    )
+    return over, problems
 
 
 def _with_job(identity: Identity | None, answer: Answer) -> Identity | None:
@@ -112,11 +129,10 @@ def _never_was_a_job(run: RunPaths) -> bool:
     return identity is not None and identity.job_id is None and identity.process is None and is_own(run)
 
 
-def _still_there(identities: Mapping[RunPaths, Identity | None]) -> dict[RunPaths, str]:
+def _still_there(wanted: Mapping[RunPaths, Identity]) -> dict[RunPaths, str]:
     """Runs whose jobs Slurm lists as waiting or running although it was told to end them."""
-    wanted = {run: one for run, one in identities.items() if one is not None}
     for pause in (0.2, 0.8, 2.0, 0.0):
-        listed, _ = queued(wanted.values())
+        listed, _ = queued(list(wanted.values()))
         states = {run: listed.get(one.key) for run, one in wanted.items()}
         alive = {run: job.state for run, job in states.items() if job is not None and job.state in _UNTOUCHED}
         if not alive:
@@ -149,9 +165,10 @@ def _unproven(identity: Identity | None, answer: Answer, complaint: str, state: 
     return f"Slurm has no job {identity.job_id or ''} that is proven to be this run's".replace("  ", " ")
 
 
-def _cancel_slurm(jobs: dict[RunPaths, str], job_name: str | None) -> dict[RunPaths, str]:
+def _end(jobs: Mapping[RunPaths, Identity], job_name: str | None) -> dict[RunPaths, str]:
     """End the jobs of one submission, then mark their runs; what could not be, by run."""
-    complaint = _unexpected(scancel(compress_job_ids(list(jobs.values())), job_name))
+    ids = [one.job_id for one in jobs.values() if one.job_id is not None]
+    complaint = _unexpected(scancel(compress_job_ids(ids), job_name))
     if complaint:
         return dict.fromkeys(jobs, f"scancel failed: {complaint}")
     for run in jobs:

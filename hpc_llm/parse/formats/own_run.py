@@ -59,7 +59,8 @@ def _columns_in(record: Mapping[str, Any]) -> dict[str, Any]:
 def _fits(name: str, value: Any, counts: frozenset[str]) -> bool:
     if name in _TEXTS:
         return isinstance(value, str)
-    return is_figure(value) and (name not in counts or isinstance(value, int))
+    # A count beyond 2^53 is no count of anything, and no table could hold it.
+    return is_figure(value) and (name not in counts or (isinstance(value, int) and abs(value) < 1 << 53))
 
 
 def _try(records: Records) -> int:
