@@ -54,7 +54,7 @@ def _root(
 
 def main() -> NoReturn:
     """Entry point: exit 0 done, 1 it failed, 2 the request was wrong, 3 the awaited job did not complete."""
-    gc.set_threshold(200_000, 20, 20)  # a command is short: looking for cycles is a quarter of its time with many runs
+    gc.set_threshold(100_000, 10, 5)  # a command is short: looking for cycles is a quarter of its time with many runs
     sys.exit(run(sys.argv[1:]))
 
 

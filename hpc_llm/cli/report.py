@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -59,6 +60,7 @@ def report(
     )
 
     require_plotting()
+    gc.set_threshold(5_000, 10, 10)  # tables of thousands of rows hold each other in cycles, and need much memory
     then = (baseline, read_baseline(baseline)) if baseline is not None else None
     runs = collect(paths, without=output, assumed=assumptions(assume or []))
     if not any(run.is_known for run in runs):
