@@ -109,7 +109,7 @@ def _of_failure(failure: Failure) -> Iterator[Found]:
     known = _BY_OUTCOME.get(failure.outcome)
     if known is not None and not any(one.cause.id == known for one in found):
         found.append(_stated(known, failure.file, f"{failure.type}: {failure.message}", confidence=0.97))
-    if not any(one.is_root for one in found):
+    if not found:
         found.append(_failed(failure))
     for one in found:
         one.file, one.rank, one.time, one.reason = failure.file, failure.rank, failure.time, reason
@@ -117,7 +117,7 @@ def _of_failure(failure: Failure) -> Iterator[Found]:
 
 
 def _failed(failure: Failure) -> Found:
-    """An error without a traceback, or that only follows from another rank's."""
+    """An error without a traceback, in words that no cause knows."""
     text = f"{failure.type}: {failure.message}"
     role = Role.CASCADE if failure.is_told_to_stop else Role.ROOT
     found = _stated("python_exception", failure.file, text, confidence=0.85, role=role, precedence=44)
@@ -128,11 +128,12 @@ def _failed(failure: Failure) -> Found:
 def _of_result(result: Result) -> Iterator[Found]:
     """The result of a run that failed, where no rank's own record is there."""
     reason = result.reason or result.outcome.value
+    said = signs_in(f"{reason}\n".encode("utf-8", "replace"))
     if result.outcome in _BY_OUTCOME:
         yield _stated(_BY_OUTCOME[result.outcome], "result.json", reason, confidence=0.97)
-    elif result.outcome is Outcome.FAILED:
+    elif result.outcome is Outcome.FAILED and not said:
         yield _stated("python_exception", "result.json", reason, confidence=0.8, precedence=44)
-    for one in signs_in(f"{reason}\n".encode("utf-8", "replace")):
+    for one in said:
         one.file, one.position, one.reason = "result.json", -1, one_line(reason)
         yield one
 

@@ -188,6 +188,14 @@ def test_a_rank_that_was_told_to_stop_is_not_what_failed(folder: Folder, slurm: 
     assert (found.reason, found.cause.id) == ("rank 1: ValueError: boom", "python_exception")
 
 
+def test_a_rank_that_lost_its_peer_is_not_what_failed(folder: Folder, slurm: Slurm) -> None:
+    folder.exit(1).failure(0, type="RuntimeError", message="Connection closed by peer [127.0.0.1]:395.")
+    found = judged(folder)
+    assert (found.outcome, found.cause.id) == (Outcome.FAILED, "unknown")
+    killed = "  exitcode  : -9 (pid: 15798)  (SIGKILL)\n  traceback : Signal 9 (SIGKILL) received by PID 15798\n"
+    assert judged(folder.says(killed)).cause.id == "host_oom"
+
+
 def test_srun_names_the_task_that_failed_first(folder: Folder, slurm: Slurm) -> None:
     folder.says(
         "srun: error: tw1: task 1: Exited with exit code 7\nsrun: error: tw1: task 0: Exited with exit code 143\n"
