@@ -204,7 +204,9 @@ def test_a_running_job_is_cancelled_with_all_its_ranks(campaign: Campaign) -> No
 
 def test_one_task_of_an_array_is_cancelled_before_it_starts(campaign: Campaign) -> None:
     [cancelled] = json.loads(campaign.while_running["cancel held"])["runs"]
-    assert cancelled == {"run_id": campaign.runs["held 1"].run_id, "was_over": False, "outcome": None}
+    job = job_id(campaign.runs["held 1"])
+    expected = {"run_id": campaign.runs["held 1"].run_id, "job_id": job, "was_over": False, "outcome": None}
+    assert cancelled == {**expected, "problem": None}
     assert campaign.status["held 1"]["outcome"] == "CANCELLED"
     assert campaign.status["held 1"]["started_at"] is None
 
@@ -235,7 +237,9 @@ def test_what_render_prints_is_what_slurm_stores(node: LoginNode, cluster: str) 
 @pytest.mark.parametrize("name", ["it's", 'a "b" c', "a\\b", "a\\", "$(name) `x` ;#&", "100%j"])
 def test_slurm_reads_a_job_name_as_it_was_given(node: LoginNode, name: str) -> None:
     [run] = node.submit(*REQUEST["mi210"], *TINY, "--sbatch=hold", f"--name={name}")
-    assert node.slurm.run("squeue", "--noheader", "--format=%j", f"--jobs={job_id(run)}").rstrip("\n") == name
+    uuid = json.loads(run.job.read_text())["uuid"]
+    shown = node.slurm.run("squeue", "--noheader", "--format=%j", f"--jobs={job_id(run)}").rstrip("\n")
+    assert shown == f"{name}-{uuid[:8]}"
     node.do("cancel", run.run_id)
 
 
