@@ -25,8 +25,8 @@ DEVICE_ALLOCATION = Words(
 )
 """torch's allocator; the amounts follow."""
 DEVICE_ERROR_TYPE = Words(
-    r"OutOfMemoryError: (?:CUDA|HIP|XPU) out of memory",
-    ("OutOfMemoryError: CUDA", "OutOfMemoryError: HIP", "OutOfMemoryError: XPU"),
+    r"(?:OutOfMemory|Runtime)Error: (?:CUDA|HIP|XPU) out of memory",
+    ("Error: CUDA out of memory", "Error: HIP out of memory", "Error: XPU out of memory"),
 )
 DEVICE_LIBRARY = Words(
     r"(?:CU|HIP|ROC)(?:BLAS|DNN|BLASLT|SPARSE)_STATUS_ALLOC_FAILED"

@@ -28,6 +28,7 @@ def run_plan(tmp_path: Path) -> Iterator[RunPlan]:
 
     def run(plan: Plan) -> dict[str, Any]:
         paths = RunPaths(tmp_path / "run")
+        paths.root.mkdir(exist_ok=True)
         record = Record(paths=paths, ranks=find_ranks({}), plan=plan)
         code = pretrain_llm.run(record)
         result = read_json(paths.result)
