@@ -35,6 +35,6 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     }
     write_markdown(report.sections, scaling_tables(report), lists, folder / MARKDOWN)
     write_latex(report.sections, report.notes, folder / LATEX)
+    write_page(report, folder / PAGE)  # before the plots, whose library keeps its memory: the page needs the most
     plots = write_plots(report, folder)
-    write_page(report, folder / PAGE)
     return [*(folder / name for name in (PAGE, CSV, MARKDOWN, LATEX)), *plots]
