@@ -52,16 +52,33 @@ class Look:
 
 def look(runs: Iterable[RunPaths], now: float | None = None) -> Iterator[Look]:
     """What became of each of `runs`, in their order; `now` is Unix time, the clock's by default."""
-    rest = iter(runs)
+    rest, scheduler = iter(runs), _Scheduler()
     while chunk := list(islice(rest, AT_ONCE)):
-        yield from _look_at(chunk, now)
+        yield from _look_at(chunk, now, scheduler)
 
 
-def _look_at(runs: Sequence[RunPaths], now: float | None) -> Iterator[Look]:
+class _Scheduler:
+    """Asks for one chunk of runs after the other; one that gave no answer at all is not asked again for the next."""
+
+    def __init__(self) -> None:
+        self._silence: Answer | None = None
+
+    def ask(self, wanted: Sequence[Identity]) -> Answer:
+        if not wanted:
+            return Answer()
+        if self._silence is not None:
+            return self._silence
+        answer = ask(wanted)
+        if not answer.answered and not answer.records:
+            self._silence = answer
+        return answer
+
+
+def _look_at(runs: Sequence[RunPaths], now: float | None, scheduler: _Scheduler) -> Iterator[Look]:
     records = [_read(run) for run in runs]
     moment = time.time() if now is None else now
     wanted = [one for one in map(_to_ask_for, records) if one is not None]
-    answer = ask(wanted) if wanted else Answer()
+    answer = scheduler.ask(wanted)
     asked: set[object] = {one.key for one in wanted}
     adopt(((one.run, one.identity) for one in records if one.identity is not None), answer)
     records = [_with_job(one, answer) for one in records]
