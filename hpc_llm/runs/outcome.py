@@ -18,7 +18,7 @@ from hpc_llm.run import Outcome
 from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.pending import explain_wait
 from hpc_llm.runs.records import Records
-from hpc_llm.runs.signs import ENDED_BY_SLURM, NAMED_BY_WORKER, is_weak_taking_down, of_invalid, signs_of
+from hpc_llm.runs.signs import ENDED_BY_SLURM, HALF_EXIT, NAMED_BY_WORKER, is_weak_taking_down, of_invalid, signs_of
 from hpc_llm.runs.slurm_records import JobRecord
 
 GRACE_S = 60.0
@@ -271,6 +271,8 @@ def _weighed(known: Known, job: JobRecord | None) -> list[Found]:
     if job is not None and job.state not in ENDED_BY_SLURM:
         said = [one for one in said if not is_weak_taking_down(one)]
         roots = [one for one in roots if one.file in ("scheduler", "exit.json") or not is_weak_taking_down(one)]
+    if any(one.is_root for one in said):  # an empty record of the end is for where nothing else could be written
+        roots = [one for one in roots if one.file != HALF_EXIT]
     rest = [one for one in stated if not one.is_root]
     return [*roots, *said, *rest]  # without a root the first of what was printed says more than an exit code
 

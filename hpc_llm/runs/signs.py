@@ -15,6 +15,8 @@ from hpc_llm.runs.records import ExitRecord, Failure, Records, Result
 from hpc_llm.runs.slurm_records import JobRecord
 
 _LONGEST_REASON = 300
+HALF_EXIT = ".exit.json"
+"""What the script writes before it gives it its name; it stays where that could not be done."""
 _INTERRUPTED = 46
 """Precedence of a KeyboardInterrupt."""
 _STOP_CAUSES = {
@@ -71,7 +73,7 @@ def signs_of(records: Records, job: JobRecord | None) -> list[Found]:
         found += _of_exit(records.exit, job, records.is_cancelled)
     elif records.has_half_exit and not found:  # nothing else could be written either
         text = "the job script could not write the record of its end"
-        found.append(_stated("disk_full", ".exit.json", text, confidence=0.6, precedence=43))
+        found.append(_stated("disk_full", HALF_EXIT, text, confidence=0.6, precedence=43))
     if job is not None:
         found += _of_job(job, records.is_cancelled)
     elif records.is_cancelled and records.exit is None:
