@@ -13,6 +13,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.run import RunPaths, read_json
+from hpc_llm.runs.clock import age
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.scheduler import Answer, ask
 from hpc_llm.submit.identity import Identity
@@ -130,7 +131,7 @@ def _without_record(run: RunPaths) -> Submitted:
         return Submitted(run, None, Standing.OPEN, "it holds no record of its job")
     if not is_own(run):
         return Submitted(run, None, Standing.OPEN, "it belongs to another user")
-    if not _is_recent(_modified(run.experiment)):
+    if not _is_recent(run.experiment):
         return Submitted(run, None, Standing.NOTHING)
     return Submitted(run, None, Standing.OPEN, "it may be in the making")
 
@@ -165,8 +166,7 @@ def is_being_asked(run: RunPaths, identity: Identity) -> bool:
         return True
     if all(can_be_seen(process) for process in processes):
         return False
-    # By the file's age: where it was written and who looks may have clocks that disagree.
-    return _is_recent(_modified(run.job), identity.submitted_at)
+    return _is_recent(run.job) or _is_recent(asking_file(_folder(run)))
 
 
 def _was_asked(run: RunPaths) -> bool:
@@ -186,14 +186,7 @@ def _lives(process: Mapping[str, Any]) -> bool:
         return False
 
 
-def _is_recent(*moments: float | None) -> bool:
-    """Whether any of these was less than the patience ago; a clock that is far ahead makes nothing recent."""
-    now = time.time()
-    return any(moment is not None and abs(now - moment) < PATIENCE_S for moment in moments)
-
-
-def _modified(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None
+def _is_recent(path: Path) -> bool:
+    """Whether it was written within the patience; a stamp that is far ahead makes nothing recent."""
+    seconds = age(path)
+    return seconds is not None and abs(seconds) < PATIENCE_S

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from hpc_llm.run import read_json
+from hpc_llm.runs.clock import age
 from hpc_llm.submit.process import describe_process, is_alive, is_on_this_host
 
 _STALE_S = 600.0
@@ -49,6 +49,5 @@ def _is_stale(path: Path) -> bool:
     process = read_json(path)
     if process is not None and isinstance(process.get("pid"), int) and is_on_this_host(process):
         return not is_alive(process)
-    with contextlib.suppress(OSError):  # half written, or of another host
-        return abs(time.time() - path.stat().st_mtime) > _STALE_S
-    return False
+    seconds = age(path)  # half written, or of another host
+    return seconds is not None and abs(seconds) > _STALE_S

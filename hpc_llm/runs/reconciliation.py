@@ -7,9 +7,9 @@ made: it stays as it is, and says why. Every deed is claimed first, and everythi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +21,7 @@ from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.run import RunPaths, is_run, read_json, write_json
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings
 from hpc_llm.runs.claim import claimed
+from hpc_llm.runs.clock import age
 from hpc_llm.runs.scheduler import Answer, jobs_under
 from hpc_llm.runs.sending import send
 from hpc_llm.submit.identity import Identity
@@ -242,9 +243,7 @@ def _uuid(one: Submitted) -> str | None:
 def _clear_staging(logs: Path) -> None:
     """Remove folders that a killed command was still making; those of a command that may live, or of others, stay."""
     for folder in (logs / INCOMING).glob("*"):
-        try:
-            state = folder.lstat()
-        except OSError:
-            continue
-        if state.st_uid == os.getuid() and abs(time.time() - state.st_mtime) > PATIENCE_S:
-            shutil.rmtree(folder, ignore_errors=True)
+        seconds = None if folder.is_symlink() else age(folder)
+        with contextlib.suppress(OSError):
+            if seconds is not None and abs(seconds) > PATIENCE_S and folder.lstat().st_uid == os.getuid():
+                shutil.rmtree(folder, ignore_errors=True)

@@ -304,6 +304,21 @@ def test_a_ghost_is_cleared_and_makes_way(logs: Path) -> None:
         assert not run.root.exists()
 
 
+@pytest.mark.parametrize("hours", [-3.0, 0.0, 3.0])
+def test_a_submission_of_another_host_is_waited_for_whatever_that_host_holds_for_the_time(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, hours: float
+) -> None:
+    run = ghost(logs)
+    now = time.time()
+    elsewhere = {**record(run)["submitter"], "host": "another-login-node", "boot_id": "another"}
+    change(run, submitter=elsewhere, submitted_at=now + hours * 3600)
+    monkeypatch.setattr(time, "time", lambda: now - hours * 3600)
+    assert standings([run])[0].standing is Standing.ASKING
+    assert [one.deed for one in reconcile([run])] == [Deed.LEFT] and run.root.exists()
+    os.utime(run.job, (now - 3600, now - 3600))
+    assert [one.deed for one in reconcile([run])] == [Deed.CLEARED]
+
+
 def test_only_the_missing_members_of_a_sweep_are_submitted(logs: Path, slurm: ScratchSlurm) -> None:
     """Two arrays of one request; the command died between them."""
     sweep = "0c8c5d2e-0000-4000-8000-000000000001"
