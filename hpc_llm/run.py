@@ -6,6 +6,7 @@ so a reader on another node sees the old or the new content and never half of on
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -80,6 +81,16 @@ class RunPaths:
     @property
     def run_id(self) -> str:
         return self.root.name
+
+    def write(self, path: Path, value: Any) -> None:
+        """Write one of the run's records, whole or not at all; a folder that was removed is not made anew.
+
+        Raises:
+            OSError: the folder is gone, or cannot be written.
+        """
+        if not self.root.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "the run folder was removed", str(self.root))
+        write_json(path, value)
 
     @property
     def experiment(self) -> Path:

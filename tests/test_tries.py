@@ -278,3 +278,18 @@ def test_a_run_without_a_scheduler_keeps_its_tries_as_well(machine: Machine, run
     assert ended.exit["job_id"] is None
     assert [of_try(each) for each in run.earlier_tries()] == [{"1"}]
     assert of_try(run) == {"2"}
+
+
+@pytest.mark.parametrize(("now", "left"), [("new", False), ("old", True)])
+def test_a_script_whose_folder_became_another_job_s_leaves_no_record_in_it(
+    machine: Machine, run: RunPaths, now: str, left: bool
+) -> None:
+    text = machine.script()
+    run.job.write_text('{"schema": 2,\n "uuid": "old"}\n')
+    machine.behave("wait 3")
+    process = machine.start(text)
+    machine.ready()
+    run.job.write_text(f'{{"schema": 2,\n "uuid": "{now}"}}\n')
+    process.terminate()
+    assert machine.end(process).code != 0
+    assert run.exit.exists() is left

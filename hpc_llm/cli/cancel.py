@@ -50,16 +50,20 @@ def _find(texts: list[str], logs: Path) -> tuple[list[RunPaths], list[str]]:
     """The runs that are meant, and the ids of jobs of which there is no run here."""
     from hpc_llm.cli.runs import find_runs
     from hpc_llm.errors import RequestError
+    from hpc_llm.runs.local_orphans import local_orphans
 
     runs: dict[RunPaths, None] = {}
     job_ids: list[str] = []
     for text in texts:
+        if text.isdecimal() and any(one.job_id == text for one in local_orphans()):
+            job_ids.append(text)  # of a sweep whose other runs may be there still
         try:
             runs |= dict.fromkeys(find_runs([text], logs))
         except RequestError:
             if not _JOB_ID.fullmatch(text):
                 raise
-            job_ids.append(text)
+            if text not in job_ids:
+                job_ids.append(text)
     return list(runs), job_ids
 
 

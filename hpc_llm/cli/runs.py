@@ -16,13 +16,18 @@ _DATE = 8
 
 
 def find_run(text: str, logs: Path) -> RunPaths:
-    """The run named by its folder, its id, the start of its id, or its Slurm job id."""
-    folder = Path(text)
-    for candidate in (folder, logs / text):
-        if is_run(candidate):
-            return RunPaths(candidate.absolute())
-    if "/" not in text and os.path.lexists(logs / text):  # never another run whose name begins like that
+    """The run named by its id, the start of its id, its Slurm job id, or, with a slash in it, the path of its folder."""
+    if not text:
+        raise RequestError("the name of a run is empty: a variable of the shell may not be set.")
+    candidate = Path(text) if _is_path(text) else logs / text  # a name is never another run that is here by chance
+    if is_run(candidate):
+        return RunPaths(candidate.absolute())
+    if not _is_path(text) and os.path.lexists(logs / text):  # never another run whose name begins like that
         raise RequestError(f"{logs / text} is no run that can be read: it holds no experiment.json.")
+    if _is_path(text):
+        raise RequestError(f"{text} is no run: it holds no experiment.json that can be read.")
+    if is_run(Path(text)) and Path(text).absolute().parent != logs.absolute():
+        raise RequestError(f"there is no run '{text}' in {logs}. The one in this folder is ./{text}, or --logs .")
     matches = _matches(text, list(iter_runs(logs.absolute())))
     if len(matches) == 1:
         return matches[0]
@@ -47,6 +52,10 @@ def find_runs(texts: Sequence[str] | None, logs: Path) -> list[RunPaths]:
         )
         found |= dict.fromkeys(members or [find_run(text, logs)])
     return list(found)
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text in (".", "..")
 
 
 def _matches(text: str, runs: Sequence[RunPaths]) -> list[RunPaths]:

@@ -101,7 +101,7 @@ def send(batches: Sequence[Batch], logs: Path) -> list[RunPaths]:
             _ask(submission, runs)
         except BaseException:
             for later, its_runs in list(zip(submissions, groups, strict=True))[number + 1 :]:
-                take_back(its_runs, later.array)
+                take_back(its_runs, later.array, later.uuid)
             if number:
                 sent = [run.run_id for earlier in groups[:number] for run in earlier]
                 note(f"{len(sent)} runs were submitted before that: {', '.join(sent)}")

@@ -13,15 +13,16 @@ from typing import Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.run import RunPaths, read_json
-from hpc_llm.runs.clock import age
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.scheduler import Answer, ask
+from hpc_llm.submit.claim import STALE_S, claim_folder, is_claimed
+from hpc_llm.submit.clock import file_age
 from hpc_llm.submit.identity import Identity
 from hpc_llm.submit.process import can_be_seen, is_alive
-from hpc_llm.submit.runs import answer_file, asking_file, read_identity, submitit_folder, write_job
+from hpc_llm.submit.runs import answer_file, asking_file, is_refusal, read_identity, submitit_folder, write_job
 from hpc_llm.submit.submission import array_of
 
-PATIENCE_S = 1800.0
+PATIENCE_S = STALE_S
 """So long a submission that nobody here can see counts as under way: of another host, of a container."""
 _LATE_S = 5.0
 """So long Slurm may take to show a job whose sbatch was killed just after it had been sent."""
@@ -158,6 +159,8 @@ def has_begun(records: Records) -> bool:
 
 def is_being_asked(run: RunPaths, identity: Identity) -> bool:
     """Whether the command that submits it, or sbatch in its own session, is at it still."""
+    if is_claimed(claim_folder(run, array_of(read_json(run.job) or {}))):
+        return True
     asking = read_json(asking_file(_folder(run)))
     # Once sbatch is asked only its own process counts: who wanted it may live on, as a notebook does.
     process = asking if asking is not None else identity.submitter
@@ -172,7 +175,7 @@ def is_being_asked(run: RunPaths, identity: Identity) -> bool:
 def _was_asked(run: RunPaths) -> bool:
     """Whether sbatch was started, and left no answer that says that Slurm has nothing."""
     folder = _folder(run)
-    return asking_file(folder).exists() and read_json(answer_file(folder)) is None
+    return asking_file(folder).exists() and not is_refusal(read_json(answer_file(folder)))
 
 
 def _folder(run: RunPaths) -> Path:
@@ -188,5 +191,5 @@ def _lives(process: Mapping[str, Any]) -> bool:
 
 def _is_recent(path: Path) -> bool:
     """Whether it was written within the patience; a stamp that is far ahead makes nothing recent."""
-    seconds = age(path)
+    seconds = file_age(path)
     return seconds is not None and abs(seconds) < PATIENCE_S

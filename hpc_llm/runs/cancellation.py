@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from hpc_llm.errors import RequestError
-from hpc_llm.run import Outcome, RunPaths, read_json, write_json
+from hpc_llm.run import Outcome, RunPaths, read_json
 from hpc_llm.runs.adoption import is_own
+from hpc_llm.runs.local_orphans import local_orphans
 from hpc_llm.runs.scheduler import Answer, ask, find_job, queued, scancel
 from hpc_llm.runs.slurm_records import compress_job_ids
 from hpc_llm.runs.statuses import RunStatus, status
+from hpc_llm.submit.claim import claim_folder, claimed, is_claimed
 from hpc_llm.submit.identity import Identity, uuid_in_comment
 from hpc_llm.submit.process import end_group, is_on_this_host
 from hpc_llm.submit.runs import read_identity
+from hpc_llm.submit.submission import array_of
 
 _UNTOUCHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUE_HOLD", "REQUEUED")
 _ALREADY_OVER = ("Invalid job id", "already completing or completed")
@@ -45,10 +48,8 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     """
     before = dict(zip(runs, status(runs), strict=True))
     ghosts = {run for run, state in before.items() if state.outcome is Outcome.UNKNOWN and _never_was_a_job(run)}
-    for run in ghosts:
-        _mark(run)  # so that nothing submits it later on
+    problems = {run: why for run in ghosts if (why := _give_up(run)) is not None}
     going = {run: read_identity(run) for run, state in before.items() if not state.is_over}
-    problems: dict[RunPaths, str] = {}
     local: dict[RunPaths, Identity] = {}
     on_slurm: dict[RunPaths, Identity | None] = {}
     for run, identity in going.items():
@@ -61,7 +62,7 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     over, refused = _cancel_slurm(on_slurm, before)
     problems |= _cancel_local(local) | refused
     return [
-        Cancellation(run.run_id, False, None)
+        Cancellation(run.run_id, False, None, problem=problems.get(run))
         if run in ghosts
         else _cancellation(state, problems.get(run), over.get(run))
         for run, state in before.items()
@@ -82,10 +83,14 @@ def _cancel_slurm(
     for run, identity in identities.items():
         record = listed.get(identity.key) if identity is not None else None
         last = answer.record_of(identity) if identity is not None and not complaint else None
-        if identity is not None and identity.job_id is not None and record is not None and record.is_live:
+        if identity is not None and record is not None and record.user_id not in (None, os.getuid()):
+            problems[run] = f"job {identity.job_id} is of user {record.user_id}: theirs to cancel"
+        elif identity is not None and identity.job_id is not None and record is not None and record.is_live:
             # Where it was renamed, or a list prints it otherwise, a filter by name would find nothing and say nothing.
             name = record.job_name if record.job_name == identity.job_name else None
             jobs.setdefault(name, {})[run] = identity
+        elif last is not None and last.is_revoked:
+            problems[run] = "another cluster of the federation has its job: cancel it there"
         elif last is not None and not last.is_live:
             over[run] = last.state
         else:
@@ -105,14 +110,21 @@ def _with_job(identity: Identity | None, answer: Answer) -> Identity | None:
 
 
 def cancel_job(job_id: str) -> Cancellation:
-    """Cancel a job of ours whose run folder is gone.
+    """Cancel a job of ours whose run folder is gone: of Slurm, or of this machine's local queue.
 
     Raises:
         RequestError: nothing proves that the job is of hpc-llm, or of this user.
     """
+    orphans = [one for one in local_orphans() if one.job_id == job_id]
+    if orphans:
+        ended = [one.end() for one in orphans]  # all of them
+        return Cancellation("", not any(ended), None, job_id)
     record = find_job(job_id)
     if record is None:
-        raise RequestError(f"there is no run of job {job_id} here, and Slurm's queue has no such job.")
+        raise RequestError(
+            f"there is no run of job {job_id} in that folder of runs (--logs DIR names another), nor a job of that id, as "
+            "`hpc-llm status` shows it, in Slurm's queue."
+        )
     if uuid_in_comment(record.comment) is None or record.user_id != os.getuid():
         raise RequestError(
             f"job {job_id} ({record.job_name or 'without a name'}) is not proven to be one of your runs: nothing was "
@@ -127,6 +139,17 @@ def cancel_job(job_id: str) -> Cancellation:
 def _never_was_a_job(run: RunPaths) -> bool:
     identity = read_identity(run)
     return identity is not None and identity.job_id is None and identity.process is None and is_own(run)
+
+
+def _give_up(run: RunPaths) -> str | None:
+    """Mark a run that never was a job, so that nothing submits it later on; why not, where that is being done just now."""
+    folder = claim_folder(run, array_of(read_json(run.job) or {}))
+    with claimed(folder) as is_ours:
+        if is_ours and _never_was_a_job(run):
+            return None if _mark(run) else "its folder cannot be written"
+        if is_ours or is_claimed(folder):
+            return "another command is about to submit or to clear it: look again in a moment"
+    return "its folder cannot be written"
 
 
 def _still_there(wanted: Mapping[RunPaths, Identity]) -> dict[RunPaths, str]:
@@ -202,6 +225,6 @@ def _cancel_local(identities: dict[RunPaths, Identity]) -> dict[RunPaths, str]:
 def _mark(run: RunPaths) -> bool:
     """Note in the folder that it was asked for; a full disk must not keep a job running."""
     with contextlib.suppress(OSError):
-        write_json(run.cancelled, {"schema": 1, "requested_at": datetime.now(timezone.utc).isoformat()})
+        run.write(run.cancelled, {"schema": 1, "requested_at": datetime.now(timezone.utc).isoformat()})
         return True
     return False

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
 from hpc_llm.errors import pass_over
-from hpc_llm.run import RunPaths, reason_of, write_json
+from hpc_llm.run import RunPaths, reason_of
 from hpc_llm.runs.adoption import adopt, has_begun, is_being_asked
 from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.local_process import local_state
@@ -127,8 +127,8 @@ def _is_for_good(kept: KeptRecord, records: Records) -> bool:
 
 def _known(records: Records, answer: Answer, asked: set[object], now: float, host: str) -> Known:
     identity = records.identity
-    job = records.kept.record if records.kept else None
-    known = Known(records=records, now=now, job=job, ran_here=records.host == host)
+    kept = records.kept.record if records.kept and not records.kept.record.is_revoked else None
+    known = Known(records=records, now=now, job=kept, ran_here=records.host == host)
     if identity is None:
         return known
     if not has_begun(records):
@@ -138,13 +138,15 @@ def _known(records: Records, answer: Answer, asked: set[object], now: float, hos
         return replace(known, job=None, local=state, ran_here=known.ran_here or state is not None)
     if identity.key not in asked:
         return known
+    told = answer.record_of(identity)
+    revoked = told is not None and told.is_revoked
     return replace(
         known,
-        job=answer.record_of(identity) or job,
+        job=kept if revoked else told or kept,
         can_tell=answer.can_tell(identity),
         complaint=answer.complaint,
         is_silent=answer.is_silent,
-        elsewhere=answer.belongs_to(identity),
+        elsewhere=answer.belongs_to(identity) or ("that its federation has given it to" if revoked else None),
     )
 
 
@@ -161,13 +163,13 @@ def _keep(records: Sequence[Records], answer: Answer, asked: set[object], now: f
     for one in records:
         identity = one.identity
         job = answer.record_of(identity) if identity is not None and identity.key in asked else None
-        if identity is None or job is None or job.is_live or not _is_news(job, one.kept, now):
+        if identity is None or job is None or job.is_live or job.is_revoked or not _is_news(job, one.kept, now):
             continue
         if time.monotonic() > deadline:
             return
         kept = {"schema": SCHEMA, "uuid": identity.uuid, "job_id": identity.job_id, "asked_at": now}
         with contextlib.suppress(OSError):  # somebody else's run, or a full disk: it can be asked for again
-            write_json(one.run.scheduler_record, {**kept, "record": asdict(job)})
+            one.run.write(one.run.scheduler_record, {**kept, "record": asdict(job)})
 
 
 def _is_news(job: JobRecord, kept: KeptRecord | None, now: float) -> bool:

@@ -13,7 +13,7 @@ from hpc_llm.runs.fields import Fields, is_figure, outcome_of
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, Start
 from hpc_llm.runs.slurm_records import JobRecord
 from hpc_llm.submit.identity import Identity, identity_of
-from hpc_llm.submit.runs import read_identity
+from hpc_llm.submit.runs import read_identity, where_it_ran
 
 _T = TypeVar("_T")
 _AT = RunPaths(Path())
@@ -46,6 +46,7 @@ class _Reader:
             self.names = {entry.name for entry in entries}
         self.damages: list[Damage] = []
         self.newer: str | None = None
+        self.begun = self._load_begun()
 
     def records(self) -> Records:
         experiment = self._load("experiment") or {}
@@ -122,6 +123,8 @@ class _Reader:
         identity = None if record is None else identity_of(record)
         if identity is None or (identity.scheduler == "slurm" and identity.job_id is None):
             identity = read_identity(self.run)  # it looks further: the command may have died before it knew
+        elif identity.scheduler == "slurm":
+            identity = where_it_ran(identity, self.begun)
         if identity is None and _NAMES["submission"] in self.names and not self.damages:
             self._damaged(_NAMES["submission"], "it names no job")
         return identity
@@ -158,14 +161,18 @@ class _Reader:
         return failure
 
     def _starts(self) -> tuple[Start, ...]:
+        values = map(Fields, self.begun)
+        return tuple(Start(host=v.text("host"), job_id=v.text("job_id"), time=v.moment("time")) for v in values)
+
+    def _load_begun(self) -> list[dict[str, Any]]:
+        """What the script has written of its starts."""
         if _NAMES["started"] not in self.names:
-            return ()
+            return []
         try:
-            lines = map(Fields, load_json_lines(f"{self.root}/{_NAMES['started']}"))
+            return load_json_lines(f"{self.root}/{_NAMES['started']}")
         except DamagedRecordError as error:
             self._damaged(_NAMES["started"], str(error))
-            return ()
-        return tuple(Start(host=v.text("host"), job_id=v.text("job_id"), time=v.moment("time")) for v in lines)
+            return []
 
     def _kept(self, identity: Identity | None) -> KeptRecord | None:
         record = self._load("scheduler_record")

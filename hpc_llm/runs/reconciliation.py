@@ -18,14 +18,15 @@ from pathlib import Path
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import RunPaths, is_run, read_json, write_json
+from hpc_llm.run import RunPaths, is_run, read_json
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings
-from hpc_llm.runs.claim import claimed
-from hpc_llm.runs.clock import age
+from hpc_llm.runs.local_orphans import local_orphans
 from hpc_llm.runs.scheduler import Answer, jobs_under
 from hpc_llm.runs.sending import send
-from hpc_llm.submit.identity import Identity
-from hpc_llm.submit.runs import ARRAYS, INCOMING, answer_file, asking_file, read_identity, submitit_folder, take_back
+from hpc_llm.submit.claim import claim_folder, claimed
+from hpc_llm.submit.clock import file_age
+from hpc_llm.submit.identity import ARRAYS, Identity
+from hpc_llm.submit.runs import INCOMING, answer_file, asking_file, read_identity, submitit_folder, take_back
 from hpc_llm.submit.submission import Submission, array_of, submission_of
 
 
@@ -66,6 +67,7 @@ def reconcile(runs: Sequence[RunPaths], *, dry_run: bool = False) -> list[Reconc
 def homeless(logs: Path) -> list[Reconciled]:
     """Jobs of ours that write into `logs` and whose run folder is gone from it: nothing is done about them."""
     gone = [(job_id, folder) for job_id, folder in jobs_under(logs.absolute()) if not is_run(folder)]
+    gone += [(one.job_id, one.folder) for one in local_orphans() if one.folder.parent == logs.absolute()]
     why = "its folder is gone, and its job goes on: `hpc-llm cancel {}` ends it"
     return [Reconciled(folder.name, Deed.LEFT, job_id, why.format(job_id)) for job_id, folder in gone]
 
@@ -203,14 +205,15 @@ def _held(members: Sequence[Submitted], forgotten: bool = False) -> Iterator[boo
     if not first.root.is_dir():
         yield False
         return
-    with claimed(first.root) as is_ours:
+    with claimed(claim_folder(first, array_of(read_json(first.job) or {}))) as is_ours:
         yield is_ours and _are_as_before(members, forgotten)
 
 
 def _are_as_before(members: Sequence[Submitted], forgotten: bool) -> bool:
     again = standings([one.run for one in members], forgotten=forgotten)
     return all(
-        now.standing is Standing.NOTHING and _uuid(now) == _uuid(then) for now, then in zip(again, members, strict=True)
+        now.standing is Standing.NOTHING and _uuid(now) == _uuid(then) and not _is_over(now.run)
+        for now, then in zip(again, members, strict=True)
     )
 
 
@@ -223,7 +226,7 @@ def _renew(submission: Submission, runs: Sequence[RunPaths]) -> Submission:
         path.unlink(missing_ok=True)
     for run in runs:
         record = read_json(run.job) or {}
-        write_json(run.job, {**record, **renewed.intent(run.root, record.get("array_task") or 0)})
+        run.write(run.job, {**record, **renewed.intent(run.root, record.get("array_task") or 0)})
         run.process.unlink(missing_ok=True)
     return renewed
 
@@ -232,7 +235,7 @@ def _clear(members: Sequence[Submitted], forgotten: bool = False) -> bool:
     """Remove the folders of one submission that never became a job; False where that is somebody else's to do."""
     with _held(members, forgotten) as is_ours:
         if is_ours:
-            take_back([one.run for one in members], array_of(read_json(members[0].run.job) or {}))
+            take_back([one.run for one in members], array_of(read_json(members[0].run.job) or {}), _uuid(members[0]))
     return is_ours
 
 
@@ -241,9 +244,25 @@ def _uuid(one: Submitted) -> str | None:
 
 
 def _clear_staging(logs: Path) -> None:
-    """Remove folders that a killed command was still making; those of a command that may live, or of others, stay."""
-    for folder in (logs / INCOMING).glob("*"):
-        seconds = None if folder.is_symlink() else age(folder)
+    """Remove folders that a killed command was still making; those of a command that may live, or of others, stay.
+
+    In a folder that others can write the name may be a link that somebody planted, now or while this looks: what is
+    removed is looked up in the very folder that was opened.
+    """
+    try:
+        opened = os.open(logs / INCOMING, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        if os.fstat(opened).st_uid == os.getuid():
+            _remove_old(Path(f"/proc/self/fd/{opened}"))
+    finally:
+        os.close(opened)
+
+
+def _remove_old(staging: Path) -> None:
+    for folder in staging.glob("*"):
+        seconds = None if folder.is_symlink() else file_age(folder)
         with contextlib.suppress(OSError):
             if seconds is not None and abs(seconds) > PATIENCE_S and folder.lstat().st_uid == os.getuid():
                 shutil.rmtree(folder, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,14 +19,16 @@ from hpc_llm.runs.slurm_records import (
     parse_squeue,
 )
 from hpc_llm.submit.clients import call, cluster_name
-from hpc_llm.submit.identity import Identity, is_job_of, uuid_in_comment
-from hpc_llm.submit.runs import ARRAYS
+from hpc_llm.submit.identity import ARRAYS, Identity, is_job_of, uuid_in_comment
 
 AT_ONCE = 1000
 """Jobs that one command is asked for: its arguments have a limit."""
 _SAME_TIME_S = 30.0
 """So far may Slurm's time of a submission be from that of the command, for a run that has no UUID."""
 _DAY_S = 86400.0
+_INVALID_FIELD = re.compile(r"[Ii]nvalid field requested: \"?(\w+)")
+_unknown_fields: set[str] = set()
+"""What the sacct of this site does not know: fields come and go with Slurm's versions, and one less is no silence."""
 _ANY_STATE = "CA,CD,F,TO,NF,PR,OOM,BF,DL,PD,R,RQ,S"
 """Without it sacct leaves out jobs that were cancelled before they could start."""
 
@@ -96,13 +99,11 @@ def _ask_by_id(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord],
         # queue to see that a job which lost its node waits for another one.
         doubtful = [one for one in some if one.key not in own or own[one.key].may_be_outdated]
         if doubtful:
-            queued, squeue_complaint = _squeue([f"--jobs={_parents(doubtful)}"])
-            # squeue calls it an error when the one job asked for is no longer in its memory.
-            has_answered = queued is not None or "Invalid job id" in squeue_complaint
-            for key, record in _proven(doubtful, parse_squeue(queued or "")).items():
+            queued, squeue_complaint = _in_queue(doubtful)
+            for key, record in (queued or {}).items():
                 if record.is_live or key not in own:
                     own[key] = record
-            if not has_answered:
+            if queued is None:
                 answered = False
                 complaint = "; ".join(filter(None, (sacct_complaint, squeue_complaint)))
         records |= own
@@ -116,8 +117,30 @@ def _ask_by_uuid(
     queued, squeue_complaint = _squeue([f"--user={os.getuid()}"])
     mine = parse_squeue(queued or "")
     records, job_ids = _by_uuid(identities, mine)
+    more, ids = _by_output([one for one in identities if one.key not in records], mine)
+    records, job_ids = records | more, job_ids | ids
     more, ids = _by_name([one for one in identities if one.key not in records])
     return records | more, job_ids | ids, queued is not None, squeue_complaint
+
+
+def _by_output(
+    identities: Sequence[Identity], mine: Mapping[str, Sequence[JobRecord]]
+) -> tuple[dict[object, JobRecord], dict[object, str]]:
+    """Jobs of the user that print into these runs' folders and carry no other UUID: a site had rewritten name and comment."""
+    if not identities:
+        return {}, {}
+    outputs: dict[str, list[str]] = {}
+    for job_id, comment, output in _outputs([f"--user={os.getuid()}"]):
+        if uuid_in_comment(comment) is None:
+            outputs.setdefault(output, []).append(job_id)
+    records: dict[object, JobRecord] = {}
+    job_ids: dict[object, str] = {}
+    for one in identities:
+        ids = outputs.get(one.output or "", [])
+        record = latest(mine.get(ids[0], ())) if len(ids) == 1 else None
+        if record is not None:
+            records[one.key], job_ids[one.key] = record, ids[0]
+    return records, job_ids
 
 
 def _by_name(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord], dict[object, str]]:
@@ -202,26 +225,76 @@ def queued(identities: Collection[Identity]) -> tuple[dict[object, JobRecord], s
     """
     found: dict[object, JobRecord] = {}
     for some in _chunks([one for one in identities if one.job_id is not None]):
-        told, complaint = _squeue([f"--jobs={_parents(some)}"])
-        if told is None and "Invalid job id" not in complaint:
+        own, complaint = _in_queue(some)
+        if own is None:
             return {}, complaint
-        found |= _proven(some, parse_squeue(told or ""))
+        found |= own
     return found, ""
+
+
+def _in_queue(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord] | None, str]:
+    """What the queue has of these runs, None where it does not answer; and what it complains about."""
+    told, complaint = _squeue([f"--jobs={_parents(identities)}"])
+    parents = sorted({_parent(one) for one in identities})
+    if told is None and "Invalid job id" in complaint and len(parents) > 1:
+        half = parents[len(parents) // 2]  # one id that it does not like must not speak for the others
+        parts = [
+            _in_queue([one for one in identities if _parent(one) < half]),
+            _in_queue([one for one in identities if _parent(one) >= half]),
+        ]
+        answers = [own for own, _ in parts if own is not None]
+        return (answers[0] | answers[1] if len(answers) == 2 else None), " ".join(said for _, said in parts).strip()
+    if told is None and "Invalid job id" not in complaint:  # that it says of a single job which it has forgotten
+        return None, complaint
+    listed = parse_squeue(told or "")
+    own = _proven(identities, listed)
+    rest = [one for one in identities if one.key not in own and _may_be(one, listed.get(one.job_id or "", ()))]
+    return own | _proven_by_output(rest, listed), complaint
+
+
+def _may_be(identity: Identity, records: Sequence[JobRecord]) -> bool:
+    """Whether a job of this id is the user's own and says nothing against being the run's."""
+    return any(one.user_id == os.getuid() and uuid_in_comment(one.comment) is None for one in records)
+
+
+def _proven_by_output(
+    identities: Sequence[Identity], listed: Mapping[str, Sequence[JobRecord]]
+) -> dict[object, JobRecord]:
+    """Jobs whose name and comment a site has rewritten: that they print into the run's folder proves them as well."""
+    if not identities:
+        return {}
+    outputs = {job_id: output for job_id, _, output in _outputs([f"--jobs={_parents(identities)}"])}
+    return {
+        one.key: record
+        for one in identities
+        if one.output is not None
+        and outputs.get(one.job_id or "") == one.output
+        and (record := latest(listed.get(one.job_id or "", ()))) is not None
+    }
 
 
 def jobs_under(logs: Path) -> list[tuple[str, Path]]:
     """Jobs of this user in the queue that hold a UUID of ours and print into `logs`: their id, and their run's folder."""
-    what = ["--array", "--states=PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING", f"--user={os.getuid()}"]
-    told, _ = call(["squeue", "--noheader", *what, "--Format=JobArrayID:64,Comment:64,STDOUT:4096"])
     found = []
-    for line in (told or "").split("\n"):
-        job_id, comment, stdout = line[:64].strip(), line[64:128], Path(line[128:].strip() or "/")
-        folder = stdout.parent
+    for job_id, comment, stdout in _outputs(
+        ["--states=PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING", f"--user={os.getuid()}"]
+    ):
+        folder = Path(stdout).parent
         if folder.parent.parent == logs / ARRAYS:  # the link of an array's task
             folder = folder.resolve()
         if uuid_in_comment(comment) and folder.parent == logs:
             found.append((job_id, folder))
     return found
+
+
+def _outputs(what: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Of each job asked for its id, its comment and the path to which it prints."""
+    told, _ = call(["squeue", "--noheader", "--array", *what, "--Format=JobArrayID:64,Comment:256,STDOUT:4096"])
+    lines = [line.encode("utf-8", "surrogateescape") for line in (told or "").split("\n") if line.strip()]
+    cut = [(line[:64], line[64:320], line[320:]) for line in lines]
+    found = (tuple(part.decode("utf-8", "replace").strip() for part in parts) for parts in cut)
+    # Of an array that waits it prints the pattern.
+    return [(job_id, comment, path.replace("%a", job_id.partition("_")[2])) for job_id, comment, path in found]
 
 
 def scancel(job_ids: Sequence[str], job_name: str | None) -> str:
@@ -239,8 +312,14 @@ def scancel(job_ids: Sequence[str], job_name: str | None) -> str:
 
 def _sacct(what: Sequence[str]) -> tuple[str | None, str]:
     # With duplicates: where ids were given out anew the newest job of an id may be a stranger's.
-    options = ["--duplicates", "--parsable2", f"--delimiter={SACCT_DELIMITER}", f"--format={SACCT_FIELDS}"]
-    return call(["sacct", *options, *what])
+    while True:
+        fields = ",".join(name for name in SACCT_FIELDS.split(",") if name.lower() not in _unknown_fields)
+        options = ["--duplicates", "--parsable2", f"--delimiter={SACCT_DELIMITER}", f"--format={fields}"]
+        told, complaint = call(["sacct", *options, *what])
+        refused = _INVALID_FIELD.search(complaint) if told is None else None
+        if refused is None or refused[1].lower() in _unknown_fields or refused[1].lower() not in SACCT_FIELDS.lower():
+            return told, complaint
+        _unknown_fields.add(refused[1].lower())
 
 
 def _squeue(what: Sequence[str]) -> tuple[str | None, str]:
@@ -262,5 +341,10 @@ def _chunks(identities: Sequence[Identity]) -> Iterator[Sequence[Identity]]:
         yield some
 
 
+def _parent(identity: Identity) -> int:
+    """The number of its job, or of the array that holds it."""
+    return int((identity.job_id or "0").split("_")[0])
+
+
 def _parents(identities: Collection[Identity]) -> str:
-    return ",".join(sorted({(one.job_id or "").split("_")[0] for one in identities}, key=int))
+    return ",".join(map(str, sorted({_parent(one) for one in identities})))

@@ -9,6 +9,7 @@ from hpc_llm.errors import SubmissionError
 from hpc_llm.run import RunPaths
 from hpc_llm.runs.adoption import adopt
 from hpc_llm.runs.scheduler import ask
+from hpc_llm.submit.claim import claim_folder, release
 from hpc_llm.submit.local import submit_local
 from hpc_llm.submit.runs import read_identity, take_back
 from hpc_llm.submit.slurm import UnclearAnswer, submit_slurm
@@ -21,11 +22,18 @@ _LATE_S = 10.0
 def send(submission: Submission, runs: Sequence[RunPaths], *, keep: bool = False) -> str | None:
     """Submit `runs`; returns what sbatch complained about although Slurm has the job.
 
-    With `keep` the folders stay where the scheduler refuses: they were there before.
+    Whoever made or held the runs has claimed them, so that nobody else acts on them meanwhile; the claim ends here. With `keep` the folders stay where the scheduler refuses: they were there before.
 
     Raises:
         SubmissionError: the scheduler has none of them, and no folder is left; or it is open whether it has, and they are.
     """
+    try:
+        return _send(submission, runs, keep)
+    finally:
+        release(claim_folder(runs[0], submission.array))
+
+
+def _send(submission: Submission, runs: Sequence[RunPaths], keep: bool) -> str | None:
     if submission.scheduler == "local":
         submit_local(runs)
         return None
@@ -33,7 +41,7 @@ def send(submission: Submission, runs: Sequence[RunPaths], *, keep: bool = False
         submit_slurm(submission, runs)
         return None
     except UnclearAnswer as error:
-        has_job = _has_job(runs, _LATE_S)
+        has_job = _has_job(submission, runs, _LATE_S)
         if has_job:
             return str(error)
         if has_job is None:
@@ -44,7 +52,7 @@ def send(submission: Submission, runs: Sequence[RunPaths], *, keep: bool = False
         _take_back(submission, runs, keep)
         raise SubmissionError(str(error)) from error
     except (SubmissionError, OSError) as error:
-        if _has_job(runs, 0.0):  # a message reads like a refusal, and Slurm's own list says otherwise
+        if _has_job(submission, runs, 0.0):  # a message reads like a refusal, and Slurm's own list says otherwise
             return str(error)
         _take_back(submission, runs, keep)
         raise
@@ -52,14 +60,15 @@ def send(submission: Submission, runs: Sequence[RunPaths], *, keep: bool = False
 
 def _take_back(submission: Submission, runs: Sequence[RunPaths], keep: bool) -> None:
     if not keep:
-        take_back(runs, submission.array)
+        take_back(runs, submission.array, submission.uuid)
 
 
-def _has_job(runs: Sequence[RunPaths], seconds: float) -> bool | None:
+def _has_job(submission: Submission, runs: Sequence[RunPaths], seconds: float) -> bool | None:
     """Whether Slurm has the job of these runs, whose id is written down then; None where it does not answer."""
     deadline = time.monotonic() + seconds
     while True:
-        identities = [(run, one) for run in runs if (one := read_identity(run)) is not None]
+        found = [(run, one) for run in runs if (one := read_identity(run)) is not None]
+        identities = [(run, one) for run, one in found if one.uuid == submission.uuid]
         answer = ask([one for _, one in identities])
         if any(one.key in answer.job_ids or answer.record_of(one) for _, one in identities):
             adopt(identities, answer)

@@ -39,7 +39,6 @@ _BY_STATE: Mapping[str, tuple[str, str]] = {
     "PREEMPTED": ("preempted", "a job of higher priority took the nodes"),
     "OUT_OF_MEMORY": ("host_oom", "the host's memory ran out"),
     "CANCELLED": ("cancelled", "cancelled outside of hpc-llm"),
-    "REVOKED": ("cancelled", "cancelled outside of hpc-llm"),
 }
 """Slurm's final states that name a cause, and the reason that a table gives."""
 ENDED_BY_SLURM = frozenset(_BY_STATE) - {"OUT_OF_MEMORY"}

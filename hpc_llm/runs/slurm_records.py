@@ -76,6 +76,11 @@ class JobRecord:
     def is_live(self) -> bool:
         return self.state in LIVE_STATES
 
+    @property
+    def is_revoked(self) -> bool:
+        """Whether another cluster of a federation has it: what this one says of it is no end."""
+        return self.state == "REVOKED"
+
 
 def parse_sacct(text: str) -> dict[str, list[JobRecord]]:
     """Records by job id from `sacct --parsable2 --duplicates`, header included.

@@ -11,17 +11,23 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
+
+from hpc_llm.run import RunPaths
 
 MARK = "hpc-llm:"
 """Stands before the UUID in a job's comment."""
 SHORT = 8
 """Digits of the UUID at the end of a job's name."""
+ARRAYS = ".arrays"
+"""In a folder of runs: one folder an array, whose links lead from its tasks to their runs."""
 LONGEST_NAME = 200
 """Characters of a job's name before them: what prints it cuts it somewhere behind."""
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _IN_COMMENT = re.compile(rf"{MARK}({_UUID})")
-_JOB_ID = re.compile(r"\d+(?:_\d+)?")
+_JOB_ID = re.compile(r"[1-9][0-9]{0,9}(?:_[0-9]{1,9})?")
+"""As Slurm counts; anything else in a record is damage, and would spoil the question for all runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +53,8 @@ class Identity:
     """The leader of the local queue that holds the run."""
     run_id: str | None = None
     """The run for which the job was submitted: another name than the folder's says that the folder is a copy."""
+    output: str | None = None
+    """Path to which the script prints, as Slurm knows it."""
     is_recorded: bool = True
     """Whether the job id stands in job.json; False where sbatch's answer or the script told it, or nobody did."""
 
@@ -80,14 +88,23 @@ def identity_of(record: Mapping[str, Any]) -> Identity | None:
         uuid=uuid,
         cluster=_text(record.get("cluster")),
         job_id=job_id,
-        array_task=task if isinstance(task, int) and not isinstance(task, bool) and task >= 0 else None,
+        array_task=task if isinstance(task, int) and not isinstance(task, bool) and 0 <= task < 10**9 else None,
         job_name=_text(record.get("job_name")),
         submitted_at=_moment(record.get("submitted_at")) or _moment(record.get("intended_at")),
         submitter=_process(record.get("submitter")),
         process=_process(record.get("process")),
         run_id=_text(record.get("run_id")),
+        output=_output(record),
         is_recorded=scheduler == "local" or job_id is not None,
     )
+
+
+def _output(record: Mapping[str, Any]) -> str | None:
+    run_dir, array, task = (record.get(name) for name in ("run_dir", "array", "array_task"))
+    if not isinstance(run_dir, str) or not run_dir:
+        return None
+    folder = Path(run_dir) if not isinstance(array, str) else Path(run_dir).parent / ARRAYS / array / str(task)
+    return str(RunPaths(folder).stdout)
 
 
 def uuid_in_comment(comment: str | None) -> str | None:
@@ -133,7 +150,8 @@ def sbatch_arguments(job_name: str, comment: str | None, uuid: str) -> list[str]
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    """One line that a command can take as an argument."""
+    return value if isinstance(value, str) and value.isprintable() and value else None
 
 
 def _process(value: object) -> Mapping[str, Any] | None:

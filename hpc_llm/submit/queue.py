@@ -5,6 +5,7 @@ A machine that measures must not run two at a time. Standard library only: it is
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -20,6 +21,8 @@ from hpc_llm.submit.environment import without_slurm
 from hpc_llm.submit.process import describe_process, end_group
 
 _DEVICES = "CUDA_VISIBLE_DEVICES"
+RUN_DIR, RUN_UUID, QUEUE_ID = "HPC_LLM_RUN_DIR", "HPC_LLM_RUN_UUID", "HPC_LLM_QUEUE_ID"
+"""Variables that the script of a local run, and all that it starts, has: they end with the processes."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +45,19 @@ class RunScripts:
     def _run(self, run: RunPaths, queue: Mapping[str, Any]) -> int | None:
         if run.cancelled.exists() or not run.root.is_dir():
             return None
-        started_at = time.time()
+        started_at, uuid = time.time(), _uuid(run)
         try:
             script = self._start(run)
         except OSError as error:
             _write_exit(run, started_at, 127, f"the script could not be started: {error}")
             return None
         process = describe_process(script.pid)
-        write_json(run.process, {"schema": 1, "queue": queue, "script": process, "started_at": started_at})
+        with contextlib.suppress(FileNotFoundError):
+            run.write(run.process, {"schema": 1, "queue": queue, "script": process, "started_at": started_at})
         if run.cancelled.exists():  # asked between the look above and the line that says whom to signal
             end_group(process)
         code = script.wait()
-        if not run.exit.exists():
+        if not run.exit.exists() and _uuid(run) == uuid:  # it may have been removed and made anew meanwhile
             _write_exit(run, started_at, code, "the script ended without a word of its own")
         return code
 
@@ -61,7 +65,7 @@ class RunScripts:
         with run.stdout.open("ab") as out, run.stderr.open("ab") as err:
             return subprocess.Popen(
                 ["bash", str(run.script)],
-                env=self._environment(),
+                env={**self._environment(), **_mark(run)},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -74,10 +78,28 @@ class RunScripts:
         return kept if self.visible_devices is None else {**kept, _DEVICES: self.visible_devices}
 
 
+def _mark(run: RunPaths) -> dict[str, str]:
+    """By which the processes of a run are known as its own when its folder is gone."""
+    return {
+        RUN_DIR: str(run.root),
+        RUN_UUID: str(_uuid(run) or ""),
+        QUEUE_ID: os.environ.get("SUBMITIT_LOCAL_JOB_ID", ""),
+    }
+
+
+def _uuid(run: RunPaths) -> object:
+    return (read_json(run.job) or {}).get("uuid")
+
+
 def _write_exit(run: RunPaths, started_at: float, code: int, reason: str) -> None:
     """Speak for a script that could not; a negative code is the signal that ended it."""
+    with contextlib.suppress(FileNotFoundError):  # the folder was removed: there is nobody to tell
+        _write(run, started_at, code, reason)
+
+
+def _write(run: RunPaths, started_at: float, code: int, reason: str) -> None:
     job = read_json(run.job) or {}
-    write_json(
+    run.write(
         run.exit,
         {
             "schema": 1,

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
 import re
 import shutil
 import string
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import RunPaths, file_name_part, read_json, write_json
-from hpc_llm.submit.identity import Identity, identity_of, is_job_of
+from hpc_llm.run import RunPaths, file_name_part, read_json, read_json_lines
+from hpc_llm.submit.claim import claim, claim_folder
+from hpc_llm.submit.identity import ARRAYS, Identity, identity_of, is_job_of
 from hpc_llm.submit.submission import Submission, array_of, now
 
-ARRAYS = ".arrays"
 INCOMING = ".incoming"
 """Under it the folders of a request are made; they are shown when all are whole."""
 _LETTERS = string.ascii_lowercase + string.digits
-_ACCEPTED = re.compile(r"Submitted batch job (\d+)(?: on cluster (\S+))?")
+_UNCLEAR = re.compile(
+    r"timed out|timeout|zero bytes|unexpected message|reset by peer|broken pipe|communication|protocol|not connected"
+    r"|message length|unpack|header|submitted batch job",
+    re.IGNORECASE,
+)
+"""Words of sbatch that leave open whether Slurm has taken the job, whatever its exit code."""
+_ACCEPTED = re.compile(r"^[ \t]*Submitted batch job ([1-9][0-9]{0,9})\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +67,10 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
     """
     logs = logs.absolute()
     staging = logs / INCOMING / str(uuid4())
+    if staging.parent.is_symlink():
+        raise SubmissionError(
+            f"{staging.parent} is a link, which hpc-llm never makes: nothing was submitted. Look at it, and remove it."
+        )
     try:
         staging.mkdir(parents=True)
     except OSError as error:
@@ -70,12 +81,14 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
     try:
         for submission, runs in groups:
             _make(staging, logs, submission, runs)
+            if not claim(claim_folder(RunPaths(staging / runs[0].run_id), submission.array)):
+                raise OSError(errno.EIO, "no file can be made that only one process makes", str(staging))
         for submission, runs in groups:
-            for run in runs:
-                _show(staging / run.run_id, logs / run.run_id, shown)
-            if submission.array is not None:
+            if submission.array is not None:  # first, for it holds the claim
                 (logs / ARRAYS).mkdir(exist_ok=True)
                 _show(staging / ARRAYS / submission.array, logs / ARRAYS / submission.array, shown)
+            for run in runs:
+                _show(staging / run.run_id, logs / run.run_id, shown)
     except BaseException as error:
         for folder in shown:
             shutil.rmtree(folder, ignore_errors=True)
@@ -146,12 +159,27 @@ def discard_run(run: RunPaths) -> None:
     shutil.rmtree(run.root, ignore_errors=True)
 
 
-def take_back(runs: Sequence[RunPaths], array: str | None) -> None:
-    """Remove the folders of a submission that reached no scheduler."""
-    for run in runs:
+def take_back(runs: Sequence[RunPaths], array: str | None, uuid: str | None) -> None:
+    """Remove the folders of a submission, or of some of its runs, that reached no scheduler.
+
+    What was made anew under the same names, by a submission of another UUID, stays. The links of an array stay as long
+    as one of its tasks is left: it prints through them.
+    """
+    ours = [run for run in runs if (read_json(run.job) or {}).get("uuid") == uuid]
+    links = [] if array is None else _links(array, ours)
+    for run in ours:
         discard_run(run)
-    if array is not None and runs:
-        shutil.rmtree(runs[0].root.parent / ARRAYS / array, ignore_errors=True)
+    for link in links:
+        link.unlink(missing_ok=True)
+    if links and not any(path.name.isdecimal() for path in links[0].parent.iterdir()):
+        shutil.rmtree(links[0].parent, ignore_errors=True)
+
+
+def _links(array: str, runs: Sequence[RunPaths]) -> list[Path]:
+    """The links by which the tasks of `array` find these runs."""
+    tasks = [((read_json(run.job) or {}).get("array_task"), run) for run in runs]
+    paths = [(run.root.parent / ARRAYS / array / str(task), run) for task, run in tasks if isinstance(task, int)]
+    return [path for path, run in paths if path.is_symlink() and Path(os.readlink(path)).name == run.run_id]
 
 
 def submitit_folder(run: RunPaths, array: str | None) -> Path:
@@ -170,13 +198,13 @@ def answer_file(folder: Path) -> Path:
 
 
 def accepted_job_id(answer: str) -> str | None:
-    """The job id in what sbatch prints, among whatever a site makes it say besides.
+    """The job id in what sbatch prints, among whatever a site makes it say besides; None where it says several.
 
     >>> accepted_job_id("INFO: job 7 of your limit of 20\\nSubmitted batch job 4711 on cluster x")
     '4711'
     """
-    found = _ACCEPTED.search(answer)
-    return found.group(1) if found else None
+    found = set(_ACCEPTED.findall(answer))
+    return found.pop() if len(found) == 1 else None
 
 
 def read_identity(run: RunPaths) -> Identity | None:
@@ -190,22 +218,41 @@ def read_identity(run: RunPaths) -> Identity | None:
         record = read_json(run.submission)
         return identity_of(record) if record is not None else _answered_before(run)
     identity = identity_of(record)
-    if identity is None or identity.scheduler != "slurm" or identity.job_id is not None:
+    if identity is None or identity.scheduler != "slurm":
         return identity
-    job_id = _answered(submitit_folder(run, array_of(record))) or _started(run, identity)
+    if identity.job_id is not None:
+        return where_it_ran(identity, read_json_lines(run.started))
+    job_id = answered_job_id(submitit_folder(run, array_of(record))) or _started(run, identity)
     return identity if job_id is None else identity.with_job(job_id)
 
 
-def _answered(folder: Path) -> str | None:
-    """The job id that sbatch gave."""
-    answer = (read_json(answer_file(folder)) or {}).get("stdout")
-    return accepted_job_id(answer) if isinstance(answer, str) else None
+def where_it_ran(identity: Identity, starts: Iterable[Mapping[str, Any]]) -> Identity:
+    """The same job, of the cluster on which its script says that it runs: in a federation that need not be the one asked."""
+    parent = (identity.job_id or "").partition("_")[0]
+    for line in starts:
+        cluster, name = line.get("cluster"), line.get("job_name")
+        proven = isinstance(name, str) and is_job_of(identity.uuid or "", name, None)
+        if proven and line.get("job_id") == parent and isinstance(cluster, str) and cluster:
+            identity = replace(identity, cluster=cluster)
+    return identity
+
+
+def answered_job_id(folder: Path) -> str | None:
+    """The job id that sbatch gave; one that failed may have been told of another job by the site, and proves nothing."""
+    answer = read_json(answer_file(folder)) or {}
+    told = answer.get("stdout")
+    return accepted_job_id(told) if isinstance(told, str) and answer.get("returncode") == 0 else None
+
+
+def is_refusal(answer: Mapping[str, Any] | None) -> bool:
+    """Whether sbatch ended by itself with a message by which Slurm has not taken the job."""
+    code = (answer or {}).get("returncode")
+    said = " ".join(str((answer or {}).get(stream)) for stream in ("stdout", "stderr"))
+    return isinstance(code, int) and 0 < code < 128 and _UNCLEAR.search(said) is None
 
 
 def _started(run: RunPaths, identity: Identity) -> str | None:
     """The job id that the script itself found, where it ran on the cluster that was asked."""
-    from hpc_llm.run import read_json_lines
-
     for line in read_json_lines(run.started):
         job_id, cluster = line.get("job_id"), line.get("cluster")
         known = identity.cluster is None or cluster in (None, "", identity.cluster)
@@ -230,4 +277,4 @@ def write_job(run: RunPaths, job_id: str, **more: Any) -> None:
     record = read_json(run.job)
     if record is None:
         raise RequestError(f"run {run.run_id} has no job.json: its folder is damaged. `hpc-llm reconcile` looks again.")
-    write_json(run.job, {**record, "job_id": job_id, "submitted_at": now(), **more})
+    run.write(run.job, {**record, "job_id": job_id, "submitted_at": now(), **more})

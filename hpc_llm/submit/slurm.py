@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,17 +13,11 @@ from typing import TYPE_CHECKING
 from hpc_llm.errors import SubmissionError
 from hpc_llm.run import RunPaths, read_json
 from hpc_llm.submit.queue import RunScripts
-from hpc_llm.submit.runs import accepted_job_id, answer_file, asking_file, submitit_folder, write_job
+from hpc_llm.submit.runs import answer_file, answered_job_id, asking_file, is_refusal, submitit_folder, write_job
 from hpc_llm.submit.submission import Submission
 
 if TYPE_CHECKING:
     from hpc_llm.submit.executors import ScriptExecutor
-
-_UNCLEAR = re.compile(
-    r"timed out|timeout|zero bytes|unexpected message|reset by peer|broken pipe|communication|protocol|not connected|message length|unpack|header",
-    re.IGNORECASE,
-)
-"""Words of sbatch that leave open whether Slurm has taken the job."""
 
 
 class UnclearAnswer(SubmissionError):
@@ -50,28 +43,16 @@ def submit_slurm(submission: Submission, runs: Sequence[RunPaths]) -> list[str]:
     try:
         job_ids = _sbatch(folder, submission, runs)
     except SubmissionError as error:
-        job_id = _accepted(folder)
+        job_id = answered_job_id(folder)
         if job_id is None:
-            if asking_file(folder).exists() and not _is_refusal(folder, str(error)):
+            if asking_file(folder).exists() and not is_refusal(read_json(answer_file(folder))):
                 raise UnclearAnswer(str(error)) from error
             raise
-        # It has said so, whatever a site's wrapper around it said afterwards.
         job_ids = [job_id if submission.array is None else f"{job_id}_{task}" for task in range(len(runs))]
     for run, job_id in zip(runs, job_ids, strict=True):
         with contextlib.suppress(OSError):  # the answer of sbatch is kept, too, and the script tells its job
             write_job(run, job_id)
     return job_ids
-
-
-def _accepted(folder: Path) -> str | None:
-    said = (read_json(answer_file(folder)) or {}).get("stdout")
-    return accepted_job_id(said) if isinstance(said, str) else None
-
-
-def _is_refusal(folder: Path, message: str) -> bool:
-    """Whether sbatch ended by itself with a message by which Slurm has not taken the job."""
-    code = (read_json(answer_file(folder)) or {}).get("returncode")
-    return isinstance(code, int) and 0 < code < 128 and _UNCLEAR.search(message) is None
 
 
 def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths]) -> list[str]:

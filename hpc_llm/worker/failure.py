@@ -15,7 +15,7 @@ from typing import Any
 
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.out_of_memory import is_device, is_host, is_page_locking
-from hpc_llm.run import Outcome, RunPaths, read_json, write_json
+from hpc_llm.run import Outcome, RunPaths, read_json
 from hpc_llm.worker.result import SCHEMA, Record, build_result
 
 
@@ -56,7 +56,7 @@ def report_refusal(folder: Path | None, error: HpcLlmError) -> None:
         return
     with contextlib.suppress(OSError):  # the message is on stderr too
         result = {"schema": SCHEMA, "outcome": Outcome.FAILED.value, "outcome_reason": str(error)}
-        write_json(RunPaths(folder).result, result)
+        RunPaths(folder).write(RunPaths(folder).result, result)
 
 
 def report_sigterm(record: Record) -> None:
@@ -78,7 +78,7 @@ def _leave(record: Record, details: dict[str, Any]) -> None:
             "time": time.time(),
             **details,
         }
-        write_json(record.paths.failure(record.ranks.rank), failure)
+        record.write(record.paths.failure(record.ranks.rank), failure)
         _write_result_of_earliest(record)
     except OSError as problem:  # a full or vanished disk; the error still goes to stderr
         # A run that was told to end while its disk was full did not end because of the disk: no words of that then.
@@ -95,7 +95,7 @@ def _write_result_of_earliest(record: Record) -> None:
         result = build_result(record, outcome, reason, earliest)
         if outcome is Outcome.INVALID:
             result["invalid_reason"] = earliest["message"]
-        write_json(record.paths.result, result)
+        record.write(record.paths.result, result)
         written = earliest
 
 

@@ -57,7 +57,6 @@ class StepLog:
     """Writes each step to steps.jsonl and, in the format of the HPC-II homework's program, to stdout."""
 
     def __init__(self, path: Path, plan: Plan) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._file: TextIO = path.open("x", encoding="utf-8")  # the steps of another try are never touched
         self._tokens = plan_tokens_per_step(plan)
         self._steps = plan.steps

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm import metrics
 from hpc_llm.experiment import Plan
-from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.run import Outcome, RunPaths, read_json
 from hpc_llm.worker.ranks import Ranks
 
 if TYPE_CHECKING:  # a run that fails before torch is imported leaves a result too
@@ -29,6 +31,8 @@ class Record:
     plan: Plan
     started_at: float = field(default_factory=time.time)
     """Unix time."""
+    job: object = field(init=False)
+    """UUID of the job that the folder was made for; None where there is none."""
     adaptations: list[str] = field(default_factory=list)
     """One sentence for each thing that runs otherwise than the plan says."""
     hardware: dict[str, Any] = field(default_factory=dict)
@@ -41,6 +45,23 @@ class Record:
     """Peak memory in bytes, the largest of all ranks where they could be asked."""
     gpu_means: dict[str, float] = field(default_factory=dict)
     """What was seen of all GPUs over the measured window, as far as it is known."""
+
+    def __post_init__(self) -> None:
+        self.job = self._job_of_folder()
+
+    def write(self, path: Path, value: Any) -> None:
+        """Write one of the run's records into its folder.
+
+        Raises:
+            OSError: the folder is gone, was made anew for another job, or cannot be written.
+        """
+        now = self._job_of_folder()
+        if now != self.job and now is not None and self.job is not None:
+            raise FileNotFoundError(errno.ENOENT, "the run folder is another job's by now", str(self.paths.root))
+        self.paths.write(path, value)
+
+    def _job_of_folder(self) -> object:
+        return (read_json(self.paths.job) or {}).get("uuid")
 
 
 def build_result(

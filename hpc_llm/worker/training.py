@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from hpc_llm import metrics
-from hpc_llm.run import Outcome, write_json
+from hpc_llm.run import Outcome
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import engine as engines
 from hpc_llm.worker import telemetry
@@ -28,7 +28,7 @@ def train(record: Record) -> None:
     _measure(record, engine, device)
     if record.ranks.rank == 0:
         result = build_result(record, Outcome.COMPLETED, None)
-        write_json(record.paths.result, result)
+        record.write(record.paths.result, result)
         print_summary(result)
     engines.stop_engine(engine)
 

@@ -54,10 +54,16 @@ json() {
 number() { printf '%s' "${1:-null}"; }
 ignore_signals() { trap '' HUP INT QUIT ABRT PIPE ALRM TERM XCPU XFSZ VTALRM PROF IO PWR; }
 # shellcheck disable=SC2317,SC2329
+record_of_job() { [ ! -r "$run_dir/job.json" ] || grep -o '"uuid": "[^"]*"' "$run_dir/job.json"; }
+# shellcheck disable=SC2317,SC2329
 finish() {
   local code=$?
   ignore_signals  # Slurm may send several: one that comes while the record is written would lose it
   trap - EXIT
+  # Removed meanwhile, and made anew by another job: what is there is that one's.
+  local now
+  now=$(record_of_job)
+  [ -z "$now" ] || [ -z "$job_record" ] || [ "$now" = "$job_record" ] || exit "$code"
   if [ "$code" = 0 ] && [ "$stage" != 'done' ]; then
     code=1
     reason=${reason:-"the job script was ended in the stage $stage by something that left no exit code"}
@@ -142,6 +148,7 @@ try=$(keep_earlier_try) || {
   printf 'hpc-llm: what an earlier try left cannot be moved to %s/tries on %s\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2
   exit 1
 }
+job_record=$(record_of_job)
 trap finish EXIT
 stage=prelude
 [ -z "$signal" ] || end_by_signal

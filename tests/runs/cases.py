@@ -15,9 +15,9 @@ from hpc_llm.runs.slurm_records import JobRecord
 
 LASTED = 3600.0
 """Seconds from the start to the end of every job here."""
-LIVE = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED")
+LIVE = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED", "REVOKED")
 FINAL = (
-    "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "REVOKED",
+    "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE",
 )  # fmt: skip
 REASONS = ("the loss is not a finite number", "1 steps were measured, at least 3 are needed", "2 ranks", "odd")
 TEXTS = {

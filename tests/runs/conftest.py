@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,20 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from run_folders import Folder, Slurm
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Slurm's clients say at once that there is no cluster; the real ones look for it in DNS, where an answer may be lost."""
+    folder = tmp_path_factory.mktemp("no-slurm")
+    for client in ("squeue", "sacct", "scontrol", "scancel", "sbatch"):
+        (folder / client).write_text(
+            f"#!/bin/sh\necho '{client}: fatal: Could not establish a configuration source' >&2\nexit 1\n"
+        )
+        (folder / client).chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture

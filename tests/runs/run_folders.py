@@ -118,7 +118,7 @@ class Folder:
 def job(state: str, exit_code: int = 0, signal: int = 0, **more: Any) -> JobRecord:
     """The scheduler's record of a job that ran when a test does not say otherwise."""
     began: dict[str, Any] = {"started_at": BEGAN, "nodes": "gn1"}
-    if state not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED"):
+    if state not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED", "REVOKED"):
         began["ended_at"] = ENDED
     return JobRecord(state=state, exit_code=exit_code, signal=signal, **{**began, **more})
 

@@ -89,7 +89,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a link to itself": _loop,
     "a folder": _folder,
 }  # fmt: skip
-RECORDS = ("exit.json", "result.json", "submission.json", "failures/rank-0.json", "scheduler.json", "steps.jsonl",
+RECORDS = ("exit.json", "result.json", "job.json", "submission.json", "failures/rank-0.json", "scheduler.json", "steps.jsonl",
            "started.jsonl", "submitit/final.json", "submitit/process.json", "log.err", "cancelled.json")  # fmt: skip
 
 

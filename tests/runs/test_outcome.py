@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 
 import pytest
-from run_folders import BEGAN, ENDED, NOW, Folder, Slurm, job
+from run_folders import BEGAN, ENDED, NOW, UUID, Folder, Slurm, job
 
 from hpc_llm.run import Outcome, Stop, read_json, write_json
 from hpc_llm.runs.known import Judgement
@@ -311,6 +312,27 @@ def test_a_record_of_a_newer_version_is_shown_and_not_guessed_at(folder: Folder,
     found = judged(folder)
     assert said(found) == ("UNKNOWN", Outcome.UNKNOWN, "unknown")
     assert "written by a newer version (schema 9 of experiment.json)" in (found.reason or "")
+
+
+def test_a_job_that_its_federation_runs_elsewhere_is_not_over(folder: Folder, slurm: Slurm) -> None:
+    slurm.says(job("REVOKED"))
+    folder.says("Training begins\n", out=True)
+    seen = judged(folder)
+    assert seen.outcome is None and "its federation has given it to" in (seen.reason or "")
+    line = {"schema": 1, "job_id": "7", "cluster": "sibling", "job_name": f"x-{UUID[:8]}", "time": BEGAN}
+    folder.run.started.write_text(json.dumps(line) + "\n")
+    seen = judged(folder)
+    assert seen.outcome is None and "the Slurm cluster sibling: look from there" in (seen.reason or "")
+    folder.result("COMPLETED").exit(0)
+    assert judged(folder).outcome is Outcome.COMPLETED
+
+
+def test_who_says_where_a_job_ran_must_be_that_job(folder: Folder, slurm: Slurm) -> None:
+    slurm.says(job("RUNNING"))
+    for name, number in (("x-00000000", "7"), (f"x-{UUID[:8]}", "8"), (None, "7")):
+        line = {"schema": 1, "job_id": number, "cluster": "sibling", "job_name": name, "time": BEGAN}
+        folder.run.started.write_text(json.dumps(line) + "\n")
+        assert judged(folder).state == "RUNNING"
 
 
 @pytest.mark.parametrize("reason", ["PartitionNodeLimit", "AssocGrpGRESMinutes", "BadConstraints", "JobHeldUser"])

@@ -18,13 +18,13 @@ from scratch_slurm import ScratchSlurm
 
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.run import Outcome, RunPaths, write_json
-from hpc_llm.runs import Deed, cancel, cancel_job, homeless, make_way, reconcile, reconciliation, status
+from hpc_llm.runs import Deed, cancel, cancel_job, homeless, make_way, reconcile, reconciliation, scheduler, status
 from hpc_llm.runs.adoption import Standing, standings
 from hpc_llm.runs.scheduler import _by_name, _proven, _sacct, ask
 from hpc_llm.runs.slurm_records import parse_sacct
 from hpc_llm.submit import UnclearAnswer
 from hpc_llm.submit.clients import cluster_name
-from hpc_llm.submit.runs import answer_file, asking_file, read_identity
+from hpc_llm.submit.runs import answer_file, asking_file, read_identity, submitit_folder
 from hpc_llm.submit.submission import submission_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
@@ -229,6 +229,98 @@ def test_a_job_that_sbatch_took_is_kept_however_a_wrapper_around_it_ends(
     run = held(logs)
     assert status([run])[0].state == "PENDING"
     cancel([run])
+
+
+def test_a_site_s_notice_of_another_job_is_not_taken_for_the_answer(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: ScratchSlurm
+) -> None:
+    notice = "Submitted batch job 3 (your last one, see the portal)"
+    refusal = "echo 'sbatch: error: Invalid account or account/partition combination specified' >&2; exit 1"
+    sbatch(tmp_path, monkeypatch, f"echo '{notice}'; {refusal}")
+    with pytest.raises(SubmissionError, match="Invalid account"):
+        held(logs)
+    assert list(logs.glob("[!.]*")) == []
+    sbatch(tmp_path, monkeypatch, f"echo '*** {notice}'; echo '{notice}'; real \"$@\"")
+    run = held(logs)
+    assert job_id(run) != "3" and state_of(slurm, job_id(run)) == "PENDING"
+    cancel([run])
+
+
+@pytest.mark.parametrize("array", [None, "a"])
+def test_a_job_whose_name_and_comment_a_site_rewrites_is_known_by_where_it_prints(
+    logs: Path, slurm: ScratchSlurm, array: str | None
+) -> None:
+    output = logs / (".arrays/a/%a" if array else "r") / "log.out"
+    script = HELD.replace("/dev/null", str(output)).replace("--hold", "--hold --array=0-0" if array else "--hold")
+    [run] = send_runs(logs, [("r", {})], script, array)
+    slurm.run("scontrol", "update", f"jobid={job_id(run)}", "jobname=billed", "comment=proj42")
+    assert status([run])[0].state == "PENDING"
+    with pytest.raises(RequestError, match="already a run r"):
+        make_way(logs, ["r"])
+    job = job_id(run)
+    change(run, job_id=None)
+    answer_file(submitit_folder(run, array)).unlink()
+    assert [one.deed for one in reconcile([run])] == [Deed.ADOPTED] and job_id(run) == job
+    assert cancel([run])[0].problem is None
+    assert state_of(slurm, job) in ("CANCELLED", "")  # of a task that waited nothing is left
+
+
+def test_a_stranger_s_job_is_not_cancelled_even_by_who_may(logs: Path, slurm: ScratchSlurm) -> None:
+    """An operator may cancel anybody's job, and a folder can be made to name one."""
+    run = held(logs)
+    cancel([run])
+    slurm.run("sacctmgr", "--immediate", "add", "user", "nobody", "account=ACD110018")
+    words = (
+        *record(run)["arguments"],
+        "--uid=65534",
+        "--account=ACD110018",
+        "--partition=gtest",
+        "--hold",
+        "--parsable",
+        "--output=/dev/null",
+        "--time=5",
+    )
+    theirs = slurm.run("sbatch", *words, "--wrap=true").strip()
+    change(run, job_id=theirs)
+    run.cancelled.unlink()
+    [refused] = cancel([run])
+    assert refused.problem is not None and "user 65534" in refused.problem and state_of(slurm, theirs) == "PENDING"
+    slurm.run("scancel", theirs)
+
+
+def test_a_field_that_accounting_does_not_know_is_left_out(
+    logs: Path, slurm: ScratchSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = held(logs)
+    slurm.run("scancel", job_id(run))
+    until("accounting has it", lambda: "CANCELLED" in slurm.run("sacct", "-nPX", "-j", job_id(run), "-o", "State"))
+    path = tmp_path / "wrapped" / "sacct"
+    path.parent.mkdir()
+    path.write_text(
+        """#!/bin/bash
+for word; do case $word in --format=*Reason*) echo 'sacct: fatal: Invalid field requested: "Reason"' >&2; exit 1;; esac; done
+exec /usr/bin/sacct "$@"
+"""
+    )
+    path.chmod(0o755)
+    (tmp_path / "wrapped" / "squeue").write_text(
+        "#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n"
+    )
+    (tmp_path / "wrapped" / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(path.parent), prepend=os.pathsep)
+    monkeypatch.setattr(scheduler, "_unknown_fields", set())
+    assert status([run])[0].outcome is Outcome.CANCELLED
+
+
+def test_one_id_that_slurm_does_not_like_hides_no_other_job(logs: Path, slurm: ScratchSlurm) -> None:
+    good, bad = held(logs), ghost(logs, "bad")
+    change(bad, job_id="4294967295")
+    for job in ("0", "4294967295", "٣", "1" * 5000):
+        change(bad, job_id=job)
+        assert status([good, bad])[0].state == "PENDING", job
+    bad.job.write_text(json.dumps({**record(bad), "job_id": None, "job_name": "a\0b\ud800"}))
+    assert status([good, bad])[0].state == "PENDING"
+    assert cancel([good])[0].problem is None
 
 
 def test_while_slurm_does_not_answer_an_unclear_submission_stays(
@@ -498,7 +590,7 @@ def test_a_job_whose_run_is_gone_is_cancelled_by_its_id(logs: Path, slurm: Scrat
     assert cancel_job(job).problem is None
     assert state_of(slurm, job) == "CANCELLED"
     assert cancel_job(job).was_over
-    with pytest.raises(RequestError, match="has no such job"):
+    with pytest.raises(RequestError, match="nor a job of that id"):
         cancel_job("999999")
 
 

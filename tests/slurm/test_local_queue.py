@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -14,8 +15,9 @@ import pytest
 from login_node import COMMAND, until
 from made_runs import make_run
 
+from hpc_llm.errors import RequestError
 from hpc_llm.run import Outcome, RunPaths
-from hpc_llm.runs import RunStatus, cancel, status, wait
+from hpc_llm.runs import RunStatus, cancel, cancel_job, homeless, status, wait
 from hpc_llm.submit import submit_local
 from hpc_llm.submit.process import describe_process, end_group, is_alive
 
@@ -216,3 +218,43 @@ def test_submitting_takes_less_than_a_second(logs: Path) -> None:
     assert time.monotonic() - before < 1.0
     assert datetime.fromisoformat(json.loads(run.job.read_text())["submitted_at"]).tzinfo is not None
     wait([run])
+
+
+def test_a_script_whose_folder_was_removed_is_named_and_can_be_ended(logs: Path) -> None:
+    runs = [new_run(logs, name, "sleep 300 & wait") for name in ("gone", "next")]
+    queue = submit_local(runs)
+    started(runs[0])
+    script = script_process(runs[0])
+    shutil.rmtree(runs[0].root)
+    [named] = homeless(logs)
+    assert (named.run_id, named.job_id) == ("gone", queue) and f"hpc-llm cancel {queue}" in named.why
+    assert cancel_job(queue).problem is None and not is_alive(script)
+    assert homeless(logs) == [] and not runs[0].root.exists()
+    started(runs[1])
+    cancel([runs[1]])
+    with pytest.raises(RequestError, match="no run of job"):
+        cancel_job(queue)
+
+
+def test_a_removed_folder_does_not_come_back(logs: Path) -> None:
+    run = new_run(logs, "r", "exec sleep 0.5")
+    queue = submit_local([run])
+    started(run)
+    shutil.rmtree(run.root)
+    until("the queue has ended", lambda: not is_alive(describe_process(int(queue))), seconds=30)
+    assert not run.root.exists()
+
+
+def test_a_run_that_was_made_anew_under_the_same_name_is_not_ended(logs: Path) -> None:
+    waits = "#!/bin/bash\nsleep 300 & wait\n"
+    run = make_run(logs, "r", {"plan": {}}, waits)
+    queue = submit_local([run])
+    started(run)
+    script = script_process(run)
+    shutil.rmtree(run.root)
+    again = make_run(logs, "r", {"plan": {}}, waits)
+    submit_local([again])
+    started(again)
+    assert cancel_job(queue).problem is None and not is_alive(script)
+    assert one(again).state == "RUNNING"
+    cancel([again])

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 
-def age(path: Path) -> float | None:
+def file_age(path: Path) -> float | None:
     """How many seconds ago `path` was written, by the clock of its file system; None where it cannot be looked at.
 
     A file is made beside it, without a name where the file system can, and its stamp taken as now. Where none can be made,
