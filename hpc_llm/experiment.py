@@ -63,6 +63,8 @@ class Plan:
     letters: str
     """The method in the letters of the paper, e.g. `z3+o+r`."""
     model: str
+    weights: str
+    """What training starts from: `random`, or `checkpoint`, the weights in the folder `model`."""
     nodes: int
     gpus_per_node: int
     """0 means the CPU."""
@@ -71,10 +73,12 @@ class Plan:
     cpus_per_task: int | None
     """CPU cores per rank."""
     world_size: int
+    data_parallel: int
+    """Groups of ranks that each train on samples of their own; today every rank is such a group."""
     micro_batch_size: int
     gradient_accumulation_steps: int
     global_batch_size: int
-    """Sequences per optimizer step over all ranks."""
+    """Sequences per optimizer step over all groups of ranks."""
     sequence_length: int
     steps: int
     warmup_steps: int
@@ -88,7 +92,11 @@ class Plan:
     quantization: dict[str, Any] | None
     peft: dict[str, Any] | None
     optimizer: dict[str, Any]
+    lr_ramp_steps: int
+    """First steps over which the learning rate rises in a straight line to the optimizer's; they may be measured."""
     data: list[str]
+    loss_floor_nats: float | None
+    """Mean loss that no model can go below on the data, nats a token; None where nobody knows it."""
     deepspeed: dict[str, Any]
     """The complete DeepSpeed config."""
     expected_gpu: str | None

@@ -1,6 +1,7 @@
 """The formulas behind every figure of a result: pure, standard library only. Rates are per second, sizes are counts.
 
-tokens_per_second is global: world size x micro batch x accumulation x sequence length over the mean measured step time.
+tokens_per_second is global: data-parallel groups x micro batch x accumulation x sequence length over the mean measured
+step time.
 FLOPs are model FLOPs: what the mathematics needs, so recomputed activations do not count (MFU, not HFU).
 """
 
@@ -15,14 +16,14 @@ MIN_MEASURED_STEPS = 3
 
 
 def tokens_per_step(
-    world_size: int, micro_batch_size: int, gradient_accumulation_steps: int, sequence_length: int
+    data_parallel: int, micro_batch_size: int, gradient_accumulation_steps: int, sequence_length: int
 ) -> int:
-    """Tokens that one optimizer step consumes over all ranks.
+    """Tokens that one optimizer step consumes: ranks that share a batch (one data-parallel group) count once.
 
     >>> tokens_per_step(8, 1, 2, 350)
     5600
     """
-    return world_size * micro_batch_size * gradient_accumulation_steps * sequence_length
+    return data_parallel * micro_batch_size * gradient_accumulation_steps * sequence_length
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -127,9 +127,12 @@ def test_each_value_says_where_it_comes_from() -> None:
         "launcher": "cluster taiwania2: launch.multi_node",
         "cpus_per_task": "cluster taiwania2: node.cpus_per_gpu",
         "recompute": "method z3",
-        "optimizer": "method z3",
+        "optimizer": "method z3, lr: default for tiny: 0.1 / hidden size 128",
+        "lr_ramp_steps": "default: a tenth of the steps, at least 5",
+        "weights": "computed: a preset has no weights",
+        "data_parallel": "computed: each rank trains on samples of its own",
         "precision": "bf16 becomes fp16: V100-SXM2-32GB (sm_70) has no bf16 units",
-        "global_batch_size": "computed: micro_batch_size x gradient_accumulation_steps x world_size",
+        "global_batch_size": "computed: micro_batch_size x gradient_accumulation_steps x data_parallel",
         "data": "default: synthetic tokens",
     }
 
@@ -294,18 +297,6 @@ def test_few_steps_leave_something_to_measure() -> None:
     assert planned("local", "z3", steps=3).plan.warmup_steps == 0
     assert planned("local", "z3", steps=6).plan.warmup_steps == 3
     assert planned("local", "z3", steps=100).plan.warmup_steps == 5
-
-
-# --- models ---------------------------------------------------------------------------------------------------------
-
-
-def test_models_are_presets_hub_names_of_presets_and_folders(tmp_path: Any) -> None:
-    assert planned("local", "z3", model="meta-llama/Llama-2-7b-hf").plan.model == "meta-llama/Llama-2-7b-hf"
-    assert planned("local", "z3", model="/work/on/the/cluster/only").plan.job_name == "only-z3"
-    refused(RequestError, "there is no model 'tin': did you mean 'tiny'?", "local", model="tin")
-    refused(RequestError, "model 'models/llama': there is no such folder here, and the job runs in another one", "local", model="models/llama")  # fmt: skip
-    refused(RequestError, "model 'gpt2/large': there is no such folder here", "local", model="gpt2/large")
-    refused(RequestError, "holds no config.json, so it is no checkpoint", "local", model=str(tmp_path))
 
 
 # --- accounts, times, partitions, nodes, launchers ------------------------------------------------------------------

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from hpc_llm import metrics
+from hpc_llm.experiment import Plan
 from hpc_llm.run import Outcome, write_json
+from hpc_llm.synthetic import DESCRIPTION
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import engine as engines
 from hpc_llm.worker import telemetry
@@ -68,6 +70,8 @@ def _build_engine(record: Record, device: torch.device) -> Any:
 def _measure(record: Record, engine: Any, device: torch.device) -> None:
     plan, ranks = record.plan, record.ranks
     tokens = batches(plan, engine.module.config.vocab_size, ranks, device)
+    if ranks.rank == 0:
+        print(f"pretrain_llm: {starting_point(plan)}", flush=True)
     record.meter = Meter(device, plan.steps, plan.warmup_steps, ranks.world_size)
     log = StepLog(record.paths.steps, plan) if ranks.rank == 0 else None
     gpus = telemetry.find_gpus(device, ranks)
@@ -75,3 +79,9 @@ def _measure(record: Record, engine: Any, device: torch.device) -> None:
         run_steps(engine, tokens, record.meter, plan, log)
     record.peaks = record.meter.peaks()
     record.gpu_means = telemetry.means(record, gpus, device)
+
+
+def starting_point(plan: Plan) -> str:
+    """Which weights are trained on which data, in words."""
+    weights = f"random weights in the shape of {plan.model}" if plan.weights == "random" else f"weights of {plan.model}"
+    return f"{weights}, on {', '.join(plan.data) if plan.data else DESCRIPTION}"

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from masking import masked
 from tiny_plans import METHODS, RunPlan, make_plan
 
+from hpc_llm.experiment import Plan
 from hpc_llm.run import RunPaths, read_json
 
 pytestmark = pytest.mark.train
@@ -71,24 +73,27 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plain_losses(checkpoint: Path, world_size: int) -> list[float]:
-    """Losses of plain PyTorch AdamW in fp32 on the batches of all ranks together."""
+def plain_losses(checkpoint: Path, plan: Plan, mask: bool = False) -> list[float]:
+    """Losses of plain PyTorch AdamW in fp32, each step on the batches of all ranks together, every token alike."""
     import torch
     from transformers import AutoModelForCausalLM
 
     from hpc_llm.worker.data import batches
     from hpc_llm.worker.ranks import Ranks
 
-    plan = make_plan("z2", world_size)
-    cpu = torch.device("cpu")
+    world_size, cpu = plan.world_size, torch.device("cpu")
     streams = [batches(plan, 512, Ranks(r, world_size, r, world_size, "", 0, ""), cpu) for r in range(world_size)]
+    if mask:
+        streams = [masked(stream, rank) for rank, stream in enumerate(streams)]
     model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     values = {key: value for key, value in ADAMW.items() if key != "type"}
     optimizer = torch.optim.AdamW(model.parameters(), **values)  # type: ignore[arg-type]
     losses = []
     for _ in range(plan.steps):
-        tokens = torch.cat([next(stream) for stream in streams])
-        loss = model(input_ids=tokens, labels=tokens).loss
+        drawn = [next(stream) for stream in streams for _ in range(plan.gradient_accumulation_steps)]
+        tokens = torch.cat([batch.tokens for batch in drawn])
+        labels = torch.cat([batch.tokens if batch.labels is None else batch.labels for batch in drawn])
+        loss = model(input_ids=tokens, labels=labels).loss  # transformers' mean over what is not masked
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -105,8 +110,27 @@ def step_losses(folder: Path) -> list[float]:
 def test_in_fp32_the_loss_is_that_of_plain_adamw(
     method: str, run_plan: RunPlan, tmp_path: Path, checkpoint: Path
 ) -> None:
-    run_plan(make_plan(method, model=str(checkpoint), precision="fp32", optimizer=ADAMW))
-    assert step_losses(tmp_path / "run") == pytest.approx(plain_losses(checkpoint, 1), rel=1e-4)
+    plan = make_plan(method, model=str(checkpoint), precision="fp32", optimizer=ADAMW)
+    run_plan(plan)
+    assert step_losses(tmp_path / "run") == pytest.approx(plain_losses(checkpoint, plan), rel=1e-4)
+
+
+def masked_plan(method: str, checkpoint: Path, world_size: int = 1) -> Plan:
+    shape = {"micro_batch_size": 2, "gradient_accumulation_steps": 3}
+    return make_plan(method, world_size, model=str(checkpoint), precision="fp32", optimizer=ADAMW, **shape)
+
+
+@pytest.mark.parametrize("method", ["ddp", "z3"])
+def test_each_predicted_token_counts_the_same_whatever_micro_batch_it_is_in(
+    method: str, run_plan: RunPlan, tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hpc_llm.worker import training
+
+    made = training.batches
+    monkeypatch.setattr(training, "batches", lambda *arguments: masked(made(*arguments), 0))
+    plan = masked_plan(method, checkpoint)
+    assert run_plan(plan)["outcome"] == "COMPLETED"
+    assert step_losses(tmp_path / "run") == pytest.approx(plain_losses(checkpoint, plan, mask=True), rel=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +141,12 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Pat
     for method in ("z2o", "z3", "z3o"):
         plans[f"{method}-fp32"] = make_plan(method, 2, model=str(checkpoint), precision="fp32", optimizer=ADAMW)
     plans["q-checkpoint"] = make_plan("q", 2, model=str(checkpoint))
-    request = {name: {"plan": plan.to_dict(), "port": free_port()} for name, plan in plans.items()}
+    for method in ("z2o", "z3"):
+        plans[f"{method}-masked"] = masked_plan(method, checkpoint, 2)
+    request = {
+        name: {"plan": plan.to_dict(), "port": free_port(), "mask": name.endswith("-masked")}
+        for name, plan in plans.items()
+    }
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
@@ -153,7 +182,16 @@ def test_two_ranks_in_fp32_give_the_loss_of_plain_adamw_on_both_their_batches(
     method: str, two_ranks: Path, checkpoint: Path
 ) -> None:
     losses = step_losses(two_ranks / f"{method}-fp32")
-    assert losses == pytest.approx(plain_losses(checkpoint, 2), rel=1e-4)
+    plan = make_plan(method, 2, model=str(checkpoint))
+    assert losses == pytest.approx(plain_losses(checkpoint, plan), rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["z2o", "z3"])
+def test_each_predicted_token_counts_the_same_whatever_rank_it_is_on(
+    method: str, two_ranks: Path, checkpoint: Path
+) -> None:
+    expected = plain_losses(checkpoint, masked_plan(method, checkpoint, 2), mask=True)
+    assert step_losses(two_ranks / f"{method}-masked") == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize(("method", "whole", "optimizer"), [("z2o", 1.0, 0.5), ("z3", 0.5, 0.5), ("z3o", 0.5, 0.5)])
