@@ -433,8 +433,8 @@ def _learning(draft: _Draft) -> None:
         rate, why = learning_rate(model, found, lora=values["peft"] is not None)
         values["optimizer"] = {**optimizer, "lr": rate}
         draft.origins["optimizer"] += f", lr: {why}"
-    steps, why = choose_ramp(values["lr_ramp_steps"], values["steps"], own="scheduler" in values["deepspeed"])
-    draft.put("lr_ramp_steps", steps, why or draft.origins["lr_ramp_steps"])
+    steps, origin = choose_ramp(values["lr_ramp_steps"], values["steps"], own="scheduler" in values["deepspeed"])
+    draft.put("lr_ramp_steps", steps, origin or draft.origins["lr_ramp_steps"])
 
 
 def _peak(draft: _Draft, cluster: Cluster, tflops: float | None) -> None:

@@ -36,8 +36,10 @@ def run_steps(engine: Any, batches: Iterator[Batch], meter: Meter, plan: Plan, l
 
 def ramp_up(engine: Any, plan: Plan, number: int) -> None:
     """Let the learning rate of the first steps rise in a straight line to the plan's."""
-    if number <= plan.lr_ramp_steps:
-        engine.set_lr(plan.optimizer["lr"] * number / plan.lr_ramp_steps)
+    if number > plan.lr_ramp_steps:
+        return
+    for group in engine.optimizer.param_groups:
+        group["lr"] = plan.optimizer["lr"] * number / plan.lr_ramp_steps
 
 
 def _step(engine: Any, batches: Iterator[Batch], plan: Plan) -> Loss:

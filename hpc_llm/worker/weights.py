@@ -24,14 +24,26 @@ def load_checkpoint(folder: str, **how: Any) -> Any:
     files = _files(folder)
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, output_loading_info=True, **how
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # so that they are listed; they are refused below
+            **how,
         )
-    except (OSError, ValueError) as error:
-        if getattr(error, "errno", None) is not None:
-            raise  # of the machine, not of the checkpoint: memory, disk
+    except (OSError, ValueError, RuntimeError) as error:
+        if not _is_of_the_checkpoint(error):
+            raise
         raise WorkerError(f"the checkpoint {folder} cannot be loaded: {_first_sentence(error)}") from error
     _check_whole(folder, model, info, files)
     return model
+
+
+def _is_of_the_checkpoint(error: Exception) -> bool:
+    """Rather than of the machine: memory, disk."""
+    if isinstance(error, RuntimeError):
+        return "size mismatch" in str(error)
+    return getattr(error, "errno", None) is None
 
 
 def load_config(folder: str) -> Any:
@@ -109,4 +121,6 @@ def _listed(names: list[str]) -> str:
 
 
 def _first_sentence(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".") + "."
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    telling = [line for line in lines if line.startswith("size mismatch")] or lines or [type(error).__name__]
+    return telling[0].rstrip(".") + "."

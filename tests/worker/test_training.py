@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from masking import masked
+from tiny_models import first_loss, save
 from tiny_plans import METHODS, RunPlan, make_plan
 
 from hpc_llm.experiment import Plan
@@ -20,16 +21,19 @@ from hpc_llm.run import RunPaths, read_json
 pytestmark = pytest.mark.train
 
 HERE = Path(__file__).parent
+SHARDED = {"z2o": "gpt2", "z3": "qwen2", "z3lora": "llama"}
 ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_each_method_trains_on_one_rank(method: str, run_plan: RunPlan) -> None:
+def test_each_method_trains_on_one_rank(method: str, run_plan: RunPlan, tmp_path: Path) -> None:
     result = run_plan(make_plan(method))
     assert result["outcome"] == "COMPLETED"
     assert result["loss_last"] < result["loss_first"] - 0.2
     assert result["measured_steps"] == len(result["step_times_s"]) == 10
     assert result["tokens_per_second"] == pytest.approx(4 * 64 / result["step_time_s_mean"])
+    rates = [row["learning_rate"] for row in step_rows(tmp_path / "run")]
+    assert rates == pytest.approx([1e-2 / 3, 2e-2 / 3, *[1e-2] * 10])
 
 
 def test_the_result_says_what_ran(run_plan: RunPlan, tmp_path: Path) -> None:
@@ -89,7 +93,9 @@ def plain_losses(checkpoint: Path, plan: Plan, mask: bool = False) -> list[float
     values = {key: value for key, value in ADAMW.items() if key != "type"}
     optimizer = torch.optim.AdamW(model.parameters(), **values)  # type: ignore[arg-type]
     losses = []
-    for _ in range(plan.steps):
+    for step in range(1, plan.steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = values["lr"] * min(step / plan.lr_ramp_steps, 1)
         drawn = [next(stream) for stream in streams for _ in range(plan.gradient_accumulation_steps)]
         tokens = torch.cat([batch.tokens for batch in drawn])
         labels = torch.cat([batch.tokens if batch.labels is None else batch.labels for batch in drawn])
@@ -102,8 +108,12 @@ def plain_losses(checkpoint: Path, plan: Plan, mask: bool = False) -> list[float
     return losses
 
 
+def step_rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RunPaths(folder).steps.read_text().splitlines()]
+
+
 def step_losses(folder: Path) -> list[float]:
-    return [json.loads(line)["loss"] for line in RunPaths(folder).steps.read_text().splitlines()]
+    return [row["loss"] for row in step_rows(folder)]
 
 
 @pytest.mark.parametrize("method", ["z2o", "z3", "z3o"])
@@ -141,6 +151,9 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Pat
     for method in ("z2o", "z3", "z3o"):
         plans[f"{method}-fp32"] = make_plan(method, 2, model=str(checkpoint), precision="fp32", optimizer=ADAMW)
     plans["q-checkpoint"] = make_plan("q", 2, model=str(checkpoint))
+    for method, family in SHARDED.items():
+        model = save(folder / family, family, shards=True)
+        plans[f"{method}-{family}"] = make_plan(method, 2, model=str(model), precision="fp32", steps=3, warmup_steps=0)
     for method in ("z2o", "z3"):
         plans[f"{method}-masked"] = masked_plan(method, checkpoint, 2)
     request = {
@@ -192,6 +205,14 @@ def test_each_predicted_token_counts_the_same_whatever_rank_it_is_on(
 ) -> None:
     expected = plain_losses(checkpoint, masked_plan(method, checkpoint, 2), mask=True)
     assert step_losses(two_ranks / f"{method}-masked") == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("method", SHARDED)
+def test_two_ranks_start_from_the_weights_of_a_sharded_checkpoint(method: str, two_ranks: Path) -> None:
+    family = SHARDED[method]
+    plan = make_plan(method, 2, model=str(two_ranks / family))
+    expected = first_loss(two_ranks / family, plan)
+    assert step_losses(two_ranks / f"{method}-{family}")[0] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(("method", "whole", "optimizer"), [("z2o", 1.0, 0.5), ("z3", 0.5, 0.5), ("z3o", 0.5, 0.5)])

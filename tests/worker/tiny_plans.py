@@ -90,7 +90,7 @@ def make_plan(method: str = "z2", world_size: int = 1, **changes: Any) -> Plan:
         "quantization": parts.get("quantization"),
         "peft": parts.get("peft"),
         "optimizer": optimizer,
-        "lr_ramp_steps": 0,
+        "lr_ramp_steps": 3,
         "data": [],
         "loss_floor_nats": None if changes.get("data") else LOSS_FLOOR_NATS,
         "deepspeed": deepspeed,
