@@ -105,7 +105,10 @@ def last(losses: list[float]) -> float:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| method | learning rate | ramp | first | highest | last tenth | floor | |", "|---|---:|---:|---:|---:|---:|---:|---|"]
+    lines = [
+        "| method | learning rate | ramp | first | highest | last tenth | floor | |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
+    ]
     for row in rows:
         losses = row["losses"]
         figures = f"{losses[0]:.2f} | {max(losses):.2f} | {last(losses):.2f}" if losses else " | | "

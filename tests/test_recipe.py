@@ -144,8 +144,10 @@ def test_a_learning_rate_that_is_said_stands() -> None:
     assert planned("local", "z3", set=("optimizer.lr=3e-4",)).plan.optimizer["lr"] == 3e-4
     assert planned("local", "z3-hpc2").plan.optimizer["lr"] == 1e-5
     assert planned("local", "z3-hpc2").plan.lr_ramp_steps == 0
-    lora = planned("local", "z2+lora")
-    assert (lora.plan.optimizer["lr"], lora.origins["optimizer"]) == (2e-4, "method z2+lora, lr: default for LoRA")
+    lora = planned("local", "z2+lora", model="llama2-7b")
+    assert lora.plan.optimizer["lr"] == 2e-4
+    assert lora.origins["optimizer"] == "method z2+lora, lr: default for LoRA on llama2-7b: 1 / hidden size 4096"
+    assert planned("local", "z2+lora", model="/elsewhere", set=("weights=checkpoint",)).plan.optimizer["lr"] == 2e-4
     assert load_method("z3").optimizer.lr is None
 
 

@@ -19,6 +19,7 @@ from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.experiment import Plan
 from hpc_llm.model import Architecture, architecture, is_checkpoint
 from hpc_llm.worker.engine import zero_stage
+from hpc_llm.worker.flops import full_shape
 from hpc_llm.worker.weights import load_checkpoint, load_config
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -253,12 +254,5 @@ def _recompute(model: Any) -> None:
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:
     """(all, trainable) parameters of the whole model, however they are split or packed."""
-    sizes = [(_full_size(parameter), parameter.requires_grad) for parameter in model.parameters()]
+    sizes = [(math.prod(full_shape(parameter)), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trains in sizes if trains)
-
-
-def _full_size(parameter: nn.Parameter) -> int:
-    packed: Any = getattr(parameter, "quant_state", None)  # of bitsandbytes' 4-bit weights
-    if packed is not None:
-        return math.prod(packed.shape)
-    return int(getattr(parameter, "ds_numel", parameter.numel()))  # ds_numel: split among ranks by DeepSpeed

@@ -158,6 +158,8 @@ def _invalid_reason(record: Record, steps: list[Step]) -> str | None:
         planned_world_size=record.plan.world_size,
         gpu=record.hardware.get("gpu"),
         expected_gpu=record.plan.expected_gpu,
+        device_clock_s=record.meter.device_elapsed_s if record.meter else None,
+        host_clock_s=record.meter.elapsed_s if record.meter else None,
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from hpc_llm import metrics
 from hpc_llm.experiment import Plan
 from hpc_llm.run import Outcome, write_json
 from hpc_llm.synthetic import DESCRIPTION
@@ -15,6 +14,7 @@ from hpc_llm.worker import device as devices
 from hpc_llm.worker import engine as engines
 from hpc_llm.worker import telemetry
 from hpc_llm.worker.data import batches
+from hpc_llm.worker.flops import model_flops_per_token
 from hpc_llm.worker.loop import StepLog, print_summary, run_steps
 from hpc_llm.worker.meter import Meter
 from hpc_llm.worker.model import build_model, count_parameters
@@ -55,13 +55,7 @@ def _build_engine(record: Record, device: torch.device) -> Any:
     torch.manual_seed(plan.seed)
     model = build_model(plan, adapted.config, device)
     record.num_parameters, record.trainable_parameters = count_parameters(model)
-    record.flops_per_token = metrics.flops_per_token(
-        record.num_parameters,
-        model.config.num_hidden_layers,
-        model.config.hidden_size,
-        plan.sequence_length,
-        record.trainable_parameters,
-    )
+    record.flops_per_token = model_flops_per_token(model, plan.sequence_length)
     engine = engines.start_engine(plan, model, adapted.config)
     torch.manual_seed(plan.seed + record.ranks.rank)  # dropout differs between ranks
     return engine

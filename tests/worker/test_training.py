@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tiny_plans import METHODS, RunPlan, make_plan
 
 from hpc_llm.experiment import Plan
 from hpc_llm.run import RunPaths, read_json
+from hpc_llm.worker import loop
 
 pytestmark = pytest.mark.train
 
@@ -40,7 +42,8 @@ def test_the_result_says_what_ran(run_plan: RunPlan, tmp_path: Path) -> None:
     result = run_plan(make_plan("q", gradient_accumulation_steps=2))
     assert result["num_parameters"] == 524_928
     assert result["trainable_parameters"] == 2 * 512 * 128 + 5 * 128  # embeddings, head and norms
-    assert result["flops_per_token"] == 4 * 524_928 + 2 * 131_712 + 12 * 2 * 128 * 64
+    products = 524_928 - 512 * 128 - 5 * 128  # without the embeddings that are looked up, and the norms
+    assert result["flops_per_token"] == 4 * products + 2 * 512 * 128 + 12 * 2 * 128 * 64
     assert result["global_batch_size"] == 8
     assert result["gpu"] is None
     assert result["mfu"] is None
@@ -53,6 +56,25 @@ def test_the_result_says_what_ran(run_plan: RunPlan, tmp_path: Path) -> None:
     assert [row["step_time_s"] for row in rows[2:]] == result["step_times_s"]
     assert rows[-1]["learning_rate"] == 1e-2
     assert rows[-1]["loss"] == result["loss_last"]
+
+
+def test_tokens_per_second_agree_with_a_clock_of_ones_own(run_plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the begin of the first measured step to the end of the last one, all that lies between them included."""
+    step, began, ended = loop._step, [], []
+
+    def timed(*arguments: Any) -> Any:
+        began.append(time.monotonic())
+        loss = step(*arguments)
+        ended.append(time.monotonic())
+        return loss
+
+    monkeypatch.setattr(loop, "_step", timed)
+    plan = make_plan("z2", sequence_length=256, micro_batch_size=8, gradient_accumulation_steps=2, steps=17)
+    result = run_plan(plan)
+    seconds = ended[-1] - began[plan.warmup_steps]
+    assert result["tokens_per_second"] == pytest.approx(15 * 8 * 2 * 256 / seconds, rel=0.02)
+    assert result["measured_window_s"] == pytest.approx(seconds, rel=0.02)
+    assert result["device_clock_s"] is None  # the CPU has no clock but the host's
 
 
 def test_text_trains_too(run_plan: RunPlan, tmp_path: Path) -> None:
