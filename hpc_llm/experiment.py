@@ -126,7 +126,14 @@ class Plan:
                 raise RequestError(
                     unknown_name("plan field", key, known, next_step="Was it written by a newer version?")
                 )
-        return cls(**dict(values))
+        return cls(**{**_of_older_plans(values), **values})
+
+
+def _of_older_plans(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What plans did not say before they had these fields, as it was then: a full path was loaded, no name ever was."""
+    loaded = str(values.get("model", "")).startswith("/")
+    meant = {"lr_ramp_steps": 0, "loss_floor_nats": None, "weights": "checkpoint" if loaded else "random"}
+    return {**meant, "data_parallel": values["world_size"]} if "world_size" in values else meant
 
 
 @dataclass(frozen=True, kw_only=True)

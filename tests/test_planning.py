@@ -53,6 +53,17 @@ def test_every_method_is_planned_on_every_cluster_with_all_origins(cluster: str,
     assert not {"fp16", "bf16", "bfloat16"} - {found.plan.precision} & set(config)
 
 
+@pytest.mark.parametrize(
+    ("model", "weights"), [("llama2-7b", "random"), ("org/name", "random"), ("/work/m", "checkpoint")]
+)
+def test_a_plan_of_before_is_read_as_it_was_meant(model: str, weights: str) -> None:
+    older = {**planned("taiwania2", "z3").plan.to_dict(), "model": model}
+    for name in ("data_parallel", "weights", "lr_ramp_steps", "loss_floor_nats"):
+        del older[name]
+    plan = Plan.from_dict(older)
+    assert (plan.data_parallel, plan.weights, plan.lr_ramp_steps, plan.loss_floor_nats) == (8, weights, 0, None)
+
+
 def test_planning_the_same_twice_gives_the_same() -> None:
     asked: dict[str, Any] = {"nodes": 2, "set": ("optimizer.lr=1e-3", "env.A=b"), "sbatch": ("qos=high",)}
     assert planned("taiwania2", "z3+o+r", **asked) == planned("taiwania2", "z3+o+r", **asked)
