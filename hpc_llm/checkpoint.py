@@ -15,6 +15,14 @@ from hpc_llm.errors import RequestError
 
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
 _POINTER = b"version https://git-lfs"
 _DOWNLOAD = "`hf download NAME --local-dir DIR` brings a whole one"
 
@@ -58,6 +66,11 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if not weights:
         _explain_others(folder)
     return Checkpoint(folder, config, weights)
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether the folder says how text becomes tokens."""
+    return any((folder / name).is_file() for name in _TOKENIZERS)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

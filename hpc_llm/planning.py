@@ -23,7 +23,7 @@ from hpc_llm.hardware import Hardware
 from hpc_llm.method import Lora, Method, Optimizer, Quantization, spelled
 from hpc_llm.optimizers import OF_DEEPSPEED
 from hpc_llm.profiles import explain_validation
-from hpc_llm.recipe import check_length, choose_ramp, choose_weights, learning_rate
+from hpc_llm.recipe import check_length, check_tokenizer, choose_ramp, choose_weights, learning_rate
 from hpc_llm.run import file_name_part
 from hpc_llm.settings import apply_settings, split_pair
 from hpc_llm.slurm_time import format_time, parse_time
@@ -429,6 +429,7 @@ def _learning(draft: _Draft) -> None:
     weights, why, found = choose_weights(model, values["weights"])
     draft.put("weights", weights, why if values["weights"] is None else draft.origins["weights"])
     check_length(model, found, values["sequence_length"])
+    check_tokenizer(found, weights, values["data"])
     if optimizer["lr"] is None:
         rate, why = learning_rate(model, found, lora=values["peft"] is not None)
         values["optimizer"] = {**optimizer, "lr": rate}

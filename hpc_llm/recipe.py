@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.checkpoint import Checkpoint, read_checkpoint
+from hpc_llm.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.model import ALIASES, PRESETS, architecture
 
@@ -78,6 +79,15 @@ def check_length(model: str, found: Checkpoint | None, sequence_length: int) -> 
         raise PlanError(
             f"sequence_length {sequence_length}: model {model} takes {longest} tokens at most. "
             "Ask for less with --sequence-length."
+        )
+
+
+def check_tokenizer(found: Checkpoint | None, weights: str, data: Sequence[str]) -> None:
+    """Raise PlanError where text would be fed to a trained model in tokens that it has never seen."""
+    if found is not None and weights == "checkpoint" and data and not has_tokenizer(found.folder):
+        raise PlanError(
+            f"--data {data[0]}: the folder {found.folder} holds no tokenizer, and its model knows no other tokens. Put its "
+            "tokenizer.json there, or leave --data out."
         )
 
 

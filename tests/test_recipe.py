@@ -124,6 +124,15 @@ def test_a_folder_of_the_cluster_alone_needs_the_users_word(tmp_path: Path) -> N
     assert "is a file: give the folder that holds it" in refused(str(file))
 
 
+def test_text_for_loaded_weights_needs_their_tokenizer(tmp_path: Path) -> None:
+    model = folder(tmp_path / "m", LLAMA, model__safetensors=b"x")
+    text = str(tmp_path / "a.txt")
+    assert f"--data {text}: the folder {model} holds no tokenizer" in refused(model, data=(text,))
+    assert planned("local", "z3", model=model, data=(text,), set=("weights=random",), sequence_length=32)
+    folder(tmp_path / "m", LLAMA, vocab__json=b"{}", merges__txt=b"")
+    assert planned("local", "z3", model=model, data=(text,), sequence_length=32).plan.weights == "checkpoint"
+
+
 def test_a_sequence_longer_than_a_checkpoint_takes_is_refused(tmp_path: Path) -> None:
     model = folder(tmp_path / "m", GPT2, model__safetensors=b"x")
     with pytest.raises(RequestError, match="takes 1024 tokens at most"):

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from hpc_llm.checkpoint import has_tokenizer
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.experiment import Plan
 from hpc_llm.synthetic import EIGHTHS, make_chain
@@ -67,7 +68,7 @@ def batches(plan: Plan, vocab_size: int, ranks: Ranks, device: torch.device) -> 
     """Endless micro batches of this rank, from the plan's text files or made up."""
     share = share_of(plan, ranks)
     if plan.data:
-        tokenize, end = find_tokenizer(plan.model, vocab_size)
+        tokenize, end = find_tokenizer(plan.model, vocab_size, loaded=plan.weights == "checkpoint")
         sequences = packed_sequences(plan, tokenize, end, share)
     else:
         sequences = synthetic_sequences(plan, vocab_size, share)
@@ -86,21 +87,39 @@ def synthetic_sequences(plan: Plan, vocab_size: int, share: Share) -> Iterator[t
         yield from names[moves.cumsum(dim=1) % len(names)].unbind()
 
 
-def find_tokenizer(model: str, vocab_size: int) -> tuple[Tokenize, int]:
-    """The tokenizer of a checkpoint folder, else bytes as tokens; and the token that ends a text."""
-    folder = Path(model)
-    if (folder / "tokenizer.json").is_file() or (folder / "tokenizer.model").is_file():
-        from transformers import AutoTokenizer
+def find_tokenizer(model: str, vocab_size: int, loaded: bool = False) -> tuple[Tokenize, int]:
+    """The tokenizer of a checkpoint folder, else bytes as tokens; and the token that ends a text.
 
-        tokenizer: Any = AutoTokenizer.from_pretrained(model, local_files_only=True)
-        end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else 0
-        return lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], end
+    Bytes are refused for weights that were `loaded`: they have learned other tokens.
+    """
+    if has_tokenizer(Path(model)):
+        return _own_tokenizer(model, vocab_size)
+    if loaded:
+        raise WorkerError(f"the folder {model} holds no tokenizer, and its model knows no other tokens.")
     if vocab_size <= BYTE_END:
         raise RequestError(
             f"a vocabulary of {vocab_size} is too small for bytes as tokens, which need {BYTE_END + 1}: choose a "
             "larger model, or a checkpoint folder with a tokenizer.json."
         )
     return lambda text: text.encode("utf-8"), BYTE_END
+
+
+def _own_tokenizer(folder: str, vocab_size: int) -> tuple[Tokenize, int]:
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else 0
+
+    def tokenize(text: str) -> Sequence[int]:
+        tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        highest = max(tokens, default=0)
+        if max(highest, end) >= vocab_size:  # on a GPU it would end in an assertion that names nothing
+            raise WorkerError(
+                f"the tokenizer in {folder} gives token {max(highest, end)}, its model has {vocab_size} tokens."
+            )
+        return tokens
+
+    return tokenize, end
 
 
 def packed_sequences(plan: Plan, tokenize: Tokenize, end: int, share: Share) -> Iterator[torch.Tensor]:

@@ -137,3 +137,12 @@ def test_a_checkpoint_folder_brings_its_tokenizer(tmp_path: Path) -> None:
     tokenize, end = find_tokenizer(str(tmp_path), 512)
     assert list(tokenize("a b c a")) == [0, 1, 3, 0]
     assert end == 2
+    narrow, _ = find_tokenizer(str(tmp_path), 3)
+    with pytest.raises(WorkerError, match="gives token 3, its model has 3 tokens"):
+        narrow("a b c")
+
+
+def test_loaded_weights_are_not_fed_bytes(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="holds no tokenizer, and its model knows no other tokens"):
+        find_tokenizer(str(tmp_path), 512, loaded=True)
+    assert find_tokenizer(str(tmp_path), 512)[1] == BYTE_END

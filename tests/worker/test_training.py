@@ -235,6 +235,11 @@ def test_two_ranks_start_from_the_weights_of_a_sharded_checkpoint(method: str, t
     plan = make_plan(method, 2, model=str(two_ranks / family))
     expected = first_loss(two_ranks / family, plan)
     assert step_losses(two_ranks / f"{method}-{family}")[0] == pytest.approx(expected, rel=1e-5)
+    held = [read_json(two_ranks / f"{method}-{family}" / f"held-{rank}.json") for rank in (0, 1)]
+    whole = read_json(RunPaths(two_ranks / f"{method}-{family}").result)
+    assert whole is not None and held[0] is not None and held[1] is not None
+    copies = (held[0]["parameters"] + held[1]["parameters"]) / whole["num_parameters"]
+    assert copies == pytest.approx(1 if method.startswith("z3") else 2, rel=0.01)
 
 
 @pytest.mark.parametrize(("method", "whole", "optimizer"), [("z2o", 1.0, 0.5), ("z3", 0.5, 0.5), ("z3o", 0.5, 0.5)])
