@@ -2,6 +2,7 @@
 
     python benchmarks/loss_falls.py [--model llama2-7b] [--methods z3,z2o,q] [--steps 60]
 
+A 7B on one GPU: z3 wants 110 GB of device memory, z2o and z3o 130 GiB of the host's, q 8 GB of the device's.
 Needs what `methods_on_gpu.py` needs. Prints one Markdown table and, as the last line, one JSON object with the device, the
 versions and the command. A loss falls when the mean of the last tenth of the steps is at least one nat below the first
 loss, and none lies half a nat above the first. Exit 1 where one of them does not.

@@ -103,8 +103,9 @@ def learning_rate(model: str, found: Checkpoint | None, lora: bool) -> tuple[flo
     width = known.hidden_size if known else None
     if width is None:
         return factor * CHECKPOINT_RATE, f"default for {what}a model whose width cannot be seen from here"
-    rate = float(f"{min(0.1 / width, HIGHEST_RATE) * factor:.0e}")
-    return rate, f"default for {what}{model}: {0.1 * factor:g} / hidden size {width}"
+    rate = float(f"{0.1 * factor / width:.0e}")
+    limit = f", at most {HIGHEST_RATE:g}" if rate > HIGHEST_RATE else ""
+    return min(rate, HIGHEST_RATE), f"default for {what}{model}: {0.1 * factor:g} / hidden size {width}{limit}"
 
 
 def ramp_steps(steps: int) -> int:
