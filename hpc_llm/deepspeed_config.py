@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hpc_llm.deepspeed_limits import check_limits
 from hpc_llm.errors import RequestError, unknown_name
 
 TOP_LEVEL = frozenset(
@@ -50,7 +51,8 @@ BLOCKS = ("zero_optimization", "fp16", "bf16", "bfloat16", "optimizer", "schedul
 
 
 def check_keys(config: Mapping[str, Any], where: str) -> None:
-    """Raise a RequestError that names the first unknown key, where it stands and the closest valid one."""
+    """Raise a RequestError for the first key that is unknown, or that would make the plan's numbers wrong."""
+    check_limits(config, where)
     for key in config:
         if key not in TOP_LEVEL:
             raise RequestError(unknown_name("DeepSpeed key", str(key), TOP_LEVEL, where=where))

@@ -63,6 +63,8 @@ class Plan:
     letters: str
     """The method in the letters of the paper, e.g. `z3+o+r`."""
     model: str
+    weights: str
+    """What training starts from: `random`, or `checkpoint`, the weights in the folder `model`."""
     nodes: int
     gpus_per_node: int
     """0 means the CPU."""
@@ -71,10 +73,12 @@ class Plan:
     cpus_per_task: int | None
     """CPU cores per rank."""
     world_size: int
+    data_parallel: int
+    """Groups of ranks that each train on samples of their own; today every rank is such a group."""
     micro_batch_size: int
     gradient_accumulation_steps: int
     global_batch_size: int
-    """Sequences per optimizer step over all ranks."""
+    """Sequences per optimizer step over all groups of ranks."""
     sequence_length: int
     steps: int
     warmup_steps: int
@@ -88,7 +92,11 @@ class Plan:
     quantization: dict[str, Any] | None
     peft: dict[str, Any] | None
     optimizer: dict[str, Any]
+    lr_ramp_steps: int
+    """First steps over which the learning rate rises in a straight line to the optimizer's; they may be measured."""
     data: list[str]
+    loss_floor_nats: float | None
+    """Mean loss that no model can go below on the data, nats a token; None where nobody knows it."""
     deepspeed: dict[str, Any]
     """The complete DeepSpeed config."""
     expected_gpu: str | None
@@ -118,7 +126,14 @@ class Plan:
                 raise RequestError(
                     unknown_name("plan field", key, known, next_step="Was it written by a newer version?")
                 )
-        return cls(**dict(values))
+        return cls(**{**_of_older_plans(values), **values})
+
+
+def _of_older_plans(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What plans did not say before they had these fields, as it was then: a full path was loaded, no name ever was."""
+    loaded = str(values.get("model", "")).startswith("/")
+    meant = {"lr_ramp_steps": 0, "loss_floor_nats": None, "weights": "checkpoint" if loaded else "random"}
+    return {**meant, "data_parallel": values["world_size"]} if "world_size" in values else meant
 
 
 @dataclass(frozen=True, kw_only=True)

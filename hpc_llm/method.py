@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from hpc_llm.cluster import allowed_keys
 from hpc_llm.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
+from hpc_llm.optimizers import OptimizerName
 from hpc_llm.profiles import explain_validation, list_files, read_profile
 
 
@@ -39,9 +40,10 @@ class Lora(_Strict):
 
 
 class Optimizer(_Strict):
-    type: Literal["AdamW", "Adam", "AdamW8bit", "Adam8bit"]
+    type: OptimizerName
     """AdamW and Adam are built by DeepSpeed; the 8-bit ones are bitsandbytes'."""
-    lr: float = Field(ge=0, allow_inf_nan=False)
+    lr: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Peak learning rate; left out, it is chosen for the model's width."""
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(default=[0.9, 0.999], min_length=2, max_length=2)
     eps: float = Field(default=1e-8, ge=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -63,6 +65,8 @@ class Method(_Strict):
     quantization: Quantization | None = None
     peft: Lora | None = None
     optimizer: Optimizer
+    lr_ramp_steps: int | None = Field(default=None, ge=0)
+    """First steps over which the learning rate rises to its peak; left out, a tenth of the steps."""
     deepspeed: dict[str, Any]
     """DeepSpeed config without the batch sizes, which are computed, and without the optimizer, which stands above."""
 
@@ -169,7 +173,7 @@ def _add_letter(data: dict[str, Any], letter: str, name: str) -> None:
         data["quantization"] = {"kind": "nf4", "double_quant": True}
     if letter in ("l", "lora", "ql", "qlora"):
         data["peft"] = {"kind": "lora"}
-        data["optimizer"] = {**data["optimizer"], "lr": 2e-4}
+        data["optimizer"] = {k: v for k, v in data["optimizer"].items() if k != "lr"}  # one for adapters is chosen
     if letter == "q":
         data["optimizer"] = {**data["optimizer"], "type": "AdamW8bit"}
 

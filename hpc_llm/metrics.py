@@ -1,6 +1,7 @@
 """The formulas behind every figure of a result: pure, standard library only. Rates are per second, sizes are counts.
 
-tokens_per_second is global: world size x micro batch x accumulation x sequence length over the mean measured step time.
+tokens_per_second is global: data-parallel groups x micro batch x accumulation x sequence length over the mean measured
+step time.
 FLOPs are model FLOPs: what the mathematics needs, so recomputed activations do not count (MFU, not HFU).
 """
 
@@ -10,19 +11,22 @@ import math
 import re
 from collections.abc import Sequence
 
+CLOCK_TOLERANCE = 0.02
+"""By how much two clocks may differ over the same steps."""
+
 MIN_MEASURED_STEPS = 3
 """Fewer give no mean that can be judged."""
 
 
 def tokens_per_step(
-    world_size: int, micro_batch_size: int, gradient_accumulation_steps: int, sequence_length: int
+    data_parallel: int, micro_batch_size: int, gradient_accumulation_steps: int, sequence_length: int
 ) -> int:
-    """Tokens that one optimizer step consumes over all ranks.
+    """Tokens that one optimizer step consumes: ranks that share a batch (one data-parallel group) count once.
 
     >>> tokens_per_step(8, 1, 2, 350)
     5600
     """
-    return world_size * micro_batch_size * gradient_accumulation_steps * sequence_length
+    return data_parallel * micro_batch_size * gradient_accumulation_steps * sequence_length
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -63,24 +67,25 @@ def perplexity(loss: float) -> float | None:
 
 
 def flops_per_token(
-    num_parameters: int,
+    weights: int,
     num_layers: int,
-    hidden_size: int,
+    attention_width: int,
     sequence_length: int,
-    trainable_parameters: int | None = None,
+    trained_weights: int | None = None,
     causal: bool = False,
 ) -> float:
     """Model FLOPs of forward and backward for one token.
 
-    Each weight costs 2 FLOPs in the forward pass, 2 for the gradient of its input and, where it trains, 2 for its own
-    gradient: 6N when all N train, 4N + 2T when only T do (LoRA, a quantized base). Attention scores and their weighted
-    sum add 12 x layers x hidden size x sequence length, which holds no weights and so does not shrink with freezing.
-    By the usual convention that counts the full square of the attention matrix; `causal=True` counts its lower half.
-    N holds the embeddings, as in most published figures, which overstates a small model with a large vocabulary.
+    Each of the `weights` in products costs 2 FLOPs in the forward pass, 2 for the gradient of its input and, where it
+    trains, 2 for its own gradient: 6N when all N train, 4N + 2T when only T do (LoRA, a quantized base). N holds the
+    output head and no input embedding, which is looked up and not multiplied; a matrix that is both counts once.
+    Attention scores and their weighted sum add 12 x layers x attention width (heads x their size) x sequence length,
+    which holds no weights and so does not shrink with freezing, nor with fewer key-value heads. By the usual convention
+    that counts the full square of the attention matrix; `causal=True` counts its lower half.
     """
-    trainable = num_parameters if trainable_parameters is None else trainable_parameters
-    attention = 12 * num_layers * hidden_size * sequence_length
-    return float(4 * num_parameters + 2 * trainable + (attention // 2 if causal else attention))
+    trained = weights if trained_weights is None else trained_weights
+    attention = 12 * num_layers * attention_width * sequence_length
+    return float(4 * weights + 2 * trained + (attention // 2 if causal else attention))
 
 
 def model_tflops_per_gpu(tokens_per_second_per_gpu: float, flops_per_token: float) -> float:
@@ -188,10 +193,13 @@ def invalid_reason(
     planned_world_size: int,
     gpu: str | None = None,
     expected_gpu: str | None = None,
+    device_clock_s: float | None = None,
+    host_clock_s: float | None = None,
 ) -> str | None:
     """Why a run that came to its end may not be compared with others; None when nothing speaks against it.
 
-    `losses` are those of all steps, `skipped_steps` how many of the measured ones the loss scaler threw away.
+    `losses` are those of all steps, `skipped_steps` how many of the measured ones the loss scaler threw away. The clocks
+    are those of the GPU and of the host around the measured steps.
     """
     if world_size != planned_world_size:
         return f"{world_size} ranks ran, {planned_world_size} were planned"
@@ -206,4 +214,8 @@ def invalid_reason(
         return f"{measured_steps} steps were measured, at least {MIN_MEASURED_STEPS} are needed"
     if skipped_steps >= measured_steps:
         return f"all {measured_steps} measured steps were skipped because the gradients overflowed"
+    if device_clock_s and host_clock_s and abs(device_clock_s / host_clock_s - 1) > CLOCK_TOLERANCE:
+        return (
+            f"the measured steps took {device_clock_s:.3f} s by the GPU's clock and {host_clock_s:.3f} s by the host's"
+        )
     return None

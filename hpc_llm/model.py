@@ -7,12 +7,12 @@ published ones.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.checkpoint import read_config
 from hpc_llm.errors import RequestError, unknown_name
 
 MODEL_TYPES = ("llama", "mistral", "qwen2")
@@ -144,7 +144,9 @@ def architecture(model: str) -> Architecture:
         return read_architecture(Path(model))
     name = ALIASES.get(model, model)
     if name not in PRESETS:
-        raise RequestError(unknown_name("model", model, PRESETS, next_step="A checkpoint is given by its folder."))
+        raise RequestError(
+            unknown_name("model", model, PRESETS, next_step="A checkpoint is given by the full path of its folder.")
+        )
     return PRESETS[name]
 
 
@@ -155,7 +157,7 @@ def is_checkpoint(model: str) -> bool:
 
 def read_architecture(folder: Path) -> Architecture:
     """The architecture of the checkpoint in `folder`, from its config.json."""
-    config = _read_config(folder)
+    config = read_config(folder)
     model_type = str(config.get("model_type"))
     if model_type not in MODEL_TYPES:
         where = f"in {folder / 'config.json'}"
@@ -166,22 +168,6 @@ def read_architecture(folder: Path) -> Architecture:
         raise RequestError(
             f"{folder / 'config.json'} lacks or misspells {error}: is it a causal language model?"
         ) from None
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise RequestError(
-            f"the folder {folder} holds no config.json, so it is no checkpoint: give a folder written by "
-            f"save_pretrained, or one of the presets {', '.join(sorted(PRESETS))}."
-        ) from None
-    except ValueError as error:
-        raise RequestError(f"{path} is not JSON: {error}.") from None
-    if not isinstance(config, dict):
-        raise RequestError(f"{path} must hold one JSON object.")
-    return config
 
 
 def _from_config(folder: Path, model_type: str, config: Mapping[str, Any]) -> Architecture:

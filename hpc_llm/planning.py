@@ -21,11 +21,13 @@ from hpc_llm.experiment import TASKS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.hardware import Hardware
 from hpc_llm.method import Lora, Method, Optimizer, Quantization, spelled
-from hpc_llm.model import ALIASES, architecture, is_checkpoint
+from hpc_llm.optimizers import OF_DEEPSPEED
 from hpc_llm.profiles import explain_validation
+from hpc_llm.recipe import check_length, check_tokenizer, choose_ramp, choose_weights, learning_rate
 from hpc_llm.run import file_name_part
 from hpc_llm.settings import apply_settings, split_pair
 from hpc_llm.slurm_time import format_time, parse_time
+from hpc_llm.synthetic import LOSS_FLOOR_NATS
 
 FALLBACKS: dict[str, Any] = {
     "nodes": 1,
@@ -198,23 +200,6 @@ def _batch(said: _Said, cluster: Cluster, draft: _Draft) -> None:
     draft.first("seed", said("seed"), (FALLBACKS["seed"], "default"))
 
 
-def _model(name: str, sequence_length: int) -> None:
-    """Check a preset; a folder may be visible on the cluster only, so the job itself looks into it."""
-    if "/" in name and name not in ALIASES and not is_checkpoint(name):
-        if not name.startswith("/"):
-            raise RequestError(
-                f"model '{name}': there is no such folder here, and the job runs in another one. "
-                "Give the full path of a folder that only the cluster has, or a preset (`hpc-llm models` lists them)."
-            )
-        return
-    shape = architecture(name)
-    if sequence_length > shape.max_position_embeddings:
-        raise PlanError(
-            f"sequence_length {sequence_length}: model {name} takes {shape.max_position_embeddings} tokens at most. "
-            "Ask for less with --sequence-length."
-        )
-
-
 def _positive(name: str, value: int) -> None:
     if value < 1:
         raise RequestError(f"{name} is {value}, it must be at least 1.")
@@ -231,6 +216,8 @@ def _method(method: Method, gpu: Gpu, draft: _Draft) -> None:
     draft.put("quantization", method.quantization and method.quantization.model_dump(), origin)
     draft.put("peft", method.peft and method.peft.model_dump(), origin)
     draft.put("optimizer", method.optimizer.model_dump(), origin)
+    draft.put("lr_ramp_steps", method.lr_ramp_steps, origin)
+    draft.put("weights", None, "not set")
     draft.put("deepspeed", copy.deepcopy(method.deepspeed), origin)
 
 
@@ -241,6 +228,10 @@ def _bookkeeping(said: _Said, cluster: Cluster, partition: Partition | None, sit
     draft.put("task", *said("task"))
     draft.put("cluster", cluster.name, "request")
     draft.put("data", list(experiment.data), said("data")[1] if experiment.data else "default: synthetic tokens")
+    floor = None if experiment.data else LOSS_FLOOR_NATS
+    draft.put(
+        "loss_floor_nats", floor, "not known" if experiment.data else "computed: the entropy of the synthetic tokens"
+    )
     _account(said, cluster, site, draft)
     _time(said, cluster, partition, draft)
     default_name = f"{draft.values['model'].rstrip('/').rsplit('/', 1)[-1]}-{draft.values['method']}"
@@ -385,7 +376,7 @@ def _checked_parts(values: dict[str, Any]) -> None:
 
 def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site) -> PlanWithOrigins:
     values = draft.values
-    _model(values["model"], values["sequence_length"])
+    _learning(draft)
     check_capabilities(values, gpu, cluster)
     if " becomes " in draft.origins["precision"]:
         draft.notices.append(draft.origins["precision"])
@@ -418,8 +409,9 @@ def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: G
             f"tasks_per_node is {values['tasks_per_node']} with {values['gpus_per_node']} GPUs per node: "
             "each rank needs a GPU of its own."
         )
-    batch = values["micro_batch_size"] * values["gradient_accumulation_steps"] * world
-    draft.put("global_batch_size", batch, "computed: micro_batch_size x gradient_accumulation_steps x world_size")
+    groups = draft.put("data_parallel", world, "computed: each rank trains on samples of its own")
+    batch = values["micro_batch_size"] * values["gradient_accumulation_steps"] * groups
+    draft.put("global_batch_size", batch, "computed: micro_batch_size x gradient_accumulation_steps x data_parallel")
     _cores_and_memory(draft, cluster, cluster.node_of(partition), site)
     on_gpu = bool(values["gpus_per_node"])
     draft.put("expected_gpu", gpu.model if on_gpu else None, f"cluster {cluster.name}: gpu.model")
@@ -428,6 +420,22 @@ def _finish(draft: _Draft, cluster: Cluster, partition: Partition | None, gpu: G
     if values["quantization"]:
         values["quantization"] = {**values["quantization"], "compute_dtype": values["precision"]}
     return PlanWithOrigins(plan=Plan(**values), origins=draft.origins, notices=tuple(draft.notices))
+
+
+def _learning(draft: _Draft) -> None:
+    """Decide what training starts from and how fast it learns, where nobody has said."""
+    values = draft.values
+    model, optimizer = values["model"], values["optimizer"]
+    weights, why, found = choose_weights(model, values["weights"])
+    draft.put("weights", weights, why if values["weights"] is None else draft.origins["weights"])
+    check_length(model, found, values["sequence_length"])
+    check_tokenizer(found, weights, values["data"])
+    if optimizer["lr"] is None:
+        rate, why = learning_rate(model, found, lora=values["peft"] is not None)
+        values["optimizer"] = {**optimizer, "lr": rate}
+        draft.origins["optimizer"] += f", lr: {why}"
+    steps, origin = choose_ramp(values["lr_ramp_steps"], values["steps"], own="scheduler" in values["deepspeed"])
+    draft.put("lr_ramp_steps", steps, origin or draft.origins["lr_ramp_steps"])
 
 
 def _peak(draft: _Draft, cluster: Cluster, tflops: float | None) -> None:
@@ -505,7 +513,7 @@ def complete_deepspeed(values: Mapping[str, Any]) -> dict[str, Any]:
         block = values["deepspeed"].get(values["precision"]) or {}
         config[values["precision"]] = {**block, "enabled": True}
     optimizer = values["optimizer"]
-    if optimizer["type"] in ("AdamW", "Adam"):
+    if optimizer["type"] in OF_DEEPSPEED:
         parameters = {k: v for k, v in optimizer.items() if k != "type"}
         config["optimizer"] = {"type": optimizer["type"], "params": parameters}
     return config

@@ -26,6 +26,7 @@ from hpc_llm.planning import slurm_tasks_per_node
 from hpc_llm.profiles import search_path, user_cache
 from hpc_llm.run import TRY_FILES, RunPaths, Stop
 from hpc_llm.slurm_time import format_time
+from hpc_llm.synthetic import DESCRIPTION
 
 _MARK = "\x1f"
 _CONTROL = re.compile(r"[\x01-\x1f\x7f]")
@@ -93,6 +94,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             job_dirs=cluster.env.per_job_dirs,
             variables=variables(plan, cluster, origins),
             try_files=TRY_FILES,
+            synthetic=DESCRIPTION,
             stop={stop.name: stop.value for stop in Stop},
             version=__version__,
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.experiment import Plan
+from hpc_llm.optimizers import NAMES
 
 FREE = ("deepspeed", "env")
 """Mappings that take keys they do not hold yet; DeepSpeed's are checked afterwards."""
@@ -18,7 +19,9 @@ OPTIONAL = {f.name for f in fields(Plan) if "None" in str(f.type)}
 FIXED = {
     "task": "use --task",
     "data": "use --data",
+    "loss_floor_nats": "it follows from the data",
     "world_size": "set nodes or tasks_per_node",
+    "data_parallel": "set nodes or tasks_per_node",
     "global_batch_size": "set micro_batch_size or gradient_accumulation_steps",
     "cluster": "use --cluster",
     "method": "use --method",
@@ -39,7 +42,8 @@ CHOICES = {
     "precision": ("bf16", "fp16", "fp32"),
     "attention": ("sdpa", "eager", "flash_attention_2"),
     "quantization.kind": ("nf4", "fp4", "int8"),
-    "optimizer.type": ("AdamW", "Adam", "AdamW8bit", "Adam8bit"),
+    "optimizer.type": NAMES,
+    "weights": ("random", "checkpoint"),
 }
 
 

@@ -90,6 +90,10 @@ def saved(name: str, text: str) -> str:
         (["methods", "z3+x"], None),
         (["methods", "--deepspeed-json"], None),
         (["models", "nix"], None),
+        (["render", *LOCAL, "--model", "meta-llama/Llama-2-7b-hf"], None),
+        (["submit", *LOCAL, "--model", "meta-llama/Llama-2-7b-hf"], None),
+        (["render", *LOCAL, "--model", "/no/such/folder"], None),
+        (["render", *LOCAL, "--set", "deepspeed.tensor_parallel.autotp_size=2"], None),
         (["status", "nix"], "hpc-llm: there is no run 'nix' in logs: it holds no runs. --logs DIR says where runs live.\n"),
         (["logs", "nix"], None),
         (["cancel", "nix"], None),
@@ -490,6 +494,8 @@ def test_folders_and_files_are_found_from_where_the_user_stands(cli: Any) -> Non
         "num_attention_heads": 2, "vocab_size": 10, "max_position_embeddings": 64,
     }  # fmt: skip
     saved("model/config.json", json.dumps(config))
+    saved("model/model.safetensors", "not looked into on a login node")
+    saved("model/tokenizer.json", "{}")
     saved("a b.txt", "text")
     plan = plan_of(cli, *LOCAL, "--model", "model", "--data", "a b.txt", "--sequence-length", "32")
     assert plan["model"] == str(Path.cwd() / "model") and plan["data"] == [str(Path.cwd() / "a b.txt")]

@@ -137,7 +137,7 @@ def test_names_of_variables_are_names_or_refused(machine: Machine, name: str) ->
 @given(text=words, model=words)
 def test_job_names_and_models_touch_nothing(machine: Machine, text: str, model: str) -> None:
     try:
-        script = machine.script(name=text, model=f"/models/{model}")
+        script = machine.script(name=text, model=f"/models/{model}", set=("weights=checkpoint",))
     except HpcLlmError as error:
         assert error.exit_code == 2
         return

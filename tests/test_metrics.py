@@ -28,15 +28,16 @@ def test_percentiles_interpolate() -> None:
 
 
 def test_flops_of_llama2_7b() -> None:
-    # 6 x 6 738 415 616 = 40 430 493 696; attention 12 x 32 layers x 4096 x 350 tokens = 550 502 400
-    full = metrics.flops_per_token(6_738_415_616, 32, 4096, 350)
-    assert full == 40_430_493_696 + 550_502_400
-    assert metrics.flops_per_token(6_738_415_616, 32, 4096, 350, causal=True) == 40_430_493_696 + 275_251_200
+    # 6 738 415 616 parameters without 32 000 x 4096 looked up and 65 norms of 4096: 6 607 077 376, six times that is
+    # 39 642 464 256; attention 12 x 32 layers x 4096 x 350 tokens = 550 502 400
+    full = metrics.flops_per_token(6_607_077_376, 32, 4096, 350)
+    assert full == 39_642_464_256 + 550_502_400
+    assert metrics.flops_per_token(6_607_077_376, 32, 4096, 350, causal=True) == 39_642_464_256 + 275_251_200
 
 
 def test_frozen_weights_save_their_own_gradient_only() -> None:
     # 1000 weights of which 10 train: 2 x 1000 forward, 2 x 1000 for the inputs' gradients, 2 x 10; attention 12
-    assert metrics.flops_per_token(1000, 1, 1, 1, trainable_parameters=10) == 4 * 1000 + 2 * 10 + 12
+    assert metrics.flops_per_token(1000, 1, 1, 1, trained_weights=10) == 4 * 1000 + 2 * 10 + 12
 
 
 def test_mfu_of_a_measured_run() -> None:
@@ -118,6 +119,12 @@ def test_the_planned_gpu_is_recognised(planned: str, found: str, same: bool | No
         ({"gpu": None}, "it ran on the CPU, A100 was planned"),
         ({"gpu": "NVIDIA H200"}, "it ran on NVIDIA H200, A100 was planned"),
         ({"gpu": "AMD Radeon Graphics"}, None),
+        ({"device_clock_s": 10.1, "host_clock_s": 10.0}, None),
+        ({"device_clock_s": None, "host_clock_s": 10.0}, None),
+        (
+            {"device_clock_s": 9.0, "host_clock_s": 10.0},
+            "the measured steps took 9.000 s by the GPU's clock and 10.000 s by the host's",
+        ),
         ({"skipped_steps": 8}, "all 8 measured steps were skipped because the gradients overflowed"),
     ],
 )

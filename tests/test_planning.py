@@ -53,6 +53,17 @@ def test_every_method_is_planned_on_every_cluster_with_all_origins(cluster: str,
     assert not {"fp16", "bf16", "bfloat16"} - {found.plan.precision} & set(config)
 
 
+@pytest.mark.parametrize(
+    ("model", "weights"), [("llama2-7b", "random"), ("org/name", "random"), ("/work/m", "checkpoint")]
+)
+def test_a_plan_of_before_is_read_as_it_was_meant(model: str, weights: str) -> None:
+    older = {**planned("taiwania2", "z3").plan.to_dict(), "model": model}
+    for name in ("data_parallel", "weights", "lr_ramp_steps", "loss_floor_nats"):
+        del older[name]
+    plan = Plan.from_dict(older)
+    assert (plan.data_parallel, plan.weights, plan.lr_ramp_steps, plan.loss_floor_nats) == (8, weights, 0, None)
+
+
 def test_planning_the_same_twice_gives_the_same() -> None:
     asked: dict[str, Any] = {"nodes": 2, "set": ("optimizer.lr=1e-3", "env.A=b"), "sbatch": ("qos=high",)}
     assert planned("taiwania2", "z3+o+r", **asked) == planned("taiwania2", "z3+o+r", **asked)
@@ -127,9 +138,12 @@ def test_each_value_says_where_it_comes_from() -> None:
         "launcher": "cluster taiwania2: launch.multi_node",
         "cpus_per_task": "cluster taiwania2: node.cpus_per_gpu",
         "recompute": "method z3",
-        "optimizer": "method z3",
+        "optimizer": "method z3, lr: default for tiny: 0.1 / hidden size 128",
+        "lr_ramp_steps": "default: a tenth of the steps, at least 5",
+        "weights": "computed: a preset has no weights",
+        "data_parallel": "computed: each rank trains on samples of its own",
         "precision": "bf16 becomes fp16: V100-SXM2-32GB (sm_70) has no bf16 units",
-        "global_batch_size": "computed: micro_batch_size x gradient_accumulation_steps x world_size",
+        "global_batch_size": "computed: micro_batch_size x gradient_accumulation_steps x data_parallel",
         "data": "default: synthetic tokens",
     }
 
@@ -294,18 +308,6 @@ def test_few_steps_leave_something_to_measure() -> None:
     assert planned("local", "z3", steps=3).plan.warmup_steps == 0
     assert planned("local", "z3", steps=6).plan.warmup_steps == 3
     assert planned("local", "z3", steps=100).plan.warmup_steps == 5
-
-
-# --- models ---------------------------------------------------------------------------------------------------------
-
-
-def test_models_are_presets_hub_names_of_presets_and_folders(tmp_path: Any) -> None:
-    assert planned("local", "z3", model="meta-llama/Llama-2-7b-hf").plan.model == "meta-llama/Llama-2-7b-hf"
-    assert planned("local", "z3", model="/work/on/the/cluster/only").plan.job_name == "only-z3"
-    refused(RequestError, "there is no model 'tin': did you mean 'tiny'?", "local", model="tin")
-    refused(RequestError, "model 'models/llama': there is no such folder here, and the job runs in another one", "local", model="models/llama")  # fmt: skip
-    refused(RequestError, "model 'gpt2/large': there is no such folder here", "local", model="gpt2/large")
-    refused(RequestError, "holds no config.json, so it is no checkpoint", "local", model=str(tmp_path))
 
 
 # --- accounts, times, partitions, nodes, launchers ------------------------------------------------------------------

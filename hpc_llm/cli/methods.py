@@ -60,15 +60,19 @@ def _list(as_json: bool) -> None:
 
 
 def _deepspeed(method: Method) -> dict[str, Any]:
-    from hpc_llm.planning import complete_deepspeed
+    from hpc_llm.planning import FALLBACKS, complete_deepspeed
+    from hpc_llm.recipe import learning_rate
 
     precision = "bf16" if method.precision == "auto" else method.precision
     shape = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "global_batch_size": None}
+    # Plain DeepSpeed would take its own default, which suits no model of this kind.
+    rate, _ = learning_rate(FALLBACKS["model"], None, lora=method.peft is not None)
+    optimizer = method.optimizer.model_dump()
     values = {
         **shape,
         "precision": precision,
         "deepspeed": method.deepspeed,
-        "optimizer": method.optimizer.model_dump(),
+        "optimizer": {**optimizer, "lr": rate if optimizer["lr"] is None else optimizer["lr"]},
     }
     # The global batch follows from the number of ranks: DeepSpeed computes it when the key is absent.
     return {k: v for k, v in complete_deepspeed(values).items() if v is not None}
@@ -84,7 +88,11 @@ def _show(method: Method) -> None:
             ("attention", method.attention),
             ("quantization", str(method.quantization or "no")),
             ("LoRA", str(method.peft or "no")),
-            ("optimizer", str(method.optimizer)),
+            ("optimizer", ", ".join(f"{k} {v}" for k, v in method.optimizer.model_dump(exclude_none=True).items())),
+            (
+                "learning rate",
+                "chosen for the width of the model" if method.optimizer.lr is None else method.optimizer.lr,
+            ),
             ("source", method.source),
             ("DeepSpeed", "see below; the batch sizes are computed from the plan"),
         ]

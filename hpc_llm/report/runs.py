@@ -24,7 +24,10 @@ MAX_STEPS = 400
 _LARGEST_TEXT = 1 << 18
 
 # What of a plan makes two runs the same measurement, besides the columns of the table.
-_CONFIGURATION = ("deepspeed", "recompute", "attention", "quantization", "peft", "optimizer", "env", "launcher", "data")
+_CONFIGURATION = (
+    "deepspeed", "recompute", "attention", "quantization", "peft", "optimizer", "lr_ramp_steps", "weights", "env", "launcher",
+    "data",
+)  # fmt: skip
 _BATCH = frozenset(
     f"deepspeed.{name}"
     for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")

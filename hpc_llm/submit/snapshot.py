@@ -16,7 +16,10 @@ from pathlib import Path
 import hpc_llm
 
 _PACKAGE = Path(hpc_llm.__file__).parent
-_MODULES = ("__init__", "errors", "run", "out_of_memory", "experiment", "metrics", "model", "deepspeed_config")
+_MODULES = (
+    "__init__", "errors", "run", "out_of_memory", "experiment", "metrics", "model", "checkpoint", "optimizers", "synthetic",
+    "deepspeed_config", "deepspeed_limits",
+)  # fmt: skip
 """What the worker may import besides itself; nothing in them needs more than the standard library."""
 
 

@@ -1,7 +1,6 @@
 """Batches of token ids, ready before the step that uses them.
 
-Every batch is a tensor of int64 token ids, shape (micro batch, sequence length), on the training device; labels are
-the same ids, which the model shifts by one. No two ranks see the same sequence of a text.
+Ranks that share a batch (one data-parallel group) get the same sequences, no two groups get the same sequence of a text.
 """
 
 from __future__ import annotations
@@ -11,21 +10,25 @@ import queue
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from hpc_llm.checkpoint import has_tokenizer
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.experiment import Plan
+from hpc_llm.synthetic import EIGHTHS, make_chain
 from hpc_llm.worker.ranks import Ranks
 
-POOL_TOKENS = 2**20
-"""Synthetic tokens kept on the device, at most: 8 MiB, however long the run."""
+MASKED = -100
+"""Label of a token that is not to be predicted, as in torch and transformers."""
 
 BYTE_END = 256
 """Token after each text in the byte-level vocabulary, where a token is a byte."""
 
+_CHUNK_TOKENS = 2**17
 _CHUNK_CHARACTERS = 2**16
 _SHUFFLE_SEQUENCES = 1024
 _PREFETCH_BATCHES = 8
@@ -33,38 +36,66 @@ _PREFETCH_BATCHES = 8
 Tokenize = Callable[[str], Sequence[int]]
 
 
-def batches(plan: Plan, vocab_size: int, ranks: Ranks, device: torch.device) -> Iterator[torch.Tensor]:
+@dataclass(frozen=True)
+class Share:
+    """Which samples a rank trains on: those of group `index` of `count`."""
+
+    index: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro batch on the training device. Shapes are (micro batch, sequence length), types int64."""
+
+    tokens: torch.Tensor
+    labels: torch.Tensor | None = None
+    """The tokens with MASKED where none is to be predicted; None where each is. A source masks always or never."""
+
+    def targets(self) -> int | torch.Tensor:
+        """How many tokens are predicted; a number on the device where it depends on the labels."""
+        if self.labels is None:
+            return self.tokens.shape[0] * (self.tokens.shape[1] - 1)  # the first one has nothing before it
+        return (self.labels[:, 1:] != MASKED).sum()
+
+
+def share_of(plan: Plan, ranks: Ranks) -> Share:
+    """The samples of this rank."""
+    return Share(ranks.rank * plan.data_parallel // ranks.world_size, plan.data_parallel)
+
+
+def batches(plan: Plan, vocab_size: int, ranks: Ranks, device: torch.device) -> Iterator[Batch]:
     """Endless micro batches of this rank, from the plan's text files or made up."""
-    if not plan.data:
-        return synthetic_batches(plan, vocab_size, ranks.rank, device)
-    tokenize, end = find_tokenizer(plan.model, vocab_size)
-    sequences = packed_sequences(plan, tokenize, end, ranks)
+    share = share_of(plan, ranks)
+    if plan.data:
+        tokenize, end = find_tokenizer(plan.model, vocab_size, loaded=plan.weights == "checkpoint")
+        sequences = packed_sequences(plan, tokenize, end, share)
+    else:
+        sequences = synthetic_sequences(plan, vocab_size, share)
     return prefetched_batches(sequences, plan.micro_batch_size, device)
 
 
-def synthetic_batches(plan: Plan, vocab_size: int, rank: int, device: torch.device) -> Iterator[torch.Tensor]:
-    """A pool of batches on the device, gone through again and again.
+def synthetic_sequences(plan: Plan, vocab_size: int, share: Share) -> Iterator[torch.Tensor]:
+    """Endless sequences of the seed's Markov chain. Drawn on the host, so that every device gets the same ones."""
+    chain = make_chain(plan.seed, vocab_size)
+    names, jumps = torch.tensor(chain.names), torch.tensor(chain.jumps)[torch.tensor(EIGHTHS)]
+    generator = torch.Generator().manual_seed(plan.seed * 100003 + share.index)
+    shape = (max(1, _CHUNK_TOKENS // plan.sequence_length), plan.sequence_length)
+    while True:
+        moves = jumps[torch.randint(len(EIGHTHS), shape, generator=generator)]
+        moves[:, 0] = torch.randint(len(names), (shape[0],), generator=generator)
+        yield from names[moves.cumsum(dim=1) % len(names)].unbind()
 
-    Token k comes with a frequency of about 1/k, as words do, so there is something to learn and the loss falls.
+
+def find_tokenizer(model: str, vocab_size: int, loaded: bool = False) -> tuple[Tokenize, int]:
+    """The tokenizer of a checkpoint folder, else bytes as tokens; and the token that ends a text.
+
+    Bytes are refused for weights that were `loaded`: they have learned other tokens.
     """
-    shape = (plan.micro_batch_size, plan.sequence_length)
-    wanted = plan.steps * plan.gradient_accumulation_steps
-    pool = max(1, min(wanted, POOL_TOKENS // (shape[0] * shape[1])))
-    generator = torch.Generator(device).manual_seed(plan.seed * 100003 + rank)
-    frequencies = 1.0 / torch.arange(3, vocab_size + 3, device=device, dtype=torch.float32)
-    drawn = torch.multinomial(frequencies, pool * shape[0] * shape[1], replacement=True, generator=generator)
-    return itertools.cycle(drawn.view(pool, *shape).unbind())
-
-
-def find_tokenizer(model: str, vocab_size: int) -> tuple[Tokenize, int]:
-    """The tokenizer of a checkpoint folder, else bytes as tokens; and the token that ends a text."""
-    folder = Path(model)
-    if (folder / "tokenizer.json").is_file() or (folder / "tokenizer.model").is_file():
-        from transformers import AutoTokenizer
-
-        tokenizer: Any = AutoTokenizer.from_pretrained(model, local_files_only=True)
-        end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else 0
-        return lambda text: tokenizer(text, add_special_tokens=False)["input_ids"], end
+    if has_tokenizer(Path(model)):
+        return _own_tokenizer(model, vocab_size)
+    if loaded:
+        raise WorkerError(f"the folder {model} holds no tokenizer, and its model knows no other tokens.")
     if vocab_size <= BYTE_END:
         raise RequestError(
             f"a vocabulary of {vocab_size} is too small for bytes as tokens, which need {BYTE_END + 1}: choose a "
@@ -73,24 +104,42 @@ def find_tokenizer(model: str, vocab_size: int) -> tuple[Tokenize, int]:
     return lambda text: text.encode("utf-8"), BYTE_END
 
 
-def packed_sequences(plan: Plan, tokenize: Tokenize, end: int, ranks: Ranks) -> Iterator[torch.Tensor]:
+def _own_tokenizer(folder: str, vocab_size: int) -> tuple[Tokenize, int]:
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else 0
+
+    def tokenize(text: str) -> Sequence[int]:
+        tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        highest = max(tokens, default=0)
+        if max(highest, end) >= vocab_size:  # on a GPU it would end in an assertion that names nothing
+            raise WorkerError(
+                f"the tokenizer in {folder} gives token {max(highest, end)}, its model has {vocab_size} tokens."
+            )
+        return tokens
+
+    return tokenize, end
+
+
+def packed_sequences(plan: Plan, tokenize: Tokenize, end: int, share: Share) -> Iterator[torch.Tensor]:
     """Endless sequences of this rank, shape (sequence length,): the texts end to end, no padding, nothing twice an epoch.
 
-    Sequence i of the text goes to rank i modulo the world size. Each epoch is shuffled anew within a window, from the
-    plan's seed. Raises WorkerError when the text is too short to give each rank one sequence.
+    Sequence i of the text goes to group i modulo their number. Each epoch is shuffled anew within a window, from the
+    plan's seed. Raises WorkerError when the text is too short to give each group one sequence.
     """
     for epoch in itertools.count():
-        chooser = random.Random(f"{plan.seed}/{epoch}/{ranks.rank}")
+        chooser = random.Random(f"{plan.seed}/{epoch}/{share.index}")
         blocks = _blocks(_tokens(plan.data, tokenize, end), plan.sequence_length)
-        mine = itertools.islice(blocks, ranks.rank, None, ranks.world_size)
+        mine = itertools.islice(blocks, share.index, None, share.count)
         empty = True
         for tokens in _shuffled(mine, chooser):
             empty = False
             yield torch.tensor(tokens, dtype=torch.int64)
         if empty:
             raise WorkerError(
-                f"the text in {', '.join(plan.data)} is too short: {ranks.world_size} ranks need at least "
-                f"{ranks.world_size * plan.sequence_length} tokens. Give more text or a shorter sequence_length."
+                f"the text in {', '.join(plan.data)} is too short: {share.count} ranks need at least "
+                f"{share.count * plan.sequence_length} tokens. Give more text or a shorter sequence_length."
             )
 
 
@@ -119,7 +168,7 @@ def _shuffled(blocks: Iterator[list[int]], chooser: random.Random) -> Iterator[l
 
 def prefetched_batches(
     sequences: Iterator[torch.Tensor], micro_batch_size: int, device: torch.device
-) -> Iterator[torch.Tensor]:
+) -> Iterator[Batch]:
     """Batches that a thread puts together ahead of time; an error there is raised here."""
     ready: queue.Queue[torch.Tensor | BaseException] = queue.Queue(maxsize=_PREFETCH_BATCHES)
 
@@ -136,4 +185,4 @@ def prefetched_batches(
         item = ready.get()
         if isinstance(item, BaseException):
             raise item
-        yield item.to(device, non_blocking=True)
+        yield Batch(item.to(device, non_blocking=True))

@@ -14,17 +14,15 @@ import torch
 from torch import nn
 
 from hpc_llm.deepspeed_config import check_keys
-from hpc_llm.errors import WorkerError, unknown_name
+from hpc_llm.errors import RequestError, WorkerError, unknown_name
 from hpc_llm.experiment import Plan
+from hpc_llm.optimizers import NAMES, bitsandbytes_name
 from hpc_llm.worker.device import Toolchain, supports_bf16
 
 COMPILE_ON_CPU = "HPC_LLM_COMPILE_CPU_OPS"
 """Set to 1 to let DeepSpeed compile its CPU operators where training runs on the CPU."""
 
 _ADAM = ("adam", "adamw")
-
-_BITSANDBYTES = {"adamw8bit": "AdamW8bit", "adam8bit": "Adam8bit", "pagedadamw8bit": "PagedAdamW8bit"}
-"""Optimizers that DeepSpeed does not know and that are handed to it ready-made."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,7 @@ def adapt_config(plan: Plan, device_type: str, toolchain: Toolchain, removed_key
     key that no DeepSpeed knows and WorkerError for what the device cannot do at all.
     """
     check_keys(plan.deepspeed, where="the plan's deepspeed")
+    _check_batch(plan)
     config = copy.deepcopy(plan.deepspeed)
     sentences: list[str] = []
     if "quantize_training" in removed_keys and config.pop("quantize_training", None) is not None:
@@ -56,6 +55,25 @@ def adapt_config(plan: Plan, device_type: str, toolchain: Toolchain, removed_key
     return Adapted(config, tuple(sentences))
 
 
+def _check_batch(plan: Plan) -> None:
+    """Raise RequestError where the config's batch is not the plan's, as after an edit by hand."""
+    planned = {
+        "train_batch_size": plan.global_batch_size,
+        "train_micro_batch_size_per_gpu": plan.micro_batch_size,
+        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+    }
+    computed = plan.data_parallel * plan.micro_batch_size * plan.gradient_accumulation_steps
+    if plan.global_batch_size != computed or plan.data_parallel != plan.world_size:
+        raise RequestError(
+            f"the plan's global_batch_size is {plan.global_batch_size} for {plan.world_size} ranks in {plan.data_parallel} "
+            f"groups with {plan.micro_batch_size} x {plan.gradient_accumulation_steps} sequences each: it must be "
+            f"{plan.world_size * plan.micro_batch_size * plan.gradient_accumulation_steps}."
+        )
+    for key, value in planned.items():
+        if plan.deepspeed.get(key, value) != value:
+            raise RequestError(f"the plan's deepspeed: {key} is {plan.deepspeed[key]!r}, the plan says {value}.")
+
+
 def zero_stage(config: Mapping[str, Any]) -> int:
     return int((config.get("zero_optimization") or {}).get("stage", 0))
 
@@ -68,7 +86,7 @@ def offload_device(config: Mapping[str, Any], what: str) -> str:
 
 def client_optimizer_name(plan: Plan) -> str | None:
     """bitsandbytes' class for the plan's optimizer; None where DeepSpeed builds it."""
-    return _BITSANDBYTES.get(str(plan.optimizer.get("type", "")).lower())
+    return bitsandbytes_name(str(plan.optimizer.get("type", "")))
 
 
 def _refuse_fp16_on_cpu(plan: Plan, config: Mapping[str, Any]) -> None:
@@ -182,7 +200,7 @@ def _client_optimizer(plan: Plan, parameters: list[nn.Parameter]) -> torch.optim
     kind = str(plan.optimizer.get("type", ""))
     if name is None:
         if "8bit" in kind.lower():
-            raise WorkerError(unknown_name("8-bit optimizer", kind, _BITSANDBYTES.values()))
+            raise WorkerError(unknown_name("8-bit optimizer", kind, [name for name in NAMES if "8bit" in name]))
         return None
     try:
         import bitsandbytes

@@ -8,38 +8,65 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
+import torch.distributed as dist
 
 from hpc_llm.experiment import Plan
+from hpc_llm.worker.data import Batch
+from hpc_llm.worker.loss import Loss, sum_targets, summed_loss
 from hpc_llm.worker.meter import Meter, Step
 from hpc_llm.worker.result import plan_tokens_per_step, step_row
 
 GIB = 2**30
 
 
-def run_steps(engine: Any, batches: Iterator[torch.Tensor], meter: Meter, plan: Plan, log: StepLog | None) -> None:
+def run_steps(engine: Any, batches: Iterator[Batch], meter: Meter, plan: Plan, log: StepLog | None) -> None:
     """Run all steps of `plan`. Every rank measures; `log`, on rank 0, writes the steps down as they are known."""
-    for _ in range(plan.steps):
+    for number in range(1, plan.steps + 1):
         meter.begin_step()
+        ramp_up(engine, plan, number)
+        rate = _learning_rate(engine)  # a scheduler of DeepSpeed changes it when the step is done
         skipped_before = engine.skipped_steps
-        loss = _step(engine, batches, plan.gradient_accumulation_steps)
+        loss = _step(engine, batches, plan)
         skipped = engine.skipped_steps > skipped_before
-        meter.end_step(loss, _learning_rate(engine), engine.get_global_grad_norm(), skipped)
+        meter.end_step(loss, rate, engine.get_global_grad_norm(), skipped)
         _write(log, meter.finished_steps())
     meter.close()
     _write(log, meter.finished_steps(wait=True))
 
 
-def _step(engine: Any, batches: Iterator[torch.Tensor], accumulation: int) -> torch.Tensor:
-    """One optimizer step; the mean loss of its micro batches, still on the device."""
-    total: Any = None
-    for _ in range(accumulation):
-        tokens = next(batches)
-        loss = engine(input_ids=tokens, labels=tokens, use_cache=False).loss
-        engine.backward(loss)
+def ramp_up(engine: Any, plan: Plan, number: int) -> None:
+    """Let the learning rate of the first steps rise in a straight line to the plan's."""
+    if number > plan.lr_ramp_steps:
+        return
+    for group in engine.optimizer.param_groups:
+        group["lr"] = plan.optimizer["lr"] * number / plan.lr_ramp_steps
+
+
+def _step(engine: Any, batches: Iterator[Batch], plan: Plan) -> Loss:
+    """One optimizer step, in which each predicted token of all micro batches and ranks counts the same."""
+    micro_batches = [next(batches) for _ in range(plan.gradient_accumulation_steps)]
+    targets = sum_targets(micro_batches)
+    # The engine averages gradients over micro batches and groups of ranks, whatever number of tokens each holds.
+    averaged = plan.gradient_accumulation_steps * plan.data_parallel
+    weight = averaged / _targets_of_all(targets, plan)
+    total: Any = 0.0
+    for batch in micro_batches:
+        loss = summed_loss(engine(input_ids=batch.tokens, use_cache=False).logits, batch)
+        engine.backward(loss * weight)
         engine.step()
-        total = loss.detach() if total is None else total + loss.detach()
-    mean: torch.Tensor = total / accumulation
-    return mean
+        total = total + loss.detach().double()
+    return Loss(total, targets)
+
+
+def _targets_of_all(targets: int | torch.Tensor, plan: Plan) -> int | torch.Tensor:
+    """Predicted tokens of the global batch, of which this rank has `targets`; 1 where all of them are masked."""
+    if isinstance(targets, int):
+        return max(targets * plan.data_parallel, 1)
+    if plan.world_size > 1:
+        targets = targets.clone()
+        dist.all_reduce(targets)
+        targets = targets * plan.data_parallel // plan.world_size  # ranks that share a batch counted it each
+    return targets.clamp(min=1)
 
 
 def _learning_rate(engine: Any) -> float | None:

@@ -1,7 +1,7 @@
 """Times, losses and memory of the steps, read without making a step wait.
 
-A step's time is from before its first batch to after its optimizer step: two events on the GPU's stream, or two
-readings of the clock on the CPU. Losses stay on the device and are copied to the host behind the step's work; the
+A step's time is from the end of the step before to its own end, so that nothing between steps is lost: two events on
+the GPU's stream, or two readings of the clock on the CPU. The host's clock runs beside them. Losses stay on the device and are copied to the host behind the step's work; the
 values are picked up between later steps, once the device has got there.
 """
 
@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from hpc_llm.worker import device as devices
+from hpc_llm.worker.loss import Loss
 
 _LOOK_AT_DEVICE_EVERY_S = 1.0
 
@@ -28,7 +29,7 @@ class Step:
     number: int
     """From 1."""
     loss: float
-    """Mean over micro batches and ranks, nats per token; may be NaN."""
+    """Mean over all predicted tokens of the global batch, nats; may be NaN."""
     time_s: float
     learning_rate: float | None
     grad_norm: float | None
@@ -92,19 +93,20 @@ class Meter:
         self.steps: list[Step] = []
         """All finished steps, in order."""
         self.elapsed_s: float | None = None
-        """Wall time of the measured steps, with what lies between them."""
+        """Wall time of the measured steps by the host's clock."""
+        self.device_elapsed_s: float | None = None
+        """The same by the GPU's clock; None on the CPU, which has no other."""
         self.window: tuple[float, float] | None = None
         """Begin and end of the measured steps, Unix time; None until they are through."""
         self.peak_device_bytes: int | None = None
         self._clock: Any = _GpuClock() if device.type == "cuda" else _HostClock()
-        self._host = torch.zeros(steps, 2, pin_memory=device.type == "cuda")
+        self._host = torch.zeros(steps, 2, dtype=torch.float64, pin_memory=device.type == "cuda")
         self._pending: deque[_Pending] = deque()
         self._number = 0
         self._begin: Any = None
+        self._window_mark: Any = None
         self._window_began: float | None = None
         self._looked_at = 0.0
-        if warmup_steps == 0:
-            self._open_window()
 
     @property
     def measured(self) -> list[Step]:
@@ -112,10 +114,13 @@ class Meter:
 
     def begin_step(self) -> None:
         self._number += 1
-        self._begin = self._clock.mark()
+        if self._number == self.warmup_steps + 1:
+            self._open_window()
+        elif self._begin is None:
+            self._begin = self._clock.mark()
 
-    def end_step(self, loss: torch.Tensor, learning_rate: float | None, grad_norm: Any, skipped: bool) -> None:
-        """Close the step; `loss` is this rank's mean over its micro batches, on the device. Nothing here waits."""
+    def end_step(self, loss: Loss, learning_rate: float | None, grad_norm: Any, skipped: bool) -> None:
+        """Close the step; `loss` is of this rank's micro batches. Nothing here waits."""
         end = self._clock.mark()
         norm_on_device = isinstance(grad_norm, torch.Tensor) and grad_norm.device.type != "cpu"
         values = self._on_device(loss, grad_norm if norm_on_device else None)
@@ -132,8 +137,7 @@ class Meter:
             "ended_at": time.time(),
         }
         self._pending.append(_Pending(self._begin, end, values, self._clock.mark(), facts))
-        if self._number == self.warmup_steps:
-            self._open_window()
+        self._begin = end
 
     def finished_steps(self, wait: bool = False) -> Iterator[Step]:
         """The steps that are done since the last call; with `wait`, all of them."""
@@ -148,11 +152,14 @@ class Meter:
 
     def close(self) -> None:
         """End the measured window: the device is idle at both of its ends."""
+        mark = self._clock.mark()
         devices.synchronize(self.device)
         if self._window_began is not None:
             self.elapsed_s = time.perf_counter() - self._window_began
             now = time.time()
             self.window = (now - self.elapsed_s, now)
+            if self.device.type == "cuda":
+                self.device_elapsed_s = self._clock.seconds(self._window_mark, mark)
         self._look_at_device()
 
     def peaks(self) -> dict[str, int | None]:
@@ -172,16 +179,19 @@ class Meter:
         devices.synchronize(self.device)
         devices.reset_peak_memory(self.device)
         self.peak_device_bytes = None
+        self._begin = self._window_mark = self._clock.mark()
         self._window_began = time.perf_counter()
 
-    def _on_device(self, loss: torch.Tensor, grad_norm: torch.Tensor | None) -> torch.Tensor:
-        """(mean loss of all ranks, gradient norm) as one small tensor on the device."""
-        mean_loss = loss.detach().float().reshape(1)
+    def _on_device(self, loss: Loss, grad_norm: torch.Tensor | None) -> torch.Tensor:
+        """(mean loss of all predicted tokens, gradient norm) as one small tensor on the device."""
+        total = loss.total.detach().double().reshape(1)
+        targets = loss.targets
+        count = torch.full_like(total, targets) if isinstance(targets, int) else targets.double().reshape(1)
+        both = torch.cat([total, count])
         if self.world_size > 1:
-            mean_loss = mean_loss.clone()
-            dist.all_reduce(mean_loss)
-            mean_loss /= self.world_size
-        return torch.cat([mean_loss, mean_loss if grad_norm is None else grad_norm.detach().float().reshape(1)])
+            dist.all_reduce(both)
+        mean = both[:1] / both[1:]
+        return torch.cat([mean, mean if grad_norm is None else grad_norm.detach().double().reshape(1)])
 
     def _read(self, pending: _Pending) -> Step:
         facts = dict(pending.facts)

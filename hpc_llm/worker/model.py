@@ -1,4 +1,4 @@
-"""A Hugging Face causal language model for training: a preset initialised at random, or a checkpoint folder.
+"""A Hugging Face causal language model for training: a shape initialised at random, or a checkpoint.
 
 No rank holds more than it must: under ZeRO-3 each layer is split among the ranks as soon as it exists; a quantized
 preset is made and quantized one weight at a time; everything else is built in its low precision on its device.
@@ -19,6 +19,8 @@ from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.experiment import Plan
 from hpc_llm.model import Architecture, architecture, is_checkpoint
 from hpc_llm.worker.engine import zero_stage
+from hpc_llm.worker.flops import full_shape
+from hpc_llm.worker.weights import load_checkpoint, load_config
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -78,23 +80,28 @@ def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) ->
     from transformers import AutoModelForCausalLM
 
     stage3 = zero_stage(config) == 3
-    if not stage3 and not is_checkpoint(plan.model):
+    loads = plan.weights == "checkpoint"
+    if not stage3 and not loads:
         model = _skeleton(plan)
         _fill(model, device)
         return model
     how = {"dtype": DTYPES[plan.precision], "attn_implementation": plan.attention}
     with zero3_init(config, enabled=stage3):
-        if not is_checkpoint(plan.model):
-            return AutoModelForCausalLM.from_config(hf_config(architecture(plan.model)), **how)
-        place = None if stage3 else _device_map(device)
-        return AutoModelForCausalLM.from_pretrained(plan.model, device_map=place, local_files_only=True, **how)
+        if not loads:
+            return AutoModelForCausalLM.from_config(_shape(plan), **how)
+        return load_checkpoint(plan.model, device_map=None if stage3 else _device_map(device), **how)
+
+
+def _shape(plan: Plan) -> Any:
+    """Hugging Face's config object of the plan's model."""
+    return load_config(plan.model) if is_checkpoint(plan.model) else hf_config(architecture(plan.model))
 
 
 def _skeleton(plan: Plan) -> Any:
-    """The plan's preset on the meta device: shapes without memory."""
+    """The plan's model on the meta device: shapes without memory."""
     from transformers import AutoModelForCausalLM
 
-    shape = hf_config(architecture(plan.model))
+    shape = _shape(plan)
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(shape, dtype=DTYPES[plan.precision], attn_implementation=plan.attention)
 
@@ -112,15 +119,15 @@ def _quantized_model(plan: Plan, device: torch.device, stage3: bool) -> Any:
         raise WorkerError(unknown_name("quantization kind", str(quantization.get("kind")), KINDS))
     # Split among ranks, packed weights travel as the training's own type: DeepSpeed gathers one type at a time.
     storage = DTYPES[plan.precision] if stage3 else torch.uint8
-    if is_checkpoint(plan.model):
+    if plan.weights == "checkpoint":
         return _quantized_checkpoint(plan, quantization, storage, device)
-    return _quantized_preset(plan, quantization, storage, device)
+    return _quantized_shape(plan, quantization, storage, device)
 
 
 def _quantized_checkpoint(
     plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device
 ) -> Any:
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+    from transformers import BitsAndBytesConfig
 
     kind = quantization["kind"]
     if kind == "int8":
@@ -133,17 +140,16 @@ def _quantized_checkpoint(
             bnb_4bit_compute_dtype=_compute_dtype(plan, quantization),
             bnb_4bit_quant_storage=storage,
         )
-    return AutoModelForCausalLM.from_pretrained(
+    return load_checkpoint(
         plan.model,
         dtype=DTYPES[plan.precision],
         attn_implementation=plan.attention,
         quantization_config=how,
         device_map={"": device},
-        local_files_only=True,
     )
 
 
-def _quantized_preset(plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device) -> Any:
+def _quantized_shape(plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device) -> Any:
     model = _skeleton(plan)
     head = model.get_output_embeddings()
     linears = [
@@ -248,12 +254,5 @@ def _recompute(model: Any) -> None:
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:
     """(all, trainable) parameters of the whole model, however they are split or packed."""
-    sizes = [(_full_size(parameter), parameter.requires_grad) for parameter in model.parameters()]
+    sizes = [(math.prod(full_shape(parameter)), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trains in sizes if trains)
-
-
-def _full_size(parameter: nn.Parameter) -> int:
-    packed: Any = getattr(parameter, "quant_state", None)  # of bitsandbytes' 4-bit weights
-    if packed is not None:
-        return math.prod(packed.shape)
-    return int(getattr(parameter, "ds_numel", parameter.numel()))  # ds_numel: split among ranks by DeepSpeed

@@ -15,10 +15,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.deepspeed_config import check_keys
 from hpc_llm.errors import RequestError
 from hpc_llm.experiment import Plan
 from hpc_llm.model import ALIASES, architecture, is_checkpoint
 from hpc_llm.run import RunPaths, read_json, write_json
+from hpc_llm.synthetic import LOSS_FLOOR_NATS
 from hpc_llm.worker.ranks import Ranks
 
 EXPERIMENT_SCHEMA = 1
@@ -133,6 +135,7 @@ def homework_plan(
     """The plan that the homework's flags and its DeepSpeed config stand for, and what was changed to get there."""
     deepspeed = dict(config)
     recompute = deepspeed.pop("gradient_checkpointing", None)
+    check_keys(deepspeed, str(arguments.deepspeed_config))
     sentences = _fit_batch(deepspeed, arguments.batch_size, ranks.world_size) + _fit_model(arguments.model_name)
     if recompute is not None:
         sentences.append("gradient_checkpointing is no DeepSpeed key: it is read as recompute.")
@@ -145,11 +148,13 @@ def homework_plan(
         method=arguments.deepspeed_config.stem,
         letters=_letters(deepspeed, _enabled(recompute)),
         model=arguments.model_name,
+        weights="checkpoint" if is_checkpoint(arguments.model_name) else "random",
         nodes=max(1, ranks.world_size // ranks.local_world_size),
         gpus_per_node=gpus_per_node,
         tasks_per_node=ranks.local_world_size,
         cpus_per_task=None,
         world_size=ranks.world_size,
+        data_parallel=ranks.world_size,
         micro_batch_size=arguments.batch_size,
         gradient_accumulation_steps=deepspeed["gradient_accumulation_steps"],
         global_batch_size=deepspeed["train_batch_size"],
@@ -163,7 +168,9 @@ def homework_plan(
         quantization=None,
         peft=None,
         optimizer={"type": block.get("type", "AdamW"), **(block.get("params") or {})},
+        lr_ramp_steps=0,
         data=[],
+        loss_floor_nats=LOSS_FLOOR_NATS,
         deepspeed=deepspeed,
         expected_gpu=None,
         peak_flops=None,

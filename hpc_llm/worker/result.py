@@ -82,10 +82,13 @@ def build_result(
         "num_parameters": record.num_parameters,
         "trainable_parameters": record.trainable_parameters,
         "world_size": record.ranks.world_size,
+        "data_parallel": plan.data_parallel,
         "micro_batch_size": plan.micro_batch_size,
         "gradient_accumulation_steps": plan.gradient_accumulation_steps,
         "global_batch_size": plan.global_batch_size,
         "sequence_length": plan.sequence_length,
+        "weights": plan.weights,
+        "loss_floor_nats": plan.loss_floor_nats,
         "precision": plan.precision,
         "warmup_steps": plan.warmup_steps,
         **_rates(record, [step.time_s for step in steps if not step.warmup]),
@@ -95,6 +98,7 @@ def build_result(
         "loss_last": _finite(steps[-1].loss) if steps else None,
         "elapsed_s": time.time() - record.started_at,
         "measured_window_s": meter.elapsed_s if meter else None,
+        "device_clock_s": meter.device_elapsed_s if meter else None,
         "outcome": outcome.value,
         "outcome_reason": reason,
         "invalid_reason": invalid if outcome is Outcome.INVALID else None,
@@ -129,7 +133,7 @@ def step_row(step: Step, tokens: int) -> dict[str, Any]:
 def plan_tokens_per_step(plan: Plan) -> int:
     """Tokens of one optimizer step over all ranks."""
     return metrics.tokens_per_step(
-        plan.world_size, plan.micro_batch_size, plan.gradient_accumulation_steps, plan.sequence_length
+        plan.data_parallel, plan.micro_batch_size, plan.gradient_accumulation_steps, plan.sequence_length
     )
 
 
@@ -175,6 +179,8 @@ def _invalid_reason(record: Record, steps: list[Step]) -> str | None:
         planned_world_size=record.plan.world_size,
         gpu=record.hardware.get("gpu"),
         expected_gpu=record.plan.expected_gpu,
+        device_clock_s=record.meter.device_elapsed_s if record.meter else None,
+        host_clock_s=record.meter.elapsed_s if record.meter else None,
     )
 
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 
-from hpc_llm import metrics
+from hpc_llm.experiment import Plan
 from hpc_llm.run import Outcome
+from hpc_llm.synthetic import DESCRIPTION
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import engine as engines
 from hpc_llm.worker import telemetry
 from hpc_llm.worker.data import batches
+from hpc_llm.worker.flops import model_flops_per_token
 from hpc_llm.worker.loop import StepLog, print_summary, run_steps
 from hpc_llm.worker.meter import Meter
 from hpc_llm.worker.model import build_model, count_parameters
@@ -53,13 +55,7 @@ def _build_engine(record: Record, device: torch.device) -> Any:
     torch.manual_seed(plan.seed)
     model = build_model(plan, adapted.config, device)
     record.num_parameters, record.trainable_parameters = count_parameters(model)
-    record.flops_per_token = metrics.flops_per_token(
-        record.num_parameters,
-        model.config.num_hidden_layers,
-        model.config.hidden_size,
-        plan.sequence_length,
-        record.trainable_parameters,
-    )
+    record.flops_per_token = model_flops_per_token(model, plan.sequence_length)
     engine = engines.start_engine(plan, model, adapted.config)
     torch.manual_seed(plan.seed + record.ranks.rank)  # dropout differs between ranks
     return engine
@@ -68,6 +64,8 @@ def _build_engine(record: Record, device: torch.device) -> Any:
 def _measure(record: Record, engine: Any, device: torch.device) -> None:
     plan, ranks = record.plan, record.ranks
     tokens = batches(plan, engine.module.config.vocab_size, ranks, device)
+    if ranks.rank == 0:
+        print(f"pretrain_llm: {starting_point(plan)}", flush=True)
     record.meter = Meter(device, plan.steps, plan.warmup_steps, ranks.world_size)
     log = StepLog(record.paths.steps, plan) if ranks.rank == 0 else None
     gpus = telemetry.find_gpus(device, ranks)
@@ -75,3 +73,9 @@ def _measure(record: Record, engine: Any, device: torch.device) -> None:
         run_steps(engine, tokens, record.meter, plan, log)
     record.peaks = record.meter.peaks()
     record.gpu_means = telemetry.means(record, gpus, device)
+
+
+def starting_point(plan: Plan) -> str:
+    """Which weights are trained on which data, in words."""
+    weights = f"random weights in the shape of {plan.model}" if plan.weights == "random" else f"weights of {plan.model}"
+    return f"{weights}, on {', '.join(plan.data) if plan.data else DESCRIPTION}"

@@ -1,5 +1,7 @@
 #!/bin/bash
 # hpc-llm VERSION: pretrain of llama2-7b with z3 on mi210
+# weights: random
+# data: synthetic tokens, a Markov chain whose mean loss cannot fall below 1.2130 nats
 # First of all which job this is: should the answer of sbatch be lost, this line still tells. It runs no program, and is
 # silent where the folder is not visible, for the check below says so.
 (

@@ -13,6 +13,8 @@
 #SBATCH --open-mode=append
 #SBATCH --export=NONE
 # hpc-llm VERSION: pretrain of llama2-7b with a sweep of methods on taiwania2
+# weights: random
+# data: synthetic tokens, a Markov chain whose mean loss cannot fall below 1.2130 nats
 
 # task 0: RUN-ID-z2o (z2o)
 # task 1: RUN-ID-z3 (z3)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from tiny_plans import make_plan
 
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.experiment import Plan
-from hpc_llm.worker.data import BYTE_END, batches, find_tokenizer
+from hpc_llm.worker.data import BYTE_END, MASKED, Batch, batches, find_tokenizer
 from hpc_llm.worker.ranks import Ranks
 
 CPU = torch.device("cpu")
@@ -23,9 +25,14 @@ def ranks(rank: int = 0, world_size: int = 1) -> Ranks:
     return Ranks(rank, world_size, rank, world_size, "127.0.0.1", 0, "python")
 
 
+def made_up(plan: Plan, count: int, share: Ranks | None = None) -> torch.Tensor:
+    """The first `count` micro batches of made-up tokens, one after the other."""
+    return torch.cat([batch.tokens for batch in itertools.islice(batches(plan, 512, share or ranks(), CPU), count)])
+
+
 def test_made_up_tokens_repeat_with_the_seed_and_differ_between_ranks() -> None:
-    plan = make_plan(micro_batch_size=2, sequence_length=32)
-    first, again, other = (next(batches(plan, 512, ranks(rank, 2), CPU)) for rank in (0, 0, 1))
+    plan = make_plan(micro_batch_size=2, sequence_length=32, world_size=2)
+    first, again, other = (made_up(plan, 1, ranks(rank, 2)) for rank in (0, 0, 1))
     assert first.shape == (2, 32)
     assert first.dtype == torch.int64
     assert torch.equal(first, again)
@@ -33,13 +40,43 @@ def test_made_up_tokens_repeat_with_the_seed_and_differ_between_ranks() -> None:
     assert 0 <= int(first.min()) <= int(first.max()) < 512
 
 
-def test_made_up_tokens_are_kept_small_and_go_on_for_ever() -> None:
-    plan = make_plan(steps=10_000, micro_batch_size=4, sequence_length=2048)
-    stream = batches(plan, 512, ranks(), CPU)
-    drawn = list(itertools.islice(stream, 129))  # 128 batches of 8192 tokens are the 2**20 that are kept
-    assert drawn[128] is drawn[0]
-    common = Counter(torch.cat(drawn[:8]).flatten().tolist())
-    assert common[0] > 10 * common[400]  # uneven frequencies are what there is to learn
+def test_ranks_that_share_a_batch_get_the_same_tokens() -> None:
+    plan = make_plan(world_size=4, data_parallel=2)
+    drawn = [made_up(plan, 2, ranks(rank, 4)) for rank in range(4)]
+    assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[2], drawn[3])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+def test_made_up_tokens_do_not_depend_on_how_they_are_batched() -> None:
+    one, four = (make_plan(micro_batch_size=size, sequence_length=32) for size in (1, 4))
+    assert torch.equal(made_up(one, 8), made_up(four, 2))
+
+
+def test_the_entropy_of_made_up_tokens_is_what_the_plan_says() -> None:
+    """Counted from the pairs that occur; the entropy of counts is low by about (cells) / (2 x pairs)."""
+    plan = make_plan(micro_batch_size=64, sequence_length=1024, seed=5)
+    tokens = made_up(plan, 8)
+    pairs = Counter(zip(tokens[:, :-1].flatten().tolist(), tokens[:, 1:].flatten().tolist(), strict=True))
+    singles: Counter[int] = Counter()
+    for (first, _), count in pairs.items():
+        singles[first] += count
+    total = sum(pairs.values())
+    entropy = -sum(count / total * math.log(count / singles[first]) for (first, _), count in pairs.items())
+    assert entropy == pytest.approx(plan.loss_floor_nats, abs=2e-3)
+    assert (len(singles), len(pairs)) == (64, 256)
+    assert max(singles.values()) < 1.1 * min(singles.values())  # no token alone is a good guess
+
+
+def test_made_up_tokens_never_come_again() -> None:
+    plan = make_plan(micro_batch_size=64, sequence_length=64)
+    drawn = made_up(plan, 80)  # more than one chunk
+    assert len(drawn.unique(dim=0)) == len(drawn)
+
+
+def test_a_batch_says_how_many_tokens_it_predicts() -> None:
+    tokens = torch.arange(8).view(2, 4)
+    assert Batch(tokens).targets() == 6
+    assert int(Batch(tokens, torch.tensor([[1, 2, MASKED, 4], [MASKED] * 4])).targets()) == 2
 
 
 def text_plan(tmp_path: Path, text: str, **changes: Any) -> Plan:
@@ -49,8 +86,9 @@ def text_plan(tmp_path: Path, text: str, **changes: Any) -> Plan:
 
 
 def sequences(plan: Plan, rank: int, world_size: int, count: int) -> list[list[int]]:
+    plan = replace(plan, world_size=world_size, data_parallel=world_size)
     stream = batches(plan, 512, ranks(rank, world_size), CPU)
-    return [next(stream)[0].tolist() for _ in range(count)]
+    return [next(stream).tokens[0].tolist() for _ in range(count)]
 
 
 def test_text_is_packed_end_to_end_and_split_between_ranks(tmp_path: Path) -> None:
@@ -99,3 +137,12 @@ def test_a_checkpoint_folder_brings_its_tokenizer(tmp_path: Path) -> None:
     tokenize, end = find_tokenizer(str(tmp_path), 512)
     assert list(tokenize("a b c a")) == [0, 1, 3, 0]
     assert end == 2
+    narrow, _ = find_tokenizer(str(tmp_path), 3)
+    with pytest.raises(WorkerError, match="gives token 3, its model has 3 tokens"):
+        narrow("a b c")
+
+
+def test_loaded_weights_are_not_fed_bytes(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="holds no tokenizer, and its model knows no other tokens"):
+        find_tokenizer(str(tmp_path), 512, loaded=True)
+    assert find_tokenizer(str(tmp_path), 512)[1] == BYTE_END

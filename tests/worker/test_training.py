@@ -7,34 +7,44 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from masking import masked
+from rendering import planned
+from tiny_models import first_loss, save
 from tiny_plans import METHODS, RunPlan, make_plan
 
+from hpc_llm.experiment import Plan
 from hpc_llm.run import RunPaths, read_json
+from hpc_llm.worker import loop
 
 pytestmark = pytest.mark.train
 
 HERE = Path(__file__).parent
+SHARDED = {"z2o": "gpt2", "z3": "qwen2", "z3lora": "llama"}
 ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_each_method_trains_on_one_rank(method: str, run_plan: RunPlan) -> None:
+def test_each_method_trains_on_one_rank(method: str, run_plan: RunPlan, tmp_path: Path) -> None:
     result = run_plan(make_plan(method))
     assert result["outcome"] == "COMPLETED"
     assert result["loss_last"] < result["loss_first"] - 0.2
     assert result["measured_steps"] == len(result["step_times_s"]) == 10
     assert result["tokens_per_second"] == pytest.approx(4 * 64 / result["step_time_s_mean"])
+    rates = [row["learning_rate"] for row in step_rows(tmp_path / "run")]
+    assert rates == pytest.approx([1e-2 / 3, 2e-2 / 3, *[1e-2] * 10])
 
 
 def test_the_result_says_what_ran(run_plan: RunPlan, tmp_path: Path) -> None:
     result = run_plan(make_plan("q", gradient_accumulation_steps=2))
     assert result["num_parameters"] == 524_928
     assert result["trainable_parameters"] == 2 * 512 * 128 + 5 * 128  # embeddings, head and norms
-    assert result["flops_per_token"] == 4 * 524_928 + 2 * 131_712 + 12 * 2 * 128 * 64
+    products = 524_928 - 512 * 128 - 5 * 128  # without the embeddings that are looked up, and the norms
+    assert result["flops_per_token"] == 4 * products + 2 * 512 * 128 + 12 * 2 * 128 * 64
     assert result["global_batch_size"] == 8
     assert result["gpu"] is None
     assert result["mfu"] is None
@@ -47,6 +57,25 @@ def test_the_result_says_what_ran(run_plan: RunPlan, tmp_path: Path) -> None:
     assert [row["step_time_s"] for row in rows[2:]] == result["step_times_s"]
     assert rows[-1]["learning_rate"] == 1e-2
     assert rows[-1]["loss"] == result["loss_last"]
+
+
+def test_tokens_per_second_agree_with_a_clock_of_ones_own(run_plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the begin of the first measured step to the end of the last one, all that lies between them included."""
+    step, began, ended = loop._step, [], []
+
+    def timed(*arguments: Any) -> Any:
+        began.append(time.monotonic())
+        loss = step(*arguments)
+        ended.append(time.monotonic())
+        return loss
+
+    monkeypatch.setattr(loop, "_step", timed)
+    plan = make_plan("z2", sequence_length=256, micro_batch_size=8, gradient_accumulation_steps=2, steps=17)
+    result = run_plan(plan)
+    seconds = ended[-1] - began[plan.warmup_steps]
+    assert result["tokens_per_second"] == pytest.approx(15 * 8 * 2 * 256 / seconds, rel=0.02)
+    assert result["measured_window_s"] == pytest.approx(seconds, rel=0.02)
+    assert result["device_clock_s"] is None  # the CPU has no clock but the host's
 
 
 def test_text_trains_too(run_plan: RunPlan, tmp_path: Path) -> None:
@@ -71,24 +100,29 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plain_losses(checkpoint: Path, world_size: int) -> list[float]:
-    """Losses of plain PyTorch AdamW in fp32 on the batches of all ranks together."""
+def plain_losses(checkpoint: Path, plan: Plan, mask: bool = False) -> list[float]:
+    """Losses of plain PyTorch AdamW in fp32, each step on the batches of all ranks together, every token alike."""
     import torch
     from transformers import AutoModelForCausalLM
 
     from hpc_llm.worker.data import batches
     from hpc_llm.worker.ranks import Ranks
 
-    plan = make_plan("z2", world_size)
-    cpu = torch.device("cpu")
+    world_size, cpu = plan.world_size, torch.device("cpu")
     streams = [batches(plan, 512, Ranks(r, world_size, r, world_size, "", 0, ""), cpu) for r in range(world_size)]
+    if mask:
+        streams = [masked(stream, rank) for rank, stream in enumerate(streams)]
     model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     values = {key: value for key, value in ADAMW.items() if key != "type"}
     optimizer = torch.optim.AdamW(model.parameters(), **values)  # type: ignore[arg-type]
     losses = []
-    for _ in range(plan.steps):
-        tokens = torch.cat([next(stream) for stream in streams])
-        loss = model(input_ids=tokens, labels=tokens).loss
+    for step in range(1, plan.steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = values["lr"] * min(step / plan.lr_ramp_steps, 1)
+        drawn = [next(stream) for stream in streams for _ in range(plan.gradient_accumulation_steps)]
+        tokens = torch.cat([batch.tokens for batch in drawn])
+        labels = torch.cat([batch.tokens if batch.labels is None else batch.labels for batch in drawn])
+        loss = model(input_ids=tokens, labels=labels).loss  # transformers' mean over what is not masked
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -97,16 +131,39 @@ def plain_losses(checkpoint: Path, world_size: int) -> list[float]:
     return losses
 
 
+def step_rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RunPaths(folder).steps.read_text().splitlines()]
+
+
 def step_losses(folder: Path) -> list[float]:
-    return [json.loads(line)["loss"] for line in RunPaths(folder).steps.read_text().splitlines()]
+    return [row["loss"] for row in step_rows(folder)]
 
 
 @pytest.mark.parametrize("method", ["z2o", "z3", "z3o"])
 def test_in_fp32_the_loss_is_that_of_plain_adamw(
     method: str, run_plan: RunPlan, tmp_path: Path, checkpoint: Path
 ) -> None:
-    run_plan(make_plan(method, model=str(checkpoint), precision="fp32", optimizer=ADAMW))
-    assert step_losses(tmp_path / "run") == pytest.approx(plain_losses(checkpoint, 1), rel=1e-4)
+    plan = make_plan(method, model=str(checkpoint), precision="fp32", optimizer=ADAMW)
+    run_plan(plan)
+    assert step_losses(tmp_path / "run") == pytest.approx(plain_losses(checkpoint, plan), rel=1e-4)
+
+
+def masked_plan(method: str, checkpoint: Path, world_size: int = 1) -> Plan:
+    shape = {"micro_batch_size": 2, "gradient_accumulation_steps": 3}
+    return make_plan(method, world_size, model=str(checkpoint), precision="fp32", optimizer=ADAMW, **shape)
+
+
+@pytest.mark.parametrize("method", ["ddp", "z3"])
+def test_each_predicted_token_counts_the_same_whatever_micro_batch_it_is_in(
+    method: str, run_plan: RunPlan, tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hpc_llm.worker import training
+
+    made = training.batches
+    monkeypatch.setattr(training, "batches", lambda *arguments: masked(made(*arguments), 0))
+    plan = masked_plan(method, checkpoint)
+    assert run_plan(plan)["outcome"] == "COMPLETED"
+    assert step_losses(tmp_path / "run") == pytest.approx(plain_losses(checkpoint, plan, mask=True), rel=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +174,15 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Pat
     for method in ("z2o", "z3", "z3o"):
         plans[f"{method}-fp32"] = make_plan(method, 2, model=str(checkpoint), precision="fp32", optimizer=ADAMW)
     plans["q-checkpoint"] = make_plan("q", 2, model=str(checkpoint))
-    request = {name: {"plan": plan.to_dict(), "port": free_port()} for name, plan in plans.items()}
+    for method, family in SHARDED.items():
+        model = save(folder / family, family, shards=True)
+        plans[f"{method}-{family}"] = make_plan(method, 2, model=str(model), precision="fp32", steps=3, warmup_steps=0)
+    for method in ("z2o", "z3"):
+        plans[f"{method}-masked"] = masked_plan(method, checkpoint, 2)
+    request = {
+        name: {"plan": plan.to_dict(), "port": free_port(), "mask": name.endswith("-masked")}
+        for name, plan in plans.items()
+    }
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
@@ -153,7 +218,29 @@ def test_two_ranks_in_fp32_give_the_loss_of_plain_adamw_on_both_their_batches(
     method: str, two_ranks: Path, checkpoint: Path
 ) -> None:
     losses = step_losses(two_ranks / f"{method}-fp32")
-    assert losses == pytest.approx(plain_losses(checkpoint, 2), rel=1e-4)
+    plan = make_plan(method, 2, model=str(checkpoint))
+    assert losses == pytest.approx(plain_losses(checkpoint, plan), rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["z2o", "z3"])
+def test_each_predicted_token_counts_the_same_whatever_rank_it_is_on(
+    method: str, two_ranks: Path, checkpoint: Path
+) -> None:
+    expected = plain_losses(checkpoint, masked_plan(method, checkpoint, 2), mask=True)
+    assert step_losses(two_ranks / f"{method}-masked") == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("method", SHARDED)
+def test_two_ranks_start_from_the_weights_of_a_sharded_checkpoint(method: str, two_ranks: Path) -> None:
+    family = SHARDED[method]
+    plan = make_plan(method, 2, model=str(two_ranks / family))
+    expected = first_loss(two_ranks / family, plan)
+    assert step_losses(two_ranks / f"{method}-{family}")[0] == pytest.approx(expected, rel=1e-5)
+    held = [read_json(two_ranks / f"{method}-{family}" / f"held-{rank}.json") for rank in (0, 1)]
+    whole = read_json(RunPaths(two_ranks / f"{method}-{family}").result)
+    assert whole is not None and held[0] is not None and held[1] is not None
+    copies = (held[0]["parameters"] + held[1]["parameters"]) / whole["num_parameters"]
+    assert copies == pytest.approx(1 if method.startswith("z3") else 2, rel=0.01)
 
 
 @pytest.mark.parametrize(("method", "whole", "optimizer"), [("z2o", 1.0, 0.5), ("z3", 0.5, 0.5), ("z3o", 0.5, 0.5)])
@@ -163,3 +250,19 @@ def test_each_rank_holds_its_share_only(method: str, whole: float, optimizer: fl
         assert held is not None
         assert held["parameters"] / 524_928 == pytest.approx(whole, rel=0.01)
         assert held["optimizer"] / 524_928 == pytest.approx(optimizer, rel=0.01)
+
+
+@pytest.mark.parametrize(("method", "below"), [("z3", 4.0), ("q", 4.0), ("qlora", 6.0)])
+def test_what_is_chosen_when_nothing_is_said_learns(
+    method: str, below: float, run_plan: RunPlan, tmp_path: Path
+) -> None:
+    """More than which tokens occur, for that is worth ln 64 = 4.16 nats; adapters on a random base get less far."""
+    plan = planned(
+        "local", method, hardware=None, gpus_per_node=0, micro_batch_size=4, sequence_length=64, steps=100
+    ).plan
+    result = run_plan(plan)
+    losses = step_losses(tmp_path / "run")
+    assert result["outcome"] == "COMPLETED", result["outcome_reason"]
+    assert max(losses) < losses[0] + 0.1
+    assert plan.loss_floor_nats is not None
+    assert plan.loss_floor_nats < losses[-1] < below

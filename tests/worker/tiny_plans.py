@@ -11,6 +11,7 @@ from typing import Any
 
 from hpc_llm.experiment import Plan
 from hpc_llm.run import RunPaths, write_json
+from hpc_llm.synthetic import LOSS_FLOOR_NATS
 
 RunPlan = Callable[[Plan], dict[str, Any]]
 """Trains a plan and gives its result.json."""
@@ -69,11 +70,13 @@ def make_plan(method: str = "z2", world_size: int = 1, **changes: Any) -> Plan:
         "method": method,
         "letters": method,
         "model": "tiny",
+        "weights": "checkpoint" if changes.get("model", "tiny") != "tiny" else "random",
         "nodes": 1,
         "gpus_per_node": 0,
         "tasks_per_node": world_size,
         "cpus_per_task": 1,
         "world_size": world_size,
+        "data_parallel": world_size,
         "micro_batch_size": micro,
         "gradient_accumulation_steps": accumulation,
         "global_batch_size": world_size * micro * accumulation,
@@ -87,7 +90,9 @@ def make_plan(method: str = "z2", world_size: int = 1, **changes: Any) -> Plan:
         "quantization": parts.get("quantization"),
         "peft": parts.get("peft"),
         "optimizer": optimizer,
+        "lr_ramp_steps": 3,
         "data": [],
+        "loss_floor_nats": None if changes.get("data") else LOSS_FLOOR_NATS,
         "deepspeed": deepspeed,
         "expected_gpu": None,
         "peak_flops": None,

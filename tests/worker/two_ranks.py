@@ -6,14 +6,17 @@ import json
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from masking import masked
 
 from hpc_llm.experiment import Plan
 from hpc_llm.run import RunPaths, write_json
 from hpc_llm.worker import engine as engines
-from hpc_llm.worker import pretrain_llm
-from hpc_llm.worker.ranks import find_ranks
+from hpc_llm.worker import pretrain_llm, training
+from hpc_llm.worker.ranks import Ranks, find_ranks
 from hpc_llm.worker.result import Record
 
 
@@ -27,10 +30,14 @@ def held_by_this_rank(engine: Any) -> dict[str, int]:
     return {"parameters": sum(parameters), "optimizer": sum(group.numel() for group in groups)}
 
 
+def masked_batches(batches: Any, plan: Plan, vocab_size: int, ranks: Ranks, device: Any) -> Any:
+    return masked(batches(plan, vocab_size, ranks, device), ranks.rank)
+
+
 def main(folder: Path) -> None:
     start = dict(os.environ)
     ranks = find_ranks(start)
-    stop_engine = engines.stop_engine
+    stop_engine, batches = engines.stop_engine, training.batches
     current = folder
 
     def look_and_stop(engine: Any) -> None:
@@ -44,6 +51,7 @@ def main(folder: Path) -> None:
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # its keys are those of the first meeting
         current = folder / name
         plan = Plan.from_dict(wanted["plan"])
+        training.batches = partial(masked_batches, batches) if wanted["mask"] else batches
         record = Record(paths=RunPaths(current), ranks=replace(ranks, master_port=wanted["port"]), plan=plan)
         if pretrain_llm.run(record):
             os._exit(1)

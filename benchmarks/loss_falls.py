@@ -1,0 +1,125 @@
+"""Whether the loss falls with what hpc-llm chooses by itself: learning rate, its ramp, synthetic data.
+
+    python benchmarks/loss_falls.py [--model llama2-7b] [--methods z3,z2o,q] [--steps 60]
+
+A 7B on one GPU: z3 wants 110 GB of device memory, z2o and z3o 130 GiB of the host's, q 8 GB of the device's.
+Needs what `methods_on_gpu.py` needs. Prints one Markdown table and, as the last line, one JSON object with the device, the
+versions and the command. A loss falls when the mean of the last tenth of the steps is at least one nat below the first
+loss, and none lies half a nat above the first. Exit 1 where one of them does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from methods_on_gpu import ABOUT_THE_DEVICE, ROOT, compile_operators, last_lines, run
+
+from hpc_llm.cluster import load_cluster
+from hpc_llm.experiment import Experiment, Plan
+from hpc_llm.hardware import detect
+from hpc_llm.method import load_method
+from hpc_llm.planning import Site, plan
+from hpc_llm.run import RunPaths, read_json, read_json_lines, write_json
+
+FALL_NATS, JUMP_NATS = 1.0, 0.5
+
+
+def main() -> int:
+    arguments = read_arguments()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    about = json.loads(run([sys.executable, "-c", ABOUT_THE_DEVICE], environment, 120).stdout.splitlines()[-1])
+    if about["capability"]:
+        environment["TORCH_CUDA_ARCH_LIST"] = about["capability"]
+        compile_operators(environment)
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="hpc-llm-loss-") as scratch:
+        for method in arguments.methods.split(","):
+            rows.append(train(make_plan(method, arguments), Path(scratch), environment, arguments.timeout))
+            print(f"{method}: {'falls' if rows[-1]['falls'] else 'does not fall'}", file=sys.stderr, flush=True)
+    print(table(rows))
+    print(json.dumps({**about, "command": shlex.join(["python", *sys.argv]), "model": arguments.model, "rows": rows}))
+    return 0 if all(row["falls"] for row in rows) else 1
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="llama2-7b")
+    parser.add_argument("--methods", default="z3,z2o,q")
+    parser.add_argument("--micro-batch-size", type=int, default=1)
+    parser.add_argument("--sequence-length", type=int, default=350)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="as hpc-llm takes it")
+    parser.add_argument("--timeout", type=int, default=550, help="seconds for one method")
+    return parser.parse_args()
+
+
+def make_plan(method: str, arguments: argparse.Namespace) -> Plan:
+    """What `hpc-llm submit --cluster local` would run here."""
+    names = ("model", "micro_batch_size", "sequence_length", "steps")
+    asked: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    experiment = Experiment(cluster="local", method=method, set=tuple(arguments.set), **asked)
+    return plan(experiment, load_cluster("local"), load_method(method), Site(scheduler="local", hardware=detect())).plan
+
+
+def train(planned: Plan, scratch: Path, environment: dict[str, str], timeout: float) -> dict[str, Any]:
+    """One row: what was chosen, and what the loss did."""
+    paths = RunPaths(scratch / planned.method)
+    write_json(paths.experiment, {"schema": 1, "run_id": paths.run_id, "plan": planned.to_dict()})
+    launch = ["-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(paths.root)]
+    if planned.world_size > 1:
+        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={planned.world_size}", *launch]
+    began = time.monotonic()
+    done = run([sys.executable, *launch], {**environment, "HPC_LLM_LAUNCHER": planned.launcher}, timeout)
+    result = read_json(paths.result) or {"outcome": "none", "outcome_reason": last_lines(done.stderr)}
+    losses = [step["loss"] for step in read_json_lines(paths.steps) if step.get("loss") is not None]
+    row = {
+        "method": planned.method,
+        "learning_rate": planned.optimizer["lr"],
+        "lr_ramp_steps": planned.lr_ramp_steps,
+        "loss_floor_nats": planned.loss_floor_nats,
+        "losses": losses,
+        "tokens_per_second": result.get("tokens_per_second"),
+        "measured_window_s": result.get("measured_window_s"),
+        "device_clock_s": result.get("device_clock_s"),
+        "wall_s": round(time.monotonic() - began, 1),
+        "problem": None if result["outcome"] == "COMPLETED" else f"{result['outcome']}: {result['outcome_reason']}",
+    }
+    return {**row, "falls": row["problem"] is None and falls(losses)}
+
+
+def falls(losses: list[float]) -> bool:
+    return last(losses) < losses[0] - FALL_NATS and max(losses) < losses[0] + JUMP_NATS
+
+
+def last(losses: list[float]) -> float:
+    """Mean of the last tenth."""
+    end = losses[-max(len(losses) // 10, 1) :]
+    return sum(end) / len(end)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| method | learning rate | ramp | first | highest | last tenth | floor | |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for row in rows:
+        losses = row["losses"]
+        figures = f"{losses[0]:.2f} | {max(losses):.2f} | {last(losses):.2f}" if losses else " | | "
+        said = row["problem"] or ("falls" if row["falls"] else "does not fall")
+        lines.append(
+            f"| {row['method']} | {row['learning_rate']:g} | {row['lr_ramp_steps']} | {figures} | "
+            f"{row['loss_floor_nats']:.2f} | {said.replace('|', '/')} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

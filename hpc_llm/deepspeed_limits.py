@@ -1,0 +1,108 @@
+"""DeepSpeed settings that would make a number of ours wrong, refused with the reason. Standard library only.
+
+The training program gives each rank a batch of its own, the same number of tokens each step, in the plan's precision.
+Batch size, data, tokens/s and MFU are counted so. What shares a batch among ranks, or changes it on the way, is refused
+rather than counted wrongly. How ZeRO splits states (hpZ, quantized weights, offload) changes none of it and passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpc_llm.errors import RequestError
+
+_SHARES_A_BATCH = {
+    "autotp_size": "each layer would be split over the ranks of a group",
+    "tp_size": "each layer would be split over the ranks of a group",
+    "tensor_parallel_size": "each layer would be split over the ranks of a group",
+    "autoep_size": "the experts would be split over the ranks of a group",
+    "ep_size": "the experts would be split over the ranks of a group",
+    "expert_tensor_parallel_size": "each expert would be split over the ranks of a group",
+    "sequence_parallel_size": "each sequence would be split over the ranks of a group",
+    "data_parallel_size": "the ranks would be put into groups",
+    "stages": "the layers would be split over the ranks of a group",
+}
+"""Keys that set the size of a group of ranks, wherever they stand; 0 and 1 are a group of one."""
+
+_COLLECTIVE_PASSES = ("autosp", "autotp")
+"""Passes of DeepSpeed's compiler that split sequences or layers over ranks."""
+
+_CHANGES_THE_BATCH = {
+    "elasticity": "it computes batch sizes of its own",
+    "autotuning": "it chooses batch sizes and stages of its own",
+    "curriculum_learning": "it shortens the sequences of the first steps",
+    "data_efficiency": "it drops tokens and samples",
+    "progressive_layer_drop": "it leaves layers out",
+    "hybrid_engine": "it is for generating text between the steps",
+    "expert_parallel": "it replaces the layers of the model by experts split over ranks",
+}
+"""Blocks that change what a step computes once they are enabled."""
+
+_CHANGES_THE_PRECISION = ("amp", "torch_autocast")
+
+
+def check_limits(config: Mapping[str, Any], where: str) -> None:
+    """Raise a RequestError for the first setting of a DeepSpeed config that the plan's numbers could not follow."""
+    for path, key, value in _leaves(config):
+        if key in _SHARES_A_BATCH and not _is_one(key, value):
+            raise RequestError(
+                f"{where}: {path} is {value!r}: {_SHARES_A_BATCH[key]}, but hpc-llm feeds each rank a batch of its own, "
+                "so that samples and tokens/s would be counted several times. Leave it out; z3 splits a model that is "
+                "too large for one GPU."
+            )
+    for name in _passes(config):
+        if name in _COLLECTIVE_PASSES:
+            raise RequestError(
+                f"{where}: compile.passes holds {name!r}, which splits the work of one batch over ranks; hpc-llm feeds "
+                "each rank a batch of its own. Leave it out."
+            )
+    for key, reason in _CHANGES_THE_BATCH.items():
+        if _is_enabled(config.get(key)):
+            raise RequestError(
+                f"{where}: {key} is enabled: {reason}, and what a step computes would not be what the plan says. Leave it out."
+            )
+    for key in _CHANGES_THE_PRECISION:
+        if _is_enabled(config.get(key)):
+            raise RequestError(f"{where}: {key} is enabled, which contradicts the plan's precision. Set precision.")
+    _check_averaging(config, where)
+
+
+def _check_averaging(config: Mapping[str, Any], where: str) -> None:
+    """The loss is weighed for an engine that averages gradients over micro batches and ranks."""
+    reduction = config.get("gradient_allreduce_op")
+    if reduction is not None and str(reduction).lower() not in ("mean", "avg"):
+        raise RequestError(
+            f"{where}: gradient_allreduce_op is {reduction!r}: the step would grow with the number of ranks. Leave it out."
+        )
+    if config.get("managed_gradient_accumulation", True) is not True:
+        raise RequestError(
+            f"{where}: managed_gradient_accumulation is off, so that gradients of a step would be summed and not averaged. "
+            "Leave it out."
+        )
+
+
+def _leaves(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str, Any]]:
+    """(path, key, value) of everything that is no mapping."""
+    for key, value in config.items():
+        place = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping):
+            yield from _leaves(value, place)
+        else:
+            yield place, str(key), value
+
+
+def _is_one(key: str, value: Any) -> bool:
+    neutral = (None, "auto") if key == "stages" else (None,)
+    return value in neutral or (value in (0, 1) and not isinstance(value, bool))
+
+
+def _passes(config: Mapping[str, Any]) -> list[Any]:
+    block = config.get("compile")
+    passes = block.get("passes") if isinstance(block, Mapping) else None
+    return list(passes) if isinstance(passes, (list, tuple)) else [passes]
+
+
+def _is_enabled(block: Any) -> bool:
+    """Whether a feature that is off by default is switched on."""
+    return bool(block.get("enabled", False)) if isinstance(block, Mapping) else bool(block)

@@ -1,0 +1,36 @@
+"""Cross entropy of the next token, summed: who divides by how many tokens is decided where all of them are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from hpc_llm.worker.data import MASKED, Batch
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What this rank's part of a step has lost."""
+
+    total: torch.Tensor
+    """Sum over the predicted tokens, nats, a scalar on the device."""
+    targets: int | torch.Tensor
+    """How many they are."""
+
+
+def summed_loss(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """The sum, in fp32, over the predicted tokens of `batch`; 0 where all are masked."""
+    labels = batch.tokens if batch.labels is None else batch.labels
+    # The last position predicts nothing: a mask there saves a copy of all logits but the last.
+    following = functional.pad(labels[:, 1:], (0, 1), value=MASKED)
+    return functional.cross_entropy(
+        logits.float().flatten(0, 1), following.flatten(), ignore_index=MASKED, reduction="sum"
+    )
+
+
+def sum_targets(batches: Sequence[Batch]) -> int | torch.Tensor:
+    """Predicted tokens of these batches."""
+    return sum((batch.targets() for batch in batches), start=0)

@@ -1,0 +1,126 @@
+"""Loading a checkpoint whole, or not at all: no part of a model that was meant to be loaded stays at random values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.checkpoint import read_checkpoint
+from hpc_llm.errors import RequestError, WorkerError
+
+_SHOWN = 3
+
+
+def load_checkpoint(folder: str, **how: Any) -> Any:
+    """transformers' causal language model with the weights in `folder`; `how` is passed on to its from_pretrained.
+
+    Code that the folder brings is not run. Raises WorkerError where the files and the model do not match.
+    """
+    from transformers import AutoModelForCausalLM
+
+    files = _files(folder)
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # so that they are listed; they are refused below
+            **how,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        if not _is_of_the_checkpoint(error):
+            raise
+        raise WorkerError(f"the checkpoint {folder} cannot be loaded: {_first_sentence(error)}") from error
+    _check_whole(folder, model, info, files)
+    return model
+
+
+def _is_of_the_checkpoint(error: Exception) -> bool:
+    """Rather than of the machine: memory, disk."""
+    if isinstance(error, RuntimeError):
+        return "size mismatch" in str(error)
+    return getattr(error, "errno", None) is None
+
+
+def load_config(folder: str) -> Any:
+    """transformers' config object of a folder whose weights are not wanted."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise WorkerError(f"the config.json in {folder} cannot be used: {_first_sentence(error)}") from error
+
+
+def _files(folder: str) -> tuple[Path, ...]:
+    try:
+        found = read_checkpoint(Path(folder))
+    except RequestError as error:
+        raise WorkerError(str(error)) from None
+    if not found.weights:
+        raise WorkerError(f"the folder {folder} holds no weights, and the plan says that it does.")
+    return found.weights
+
+
+def _check_whole(folder: str, model: Any, info: Mapping[str, Any], files: Iterable[Path]) -> None:
+    """Raise WorkerError where a weight is missing, left over or of another shape. Tied weights stand there once."""
+    tied = getattr(model, "_tied_weights_keys", None) or ()
+    ties = tuple(tied) if getattr(model.config, "tie_word_embeddings", False) else ()
+    missing = [name for name in info["missing_keys"] if not name.endswith(ties)] if ties else info["missing_keys"]
+    left_over = set(info["unexpected_keys"]) or _left_over(model, files)
+    wrong = {
+        "lacks": list(missing),
+        "also holds": list(left_over),
+        "has other shapes for": [str(each[0]) for each in info["mismatched_keys"]],
+        "did not load": list(info.get("error_msgs") or ()),
+    }
+    problems = [f"{what} {_listed(names)}" for what, names in wrong.items() if names]
+    if problems:
+        raise WorkerError(
+            f"the weights in {folder} are not those of its config.json: the folder {'; it '.join(problems)}. "
+            "Nothing is trained from weights that are random in part."
+        )
+
+
+def _left_over(model: Any, files: Iterable[Path]) -> set[str]:
+    """Names in the files that the model does not have, which transformers does not report under ZeRO-3.
+
+    Empty where the files use other names than the model throughout, as older ones do: then nothing can be said.
+    """
+    held = {name for path in files for name in _names(path)}
+    wanted = {name for name, _ in model.named_parameters()}
+    if not held or not wanted <= held:
+        return set()
+    known = wanted | set(model.state_dict()) | set(getattr(model, "_tied_weights_keys", None) or ())
+    ignored = [re.compile(pattern) for pattern in getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()]
+    return {
+        name
+        for name in held - known
+        if not name.endswith("rotary_emb.inv_freq") and not any(pattern.search(name) for pattern in ignored)
+    }
+
+
+def _names(path: Path) -> list[str]:
+    """Names of the weights in a safetensors file, whose first bytes are a table; none for other files."""
+    if path.suffix != ".safetensors":
+        return []
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        table = json.loads(file.read(length))
+    return [name for name in table if name != "__metadata__"]
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(sorted(names)[:_SHOWN])
+    more = len(names) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _first_sentence(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    telling = [line for line in lines if line.startswith("size mismatch")] or lines or [type(error).__name__]
+    return telling[0].rstrip(".") + "."

@@ -1,0 +1,119 @@
+"""A checkpoint is what is trained: its first loss is the one that transformers gives it, or nothing is trained at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import FAMILIES, first_loss, save
+from tiny_plans import RunPlan, make_plan
+
+from hpc_llm.run import RunPaths
+
+pytestmark = pytest.mark.train
+
+SHORT = {"precision": "fp32", "steps": 3, "warmup_steps": 0}
+
+
+def losses(folder: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in RunPaths(folder).steps.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("method", ["z2o", "z3"])
+def test_each_family_starts_from_its_weights(family: str, method: str, run_plan: RunPlan, tmp_path: Path) -> None:
+    model = save(tmp_path / "model", family, shards=family in ("qwen2", "gpt2"))
+    plan = make_plan(method, model=str(model), **SHORT)
+    result = run_plan(plan)
+    assert result["outcome"] == "COMPLETED", result["outcome_reason"]
+    assert result["weights"] == "checkpoint"
+    assert losses(tmp_path / "run")[0] == pytest.approx(first_loss(model, plan), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ddp", "z3o", "lora", "z3lora"])
+def test_each_method_starts_from_the_weights(method: str, run_plan: RunPlan, tmp_path: Path) -> None:
+    model = save(tmp_path / "model", "llama", pickled=method in ("ddp", "z3lora"))
+    plan = make_plan(method, model=str(model), **SHORT)
+    assert run_plan(plan)["outcome"] == "COMPLETED"
+    assert losses(tmp_path / "run")[0] == pytest.approx(first_loss(model, plan), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["q", "qlora", "z3qlora"])
+def test_quantized_weights_are_near_to_those_of_the_checkpoint(method: str, run_plan: RunPlan, tmp_path: Path) -> None:
+    model = save(tmp_path / "model", "llama")
+    plan = make_plan(method, model=str(model), **{**SHORT, "precision": "bf16"})
+    assert run_plan(plan)["outcome"] == "COMPLETED"
+    assert losses(tmp_path / "run")[0] == pytest.approx(first_loss(model, plan), rel=2e-3)
+
+
+def damaged(folder: Path, damage: str) -> Path:
+    """A checkpoint whose weights are not those of its config.json."""
+    from safetensors.torch import load_file, save_file
+
+    save(folder, "llama")
+    path = folder / "model.safetensors"
+    held = load_file(path)
+    if damage == "lacks":
+        del held["model.layers.1.mlp.up_proj.weight"]
+    elif damage == "also holds":
+        held["model.layers.2.mlp.up_proj.weight"] = held["model.layers.1.mlp.up_proj.weight"].clone()
+    elif damage == "shape":
+        held["model.norm.weight"] = held["model.norm.weight"][:-1].clone()
+    save_file(held, path, metadata={"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("method", ["z2", "z3", "q"])
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("lacks", "lacks model.layers.1.mlp.up_proj.weight"),
+        ("also holds", "also holds model.layers.2.mlp.up_proj.weight"),
+        ("shape", "norm.weight"),
+    ],
+)
+def test_weights_that_do_not_fit_train_nothing(
+    method: str, damage: str, said: str, run_plan: RunPlan, tmp_path: Path
+) -> None:
+    result = run_plan(make_plan(method, model=str(damaged(tmp_path / "model", damage)), **SHORT))
+    assert (result["outcome"], result["measured_steps"]) == ("FAILED", 0)
+    assert said in result["outcome_reason"]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"auto_map": {"AutoModelForCausalLM": "own.py--Model"}, "model_type": "own"}, "cannot be loaded"),
+        ({"model_type": "t5gemma"}, "cannot be loaded"),
+        ({"model_type": "whatever-comes"}, "cannot be loaded"),
+    ],
+)
+def test_what_transformers_cannot_load_fails_with_a_sentence(
+    config: dict[str, Any], said: str, run_plan: RunPlan, tmp_path: Path
+) -> None:
+    model = save(tmp_path / "model", "llama")
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "own.py").write_text("raise SystemExit('code of the folder was run')")
+    result = run_plan(make_plan("z2", model=str(model), **SHORT))
+    assert (result["outcome"], result["measured_steps"]) == ("FAILED", 0)
+    assert said in result["outcome_reason"]
+
+
+def test_a_folder_that_the_node_does_not_see_is_named(run_plan: RunPlan, tmp_path: Path) -> None:
+    result = run_plan(make_plan("z3", model=str(tmp_path / "none")))
+    assert result["outcome"] == "FAILED"
+    assert f"the folder {tmp_path / 'none'} holds no config.json" in result["outcome_reason"]
+
+
+@pytest.mark.parametrize("method", ["z2", "z3", "q"])
+def test_a_shape_alone_is_trained_from_random_weights_where_that_is_planned(
+    method: str, run_plan: RunPlan, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = save(tmp_path / "model", "llama")
+    (model / "model.safetensors").unlink()
+    result = run_plan(make_plan(method, model=str(model), weights="random"))
+    assert (result["outcome"], result["weights"]) == ("COMPLETED", "random")
+    assert f"pretrain_llm: random weights in the shape of {model}, on synthetic tokens" in capfd.readouterr().out
+    assert result["loss_floor_nats"] < result["loss_last"] < result["loss_first"] - 0.2
