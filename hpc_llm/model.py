@@ -177,7 +177,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
             f"the folder {folder} holds no config.json, so it is no checkpoint: give a folder written by "
             f"save_pretrained, or one of the presets {', '.join(sorted(PRESETS))}."
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"{path} is not JSON: {error}.") from None
     if not isinstance(config, dict):
         raise RequestError(f"{path} must hold one JSON object.")

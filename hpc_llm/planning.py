@@ -37,6 +37,8 @@ FALLBACKS: dict[str, Any] = {
     "warmup_steps": 5,
     "seed": 42,
 }
+LARGEST_COUNT = 2**31 - 1
+"""Slurm and torch count in 32 bits what a plan counts."""
 OWN_OPTIONS = {
     "job-name": "--name",
     "account": "--account",
@@ -218,6 +220,8 @@ def _model(name: str, sequence_length: int) -> None:
 def _positive(name: str, value: int) -> None:
     if value < 1:
         raise RequestError(f"{name} is {value}, it must be at least 1.")
+    if value > LARGEST_COUNT:
+        raise RequestError(f"{name} is {value}, it must be at most {LARGEST_COUNT}.")
 
 
 def _method(method: Method, gpu: Gpu, draft: _Draft) -> None:

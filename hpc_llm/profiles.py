@@ -1,4 +1,4 @@
-"""Where clusters, methods and templates are found, and how their YAML is read.
+"""Where clusters, methods and templates are found.
 
 Search order: the folder of that name in the working directory, the user's configuration folder, the files that
 hpc-llm brings. The first file with a name wins, so a user's own replaces a bundled one.
@@ -7,13 +7,11 @@ hpc-llm brings. The first file with a name wins, so a user's own replaces a bund
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
-from typing import Any, ClassVar
-
-import yaml
+from typing import Any
 
 from hpc_llm.errors import ProfileError, unknown_name
+from hpc_llm.yaml_text import read_yaml
 
 PACKAGE = Path(__file__).parent
 SUFFIXES = {"clusters": ".yaml", "configs": ".yaml", "templates": ".j2"}
@@ -65,73 +63,6 @@ def find_file(kind: str, name: str) -> Path:
             return path
     next_step = f"Add {kind}/{name}{SUFFIXES[kind]} to make it one." if name.isidentifier() else ""
     raise ProfileError(unknown_name(NOUNS[kind], name, list_files(kind), next_step=next_step))
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML without the surprises of 1.1: `24:00:00` and `no` stay text, `1e9` is a number, a key comes once."""
-
-    yaml_implicit_resolvers: ClassVar = {
-        key: [(tag, pattern) for tag, pattern in pairs if tag.rsplit(":", 1)[-1] in ("null", "merge")]
-        for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, (str, int, float)):
-                raise yaml.MarkedYAMLError(problem="a key must be a name", problem_mark=key_node.start_mark)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key '{key}' comes twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
-
-
-def _add_scalars() -> None:
-    _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
-    _Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789")
-    )
-    _Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|[0-9]+[eE][-+]?[0-9]+)$"),
-        list("-+.0123456789"),  # no .inf and .nan: no setting means them, and JSON has no word for them
-    )
-
-
-_add_scalars()
-
-
-def parse_yaml(text: str, where: str) -> Any:
-    """The value of a YAML text; a syntax error names `where` and the line."""
-    try:
-        return yaml.load(text, Loader=_Loader)  # a SafeLoader, less the resolvers of YAML 1.1
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise ProfileError(f"{where}{line}: not valid YAML: {problem}.") from None
-
-
-_YAML_NOUNS: dict[type, str] = {list: "a list", str: "text"}
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise ProfileError(f"{path}: cannot be read: it is not UTF-8 text.") from None
-    value = parse_yaml(text, str(path))
-    if not isinstance(value, dict):
-        holds = "is empty" if value is None else f"holds {_YAML_NOUNS.get(type(value), 'a single value')}"
-        raise ProfileError(f"{path}: {holds}, a mapping of keys is needed.")
-    return value
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

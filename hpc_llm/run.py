@@ -7,6 +7,7 @@ so a reader on another node sees the old or the new content and never half of on
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import stat
@@ -291,7 +292,40 @@ def _no_number(constant: str) -> None:
     """NaN and the infinities are no JSON: nobody knows the figure."""
 
 
+def _integer(text: str) -> int | None:
+    """The integer; None where no figure of a run is that large."""
+    return int(text) if len(text) < _LONG_NUMBER else None
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
+_CAREFUL = json.JSONDecoder(parse_constant=_no_number, parse_int=_integer, parse_float=_finite)
+"""The same for numbers that a float cannot hold; slower."""
+_LONG_NUMBER = 19
+_MAY_BE_TOO_LARGE = re.compile(rf"\d{{{_LONG_NUMBER},}}|\d[eE]\+?\d{{3}}")
+_DEEPEST = 100
+"""Levels of a record, which has five; what walks through one calls itself."""
+
+
+def _decoded(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError, DamagedRecordError or RecursionError."""
+    value = (_CAREFUL if _MAY_BE_TOO_LARGE.search(text) else _DECODER).decode(text)
+    if text.count("[") + text.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
+        raise DamagedRecordError("it is nested too deep")
+    return value
+
+
+def _depth(value: Any) -> int:
+    """How many levels of lists and objects there are, counted without calling itself."""
+    depth, level = 0, [value]
+    while level := [one for one in level if isinstance(one, (list, dict)) and one]:
+        depth += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return depth
 
 
 def load_json(path: Path | str) -> dict[str, Any] | None:
@@ -302,7 +336,7 @@ def load_json(path: Path | str) -> dict[str, Any] | None:
     """
     try:
         text = _read_regular(path).decode("utf-8")
-        value = _DECODER.decode(text)
+        value = _decoded(text)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -330,12 +364,13 @@ def load_json_lines(path: Path | str) -> list[dict[str, Any]]:
         return []
     except OSError as error:
         raise DamagedRecordError(reason_of(error)) from None
-    return [value for value in map(_object, lines) if value is not None]
+    return [value for value in map(json_object, lines) if value is not None]
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """The object of a JSONL line; None where it is damaged, or half of one."""
     try:
-        value = _DECODER.decode(line.decode("utf-8"))
+        value = _decoded(line.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -383,7 +418,7 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
             return
         with file:
             while line := file.readline(_LONGEST_LINE):
-                value = _object(line)
+                value = json_object(line)
                 if value is not None:
                     yield value
     except OSError:

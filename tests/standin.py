@@ -18,7 +18,7 @@ from checkout import ROOT
 from rendering import batch
 
 from hpc_llm.cluster import Cluster, parse_cluster
-from hpc_llm.profiles import read_yaml
+from hpc_llm.yaml_text import read_yaml
 
 MODULES = """\
 module() {

@@ -12,7 +12,8 @@ from checkout import ROOT
 from hpc_llm.cluster import Cluster, cluster_names, load_cluster, parse_cluster
 from hpc_llm.errors import ProfileError
 from hpc_llm.method import load_method, method_names, parse_method
-from hpc_llm.profiles import find_file, list_files, parse_yaml, read_yaml, user_cache, user_config
+from hpc_llm.profiles import find_file, list_files, user_cache, user_config
+from hpc_llm.yaml_text import parse_yaml, read_yaml
 
 CLUSTER_FILES = sorted((ROOT / "clusters").glob("*.yaml"))
 METHOD_FILES = sorted((ROOT / "configs").glob("*.yaml"))
@@ -64,8 +65,6 @@ def test_the_four_clusters_and_the_methods_are_there() -> None:
         ("2026-09", "2026-09"),
         ("2026-09-01", "2026-09-01"),  # a date in YAML 1.1
         ("12e03", 12000.0),
-        (".nan", ".nan"),
-        (".inf", ".inf"),
         ("~", None),
         ("null", None),
         ("", None),
@@ -89,7 +88,7 @@ def test_scalars_mean_what_they_look_like(text: str, value: Any) -> None:
         ("a: [1, 2\nb: 3\n", "not valid YAML"),
         ("? [a, b]\n: 1\n", "a key must be a name"),
         ("? {a: b}\n: 1\n", "a key must be a name"),
-        ("a: !!python/object/apply:os.system ['true']\n", "could not determine a constructor"),
+        ("a: !!python/object/apply:os.system ['true']\n", "is not known here: write plain values"),
         ("a: &x [*x\n", "not valid YAML"),
         ("a: \x01\n", "not valid YAML"),
         ("", "is empty, a mapping of keys is needed"),

@@ -18,6 +18,8 @@ COMMANDS = (
     "clusters", "methods", "models", "render", "submit", "status", "logs", "cancel", "reconcile", "parse", "diagnose", "report",
 )  # fmt: skip
 """The modules of this package that are commands, in the order of `--help`."""
+_LONGEST = 4000
+"""Characters of an error's sentence."""
 
 
 def make_app(arguments: list[str]) -> typer.Typer:
@@ -108,9 +110,14 @@ def _is_usage_error(error: Exception) -> bool:
     return hasattr(error, "show") and hasattr(error, "exit_code")
 
 
+def _readable(sentence: str) -> str:
+    """The sentence, cut in the middle where it quotes a value that nobody would read to its end."""
+    return sentence if len(sentence) <= _LONGEST else f"{sentence[: _LONGEST // 2]} … {sentence[-_LONGEST // 2 :]}"
+
+
 def _failed(error: Exception) -> int:
     if isinstance(error, HpcLlmError):
-        typer.echo(f"hpc-llm: {error}", err=True)
+        typer.echo(f"hpc-llm: {_readable(str(error))}", err=True)
         return error.exit_code
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""

@@ -75,7 +75,7 @@ def _names() -> list[str]:
 
 
 def _read_experiment(path: Path) -> dict[str, Any]:
-    from hpc_llm.profiles import read_yaml
+    from hpc_llm.yaml_text import read_yaml
 
     values: dict[str, Any] = {}
     for key, value in read_yaml(path).items():
@@ -100,6 +100,10 @@ def _typed(path: Path, name: str, value: Any) -> Any:
         return [str(v) for v in value]
     if value is None or isinstance(value, (list, dict, bool)):
         raise RequestError(f"{path}: {name} is {value!r}, text is needed.")
+    if isinstance(value, float):  # 1.10 would become 1.1, and 1e5 100000.0
+        raise RequestError(
+            f"{path}: {name} is read as the number {value!r}. Put it in quotes to keep it as it is written."
+        )
     return str(value)
 
 
@@ -117,7 +121,7 @@ def _items(path: Path, name: str, item: Any) -> Iterator[str]:
 
 def _settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """`PATH=VALUE` for each value of a mapping of plan fields, however deep it is."""
-    from hpc_llm.profiles import parse_yaml
+    from hpc_llm.yaml_text import parse_yaml
 
     for key, value in mapping.items():
         place = f"{prefix}{key}"
