@@ -1,21 +1,23 @@
-"""Where clusters, methods and templates are found.
+"""Where clusters and methods are found.
 
 Search order: the folder of that name in the working directory, the user's configuration folder, the files that
-hpc-llm brings. The first file with a name wins, so a user's own replaces a bundled one.
+hpc-llm brings. The first file with a name wins, so a user's own replaces a bundled one. The working directory may be a
+stranger's checkout, so whoever reads a file from there is told.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import ProfileError, unknown_name
+from hpc_llm.errors import FoundHereWarning, ProfileError, unknown_name
 from hpc_llm.yaml_text import read_yaml
 
 PACKAGE = Path(__file__).parent
-SUFFIXES = {"clusters": ".yaml", "configs": ".yaml", "templates": ".j2"}
-NOUNS = {"clusters": "cluster", "configs": "method", "templates": "template"}
+SUFFIXES = {"clusters": ".yaml", "configs": ".yaml"}
+NOUNS = {"clusters": "cluster", "configs": "method"}
 
 
 def bundled(kind: str) -> Path:
@@ -41,7 +43,7 @@ def _xdg(variable: str, fallback: str) -> Path:
 
 
 def search_path(kind: str) -> list[Path]:
-    """Folders that may hold files of `kind` (`clusters`, `configs`, `templates`), the strongest first."""
+    """Folders that may hold files of `kind`, `clusters` or `configs`, the strongest first."""
     return [Path.cwd() / kind, user_config() / kind, bundled(kind)]
 
 
@@ -77,8 +79,27 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def read_profile(kind: str, name: str) -> tuple[dict[str, Any], Path]:
     """The mapping of a named file with what it `extends` filled in, and the file."""
     path = find_file(kind, name)
-    data = read_yaml(path)
-    return _extended(kind, data, path, (path,)), path
+    return _extended(kind, _read(kind, path), path, (path,)), path
+
+
+def _read(kind: str, path: Path) -> dict[str, Any]:
+    """The mapping of one file; a warning tells where it is from if that is the working directory."""
+    here = Path.cwd() / kind
+    if path.parent == here and here.resolve() != bundled(kind).resolve():
+        hidden = [folder / path.name for folder in search_path(kind)[1:] if (folder / path.name).is_file()]
+        if not hidden or not _is_same(path, hidden[0]):
+            whose = {user_config() / kind: "your own", bundled(kind): "the one that hpc-llm brings"}
+            instead = f", in place of {whose[hidden[0].parent]}" if hidden else ""
+            warnings.warn(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}", FoundHereWarning, stacklevel=3)
+    return read_yaml(path)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two files say the same, so that it makes no difference which of them is read."""
+    try:
+        return one.stat().st_size == other.stat().st_size and one.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
 
 
 def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
@@ -88,7 +109,7 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
     for folder in search_path(kind):
         candidate = folder / f"{parent}{SUFFIXES[kind]}"
         if candidate.is_file() and candidate.resolve() not in [p.resolve() for p in chain]:
-            base = _extended(kind, read_yaml(candidate), candidate, (*chain, candidate))
+            base = _extended(kind, _read(kind, candidate), candidate, (*chain, candidate))
             return merged(base, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
     if any(p.name == f"{parent}{SUFFIXES[kind]}" for p in chain):
         raise ProfileError(f"{path}: extends: {parent} extends itself in the end. Name another {NOUNS[kind]}.")

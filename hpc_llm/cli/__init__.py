@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import typer
 
 from hpc_llm import __version__
-from hpc_llm.errors import HpcLlmError, PassedOverWarning
+from hpc_llm.errors import FoundHereWarning, HpcLlmError, PassedOverWarning
 
 COMMANDS = (
     "clusters", "methods", "models", "render", "submit", "status", "logs", "cancel", "reconcile", "parse", "diagnose", "report",
@@ -90,18 +90,20 @@ def run(arguments: list[str]) -> int:
 
 
 def _tell_what_is_passed_over() -> None:
-    """Print one line for each thing that could not be read, once, however often it is come across."""
+    """Print one line for each thing that could not be read, or that was found here, once, however often it is come across."""
     told: set[str] = set()
     otherwise = warnings.showwarning
+    beginnings: dict[type[Warning], str] = {PassedOverWarning: "passed over ", FoundHereWarning: ""}
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        if not issubclass(category, PassedOverWarning):
+        if category not in beginnings:
             otherwise(message, category, *place, **more)
         elif str(message) not in told:
             told.add(str(message))
-            typer.echo(f"hpc-llm: passed over {message}", err=True)
+            typer.echo(f"hpc-llm: {beginnings[category]}{message}", err=True)
 
-    warnings.simplefilter("always", PassedOverWarning)
+    for category in beginnings:
+        warnings.simplefilter("always", category)
     warnings.showwarning = show
 
 

@@ -63,6 +63,12 @@ class RunOptions:
             "--set", metavar="PATH=VALUE", help="Change any field of the plan, e.g. optimizer.lr=1e-4 (repeatable)."
         ),
     ] = None
+    templates: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="DIR", help="Folder of templates that win over the bundled ones; no other is looked into."
+        ),
+    ] = None
     run_id: Annotated[Optional[str], typer.Option(metavar="ID", help="Run id instead of a new one.")] = None
     logs: LogsOption = Path("logs")
 

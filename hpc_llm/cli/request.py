@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.cli.options import RunOptions
+from hpc_llm.cli.output import note
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.experiment import Experiment
 
@@ -80,6 +81,8 @@ def _read_experiment(path: Path) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in read_yaml(path).items():
         name = str(key).replace("-", "_")
+        if name == "templates":
+            raise RequestError(f"{path}: templates are named by --templates on the command line, not in a file.")
         if name not in _names():
             raise RequestError(f"{path}: " + unknown_name("option", str(key), _names()))
         if name in values:
@@ -172,8 +175,23 @@ def batches(options: RunOptions, *, preview: bool) -> Iterator[Batch]:
     from hpc_llm.cluster import load_cluster
 
     request = read_request(options)
+    _tell_templates(options.templates)
     for name in request.sweep("cluster"):
         yield _batch(load_cluster(name), request, options, preview)
+
+
+def _tell_templates(named: Path | None) -> None:
+    """Say which templates are used in place of the bundled ones, and which of the working directory are not."""
+    from hpc_llm.profiles import bundled
+    from hpc_llm.templating import NAMES, own_templates
+
+    own = own_templates(named)
+    if own:
+        note(f"the script is made with {', '.join(map(str, own))}")
+    here = Path.cwd() / "templates"
+    left = [name for name in NAMES if (here / name).is_file() and here.resolve() != bundled("templates").resolve()]
+    if left and named is None:
+        note(f"{here} is not used: --templates {here.name} takes {', '.join(left)} from there")
 
 
 def elsewhere(options: RunOptions, name: str) -> Batch:
@@ -209,6 +227,7 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
         logs=options.logs,
         code_dir=options.logs.absolute() / ".code" / code_digest(),
         python=Path(sys.executable),
+        templates=options.templates,
     )
 
 
