@@ -63,6 +63,8 @@ class Place:
     run_dir: Path
     code_dir: Path
     """Folder that is put on PYTHONPATH."""
+    code_digest: str
+    """SHA-256 of what it must hold (see `submit.snapshot`)."""
     python: Path
     """The interpreter that runs hpc-llm, used where a profile says `python.kind: current`."""
     templates: Path | None = None
@@ -87,6 +89,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "array": array and {"folder": str(array.folder), "tasks": list(array.tasks)},
             "run_dir": str(place.run_dir),
             "code_dir": str(place.code_dir),
+            "code_digest": place.code_digest,
             "python_folder": str(place.python.parent),
             "job_dirs": cluster.env.per_job_dirs,
             "variables": [asdict(variable) for variable in variables(plan, cluster, origins)],

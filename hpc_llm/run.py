@@ -7,10 +7,10 @@ so a reader on another node sees the old or the new content and never half of on
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hpc_llm.errors import pass_over
+from hpc_llm.json_text import DamagedRecordError, decoded
 
 LARGEST_RECORD = 1 << 26
 """Bytes; a record that is larger was not written by us."""
@@ -54,6 +55,8 @@ class Stop(int, Enum):
     NO_TRAINING_STACK = 75
     NO_RUN_FOLDER = 76
     NO_LAUNCHER = 77
+    CODE_CHANGED = 78
+    NO_ENV_FILE = 79
 
     @property
     def meaning(self) -> str:
@@ -69,6 +72,8 @@ _STOP_MEANINGS = {
     Stop.NO_TRAINING_STACK: "the Python environment lacks the training packages",
     Stop.NO_RUN_FOLDER: "the run folder is not visible on the compute node",
     Stop.NO_LAUNCHER: "the launcher is not on PATH",
+    Stop.CODE_CHANGED: "the training program is not as it was submitted",
+    Stop.NO_ENV_FILE: "the file with the job's own variables cannot be used",
 }
 
 
@@ -267,65 +272,33 @@ def file_name_part(text: str, limit: int = 40) -> str:
     return cleaned[:limit].rstrip("-.") or "x"
 
 
+def make_shared_folder(folder: Path) -> None:
+    """Make a folder as open as the one that holds it: where several people keep their runs together, all write there."""
+    is_new = not folder.is_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    mode = stat.S_IMODE(folder.parent.stat().st_mode)
+    if is_new and mode & (stat.S_IWGRP | stat.S_IWOTH):
+        folder.chmod(mode)
+
+
+def new_file(path: Path, mode: int = 0o666) -> IO[str]:
+    """A file that was not there before, for writing text; the umask decides who else may read it."""
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+    return open(handle, "w", encoding="utf-8", newline="")
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` to `path` whole or not at all."""
-    import tempfile  # only writers need it, and it takes as long as all else here together
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with new_file(temporary) as file:
             json.dump(value, file, indent=1, ensure_ascii=False, allow_nan=False)
             file.write("\n")
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        os.replace(temporary, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-
-
-class DamagedRecordError(ValueError):
-    """A record is there and cannot be read; the message says why in a clause."""
-
-
-def _no_number(constant: str) -> None:
-    """NaN and the infinities are no JSON: nobody knows the figure."""
-
-
-def _integer(text: str) -> int | None:
-    """The integer; None where no figure of a run is that large."""
-    return int(text) if len(text) < _LONG_NUMBER else None
-
-
-def _finite(text: str) -> float | None:
-    number = float(text)
-    return number if math.isfinite(number) else None
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
-_CAREFUL = json.JSONDecoder(parse_constant=_no_number, parse_int=_integer, parse_float=_finite)
-"""The same for numbers that a float cannot hold; slower."""
-_LONG_NUMBER = 19
-_MAY_BE_TOO_LARGE = re.compile(rf"\d{{{_LONG_NUMBER},}}|\d[eE]\+?\d{{3}}")
-_DEEPEST = 100
-"""Levels of a record, which has five; what walks through one calls itself."""
-
-
-def _decoded(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError, DamagedRecordError or RecursionError."""
-    value = (_CAREFUL if _MAY_BE_TOO_LARGE.search(text) else _DECODER).decode(text)
-    if text.count("[") + text.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
-        raise DamagedRecordError("it is nested too deep")
-    return value
-
-
-def _depth(value: Any) -> int:
-    """How many levels of lists and objects there are, counted without calling itself."""
-    depth, level = 0, [value]
-    while level := [one for one in level if isinstance(one, (list, dict)) and one]:
-        depth += 1
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
-    return depth
 
 
 def load_json(path: Path | str) -> dict[str, Any] | None:
@@ -336,7 +309,7 @@ def load_json(path: Path | str) -> dict[str, Any] | None:
     """
     try:
         text = _read_regular(path).decode("utf-8")
-        value = _decoded(text)
+        value = decoded(text)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -370,7 +343,7 @@ def load_json_lines(path: Path | str) -> list[dict[str, Any]]:
 def json_object(line: bytes) -> dict[str, Any] | None:
     """The object of a JSONL line; None where it is damaged, or half of one."""
     try:
-        value = _decoded(line.decode("utf-8"))
+        value = decoded(line.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

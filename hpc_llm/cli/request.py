@@ -211,7 +211,7 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
     from hpc_llm.batch import make_batch
     from hpc_llm.method import load_method
     from hpc_llm.planning import plan
-    from hpc_llm.submit.snapshot import code_digest
+    from hpc_llm.submit.snapshot import code_digest, code_folder
 
     site = site_of(cluster)
     planned = [
@@ -225,7 +225,8 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
         run_ids,
         name=name,
         logs=options.logs,
-        code_dir=options.logs.absolute() / ".code" / code_digest(),
+        code_dir=code_folder(options.logs),
+        code_digest=code_digest(),
         python=Path(sys.executable),
         templates=options.templates,
     )

@@ -30,7 +30,7 @@ def claimed(folder: Path) -> Iterator[bool]:
 
 def _create(path: Path) -> bool:
     try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     except OSError:
         return False
     with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import RunPaths, file_name_part, read_json, write_json
+from hpc_llm.run import RunPaths, file_name_part, make_shared_folder, new_file, read_json, write_json
 from hpc_llm.submit.identity import Identity, identity_of, is_job_of
 from hpc_llm.submit.submission import Submission, array_of, now
 
@@ -61,7 +61,8 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
     logs = logs.absolute()
     staging = logs / INCOMING / str(uuid4())
     try:
-        staging.mkdir(parents=True)
+        make_shared_folder(staging.parent)
+        staging.mkdir()
     except OSError as error:
         raise SubmissionError(
             f"{logs} cannot be written ({error.strerror}): nothing was submitted; --logs DIR"
@@ -74,7 +75,7 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
             for run in runs:
                 _show(staging / run.run_id, logs / run.run_id, shown)
             if submission.array is not None:
-                (logs / ARRAYS).mkdir(exist_ok=True)
+                make_shared_folder(logs / ARRAYS)
                 _show(staging / ARRAYS / submission.array, logs / ARRAYS / submission.array, shown)
     except BaseException as error:
         for folder in shown:
@@ -96,8 +97,8 @@ def _make(staging: Path, logs: Path, submission: Submission, runs: Sequence[NewR
         run = RunPaths(staging / new.run_id)
         run.root.mkdir()
         if not _linked(scripts.get(new.script), run.script):
-            run.script.write_text(new.script, encoding="utf-8", newline="")
-            run.script.chmod(0o755)
+            with new_file(run.script, 0o777) as file:
+                file.write(new.script)
             scripts.setdefault(new.script, run.script)
         _write(run.experiment, new.experiment)
         _write(run.job, submission.intent(logs / new.run_id, task))
