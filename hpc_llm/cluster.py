@@ -242,6 +242,8 @@ class Prelude(_Strict):
 class Environment(_Strict):
     """Environment variables of the job. Values may use ${USER} and other variables, nothing else is expanded."""
 
+    file: str | None = Field(default=None, min_length=1)
+    """File of your own variables that the job reads, in a profile of your own; yours, and readable by nobody else."""
     common: dict[str, str] = {}
     single_node: dict[str, str] = {}
     multi_node: dict[str, str] = {}

@@ -258,6 +258,7 @@ def _bookkeeping(said: _Said, cluster: Cluster, partition: Partition | None, sit
         extra = {}
     draft.put("sbatch", extra, said("sbatch")[1] if extra else "not set")
     draft.put("env", {}, "not set")
+    draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file"))
 
 
 def _one_line(what: str, text: str) -> None:

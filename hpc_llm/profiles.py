@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import FoundHereWarning, ProfileError, unknown_name
+from hpc_llm.secrecy import WAY_IN, find_secret
 from hpc_llm.yaml_text import read_yaml
 
 PACKAGE = Path(__file__).parent
@@ -91,7 +92,11 @@ def _read(kind: str, path: Path) -> dict[str, Any]:
             whose = {user_config() / kind: "your own", bundled(kind): "the one that hpc-llm brings"}
             instead = f", in place of {whose[hidden[0].parent]}" if hidden else ""
             warnings.warn(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}", FoundHereWarning, stacklevel=3)
-    return read_yaml(path)
+    values = read_yaml(path)
+    place = find_secret(values)
+    if place is not None:
+        raise ProfileError(f"{path}: {place} holds what looks like a secret. {WAY_IN}")
+    return values
 
 
 def _is_same(one: Path, other: Path) -> bool:

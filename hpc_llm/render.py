@@ -91,6 +91,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "code_dir": str(place.code_dir),
             "code_digest": place.code_digest,
             "python_folder": str(place.python.parent),
+            "env_file": plan.env_file and _env_file(plan.env_file, cluster),
             "job_dirs": cluster.env.per_job_dirs,
             "variables": [asdict(variable) for variable in variables(plan, cluster, origins)],
             "try_files": list(TRY_FILES),
@@ -290,6 +291,11 @@ def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[
         check_variable(name, value)
         found[name] = Variable(name, value, origins["env"], False)
     return list(found.values())
+
+
+def _env_file(path: str, cluster: Cluster) -> str:
+    """The path as one word of the script; in a profile variables are expanded, in a request they are not."""
+    return shell_expand(path) if path == cluster.env.file else shell_word(path)
 
 
 def _mark(origin: str) -> str:

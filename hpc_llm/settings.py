@@ -25,6 +25,7 @@ FIXED = {
     "letters": "use --method",
     "scheduler": "set it in the cluster's profile",
     "sbatch": "use --sbatch KEY=VALUE",
+    "env_file": "use --env-file",
     "account": "use --account",
     "partition": "use --partition",
     "time_s": "use --time",

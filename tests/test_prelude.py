@@ -212,7 +212,22 @@ def test_a_python_that_does_not_start(machine: Machine) -> None:
 def test_without_the_launcher(machine: Machine) -> None:
     """A PATH with all of coreutils and no mpirun, whatever this machine has installed."""
     (machine.folder / "bin" / "mpirun").unlink()
-    for program in ("bash", "date", "hostname", "id", "mkdir", "rm", "mv", "iconv", "dirname", "timeout", "head"):
+    for program in (
+        "bash",
+        "date",
+        "hostname",
+        "id",
+        "mkdir",
+        "rm",
+        "mv",
+        "iconv",
+        "dirname",
+        "timeout",
+        "head",
+        "find",
+        "sort",
+        "sha256sum",
+    ):
         os.symlink(str(shutil.which(program)), machine.folder / "bin" / program)
     ended = machine.run(machine.script(), PATH=f"{machine.folder}/bin")
     assert ended.code == Stop.NO_LAUNCHER.value
@@ -247,6 +262,21 @@ def test_code_that_is_not_what_was_submitted_does_not_run(machine: Machine, what
     said = f"the code in {machine.code} is not what was submitted with this run"
     stopped(machine.run(text), Stop.CODE_CHANGED, said)
     assert machine.calls() == []
+
+
+@pytest.mark.parametrize("program", ["find", "sort", "sha256sum"])
+def test_code_that_cannot_be_checked_does_not_run(machine: Machine, program: str) -> None:
+    needed = {"bash", "date", "hostname", "id", "mv", "mkdir", "readlink", "grep", "find", "sort", "sha256sum"} - {
+        program
+    }
+    for name in needed:
+        os.symlink(str(shutil.which(name)), machine.folder / "bin" / name)
+    ended = machine.run(machine.script(), PATH=f"{machine.folder}/bin")
+    stopped(ended, Stop.CODE_CHANGED, "find, sort or sha256sum is not on PATH: the code cannot be checked")
+
+
+def test_without_the_file_of_variables(machine: Machine) -> None:
+    stopped(machine.run(machine.script(env_file="/no/file")), Stop.NO_ENV_FILE, "the file /no/file cannot be read")
 
 
 def test_code_of_somebody_else_does_not_run(machine: Machine) -> None:

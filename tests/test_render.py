@@ -41,6 +41,7 @@ SHAPES: dict[str, Callable[[], Batch]] = {
         name="it's 100% \\ mine",
         sbatch=("qos=high", "requeue", "comment=a $(b) `c`"),
         set=("env.PROXY=http://a b'c", "env.TWO=a\nb", "launcher=srun"),
+        env_file="/home/someone/it's own.env",
     ),
     "delta-one-node": lambda: batch("delta", "z3"),
     "delta-two-nodes": lambda: batch("delta", "z3", nodes=2),

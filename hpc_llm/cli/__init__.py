@@ -82,6 +82,9 @@ def run(arguments: list[str]) -> int:
         return 141
     except Exception as error:
         if _is_usage_error(error):
+            from hpc_llm.secrecy import redacted
+
+            error.message = redacted(str(getattr(error, "message", error)))  # type: ignore[attr-defined]
             error.show()  # type: ignore[attr-defined]
             return int(error.exit_code)  # type: ignore[attr-defined]
         if os.environ.get("HPC_LLM_DEBUG") == "1":
@@ -113,7 +116,10 @@ def _is_usage_error(error: Exception) -> bool:
 
 
 def _readable(sentence: str) -> str:
-    """The sentence, cut in the middle where it quotes a value that nobody would read to its end."""
+    """The sentence without a secret that it quotes, cut in the middle where it quotes what nobody would read to its end."""
+    from hpc_llm.secrecy import redacted
+
+    sentence = redacted(sentence)
     return sentence if len(sentence) <= _LONGEST else f"{sentence[: _LONGEST // 2]} … {sentence[-_LONGEST // 2 :]}"
 
 

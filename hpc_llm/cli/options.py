@@ -57,6 +57,12 @@ class RunOptions:
     sbatch: Annotated[
         Optional[list[str]], typer.Option(metavar="KEY=VALUE", help="Further sbatch option (repeatable).")
     ] = None
+    env_file: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="FILE", help="File of your own variables (tokens); mode 600; the job reads it, nothing keeps it."
+        ),
+    ] = None
     set: Annotated[
         Optional[list[str]],
         typer.Option(

@@ -29,6 +29,7 @@ _MODULES = (
     "json_text",
     "run",
     "out_of_memory",
+    "secrecy",
     "experiment",
     "metrics",
     "model",

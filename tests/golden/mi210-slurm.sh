@@ -147,6 +147,7 @@ cd "$run_dir" || die 76 "cannot enter run folder $run_dir"
 # Others may be able to write where the code lies: it runs only as it was submitted, and only where it is this user's own
 # (or where the file system says so of nothing).
 code_digest=0123456789ab0000000000000000000000000000000000000000000000000000
+{ command -v find && command -v sort && command -v sha256sum; } >/dev/null || die 78 "find, sort or sha256sum is not on PATH: the code cannot be checked"
 found=$(cd "$code_dir" 2>/dev/null && { find . -type f -exec sha256sum {} + && find . ! -type f; } | LC_ALL=C sort | sha256sum)
 [ "${found%% *}" = "$code_digest" ] || die 78 "the code in $code_dir is not what was submitted with this run"
 [ -O "$code_dir" ] || [ ! -O "$run_dir" ] || die 78 "the code in $code_dir is somebody else's"
