@@ -269,3 +269,21 @@ report_refusal(Path(sys.argv[1]), WorkerError("no answer of https://me:plainword
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     text = (tmp_path / "result.json").read_text()
     assert "plainword" not in text and "no answer of (hidden)hub/x, HF_TOKEN=(hidden)" in text
+
+
+@pytest.mark.parametrize("command", [["diagnose"], ["diagnose", "--json"], ["parse"], ["report", "-o", "page"]])
+def test_a_secret_in_somebody_s_log_is_shown_by_no_command(
+    command: list[str], own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("job.err").write_text(
+        "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\n"
+        "Traceback (most recent call last):\n"
+        '  File "/w/train.py", line 3, in <module>\n'
+        f"ValueError: no answer of https://me:plainword@hub/x with HF_TOKEN=plainword and {TOKEN}\n"
+    )
+    assert run([*command, "job.err"]) == 0
+    said = capsys.readouterr()
+    written = [path.read_text(errors="replace") for path in Path("page").glob("*") if path.is_file()]
+    shown = said.out + said.err + "".join(written)
+    assert TOKEN not in shown and "plainword" not in shown
+    assert "no answer of" in shown
