@@ -17,7 +17,7 @@ from hpc_llm.slurm_time import parse_time
 Launcher = Literal["srun", "torchrun", "mpirun", "python"]
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = frozenset(
-    """run_dir code_dir time_limit started_at stage reason signal child try code limit python why env_dir conda_base conda_hook
+    """run_dir code_dir code_digest found env_file time_limit started_at stage reason signal child try code limit python why env_dir conda_base conda_hook
     module_inits init job_tmp first_node IFS BASHOPTS SHELLOPTS BASH_VERSINFO UID EUID PPID MASTER_ADDR MASTER_PORT
     HPC_LLM_LAUNCHER HPC_LLM_TRY SRUN_CPUS_PER_TASK""".split()
 )
@@ -242,6 +242,8 @@ class Prelude(_Strict):
 class Environment(_Strict):
     """Environment variables of the job. Values may use ${USER} and other variables, nothing else is expanded."""
 
+    file: str | None = Field(default=None, min_length=1)
+    """File of your own variables that the job reads, in a profile of your own; yours, and readable by nobody else."""
     common: dict[str, str] = {}
     single_node: dict[str, str] = {}
     multi_node: dict[str, str] = {}

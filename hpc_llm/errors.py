@@ -77,6 +77,10 @@ class PassedOverWarning(UserWarning):
     """Something could not be read and was left out; the message says what, and why."""
 
 
+class FoundHereWarning(UserWarning):
+    """A file of the working directory decides something; the message says which, and what it stands in place of."""
+
+
 def pass_over(place: object, why: str) -> None:
     """Warn that `place` is left out: one bad folder must not keep all others from being shown."""
     warnings.warn(f"{place}: {why}", PassedOverWarning, stacklevel=3)

@@ -45,6 +45,8 @@ class Experiment:
     """Job name."""
     sbatch: tuple[str, ...] = ()
     """Further `KEY=VALUE` pairs for #SBATCH lines."""
+    env_file: str | None = None
+    """File of the user's own variables, which the job reads and nothing keeps."""
     set: tuple[str, ...] = ()
     """`PATH=VALUE` pairs that change any field of the plan."""
 
@@ -111,7 +113,9 @@ class Plan:
     """Value for --mem where the site wants it."""
     sbatch: dict[str, str] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
-    """Environment variables of the job that the request adds or replaces."""
+    """Environment variables of the job that the request adds or replaces; never a secret."""
+    env_file: str | None = None
+    """File of the user's own variables, which the job reads: only its path is kept."""
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON types."""

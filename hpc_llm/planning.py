@@ -39,6 +39,8 @@ FALLBACKS: dict[str, Any] = {
     "warmup_steps": 5,
     "seed": 42,
 }
+LARGEST_COUNT = 2**31 - 1
+"""Slurm and torch count in 32 bits what a plan counts."""
 OWN_OPTIONS = {
     "job-name": "--name",
     "account": "--account",
@@ -203,6 +205,8 @@ def _batch(said: _Said, cluster: Cluster, draft: _Draft) -> None:
 def _positive(name: str, value: int) -> None:
     if value < 1:
         raise RequestError(f"{name} is {value}, it must be at least 1.")
+    if value > LARGEST_COUNT:
+        raise RequestError(f"{name} is {value}, it must be at most {LARGEST_COUNT}.")
 
 
 def _method(method: Method, gpu: Gpu, draft: _Draft) -> None:
@@ -245,6 +249,7 @@ def _bookkeeping(said: _Said, cluster: Cluster, partition: Partition | None, sit
         extra = {}
     draft.put("sbatch", extra, said("sbatch")[1] if extra else "not set")
     draft.put("env", {}, "not set")
+    draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file"))
 
 
 def _one_line(what: str, text: str) -> None:

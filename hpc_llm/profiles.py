@@ -1,23 +1,24 @@
-"""Where clusters, methods and templates are found, and how their YAML is read.
+"""Where clusters and methods are found.
 
 Search order: the folder of that name in the working directory, the user's configuration folder, the files that
-hpc-llm brings. The first file with a name wins, so a user's own replaces a bundled one.
+hpc-llm brings. The first file with a name wins, so a user's own replaces a bundled one. The working directory may be a
+stranger's checkout, so whoever reads a file from there is told.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import warnings
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import yaml
-
-from hpc_llm.errors import ProfileError, unknown_name
+from hpc_llm.errors import FoundHereWarning, ProfileError, unknown_name
+from hpc_llm.secrecy import WAY_IN, find_secret
+from hpc_llm.yaml_text import read_yaml
 
 PACKAGE = Path(__file__).parent
-SUFFIXES = {"clusters": ".yaml", "configs": ".yaml", "templates": ".j2"}
-NOUNS = {"clusters": "cluster", "configs": "method", "templates": "template"}
+SUFFIXES = {"clusters": ".yaml", "configs": ".yaml"}
+NOUNS = {"clusters": "cluster", "configs": "method"}
 
 
 def bundled(kind: str) -> Path:
@@ -43,7 +44,7 @@ def _xdg(variable: str, fallback: str) -> Path:
 
 
 def search_path(kind: str) -> list[Path]:
-    """Folders that may hold files of `kind` (`clusters`, `configs`, `templates`), the strongest first."""
+    """Folders that may hold files of `kind`, `clusters` or `configs`, the strongest first."""
     return [Path.cwd() / kind, user_config() / kind, bundled(kind)]
 
 
@@ -67,73 +68,6 @@ def find_file(kind: str, name: str) -> Path:
     raise ProfileError(unknown_name(NOUNS[kind], name, list_files(kind), next_step=next_step))
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML without the surprises of 1.1: `24:00:00` and `no` stay text, `1e9` is a number, a key comes once."""
-
-    yaml_implicit_resolvers: ClassVar = {
-        key: [(tag, pattern) for tag, pattern in pairs if tag.rsplit(":", 1)[-1] in ("null", "merge")]
-        for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, (str, int, float)):
-                raise yaml.MarkedYAMLError(problem="a key must be a name", problem_mark=key_node.start_mark)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key '{key}' comes twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
-
-
-def _add_scalars() -> None:
-    _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
-    _Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789")
-    )
-    _Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|[0-9]+[eE][-+]?[0-9]+)$"),
-        list("-+.0123456789"),  # no .inf and .nan: no setting means them, and JSON has no word for them
-    )
-
-
-_add_scalars()
-
-
-def parse_yaml(text: str, where: str) -> Any:
-    """The value of a YAML text; a syntax error names `where` and the line."""
-    try:
-        return yaml.load(text, Loader=_Loader)  # a SafeLoader, less the resolvers of YAML 1.1
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise ProfileError(f"{where}{line}: not valid YAML: {problem}.") from None
-
-
-_YAML_NOUNS: dict[type, str] = {list: "a list", str: "text"}
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise ProfileError(f"{path}: cannot be read: it is not UTF-8 text.") from None
-    value = parse_yaml(text, str(path))
-    if not isinstance(value, dict):
-        holds = "is empty" if value is None else f"holds {_YAML_NOUNS.get(type(value), 'a single value')}"
-        raise ProfileError(f"{path}: {holds}, a mapping of keys is needed.")
-    return value
-
-
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """`base` with the values of `over`; mappings are merged key by key, anything else is replaced."""
     result = dict(base)
@@ -146,8 +80,31 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def read_profile(kind: str, name: str) -> tuple[dict[str, Any], Path]:
     """The mapping of a named file with what it `extends` filled in, and the file."""
     path = find_file(kind, name)
-    data = read_yaml(path)
-    return _extended(kind, data, path, (path,)), path
+    return _extended(kind, _read(kind, path), path, (path,)), path
+
+
+def _read(kind: str, path: Path) -> dict[str, Any]:
+    """The mapping of one file; a warning tells where it is from if that is the working directory."""
+    here = Path.cwd() / kind
+    if path.parent == here and here.resolve() != bundled(kind).resolve():
+        hidden = [folder / path.name for folder in search_path(kind)[1:] if (folder / path.name).is_file()]
+        if not hidden or not _is_same(path, hidden[0]):
+            whose = {user_config() / kind: "your own", bundled(kind): "the one that hpc-llm brings"}
+            instead = f", in place of {whose[hidden[0].parent]}" if hidden else ""
+            warnings.warn(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}", FoundHereWarning, stacklevel=3)
+    values = read_yaml(path)
+    place = find_secret(values)
+    if place is not None:
+        raise ProfileError(f"{path}: {place} holds what looks like a secret. {WAY_IN}")
+    return values
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two files say the same, so that it makes no difference which of them is read."""
+    try:
+        return one.stat().st_size == other.stat().st_size and one.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
 
 
 def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
@@ -157,7 +114,7 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
     for folder in search_path(kind):
         candidate = folder / f"{parent}{SUFFIXES[kind]}"
         if candidate.is_file() and candidate.resolve() not in [p.resolve() for p in chain]:
-            base = _extended(kind, read_yaml(candidate), candidate, (*chain, candidate))
+            base = _extended(kind, _read(kind, candidate), candidate, (*chain, candidate))
             return merged(base, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
     if any(p.name == f"{parent}{SUFFIXES[kind]}" for p in chain):
         raise ProfileError(f"{path}: extends: {parent} extends itself in the end. Name another {NOUNS[kind]}.")

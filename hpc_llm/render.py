@@ -1,32 +1,29 @@
 """Plan -> Script: the batch script, byte for byte what is submitted. Pure, but for reading the templates.
 
-Jinja2 with StrictUndefined, so that a missing name stops the rendering; every string of a user or a profile goes
-through a filter that makes it one shell word. A template marks where a line comes from with `from(...)`; the marks
+A name that is missing stops the rendering; every string of a user or a profile goes through a filter that makes it one
+shell word. A template marks where a line comes from with `from(...)`; the marks
 are taken out of the text and kept beside it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from hpc_llm import __version__
 from hpc_llm.cluster import Cluster, check_variable
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.experiment import Plan, PlanWithOrigins
 from hpc_llm.planning import slurm_tasks_per_node
-from hpc_llm.profiles import search_path, user_cache
 from hpc_llm.run import TRY_FILES, RunPaths, Stop
 from hpc_llm.slurm_time import format_time
 from hpc_llm.synthetic import DESCRIPTION
+from hpc_llm.templating import render_template
 
 _MARK = "\x1f"
 _CONTROL = re.compile(r"[\x01-\x1f\x7f]")
@@ -67,72 +64,47 @@ class Place:
     run_dir: Path
     code_dir: Path
     """Folder that is put on PYTHONPATH."""
+    code_digest: str
+    """SHA-256 of what it must hold (see `submit.snapshot`)."""
     python: Path
     """The interpreter that runs hpc-llm, used where a profile says `python.kind: current`."""
+    templates: Path | None = None
+    """Folder of templates that win over the bundled ones; None: nobody named one."""
 
 
 def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobArray | None = None) -> Script:
     """The script of one run, or of an array of runs that share everything but their folder."""
     plan, origins = planned.plan, planned.origins
+    is_slurm = plan.scheduler == "slurm"
     if os.pathsep in str(place.code_dir):
         raise RequestError(
             f"the folder {place.code_dir} holds a colon, at which PYTHONPATH is split. Use another --logs."
         )
-    marked = (
-        environment()
-        .get_template("job.sh.j2")
-        .render(
-            plan=plan,
-            cluster=cluster,
-            origins=origins,
-            site=f"cluster {cluster.name}",
-            header=header(planned, cluster, place, array) if plan.scheduler == "slurm" else [],
-            array=array,
-            run_dir=str(place.run_dir),
-            code_dir=str(place.code_dir),
-            python_folder=str(place.python.parent),
-            job_dirs=cluster.env.per_job_dirs,
-            variables=variables(plan, cluster, origins),
-            try_files=TRY_FILES,
-            synthetic=DESCRIPTION,
-            stop={stop.name: stop.value for stop in Stop},
-            version=__version__,
-        )
+    marked = render_template(
+        {
+            "plan": plan.to_dict(),
+            "cluster": cluster.model_dump(mode="json"),
+            "origins": dict(origins),
+            "site": f"cluster {cluster.name}",
+            "header": [asdict(line) for line in header(planned, cluster, place, array)] if is_slurm else [],
+            "array": array and {"folder": str(array.folder), "tasks": list(array.tasks)},
+            "run_dir": str(place.run_dir),
+            "code_dir": str(place.code_dir),
+            "code_digest": place.code_digest,
+            "python_folder": str(place.python.parent),
+            "env_file": plan.env_file and _env_file(plan.env_file, cluster),
+            "job_dirs": cluster.env.per_job_dirs,
+            "variables": [asdict(variable) for variable in variables(plan, cluster, origins)],
+            "try_files": list(TRY_FILES),
+            "synthetic": DESCRIPTION,
+            "stop": {stop.name: stop.value for stop in Stop},
+            "version": __version__,
+        },
+        {"q": shell_word, "expand": shell_expand, "comment": shell_comment, "worker": WORKERS.__getitem__},
+        _mark,
+        place.templates,
     )
     return _unmarked(marked)
-
-
-def environment() -> jinja2.Environment:
-    """The Jinja2 environment with the project's filters; a user's templates win over the bundled ones."""
-    env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([str(p) for p in search_path("templates")]),
-        bytecode_cache=_bytecode_cache(),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # shell, not HTML: the filters quote
-    )
-    env.globals["from"] = _mark
-    env.filters.update(q=shell_word, expand=shell_expand, comment=shell_comment, worker=WORKERS.__getitem__)
-    return env
-
-
-def _bytecode_cache() -> jinja2.FileSystemBytecodeCache | None:
-    """Compiled templates, which take longer to compile than all the rest of a preview; none where it cannot be kept."""
-    folder = user_cache() / "templates"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError:
-        return None
-    return _BytecodeCache(str(folder)) if os.access(folder, os.W_OK) else None
-
-
-class _BytecodeCache(jinja2.FileSystemBytecodeCache):
-    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
-        # A home folder over its quota is no reason to refuse a preview.
-        with contextlib.suppress(OSError):
-            super().dump_bytecode(bucket)
 
 
 def shell_word(value: Any) -> str:
@@ -321,6 +293,11 @@ def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[
         check_variable(name, value)
         found[name] = Variable(name, value, origins["env"], False)
     return list(found.values())
+
+
+def _env_file(path: str, cluster: Cluster) -> str:
+    """The path as one word of the script; in a profile variables are expanded, in a request they are not."""
+    return shell_expand(path) if path == cluster.env.file else shell_word(path)
 
 
 def _mark(origin: str) -> str:

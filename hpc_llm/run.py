@@ -11,6 +11,7 @@ import json
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hpc_llm.errors import pass_over
+from hpc_llm.json_text import DamagedRecordError, decoded
 
 LARGEST_RECORD = 1 << 26
 """Bytes; a record that is larger was not written by us."""
@@ -54,6 +56,8 @@ class Stop(int, Enum):
     NO_TRAINING_STACK = 75
     NO_RUN_FOLDER = 76
     NO_LAUNCHER = 77
+    CODE_CHANGED = 78
+    NO_ENV_FILE = 79
 
     @property
     def meaning(self) -> str:
@@ -69,6 +73,8 @@ _STOP_MEANINGS = {
     Stop.NO_TRAINING_STACK: "the Python environment lacks the training packages",
     Stop.NO_RUN_FOLDER: "the run folder is not visible on the compute node",
     Stop.NO_LAUNCHER: "the launcher is not on PATH",
+    Stop.CODE_CHANGED: "the training program is not as it was submitted",
+    Stop.NO_ENV_FILE: "the file with the job's own variables cannot be used",
 }
 
 
@@ -277,32 +283,33 @@ def file_name_part(text: str, limit: int = 40) -> str:
     return cleaned[:limit].rstrip("-.") or "x"
 
 
+def make_shared_folder(folder: Path) -> None:
+    """Make a folder as open as the one that holds it: where several people keep their runs together, all write there."""
+    is_new = not folder.is_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    mode = stat.S_IMODE(folder.parent.stat().st_mode)
+    if is_new and mode & (stat.S_IWGRP | stat.S_IWOTH):
+        folder.chmod(mode)
+
+
+def new_file(path: Path, mode: int = 0o666) -> IO[str]:
+    """A file that was not there before, for writing text; the umask decides who else may read it."""
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+    return open(handle, "w", encoding="utf-8", newline="")
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` to `path` whole or not at all."""
-    import tempfile  # only writers need it, and it takes as long as all else here together
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with new_file(temporary) as file:
             json.dump(value, file, indent=1, ensure_ascii=False, allow_nan=False)
             file.write("\n")
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        os.replace(temporary, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-
-
-class DamagedRecordError(ValueError):
-    """A record is there and cannot be read; the message says why in a clause."""
-
-
-def _no_number(constant: str) -> None:
-    """NaN and the infinities are no JSON: nobody knows the figure."""
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 def load_json(path: Path | str) -> dict[str, Any] | None:
@@ -313,7 +320,7 @@ def load_json(path: Path | str) -> dict[str, Any] | None:
     """
     try:
         text = _read_regular(path).decode("utf-8")
-        value = _DECODER.decode(text)
+        value = decoded(text)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -341,12 +348,13 @@ def load_json_lines(path: Path | str) -> list[dict[str, Any]]:
         return []
     except OSError as error:
         raise DamagedRecordError(reason_of(error)) from None
-    return [value for value in map(_object, lines) if value is not None]
+    return [value for value in map(json_object, lines) if value is not None]
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """The object of a JSONL line; None where it is damaged, or half of one."""
     try:
-        value = _DECODER.decode(line.decode("utf-8"))
+        value = decoded(line.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -394,7 +402,7 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
             return
         with file:
             while line := file.readline(_LONGEST_LINE):
-                value = _object(line)
+                value = json_object(line)
                 if value is not None:
                     yield value
     except OSError:

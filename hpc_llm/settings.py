@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
@@ -11,6 +10,7 @@ from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.experiment import Plan
 from hpc_llm.optimizers import NAMES
 
+_SHOWN = 80
 FREE = ("deepspeed", "env")
 """Mappings that take keys they do not hold yet; DeepSpeed's are checked afterwards."""
 MODELLED = ("quantization", "peft", "optimizer")
@@ -28,6 +28,7 @@ FIXED = {
     "letters": "use --method",
     "scheduler": "set it in the cluster's profile",
     "sbatch": "use --sbatch KEY=VALUE",
+    "env_file": "use --env-file",
     "account": "use --account",
     "partition": "use --partition",
     "time_s": "use --time",
@@ -61,12 +62,11 @@ def parse_value(text: str) -> Any:
     >>> parse_value("1e9"), parse_value("true"), parse_value("[0.8, 0.999]"), parse_value("fp32")
     (1000000000, True, [0.8, 0.999], 'fp32')
     """
-    from hpc_llm.profiles import parse_yaml
+    from hpc_llm.yaml_text import LARGEST_INTEGER, parse_yaml
 
-    value = parse_yaml(text, f"--set value {text!r}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise RequestError(f"--set value {text!r}: the number is too large.")
-    return int(value) if isinstance(value, float) and value.is_integer() and "." not in text else value
+    value = parse_yaml(text, f"--set value {text[:_SHOWN]!r}")
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INTEGER and "." not in text
+    return int(value) if is_whole else value
 
 
 def apply_settings(values: dict[str, Any], settings: Iterable[str]) -> list[str]:

@@ -18,7 +18,8 @@ from checkout import ROOT
 from rendering import batch
 
 from hpc_llm.cluster import Cluster, parse_cluster
-from hpc_llm.profiles import read_yaml
+from hpc_llm.submit import code_digest, code_snapshot
+from hpc_llm.yaml_text import read_yaml
 
 MODULES = """\
 module() {
@@ -147,6 +148,7 @@ class Machine:
         for name in ("mpirun", "srun"):
             self._write(f"bin/{name}", LAUNCHER.format(name=name), 0o755)
         self.logs.mkdir()
+        self.code = code_snapshot(folder)
         self.environ = {
             "PATH": f"{folder}/bin:/usr/bin:/bin",
             "HOME": str(folder / "home"),
@@ -186,7 +188,9 @@ class Machine:
         python = self.env_dir / "bin" / "python"
         profile = cluster or self.cluster()
         asked.setdefault("scheduler", "local")
-        made = batch(profile, "z3", run_id=run_id, logs=logs, code=logs / ".code", python=python, **asked)
+        made = batch(
+            profile, "z3", run_id=run_id, logs=logs, code=self.code, digest=code_digest(), python=python, **asked
+        )
         return made.scripts[0].text
 
     def start(self, text: str, **environ: str) -> subprocess.Popen[str]:

@@ -142,14 +142,25 @@ def test_a_file_that_cannot_be_written_is_a_failure(cli: Any) -> None:
 
 
 def test_a_traceback_is_shown_on_request_only() -> None:
-    template = Path("templates") / "launch.sh.j2"
-    template.parent.mkdir()
-    template.write_text("{{ nothing }}")
-    quiet = entry("render", *LOCAL)
-    assert quiet.code == 1 and quiet.err.count("\n") == 1
-    assert "'nothing' is undefined" in quiet.err and "HPC_LLM_DEBUG=1 shows where" in quiet.err
-    loud = entry("render", *LOCAL, env={**os.environ, "HPC_LLM_DEBUG": "1"})
+    wrong = ("render", "--cluster", "nowhere", "--method", "z3")
+    quiet = entry(*wrong)
+    assert quiet.code == 2 and quiet.err.count("\n") == 1
+    loud = entry(*wrong, env={**os.environ, "HPC_LLM_DEBUG": "1"})
     assert loud.code == 1 and "Traceback (most recent call last)" in loud.err
+
+
+def test_what_the_working_directory_decides_is_said_once_and_not_among_the_results(cli: Any) -> None:
+    for kind, name, text in (("clusters", "local", "title: here\n"), ("configs", "z3", "description: mine\n")):
+        Path(kind).mkdir()
+        Path(kind, f"{name}.yaml").write_text(f"extends: {name}\n{text}")
+    done = cli("render", *LOCAL, "--json")
+    assert done.code == 0 and json.loads(done.out)["plan"]["method"] == "z3"
+    said = [line for line in done.err.splitlines() if "in place of the one that hpc-llm brings" in line]
+    here = Path.cwd()
+    assert said == [
+        f"hpc-llm: cluster local is that of {here}/clusters/local.yaml, in place of the one that hpc-llm brings",
+        f"hpc-llm: method z3 is that of {here}/configs/z3.yaml, in place of the one that hpc-llm brings",
+    ]
 
 
 # --- the real entry point -------------------------------------------------------------------------------------------

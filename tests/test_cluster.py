@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hpc_llm.cluster import Cluster, load_cluster, parse_cluster
 from hpc_llm.errors import ProfileError, RequestError
-from hpc_llm.profiles import read_yaml
 from hpc_llm.schema import profile_schema
 from hpc_llm.slurm_time import format_time, parse_time
+from hpc_llm.yaml_text import read_yaml
 
 
 def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from rendering import batch
 from standin import Machine
 
 from hpc_llm.errors import HpcLlmError, RequestError
@@ -227,9 +228,9 @@ def test_names_of_methods_and_clusters_open_no_other_file(name: str) -> None:
     assert re.fullmatch(r"[a-z0-9+_-]+", method.name)
 
 
-def test_a_folder_that_pythonpath_cannot_carry_is_refused(machine: Machine) -> None:
+def test_a_folder_that_pythonpath_cannot_carry_is_refused() -> None:
     with pytest.raises(RequestError, match="holds a colon, at which PYTHONPATH is split"):
-        machine.script(logs=machine.folder / "2026-01-01T10:00")
+        batch("local", "z3", code=Path("/logs/2026-01-01T10:00/.code"))
 
 
 # --- what a profile holds -------------------------------------------------------------------------------------------

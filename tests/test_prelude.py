@@ -39,7 +39,7 @@ def test_a_good_site_gets_to_the_program(machine: Machine) -> None:
     assert seen["argv"] == ["-u", "-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(ended.run)]
     assert seen["cwd"] == str(ended.run)
     env = seen["env"]
-    assert env["PYTHONPATH"] == str(machine.logs / ".code")
+    assert env["PYTHONPATH"] == str(machine.code)
     assert env["CONDA_PREFIX"] == str(machine.env_dir)
     assert env["HIP_VISIBLE_DEVICES"] == "1,2" and env["HPC_LLM_LAUNCHER"] == "mpirun"
     assert env["MASTER_ADDR"] == "127.0.0.1" and 10000 <= int(env["MASTER_PORT"]) < 32000
@@ -212,7 +212,22 @@ def test_a_python_that_does_not_start(machine: Machine) -> None:
 def test_without_the_launcher(machine: Machine) -> None:
     """A PATH with all of coreutils and no mpirun, whatever this machine has installed."""
     (machine.folder / "bin" / "mpirun").unlink()
-    for program in ("bash", "date", "hostname", "id", "mkdir", "rm", "mv", "iconv", "dirname", "timeout", "head"):
+    for program in (
+        "bash",
+        "date",
+        "hostname",
+        "id",
+        "mkdir",
+        "rm",
+        "mv",
+        "iconv",
+        "dirname",
+        "timeout",
+        "head",
+        "find",
+        "sort",
+        "sha256sum",
+    ):
         os.symlink(str(shutil.which(program)), machine.folder / "bin" / program)
     ended = machine.run(machine.script(), PATH=f"{machine.folder}/bin")
     assert ended.code == Stop.NO_LAUNCHER.value
@@ -226,6 +241,60 @@ def test_without_the_run_folder(machine: Machine) -> None:
     assert ended.code == Stop.NO_RUN_FOLDER.value
     assert ended.stderr == f"hpc-llm: run folder {machine.logs}/run-1 is not visible on {os.uname().nodename}\n"
     assert not (machine.logs / "run-1").exists()
+
+
+@pytest.mark.parametrize("what", ["gone", "changed", "further file", "compiled", "link", "all gone"])
+def test_code_that_is_not_what_was_submitted_does_not_run(machine: Machine, what: str) -> None:
+    package, text = machine.code / "hpc_llm", machine.script()
+    if what == "gone":
+        (package / "run.py").unlink()
+    elif what == "changed":
+        (package / "worker" / "loop.py").write_text("print('planted')\n")
+    elif what == "further file":
+        (machine.code / "torch.py").write_text("print('planted')\n")
+    elif what == "compiled":
+        (package / "__pycache__").write_bytes(b"x")
+    elif what == "link":
+        (package / "run.py").rename(machine.folder / "run.py")
+        (package / "run.py").symlink_to(machine.folder / "run.py")
+    else:
+        shutil.rmtree(machine.code)
+    said = f"the code in {machine.code} is not what was submitted with this run"
+    stopped(machine.run(text), Stop.CODE_CHANGED, said)
+    assert machine.calls() == []
+
+
+@pytest.mark.parametrize("program", ["find", "sort", "sha256sum"])
+def test_code_that_cannot_be_checked_does_not_run(machine: Machine, program: str) -> None:
+    needed = {"bash", "date", "hostname", "id", "mv", "mkdir", "readlink", "grep", "find", "sort", "sha256sum"} - {
+        program
+    }
+    for name in needed:
+        os.symlink(str(shutil.which(name)), machine.folder / "bin" / name)
+    ended = machine.run(machine.script(), PATH=f"{machine.folder}/bin")
+    stopped(ended, Stop.CODE_CHANGED, "find, sort or sha256sum is not on PATH: the code cannot be checked")
+
+
+def test_without_the_file_of_variables(machine: Machine) -> None:
+    stopped(machine.run(machine.script(env_file="/no/file")), Stop.NO_ENV_FILE, "the file /no/file cannot be read")
+
+
+def test_code_of_somebody_else_does_not_run(machine: Machine) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder to somebody else")
+    text = machine.script()
+    os.chown(machine.code, 12345, -1)
+    stopped(machine.run(text), Stop.CODE_CHANGED, f"the code in {machine.code} is somebody else's")
+    os.chown(machine.logs / "run-1", 12345, -1)  # as on a file system that gives all files to one owner
+    assert machine.run(text).code == 0
+
+
+def test_a_module_in_the_run_folder_is_not_imported(machine: Machine) -> None:
+    text = machine.script()
+    (machine.logs / "run-1" / "socket.py").write_text("raise SystemExit('planted')\n")
+    ended = machine.run(text)
+    assert ended.code == 0 and "planted" not in ended.stderr
+    assert ended.seen is not None and ended.seen["env"]["PYTHONSAFEPATH"] == "1"
 
 
 def test_every_stop_has_been_seen_here() -> None:
@@ -289,10 +358,18 @@ def test_an_array_task_finds_its_run(machine: Machine) -> None:
     from rendering import batch
 
     from hpc_llm.run import RunPaths
+    from hpc_llm.submit import code_digest
 
     cluster = machine.cluster(scheduler="slurm")
     made = batch(
-        cluster, "z2", "z3", run_id="sweep", logs=machine.logs, code=machine.folder / "code", scheduler="slurm"
+        cluster,
+        "z2",
+        "z3",
+        run_id="sweep",
+        logs=machine.logs,
+        code=machine.code,
+        digest=code_digest(),
+        scheduler="slurm",
     )
     runs = [RunPaths(machine.logs / run_id) for run_id in made.run_ids]
     for run in runs:

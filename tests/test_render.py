@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 from checkout import ROOT
 from rendering import CLUSTERS, METHODS, batch, planned, script
@@ -42,6 +41,7 @@ SHAPES: dict[str, Callable[[], Batch]] = {
         name="it's 100% \\ mine",
         sbatch=("qos=high", "requeue", "comment=a $(b) `c`"),
         set=("env.PROXY=http://a b'c", "env.TWO=a\nb", "launcher=srun"),
+        env_file="/home/someone/it's own.env",
     ),
     "delta-one-node": lambda: batch("delta", "z3"),
     "delta-two-nodes": lambda: batch("delta", "z3", nodes=2),
@@ -281,13 +281,6 @@ def test_the_folder_of_a_run_may_hold_what_slurm_would_fill_in(tmp_path: Path) -
 
 
 # --- templates and quoting ------------------------------------------------------------------------------------------
-
-
-def test_a_name_that_a_template_misspells_stops_the_rendering(own_folder: Path) -> None:
-    (own_folder / "templates").mkdir()
-    (own_folder / "templates" / "launch.sh.j2").write_text("echo {{ plan.stepps }}\n")
-    with pytest.raises(jinja2.UndefinedError, match="stepps"):
-        script("local", "z3")
 
 
 def test_a_full_home_folder_does_not_stop_a_preview(own_folder: Path) -> None:

@@ -131,8 +131,19 @@ def test_a_line_that_cannot_be_written_stops_nothing(machine: Machine, run: RunP
 def test_each_task_of_an_array_writes_into_its_run(machine: Machine) -> None:
     from rendering import batch
 
+    from hpc_llm.submit import code_digest
+
     cluster = machine.cluster(scheduler="slurm")
-    made = batch(cluster, "z2", "z3", run_id="sweep", logs=machine.logs, code=machine.folder, scheduler="slurm")
+    made = batch(
+        cluster,
+        "z2",
+        "z3",
+        run_id="sweep",
+        logs=machine.logs,
+        code=machine.code,
+        digest=code_digest(),
+        scheduler="slurm",
+    )
     runs = [RunPaths(machine.logs / run_id) for run_id in made.run_ids]
     for each in runs:
         each.root.mkdir()

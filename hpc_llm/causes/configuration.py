@@ -97,6 +97,18 @@ CONFIG_ERROR = Cause(
             r"ValidationError: \d+ validation errors? for (?:DeepSpeed|[A-Z]\w*(?:Config|Args|Arguments))\w*"
             r"(?:\n(?:\[\w{1,12}\]: ?)?(?P<setting>[A-Za-z_][\w.]{0,80})$)?",
         ),
+        sign(
+            "hpc-llm: ",
+            r"^hpc-llm: the code in \S{1,300} is (?:not what was submitted|somebody else's)[^\n]{0,80}",
+            confidence=0.99,
+            remedy="submit again, which writes the code anew; where others write in that folder: --logs DIR, in a folder of your own",
+        ),
+        sign(
+            "hpc-llm: ",
+            r"^hpc-llm: (?:the file \S{1,300} (?:cannot be read|belongs to somebody else|ends with an error)|others may open the file )[^\n]{0,200}",
+            confidence=0.99,
+            remedy="make the file of --env-file your own, `chmod 600` it, and try it in a shell: bash -c '. FILE'",
+        ),
         sign(("Check batch related parameters", "atch related parameters")),
         sign("Either train_batch_size or ", r"Either train_batch_size or \w*micro_batch\w* needs to be provided"),
         sign("DeepSpeedConfigError", r"DeepSpeedConfigError: "),

@@ -12,6 +12,7 @@ from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import Found, without_rank
 from hpc_llm.run import Outcome
+from hpc_llm.secrecy import redacted
 
 TAKEN_DOWN = frozenset(("walltime", "preempted", "cancelled"))
 """The scheduler ended the job: what the ranks say afterwards follows from it."""
@@ -66,7 +67,7 @@ class Verdict:
             return self.root.reason
         details = self.root.details or {}
         words = ": ".join(filter(None, (details.get("exception"), details.get("message"))))
-        return _CARETS.sub("", words or without_rank(self.root.text)).strip()[:REASON_LENGTH]
+        return redacted(_CARETS.sub("", words or without_rank(self.root.text))).strip()[:REASON_LENGTH]
 
 
 def decide(found: Sequence[Found], completed: bool) -> Verdict:

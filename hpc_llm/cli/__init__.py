@@ -12,12 +12,14 @@ from typing import Any, NoReturn
 import typer
 
 from hpc_llm import __version__
-from hpc_llm.errors import HpcLlmError, PassedOverWarning
+from hpc_llm.errors import FoundHereWarning, HpcLlmError, PassedOverWarning
 
 COMMANDS = (
     "clusters", "methods", "models", "render", "submit", "status", "logs", "cancel", "reconcile", "parse", "diagnose", "report",
 )  # fmt: skip
 """The modules of this package that are commands, in the order of `--help`."""
+_LONGEST = 4000
+"""Characters of an error's sentence."""
 
 
 def make_app(arguments: list[str]) -> typer.Typer:
@@ -80,6 +82,9 @@ def run(arguments: list[str]) -> int:
         return 141
     except Exception as error:
         if _is_usage_error(error):
+            from hpc_llm.secrecy import redacted
+
+            error.message = redacted(str(getattr(error, "message", error)))  # type: ignore[attr-defined]
             error.show()  # type: ignore[attr-defined]
             return int(error.exit_code)  # type: ignore[attr-defined]
         if os.environ.get("HPC_LLM_DEBUG") == "1":
@@ -88,18 +93,20 @@ def run(arguments: list[str]) -> int:
 
 
 def _tell_what_is_passed_over() -> None:
-    """Print one line for each thing that could not be read, once, however often it is come across."""
+    """Print one line for each thing that could not be read, or that was found here, once, however often it is come across."""
     told: set[str] = set()
     otherwise = warnings.showwarning
+    beginnings: dict[type[Warning], str] = {PassedOverWarning: "passed over ", FoundHereWarning: ""}
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        if not issubclass(category, PassedOverWarning):
+        if category not in beginnings:
             otherwise(message, category, *place, **more)
         elif str(message) not in told:
             told.add(str(message))
-            typer.echo(f"hpc-llm: passed over {message}", err=True)
+            typer.echo(f"hpc-llm: {beginnings[category]}{message}", err=True)
 
-    warnings.simplefilter("always", PassedOverWarning)
+    for category in beginnings:
+        warnings.simplefilter("always", category)
     warnings.showwarning = show
 
 
@@ -108,9 +115,17 @@ def _is_usage_error(error: Exception) -> bool:
     return hasattr(error, "show") and hasattr(error, "exit_code")
 
 
+def _readable(sentence: str) -> str:
+    """The sentence without a secret that it quotes, cut in the middle where it quotes what nobody would read to its end."""
+    from hpc_llm.secrecy import redacted
+
+    sentence = redacted(sentence)
+    return sentence if len(sentence) <= _LONGEST else f"{sentence[: _LONGEST // 2]} … {sentence[-_LONGEST // 2 :]}"
+
+
 def _failed(error: Exception) -> int:
     if isinstance(error, HpcLlmError):
-        typer.echo(f"hpc-llm: {error}", err=True)
+        typer.echo(f"hpc-llm: {_readable(str(error))}", err=True)
         return error.exit_code
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""

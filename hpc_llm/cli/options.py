@@ -57,10 +57,22 @@ class RunOptions:
     sbatch: Annotated[
         Optional[list[str]], typer.Option(metavar="KEY=VALUE", help="Further sbatch option (repeatable).")
     ] = None
+    env_file: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="FILE", help="File of your own variables (tokens); mode 600; the job reads it, nothing keeps it."
+        ),
+    ] = None
     set: Annotated[
         Optional[list[str]],
         typer.Option(
             "--set", metavar="PATH=VALUE", help="Change any field of the plan, e.g. optimizer.lr=1e-4 (repeatable)."
+        ),
+    ] = None
+    templates: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="DIR", help="Folder of templates that win over the bundled ones; no other is looked into."
         ),
     ] = None
     run_id: Annotated[Optional[str], typer.Option(metavar="ID", help="Run id instead of a new one.")] = None

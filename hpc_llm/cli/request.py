@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.cli.options import RunOptions
+from hpc_llm.cli.output import note
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.experiment import Experiment
 
 if TYPE_CHECKING:
     from hpc_llm.batch import Batch
     from hpc_llm.cluster import Cluster
+    from hpc_llm.experiment import PlanWithOrigins
     from hpc_llm.planning import Site
 
 LISTS = ("data", "sbatch", "set")
@@ -48,6 +50,7 @@ def read_request(options: RunOptions) -> Request:
     """Merge the experiment file and the flags."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
+    _refuse_secret_flags(options)
     if options.experiment is not None:
         values = _read_experiment(options.experiment)
         sources = dict.fromkeys(values, options.experiment.name)
@@ -63,6 +66,32 @@ def read_request(options: RunOptions) -> Request:
     return Request(values, sources)
 
 
+def _refuse_secret_flags(options: RunOptions) -> None:
+    """Refuse a flag that holds a secret before anything looks at it, and could repeat it in a message."""
+    from hpc_llm.secrecy import WAY_IN, is_secret
+
+    for field in fields(RunOptions):
+        given = getattr(options, field.name)
+        flag = f"--{field.name.replace('_', '-')}" if field.name != "experiment" else "EXPERIMENT.yaml"
+        for item in given if isinstance(given, list) else [given]:
+            text = "" if item is None else str(item)
+            key, _, value = text.partition("=")
+            if is_secret(text) or is_secret(value, key) or _hides_secret(flag, key, value):
+                place = f" {key}" if isinstance(given, list) and not is_secret(key) and key != text else ""
+                raise RequestError(f"{flag}{place} holds what looks like a secret. {WAY_IN}")
+
+
+def _hides_secret(flag: str, key: str, value: str) -> bool:
+    """Whether the value of a setting is a list or a mapping with a secret in it."""
+    from hpc_llm.secrecy import find_secret
+    from hpc_llm.yaml_text import parse_yaml
+
+    try:
+        return flag == "--set" and find_secret({key: parse_yaml(value, key)}) is not None
+    except RequestError:  # told where the setting is applied
+        return False
+
+
 def _check_encoding(name: str, value: Any) -> None:
     """Bytes of the command line that are no UTF-8 arrive as lone surrogates, which nothing can write later on."""
     for text in value if isinstance(value, list) else [value]:
@@ -75,11 +104,16 @@ def _names() -> list[str]:
 
 
 def _read_experiment(path: Path) -> dict[str, Any]:
-    from hpc_llm.profiles import read_yaml
+    from hpc_llm.secrecy import refuse_secrets
+    from hpc_llm.yaml_text import read_yaml
 
     values: dict[str, Any] = {}
-    for key, value in read_yaml(path).items():
+    content = read_yaml(path)
+    refuse_secrets(content, str(path))
+    for key, value in content.items():
         name = str(key).replace("-", "_")
+        if name == "templates":
+            raise RequestError(f"{path}: templates are named by --templates on the command line, not in a file.")
         if name not in _names():
             raise RequestError(f"{path}: " + unknown_name("option", str(key), _names()))
         if name in values:
@@ -100,6 +134,10 @@ def _typed(path: Path, name: str, value: Any) -> Any:
         return [str(v) for v in value]
     if value is None or isinstance(value, (list, dict, bool)):
         raise RequestError(f"{path}: {name} is {value!r}, text is needed.")
+    if isinstance(value, float):  # 1.10 would become 1.1, and 1e5 100000.0
+        raise RequestError(
+            f"{path}: {name} is read as the number {value!r}. Put it in quotes to keep it as it is written."
+        )
     return str(value)
 
 
@@ -117,7 +155,7 @@ def _items(path: Path, name: str, item: Any) -> Iterator[str]:
 
 def _settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """`PATH=VALUE` for each value of a mapping of plan fields, however deep it is."""
-    from hpc_llm.profiles import parse_yaml
+    from hpc_llm.yaml_text import parse_yaml
 
     for key, value in mapping.items():
         place = f"{prefix}{key}"
@@ -138,6 +176,8 @@ def experiments(request: Request, cluster: str) -> list[Experiment]:
     model = os.path.expanduser(rest.get("model", ""))
     if model and is_checkpoint(model):
         rest["model"] = os.path.abspath(model)  # the job runs in another folder
+    if rest.get("env_file"):
+        rest["env_file"] = os.path.abspath(os.path.expanduser(rest["env_file"]))
     rest["data"] = tuple(os.path.abspath(os.path.expanduser(p)) for p in rest.get("data", ()))
     for file in rest["data"]:
         if not os.path.isfile(file):
@@ -168,8 +208,23 @@ def batches(options: RunOptions, *, preview: bool) -> Iterator[Batch]:
     from hpc_llm.cluster import load_cluster
 
     request = read_request(options)
+    _tell_templates(options.templates)
     for name in request.sweep("cluster"):
         yield _batch(load_cluster(name), request, options, preview)
+
+
+def _tell_templates(named: Path | None) -> None:
+    """Say which templates are used in place of the bundled ones, and which of the working directory are not."""
+    from hpc_llm.profiles import bundled
+    from hpc_llm.templating import NAMES, own_templates
+
+    own = own_templates(named)
+    if own:
+        note(f"the script is made with {', '.join(map(str, own))}")
+    here = Path.cwd() / "templates"
+    left = [name for name in NAMES if (here / name).is_file() and here.resolve() != bundled("templates").resolve()]
+    if left and named is None:
+        note(f"{here} is not used: --templates {here.name} takes {', '.join(left)} from there")
 
 
 def elsewhere(options: RunOptions, name: str) -> Batch:
@@ -189,23 +244,43 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
     from hpc_llm.batch import make_batch
     from hpc_llm.method import load_method
     from hpc_llm.planning import plan
-    from hpc_llm.submit.snapshot import code_digest
+    from hpc_llm.secrecy import WAY_IN, has_secret_shape
+    from hpc_llm.submit.snapshot import code_digest, code_folder
 
     site = site_of(cluster)
     planned = [
         plan(e, cluster, load_method(e.method), site, request.sources) for e in experiments(request, cluster.name)
     ]
+    _check_secrets(planned)
     several = len(planned) > 1 or len(request.sweep("cluster")) > 1
     run_ids, name = _run_ids(options, cluster.name, [(p.plan.method, p.plan.model) for p in planned], several, preview)
-    return make_batch(
+    batch = make_batch(
         cluster,
         planned,
         run_ids,
         name=name,
         logs=options.logs,
-        code_dir=options.logs.absolute() / ".code" / code_digest(),
+        code_dir=code_folder(options.logs),
+        code_digest=code_digest(),
         python=Path(sys.executable),
+        templates=options.templates,
     )
+    if any(has_secret_shape(script.text) for script in batch.distinct_scripts):
+        raise RequestError(f"the script for cluster {cluster.name} would hold what looks like a secret. {WAY_IN}")
+    return batch
+
+
+def _check_secrets(planned: Sequence[PlanWithOrigins]) -> None:
+    """Wherever a value came from, a file of variables or the environment: no record may keep a secret."""
+    from hpc_llm.secrecy import WAY_IN, check_env_file, find_secret
+
+    for one in planned:
+        place = find_secret(one.plan.to_dict())
+        if place is not None:
+            origin = one.origins.get(place.split(".")[0], "the plan")
+            raise RequestError(f"{place} ({origin}) holds what looks like a secret. {WAY_IN}")
+        if one.plan.env_file is not None:
+            check_env_file(os.path.expandvars(os.path.expanduser(one.plan.env_file)))
 
 
 def _run_ids(

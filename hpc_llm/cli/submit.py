@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -211,9 +212,19 @@ def _git_commit() -> str | None:
     return None
 
 
-def _head(git: Path) -> str:
-    text = (git / "HEAD").read_text().strip()
-    return (git / text.removeprefix("ref: ")).read_text().strip() if text.startswith("ref: ") else text
+def _head(git: Path) -> str | None:
+    """The commit; None where HEAD leads elsewhere than to a reference: the checkout may be a stranger's."""
+    text = _line(git / "HEAD")
+    if re.fullmatch(r"ref: refs/[\w./+@-]+", text) and ".." not in text:
+        text = _line(git / text.removeprefix("ref: "))
+    return text if re.fullmatch(r"[0-9a-f]{40,64}", text) else None
+
+
+def _line(path: Path) -> str:
+    if not path.is_file():  # a pipe might block for ever
+        return ""
+    with path.open() as file:
+        return file.readline(1000).strip()
 
 
 def _job_id(run: RunPaths) -> str | None:

@@ -15,6 +15,7 @@ from hpc_llm.causes.verdict import Verdict
 from hpc_llm.diagnose.details import explain
 from hpc_llm.diagnose.remedies import BY_PLAN, filled
 from hpc_llm.experiment import Plan
+from hpc_llm.secrecy import redacted
 
 _SHOWN = 6
 _GUESSED = (
@@ -30,6 +31,10 @@ class Evidence:
     file: str
     line: int
     text: str
+
+    def __post_init__(self) -> None:
+        # A program may have printed its environment, and what is shown here is shown to others.
+        object.__setattr__(self, "text", redacted(self.text))
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,10 @@ class Diagnosis:
     details: Mapping[str, str] = field(default_factory=dict)
     is_over: bool = True
     """Whether the job has ended: of one that waits or runs there is nothing to diagnose yet."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "summary", redacted(self.summary))
+        object.__setattr__(self, "details", {name: redacted(value) for name, value in self.details.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types, with stable keys."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.run import open_regular
+from hpc_llm.run import json_object, open_regular
 from hpc_llm.runs.fields import Fields
 
 _TAIL_BYTES = 16 * 1024
@@ -28,10 +27,10 @@ def read_progress(steps: Path, rate: bool = True) -> Progress:
     """Progress by the last lines of `steps`; a line still being written is left out. Without `rate` only the step."""
     if not rate:
         last_lines = reversed(_tail(steps, _LAST_LINES_BYTES).splitlines())
-        last = next(filter(None, map(_record, last_lines)), None)
+        last = next(filter(None, map(json_object, last_lines)), None)
         return Progress(Fields(last or {}).whole("step", least=0))
     lines = _tail(steps, _TAIL_BYTES).splitlines()
-    records = [record for record in map(_record, lines[-_LATEST:]) if record]
+    records = [record for record in map(json_object, lines[-_LATEST:]) if record]
     if not records:
         return Progress()
     return Progress(Fields(records[-1]).whole("step", least=0), _rate([r for r in records if not r.get("warmup")]))
@@ -45,22 +44,14 @@ def _rate(records: list[dict[str, Any]]) -> float | None:
     return sum(rate * time for rate, time in timed) / seconds if seconds else None
 
 
-def _tail(path: Path, size: int) -> str:
+def _tail(path: Path, size: int) -> bytes:
     try:
         file = open_regular(path)
         if file is None:
-            return ""
+            return b""
         with file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - size))
-            return file.read().decode(errors="replace")
+            return file.read()
     except OSError:
-        return ""
-
-
-def _record(line: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        return b""

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import hpc_llm
 from hpc_llm.errors import SubmissionError
 from hpc_llm.run import RunPaths
 from hpc_llm.submit.process import describe_process
-from hpc_llm.submit.queue import RunScripts
+from hpc_llm.submit.queue import RunScripts, digest_of
 from hpc_llm.submit.runs import discard_run, write_job
 
 _TIMEOUT_MIN = 60 * 24 * 365
@@ -64,15 +65,25 @@ def _start_queue(folder: Path, runs: Sequence[RunPaths]) -> str:
 
     executor = LocalExecutor(folder)
     executor.update_parameters(timeout_min=_TIMEOUT_MIN)
-    job = executor.submit(RunScripts(tuple(str(run.root) for run in runs)))
+    digests = tuple(digest_of(run) or "" for run in runs)
+    scripts = RunScripts(tuple(str(run.root) for run in runs), digests=digests)
+    _leave_the_working_directory()
+    job = executor.submit(scripts)
     for run in runs:
         write_job(run, job.job_id, process=describe_process(int(job.job_id)))
     return str(job.job_id)
 
 
+def _leave_the_working_directory() -> None:
+    """submitit starts `python -m`, which would import what lies in the folder that one happens to be in."""
+    found = [os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(hpc_llm.__file__).absolute().parents[1]), *found])
+    os.chdir("/")
+
+
 def _detach(log: Path) -> None:
     """Let go of the terminal and of the caller's pipes, whose readers wait for their end."""
     null = os.open(os.devnull, os.O_RDONLY)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for source, target in ((null, 0), (out, 1), (out, 2)):
         os.dup2(source, target)

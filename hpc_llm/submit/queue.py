@@ -6,6 +6,7 @@ A machine that measures must not run two at a time. Standard library only: it is
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import signal
 import socket
@@ -13,16 +14,18 @@ import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.run import RunPaths, read_json, write_json
+from hpc_llm.run import RunPaths, Stop, read_json, write_json
 from hpc_llm.submit.environment import without_slurm
 from hpc_llm.submit.process import describe_process, end_group
 
 _DEVICES = "CUDA_VISIBLE_DEVICES"
 RUN_DIR, RUN_UUID, QUEUE_ID = "HPC_LLM_RUN_DIR", "HPC_LLM_RUN_UUID", "HPC_LLM_QUEUE_ID"
 """Variables that the script of a local run, and all that it starts, has: they end with the processes."""
+_PYTHON_PATH = "PYTHONPATH"
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,10 @@ class RunScripts:
     folders: tuple[str, ...]
     visible_devices: str | None = field(default_factory=lambda: os.environ.get(_DEVICES))
     """The submitter's CUDA_VISIBLE_DEVICES: submitit's local executor replaces it."""
+    python_path: str | None = field(default_factory=lambda: os.environ.get(_PYTHON_PATH))
+    """The submitter's PYTHONPATH: this process needs one of its own."""
+    digests: tuple[str, ...] = ()
+    """SHA-256 of each script, for a queue is long and others may write in the folders; none: it is not looked at."""
 
     def __call__(self) -> list[int | None]:
         """The exit code of each script; None for a run that was left out or could not start."""
@@ -40,12 +47,15 @@ class RunScripts:
         for run in runs:
             if run.root.is_dir():
                 write_json(run.process, {"schema": 1, "queue": queue})
-        return [self._run(run, queue) for run in runs]
+        return [self._run(run, queue, digest) for run, digest in zip_longest(runs, self.digests)]
 
-    def _run(self, run: RunPaths, queue: Mapping[str, Any]) -> int | None:
+    def _run(self, run: RunPaths, queue: Mapping[str, Any], digest: str | None) -> int | None:
         if run.cancelled.exists() or not run.root.is_dir():
             return None
         started_at, uuid = time.time(), _uuid(run)
+        if digest not in (None, digest_of(run)):
+            _write_exit(run, started_at, Stop.CODE_CHANGED.value, "job.sh is not what was submitted")
+            return None
         try:
             script = self._start(run)
         except OSError as error:
@@ -74,8 +84,17 @@ class RunScripts:
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in without_slurm(os.environ).items() if not name.startswith("SUBMITIT_")}
-        kept.pop(_DEVICES, None)
-        return kept if self.visible_devices is None else {**kept, _DEVICES: self.visible_devices}
+        given = {_DEVICES: self.visible_devices, _PYTHON_PATH: self.python_path}
+        kept = {name: value for name, value in kept.items() if name not in given}
+        return kept | {name: value for name, value in given.items() if value is not None}
+
+
+def digest_of(run: RunPaths) -> str | None:
+    """SHA-256 of the run's script; None where it cannot be read."""
+    try:
+        return hashlib.sha256(run.script.read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def _mark(run: RunPaths) -> dict[str, str]:
@@ -106,7 +125,7 @@ def _write(run: RunPaths, started_at: float, code: int, reason: str) -> None:
             "run_id": run.run_id,
             "exit_code": 128 - code if code < 0 else code,
             "signal": _signal_name(-code) if code < 0 else None,
-            "stage": "prelude" if code == 127 else "launch",
+            "stage": "prelude" if code in (127, Stop.CODE_CHANGED.value) else "launch",
             "reason": reason,
             "host": socket.gethostname(),
             "job_id": job.get("job_id"),

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import RunPaths, file_name_part, read_json, read_json_lines
+from hpc_llm.run import RunPaths, file_name_part, make_shared_folder, new_file, read_json, read_json_lines
 from hpc_llm.submit.claim import claim, claim_folder
 from hpc_llm.submit.identity import ARRAYS, Identity, identity_of, is_job_of
 from hpc_llm.submit.submission import Submission, array_of, now
@@ -72,7 +72,8 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
             f"{staging.parent} is a link, which hpc-llm never makes: nothing was submitted. Look at it, and remove it."
         )
     try:
-        staging.mkdir(parents=True)
+        make_shared_folder(staging.parent)
+        staging.mkdir()
     except OSError as error:
         raise SubmissionError(
             f"{logs} cannot be written ({error.strerror}): nothing was submitted; --logs DIR"
@@ -85,7 +86,7 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
                 raise OSError(errno.EIO, "no file can be made that only one process makes", str(staging))
         for submission, runs in groups:
             if submission.array is not None:  # first, for it holds the claim
-                (logs / ARRAYS).mkdir(exist_ok=True)
+                make_shared_folder(logs / ARRAYS)
                 _show(staging / ARRAYS / submission.array, logs / ARRAYS / submission.array, shown)
             for run in runs:
                 _show(staging / run.run_id, logs / run.run_id, shown)
@@ -109,8 +110,8 @@ def _make(staging: Path, logs: Path, submission: Submission, runs: Sequence[NewR
         run = RunPaths(staging / new.run_id)
         run.root.mkdir()
         if not _linked(scripts.get(new.script), run.script):
-            run.script.write_text(new.script, encoding="utf-8", newline="")
-            run.script.chmod(0o755)
+            with new_file(run.script, 0o777) as file:
+                file.write(new.script)
             scripts.setdefault(new.script, run.script)
         _write(run.experiment, new.experiment)
         _write(run.job, submission.intent(logs / new.run_id, task))

@@ -16,6 +16,7 @@ from typing import Any
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.out_of_memory import is_device, is_host, is_page_locking
 from hpc_llm.run import Outcome, RunPaths, read_json
+from hpc_llm.secrecy import redacted
 from hpc_llm.worker.result import SCHEMA, Record, build_result
 
 
@@ -40,11 +41,11 @@ def classify(error: BaseException) -> Outcome:
 
 def report_error(record: Record, error: BaseException) -> None:
     """Leave this rank's failure and the run's result. Must not raise: the error itself is what matters."""
-    message = str(error).strip() or type(error).__name__
+    message = redacted(str(error).strip()) or type(error).__name__
     details = {
         "type": type(error).__name__,
         "message": message,
-        "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+        "traceback": redacted("".join(traceback.format_exception(type(error), error, error.__traceback__))),
         "outcome": classify(error).value,
     }
     _leave(record, details)
@@ -55,7 +56,7 @@ def report_refusal(folder: Path | None, error: HpcLlmError) -> None:
     if folder is None or not folder.is_dir() or RunPaths(folder).left_by_try():
         return
     with contextlib.suppress(OSError):  # the message is on stderr too
-        result = {"schema": SCHEMA, "outcome": Outcome.FAILED.value, "outcome_reason": str(error)}
+        result = {"schema": SCHEMA, "outcome": Outcome.FAILED.value, "outcome_reason": redacted(str(error))}
         RunPaths(folder).write(RunPaths(folder).result, result)
 
 

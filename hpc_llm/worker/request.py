@@ -20,6 +20,7 @@ from hpc_llm.errors import RequestError
 from hpc_llm.experiment import Plan
 from hpc_llm.model import ALIASES, architecture, is_checkpoint
 from hpc_llm.run import RunPaths, read_json, write_json
+from hpc_llm.secrecy import refuse_secrets
 from hpc_llm.synthetic import LOSS_FLOOR_NATS
 from hpc_llm.worker.ranks import Ranks
 
@@ -108,6 +109,7 @@ def _of_homework(arguments: argparse.Namespace, ranks: Ranks) -> Request:
         arguments.run_dir or Path(os.environ.get("HPC_LLM_LOGS", "logs")) / _folder_name(os.environ, ranks)
     )
     refuse_used_folder(paths, os.environ)
+    refuse_secrets(plan.to_dict(), "the request")
     if ranks.rank == 0:
         _write_experiment(paths, plan, sentences)
     return Request(plan, paths, sentences)

@@ -37,7 +37,7 @@
 ) 2>/dev/null
 trap '' USR1 USR2  # nothing here acts on them, and what is started inherits that they end nothing
 run_dir=$(readlink -f /work/someone/logs/.arrays/RUN-ID/"$SLURM_ARRAY_TASK_ID")
-code_dir=/work/someone/logs/.code/0123456789ab
+code_dir=/work/someone/logs/.code/0123456789ab-1000
 time_limit=1800
 started_at=$(date +%s)
 stage=  # none yet: a signal waits until the earlier try is safe
@@ -163,6 +163,13 @@ if is_over; then
   die 0 "the run had come to its end already, nothing was run again: result.json holds its measurement"
 fi
 cd "$run_dir" || die 76 "cannot enter run folder $run_dir"
+# Others may be able to write where the code lies: it runs only as it was submitted, and only where it is this user's own
+# (or where the file system says so of nothing).
+code_digest=0123456789ab0000000000000000000000000000000000000000000000000000
+{ command -v find && command -v sort && command -v sha256sum; } >/dev/null || die 78 "find, sort or sha256sum is not on PATH: the code cannot be checked"
+found=$(cd "$code_dir" 2>/dev/null && { find . -type f -exec sha256sum {} + && find . ! -type f; } | LC_ALL=C sort | sha256sum)
+[ "${found%% *}" = "$code_digest" ] || die 78 "the code in $code_dir is not what was submitted with this run"
+[ -O "$code_dir" ] || [ ! -O "$run_dir" ] || die 78 "the code in $code_dir is somebody else's"
 
 # prelude: modules, Python environment, variables
 export TMPDIR="${TMPDIR:-/tmp}" USER="${USER:-$(id -un)}"
@@ -190,6 +197,7 @@ export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/delta/torch_extensions
 export OMP_NUM_THREADS=16
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export PYTHONPATH="$code_dir${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONSAFEPATH=1  # a torch.py in the run folder is not torch (Python 3.11 and later heed it)
 # The environment may be somebody else's: say at once what it lacks.
 why=$("$python" - 2>&1 <<'PYTHON'
 import importlib.util, sys

@@ -201,3 +201,38 @@ def test_a_folder_of_somebody_else_is_named_and_the_others_are_shown(
     assert code == 0, said
     assert shown(name, (written / "out").read_text(), written / "report") == NAMES
     assert f"{logs}/private: permission denied" in said and f"{logs}/bad/exit.json: permission denied" in said
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["[" * 900 + "]" * 900, "[" * 100_000, "1" + "0" * 4000, "1" + "0" * 400, "1e999", "-1e999", "[" * 99 + "1e999" + "]" * 99],
+    ids=["deep", "endless", "digits", "beyond a float", "inf", "minus inf", "deep inf"],
+)  # fmt: skip
+def test_a_record_with_a_value_that_nothing_can_hold_costs_its_figure_and_not_the_command(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a number is too large nobody knows it; what is nested too deep is no record of ours."""
+    from hpc_llm.cli import run
+
+    monkeypatch.chdir(tmp_path)
+    for name, file in (("a", "result.json"), ("b", "exit.json"), ("c", "steps.jsonl"), ("d", "experiment.json")):
+        folder = Path("logs") / name
+        folder.mkdir(parents=True)
+        (folder / "experiment.json").write_text('{"schema": 1, "run_id": "x", "plan": {}}')
+        texts = {
+            "result.json": f'{{"schema": 1, "outcome": "COMPLETED", "tokens_per_second": {value}, "more": {value}}}',
+            "exit.json": f'{{"schema": 1, "exit_code": {value}, "started_at": {value}, "ended_at": {value}}}',
+            "steps.jsonl": f'{{"step": {value}, "loss": {value}, "step_time_s": {value}}}\n',
+            "experiment.json": f'{{"schema": 1, "plan": {{"steps": {value}, "deepspeed": {value}}}}}',
+        }
+        (folder / file).write_text(texts[file])
+    for words in (
+        ["status"],
+        ["status", "--json"],
+        ["parse", "logs"],
+        ["parse", "--steps", "logs"],
+        ["diagnose", "logs"],
+    ):
+        assert run(words) == 0, words
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err and "Infinity" not in shown.out and "0" * 300 not in shown.out

@@ -258,3 +258,40 @@ def test_a_run_that_was_made_anew_under_the_same_name_is_not_ended(logs: Path) -
     assert cancel_job(queue).problem is None and not is_alive(script)
     assert one(again).state == "RUNNING"
     cancel([again])
+
+
+def test_a_script_that_was_changed_while_it_waited_does_not_run(logs: Path) -> None:
+    go = logs.parent / "go"
+    runs = [
+        new_run(logs, "r0", f"until [ -e {go} ]; do sleep 0.1; done"),
+        new_run(logs, "r1", "true"),
+        new_run(logs, "r2", "true"),
+    ]
+    submit_local(runs)
+    runs[1].script.write_text(f"touch {logs.parent}/planted\n")
+    go.touch()
+    wait(runs)
+    assert not (logs.parent / "planted").exists()
+    record = json.loads(runs[1].exit.read_text())
+    assert (record["exit_code"], record["stage"], record["reason"]) == (
+        78,
+        "prelude",
+        "job.sh is not what was submitted",
+    )
+    assert [one(run).exit_code for run in (runs[0], runs[2])] == [0, 0]
+
+
+def test_nothing_of_the_working_directory_is_imported(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    (here / "submitit").mkdir(parents=True)
+    for name in ("submitit/__init__.py", "cloudpickle.py", "hpc_llm.py"):
+        (here / name).write_text("raise SystemExit('planted')\n")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", "") + ":/some/where")
+    run = new_run(logs, "r", 'printf %s "$PYTHONPATH" > "$run/path"')
+    submit_local([run])
+    wait([run])
+    assert one(run).exit_code == 0
+    assert (run.root / "path").read_text() == os.environ["PYTHONPATH"]

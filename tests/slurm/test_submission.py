@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from hpc_llm.run import RunPaths
 from hpc_llm.submit import NewRun, Submission, code_digest, code_snapshot, create_runs, discard_run, new_run_id
 from hpc_llm.submit.environment import inherited_from_slurm, without_slurm
 from hpc_llm.submit.runs import accepted_job_id
+from hpc_llm.submit.snapshot import code_folder
 
 NOW = datetime(2026, 11, 21, 9, 5, 7)
 
@@ -116,17 +118,92 @@ def test_without_sbatch_the_message_says_where_to_go(tmp_path: Path, monkeypatch
 
 def test_the_carried_code_is_found_under_what_it_holds(tmp_path: Path) -> None:
     target = code_snapshot(tmp_path)
-    assert target == tmp_path / ".code" / code_digest()
-    assert code_snapshot(tmp_path) == target
+    assert target == tmp_path / ".code" / f"{code_digest()[:12]}-{os.geteuid()}" == code_folder(tmp_path)
+    before = os.stat(target).st_ino
+    assert code_snapshot(tmp_path) == target and os.stat(target).st_ino == before
     assert (target / "hpc_llm" / "worker" / "pretrain_llm.py").is_file()
     assert not (target / "hpc_llm" / "cli").exists()
+    assert [path.name for path in target.parent.iterdir()] == [target.name]
 
 
-def test_a_file_that_a_clean_up_took_is_put_back(tmp_path: Path) -> None:
+def test_the_digest_is_what_the_shell_computes(tmp_path: Path) -> None:
     target = code_snapshot(tmp_path)
-    (target / "hpc_llm" / "run.py").unlink()
-    code_snapshot(tmp_path)
-    assert (target / "hpc_llm" / "run.py").read_bytes() == Path(hpc_llm.__file__).with_name("run.py").read_bytes()
+    command = "{ find . -type f -exec sha256sum {} + && find . ! -type f; } | LC_ALL=C sort | sha256sum"
+    done = subprocess.run(["bash", "-c", command], cwd=target, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[0] == code_digest()
+
+
+def plant(target: Path, what: str) -> None:
+    """Do to the copy what somebody could who may write in its folder."""
+    own, package = Path(hpc_llm.__file__).parent, target / "hpc_llm"
+    if what == "gone":
+        (package / "run.py").unlink()
+    elif what == "changed":
+        (package / "worker" / "loop.py").write_text("raise SystemExit('planted')\n")
+    elif what == "half":
+        (package / "run.py").write_bytes((own / "run.py").read_bytes()[:100])
+    elif what == "further file":
+        (target / "torch.py").write_text("raise SystemExit('planted')\n")
+    elif what == "further package":
+        (target / "torch").mkdir()
+    elif what == "compiled":
+        (package / "__pycache__").unlink()
+        (package / "__pycache__").mkdir()
+        (package / "__pycache__" / "run.cpython-311.pyc").write_bytes(b"")
+    elif what == "link to a file":
+        (package / "run.py").unlink()
+        (package / "run.py").symlink_to(own / "run.py")
+    elif what == "link to a folder":
+        shutil.rmtree(package / "worker")
+        (package / "worker").symlink_to(own / "worker")
+    elif what == "link to all":
+        target.rename(target.with_name("moved"))
+        target.symlink_to("moved")
+    elif what == "file":
+        shutil.rmtree(target)
+        target.write_text("")
+    elif what == "pipe":
+        os.mkfifo(target / "pipe")
+    elif what == "writable":
+        (package / "run.py").chmod(0o666)
+    elif what == "writable folder":
+        package.chmod(0o777)
+    elif what == "somebody else's":
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a file to somebody else")
+        os.chown(package / "run.py", 12345, -1)
+
+
+PLANTED = """gone, changed, half, further file, further package, compiled, link to a file, link to a folder, link to all, file, pipe,
+    writable, writable folder, somebody else's"""
+PLANTED_NAMES = [" ".join(name.split()) for name in PLANTED.split(",")]
+
+
+@pytest.mark.parametrize("what", PLANTED_NAMES)
+def test_a_copy_that_is_not_what_it_should_be_is_made_anew(what: str, tmp_path: Path) -> None:
+    target = code_snapshot(tmp_path)
+    plant(target, what)
+    assert code_snapshot(tmp_path) == target
+    assert not target.is_symlink() and code_digest(target / "hpc_llm") == code_digest()
+    modes = {path: path.lstat().st_mode & 0o022 for path in [target, *target.rglob("*")]}
+    assert set(modes.values()) == {0} and {path.owner() for path in modes} == {tmp_path.owner()}
+    assert not (target / "torch.py").exists()
+
+
+def test_the_copy_stays_as_it_is_while_it_runs(tmp_path: Path) -> None:
+    """Compiled files beside it would be run unseen the next time, so Python must not be able to leave any."""
+    target = code_snapshot(tmp_path)
+    environ = {**os.environ, "PYTHONPATH": str(target)}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    subprocess.run([sys.executable, "-S", "-c", "import hpc_llm.worker.request"], cwd=tmp_path, env=environ, check=True)
+    before = os.stat(target).st_ino
+    assert os.stat(code_snapshot(tmp_path)).st_ino == before
+
+
+def test_where_the_copy_cannot_be_made_anew_nothing_is_submitted(tmp_path: Path) -> None:
+    (tmp_path / ".code").write_text("no folder")
+    with pytest.raises(SubmissionError, match=r"cannot be written to .* Use another --logs, in a folder of your own"):
+        code_snapshot(tmp_path)
 
 
 def test_any_change_of_the_code_is_another_snapshot(tmp_path: Path) -> None:

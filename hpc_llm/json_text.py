@@ -1,0 +1,55 @@
+"""JSON of a record that somebody may have damaged: plain values of bounded depth, and no number that is none.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+
+class DamagedRecordError(ValueError):
+    """A record is there and cannot be read; the message says why in a clause."""
+
+
+def _no_number(constant: str) -> None:
+    """NaN and the infinities are no JSON: nobody knows the figure."""
+
+
+def _integer(text: str) -> int | None:
+    """The integer; None where no figure of a run is that large."""
+    return int(text) if len(text) < _LONG_NUMBER else None
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+_CAREFUL = json.JSONDecoder(parse_constant=_no_number, parse_int=_integer, parse_float=_finite)
+"""The same for numbers that a float cannot hold; slower."""
+_LONG_NUMBER = 19
+_MAY_BE_TOO_LARGE = re.compile(rf"\d{{{_LONG_NUMBER},}}|\d[eE]\+?\d{{3}}")
+_DEEPEST = 100
+"""Levels of a record, which has five; what walks through one calls itself."""
+
+
+def decoded(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError or RecursionError, DamagedRecordError among them."""
+    value = (_CAREFUL if _MAY_BE_TOO_LARGE.search(text) else _DECODER).decode(text)
+    if text.count("[") + text.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
+        raise DamagedRecordError("it is nested too deep")
+    return value
+
+
+def _depth(value: Any) -> int:
+    """How many levels of lists and objects there are, counted without calling itself."""
+    depth, level = 0, [value]
+    while level := [one for one in level if isinstance(one, (list, dict)) and one]:
+        depth += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return depth

@@ -1,0 +1,289 @@
+"""Secrets: refused wherever a record would keep them, without a word of them; their way in is a file of the user's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rendering import batch, planned
+from standin import Machine
+
+from hpc_llm.cli import run
+from hpc_llm.run import Stop
+from hpc_llm.secrecy import is_secret, is_secret_name, redacted
+
+TOKEN = "hf_AbCdEfGhIj1234567890"
+LOCAL = ("--cluster", "local", "--method", "z2", "--model", "tiny")
+
+
+@pytest.mark.parametrize(
+    "name",
+    """HF_TOKEN HUGGING_FACE_HUB_TOKEN WANDB_API_KEY AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID DB_PASSWORD PASSWD MY_CREDENTIALS
+    APIKEY WANDB_APIKEY api_key apiKey hubToken KEY TOKEN2 SSH_PASSPHRASE OPENAI_KEYS""".split(),
+)
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name) and is_secret("whatever", name)
+    for harmless in ("", "0", "1", "true", "no", "${OTHER}", "$OTHER"):
+        assert not is_secret(harmless, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    """TOKENIZERS_PARALLELISM SSH_AUTH_SOCK KEYBOARD MONKEY COMPASS KEYRING_BACKEND HF_TOKEN_PATH SSL_KEY_FILE NUM_TOKENS
+    tokens_per_second TOKENIZER PASSENGERS NCCL_DEBUG PATH HOTKEY SECRETARY""".split(),
+)
+def test_names_that_only_look_like_them(name: str) -> None:
+    assert not is_secret_name(name) and not is_secret("whatever", name)
+
+
+SECRETS = [
+    TOKEN, "hf_abcdefghijklmnopqrstuvwxyz", "sk-abcdef1234567890abcdef", "sk-proj-abcdefghij1234567890",
+    "sk-ant-api03-abcdefghijklmno1234", "ghp_0123456789abcdefghijABCDEFGHIJ012345", "github_pat_11ABCDEFG0123456789_abc",
+    "AKIAIOSFODNN7EXAMPLE", "glpat-abcdefghij1234567890", "xoxb-123456789012-abcdef", "-----BEGIN RSA PRIVATE KEY-----\nMII",
+    "-----BEGIN OPENSSH PRIVATE KEY-----", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefgh123", "https://user:pass@host/x",
+    "http://u:p@proxy:3128", "https://:tok@host", f"run-{TOKEN}", f"/models/{TOKEN}/x", "export WANDB_API_KEY=plainword",
+    "api_key:plainword",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_shapes_of_secrets(text: str) -> None:
+    assert is_secret(text) and is_secret(f"before {text} after")
+    assert redacted(f"before {text} after") != f"before {text} after" or "api_key" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/data/hf_transformers/llama", "hf_trainer_state", "sk-llama2-7b-finetune-run-01", "sk-learn", "http://proxy:3128",
+        "https://huggingface.co/x@main", "git@github.com:foo/bar.git", "ssh://git@host/x", "meta-llama/Llama-2-7b-hf",
+        "disk-0123456789abcdef", "https://host:8080/a@b", "task-abcdefghijklmnopqrst", "a@b:c", "ghp_short", "lr=1e-4",
+        "/work/AKIA/x", "0123456789abcdef0123456789abcdef01234567", "gpu:a100:4", "a: b", "key=1",
+    ],
+)  # fmt: skip
+def test_texts_that_only_look_like_them(text: str) -> None:
+    assert not is_secret(text) and redacted(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 200_000, "a:" * 100_000, "a://" * 50_000, "x=" * 50_000, "eyJ-" * 20_000, "sk-aa-" * 30_000, "a-" * 100_000],
+)
+def test_a_long_text_takes_no_long_time(text: str) -> None:
+    started = time.monotonic()
+    is_secret(text, text)
+    redacted(text)
+    assert time.monotonic() - started < 5
+
+
+def test_a_message_names_variables_and_hides_what_they_hold() -> None:
+    assert redacted(f"HF_TOKEN=plainword and {TOKEN}, key=len") == "HF_TOKEN=(hidden) and (hidden), key=len"
+
+
+FLAGS = [
+    ("--set", f"env.HF_TOKEN={TOKEN}"), ("--set", f"env.ANY={TOKEN}"), ("--set", "env.WANDB_API_KEY=plainword"),
+    ("--set", f"optimizer.lr={TOKEN}"), ("--set", "deepspeed.comet={api_key: plainword}"), ("--set", f"deepspeed.x.y=[{TOKEN}]"),
+    ("--set", f"{TOKEN}=1"), ("--set", TOKEN), ("--name", f"job-{TOKEN}"), ("--sbatch", f"comment={TOKEN}"),
+    ("--sbatch", "export=HF_TOKEN=plainword"), ("--sbatch", f"qos={TOKEN}"), ("--run-id", f"r-{TOKEN}"), ("--account", TOKEN),
+    ("--partition", "https://me:plainword@host"), ("--model", f"/models/{TOKEN}"), ("--data", TOKEN), ("--time", TOKEN),
+    ("--cluster", TOKEN), ("--method", f"z3+{TOKEN}"), ("--logs", f"/tmp/{TOKEN}"), ("--steps", TOKEN), ("--env-file", TOKEN),
+    ("--templates", TOKEN), ("--diff", TOKEN),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=range(len(FLAGS)))
+def test_a_flag_with_a_secret_is_refused_without_a_word_of_it(
+    flag: tuple[str, str], own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "render" if flag[0] == "--diff" else "submit"
+    assert run([command, *LOCAL, *flag]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and TOKEN not in said.err and "plainword" not in said.err
+    if flag[0] not in ("--steps", "--diff"):
+        assert f"hpc-llm: {flag[0]}" in said.err and "holds what looks like a secret" in said.err
+        assert "name it by --env-file FILE" in said.err
+    assert list(own_folder.iterdir()) == []
+
+
+FILES = {
+    "experiment, mapping": ("e.yaml", "cluster: local\nmethod: z2\nset: {env: {HF_TOKEN: plainword}}\n"),
+    "experiment, list": ("e.yaml", f"cluster: local\nmethod: z2\nset: ['env.X={TOKEN}']\n"),
+    "experiment, wrong type": ("e.yaml", f"cluster: local\nmethod: z2\nsteps: {TOKEN}\n"),
+    "experiment, unknown key": ("e.yaml", f"cluster: local\nmethod: z2\n{TOKEN}: 1\n"),
+    "profile, variables": ("clusters/mine.yaml", "extends: local\nenv: {common: {HF_TOKEN: plainword}}\n"),
+    "profile, proxy": (
+        "clusters/mine.yaml",
+        "extends: local\naccess: {proxy_env: {https_proxy: 'http://me:plainword@p:1'}}\n",
+    ),
+    "profile, note": ("clusters/mine.yaml", f"extends: local\nnotes: [{TOKEN}]\n"),
+    "profile, wrong type": ("clusters/mine.yaml", f"extends: local\nnode: {TOKEN}\n"),
+    "method": ("configs/own.yaml", f"extends: z2\ndeepspeed: {{comet: {{api_key: {TOKEN}}}}}\n"),
+}
+
+
+@pytest.mark.parametrize(("name", "text"), FILES.values(), ids=FILES)
+def test_a_file_with_a_secret_is_refused_without_a_word_of_it(
+    name: str, text: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_text(text)
+    by_name = {
+        "e": ["e.yaml"],
+        "mine": ["--cluster", "mine", "--method", "z2"],
+        "own": ["--cluster", "local", "--method", "own"],
+    }
+    assert run(["submit", *by_name[Path(name).stem], "--model", "tiny"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and TOKEN not in said.err and "plainword" not in said.err
+    assert name in said.err and "holds what looks like a secret" in said.err
+    assert not Path("logs").exists()
+    assert run(["clusters"]) == 0 and run(["methods"]) == 0
+    said = capsys.readouterr()
+    assert TOKEN not in said.err + said.out and "plainword" not in said.err + said.out
+
+
+def test_an_account_of_the_environment_and_a_template_are_looked_at_too(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SBATCH_ACCOUNT", TOKEN)
+    assert run(["render", "--cluster", "mi210", "--method", "z2"]) == 2
+    said = capsys.readouterr()
+    assert "account (environment: SBATCH_ACCOUNT) holds what looks like a secret" in said.err and TOKEN not in said.err
+    monkeypatch.delenv("SBATCH_ACCOUNT")
+    Path("mine").mkdir()
+    Path("mine", "launch.sh.j2").write_text(f"export HF_TOKEN={TOKEN}\n")
+    assert run(["render", *LOCAL, "--templates", "mine"]) == 2
+    said = capsys.readouterr()
+    assert "the script for cluster local would hold what looks like a secret" in said.err
+    assert said.out == "" and TOKEN not in said.err
+
+
+def test_harmless_variables_pass(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = (
+        "TOKENIZERS_PARALLELISM=false",
+        "SSH_AUTH_SOCK=/tmp/agent",
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN=1",
+        "HF_TOKEN_PATH=/h/t",
+    )
+    assert run(["render", *LOCAL, *(word for pair in pairs for word in ("--set", f"env.{pair}"))]) == 0
+    assert "export HF_TOKEN_PATH=/h/t\n" in capsys.readouterr().out
+
+
+# --- the way in
+
+
+@pytest.fixture
+def secret(machine: Machine) -> Path:
+    path = machine.folder / "my secrets.env"
+    path.write_text(f"# mine\nHF_TOKEN={TOKEN}\nexport OTHER_KEY='two words'\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_the_job_reads_the_file_and_nothing_else_holds_it(machine: Machine, secret: Path) -> None:
+    text = machine.script(env_file=str(secret))
+    ended = machine.run(text)
+    assert ended.code == 0, ended.stderr
+    assert ended.seen is not None
+    assert (ended.seen["env"]["HF_TOKEN"], ended.seen["env"]["OTHER_KEY"]) == (TOKEN, "two words")
+    assert TOKEN not in text + ended.stdout + ended.stderr + json.dumps(ended.exit)
+    plan: dict[str, Any] = planned("local", "z2", scheduler="local", env_file=str(secret)).plan.to_dict()
+    assert plan["env_file"] == str(secret) and TOKEN not in json.dumps(plan)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("missing", "cannot be read"), ("folder", "cannot be read"), ("open", "others may open the file"),
+        ("readable", "others may open the file"), ("somebody else's", "belongs to somebody else"),
+        ("mistake", "ends with an error"), ("syntax", "ends with an error"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_the_user_s_own_alone_stops_the_job(
+    machine: Machine, secret: Path, damage: str, said: str
+) -> None:
+    if damage in ("missing", "folder"):
+        secret.unlink()
+    if damage == "folder":
+        secret.mkdir(mode=0o700)
+    elif damage in ("open", "readable"):
+        secret.chmod({"open": 0o640, "readable": 0o604}[damage])
+    elif damage == "somebody else's":
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a file to somebody else")
+        os.chown(secret, 12345, -1)
+    elif damage in ("mistake", "syntax"):
+        secret.write_text({"mistake": f"{TOKEN}\n", "syntax": f"HF_TOKEN='{TOKEN}\n"}[damage])
+    ended = machine.run(machine.script(env_file=str(secret)))
+    assert (ended.code, ended.exit["stage"]) == (Stop.NO_ENV_FILE.value, "prelude")
+    assert said in ended.exit["reason"] and str(secret) in ended.exit["reason"]
+    assert TOKEN not in ended.stdout + ended.stderr and ended.stderr.count("\n") == 1
+    assert ended.seen is None
+
+
+def test_a_profile_may_name_the_file(machine: Machine, secret: Path) -> None:
+    cluster = machine.cluster(env__file="${STANDIN}/my secrets.env")
+    made = batch(cluster, "z3", scheduler="local")
+    assert made.planned[0].origins["env_file"] == f"cluster {cluster.name}: env.file"
+    ended = machine.run(machine.script(cluster))
+    assert ended.code == 0 and ended.seen is not None and ended.seen["env"]["HF_TOKEN"] == TOKEN
+    wins = machine.script(cluster, env_file="/some/${where}")
+    assert "env_file='/some/${where}'\n" in wins
+
+
+@pytest.mark.parametrize(("mode", "code"), [(0o600, 0), (0o400, 0), (0o640, 2), (0o644, 2), (0o602, 2)])
+def test_submission_looks_at_the_file_where_it_is_here(
+    mode: int, code: int, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.env").write_text(f"HF_TOKEN={TOKEN}\n")
+    Path("mine.env").chmod(mode)
+    assert run(["render", *LOCAL, "--env-file", "mine.env"]) == code
+    said = capsys.readouterr()
+    if code:
+        assert said.err.endswith(f"others may open --env-file {own_folder}/mine.env: chmod 600 {own_folder}/mine.env\n")
+    else:
+        assert f"env_file={own_folder}/mine.env\n" in said.out
+    assert TOKEN not in said.out + said.err
+
+
+def test_a_failure_of_the_program_is_recorded_without_the_secret(tmp_path: Path) -> None:
+    """The error of a hub quotes the address that it was asked by."""
+    program = """
+import sys
+from hpc_llm.worker.failure import report_refusal
+from hpc_llm.errors import WorkerError
+from pathlib import Path
+report_refusal(Path(sys.argv[1]), WorkerError("no answer of https://me:plainword@hub/x, HF_TOKEN=plainword"))
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    text = (tmp_path / "result.json").read_text()
+    assert "plainword" not in text and "no answer of (hidden)hub/x, HF_TOKEN=(hidden)" in text
+
+
+@pytest.mark.parametrize("command", [["diagnose"], ["diagnose", "--json"], ["parse"], ["report", "-o", "page"]])
+def test_a_secret_in_somebody_s_log_is_shown_by_no_command(
+    command: list[str], own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("job.err").write_text(
+        "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\n"
+        "Traceback (most recent call last):\n"
+        '  File "/w/train.py", line 3, in <module>\n'
+        f"ValueError: no answer of https://me:plainword@hub/x with HF_TOKEN=plainword and {TOKEN}\n"
+    )
+    assert run([*command, "job.err"]) == 0
+    said = capsys.readouterr()
+    written = [path.read_text(errors="replace") for path in Path("page").glob("*") if path.is_file()]
+    shown = said.out + said.err + "".join(written)
+    assert TOKEN not in shown and "plainword" not in shown
+    assert "no answer of" in shown

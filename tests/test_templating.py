@@ -1,0 +1,194 @@
+"""Templates: a stranger's are not looked for, and one that is named can print and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from checkout import ROOT
+
+LOCAL = ("--cluster", "local", "--method", "z3", "--model", "tiny")
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def mine(own_folder: Path) -> Path:
+    """A folder for templates beside the working directory."""
+    folder = own_folder.parent / "mine"
+    folder.mkdir()
+    return folder
+
+
+def cli(*arguments: str | Path, **environ: str) -> Done:
+    done = subprocess.run(
+        [sys.executable, "-m", "hpc_llm", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environ},
+        timeout=60,
+    )
+    assert "Traceback" not in done.stderr
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def refused(mine: Path, text: str, name: str = "launch.sh.j2") -> str:
+    """The one sentence that a template with this text costs."""
+    (mine / name).write_text(text)
+    done = cli("render", *LOCAL, "--templates", mine)
+    assert (done.code, done.out) == (2, ""), done
+    [sentence] = [line for line in done.err.splitlines() if not line.startswith("hpc-llm: the script is made with")]
+    return sentence
+
+
+def test_templates_of_the_working_directory_are_used_only_where_they_are_named(own_folder: Path) -> None:
+    folder = own_folder / "templates"
+    shutil.copytree(ROOT / "templates", folder)
+    with (folder / "launch.sh.j2").open("a") as file:
+        file.write("# a line of mine {{ plan.steps }}\n")
+    silent = cli("render", *LOCAL)
+    assert silent.code == 0 and "a line of mine" not in silent.out
+    assert f"{folder} is not used: --templates templates takes job.sh.j2, prelude.sh.j2, launch.sh.j2" in silent.err
+    named = cli("render", *LOCAL, "--templates", "templates", "--json")
+    assert named.code == 0 and json.loads(named.out)["script"].endswith("# a line of mine 30\n")
+    assert "the script is made with templates/job.sh.j2" in named.err
+    assert (
+        json.loads(cli("render", *LOCAL, "--json").out)["script"] + "# a line of mine 30\n"
+        == json.loads(named.out)["script"]
+    )
+
+
+def test_an_experiment_file_brings_no_templates(own_folder: Path) -> None:
+    (own_folder / "e.yaml").write_text("cluster: local\nmethod: z3\ntemplates: templates\n")
+    done = cli("render", "e.yaml")
+    assert done.code == 2 and "templates are named by --templates on the command line, not in a file" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("nowhere", "is no folder"), ("empty", "holds no template: it may hold job.sh")]
+)
+def test_a_folder_without_templates_is_refused(own_folder: Path, name: str, said: str) -> None:
+    (own_folder / "empty").mkdir()
+    done = cli("render", *LOCAL, "--templates", name)
+    assert done.code == 2 and said in done.err
+
+
+HARMFUL = [
+    "{{ cycler.__init__.__globals__.os.system('touch /tmp/ran') }}",
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ plan['__class__'] }}",
+    "{{ cluster.parse_raw(b'', proto='pickle', allow_pickle=True) }}",
+    "{{ cluster.model_config }}",
+    "{{ lipsum.__globals__ }}",
+    "{{ self.__init__.__globals__ }}",
+    "{{ (plan | attr('__class__')) }}",
+    "{{ '{0.__class__}'.format(plan) }}",
+    "{{ plan.update({'steps': 1}) }}",
+    "{{ plan.data.append('x') }}",
+    "{{ origins.clear() }}",
+    "{{ ''.join.__self__ }}",
+    "{% for x in [1] | map(attribute='__class__') %}{{ x }}{% endfor %}",
+    "{% include '/etc/passwd' %}",
+    "{% include '../../etc/passwd' %}",
+    "{% import 'os' as os %}",
+    "{{ open('/etc/passwd') }}",
+]
+
+
+@pytest.mark.parametrize("text", HARMFUL)
+def test_a_template_reaches_nothing_but_its_data(mine: Path, text: str) -> None:
+    sentence = refused(mine, f"# one\n# two\n{text}\n")
+    assert f"{mine}/launch.sh.j2, line 3: " in sentence
+
+
+ENDLESS = [
+    "{% for i in range(10**9) %}x{% endfor %}",
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "{% for i in range(99999) %}{% for j in range(99999) %}xxxxxxxx{% endfor %}{% endfor %}",
+    "{{ 'x' * 10**10 }}",
+    "{{ 9 ** (9 ** 9) }}",
+    "{{ '%10000000000s' % 1 }}",
+    "{{ 'x' | center(10**10) }}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% include 'launch.sh.j2' %}",
+    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+]
+
+
+@pytest.mark.parametrize("text", ENDLESS, ids=range(len(ENDLESS)))
+def test_a_template_that_does_not_end_is_stopped(mine: Path, text: str) -> None:
+    started = time.monotonic()
+    sentence = refused(mine, f"{text}\n")
+    assert str(mine) in sentence and len(sentence) < 500
+    assert time.monotonic() - started < 40
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a\n{{ plan.stepps }}\n", "line 2: 'dict object' has no attribute 'stepps'."),
+        ("{{ nothing }}\n", "line 1: 'nothing' is undefined."),
+        ("{% if %}\n", "line 1: Expected an expression, got 'end of statement block'."),
+        ("a\nb\n{% for x in y %}\n", "line 3: Unexpected end of template."),
+        ("{{ 1 / 0 }}\n", "line 1: division by zero."),
+        ("{{ plan.steps | nofilter }}\n", "line 1: No filter named 'nofilter'."),
+        ("{% include 'other.j2' %}\n", "line 1: there is no template 'other.j2', there are job.sh.j2"),
+    ],
+)
+def test_a_mistake_in_a_template_is_told_with_its_line(mine: Path, text: str, said: str) -> None:
+    sentence = refused(mine, text)
+    assert f"hpc-llm: {mine}/launch.sh.j2, {said.rstrip('.')}" in sentence
+
+
+def test_a_template_that_never_can_be_read_is_stopped(mine: Path) -> None:
+    (mine / "launch.sh.j2").write_text("")
+    (mine / "launch.sh.j2").unlink()
+    (mine / "job.sh.j2").write_bytes(b"\xff\xfe\n")
+    done = cli("render", *LOCAL, "--templates", mine)
+    assert done.code == 2 and "it is not UTF-8 text" in done.err
+
+
+def test_a_value_that_no_script_can_carry_is_still_told(mine: Path) -> None:
+    shutil.copy(ROOT / "templates" / "launch.sh.j2", mine)
+    done = cli("render", *LOCAL, "--templates", mine, "--logs", "a:b")
+    assert done.code == 2 and "holds a colon" in done.err
+
+
+def test_the_users_own_templates_win_and_are_announced(own_folder: Path) -> None:
+    folder = own_folder.parent / "config" / "hpc-llm" / "templates"
+    folder.mkdir(parents=True)
+    (folder / "launch.sh.j2").write_text("# mine\n")
+    done = cli("render", *LOCAL)
+    assert done.out.endswith("# mine\n") and f"the script is made with {folder}/launch.sh.j2" in done.err
+
+
+@pytest.mark.parametrize("damage", ["writable", "link", "planted"])
+def test_compiled_templates_are_taken_only_from_a_private_folder(own_folder: Path, damage: str) -> None:
+    """What is in the cache is run as code."""
+    cache = own_folder.parent / "cache" / "hpc-llm" / "sandboxed-templates"
+    before: Any = cli("render", *LOCAL).out
+    assert [path.stat().st_mode & 0o077 for path in cache.iterdir()] == [0, 0, 0]
+    for path in cache.iterdir():
+        path.write_bytes(b"harmful")
+    if damage == "writable":
+        cache.chmod(0o777)
+    elif damage == "link":
+        cache.rename(own_folder / "elsewhere")
+        cache.symlink_to(own_folder / "elsewhere")
+    else:
+        cache.rename(cache.with_name("templates"))  # where another version kept what it compiled without a sandbox
+    assert cli("render", *LOCAL).out == before
+    if damage != "planted":
+        assert all(path.read_bytes() == b"harmful" for path in cache.iterdir())
