@@ -5,6 +5,7 @@ uses it. Times are text as Slurm writes them, memory is in the unit that the nam
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from hpc_llm.errors import ProfileError, RequestError
 from hpc_llm.profiles import explain_validation, list_files, read_profile
-from hpc_llm.slurm_time import parse_time
+from hpc_llm.sbatch_options import Source, read_options, rivals
+from hpc_llm.slurm_time import LONGEST_S, parse_limit, parse_time
 
 Launcher = Literal["srun", "torchrun", "mpirun", "python"]
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -22,12 +24,6 @@ RESERVED = frozenset(
     HPC_LLM_LAUNCHER HPC_LLM_TRY SRUN_CPUS_PER_TASK""".split()
 )
 """Variables that the job script itself sets or lives by."""
-TRACKED_FLAGS = ("output", "error", "open-mode", "array", "export")
-"""sbatch flags that hpc-llm sets for every job, because tracking relies on them."""
-
-SIGNAL_FLAG = "signal"
-"""sbatch flag that is refused: nobody would heed the signal, and whoever asks for one relies on that."""
-NO_SIGNAL = "nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with {time}"
 
 
 def check_variable(name: str, value: str = "") -> None:
@@ -40,12 +36,18 @@ def check_variable(name: str, value: str = "") -> None:
         raise RequestError(f"the value of {name} holds a NUL character, which no environment can carry.")
 
 
-def _check_time(text: str) -> str:
+def _check_time(text: str, read: Callable[[str], int] = parse_time) -> str:
     try:
-        parse_time(text)
+        seconds = read(text)
     except RequestError as error:
         raise ValueError(str(error)) from None
+    if not 0 < seconds <= LONGEST_S:
+        raise ValueError(f"Slurm counts from 1 second to {LONGEST_S // 86400} days")
     return text
+
+
+def _check_limit(text: str) -> str:
+    return _check_time(text, parse_limit)
 
 
 class _Strict(BaseModel):
@@ -131,7 +133,7 @@ class Node(_Strict):
 
 class Partition(_Strict):
     name: str = Field(min_length=1)
-    max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS or D-HH:MM:SS.")]
+    max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS, D-HH:MM:SS or UNLIMITED.")]
     default: bool = False
     max_nodes: int | None = Field(default=None, gt=0)
     """Most nodes of one job."""
@@ -142,7 +144,12 @@ class Partition(_Strict):
     node: Node | None = None
     note: str = ""
 
-    _time = field_validator("max_time")(_check_time)
+    _time = field_validator("max_time")(_check_limit)
+
+    @property
+    def max_time_s(self) -> int:
+        """Longest wall time, seconds."""
+        return parse_limit(self.max_time)
 
 
 class Request(_Strict):
@@ -156,8 +163,8 @@ class Request(_Strict):
     exclusive: bool = False
     forbid: list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]] = []
     """Flags that the site refuses, without the dashes in front, e.g. `gres`."""
-    extra: list[Annotated[str, Field(pattern=r"^--[a-z][a-z0-9-]*(=.*)?$")]] = []
-    """Further flags for every job, e.g. `--hint=nomultithread`."""
+    extra: list[str] = []
+    """Further flags for every job, e.g. `--hint=nomultithread`; not those that the plan or hpc-llm sets."""
     export: Literal["none", "all"] = "none"
     """`none`: the job starts with a clean environment, whatever the submitting shell holds."""
 
@@ -165,12 +172,6 @@ class Request(_Strict):
     def _has_effect(self) -> "Request":
         if self.gpu_type and self.gpu_style == "none":
             raise ValueError("gpu_type has no effect with gpu_style 'none'")
-        for flag in self.extra:
-            name = flag.removeprefix("--").partition("=")[0]
-            if SIGNAL_FLAG.startswith(name):  # sbatch takes any unambiguous beginning
-                raise ValueError(f"extra holds {flag}, but {NO_SIGNAL.format(time='defaults.time')}")
-            if name in TRACKED_FLAGS:
-                raise ValueError(f"extra holds {flag}, which hpc-llm sets itself because tracking relies on it")
         return self
 
 
@@ -344,6 +345,7 @@ class Cluster(_Strict):
             raise ValueError(f"partitions: a name comes twice in {', '.join(names)}")
         if sum(p.default for p in self.partitions) > 1:
             raise ValueError("partitions: one of them can be the default, not several")
+        self._check_extra()
         if self.request.memory != "omit":
             for node in [self.node_of(p) for p in self.partitions] or [self.node]:
                 missing = node.mem_gb_per_gpu is None or (
@@ -355,6 +357,35 @@ class Cluster(_Strict):
                         "(and node.cpus_per_gpu for mem-per-cpu): one of them is missing"
                     )
         return self
+
+    def _check_extra(self) -> None:
+        try:
+            extra = self.extra_options
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        for name in extra:
+            is_memory = name.startswith("mem") and self.request.memory != "omit"
+            if (name == "constraint" and self.request.constraint) or (name == "exclusive" and self.request.exclusive):
+                raise ValueError(f"request.extra holds --{name}, which request.{name} asks for. Keep one of them.")
+            if is_memory and (name == "mem" or name in rivals("mem")):
+                raise ValueError(f"request.extra holds --{name}, but request.memory asks for memory. Keep one of them.")
+
+    @property
+    def extra_options(self) -> dict[str, str]:
+        """The options of `request.extra`, '' where one has no value."""
+        source = Source(
+            place="request.extra holds",
+            is_profile=True,
+            forbidden=self.request.forbid,
+            refuser="request.forbid",
+            counts_gpus=self.counts_gpus,
+        )
+        return read_options(self.request.extra, source)
+
+    @property
+    def counts_gpus(self) -> bool:
+        """Whether plans here count GPUs."""
+        return self.gpu.vendor != "none"
 
     def partition(self, name: str | None) -> Partition | None:
         """The partition of that name, or the default one; None where partitions are not known."""

@@ -22,15 +22,15 @@ from hpc_llm import __version__
 from hpc_llm.cluster import Cluster, check_variable
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.experiment import Plan, PlanWithOrigins
-from hpc_llm.planning import slurm_tasks_per_node
 from hpc_llm.profiles import search_path, user_cache
 from hpc_llm.run import TRY_FILES, RunPaths, Stop
+from hpc_llm.sbatch_options import asks_for_gpus, rivals
+from hpc_llm.slurm_request import slurm_tasks_per_node
 from hpc_llm.slurm_time import format_time
 
 _MARK = "\x1f"
 _CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
-_MEMORY_FLAGS = ("mem", "mem-per-gpu", "mem-per-cpu")
 WORKERS = {"pretrain": "pretrain_llm"}
 
 
@@ -224,7 +224,7 @@ def sbatch_flags(
         cores = plan.cpus_per_task * plan.tasks_per_node // per_launcher
         flags["cpus-per-task"] = (str(cores), origins["cpus_per_task"])
     flags.update(_gpu_flags(plan, cluster, per_launcher))
-    if plan.mem is not None and not any(flag in plan.sbatch for flag in _MEMORY_FLAGS):
+    if plan.mem is not None:
         flags[cluster.request.memory] = (plan.mem, origins["mem"])
     if plan.time_s is not None:
         flags["time"] = (format_time(plan.time_s), origins["time_s"])
@@ -232,15 +232,24 @@ def sbatch_flags(
         flags["constraint"] = (cluster.request.constraint, f"{site}: request.constraint")
     if cluster.request.exclusive:
         flags["exclusive"] = (None, f"{site}: request.exclusive")
-    for extra in cluster.request.extra:
-        name, _, value = extra.removeprefix("--").partition("=")
-        flags[name] = (value or None, f"{site}: request.extra")
-    flags.update({name: (value or None, origins["sbatch"]) for name, value in plan.sbatch.items()})
+    for options, origin in ((cluster.extra_options, f"{site}: request.extra"), (plan.sbatch, origins["sbatch"])):
+        for name, value in options.items():
+            _add_flag(flags, name, value, origin)
     flags.update(_output_flags(place, cluster, array))
     for name in cluster.request.forbid:
         if name in flags:
             raise PlanError(f"cluster {cluster.name} refuses --{name}, which {flags[name][1]} asks for.")
     return flags
+
+
+def _add_flag(flags: dict[str, tuple[str | None, str]], name: str, value: str, origin: str) -> None:
+    """Put a flag in the place of what it excludes; only --gres holds several things, the GPUs first."""
+    for other in rivals(name):
+        flags.pop(other, None)
+    before = flags[name][0] if name == "gres" and name in flags else None
+    if before is not None and asks_for_gpus(name, before) and not asks_for_gpus(name, value):
+        value = f"{before},{value}"
+    flags[name] = (value or None, origin)
 
 
 def _gpu_flags(plan: Plan, cluster: Cluster, tasks_per_node: int) -> dict[str, tuple[str | None, str]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -66,8 +68,17 @@ def tell_notices(batch: Batch) -> None:
         said.update(dict.fromkeys(planned.notices))
     if batch.cluster.scheduler == "auto" and batch.planned[0].plan.scheduler == "local":
         said["sbatch is not on PATH here, so the script is for bash"] = None
+    if batch.planned[0].plan.scheduler == "slurm":
+        said.update(dict.fromkeys(_without_effect()))
     for sentence in said:
         note(f"cluster {batch.cluster.name}: {sentence}")
+
+
+def _without_effect() -> Iterator[str]:
+    """Variables by which sbatch would change the job: it never gets them, or the script would not be what runs."""
+    for name in sorted(os.environ):
+        if name.startswith("SBATCH_") and name != "SBATCH_ACCOUNT":
+            yield f"{name} of this shell has no effect on the job: say it with an option, or with --sbatch"
 
 
 def tell_arguments(batch: Batch) -> None:

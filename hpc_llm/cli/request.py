@@ -56,11 +56,17 @@ def read_request(options: RunOptions) -> Request:
         if flag is None or flag == []:
             continue
         # A repeatable flag adds to the file's list, anything else replaces the file's value.
-        values[name] = [*values.get(name, []), *flag] if name in LISTS else flag
+        values[name] = [*_not_replaced(values.get(name, []), flag), *flag] if name in LISTS else flag
         sources[name] = f"--{name.replace('_', '-')}"
     for name, value in values.items():
         _check_encoding(name, value)
     return Request(values, sources)
+
+
+def _not_replaced(of_file: list[str], flags: list[str]) -> list[str]:
+    """What the file says of other keys than the flags do, which win."""
+    keys = {flag.partition("=")[0].strip().removeprefix("--") for flag in flags if "=" in flag}
+    return [item for item in of_file if item.partition("=")[0].strip().removeprefix("--") not in keys]
 
 
 def _check_encoding(name: str, value: Any) -> None:

@@ -126,7 +126,7 @@ def _submissions(batches: Sequence[Batch]) -> list[Submission]:
     """One a batch: a job, an array, or a queue on this machine."""
     from uuid import uuid4
 
-    from hpc_llm.planning import slurm_tasks_per_node
+    from hpc_llm.slurm_request import slurm_tasks_per_node
     from hpc_llm.submit import Submission
     from hpc_llm.submit.clients import cluster_name
 
