@@ -321,6 +321,8 @@ class Cluster(_Strict):
     """What nobody has checked yet."""
     scheduler: Literal["slurm", "local", "auto"]
     """`auto`: sbatch where it is on PATH, else the same script run by bash on this machine."""
+    slurm_cluster: str | list[str] | None = None
+    """ClusterName of its Slurm (`scontrol show config`), or several: then nothing is submitted to another."""
     account: Account = Account()
     gpu: Gpu
     node: Node = Node()
@@ -381,6 +383,11 @@ class Cluster(_Strict):
             counts_gpus=self.counts_gpus,
         )
         return read_options(self.request.extra, source)
+
+    @property
+    def slurm_clusters(self) -> list[str]:
+        """The names that its Slurm may have; empty where none is known."""
+        return [self.slurm_cluster] if isinstance(self.slurm_cluster, str) else list(self.slurm_cluster or [])
 
     @property
     def counts_gpus(self) -> bool:

@@ -96,12 +96,12 @@ def read_options(texts: Iterable[str], source: Source) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for text in texts:
-        name, sign, value = text.partition("=")
+        name, _, value = text.partition("=")
         if not name.strip(" -"):
             raise RequestError(f"{source.place} {text!r}: write it as {source.instead('KEY=VALUE', '--KEY=VALUE')}.")
         name = _in_full(name.strip().removeprefix("--"), value, source)
         _check_owner(name, value, source)
-        _check_value(name, value, bool(sign), source)
+        _check_value(name, value, source)
         _check_others(name, value, found, source)
         found[name] = value
     return found
@@ -147,8 +147,8 @@ def _check_owner(name: str, value: str, source: Source) -> None:
         raise RequestError(f"{said}: the plan has to know it. {advice}.")
 
 
-def _check_value(name: str, value: str, has_sign: bool, source: Source) -> None:
-    if has_sign and name in _SWITCHES:
+def _check_value(name: str, value: str, source: Source) -> None:
+    if value and name in _SWITCHES:
         raise RequestError(f"{source.said(name)}={value}: sbatch takes no value there. Write {name} alone.")
     if any(ord(c) < 32 or ord(c) == 127 for c in value):
         raise RequestError(
