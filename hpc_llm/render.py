@@ -28,6 +28,10 @@ from hpc_llm.sbatch_options import asks_for_gpus, rivals
 from hpc_llm.slurm_request import slurm_tasks_per_node
 from hpc_llm.slurm_time import format_time
 
+WIDTH = 100
+"""Columns of what is printed for reading."""
+_OWN_WORDS = ("template", "default")
+"""Origins that tell nothing."""
 _MARK = "\x1f"
 _CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
@@ -42,10 +46,39 @@ class Script:
     origins: tuple[str, ...]
 
     def explained(self) -> str:
-        """The script with each line's origin in front of it, for reading, not for running."""
-        width = min(max((len(o) for o in self.origins), default=0), 60)
+        """The script with each line's origin at its right, for reading, not for running."""
         lines = zip(self.text.removesuffix("\n").split("\n"), self.origins, strict=True)
-        return "".join(f"{origin[:width]:<{width}} | {line}\n" for line, origin in lines)
+        shown = (row for line, origin in lines for row in arrow(line, "" if origin in _OWN_WORDS else origin))
+        return "".join(f"{row}\n" for row in shown)
+
+
+def folded(line: str, width: int = WIDTH) -> list[str]:
+    """`line` in rows of at most `width` characters, the later ones behind an ellipsis.
+
+    >>> folded("abcdefgh", 5)
+    ['abcde', '… fgh']
+    """
+    rows = [line[:width]]
+    rest = line[width:]
+    while rest:
+        rows.append(f"… {rest[: width - 2]}")
+        rest = rest[width - 2 :]
+    return rows
+
+
+def arrow(line: str, origin: str, width: int = WIDTH) -> list[str]:
+    """`line` in rows, with `<- origin` at the right end of the last one, or in a row of its own.
+
+    >>> arrow("a=1", "file", 16), arrow("a=1234", "file", 12)
+    (['a=1      <- file'], ['a=1234', '     <- file'])
+    """
+    rows = folded(line, width)
+    if not origin:
+        return rows
+    tail = f"<- {origin}"[:width]
+    if len(rows[-1]) + 2 + len(tail) <= width:
+        return [*rows[:-1], rows[-1] + tail.rjust(width - len(rows[-1]))]
+    return [*rows, tail.rjust(width)]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 import pytest
 from checkout import ROOT
-from rendering import CLUSTERS, METHODS, batch, planned, script
+from rendering import CLUSTERS, METHODS, batch, explained_lines, planned, script
 from test_planning import CPU, refused, variant
 
 from hpc_llm import __version__
@@ -168,8 +168,10 @@ def test_every_line_has_an_origin(name: str) -> None:
     assert len(lines) == len(found.origins)
     assert all(found.origins)
     assert "\x1f" not in found.text
-    explained = found.explained().removesuffix("\n").split("\n")
-    assert [line.split(" | ", 1)[1] for line in explained] == lines
+    shown = explained_lines(found.explained())
+    assert [line for line, _ in shown] == [line.rstrip() for line in lines]
+    told = ["" if origin in ("template", "default") else origin[:97] for origin in found.origins]
+    assert [origin for _, origin in shown] == told
 
 
 def test_lines_come_from_where_their_values_come_from() -> None:
