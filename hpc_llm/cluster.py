@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from hpc_llm.errors import ProfileError, RequestError
+from hpc_llm.errors import PlanError, ProfileError, RequestError
 from hpc_llm.profiles import explain_validation, list_files, read_profile
 from hpc_llm.sbatch_options import Source, read_options, rivals
 from hpc_llm.slurm_time import LONGEST_S, parse_limit, parse_time
@@ -142,6 +142,10 @@ class Partition(_Strict):
     gpu: Gpu | None = None
     """The GPU of this partition where it differs from the cluster's."""
     node: Node | None = None
+    prelude: "Prelude | None" = None
+    """Modules and Python of this partition, all of it, where they differ from the cluster's."""
+    env: "Environment | None" = None
+    """Environment variables of this partition instead of the cluster's."""
     note: str = ""
 
     _time = field_validator("max_time")(_check_limit)
@@ -403,6 +407,22 @@ class Cluster(_Strict):
 
     def gpu_of(self, partition: Partition | None) -> Gpu:
         return partition.gpu if partition and partition.gpu else self.gpu
+
+    def on(self, partition: Partition | None) -> "Cluster":
+        """The cluster as a job on that partition sees it: with the partition's own modules, Python and variables.
+
+        Raises PlanError where it has GPUs of another vendor and states no modules for them.
+        """
+        if partition is None:
+            return self
+        vendor = self.gpu_of(partition).vendor
+        if partition.prelude is None and vendor != self.gpu.vendor:
+            raise PlanError(
+                f"partition {partition.name} of cluster {self.name} has GPUs of {vendor}, and the modules and the Python of the "
+                f"profile are for {self.gpu.vendor}. Give the partition a prelude of its own in your clusters/{self.name}.yaml."
+            )
+        own = {"prelude": partition.prelude or self.prelude, "env": partition.env or self.env}
+        return self.model_copy(update=own)
 
     def node_of(self, partition: Partition | None) -> Node:
         return partition.node if partition and partition.node else self.node

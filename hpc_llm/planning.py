@@ -40,6 +40,7 @@ def plan(
     draft = Draft()
     said = Said(experiment, sources or {})
     partition = ask_partition(said, cluster, site, draft)
+    cluster = cluster.on(partition)
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
     ask_resources(said, cluster, partition, gpu, site, draft)
     _batch(said, cluster, draft)

@@ -106,6 +106,7 @@ class Place:
 def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobArray | None = None) -> Script:
     """The script of one run, or of an array of runs that share everything but their folder."""
     plan, origins = planned.plan, planned.origins
+    cluster = cluster.on(cluster.partition(plan.partition))
     if os.pathsep in str(place.code_dir):
         raise RequestError(
             f"the folder {place.code_dir} holds a colon, at which PYTHONPATH is split. Use another --logs."

@@ -195,9 +195,10 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
     from hpc_llm.batch import make_batch
     from hpc_llm.method import load_method
     from hpc_llm.planning import plan
+    from hpc_llm.submit.paths import with_named_environment
     from hpc_llm.submit.snapshot import code_digest
 
-    site = site_of(cluster)
+    cluster, site = with_named_environment(cluster, os.environ), site_of(cluster)
     planned = [
         plan(e, cluster, load_method(e.method), site, request.sources) for e in experiments(request, cluster.name)
     ]

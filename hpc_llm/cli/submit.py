@@ -34,7 +34,7 @@ def submit(
         bool, typer.Option("--dry-run", help="Check everything and print the script, submit nothing.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Submit even where this Slurm seems not to be the cluster of the profile.")
+        bool, typer.Option("--force", help="Submit even where this seems not to be the cluster of the profile.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -120,9 +120,7 @@ def _check_site(batch: Batch, force: bool, dry_run: bool) -> None:
     from hpc_llm.submit.site import check_site
 
     plan, name = batch.planned[0].plan, batch.cluster.name
-    if plan.scheduler != "slurm":
-        return
-    if shutil.which("sbatch") is None:
+    if plan.scheduler == "slurm" and shutil.which("sbatch") is None:
         if dry_run:  # a look at the script from elsewhere
             return
         raise SubmissionError(
@@ -131,7 +129,8 @@ def _check_site(batch: Batch, force: bool, dry_run: bool) -> None:
         )
     for objection in check_site(plan, batch.cluster):
         if not force:
-            raise PlanError(f"{objection}. Is this a login node of {name}? --force submits all the same.")
+            here = f"a login node of {name}" if plan.scheduler == "slurm" else f"the machine of cluster {name}"
+            raise PlanError(f"{objection}. Is this {here}? --force submits all the same.")
         note(f"--force, although {objection}")
 
 

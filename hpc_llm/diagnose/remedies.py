@@ -157,6 +157,9 @@ def walltime(case: Case) -> list[str]:
     per_step, start_up = float(pace), max(float(spent) - int(made) * float(pace), 0.0)
     needed = _rounded(start_up + plan.steps * per_step * _MARGIN)
     told = f"{plan.steps} steps of {per_step:.3g} s, of which it made {made}"
+    if plan.time_s is not None and needed <= plan.time_s:
+        had = f"its steps say that {format_time(needed)} are enough, and it had {format_time(plan.time_s)}"
+        return [f"{had}: look for what it waited for (the last lines of its output) before asking for more time"]
     lines = _more_time(case, needed, told)
     limit = plan.time_s or (max(_limits(case).values(), default=None))
     if limit is not None:
@@ -171,8 +174,6 @@ def walltime(case: Case) -> list[str]:
 def _more_time(case: Case, needed: int, told: str) -> list[str]:
     plan, limits = case.plan, _limits(case)
     here = limits.get(plan.partition or "", max(limits.values(), default=None))
-    if plan.time_s is not None and needed <= plan.time_s:
-        return []  # the pace says that it should have come to its end: more time is not what it lacks
     if here is None or needed <= here:
         return [f"--time {format_time(needed)}  ({told})"]
     longer = [name for name, limit in limits.items() if limit >= needed and _same_gpu(case, name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from hpc_llm.errors import RequestError
 from hpc_llm.experiment import Plan
 from hpc_llm.slurm_time import format_time, parse_limit
 from hpc_llm.submit.clients import call, cluster_name, is_answering
+from hpc_llm.submit.paths import missing_paths
 
 _SHOWN = 12
 """Names that are listed whole."""
@@ -104,5 +106,7 @@ def _listed(names: Mapping[str, object] | list[str]) -> str:
 
 
 def check_site(plan: Plan, cluster: Cluster) -> Iterator[str]:
-    """Ask this Slurm once, and say what speaks against the job there."""
-    return objections(plan, cluster, cluster_name(), live_partitions())
+    """Ask this Slurm once, and say what speaks against the job here."""
+    if plan.scheduler == "slurm":
+        yield from objections(plan, cluster, cluster_name(), live_partitions())
+    yield from missing_paths(cluster, os.environ)

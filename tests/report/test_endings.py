@@ -85,7 +85,7 @@ def test_the_list_names_cause_reason_and_the_first_thing_to_do(logs: Path, tmp_p
     listed = text.split("## Why runs did not complete")[1].split("##")[0].strip().splitlines()
     assert len(listed) == 4
     assert any(
-        re.search(rf"TIMEOUT: run-stopped: {TITLES['walltime']}: .*To do: it made no step", line) for line in listed
+        re.search(rf"TIMEOUT: run-stopped: {TITLES['walltime']}: .*To do: its steps say that", line) for line in listed
     )
     assert any(re.search(rf"OOM_DEVICE: gpt-17: {TITLES['device_oom']}: .*\. To do: \S", line) for line in listed)
     page = (tmp_path / "out" / "index.html").read_text()
