@@ -603,3 +603,56 @@ def test_commands_answer_quickly() -> None:
     started = time.monotonic()
     assert entry("--help").code == 0
     assert time.monotonic() - started < 5
+
+
+# --- names that are not there ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("render", "--cluster", "local", "--method", "zero3"), "there is no method 'zero3': did you mean 'z3'? Valid: ddp, q, q-hpc2, z1,"),
+        (("render", "--cluster", "local", "--method", "ZeRO-2-offload"), "did you mean 'z2o'?"),
+        (("methods", "fsdp"), "did you mean 'z3'?"),
+        (("methods", "z3+x"), "there is no method 'x'. Valid: ddp, q, q-hpc2, z1, z2, z2o, z2o-hpc2, z3, z3-hpc2, z3o, z3o-hpc2. With + they take letters, as in z3+o+r: o, r, f,"),
+        (("diagnose", "--list", "oom"), "there is no cause 'oom': did you mean 'device_oom' or 'host_oom'? Valid: bus_error,"),
+        (("diagnose", "--list", "segv"), "did you mean 'segfault'?"),
+        (("models", "7b"), "did you mean 'llama2-7b' or 'mistral-7b' or 'qwen2-7b'?"),
+    ],
+)  # fmt: skip
+def test_what_people_call_otherwise_is_understood(cli: Any, words: tuple[str, ...], said: str) -> None:
+    done = cli(*words)
+    assert (done.code, done.out) == (2, "") and said in done.err
+
+
+@pytest.mark.parametrize(
+    "command", [("status",), ("parse", "x"), ("logs", "x"), ("render", *LOCAL), ("submit", *LOCAL)]
+)
+def test_a_file_in_the_place_of_the_logs_is_one_sentence(cli: Any, command: tuple[str, ...]) -> None:
+    Path("afile").write_text("")
+    done = cli(*command, "--logs", "afile")
+    assert done == (2, "", "hpc-llm: --logs afile: it is a file, the folder that holds the runs is needed.\n")
+
+
+def test_the_runs_that_there_are_are_listed_or_counted(cli: Any) -> None:
+    for number in range(12):
+        Path(f"logs/run-{number:02}").mkdir(parents=True)
+        Path(f"logs/run-{number:02}/experiment.json").write_text("{}")
+    err = cli("status", "nix").err
+    assert all(f"run-{number:02}" in err for number in range(12))
+    Path("logs/run-12").mkdir()
+    Path("logs/run-12/experiment.json").write_text("{}")
+    assert cli("status", "rum-12").err == (
+        "hpc-llm: there is no run 'rum-12' in logs: did you mean 'run-12'? 13 runs are there, `hpc-llm status` lists them.\n"
+    )
+
+
+def test_parse_takes_a_bare_run_id(cli: Any) -> None:
+    folder = Path("elsewhere/20260101-run")
+    folder.mkdir(parents=True)
+    plan = json.loads(cli("render", *LOCAL, "--json").out)["plan"]
+    (folder / "experiment.json").write_text(json.dumps({"run_id": folder.name, "plan": plan}))
+    for text in (folder.name, "20260101", str(folder)):
+        done = cli("parse", text, "--logs", "elsewhere", "--format", "csv", "--columns", "run_id")
+        assert (done.code, done.out.splitlines()) == (0, ["run_id", folder.name]), done.err
+    assert cli("parse", "nix", "--logs", "elsewhere").code == 2

@@ -117,7 +117,7 @@ def _check_site(batch: Batch, force: bool, dry_run: bool) -> None:
     import shutil
 
     from hpc_llm.errors import PlanError, SubmissionError
-    from hpc_llm.submit.site import check_site
+    from hpc_llm.submit.site import check_paths, check_slurm
 
     plan, name = batch.planned[0].plan, batch.cluster.name
     if plan.scheduler == "slurm" and shutil.which("sbatch") is None:
@@ -127,7 +127,12 @@ def _check_site(batch: Batch, force: bool, dry_run: bool) -> None:
             f"sbatch is not on PATH: submit from a login node of cluster {name}. "
             "`hpc-llm render` prints the script without it."
         )
-    for objection in check_site(plan, batch.cluster):
+    cluster = batch.cluster.on(batch.cluster.partition(plan.partition))
+    absent = list(check_paths(plan, cluster))
+    if dry_run:  # a look at the script from anywhere
+        for sentence in absent:
+            note(sentence)
+    for objection in [*check_slurm(plan, cluster), *([] if dry_run else absent)]:
         if not force:
             here = f"a login node of {name}" if plan.scheduler == "slurm" else f"the machine of cluster {name}"
             raise PlanError(f"{objection}. Is this {here}? --force submits all the same.")

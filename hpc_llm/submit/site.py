@@ -105,8 +105,13 @@ def _listed(names: Mapping[str, object] | list[str]) -> str:
     return ", ".join(shown) + (f" and {len(names) - len(shown)} more (`sinfo -a`)" if len(names) > len(shown) else "")
 
 
-def check_site(plan: Plan, cluster: Cluster) -> Iterator[str]:
-    """Ask this Slurm once, and say what speaks against the job here."""
+def check_slurm(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    """Ask this Slurm once, and say what speaks against the job there."""
     if plan.scheduler == "slurm":
         yield from objections(plan, cluster, cluster_name(), live_partitions())
-    yield from missing_paths(cluster, os.environ)
+
+
+def check_paths(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    """What the profile names and is not here; nothing where no Slurm answers, for then this is some other machine."""
+    if plan.scheduler == "local" or is_answering():
+        yield from missing_paths(cluster, os.environ)
