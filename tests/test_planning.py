@@ -186,12 +186,6 @@ def test_a_precision_of_ones_own_silences_the_notice() -> None:
             "bitsandbytes int8 does not run on V100-SXM2-32GB (sm_70) of cluster taiwania2. Use --set quantization.kind=nf4.",
         ),
         (
-            "delta",
-            {"method": "q", "partition": "gpuMI100x8"},
-            H100,
-            "bitsandbytes nf4 does not run on MI100 (gfx908) of cluster delta. Choose a method without q.",
-        ),
-        (
             "taiwania2",
             {"method": "z3", "set": ("precision=bf16",)},
             H100,

@@ -44,7 +44,7 @@ def _environments(name: str, hook: str, environ: Mapping[str, str]) -> list[Path
         candidates: Iterable[Path] = bases
     else:
         variables = (environ.get(variable, "") for variable in ("CONDA_ENVS_PATH", "CONDA_ENVS_DIRS"))
-        folders = [Path(part).expanduser() for text in variables for part in text.split(os.pathsep) if part]
+        folders = [Path(part) for text in variables for part in text.split(os.pathsep) if part]
         folders += [*_of_condarc(home), *(base / "envs" for base in bases), home / ".conda" / "envs"]
         candidates = [*(folder / name for folder in folders), *_recorded(home, name)]
     found = {folder.resolve(): folder for folder in candidates if (folder / "conda-meta").is_dir()}
@@ -67,7 +67,8 @@ def _of_condarc(home: Path) -> list[Path]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return []
     folders = settings.get("envs_dirs") if isinstance(settings, dict) else None
-    return [Path(str(folder)).expanduser() for folder in folders] if isinstance(folders, list) else []
+    known = {"HOME": str(home)}
+    return [Path(expanded(str(f), known) or "") for f in folders] if isinstance(folders, list) else []
 
 
 def _recorded(home: Path, name: str) -> list[Path]:

@@ -108,3 +108,33 @@ def test_what_this_slurm_does_not_have_is_refused(node: LoginNode, site: Scratch
     assert (done.returncode, "01:00:00 is asked for, partition gtest allows 00:30:00." in done.stderr) == (2, True)
     done = node.ask(*ASKED, "--cluster=wide", "--time=01:00:00", "--sbatch=qos=long", "--dry-run")
     assert done.returncode == 0, done.stderr
+
+
+def test_an_environment_that_is_not_there_does_not_wait_for_the_job_to_die(node: LoginNode, site: ScratchSite) -> None:
+    profile = site.profile("taiwania2")
+    before = runs_of(node)
+    for env, said in (
+        (
+            str(site.folder / "gone"),
+            f"there is no {site.folder}/gone here, which prelude.python.env of cluster no-such names.",
+        ),
+        ("by-name", "prelude.python.env is the name 'by-name', and no environment of that name is found here."),
+    ):
+        node.add_cluster("no-such", **{**profile, "prelude": {**profile["prelude"], "python": {"env": env}}})
+        done = node.ask(*ASKED, "--cluster=no-such")
+        assert (done.returncode, done.stdout, said in done.stderr) == (2, "", True), done.stderr
+    assert runs_of(node) == before
+
+
+def test_what_a_held_job_waits_for_is_said_once(node: LoginNode) -> None:
+    [run] = node.submit(*ASKED[1:])
+    for words in (("logs", "-f", run.run_id), ("submit", *ASKED[1:], "--wait")):
+        process = node.start(*words)
+        assert process.stderr is not None
+        read: list[str] = []
+        while not any("waits: JobHeldUser: it is held" in line for line in read):
+            read.append(process.stderr.readline())
+            assert read[-1], read
+        node.ask("cancel", *runs_of(node))
+        assert process.wait(timeout=60) == (3 if "--wait" in words else 0)
+        assert "JobHeldUser" not in process.stderr.read()
