@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hpc_llm.errors import RequestError
+from hpc_llm.sbatch_options import changes_size
 from hpc_llm.slurm_time import LONGEST_S, parse_limit, parse_time
 
 Launcher = Literal["srun", "torchrun", "mpirun", "python"]
@@ -189,6 +190,11 @@ class Launch(Strict):
         for name in (self.single_node, self.multi_node):
             if name not in self.allowed:
                 raise ValueError(f"'{name}' is not in allowed: {', '.join(self.allowed)}")
+        for word in self.srun_args:
+            if changes_size(word):
+                raise ValueError(
+                    f"srun_args holds {word}: the plan decides how many nodes and tasks there are. Leave it out"
+                )
         return self
 
 

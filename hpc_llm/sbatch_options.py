@@ -53,6 +53,7 @@ _OWNED = {
 """What the plan has to know, and what sets it in a request and in a profile; None where each request decides."""
 _OWNED_BY_PROFILE = {"cpus-per-task": "node.cpus_per_gpu"}
 """What a request may give, since the plan reads it there, and a profile says in a field of its own."""
+_SIZES = ("nodes", "ntasks", "ntasks-per-node")
 _GPUS = frozenset(("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"))
 _MAY_HOLD_GPUS = frozenset(("gres", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task"))
 _GPU_AMONG_OTHERS = re.compile(r"(?:^|[,/:])gpu(?:$|[:=,/])")
@@ -165,6 +166,18 @@ def _check_others(name: str, value: str, before: Mapping[str, str], source: Sour
     other = next((rival for rival in rivals(name) if rival in before), None)
     if other is not None:
         raise RequestError(f"{source.said(other)} and {name} exclude each other. Keep one of them.")
+
+
+def changes_size(word: str) -> bool:
+    """Whether a word of srun's arguments says how many nodes or tasks there are, in any of its spellings.
+
+    >>> [changes_size(word) for word in ("--nodes=7", "--ntask=1", "-N7", "-n", "--mpi=none", "--nice", "-u")]
+    [True, True, True, True, False, False, False]
+    """
+    if not word.startswith("--"):
+        return word.startswith(("-N", "-n"))
+    name = word[2:].partition("=")[0]
+    return name in _SIZES or (name not in KNOWN and len(name) > 2 and any(size.startswith(name) for size in _SIZES))
 
 
 def rivals(name: str) -> tuple[str, ...]:

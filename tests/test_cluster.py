@@ -73,6 +73,13 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         ("launch.single_node", "ibrun", "input should be 'srun', 'torchrun', 'mpirun' or 'python'"),
         ("launch.allowed", ["srun"], "'mpirun' is not in allowed: srun"),
         # what would be silently without effect, or would break the job
+        (
+            "launch.srun_args",
+            ["--mpi=none", "--nodes=7"],
+            "srun_args holds --nodes=7: the plan decides how many nodes and tasks there are.",
+        ),
+        ("launch.srun_args", ["-n", "1"], "srun_args holds -n: the plan decides"),
+        ("slurm_cluster", 5, "'slurm_cluster.str' is 5: input should be a valid string."),
         ("partitions.1.name", "gtest", "partitions: a name comes twice in gtest, gtest,"),
         ("partitions.1.default", True, "partitions: one of them can be the default, not several."),
         ("prelude.module_system", "none", "'prelude': init has no effect with module_system 'none'. Valid: lmod, tcl."),

@@ -272,6 +272,19 @@ def test_constraint_exclusive_and_extra_flags_are_passed_and_can_be_replaced() -
     assert "--constraint=projects" in lines and "--constraint=work" not in lines
 
 
+def test_gres_holds_the_gpus_and_what_else_is_asked_for() -> None:
+    assert "--gres=gpu:8,lustre:1" in header(script("taiwania2", "z3", sbatch=("gres=lustre:1",)))
+    lines = header(script("delta", "z3", sbatch=("gres=lustre:1",)))
+    assert "--gres=lustre:1" in lines and "--gpus-per-node=4" in lines
+
+
+def test_of_options_that_exclude_each_other_the_requests_one_stands() -> None:
+    cluster = variant("mi210", request={"extra": ["--mem=10G", "--requeue", "--exclusive"]})
+    lines = header(script(cluster, "z3", sbatch=("mem-per-gpu=3G", "no-requeue", "oversubscribe")))
+    assert {"--mem-per-gpu=3G", "--no-requeue", "--oversubscribe"} <= set(lines)
+    assert not {"--mem=10G", "--requeue", "--exclusive"} & set(lines)
+
+
 def test_the_folder_of_a_run_may_hold_what_slurm_would_fill_in(tmp_path: Path) -> None:
     lines = header(script("mi210", "z3", logs=Path("/work/100%/it's %j")))
     assert """--output='/work/100%%/it'"'"'s %%j/RUN-ID/log.out'""" in lines
