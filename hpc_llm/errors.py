@@ -19,6 +19,8 @@ from collections.abc import Iterable
 
 _READABLE = 30
 """Longest list of valid names that a message carries whole."""
+_SHORTEST_PART = 2
+"""Letters of a part of a name that say which is meant."""
 
 
 class HpcLlmError(Exception):
@@ -49,18 +51,30 @@ class WorkerError(HpcLlmError):
     """The training program cannot go on."""
 
 
-def unknown_name(kind: str, name: str, valid: Iterable[str], where: str = "", next_step: str = "") -> str:
-    """Sentence for a name that does not exist: the closest match first, then all valid ones.
+def unknown_name(
+    kind: str, name: str, valid: Iterable[str], where: str = "", next_step: str = "", meant: Iterable[str] = ()
+) -> str:
+    """Sentence for a name that does not exist: what may be meant first, then all valid ones, or the nearest of many.
+
+    `meant` are valid names that the caller takes it for, by what the name means and not by its letters.
 
     >>> unknown_name("method", "z3oo", ["z3", "z3o"])
     "there is no method 'z3oo': did you mean 'z3o'? Valid: z3, z3o."
     """
     names = sorted(valid)
-    close = difflib.get_close_matches(name, names, n=1)
+    close = [one for one in meant if one in names] or _close(name, names)
     place = f" in {where}" if where else ""
-    hint = f": did you mean '{close[0]}'?" if close else "."
+    hint = ": did you mean " + " or ".join(f"'{one}'" for one in close) + "?" if close else "."
     tail = f" {next_step}" if next_step else ""
     return f"there is no {kind} '{name}'{place}{hint} Valid: {_listed(name, names)}.{tail}"
+
+
+def _close(name: str, names: list[str]) -> list[str]:
+    """The name that is nearly the same, else those of which this one is a part, as `oom` is of `host_oom`."""
+    nearest = difflib.get_close_matches(name, names, n=1)
+    if nearest or len(name) < _SHORTEST_PART:
+        return nearest
+    return [one for one in names if name.lower() in one.lower()][:3]
 
 
 def _listed(name: str, names: list[str]) -> str:

@@ -4,6 +4,7 @@ A method can also be composed in the letters of the paper, `z3+o+r+f`: Z1 Z2 Z3 
 R recompute, F FlashAttention, Q quantized base, L LoRA, QL QLoRA.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -138,8 +139,9 @@ def compose(name: str) -> Method:
     letters = [t for t in tokens if t in LETTERS]
     wrong = [t for t in tokens if t not in files and t not in LETTERS]
     if wrong or not tokens:
-        hint = "Methods are also composed with +, as in z3+o+r."
-        raise ProfileError(unknown_name("method", wrong[0] if wrong else name, {*files, *LETTERS}, next_step=hint))
+        unknown = wrong[0] if wrong else name
+        hint = f"With + they take letters, as in z3+o+r: {', '.join(LETTERS)}. `hpc-llm methods` says what each is."
+        raise ProfileError(unknown_name("method", unknown, files, next_step=hint, meant=_meant(unknown)))
     if len(bases) > 1:
         raise PlanError(f"method '{name}': {' and '.join(bases)} exclude each other. Keep one of them.")
     base = bases[0] if bases else "ddp"
@@ -155,6 +157,34 @@ def compose(name: str) -> Method:
     return parse_method(data, path).model_copy(
         update={"name": name, "description": _described(data["description"], letters)}
     )
+
+
+def _meant(name: str) -> list[str]:
+    """The bundled method that other programs call so.
+
+    >>> _meant("ZeRO-3"), _meant("zero2_offload"), _meant("stage1"), _meant("FSDP"), _meant("x")
+    (['z3'], ['z2o'], ['z1'], ['z3'], [])
+    """
+    zero = re.fullmatch(
+        r"(?:deepspeed)?(?:zero|stage|zerostage|ds|z)([123])(o|cpu)?(?:off?load(?:ing|ed)?)?(o|cpu)?",
+        re.sub(r"[-_ .]", "", name.lower()),
+    )
+    if zero:
+        is_offloaded = re.search(r"off|cpu|o$", name.lower().removeprefix("zero")) is not None
+        return [f"z{zero[1]}o" if is_offloaded and zero[1] != "1" else f"z{zero[1]}"]
+    other = {
+        "fsdp": "z3",
+        "baseline": "ddp",
+        "none": "ddp",
+        "dp": "ddp",
+        "zero": "z1",
+        "quantized": "q",
+        "int8": "q",
+        "nf4": "q",
+        "4bit": "q",
+        "bnb": "q",
+    }
+    return [other[name.lower()]] if name.lower() in other else []
 
 
 def _add_letter(data: dict[str, Any], letter: str, name: str) -> None:

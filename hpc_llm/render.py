@@ -19,16 +19,20 @@ from hpc_llm import __version__
 from hpc_llm.cluster import Cluster, check_variable
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.experiment import Plan, PlanWithOrigins
-from hpc_llm.planning import slurm_tasks_per_node
 from hpc_llm.run import TRY_FILES, RunPaths, Stop
+from hpc_llm.sbatch_options import asks_for_gpus, rivals
+from hpc_llm.slurm_request import slurm_tasks_per_node
 from hpc_llm.slurm_time import format_time
 from hpc_llm.synthetic import DESCRIPTION
 from hpc_llm.templating import render_template
 
+WIDTH = 100
+"""Columns of what is printed for reading."""
+_OWN_WORDS = ("template", "default")
+"""Origins that tell nothing."""
 _MARK = "\x1f"
 _CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
-_MEMORY_FLAGS = ("mem", "mem-per-gpu", "mem-per-cpu")
 WORKERS = {"pretrain": "pretrain_llm"}
 
 
@@ -40,10 +44,39 @@ class Script:
     origins: tuple[str, ...]
 
     def explained(self) -> str:
-        """The script with each line's origin in front of it, for reading, not for running."""
-        width = min(max((len(o) for o in self.origins), default=0), 60)
+        """The script with each line's origin at its right, for reading, not for running."""
         lines = zip(self.text.removesuffix("\n").split("\n"), self.origins, strict=True)
-        return "".join(f"{origin[:width]:<{width}} | {line}\n" for line, origin in lines)
+        shown = (row for line, origin in lines for row in arrow(line, "" if origin in _OWN_WORDS else origin))
+        return "".join(f"{row}\n" for row in shown)
+
+
+def folded(line: str, width: int = WIDTH) -> list[str]:
+    """`line` in rows of at most `width` characters, the later ones behind an ellipsis.
+
+    >>> folded("abcdefgh", 5)
+    ['abcde', '… fgh']
+    """
+    rows = [line[:width]]
+    rest = line[width:]
+    while rest:
+        rows.append(f"… {rest[: width - 2]}")
+        rest = rest[width - 2 :]
+    return rows
+
+
+def arrow(line: str, origin: str, width: int = WIDTH) -> list[str]:
+    """`line` in rows, with `<- origin` at the right end of the last one, or in a row of its own.
+
+    >>> arrow("a=1", "file", 16), arrow("a=1234", "file", 12)
+    (['a=1      <- file'], ['a=1234', '     <- file'])
+    """
+    rows = folded(line, width)
+    if not origin:
+        return rows
+    tail = f"<- {origin}"[:width]
+    if len(rows[-1]) + 2 + len(tail) <= width:
+        return [*rows[:-1], rows[-1] + tail.rjust(width - len(rows[-1]))]
+    return [*rows, tail.rjust(width)]
 
 
 @dataclass(frozen=True)
@@ -76,6 +109,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
     """The script of one run, or of an array of runs that share everything but their folder."""
     plan, origins = planned.plan, planned.origins
     is_slurm = plan.scheduler == "slurm"
+    cluster = cluster.on(cluster.partition(plan.partition))
     if os.pathsep in str(place.code_dir):
         raise RequestError(
             f"the folder {place.code_dir} holds a colon, at which PYTHONPATH is split. Use another --logs."
@@ -198,7 +232,7 @@ def sbatch_flags(
         cores = plan.cpus_per_task * plan.tasks_per_node // per_launcher
         flags["cpus-per-task"] = (str(cores), origins["cpus_per_task"])
     flags.update(_gpu_flags(plan, cluster, per_launcher))
-    if plan.mem is not None and not any(flag in plan.sbatch for flag in _MEMORY_FLAGS):
+    if plan.mem is not None:
         flags[cluster.request.memory] = (plan.mem, origins["mem"])
     if plan.time_s is not None:
         flags["time"] = (format_time(plan.time_s), origins["time_s"])
@@ -206,15 +240,24 @@ def sbatch_flags(
         flags["constraint"] = (cluster.request.constraint, f"{site}: request.constraint")
     if cluster.request.exclusive:
         flags["exclusive"] = (None, f"{site}: request.exclusive")
-    for extra in cluster.request.extra:
-        name, _, value = extra.removeprefix("--").partition("=")
-        flags[name] = (value or None, f"{site}: request.extra")
-    flags.update({name: (value or None, origins["sbatch"]) for name, value in plan.sbatch.items()})
+    for options, origin in ((cluster.extra_options, f"{site}: request.extra"), (plan.sbatch, origins["sbatch"])):
+        for name, value in options.items():
+            _add_flag(flags, name, value, origin)
     flags.update(_output_flags(place, cluster, array))
     for name in cluster.request.forbid:
         if name in flags:
             raise PlanError(f"cluster {cluster.name} refuses --{name}, which {flags[name][1]} asks for.")
     return flags
+
+
+def _add_flag(flags: dict[str, tuple[str | None, str]], name: str, value: str, origin: str) -> None:
+    """Put a flag in the place of what it excludes; only --gres holds several things, the GPUs first."""
+    for other in rivals(name):
+        flags.pop(other, None)
+    before = flags[name][0] if name == "gres" and name in flags else None
+    if before is not None and asks_for_gpus(name, before) and not asks_for_gpus(name, value):
+        value = f"{before},{value}"
+    flags[name] = (value or None, origin)
 
 
 def _gpu_flags(plan: Plan, cluster: Cluster, tasks_per_node: int) -> dict[str, tuple[str | None, str]]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -50,12 +52,25 @@ def _is_requirement(key: str, value: Any) -> bool:
 def json_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The JSON schema of `model` and of the models inside it."""
     schema = model.model_json_schema(by_alias=True)
-    docs = _field_docs(inspect.getsource(inspect.getmodule(model)))  # type: ignore[arg-type]
+    docs: dict[str, dict[str, str]] = {}
+    for module in {part.__module__ for part in _parts(model)}:
+        docs |= _field_docs(inspect.getsource(sys.modules[module]))
     for name, part in [(model.__name__, schema), *schema.get("$defs", {}).items()]:
         for field, description in docs.get(name, {}).items():
             if field in part.get("properties", {}):
                 part["properties"][field]["description"] = description
     return schema
+
+
+def _parts(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a type holds, and those inside them."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        inner = [field.annotation for field in annotation.model_fields.values()]
+    else:
+        inner = list(getattr(annotation, "__args__", ()))
+    for part in inner:
+        yield from _parts(part)
 
 
 def _field_docs(source: str) -> dict[str, dict[str, str]]:

@@ -6,6 +6,9 @@ import re
 
 from hpc_llm.errors import RequestError
 
+_ENDLESS = ("UNLIMITED", "INFINITE")
+LONGEST_S = 2**31 - 1
+"""Slurm counts seconds no further: of more it makes another time without a word."""
 _TIME = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,9})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
 
 
@@ -16,6 +19,10 @@ def parse_time(text: str) -> int:
     (1800, 172800, 5400)
     """
     match = _TIME.fullmatch(text.strip())
+    if is_endless(text):
+        raise RequestError(
+            f"'{text}' is not a time that can be planned with. Write how long it may take, as D-HH:MM:SS."
+        )
     if not match:
         raise RequestError(f"'{text}' is not a time. Write HH:MM:SS, D-HH:MM:SS or minutes.")
     days, *rest = match.groups()
@@ -28,6 +35,20 @@ def parse_time(text: str) -> int:
     if len(parts) == 2:
         return parts[0] * 60 + parts[1]
     return (parts[0] * 60 + parts[1]) * 60 + parts[2]
+
+
+def is_endless(text: str) -> bool:
+    """Whether it is one of Slurm's words for no limit."""
+    return text.strip().upper() in _ENDLESS
+
+
+def parse_limit(text: str) -> int:
+    """Seconds of a limit; what has none ends with what Slurm can count.
+
+    >>> parse_limit("UNLIMITED") == LONGEST_S, parse_limit("1-00:00:00")
+    (True, 86400)
+    """
+    return LONGEST_S if is_endless(text) else parse_time(text)
 
 
 def format_time(seconds: int) -> str:

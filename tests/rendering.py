@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +59,17 @@ def batch(
 def script(cluster: str | Cluster, method: str, **asked: Any) -> str:
     """The text of the script of one run."""
     return batch(cluster, method, **asked).scripts[0].text
+
+
+def explained_lines(text: str) -> list[tuple[str, str]]:
+    """(line, origin) of what --explain folds into rows."""
+    found: list[tuple[str, str]] = []
+    for row in text.splitlines():
+        assert len(row) <= 100, row
+        arrow = re.search(r"(?:^|  ) *<- (.+)$", row)
+        body, origin = (row[: arrow.start()].rstrip(), arrow[1]) if arrow else (row, "")
+        if found and (row.startswith("… ") or (arrow and not body)):
+            found[-1] = (found[-1][0] + body[2:], origin)
+        else:
+            found.append((body, origin))
+    return found

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from rendering import planned
+from rendering import explained_lines, planned
 
 from hpc_llm import __version__
 from hpc_llm.cli import run
@@ -382,36 +382,101 @@ def test_json_of_a_script(cli: Any) -> None:
     assert sweep if isinstance(sweep, list) else [p["method"] for p in sweep["plans"]] == ["z3", "q"]
 
 
-def test_explain_puts_each_lines_origin_before_it(cli: Any) -> None:
-    arguments = ("--cluster", "delta", "--method", "z3", "--account", "a-delta-gpu", "--nodes", "2")
+def test_explain_shows_the_whole_plan_and_each_lines_origin(cli: Any) -> None:
+    arguments = (
+        "--cluster",
+        "delta",
+        "--method",
+        "z3o-hpc2",
+        "--account",
+        "a-delta-gpu",
+        "--nodes",
+        "2",
+        "--set",
+        "optimizer.lr=3e-4",
+    )
     plain, explained = cli("render", *arguments).out, cli("render", *arguments, "--explain").out
-    assert [line.split(" | ", 1)[1] for line in explained.splitlines()] == plain.splitlines()
-    origins = {line.split(" | ", 1)[1]: line.split(" | ", 1)[0].strip() for line in explained.splitlines()}
+    rows = explained_lines(explained)
+    plan, script = rows[: rows.index(("", ""))], rows[rows.index(("", "")) + 2 :]
+    assert [line for line, _ in script] == [line.rstrip() for line in plain.splitlines()]
+    origins = dict(script)
     assert origins["#SBATCH --nodes=2"] == "--nodes"
     assert origins["module reset"] == "cluster delta: prelude.start"
     assert origins["load_module aws-ofi-nccl"] == "cluster delta: prelude.load_multi_node"
+    shown = {line.split()[0]: (line.split(maxsplit=1)[-1], origin) for line, origin in plan}
+    values = json.loads(cli("render", *arguments, "--json").out)["plan"]
+    assert set(values) <= set(shown) and {"zero_optimization.sub_group_size", "optimizer.params.lr"} <= set(shown)
+    assert shown["lr"] == ("0.0003", "") and shown["optimizer"][1] == "--set"
+    assert shown["nodes"] == ("2", "--nodes") and shown["steps"] == ("30", "")
+    assert "default" not in {origin for _, origin in rows}
+
+
+def test_explain_of_a_sweep_shows_what_the_others_have_otherwise(cli: Any) -> None:
+    rows = cli(
+        "render", "--cluster", "delta", "--method", "z2,z3", "--account", "a-delta-gpu", "--explain"
+    ).out.splitlines()
+    others = rows[rows.index("# z3 instead of z2") :]
+    assert "deepspeed.zero_optimization.stage: 2 → 3" in others[: others.index("")]
 
 
 def test_diff_with_another_cluster_needs_no_account_of_it(cli: Any) -> None:
     done = cli("render", "--cluster", "delta", "--method", "z3", "--account", "a-delta-gpu", "--partition", "gpuA40x4", "--diff", "taiwania2")  # fmt: skip
     assert done.code == 0
     lines = done.out.splitlines()
-    assert lines[:2] == ["--- taiwania2", "+++ this script"]
+    assert lines[0] == "# the plan: taiwania2 → this request"
+    plan, script = lines[1 : lines.index("--- taiwania2")], lines[lines.index("--- taiwania2") :]
+    assert {"precision: fp16 → bf16", "gpus_per_node: 8 → 4", "account: ACCOUNT → a-delta-gpu"} <= set(plan)
+    assert script[:2] == ["--- taiwania2", "+++ this script"]
     assert {"-module purge", "+module reset", "-#SBATCH --account=ACCOUNT", "+#SBATCH --partition=gpuA40x4"} <= set(
-        lines
+        script
     )
+    assert max(map(len, lines)) <= 100
 
 
 def test_diff_with_a_run_shows_what_the_request_changes(cli: Any) -> None:
     logs = ("--logs", "runs")
-    text = cli("render", *LOCAL, *logs, "--run-id", "earlier").out
+    document = json.loads(cli("render", *LOCAL, *logs, "--run-id", "earlier", "--json").out)
     folder = Path("runs/earlier")
     folder.mkdir(parents=True)
-    (folder / "experiment.json").write_text("{}")
-    (folder / "job.sh").write_text(text)
+    (folder / "experiment.json").write_text(json.dumps({"plan": document["plan"]}))
+    (folder / "job.sh").write_text(document["script"])
     assert cli("render", *LOCAL, *logs, "--diff", "earlier") == (0, "", "")
-    changed = cli("render", *LOCAL, *logs, "--diff", "earlier", "--set", "env.A=b").out
-    assert [line for line in changed.splitlines() if line[0] in "+-"][2:] == ["+export A=b"]
+    changed = cli("render", *LOCAL, *logs, "--diff", "earlier", "--set", "env.A=b").out.splitlines()
+    assert changed[:2] == ["# the plan: earlier → this request", "env.A: - → b"]
+    assert [line for line in changed[2:] if line[0] in "+-"][2:] == ["+export A=b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        (["--steps", "40"], ["steps: 30 → 40"]),
+        (["--sequence-length", "64"], ["sequence_length: 350 → 64"]),
+        (["--set", "optimizer.lr=3e-4"], ["optimizer.lr: 1e-05 → 0.0003", "deepspeed.optimizer.params.lr: 1e-05 → 0.0003"]),
+        (["--set", "deepspeed.zero_optimization.sub_group_size=1e8"], ["deepspeed.zero_optimization.sub_group_size: 1e+09 → 100000000"]),
+        (["--set", "recompute=true"], ["letters: z3 → z3+r", "recompute: false → true"]),
+        (["--seed", "7"], ["seed: 42 → 7"]),
+        (["--set", "deepspeed.zero_optimization.sub_group_size=1000000000"], []),
+    ],
+)  # fmt: skip
+def test_diff_shows_what_no_script_shows(cli: Any, words: list[str], fields: list[str]) -> None:
+    logs = ("--logs", "runs")
+    document = json.loads(cli("render", *LOCAL, *logs, "--run-id", "earlier", "--json").out)
+    fields = [field.replace("1e-05", f"{document['plan']['optimizer']['lr']:g}") for field in fields]
+    Path("runs/earlier").mkdir(parents=True)
+    Path("runs/earlier/experiment.json").write_text(json.dumps({"plan": document["plan"]}))
+    Path("runs/earlier/job.sh").write_text(document["script"])
+    done = cli("render", *LOCAL, *logs, "--diff", "earlier", *words)
+    assert (done.code, done.out.splitlines()[1:]) == (0, fields)
+
+
+def test_diff_with_a_run_whose_plan_is_lost_says_so(cli: Any) -> None:
+    script = cli("render", *LOCAL, "--run-id", "earlier").out
+    Path("logs/earlier").mkdir(parents=True)
+    Path("logs/earlier/experiment.json").write_text("{}")
+    Path("logs/earlier/job.sh").write_text(script)
+    done = cli("render", *LOCAL, "--diff", "earlier")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "hpc-llm: earlier keeps no plan that can be read: only the scripts are compared\n"
 
 
 # --- EXPERIMENT.yaml ------------------------------------------------------------------------------------------------
@@ -444,8 +509,7 @@ def test_a_file_holds_any_option_and_flags_win(cli: Any) -> None:
     assert plan["optimizer"]["lr"] == 1e-3 and plan["recompute"] is False
     assert plan["env"] == {"A": "flag", "B": "yes"}
     assert plan["deepspeed"]["zero_optimization"]["sub_group_size"] == 10**9
-    explained = cli("render", file, "--explain").out
-    origins = {line.split(" | ", 1)[1]: line.split(" | ", 1)[0].strip() for line in explained.splitlines()}
+    origins = dict(explained_lines(cli("render", file, "--explain").out))
     assert origins["#SBATCH --time=00:10:00"] == "mine.yaml"
     assert origins["#SBATCH --qos=high"] == "mine.yaml" and origins["export A=007"] == "mine.yaml: set"
 
@@ -556,3 +620,56 @@ def test_commands_answer_quickly() -> None:
     started = time.monotonic()
     assert entry("--help").code == 0
     assert time.monotonic() - started < 5
+
+
+# --- names that are not there ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("render", "--cluster", "local", "--method", "zero3"), "there is no method 'zero3': did you mean 'z3'? Valid: ddp, q, q-hpc2, z1,"),
+        (("render", "--cluster", "local", "--method", "ZeRO-2-offload"), "did you mean 'z2o'?"),
+        (("methods", "fsdp"), "did you mean 'z3'?"),
+        (("methods", "z3+x"), "there is no method 'x'. Valid: ddp, q, q-hpc2, z1, z2, z2o, z2o-hpc2, z3, z3-hpc2, z3o, z3o-hpc2. With + they take letters, as in z3+o+r: o, r, f,"),
+        (("diagnose", "--list", "oom"), "there is no cause 'oom': did you mean 'device_oom' or 'host_oom'? Valid: bus_error,"),
+        (("diagnose", "--list", "segv"), "did you mean 'segfault'?"),
+        (("models", "7b"), "did you mean 'llama2-7b' or 'mistral-7b' or 'qwen2-7b'?"),
+    ],
+)  # fmt: skip
+def test_what_people_call_otherwise_is_understood(cli: Any, words: tuple[str, ...], said: str) -> None:
+    done = cli(*words)
+    assert (done.code, done.out) == (2, "") and said in done.err
+
+
+@pytest.mark.parametrize(
+    "command", [("status",), ("parse", "x"), ("logs", "x"), ("render", *LOCAL), ("submit", *LOCAL)]
+)
+def test_a_file_in_the_place_of_the_logs_is_one_sentence(cli: Any, command: tuple[str, ...]) -> None:
+    Path("afile").write_text("")
+    done = cli(*command, "--logs", "afile")
+    assert done == (2, "", "hpc-llm: --logs afile: it is a file, the folder that holds the runs is needed.\n")
+
+
+def test_the_runs_that_there_are_are_listed_or_counted(cli: Any) -> None:
+    for number in range(12):
+        Path(f"logs/run-{number:02}").mkdir(parents=True)
+        Path(f"logs/run-{number:02}/experiment.json").write_text("{}")
+    err = cli("status", "nix").err
+    assert all(f"run-{number:02}" in err for number in range(12))
+    Path("logs/run-12").mkdir()
+    Path("logs/run-12/experiment.json").write_text("{}")
+    assert cli("status", "rum-12").err == (
+        "hpc-llm: there is no run 'rum-12' in logs: did you mean 'run-12'? 13 runs are there, `hpc-llm status` lists them.\n"
+    )
+
+
+def test_parse_takes_a_bare_run_id(cli: Any) -> None:
+    folder = Path("elsewhere/20260101-run")
+    folder.mkdir(parents=True)
+    plan = json.loads(cli("render", *LOCAL, "--json").out)["plan"]
+    (folder / "experiment.json").write_text(json.dumps({"run_id": folder.name, "plan": plan}))
+    for text in (folder.name, "20260101", str(folder)):
+        done = cli("parse", text, "--logs", "elsewhere", "--format", "csv", "--columns", "run_id")
+        assert (done.code, done.out.splitlines()) == (0, ["run_id", folder.name]), done.err
+    assert cli("parse", "nix", "--logs", "elsewhere").code == 2

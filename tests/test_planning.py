@@ -200,12 +200,6 @@ def test_a_precision_of_ones_own_silences_the_notice() -> None:
             "bitsandbytes int8 does not run on V100-SXM2-32GB (sm_70) of cluster taiwania2. Use --set quantization.kind=nf4.",
         ),
         (
-            "delta",
-            {"method": "q", "partition": "gpuMI100x8"},
-            H100,
-            "bitsandbytes nf4 does not run on MI100 (gfx908) of cluster delta. Choose a method without q.",
-        ),
-        (
             "taiwania2",
             {"method": "z3", "set": ("precision=bf16",)},
             H100,
@@ -451,7 +445,7 @@ def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
         ("wait", RequestError, "--sbatch wait"),
         ("clusters=x", RequestError, "--sbatch clusters"),
         ("signal=B:USR1@90", RequestError, "--sbatch signal: nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with --time."),
-        ("sig=TERM@9", RequestError, "--sbatch sig: nothing in the job acts on a signal"),
+        ("sig=TERM@9", RequestError, "--sbatch sig: sbatch reads it as the beginning of --signal."),
         ("nodes=4", RequestError, "--sbatch nodes: the plan has to know it. Use --nodes."),
         ("time=99:00:00", RequestError, "--sbatch time: the plan has to know it. Use --time."),
         ("partition=gp4d", RequestError, "Use --partition."),
@@ -463,9 +457,38 @@ def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
         ("part=gp4d", RequestError, "--sbatch part: sbatch reads it as the beginning of --partition. Write options in full."),
         ("out=/tmp/x", RequestError, "as the beginning of --output"),
         ("exp=ALL", RequestError, "as the beginning of --export"),
-        ("N=4", RequestError, "--sbatch 'N': not a long sbatch option."),
-        ("-N 4", RequestError, "not a long sbatch option"),
-        ("--nodes=4", RequestError, "not a long sbatch option"),
+        ("N=4", RequestError, "--sbatch nodes: the plan has to know it. Use --nodes."),
+        ("-N 4", RequestError, "--sbatch nodes: the plan has to know it."),
+        ("-N4", RequestError, "--sbatch nodes: the plan has to know it."),
+        ("--nodes=4", RequestError, "--sbatch nodes: the plan has to know it."),
+        ("nod=4", RequestError, "--sbatch nod: sbatch reads it as the beginning of --nodefile or --nodelist or --nodes."),
+        ("-t 99:0", RequestError, "--sbatch time: the plan has to know it. Use --time."),
+        ("time-min=1", RequestError, "--sbatch time-min: the plan has to know it."),
+        ("J=x", RequestError, "--sbatch job-name: the plan has to know it. Use --name."),
+        ("-o x", RequestError, "--sbatch output: hpc-llm sets"),
+        ("-M x", RequestError, "--sbatch clusters: hpc-llm sets"),
+        ("export-file=x", RequestError, "--sbatch export-file: hpc-llm sets"),
+        ("gpus=1", RequestError, "--sbatch gpus: the plan has to know it. Use --gpus-per-node."),
+        ("G=1", RequestError, "--sbatch gpus: the plan has to know it."),
+        ("gpus-per-socket=1", RequestError, "Use --gpus-per-node."),
+        ("gres=lustre:1,gpu:v100:1", RequestError, "--sbatch gres: the plan has to know it."),
+        ("tres-per-node=gres/gpu=8", RequestError, "--sbatch tres-per-node: the plan has to know it."),
+        ("tres-per-task=gpu:1", RequestError, "--sbatch tres-per-task: the plan has to know it."),
+        ("ntasks=1", RequestError, "Use --gpus-per-node."),
+        ("ntasks-per-gpu=1", RequestError, "Use --gpus-per-node."),
+        ("cpus-per-gpu=1", RequestError, "Use --sbatch cpus-per-task=N."),
+        ("q high", RequestError, "--sbatch 'q high': not a long sbatch option. Write it as in sbatch's manual, e.g. qos=high."),
+        ("q=high", RequestError, "--sbatch q: write options in full, qos=VALUE."),
+        ("-H", RequestError, "--sbatch -H: write options in full, hold."),
+        ("qo=high", RequestError, "--sbatch qo: sbatch reads it as the beginning of --qos. Write options in full."),
+        ("QOS=high", RequestError, "--sbatch 'QOS': not a long sbatch option."),
+        ("qos", RequestError, "--sbatch qos: sbatch needs a value there. Write qos=VALUE."),
+        ("qos= ", RequestError, "--sbatch qos: sbatch needs a value there."),
+        ("requeue=yes", RequestError, "--sbatch requeue=yes: sbatch takes no value there. Write requeue alone."),
+        ("mem=5.5G", RequestError, "--sbatch mem=5.5G: not an amount."),
+        ("mem=2T", PlanError, "--sbatch mem=2T asks for 2048G on a node: partition gp2d of cluster taiwania2 has 671G there. Ask for less."),
+        ("mem-per-gpu=100G", PlanError, "--sbatch mem-per-gpu=100G asks for 800G on a node"),
+        ("mem-per-cpu=30G", PlanError, "--sbatch mem-per-cpu=30G asks for 960G on a node"),
         ("q\nos=x", RequestError, "--sbatch 'q\\nos'"),
         ("comment=a\nb", RequestError, "--sbatch comment 'a\\nb' is empty or holds a control character"),
         ("=x", RequestError, "--sbatch '=x': write it as KEY=VALUE."),
@@ -492,7 +515,8 @@ def test_sbatch_options_that_the_site_forbids_are_refused() -> None:
         cluster,
         sbatch=("exclusive",),
     )
-    refused(RequestError, "as the beginning of --exclusive", cluster, sbatch=("excl",))
+    refused(RequestError, "as the beginning of --exclusive", cluster, sbatch=("exclus",))
+    refused(PlanError, "cluster mi210 refuses --mem-per-cpu", cluster, sbatch=("--mem-per-cpu=1G",))
     assert planned(cluster, "z3", sbatch=("mem=10G",)).plan.sbatch == {"mem": "10G"}
 
 
@@ -502,6 +526,60 @@ def test_the_ratio_of_cores_to_gpus_is_enforced_where_the_site_does() -> None:
     assert (found.plan.cpus_per_task, found.origins["cpus_per_task"]) == (2, "--sbatch")
     # torchrun is one task for Slurm, so its cores are shared by the ranks that it starts.
     assert planned("taiwania2", "z3", nodes=2, sbatch=("cpus-per-task=32",)).plan.cpus_per_task == 4
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        (("qos=a", "qos=b"), "--sbatch qos is given twice: qos=a and qos=b. Keep one of them."),
+        (("qos=a", "--qos=a"), "--sbatch qos is given twice: qos=a and qos=a."),
+        (("requeue", "no-requeue"), "--sbatch requeue and no-requeue exclude each other."),
+        (("mem=1G", "mem-per-gpu=1G"), "--sbatch mem and mem-per-gpu exclude each other."),
+        (("exclusive", "oversubscribe"), "--sbatch exclusive and oversubscribe exclude each other."),
+    ],
+)
+def test_of_two_sbatch_options_none_wins_silently(pairs: tuple[str, ...], said: str) -> None:
+    refused(RequestError, said, "taiwania2", sbatch=pairs)
+
+
+@pytest.mark.parametrize(
+    ("pair", "taken", "place"),
+    [
+        ("constraint=projects", "constraint=projects", "constraint=work"),
+        ("no-requeue", "no-requeue", "requeue"),
+        ("qos=b", "qos=b", "qos=a"),
+    ],
+)
+def test_what_takes_the_place_of_the_profiles_word_is_said(pair: str, taken: str, place: str) -> None:
+    cluster = variant("delta", request={"extra": ["--requeue", "--qos=a"]})
+    found = planned(cluster, "z3", sbatch=(pair,))
+    name = taken.partition("=")[0]
+    assert found.notices == (f"--sbatch {name} takes the place of {place}, which every job has here",)
+
+
+def test_the_limits_hold_where_slurm_chooses_the_partition() -> None:
+    parts = [p.model_dump() | {"default": False} for p in load_cluster("taiwania2").partitions]
+    cluster = variant("taiwania2", partitions=parts)
+    assert planned(cluster, "z3", time="4-00:00:00", nodes=32).plan.partition is None
+    refused(PlanError, "time 4-00:01:00: cluster taiwania2 allows 4-00:00:00.", cluster, time="4-00:01:00")
+    refused(PlanError, "33 x 8 = 264 GPUs: cluster taiwania2 allows 256 per user.", cluster, nodes=33)
+
+
+def test_more_nodes_than_any_cluster_has_are_refused() -> None:
+    said = "100000 nodes: no cluster has so many, though partition gpuA100x4 of cluster delta states no limit. Ask for fewer with --nodes."
+    refused(PlanError, said, "delta", nodes=100_000)
+    refused(PlanError, "100000 nodes: no cluster has so many, though cluster mi210 states no limit.", "mi210", nodes=100_000)  # fmt: skip
+    assert planned("delta", "z3", nodes=2000).plan.nodes == 2000
+
+
+def test_a_partition_without_a_limit_takes_what_slurm_can_count() -> None:
+    parts = [{"name": "long", "max_time": "UNLIMITED", "default": True}, {"name": "short", "max_time": "01:00:00"}]
+    cluster = variant("taiwania2", partitions=parts)
+    assert planned(cluster, "z3", time="365-00:00:00").plan.time_s == 365 * 86400
+    refused(RequestError, "time '24856-00:00:00': Slurm counts to 24855 days. Ask for less with --time.", cluster, time="24856-00:00:00")  # fmt: skip
+    refused(PlanError, "allows 01:00:00. Ask for less with --time, or take a partition that allows it: long.", cluster, partition="short", time="02:00:00")  # fmt: skip
+    for word in ("UNLIMITED", "infinite", " Unlimited "):
+        refused(RequestError, "is not a time that can be planned with. Write how long it may take", cluster, time=word)
 
 
 def test_other_sbatch_options_pass() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from checkout import ROOT
-from rendering import CLUSTERS, METHODS, batch, planned, script
+from rendering import CLUSTERS, METHODS, batch, explained_lines, planned, script
 from test_planning import CPU, refused, variant
 
 from hpc_llm import __version__
@@ -168,8 +168,10 @@ def test_every_line_has_an_origin(name: str) -> None:
     assert len(lines) == len(found.origins)
     assert all(found.origins)
     assert "\x1f" not in found.text
-    explained = found.explained().removesuffix("\n").split("\n")
-    assert [line.split(" | ", 1)[1] for line in explained] == lines
+    shown = explained_lines(found.explained())
+    assert [line for line, _ in shown] == [line.rstrip() for line in lines]
+    told = ["" if origin in ("template", "default") else origin[:97] for origin in found.origins]
+    assert [origin for _, origin in shown] == told
 
 
 def test_lines_come_from_where_their_values_come_from() -> None:
@@ -268,6 +270,19 @@ def test_constraint_exclusive_and_extra_flags_are_passed_and_can_be_replaced() -
     assert {"--constraint=work", "--exclusive", "--hint=nomultithread", "--requeue"} <= set(lines)
     lines = header(script(cluster, "z3", sbatch=("constraint=projects",)))
     assert "--constraint=projects" in lines and "--constraint=work" not in lines
+
+
+def test_gres_holds_the_gpus_and_what_else_is_asked_for() -> None:
+    assert "--gres=gpu:8,lustre:1" in header(script("taiwania2", "z3", sbatch=("gres=lustre:1",)))
+    lines = header(script("delta", "z3", sbatch=("gres=lustre:1",)))
+    assert "--gres=lustre:1" in lines and "--gpus-per-node=4" in lines
+
+
+def test_of_options_that_exclude_each_other_the_requests_one_stands() -> None:
+    cluster = variant("mi210", request={"extra": ["--mem=10G", "--requeue", "--exclusive"]})
+    lines = header(script(cluster, "z3", sbatch=("mem-per-gpu=3G", "no-requeue", "oversubscribe")))
+    assert {"--mem-per-gpu=3G", "--no-requeue", "--oversubscribe"} <= set(lines)
+    assert not {"--mem=10G", "--requeue", "--exclusive"} & set(lines)
 
 
 def test_the_folder_of_a_run_may_hold_what_slurm_would_fill_in(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ PACKAGE_MISSING = Cause(
     title="a Python package is missing",
     meaning="The Python that ran has no such package, or not in the version needed. It may be the wrong Python.",
     remedy=(
-        "install it into the environment that the cluster's profile names: pip install {package}\n"
+        "install what the evidence names into the environment of the job: on PyPI it may have another name\n"
         "if it is there, the job runs another Python: see the environment in the first lines of the output"
     ),
     retry=False,
@@ -193,11 +193,11 @@ PACKAGE_MISSING = Cause(
             r"^hpc-llm: (?:the Python environment lacks (?P<package>[\w, ]+)|python [\d.]+ is too old)",
             confidence=0.99,
         ),
-        sign("hpc-llm: ", r"^hpc-llm: (?:srun|torchrun) is not on PATH", confidence=0.9),
+        sign("hpc-llm: ", r"^hpc-llm: (?P<program>srun|torchrun) is not on PATH", confidence=0.9),
         sign(
             ("command not found", "execve(): "),
-            r"line \d+: (?P<package>deepspeed|torchrun|accelerate): command not found"
-            r"|execve\(\): (?P<package_2>deepspeed|torchrun|accelerate|python[\d.]*): No such file or directory",
+            r"line \d+: (?P<program>deepspeed|torchrun|accelerate): command not found"
+            r"|execve\(\): (?P<program_2>deepspeed|torchrun|accelerate|python[\d.]*): No such file or directory",
             survived_after=STARTED,
             confidence=0.85,
         ),

@@ -86,10 +86,9 @@ DRIVER_MISMATCH = Cause(
         sign("mismatches the version that was used to compile"),
         sign(
             ("undefined symbol: ",),
-            r"^[^\n]{0,60}?\b(?:Import|OS)Error: [^\n]{1,300}: undefined symbol: ",
-            remedy=_REBUILD,
+            r"^[^\n]{0,60}?\b(?:Import|OS)Error: (?P<library>[^\n]{1,300}): undefined symbol: ",
         ),
-        sign("undefined symbol: ", r"^\S{1,300}\.so: undefined symbol: ", remedy=_REBUILD),
+        sign("undefined symbol: ", r"^(?P<library>\S{1,300}\.so[\d.]*): undefined symbol: "),
         sign(
             "cannot open shared object file",
             r"Error: [^\n]{0,200}torch_extensions/[^\n]{1,200}\.so: cannot open shared object file",

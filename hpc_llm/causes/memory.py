@@ -65,7 +65,7 @@ _HOST_REMEDY = (
     "keep parameters on the GPU: --method z2o or z3 instead of z3o (drop offload_param)"
 )
 
-_PAGE_LOCKED_REMEDY = (
+PAGE_LOCKED_REMEDY = (
     "page-locked host memory ran out: turn it off with "
     "--set deepspeed.zero_optimization.offload_optimizer.pin_memory=false\n" + _HOST_REMEDY
 )
@@ -104,7 +104,7 @@ HOST_OOM = Cause(
         sign("memory allocation of ", r"^memory allocation of (?P<asked>\d+) bytes failed"),
         _says(words.HOST_NUMPY),
         sign("MemoryError", r"^[^\n]{0,80}?(?<![\w.])MemoryError$", confidence=0.9),
-        _says(words.PAGE_LOCKED, precedence=91, confidence=0.85, remedy=_PAGE_LOCKED_REMEDY),
+        _says(words.PAGE_LOCKED, precedence=91, confidence=0.85, remedy=PAGE_LOCKED_REMEDY),
         # The driver has the same words for the device's memory: only the code tells.
         sign(
             ("CUDA error: out of memory", "HIP error: out of memory", "CUDA error: invalid argument"),
@@ -112,7 +112,7 @@ HOST_OOM = Cause(
             precedence=91,
             confidence=0.9,
             after="pin_memory",
-            remedy=_PAGE_LOCKED_REMEDY,
+            remedy=PAGE_LOCKED_REMEDY,
         ),
         sign(
             "(pid",

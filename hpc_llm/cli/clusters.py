@@ -99,6 +99,7 @@ def _show(cluster: Cluster) -> None:
             ("status", f"{cluster.status.state}, checked {cluster.status.checked}"),
             ("", cluster.status.note),
             ("scheduler", cluster.scheduler),
+            ("", f"its Slurm is {' or '.join(cluster.slurm_clusters)}" if cluster.slurm_clusters else ""),
             ("account", (needed if account.required else "not required")),
             ("", f"`{account.list_command}` lists yours" if account.list_command else ""),
             ("GPUs", f"{gpu_text(cluster.gpu)}{f', {cluster.gpu.arch}' if cluster.gpu.arch else ''}"),

@@ -17,6 +17,23 @@ if TYPE_CHECKING:
     from hpc_llm.diagnose import Diagnosis
 
 
+_MEANT = {
+    "oom": ("device_oom", "host_oom"),
+    "out_of_memory": ("device_oom", "host_oom"),
+    "timeout": ("walltime", "collective_timeout"),
+    "time_limit": ("walltime",),
+    "nccl": ("collective_timeout",),
+    "hang": ("collective_timeout",),
+    "nan": ("nan_loss",),
+    "killed": ("host_oom", "cancelled"),
+    "conda": ("conda_not_initialised",),
+    "import": ("package_missing",),
+    "segv": ("segfault",),
+    "sigsegv": ("segfault",),
+    "ecc": ("gpu_hardware",),
+    "enospc": ("disk_full",),
+}
+"""What people call causes otherwise."""
 _SHOWN = 240
 """Characters of an evidence line on the terminal; --json has more of it."""
 
@@ -79,7 +96,7 @@ def _list(ids: list[str] | None, as_json: bool) -> None:
     by_id = {cause.id: cause for cause in CAUSES}
     for one in ids or ():
         if one not in by_id:
-            raise RequestError(unknown_name("cause", one, by_id))
+            raise RequestError(unknown_name("cause", one, by_id, meant=_MEANT.get(one.lower(), ())))
     chosen = [by_id[one] for one in ids or by_id]
     if as_json:
         print_json([_as_json(cause) for cause in chosen])

@@ -11,6 +11,7 @@ import typer
 
 from hpc_llm.cli.options import LogsOption
 from hpc_llm.cli.output import note
+from hpc_llm.cli.progress import Waits
 
 if TYPE_CHECKING:
     from hpc_llm.run import RunPaths
@@ -40,8 +41,9 @@ def logs_command(
         if not any(path.exists() for path, _ in streams):
             note(f"{found.run_id} has not printed anything yet; `hpc-llm status {found.run_id}` says where it is")
         return
+    waits = Waits()
     while True:
-        over = _is_over(found)
+        over = _is_over(found, waits)
         deadline = time.monotonic() + CHECK_S
         while time.monotonic() < deadline:
             before = places
@@ -65,7 +67,11 @@ def _copy(path: Path, out: BinaryIO, place: int) -> int:
     return place
 
 
-def _is_over(run: RunPaths) -> bool:
+def _is_over(run: RunPaths, waits: Waits) -> bool:
     from hpc_llm.runs import status
 
-    return run.exit.exists() or status([run])[0].is_over
+    if run.exit.exists():
+        return True
+    [now] = status([run])
+    waits.tell([now])
+    return now.is_over

@@ -60,7 +60,8 @@ def _list(as_json: bool) -> None:
 
 
 def _deepspeed(method: Method) -> dict[str, Any]:
-    from hpc_llm.planning import FALLBACKS, complete_deepspeed
+    from hpc_llm.draft import FALLBACKS
+    from hpc_llm.planning import complete_deepspeed
     from hpc_llm.recipe import learning_rate
 
     precision = "bf16" if method.precision == "auto" else method.precision

@@ -9,8 +9,26 @@ from typing import Annotated, Any, Optional, get_type_hints
 
 import typer
 
+from hpc_llm.errors import RequestError
+
+
+def _folder(path: Path) -> Path:
+    """Refuse a file where the folder of the runs is wanted: what looks into it would name a place inside."""
+    if path.exists() and not path.is_dir():
+        raise RequestError(f"--logs {path}: it is a file, the folder that holds the runs is needed.")
+    return path
+
+
 LogsOption = Annotated[
-    Path, typer.Option("--logs", envvar="HPC_LLM_LOGS", metavar="DIR", help="Where runs live.", show_default="./logs")
+    Path,
+    typer.Option(
+        "--logs",
+        envvar="HPC_LLM_LOGS",
+        metavar="DIR",
+        help="Where runs live.",
+        show_default="./logs",
+        callback=_folder,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from hpc_llm.cli.options import LogsOption
 from hpc_llm.cli.output import is_terminal, note
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def parse_command(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Log files, folders, runs, or - for stdin.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH|RUN…", help="Log files, folders, runs, or - for stdin.")],
     steps: Annotated[bool, typer.Option("--steps", help="One row a step instead of one row a run.")] = False,
     output: Annotated[
         Optional[Path], typer.Option("-o", "--output", metavar="FILE", help="Write there; the ending says the format.")
@@ -42,12 +43,15 @@ def parse_command(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Tell which lines look like metrics and were not parsed.")
     ] = False,
+    logs: LogsOption = Path("logs"),
 ) -> None:
     """Turn training logs of any known format into one row a run."""
+    from hpc_llm.cli.runs import paths_of
     from hpc_llm.parse import parse_paths, parse_steps, write_rows
 
     chosen = output_format or _default_format(output)
     names = _columns(columns, steps)
+    paths = paths_of(paths, logs)
     with _destination(output) as file:
         if steps:
             write_rows(parse_steps(paths), chosen, file, names)

@@ -22,6 +22,27 @@ def follow(runs: Sequence[RunPaths]) -> list[RunStatus]:
     return statuses
 
 
+class Waits:
+    """Says on stderr what pending runs wait for: once, and again when it changes."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str]] = set()
+
+    def tell(self, statuses: Sequence[RunStatus]) -> None:
+        """Say of each reason that is new for a run which runs it keeps waiting."""
+        waiting: dict[str, list[str]] = {}
+        for status in statuses:
+            reason = status.reason if status.state == "PENDING" and not status.is_over else None
+            word = (reason or "").partition(";")[0]  # behind it stands when it may start, which changes all the time
+            if reason and (status.run_id, word) not in self._told:
+                self._told.add((status.run_id, word))
+                waiting.setdefault(reason, []).append(status.run_id)
+        for reason, runs in waiting.items():
+            who = f"{runs[0]} waits" if len(runs) == 1 else f"{len(runs)} runs wait"
+            sys.stderr.write(f"hpc-llm: {who}: {reason}\n")
+        sys.stderr.flush()
+
+
 def progress_line(statuses: Sequence[RunStatus]) -> str:
     """`1/4 done · local z3 RUNNING step 12/30, 5103 tokens/s`."""
     over = sum(s.is_over for s in statuses)
@@ -47,7 +68,12 @@ def _one(status: RunStatus) -> str:
 class _Rewriting:
     """One line that is written over."""
 
+    def __init__(self) -> None:
+        self.waits = Waits()
+
     def update(self, statuses: list[RunStatus]) -> None:
+        sys.stderr.write("\r\x1b[K")
+        self.waits.tell(statuses)
         width = max(shutil.get_terminal_size().columns - 1, 20)
         line = progress_line(statuses)[:width]
         sys.stderr.write(f"\r\x1b[K{line}")
@@ -63,8 +89,10 @@ class _Appending:
 
     def __init__(self) -> None:
         self.seen: dict[str, str] = {}
+        self.waits = Waits()
 
     def update(self, statuses: list[RunStatus]) -> None:
+        self.waits.tell(statuses)
         for status in statuses:
             word = status.outcome.value if status.outcome else status.state
             if self.seen.get(status.run_id, "PENDING") != word:  # that it waits at first goes without saying

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -24,10 +26,16 @@ def register(app: typer.Typer) -> None:
 @with_run_options
 def render(
     options: RunOptions,
-    explain: Annotated[bool, typer.Option("--explain", help="Show where every line comes from.")] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Show the whole plan, and where its values and the script's lines come from."),
+    ] = False,
     diff: Annotated[
         Optional[str],
-        typer.Option(metavar="RUN|CLUSTER", help="Show the difference to a run's script or another cluster's."),
+        typer.Option(
+            metavar="RUN|CLUSTER",
+            help="Show what differs from a run, or from another cluster: the plan, then the script.",
+        ),
     ] = None,
     output: Annotated[
         Optional[Path], typer.Option("-o", "--output", metavar="FILE", help="Write the script there.")
@@ -49,7 +57,7 @@ def render(
     elif diff is not None:
         text = "".join(_difference(batch, diff, options) for batch in found)
     elif explain:
-        text = "\n".join(script.explained() for batch in found for script in batch.distinct_scripts)
+        text = "\n".join(_explained(batch) for batch in found)
     else:
         text = "\n".join(script.text for batch in found for script in batch.distinct_scripts)
     if output is None:
@@ -66,8 +74,17 @@ def tell_notices(batch: Batch) -> None:
         said.update(dict.fromkeys(planned.notices))
     if batch.cluster.scheduler == "auto" and batch.planned[0].plan.scheduler == "local":
         said["sbatch is not on PATH here, so the script is for bash"] = None
+    if batch.planned[0].plan.scheduler == "slurm":
+        said.update(dict.fromkeys(_without_effect()))
     for sentence in said:
         note(f"cluster {batch.cluster.name}: {sentence}")
+
+
+def _without_effect() -> Iterator[str]:
+    """Variables by which sbatch would change the job: it never gets them, or the script would not be what runs."""
+    for name in sorted(os.environ):
+        if name.startswith("SBATCH_") and name != "SBATCH_ACCOUNT":
+            yield f"{name} of this shell has no effect on the job: say it with an option, or with --sbatch"
 
 
 def tell_arguments(batch: Batch) -> None:
@@ -93,26 +110,50 @@ def _document(batch: Batch, index: int) -> dict[str, Any]:
     return {**document, "plans": plans} if batch.array else document
 
 
+def _explained(batch: Batch) -> str:
+    """The plans and the scripts, for reading."""
+    from hpc_llm.cli.plan_text import explained
+
+    plans = "".join(f"{row}\n" for row in explained(batch.planned))
+    scripts = (
+        f"# the script; without an arrow: the template\n{script.explained()}" for script in batch.distinct_scripts
+    )
+    return "\n".join((plans, *scripts))
+
+
 def _difference(batch: Batch, other: str, options: RunOptions) -> str:
-    """A unified diff between this script and that of a run, or of the same request on another cluster."""
+    """What this request changes: in the plan, field by field, and in the script, as a unified diff."""
     from dataclasses import replace
 
+    from hpc_llm.cli.plan_text import differences
     from hpc_llm.cli.request import batches, elsewhere
     from hpc_llm.cli.runs import find_run
     from hpc_llm.cluster import cluster_names
+    from hpc_llm.render import folded
+    from hpc_llm.run import read_json
 
-    ours = batch.scripts[0].text
+    ours, planned = batch.scripts[0].text, batch.planned[0].plan
+    their_plan: Any
     if other in cluster_names():
-        theirs = elsewhere(options, other).scripts[0].text
+        there = elsewhere(options, other)
+        theirs, their_plan = there.scripts[0].text, there.planned[0].plan.to_dict()
     else:
         try:
             run = find_run(other, options.logs)
         except RequestError as error:
             raise RequestError(f"--diff: {error} Clusters: {', '.join(cluster_names())}.") from None
         theirs = run.script.read_text(encoding="utf-8")
+        their_plan = (read_json(run.experiment) or {}).get("plan")
+        if isinstance(their_plan, dict):
+            planned = next((one.plan for one in batch.planned if one.plan.method == their_plan.get("method")), planned)
         if options.run_id is None and len(batch.planned) == 1:
             # Under its id, so that only what the request changes is shown.
             same_id = replace(options, run_id=run.run_id, cluster=batch.cluster.name)
             ours = next(batches(same_id, preview=True)).scripts[0].text
-    lines = difflib.unified_diff(theirs.splitlines(True), ours.splitlines(True), other, "this script")
-    return "".join(lines)
+    if not isinstance(their_plan, dict) or not their_plan:
+        note(f"{other} keeps no plan that can be read: only the scripts are compared")
+        their_plan = planned.to_dict()
+    fields = [f"{row}\n" for row in differences(their_plan, planned.to_dict())]
+    lines = difflib.unified_diff(theirs.splitlines(), ours.splitlines(), other, "this script", lineterm="")
+    script = [f"{row}\n" for line in lines for row in folded(line)]
+    return "".join([*([f"# the plan: {other} → this request\n", *fields] if fields else []), *script])

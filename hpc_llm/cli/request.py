@@ -59,7 +59,7 @@ def read_request(options: RunOptions) -> Request:
         if flag is None or flag == []:
             continue
         # A repeatable flag adds to the file's list, anything else replaces the file's value.
-        values[name] = [*values.get(name, []), *flag] if name in LISTS else flag
+        values[name] = [*_not_replaced(values.get(name, []), flag), *flag] if name in LISTS else flag
         sources[name] = f"--{name.replace('_', '-')}"
     for name, value in values.items():
         _check_encoding(name, value)
@@ -90,6 +90,12 @@ def _hides_secret(flag: str, key: str, value: str) -> bool:
         return flag == "--set" and find_secret({key: parse_yaml(value, key)}) is not None
     except RequestError:  # told where the setting is applied
         return False
+
+
+def _not_replaced(of_file: list[str], flags: list[str]) -> list[str]:
+    """What the file says of other keys than the flags do, which win."""
+    keys = {flag.partition("=")[0].strip().removeprefix("--") for flag in flags if "=" in flag}
+    return [item for item in of_file if item.partition("=")[0].strip().removeprefix("--") not in keys]
 
 
 def _check_encoding(name: str, value: Any) -> None:
@@ -245,9 +251,10 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
     from hpc_llm.method import load_method
     from hpc_llm.planning import plan
     from hpc_llm.secrecy import WAY_IN, has_secret_shape
+    from hpc_llm.submit.paths import with_named_environment
     from hpc_llm.submit.snapshot import code_digest, code_folder
 
-    site = site_of(cluster)
+    cluster, site = with_named_environment(cluster, os.environ), site_of(cluster)
     planned = [
         plan(e, cluster, load_method(e.method), site, request.sources) for e in experiments(request, cluster.name)
     ]

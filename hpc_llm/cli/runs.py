@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.run import RunPaths, is_run, iter_runs
 
 _JOB_ID = re.compile(r"\d+(?:_\d+)?")
+_FEW = 12
+"""So many runs are listed whole where one is not found."""
 _DATE = 8
 """Digits with which the run ids of a day begin."""
 
@@ -38,7 +41,12 @@ def find_run(text: str, logs: Path) -> RunPaths:
         )
     if not runs:
         raise RequestError(f"there is no run '{text}' in {logs}: it holds no runs. --logs DIR says where runs live.")
-    raise RequestError(unknown_name("run", text, [run.run_id for run in runs[-5:]], where=str(logs)))
+    listing = "`hpc-llm status` lists them."
+    if len(runs) > _FEW:
+        near = difflib.get_close_matches(text, [run.run_id for run in runs], n=1)
+        hint = f": did you mean '{near[0]}'?" if near else "."
+        raise RequestError(f"there is no run '{text}' in {logs}{hint} {len(runs)} runs are there, {listing}")
+    raise RequestError(unknown_name("run", text, [run.run_id for run in runs], where=str(logs)))
 
 
 def find_runs(texts: Sequence[str] | None, logs: Path) -> list[RunPaths]:
@@ -56,6 +64,23 @@ def find_runs(texts: Sequence[str] | None, logs: Path) -> list[RunPaths]:
 
 def _is_path(text: str) -> bool:
     return "/" in text or text in (".", "..")
+
+
+def paths_of(texts: Sequence[str], logs: Path) -> list[str]:
+    """Paths as they are, and the folders of the runs that are named by their ids, the start of those, or their jobs.
+
+    What is neither stays, for whoever reads it to say so.
+    """
+    return [path for text in texts for path in _paths_of(text, logs)]
+
+
+def _paths_of(text: str, logs: Path) -> list[str]:
+    if text == "-" or os.sep in text or os.path.lexists(text):
+        return [text]
+    try:
+        return [str(run.root) for run in find_runs([text], logs)]
+    except RequestError:
+        return [text]
 
 
 def _matches(text: str, runs: Sequence[RunPaths]) -> list[RunPaths]:

@@ -34,6 +34,9 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and print the script, submit nothing.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Submit even where this seems not to be the cluster of the profile.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Plan, check, render and submit; prints the run id and the job id."""
@@ -41,6 +44,8 @@ def submit(
 
     found = list(batches(options, preview=dry_run))  # all are planned and checked before the first is sent
     _tell(found, dry_run)
+    for batch in found:
+        _check_site(batch, force, dry_run)
     if dry_run:
         _print_scripts(found, as_json, options.logs)
         return 0
@@ -91,8 +96,6 @@ def send(batches: Sequence[Batch], logs: Path) -> list[RunPaths]:
     from hpc_llm.runs import make_way
     from hpc_llm.submit import code_snapshot, create_runs, take_back
 
-    for batch in batches:
-        _check_reach(batch)
     make_way(logs, [run_id for batch in batches for run_id in batch.run_ids])
     code_snapshot(logs)
     submissions = _submissions(batches)
@@ -110,24 +113,38 @@ def send(batches: Sequence[Batch], logs: Path) -> list[RunPaths]:
     return [run for runs in groups for run in runs]
 
 
-def _check_reach(batch: Batch) -> None:
-    """Refuse where the scheduler cannot be asked at all, before anything is written."""
+def _check_site(batch: Batch, force: bool, dry_run: bool) -> None:
+    """Refuse where no Slurm is to be asked, or one that the job does not belong to, before anything is written."""
     import shutil
 
-    from hpc_llm.errors import SubmissionError
+    from hpc_llm.errors import PlanError, SubmissionError
+    from hpc_llm.submit.site import check_paths, check_slurm
 
-    if batch.planned[0].plan.scheduler == "slurm" and shutil.which("sbatch") is None:
+    plan, name = batch.planned[0].plan, batch.cluster.name
+    if plan.scheduler == "slurm" and shutil.which("sbatch") is None:
+        if dry_run:  # a look at the script from elsewhere
+            return
         raise SubmissionError(
-            f"sbatch is not on PATH: submit from a login node of cluster {batch.cluster.name}. "
+            f"sbatch is not on PATH: submit from a login node of cluster {name}. "
             "`hpc-llm render` prints the script without it."
         )
+    cluster = batch.cluster.on(batch.cluster.partition(plan.partition))
+    absent = list(check_paths(plan, cluster))
+    if dry_run:  # a look at the script from anywhere
+        for sentence in absent:
+            note(sentence)
+    for objection in [*check_slurm(plan, cluster), *([] if dry_run else absent)]:
+        if not force:
+            here = f"a login node of {name}" if plan.scheduler == "slurm" else f"the machine of cluster {name}"
+            raise PlanError(f"{objection}. Is this {here}? --force submits all the same.")
+        note(f"--force, although {objection}")
 
 
 def _submissions(batches: Sequence[Batch]) -> list[Submission]:
     """One a batch: a job, an array, or a queue on this machine."""
     from uuid import uuid4
 
-    from hpc_llm.planning import slurm_tasks_per_node
+    from hpc_llm.slurm_request import slurm_tasks_per_node
     from hpc_llm.submit import Submission
     from hpc_llm.submit.clients import cluster_name
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.log import LogFindings
+from hpc_llm.causes.memory import PAGE_LOCKED_REMEDY
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.diagnose.details import explain
-from hpc_llm.diagnose.remedies import BY_PLAN, filled
-from hpc_llm.experiment import Plan
+from hpc_llm.diagnose.elsewhere import in_other_words
+from hpc_llm.diagnose.remedies import BY_FACTS, BY_PLAN, Case, filled, page_locked, without_what_it_has
 from hpc_llm.secrecy import redacted
 
 _SHOWN = 6
@@ -93,14 +94,14 @@ def explained(
     verdict: Verdict,
     found: Sequence[Found],
     *,
-    plan: Plan | None = None,
-    facts: Mapping[str, str] | None = None,
+    case: Case | None = None,
+    is_ours: bool = False,
 ) -> Diagnosis:
-    """The diagnosis of a job whose root is known. `facts` are known beside the evidence: node, steps_made."""
+    """The diagnosis of a job whose root is known. `case` is what is known of a run of ours beside the evidence."""
     if verdict.root is None or not verdict.root.is_root:
         return _without_root(source, verdict, found, (), "", False)
     summary, details = explain(verdict.root, found)
-    details = {**(facts or {}), **details}
+    details = {**(case.facts if case else {}), **details}
     own = verdict.root.sign
     return Diagnosis(
         source=source,
@@ -108,7 +109,7 @@ def explained(
         confidence=verdict.confidence,
         summary=summary,
         meaning=_GUESSED if verdict.is_guess and verdict.cause.id == "host_oom" else verdict.cause.meaning,
-        remedy=_remedy(verdict, details, plan),
+        remedy=_remedy(verdict, case and replace(case, facts=details), details, is_ours),
         retry=verdict.cause.retry if own.retry is None else own.retry,
         evidence=_evidence(verdict, found),
         chain=tuple(cause.id for cause in verdict.chain),
@@ -123,13 +124,22 @@ def unexplained(
     return _without_root(source, verdict, found, logs, summary or _silence(logs, found, completed), completed)
 
 
-def _remedy(verdict: Verdict, details: Mapping[str, str], plan: Plan | None) -> str:
-    sign = verdict.root.sign if verdict.root else None
-    if plan is not None and verdict.cause.id in BY_PLAN:
-        lines = BY_PLAN[verdict.cause.id](plan, details)
-        if lines:
-            return "\n".join(lines)
-    return filled((sign.remedy if sign and sign.remedy else verdict.cause.remedy), details)
+def _remedy(verdict: Verdict, case: Case | None, details: Mapping[str, str], is_ours: bool) -> str:
+    """What the evidence itself points at first, then what the plan or the facts say, then what helps in general."""
+    cause, own = verdict.cause, verdict.root.sign.remedy if verdict.root else None
+    if case is not None and own == PAGE_LOCKED_REMEDY:
+        return "\n".join(page_locked(case))
+    lines: list[str] = []
+    if own is None and cause.id in BY_FACTS:
+        lines = BY_FACTS[cause.id](details)
+    elif own is None and case is not None and cause.id in BY_PLAN:
+        lines = BY_PLAN[cause.id](case)
+    if lines:
+        return "\n".join(lines)
+    remedy = filled(own or cause.remedy, details)
+    if not is_ours:
+        return in_other_words(cause.id, remedy, is_of_cause=own is None)
+    return without_what_it_has(remedy, case.plan) if case else remedy
 
 
 def _evidence(verdict: Verdict, found: Sequence[Found]) -> tuple[Evidence, ...]:

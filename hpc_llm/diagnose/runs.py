@@ -10,14 +10,16 @@ from pathlib import Path
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import first_of
+from hpc_llm.cluster import load_cluster
 from hpc_llm.diagnose.diagnosis import Diagnosis, Evidence, explained, unexplained
 from hpc_llm.diagnose.inputs import diagnose_files
+from hpc_llm.diagnose.remedies import Case
 from hpc_llm.errors import RequestError
 from hpc_llm.experiment import Plan
 from hpc_llm.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import AT_ONCE, Look, look
 from hpc_llm.runs.output import read_output
-from hpc_llm.runs.progress import read_progress
+from hpc_llm.runs.progress import read_pace
 
 _LARGEST_EVIDENCE = 1 << 20
 """Bytes of a record in which a line is looked for."""
@@ -58,7 +60,7 @@ def explain_look(found: Look) -> Diagnosis:
     if verdict.root is not None and verdict.root.is_root:
         shown = [*judgement.found, *_more_of_the_same(found)]
         verdict = replace(verdict, root=first_of(verdict.root, shown))
-        made = explained(name, verdict, shown, plan=_plan(found), facts=_facts(found))
+        made = explained(name, verdict, shown, case=_case(found), is_ours=True)
         return replace(made, evidence=tuple(_placed(found.run, made.evidence)))
     completed = judgement.outcome is Outcome.COMPLETED
     logs = found.known.logs if found.known.logs is not None else _output(found)
@@ -98,11 +100,16 @@ def _output(found: Look) -> list[LogFindings]:
     return read_output(found.run)[0] if found.records.has_output else []
 
 
-def _plan(found: Look) -> Plan | None:
+def _case(found: Look) -> Case | None:
     try:
-        return Plan.from_dict(found.records.plan)
+        plan = Plan.from_dict(found.records.plan)
     except (RequestError, TypeError):
         return None
+    try:
+        cluster = load_cluster(plan.cluster)
+    except RequestError:  # it is not here any more, or is wrong by now
+        cluster = None
+    return Case(plan=plan, facts=_facts(found), cluster=cluster)
 
 
 def _facts(found: Look) -> dict[str, str]:
@@ -110,10 +117,21 @@ def _facts(found: Look) -> dict[str, str]:
     node = _node(found)
     if node:
         facts["node"] = node
-    step = read_progress(found.run.steps, rate=False).step if found.records.has_steps else None
-    if step:
-        facts["steps_made"] = str(step)
+    pace = read_pace(found.run.steps) if found.records.has_steps else None
+    if pace and pace.step:
+        facts["steps_made"] = str(pace.step)
+        began = _began(found)
+        if pace.step_time_s and pace.ended_at and began is not None and pace.ended_at >= began:
+            facts |= {"step_time_s": f"{pace.step_time_s:.6g}", "steps_ended_s": f"{pace.ended_at - began:.3f}"}
     return facts
+
+
+def _began(found: Look) -> float | None:
+    """Unix time at which the try began, of which the steps tell."""
+    exit_record = found.records.exit
+    if exit_record is not None and exit_record.started_at is not None:
+        return exit_record.started_at
+    return found.job.started_at if found.job else None
 
 
 def _node(found: Look) -> str | None:

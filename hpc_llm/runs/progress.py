@@ -36,6 +36,29 @@ def read_progress(steps: Path, rate: bool = True) -> Progress:
     return Progress(Fields(records[-1]).whole("step", least=0), _rate([r for r in records if not r.get("warmup")]))
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How fast a run came how far."""
+
+    step: int | None
+    """The last one that it made."""
+    step_time_s: float | None
+    """Mean over the latest measured steps, or of all where none was measured."""
+    ended_at: float | None
+    """Unix time at which the last step ended."""
+
+
+def read_pace(steps: Path) -> Pace | None:
+    """The pace by the last lines of `steps`; None where they hold no step."""
+    records = [record for line in _tail(steps, _TAIL_BYTES).splitlines()[-_LATEST:] if (record := json_object(line))]
+    if not records:
+        return None
+    measured = [record for record in records if not record.get("warmup")] or records
+    times = [time for record in measured if (time := Fields(record).seconds("step_time_s"))]
+    last = Fields(records[-1])
+    return Pace(last.whole("step", least=0), sum(times) / len(times) if times else None, last.moment("time"))
+
+
 def _rate(records: list[dict[str, Any]]) -> float | None:
     """Tokens over seconds, so that a slow step weighs as long as it took."""
     known = map(Fields, records)

@@ -17,6 +17,8 @@ _CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 _known: dict[str, str] = {}
 """Names by the SLURM_CONF of the environment: a cluster keeps its own while this process lives."""
+_silent: set[str] = set()
+"""Those whose controller gave no answer: who hangs is not waited for again and again."""
 
 
 def call(command: Sequence[str]) -> tuple[str | None, str]:
@@ -48,11 +50,18 @@ def cluster_name() -> str | None:
     place = os.environ.get("SLURM_CONF", "")
     if place not in _known:
         told, _ = call(["scontrol", "show", "config"])
+        if told is None:
+            _silent.add(place)
         found = _CLUSTER_NAME.search(told or "") or _in_configuration(place)
         if found is None:
             return None
         _known[place] = found.group(1)
     return _known[place]
+
+
+def is_answering() -> bool:
+    """Whether the controller answered when it was asked for the cluster's name."""
+    return cluster_name() is not None and os.environ.get("SLURM_CONF", "") not in _silent
 
 
 def _in_configuration(place: str) -> re.Match[str] | None:

@@ -8,7 +8,8 @@ import pytest
 from tiny_plans import make_plan
 
 from hpc_llm.diagnose import Diagnosis
-from hpc_llm.diagnose.remedies import device_oom, host_oom, rungs, walltime
+from hpc_llm.diagnose.ladder import rungs
+from hpc_llm.diagnose.remedies import Case, device_oom, host_oom, walltime
 
 Diagnose = Callable[[str], Diagnosis]
 
@@ -67,7 +68,7 @@ def test_the_first_rank_to_fall_silent(diagnose: Diagnose) -> None:
 
 def test_node_failure_names_the_node_to_leave_out(diagnose: Diagnose) -> None:
     found = diagnose("srun: error: Node failure on gn1204\n")
-    assert "--sbatch exclude=gn1204" in found.remedy and found.retry
+    assert "sbatch --exclude=gn1204" in found.remedy and found.retry
 
 
 def test_old_slurm_says_how_much_memory_was_used(diagnose: Diagnose) -> None:
@@ -99,7 +100,6 @@ def test_the_ladder_keeps_the_global_batch_and_goes_on_with_the_method() -> None
         "--method z2+r",
         "--method z3+r",
         "--method z3+o+r",
-        "--sequence-length 32",
     ]
     first = next(rungs(plan)).plan
     assert first.micro_batch_size * first.gradient_accumulation_steps == 8
@@ -122,15 +122,25 @@ def test_the_smaller_micro_batch_divides_the_same_number_of_sequences(
 def test_memory_that_is_reserved_and_unused_or_held_by_others_comes_first() -> None:
     plan = make_plan("z3")
     fragmented = {"asked": "1.00 GiB", "reserved": "5.00 GiB", "capacity": "31.74 GiB", "allocated": "20.00 GiB"}
-    assert device_oom(plan, fragmented)[0].startswith("--set env.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+    assert device_oom(Case(plan=plan, facts=fragmented))[0].startswith(
+        "--set env.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    )
     foreign = {"asked": "1.00 GiB", "reserved": "0 bytes", "capacity": "15.98 GiB", "allocated": "0 bytes"}
-    assert "another process" in device_oom(plan, foreign)[0]
+    assert "another process" in device_oom(Case(plan=plan, facts=foreign))[0]
 
 
 def test_host_memory_and_time() -> None:
-    lines = host_oom(make_plan("z3o", world_size=8, mem="64G"), {})
-    assert "instead of 64G" in lines[0] and lines[1].startswith("--gpus-per-node 4") and "--method z3" in lines[2]
-    assert walltime(make_plan("z3", time_s=1800, steps=100), {"steps_made": "40"}) == [
-        "--time 01:00:00  (it had 00:30:00)",
-        "--steps 40  (so many were made; 100 were planned)",
+    held = make_plan("z3o", world_size=8, mem="64G", scheduler="slurm", gpus_per_node=8)
+    lines = host_oom(Case(plan=held))
+    assert lines[0] == "--sbatch mem=0  (all of the node's memory, it had 64G)"
+    assert lines[1].startswith("--gpus-per-node 4 --sbatch mem=0  (") and lines[2].startswith("--method z3  (")
+    assert lines[3] == "--method z2+o  (only optimizer states on the host)"
+    here = host_oom(Case(plan=make_plan("z3o", world_size=8)))
+    assert here[0].startswith("--set tasks_per_node=4  (") and not any("sbatch" in line for line in here)
+    plan, made = make_plan("z3", time_s=1800, steps=100), {"steps_made": "40"}
+    assert walltime(Case(plan=plan, facts=made)) == ["--steps 40  (so many were made; 100 were planned)"]
+    paced = {**made, "step_time_s": "45", "steps_ended_s": "1795"}
+    assert walltime(Case(plan=plan, facts=paced)) == [
+        "--time 01:30:00  (100 steps of 45 s, of which it made 40)",
+        "--steps 34  (they fit into 00:30:00; 100 were planned)",
     ]

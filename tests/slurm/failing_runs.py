@@ -113,8 +113,8 @@ class Failing:
 
     def _submit_what_fails_by_itself(self) -> None:
         for name in ("no module", "no environment", "no stack"):
-            self._submit(name, *TAIWANIA, FIRST_NODE, f"--cluster={name.replace(' ', '-')}")
-        self._submit("no hook", *MI210, "--cluster=no-hook")
+            self._submit(name, *TAIWANIA, FIRST_NODE, f"--cluster={name.replace(' ', '-')}", "--force")
+        self._submit("no hook", *MI210, "--cluster=no-hook", "--force")
         wrong = "--set=deepspeed.zero_optimization.offload_optimizer.device=gpu"
         self._submit("wrong value", *TAIWANIA, FIRST_NODE, wrong)
         self._submit("port taken", *TAIWANIA, FIRST_NODE, TWO_RANKS, "--cluster=port-taken")

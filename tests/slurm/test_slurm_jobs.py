@@ -84,8 +84,8 @@ def campaign(node: LoginNode) -> Campaign:
     [it.runs["mi210 1x2"]] = node.submit(*REQUEST["mi210"], *TINY, "--method=z2o", "--set=tasks_per_node=2")
     it.runs["array 0"], it.runs["array 1"] = node.submit(*REQUEST["delta"], *TINY, "--method=z2,z3")
     for name in ("no-module", "no-env"):
-        [it.runs[name]] = node.submit(*REQUEST["taiwania2"], *TINY, f"--cluster={name}")
-    [it.runs["no-hook"]] = node.submit(*REQUEST["mi210"], *TINY, "--cluster=no-hook")
+        [it.runs[name]] = node.submit(*REQUEST["taiwania2"], *TINY, f"--cluster={name}", "--force")
+    [it.runs["no-hook"]] = node.submit(*REQUEST["mi210"], *TINY, "--cluster=no-hook", "--force")
     gpus = ("--gpus-per-node=2", "--set=launcher=srun")
     [it.runs["no GPU there"]] = node.submit(*REQUEST["taiwania2"][1:3], *TINY, "--cluster=with-gpus", *gpus)
     held = node.submit(*REQUEST["taiwania2"], *TINY, "--method=z2,z3", "--sbatch=hold")
@@ -289,7 +289,7 @@ def test_a_killed_submit_loses_no_job(slurm: ScratchSlurm, tmp_path: Path) -> No
     """kill -9 while sbatch is at work: Slurm has the job a moment later, and the next look finds it."""
     node, slow = LoginNode(tmp_path, slurm), tmp_path / "bin" / "sbatch"
     executable(slow, '#!/bin/sh\ntouch "$0.asked"\nsleep 1\nexec /usr/bin/sbatch "$@"\n')
-    words = ("--cluster=taiwania2", "--method=z3", "--model=tiny", "--account=ACD110018", "--sbatch=hold")
+    words = ("--cluster=taiwania2", "--method=z3", "--model=tiny", "--account=ACD110018", "--sbatch=hold", "--force")
     path = f"{slow.parent}:{slurm.environ['PATH']}"
     command = node.start("submit", *words, "--wait", environ={"PATH": path})
     until("sbatch was asked", Path(f"{slow}.asked").exists)

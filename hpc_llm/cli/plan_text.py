@@ -1,0 +1,73 @@
+"""A plan for reading: all of it with its origins, or field by field what differs between two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpc_llm.experiment import PlanWithOrigins
+from hpc_llm.render import arrow, folded
+
+_TELLS_NOTHING = ("default", "request", "not set", "template")
+_ABSENT = "-"
+_NAMES = 20
+"""Characters of most names of fields."""
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted path -> value of all that is in a plan, an empty mapping as such.
+
+    >>> flat({"a": {"b": 1, "c": {}}, "d": [1]})
+    {'a.b': 1, 'a.c': {}, 'd': [1]}
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {f"{prefix}{name}": value}
+    return found
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """`field: old → new` for each value that two plans do not share."""
+    before, after = flat(old), flat(new)
+    for name in dict.fromkeys((*after, *before)):
+        if name in before and name in after and _is_same(before[name], after[name]):
+            continue
+        was, now = (_shown(side[name]) if name in side else _ABSENT for side in (before, after))
+        yield from folded(f"{name}: {was} → {now}")
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """1e9 and 1000000000 are the same, 1 and true are not."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def plan_table(planned: PlanWithOrigins) -> Iterator[str]:
+    """All values of a plan, the DeepSpeed config included; where one comes from, unless that tells nothing."""
+    for name, value in planned.plan.to_dict().items():
+        origin = planned.origins.get(name, "")
+        origin = "" if origin in _TELLS_NOTHING else origin
+        if not isinstance(value, dict) or not value:
+            yield from arrow(f"{name:<{_NAMES}}  {_shown(value)}", origin)
+            continue
+        yield from arrow(name, origin)
+        for path, inner in flat(value).items():
+            yield from folded(f"  {path:<{2 * _NAMES}}  {_shown(inner)}")
+
+
+def _shown(value: Any) -> str:
+    if value is None or value in ({}, []):
+        return "none"
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return value if isinstance(value, str) and value.isprintable() and value else json.dumps(value, ensure_ascii=False)
+
+
+def explained(planned: tuple[PlanWithOrigins, ...]) -> Iterator[str]:
+    """The first plan whole, of the others what they have otherwise."""
+    first = planned[0]
+    yield "# the plan; an arrow says where a value comes from, without one it is a default"
+    yield from plan_table(first)
+    for other in planned[1:]:
+        yield f"# {other.plan.method} instead of {first.plan.method}"
+        yield from differences(first.plan.to_dict(), other.plan.to_dict())

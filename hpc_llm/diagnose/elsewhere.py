@@ -1,0 +1,94 @@
+"""What to do about a log that is no run of ours: the same advice in the words of its own launcher and program.
+
+Our flags would mean nothing there. Advice that cannot be said without them is left out.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BY_CAUSE = {
+    "device_oom": (
+        "halve the micro batch and double the gradient accumulation: the global batch stays the same\n"
+        "recompute activations (gradient checkpointing), where it is not on yet\n"
+        "partition more: ZeRO-3 or FSDP, then offload to the host\n"
+        "shorter sequences, or more GPUs"
+    ),
+    "host_oom": (
+        "ask for more: sbatch --mem=…, or --mem=0 for all of the node\n"
+        "fewer ranks per node: each loads the model and pins buffers of its own\n"
+        "keep parameters and optimizer states on the GPU where they fit: less offload"
+    ),
+    "walltime": (
+        "ask for more time, up to the partition's limit (sinfo -o '%P %l'), or for fewer steps\n"
+        "save checkpoints and go on from the last one\n"
+        "if it made no progress at all, look for a hang before asking for more time"
+    ),
+    "preempted": "submit it again, from its last checkpoint; or on a partition that is not preempted",
+    "port_in_use": "choose another port for each job, for example from its id; on one node: torchrun --standalone",
+    "model_missing": (
+        "download it on a login node first: hf download NAME --local-dir DIR, and give the program DIR\n"
+        "for a gated model accept its licence on its page and log in: hf auth login"
+    ),
+    "config_error": "correct the setting named in the evidence before submitting again",
+    "module_missing": "see what there is on a login node: `module avail NAME`, `module spider NAME`; then correct the script",
+    "conda_not_initialised": (
+        'source conda\'s hook before conda activate: source "$(conda info --base)/etc/profile.d/conda.sh"\n'
+        "see that the environment exists on the compute node: `conda env list`"
+    ),
+    "gpu_missing": (
+        "ask for as many GPUs as there are ranks on a node\n"
+        "see that nothing hides them: CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES in the job"
+    ),
+    "driver_mismatch": (
+        "install a torch built for the driver's CUDA or ROCm (nvidia-smi or rocm-smi says which it is)\n"
+        "or load the toolkit's module that torch was built with"
+    ),
+    "nan_loss": (
+        "a smaller learning rate, and gradient clipping\n"
+        "bf16 instead of fp16 where the GPU has it\n"
+        "if it is so from the first step, look at the data and the checkpoint"
+    ),
+    "loss_scale_collapse": (
+        "bf16 instead of fp16 where the GPU has it\n"
+        "a smaller learning rate, more warm-up, gradient clipping\n"
+        "a checkpoint that was trained in bf16 may not fit into fp16's range at all"
+    ),
+    "disk_full": (
+        "see which: `df -h DIR`, and the site's quota command (quota, lfs quota -u $USER DIR)\n"
+        "put outputs and caches where there is room: HF_HOME, TMPDIR, TORCH_EXTENSIONS_DIR"
+    ),
+}
+"""Instead of a cause's own remedy, where that speaks of a run of ours."""
+
+_TRANSLATED = (
+    (re.compile(r"--sbatch ([a-z-]+)=(\S+?)(?=[,;:)]|\s|$)"), r"sbatch --\1=\2"),
+    (re.compile(r"--sbatch ([a-z-]+)"), r"sbatch --\1"),
+    (re.compile(r"--set env\.([A-Z][A-Z0-9_]*=)"), r"export \1"),
+    (re.compile(r"and env\.([A-Z][A-Z0-9_]*=)"), r"and export \1"),
+    (re.compile(r"--set deepspeed\.([a-z0-9_.]+)=([\w.]+)"), r"\1: \2 in its DeepSpeed config"),
+)
+"""Flags of ours that have a word of their own elsewhere."""
+_OURS = re.compile(
+    r"(?<![\w/-])--(?:set|method|model|steps|time|partition|account|logs|nodes|gpus-per-node|cluster|data|"
+    r"micro-batch-size|gradient-accumulation-steps|sequence-length|warmup-steps)\b|hpc-llm|\bprofile\b|prelude\."
+)
+_ASIDE = re.compile(r"\s*\([^()]*(?:hpc-llm|\bprofile\b)[^()]*\)")
+
+
+def in_other_words(cause: str, remedy: str, is_of_cause: bool) -> str:
+    """The remedy without anything that only a run of ours has; of the cause itself where nothing is left."""
+    if is_of_cause and cause in _BY_CAUSE:
+        return _BY_CAUSE[cause]
+    lines = [_translated(line) for line in remedy.splitlines()]
+    left = [line for line in lines if not _OURS.search(line)]
+    return "\n".join(left) or _BY_CAUSE.get(
+        cause, "look at the evidence: what to change is in the program or its script"
+    )
+
+
+def _translated(line: str) -> str:
+    line = _ASIDE.sub("", line)
+    for pattern, instead in _TRANSLATED:
+        line = pattern.sub(instead, line)
+    return line

@@ -1,0 +1,139 @@
+"""From the name of an import, a command or a library to what is to be installed: the names differ more often than not.
+
+A name that is not known here is not advised: on PyPI anybody may own it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+_SAME = frozenset(
+    """accelerate aiohttp bitsandbytes boto3 colorama cupy dacite datasets decord deepspeed diffusers dill einops evaluate
+    fairscale fastapi fire flask fsspec ftfy gradio h5py hjson httpx jinja2 joblib jsonlines keras lightning loguru
+    lxml matplotlib mpi4py msgpack networkx ninja nltk numba numpy omegaconf onnx onnxruntime openai optuna orjson packaging
+    pandas peft plotly polars protobuf psutil py7zr pyarrow pydantic pytest ray redis regex requests rich rouge_score
+    sacrebleu safetensors scipy seaborn sentencepiece setuptools six sqlalchemy submitit sympy tabulate tensorboard
+    tensorboardX tensorflow tensorstore termcolor tiktoken timm tokenizers toml torch torchaudio torchdata torchmetrics
+    torchvision tqdm transformers triton trl typer ujson vllm wandb websockets wheel xformers xxhash zstandard""".split()
+)
+"""Imports that PyPI calls the same."""
+_OTHERWISE = dict(
+    pair.split("=")
+    for pair in """Crypto=pycryptodome IPython=ipython Levenshtein=levenshtein OpenSSL=pyOpenSSL PIL=pillow amdsmi=amdsmi
+    attr=attrs bs4=beautifulsoup4 cv2=opencv-python-headless dateutil=python-dateutil docx=python-docx dotenv=python-dotenv
+    faiss=faiss-cpu fitz=PyMuPDF flash_attn=flash-attn git=GitPython hydra=hydra-core imblearn=imbalanced-learn
+    jwt=PyJWT lm_eval=lm-eval lightning_fabric=lightning-fabric llama_cpp=llama-cpp-python magic=python-magic
+    markdown=Markdown mpl_toolkits=matplotlib optimum=optimum pkg_resources=setuptools psycopg2=psycopg2-binary
+    pynvml=nvidia-ml-py pytorch_lightning=pytorch-lightning rouge=rouge ruamel=ruamel.yaml sentence_transformers=sentence-transformers
+    serial=pyserial skimage=scikit-image sklearn=scikit-learn slugify=python-slugify soundfile=soundfile
+    torch_geometric=torch-geometric transformer_engine=transformer-engine[pytorch] websocket=websocket-client yaml=pyyaml
+    zmq=pyzmq""".split()
+)
+"""Imports that PyPI calls otherwise."""
+_NOT_FROM_PYPI = {
+    "apex": "NVIDIA's apex is built from its source (PyPI's apex is another program)",
+    "amp_C": "it is a part of NVIDIA's apex, built from its source with its CUDA extensions",
+    "fused_layer_norm_cuda": "it is a part of NVIDIA's apex, built from its source with its CUDA extensions",
+    "megatron": "it is Megatron-LM's own folder: put its checkout on PYTHONPATH",
+    "hpc_llm": "the folder that holds hpc_llm is not visible to the job: see PYTHONPATH there, and --logs",
+}
+_COMMANDS = {"torchrun": "torch", "deepspeed": "deepspeed", "accelerate": "accelerate", "ninja": "ninja"}
+"""Programs that come with a package of PyPI, which may have another one of the program's name."""
+_OF_LIBRARIES = (
+    ("flash_attn", "flash-attn"),
+    ("bitsandbytes", "bitsandbytes"),
+    ("xformers", "xformers"),
+    ("torchvision", "torchvision"),
+    ("torchaudio", "torchaudio"),
+    ("transformer_engine", "transformer-engine[pytorch]"),
+    ("causal_conv1d", "causal-conv1d"),
+    ("mamba_ssm", "mamba-ssm"),
+    ("selective_scan_cuda", "mamba-ssm"),
+    ("vllm", "vllm"),
+)
+"""Text in the path of a compiled library, and the package that brings it."""
+_BUILT_AGAINST_TORCH = frozenset(("flash-attn", "transformer-engine[pytorch]", "causal-conv1d", "mamba-ssm"))
+"""Packages that pip compiles here, against the torch that is installed."""
+_RELEASED_WITH_TORCH = frozenset(("torchvision", "torchaudio", "xformers", "vllm"))
+_SEE = "if it is there, the job runs another Python: see the environment in the first lines of the output"
+
+
+def missing(facts: Mapping[str, Any]) -> list[str]:
+    """What to do about a package or a program that is not there; nothing where no name is known."""
+    if facts.get("program"):
+        return _program(str(facts["program"]))
+    names = [name for name in re.split(r"[,\s]+", str(facts.get("package") or "")) if name]
+    if not names:
+        return []
+    tops = [name.partition(".")[0] for name in names]
+    lines = [_not_installable(name) for name in tops if _known(name) is None]
+    known = [package for package in map(_known, tops) if package]
+    if known:
+        lines.insert(0, f"install it into the environment of the job: pip install {' '.join(map(_word, known))}")
+    return [*lines, _SEE]
+
+
+def _program(name: str) -> list[str]:
+    if name not in _COMMANDS:
+        return [
+            f"{name} is not on PATH on the compute node: load the module, or activate the environment, that brings it"
+        ]
+    brought = _COMMANDS[name]
+    lines = [f"{name} comes with {brought}: is this the environment that has it? Otherwise: pip install {brought}"]
+    return [*lines, f"python -m torch.distributed.run does the same as {name}"] if brought == "torch" else lines
+
+
+def _known(name: str) -> str | None:
+    if name in _NOT_FROM_PYPI:
+        return None
+    return _OTHERWISE.get(name) or (name if name in _SAME else None)
+
+
+def _not_installable(name: str) -> str:
+    if name in _NOT_FROM_PYPI:
+        return f"{name}: {_NOT_FROM_PYPI[name]}"
+    if name in ("distutils", "imp", "asyncore", "asynchat"):
+        return f"Python 3.12 has no {name} any more: an older Python, or a newer release of what imports it"
+    if name in sys.stdlib_module_names:
+        return f"{name} belongs to Python itself: this Python was built without it. Use another one"
+    return f"find out what brings {name}: a file of the program (then PYTHONPATH), or a package whose name on PyPI may be another"
+
+
+def mismatched(facts: Mapping[str, Any]) -> list[str]:
+    """What to do about a compiled library that lacks a symbol, by where it lies; nothing where that is not known."""
+    library = str(facts.get("library") or "")
+    if not library:
+        return []
+    if "torch_extensions" in library:
+        return [
+            "it was compiled here for another torch: remove its build folder, and it is built again: "
+            f"rm -r {_word(library.rpartition('/')[0] or library)}",
+            "give each environment a TORCH_EXTENSIONS_DIR of its own",
+        ]
+    package = next((package for text, package in _OF_LIBRARIES if text in library), None)
+    if package == "bitsandbytes":
+        return ["it was built for another CUDA: pip install --upgrade bitsandbytes", *_LOADED]
+    if package in _RELEASED_WITH_TORCH:
+        return [f"each {package} belongs to one release of torch: pip install --upgrade torch {package}"]
+    if package in _BUILT_AGAINST_TORCH:
+        return [
+            f"{package} was compiled against another torch. Build it against this one: "
+            f"pip install --force-reinstall --no-deps --no-cache-dir --no-build-isolation {_word(str(package))}"
+        ]
+    if re.search(r"(?:^|/)lib[^/]*\.so[\d.]*$", library):
+        return _LOADED
+    return [f"{library} was compiled against another version of what it needs: install it again, for this environment"]
+
+
+_LOADED = [
+    "another copy of a library is found before the one that belongs here: see LD_LIBRARY_PATH and LD_PRELOAD in the job",
+    "load no CUDA, NCCL or MPI module besides those that torch was built with",
+]
+
+
+def _word(package: str) -> str:
+    """As a shell takes it: brackets are quoted."""
+    return f"'{package}'" if re.search(r"[^A-Za-z0-9._/+-]", package) else package

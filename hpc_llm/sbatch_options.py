@@ -1,0 +1,212 @@
+"""Which options of sbatch a request or a profile may add to a job: one check for both, by sbatch's own spellings.
+
+sbatch takes an option long, short or as any unambiguous beginning, and of one that comes twice the last. So what the plan
+decides could be overruled in many ways; here each way has the same name, and what the plan has to know is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from hpc_llm.errors import PlanError, RequestError
+
+_SHORT = dict(
+    pair.split("=")
+    for pair in """A=account B=extra-node-info C=constraint D=chdir F=nodefile G=gpus H=hold J=job-name L=licenses M=clusters
+    N=nodes O=overcommit Q=quiet S=core-spec V=version W=wait a=array b=begin c=cpus-per-task d=dependency e=error h=help
+    i=input k=no-kill m=distribution n=ntasks o=output p=partition q=qos s=oversubscribe t=time v=verbose w=nodelist
+    x=exclude""".split()
+)
+_SWITCHES = frozenset(
+    """consolidate-segments contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot requeue
+    spread-job spread-segments stepmgr test-only usage use-min-nodes verbose version wait""".split()
+)
+"""Options that take no value."""
+_MAY_HAVE_VALUE = frozenset("exclusive get-user-env nice no-kill oom-kill-step propagate resv-ports x11".split())
+_NEED_VALUE = frozenset(
+    """account acctg-freq admin-comment array batch bb bbf begin chdir cluster-constraint clusters comment constraint
+    container container-id core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency
+    distribution error exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus gpus-per-node
+    gpus-per-socket gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep licenses mail-type mail-user
+    mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile nodelist nodes ntasks ntasks-per-core
+    ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output partition power prefer priority profile qos
+    reservation segment signal sockets-per-node switches thread-spec threads-per-core time time-min tmp
+    tres-per-job tres-per-node tres-per-socket tres-per-task tres-bind uid wait-all-nodes wckey wrap""".split()
+)
+KNOWN = _SWITCHES | _MAY_HAVE_VALUE | _NEED_VALUE
+"""The options of sbatch since Slurm 20.11. A site may have added others, which pass as they are written."""
+
+_OWNED = {
+    "job-name": ("--name", None),
+    "account": ("--account", "account.default"),
+    "partition": ("--partition", "partitions, with default: true"),
+    "nodes": ("--nodes", None),
+    "time": ("--time", "defaults.time"),
+    "time-min": ("--time", "defaults.time"),
+    "ntasks": ("--gpus-per-node", "defaults.gpus_per_node"),
+    "ntasks-per-node": ("--gpus-per-node", "defaults.gpus_per_node"),
+    "ntasks-per-gpu": ("--gpus-per-node", "defaults.gpus_per_node"),
+    "cpus-per-gpu": ("--sbatch cpus-per-task=N", "node.cpus_per_gpu"),
+}
+"""What the plan has to know, and what sets it in a request and in a profile; None where each request decides."""
+_OWNED_BY_PROFILE = {"cpus-per-task": "node.cpus_per_gpu"}
+"""What a request may give, since the plan reads it there, and a profile says in a field of its own."""
+_SIZES = ("nodes", "ntasks", "ntasks-per-node")
+_GPUS = frozenset(("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"))
+_MAY_HOLD_GPUS = frozenset(("gres", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task"))
+_GPU_AMONG_OTHERS = re.compile(r"(?:^|[,/:])gpu(?:$|[:=,/])")
+_TRACKED = frozenset(
+    """output error open-mode array export export-file clusters parsable quiet test-only wait wrap help usage version""".split()
+)
+"""Options by which hpc-llm would lose the job: it sets them itself, or they change what sbatch does or answers."""
+_ONE_OF = (("mem", "mem-per-cpu", "mem-per-gpu"), ("requeue", "no-requeue"), ("exclusive", "oversubscribe"))
+"""Options of which sbatch refuses two together, or takes the last."""
+_NO_SIGNAL = "nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with {time}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where options are written, so that a refusal can say what to change there."""
+
+    place: str
+    """`--sbatch`, or the field of a profile."""
+    is_profile: bool = False
+    forbidden: Collection[str] = ()
+    """Options that the site refuses."""
+    refuser: str = ""
+    """Who forbids them, as in `cluster delta`."""
+    counts_gpus: bool = True
+    """Whether the plan counts the job's GPUs; without any, a job may ask for them as for anything else."""
+
+    def said(self, name: str) -> str:
+        """The option as it is written there."""
+        return f"{self.place} {self.instead('', '--')}{name}"
+
+    def instead(self, request: str, profile: str) -> str:
+        return profile if self.is_profile else request
+
+
+def read_options(texts: Iterable[str], source: Source) -> dict[str, str]:
+    """Option -> value ('' where it has none) of `KEY=VALUE` texts, with or without dashes in front.
+
+    Raises:
+        RequestError: an option that comes twice, that sbatch would take for another, or that is the plan's own.
+        PlanError: an option that the site refuses.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not name.strip(" -"):
+            raise RequestError(f"{source.place} {text!r}: write it as {source.instead('KEY=VALUE', '--KEY=VALUE')}.")
+        name = _in_full(name.strip().removeprefix("--"), value, source)
+        _check_owner(name, value, source)
+        _check_value(name, value, source)
+        _check_others(name, value, found, source)
+        found[name] = value
+    return found
+
+
+def _in_full(name: str, value: str, source: Source) -> str:
+    """The name, refused unless it is written in the one way in which nothing can come twice unseen."""
+    if re.fullmatch(r"[A-Za-z]|-[A-Za-z].*", name, re.DOTALL) and (meant := _SHORT.get(name.lstrip("-")[0])):
+        _check_owner(meant, value, source)
+        example = meant if meant in _SWITCHES else f"{meant}=VALUE"
+        raise RequestError(f"{source.said(name)}: write options in full, {source.instead('', '--')}{example}.")
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+        raise RequestError(
+            f"{source.place} {name!r}: not a long sbatch option. Write it as in sbatch's manual, "
+            f"e.g. {source.instead('qos=high', '--qos=high')}."
+        )
+    known = KNOWN | set(source.forbidden)
+    longer = sorted(option for option in known if option.startswith(name)) if name not in known else []
+    if longer:
+        # sbatch takes any unambiguous beginning of an option, so `part=x` would pass for partition.
+        names = " or ".join(f"--{option}" for option in longer[:3])
+        raise RequestError(f"{source.said(name)}: sbatch reads it as the beginning of {names}. Write options in full.")
+    return name
+
+
+def _check_owner(name: str, value: str, source: Source) -> None:
+    """Refuse what the site forbids, what the plan has to know and what hpc-llm itself relies on."""
+    said = source.said(name)
+    if name in source.forbidden:
+        raise PlanError(f"{said}: {source.refuser} refuses --{name}. Leave it out.")
+    if name == "signal":
+        raise RequestError(f"{said}: {_NO_SIGNAL.format(time=source.instead('--time', 'defaults.time'))}.")
+    if name in _TRACKED:
+        raise RequestError(f"{said}: hpc-llm sets --{name} itself, because tracking relies on it. Leave it out.")
+    own: tuple[str, str | None] | None = _OWNED.get(name)
+    if source.counts_gpus and asks_for_gpus(name, value):
+        own = ("--gpus-per-node", "gpu.per_node and request.gpu_style")
+    if source.is_profile and name in _OWNED_BY_PROFILE:
+        own = ("", _OWNED_BY_PROFILE[name])
+    if own is not None:
+        way = own[1] if source.is_profile else own[0]
+        advice = f"Use {way}" if way else "Leave it out, for each request decides"
+        raise RequestError(f"{said}: the plan has to know it. {advice}.")
+
+
+def _check_value(name: str, value: str, source: Source) -> None:
+    if value and name in _SWITCHES:
+        raise RequestError(f"{source.said(name)}={value}: sbatch takes no value there. Write {name} alone.")
+    if any(ord(c) < 32 or ord(c) == 127 for c in value):
+        raise RequestError(
+            f"{source.said(name)} {value!r} is empty or holds a control character, which would break a #SBATCH line."
+        )
+    if not value.strip() and name in _NEED_VALUE:
+        raise RequestError(f"{source.said(name)}: sbatch needs a value there. Write {name}=VALUE.")
+
+
+def _check_others(name: str, value: str, before: Mapping[str, str], source: Source) -> None:
+    if name in before:
+        both = " and ".join(f"{name}={text}" if text else name for text in (before[name], value))
+        raise RequestError(f"{source.said(name)} is given twice: {both}. Keep one of them.")
+    other = next((rival for rival in rivals(name) if rival in before), None)
+    if other is not None:
+        raise RequestError(f"{source.said(other)} and {name} exclude each other. Keep one of them.")
+
+
+def changes_size(word: str) -> bool:
+    """Whether a word of srun's arguments says how many nodes or tasks there are, in any of its spellings.
+
+    >>> [changes_size(word) for word in ("--nodes=7", "--ntask=1", "-N7", "-n", "--mpi=none", "--nice", "-u")]
+    [True, True, True, True, False, False, False]
+    """
+    if not word.startswith("--"):
+        return word.startswith(("-N", "-n"))
+    name = word[2:].partition("=")[0]
+    return name in _SIZES or (name not in KNOWN and len(name) > 2 and any(size.startswith(name) for size in _SIZES))
+
+
+def rivals(name: str) -> tuple[str, ...]:
+    """Options that cannot stand beside this one; what is given later takes the place of all.
+
+    >>> rivals("mem"), rivals("qos")
+    (('mem-per-cpu', 'mem-per-gpu'), ())
+    """
+    return tuple(other for group in _ONE_OF if name in group for other in group if other != name)
+
+
+def asks_for_gpus(name: str, value: str) -> bool:
+    """Whether the option asks for GPUs, whatever else it asks for.
+
+    >>> asks_for_gpus("gres", "lustre:1,gpu:v100:2"), asks_for_gpus("gres", "lustre:1"), asks_for_gpus("gpus", "2")
+    (True, False, True)
+    """
+    return name in _GPUS or (name in _MAY_HOLD_GPUS and _GPU_AMONG_OTHERS.search(value) is not None)
+
+
+_SIZE = re.compile(r"([0-9]+)([KMGT]?)B?", re.IGNORECASE)
+_UNITS = {"K": 2**10, "": 2**20, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def memory_bytes(text: str) -> int | None:
+    """Bytes of an amount as sbatch reads it, None where it is none.
+
+    >>> memory_bytes("1500"), memory_bytes("2gb"), memory_bytes("5.5G")
+    (1572864000, 2147483648, None)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    return int(match.group(1)) * _UNITS[match.group(2).upper()] if match else None

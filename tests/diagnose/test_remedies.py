@@ -1,0 +1,237 @@
+"""What is advised can be done, plans, and would not end in the same way by the plan's own arithmetic."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+from rendering import CLUSTERS, METHODS, planned
+from tiny_plans import make_plan
+from typer.main import get_command
+
+from hpc_llm.causes.catalogue import CAUSES
+from hpc_llm.cli import make_app
+from hpc_llm.cli.options import RunOptions
+from hpc_llm.cluster import load_cluster
+from hpc_llm.diagnose.diagnosis import Diagnosis
+from hpc_llm.diagnose.elsewhere import in_other_words
+from hpc_llm.diagnose.ladder import letters_of, states_bytes
+from hpc_llm.diagnose.packages import mismatched, missing
+from hpc_llm.diagnose.remedies import (
+    BY_PLAN,
+    Case,
+    device_oom,
+    filled,
+    host_oom,
+    page_locked,
+    walltime,
+    without_what_it_has,
+)
+from hpc_llm.experiment import Plan
+
+COMPOSED = ("z1+o", "z2+o+r", "z3+lora", "qlora+r", "lora", "q+r", "z3+o+r", "z1", "z2+lora+o")
+FULL = {"asked": "2.00 GiB", "capacity": "31.74 GiB", "allocated": "30.00 GiB", "reserved": "0.5 GiB"}
+
+
+def flags_of(line: str) -> dict[str, Any]:
+    """The keywords of the request that a line of advice adds; empty where it gives no command."""
+    if not line.startswith("--"):
+        return {}
+    words = iter(shlex.split(line.partition("  (")[0]))
+    asked: dict[str, Any] = {}
+    for word in words:
+        name = word.removeprefix("--").replace("-", "_")
+        value = next(words)
+        if name in ("set", "sbatch"):
+            asked[name] = (*asked.get(name, ()), value)
+        else:
+            asked[name] = int(value) if value.isdecimal() else value
+    return asked
+
+
+def asked_again(base: dict[str, Any], cluster: str, method: str, line: str) -> Plan:
+    """The plan of the same request with the advised flags."""
+    asked = {**base, **flags_of(line)}
+    return planned(cluster, asked.pop("method", method), **asked).plan
+
+
+def cases() -> list[tuple[str, str, dict[str, Any]]]:
+    found = []
+    for cluster in CLUSTERS:
+        for method in (*METHODS, *COMPOSED):
+            for asked in ({}, {"gpus_per_node": 1}, {"micro_batch_size": 8, "gradient_accumulation_steps": 3}):
+                found.append((cluster, method, {"steps": 1000, "model": "llama2-7b", **asked}))
+    return found
+
+
+@pytest.mark.parametrize("cause", BY_PLAN)
+def test_every_advised_request_plans_and_changes_something(cause: str) -> None:
+    seen = 0
+    for cluster, method, asked in cases():
+        plan = planned(cluster, method, **asked).plan
+        facts = {**FULL, "steps_made": "55", "step_time_s": "9.5", "steps_ended_s": "700"}
+        for line in BY_PLAN[cause](Case(plan=plan, facts=facts, cluster=load_cluster(cluster))):
+            if flags_of(line):
+                again = asked_again(asked, cluster, method, line)
+                assert again.to_dict() | {"method": ""} != plan.to_dict() | {"method": ""}, (cluster, method, line)
+                seen += 1
+    assert seen > 50 or cause in ("gpu_missing", "preempted")
+
+
+def test_out_of_memory_each_step_needs_less_and_fits_by_its_states() -> None:
+    for cluster, method, asked in cases():
+        plan = planned(cluster, method, **asked).plan
+        before = (plan.micro_batch_size, states_bytes(plan, letters_of(plan)), plan.sequence_length, plan.recompute)
+        for line in device_oom(Case(plan=plan, facts=FULL)):
+            if not flags_of(line) or "env." in line:
+                continue
+            again = asked_again(asked, cluster, method, line)
+            states = states_bytes(again, letters_of(again))
+            after = (again.micro_batch_size, states, again.sequence_length, again.recompute)
+            assert again.global_batch_size == plan.global_batch_size
+            assert after != before, (cluster, method, line)
+            assert states is None or states < 31.74 * 2**30, (cluster, method, line)
+
+
+def test_what_the_run_has_is_not_advised() -> None:
+    all_of_it = planned("taiwania2", "z3+o+r", sequence_length=100).plan
+    [said] = device_oom(Case(plan=all_of_it, facts={}))
+    assert "it saves memory in all ways that there are" in said and "--micro" not in said
+    one = planned("local", "ddp", gpus_per_node=1, model="llama2-13b", micro_batch_size=1).plan
+    lines = device_oom(Case(plan=one, facts={"capacity": "79.10 GiB"}))
+    assert not any(line.startswith(("--micro", "--method ddp", "--sequence", "--method z2")) for line in lines), lines
+    assert lines[0].startswith("--method z3+o+r  (")
+    assert "alone take 194.0 GiB of the GPU's 79.1 GiB" in lines[-1]
+    whole = planned("delta", "z3", gpus_per_node=4).plan
+    assert not any(
+        line.startswith("--sbatch mem=0") for line in host_oom(Case(plan=whole, cluster=load_cluster("delta")))
+    )
+    asked = planned("delta", "z3", gpus_per_node=1, sbatch=("mem=0",)).plan
+    assert "for you to decide" in host_oom(Case(plan=asked, cluster=load_cluster("delta")))[0]
+    expandable = {"asked": "1.00 GiB", "reserved": "5.00 GiB"}
+    assert "expandable" not in device_oom(Case(plan=whole, facts=expandable, cluster=load_cluster("delta")))[0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "pace", "partition", "advised"),
+    [
+        (1000, 2.0, "gtest", ["--partition gp1d --time 00:40:00", "--steps 750"]),
+        (300_000, 30.0, "gp2d", ["no partition allows the 119-19:10:00", "--steps 5000"]),
+        (2000, 1.0, "gp2d", ["--time 00:40:00", "--steps 1500"]),
+        (300_000, 30.0, "gtest", ["no partition allows the 119-19:10:00", "--steps 50"]),
+        (300_000, 900.0, "gtest", ["no partition allows the 3593"]),
+    ],
+)
+def test_time_is_asked_for_by_the_runs_own_steps(steps: int, pace: float, partition: str, advised: list[str]) -> None:
+    limit = {"gtest": "00:30:00", "gp2d": "00:30:00" if steps < 10_000 else "2-00:00:00"}[partition]
+    plan = planned("taiwania2", "z3", steps=steps, partition=partition, time=limit).plan
+    facts = {"steps_made": "55", "step_time_s": str(pace), "steps_ended_s": str(60 + 55 * pace)}
+    lines = walltime(Case(plan=plan, facts=facts, cluster=load_cluster("taiwania2")))
+    assert len(lines) == len(advised) and all(map(str.startswith, lines, advised)), lines
+    for line in lines:
+        asked = flags_of(line)
+        if not asked:
+            continue
+        again = asked_again({"steps": steps, "partition": partition, "time": limit}, "taiwania2", "z3", line)
+        assert again.time_s is not None and 60 + again.steps * pace < again.time_s
+
+
+def test_no_time_is_advised_where_no_step_was_made() -> None:
+    plan = planned("taiwania2", "z3", steps=1000).plan
+    [said] = walltime(Case(plan=plan, facts={}, cluster=load_cluster("taiwania2")))
+    assert said.startswith("it made no step: look for what it waited for") and "--" not in said
+
+
+def test_pages_are_unpinned_where_they_are_pinned() -> None:
+    plan = planned("taiwania2", "z3o").plan
+    lines = page_locked(Case(plan=plan))
+    for line, part in zip(lines, ("offload_optimizer", "offload_param"), strict=False):
+        again = asked_again({}, "taiwania2", "z3o", line)
+        assert again.deepspeed["zero_optimization"][part]["pin_memory"] is False
+    assert not any("pin_memory" in line for line in page_locked(Case(plan=planned("taiwania2", "z3").plan)))
+
+
+# --- packages -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"program": "torchrun"}, "torchrun comes with torch: is this the environment that has it? Otherwise: pip install torch"),
+        ({"program": "srun"}, "srun is not on PATH on the compute node"),
+        ({"program": "python3"}, "python3 is not on PATH"),
+        ({"package": "torch, transformers"}, "pip install torch transformers"),
+        ({"package": "yaml"}, "pip install pyyaml"),
+        ({"package": "cv2"}, "pip install opencv-python-headless"),
+        ({"package": "sklearn"}, "pip install scikit-learn"),
+        ({"package": "PIL"}, "pip install pillow"),
+        ({"package": "flash_attn"}, "pip install flash-attn"),
+        ({"package": "transformer_engine.pytorch"}, "pip install 'transformer-engine[pytorch]'"),
+        ({"package": "my_own_file"}, "find out what brings my_own_file: a file of the program (then PYTHONPATH)"),
+        ({"package": "apex"}, "NVIDIA's apex is built from its source (PyPI's apex is another program)"),
+        ({"package": "_ctypes"}, "_ctypes belongs to Python itself"),
+        ({"package": "distutils"}, "Python 3.12 has no distutils any more"),
+        ({"package": "hpc_llm"}, "is not visible to the job"),
+    ],
+)  # fmt: skip
+def test_the_name_to_install_is_that_of_the_package(facts: dict[str, str], said: str) -> None:
+    text = "\n".join(missing(facts))
+    assert said in text
+    for command in re.findall(r"pip install (.*)", text):
+        assert not re.search(r"[,…]", command) and "my_own_file" not in command and "apex" not in command
+
+
+@pytest.mark.parametrize(
+    ("library", "said"),
+    [
+        ("/e/lib/python3.11/site-packages/flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so", "--no-build-isolation flash-attn"),
+        ("/e/site-packages/bitsandbytes/libbitsandbytes_cuda124.so", "pip install --upgrade bitsandbytes"),
+        ("/e/site-packages/torchvision/_C.so", "pip install --upgrade torch torchvision"),
+        ("/h/.cache/torch_extensions/py311_cu124/cpu_adam/cpu_adam.so", "rm -r /h/.cache/torch_extensions/py311_cu124/cpu_adam"),
+        ("/e/site-packages/nvidia/cusparse/lib/libcusparse.so.12", "see LD_LIBRARY_PATH"),
+        ("/e/site-packages/torch/lib/libtorch_cuda.so", "see LD_LIBRARY_PATH"),
+        ("/e/site-packages/thing/_ext.cpython-311.so", "install it again"),
+    ],
+)  # fmt: skip
+def test_a_library_that_lacks_a_symbol_is_mended_where_it_lies(library: str, said: str, diagnose: Any) -> None:
+    text = f"ImportError: {library}: undefined symbol: _ZN3c104cuda9SetDeviceEi\n"
+    found: Diagnosis = diagnose(text)
+    assert (found.cause.id, said in found.remedy) == ("driver_mismatch", True), found.remedy
+    assert found.remedy == "\n".join(mismatched({"library": library}))
+    assert ("torch_extensions" in library) == ("rm -r" in found.remedy)
+
+
+# --- logs of other programs -----------------------------------------------------------------------------------------
+
+OURS = {f"--{name.replace(chr(95), chr(45))}" for name in RunOptions.__annotations__}
+
+
+def _remedies() -> list[tuple[str, str, bool]]:
+    found = [(cause.id, cause.remedy, True) for cause in CAUSES]
+    return found + [(c.id, s.remedy, False) for c in CAUSES for s in c.signs if s.remedy is not None]
+
+
+@pytest.mark.parametrize(("cause", "remedy", "is_of_cause"), _remedies())
+def test_a_log_that_is_no_run_of_ours_is_not_told_our_flags(cause: str, remedy: str, is_of_cause: bool) -> None:
+    text = in_other_words(cause, filled(remedy, {"node": "gn1", "package": "x"}), is_of_cause)
+    assert text and not re.search(r"hpc-llm|cluster's profile|prelude", text)
+    for flag in re.findall(r"(?<![\w-])(--[a-z-]+)", re.sub(r"(?:sbatch|pip|hf|torchrun) [^\n]*", "", text)):
+        assert flag not in OURS, text
+
+
+def test_our_flags_are_all_flags_that_there_are() -> None:
+    submit = get_command(make_app([])).commands["submit"]  # type: ignore[attr-defined]
+    known = {word for option in submit.params for word in option.opts}
+    foreign = {"--local-dir", "--shm-size", "--ipc", "--standalone", "--bind", "--base"}
+    for _, remedy, _ in _remedies():
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", remedy)) <= known | foreign, remedy
+
+
+def test_settings_that_the_run_has_are_left_out() -> None:
+    remedy = "bf16: --set precision=bf16\nleave it out: --sbatch exclude=gn1\nlook at the data"
+    assert without_what_it_has(remedy, make_plan("z3")) == "look at the data"
+    slurm = planned("taiwania2", "z3").plan
+    assert without_what_it_has(remedy, slurm) == remedy
+    assert "for you to decide" in without_what_it_has("x: --set precision=fp16", slurm)

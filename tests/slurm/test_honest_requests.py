@@ -1,0 +1,140 @@
+"""What passes the check of sbatch's options is what Slurm sees; what does not is refused before anything is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from login_node import LoginNode, job_id
+from scratch_site import ScratchSite
+from scratch_slurm import ScratchSlurm
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+ASKED = (
+    "submit", "--cluster=taiwania2", "--account=ACD110018", "--method=z3", "--model=tiny", "--partition=gtest",
+    "--gpus-per-node=0", "--set=precision=fp32", "--sbatch=hold",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def node(slurm: ScratchSlurm, site: ScratchSite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginNode]:
+    login = LoginNode(tmp_path_factory.mktemp("asking"), slurm)
+    site.write_profiles(login.folder)
+    yield login
+    login.ask("cancel", *runs_of(login))
+
+
+def runs_of(node: LoginNode) -> list[str]:
+    return sorted(path.name for path in node.logs.glob("[!.]*"))
+
+
+def seen(node: LoginNode, *words: str, environ: dict[str, str] | None = None) -> dict[str, str]:
+    """What Slurm says of the held job of a request."""
+    [run] = node.submit(*ASKED[1:], *words, environ=environ)
+    text = node.slurm.run("scontrol", "--oneliner", "show", "job", job_id(run))
+    return dict(re.findall(r"(\S+?)=(\S*)", text))
+
+
+def test_slurm_sees_the_options_that_pass_and_nothing_of_the_shell(node: LoginNode) -> None:
+    options = {
+        "nice=7": ("Nice", "7"),
+        "exclude=tw2": ("ExcNodeList", "tw2"),
+        "--no-requeue": ("Requeue", "0"),
+        "mem=5G": ("MinMemoryNode", "5G"),
+        "begin=now+1hour": ("Reason", "JobHeldUser"),
+    }
+    words = [f"--sbatch={option}" for option in options]
+    shell = {"SBATCH_PARTITION": "gp4d", "SBATCH_TIMELIMIT": "99", "SBATCH_EXCLUSIVE": "user", "SBATCH_NICE": "3"}
+    job = seen(node, *words, "--time=00:07:00", "--nodes=2", environ=shell)
+    for name, value in options.values():
+        assert job[name] == value
+    assert (job["Partition"], job["TimeLimit"], job["NumNodes"]) == ("gtest", "00:07:00", "2-2")
+    assert job["OverSubscribe"] == "OK"
+
+
+def test_a_shells_variables_are_said_to_have_no_effect(node: LoginNode) -> None:
+    done = node.ask(*ASKED, "--dry-run", environ={"SBATCH_PARTITION": "gp4d", "SBATCH_ACCOUNT": "ACD1"})
+    assert "SBATCH_PARTITION of this shell has no effect on the job" in done.stderr
+    assert "SBATCH_ACCOUNT of" not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["-N2", "nod=2", "-t 99", "--array=0-1", "qos=a"])
+def test_what_sbatch_would_take_and_the_plan_would_not_know_is_refused(node: LoginNode, option: str) -> None:
+    before = runs_of(node)
+    twice = ["--sbatch=qos=b"] if option == "qos=a" else []
+    done = node.ask(*ASKED, f"--sbatch={option}", *twice)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1, done.stderr
+    assert runs_of(node) == before
+
+
+def test_another_clusters_slurm_gets_no_job_unless_it_is_forced(node: LoginNode, site: ScratchSite) -> None:
+    before = runs_of(node)
+    node.add_cluster("elsewhere", **site.profile("taiwania2"), slurm_cluster=["twnia2", "twnia2-gpu"])
+    words = (*ASKED, "--cluster=elsewhere")
+    for more in ((), ("--dry-run",)):
+        done = node.ask(*words, *more)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.endswith(
+            "hpc-llm: this Slurm is scratch, cluster elsewhere is twnia2 or twnia2-gpu. Is this a login node of elsewhere? "
+            "--force submits all the same.\n"
+        )
+    assert runs_of(node) == before
+    done = node.ask(*words, "--force")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "hpc-llm: --force, although this Slurm is scratch, cluster elsewhere is twnia2 or twnia2-gpu\n" in done.stderr
+    )
+    node.add_cluster("here", **site.profile("taiwania2"), slurm_cluster="scratch")
+    node.do(*ASKED, "--cluster=here")
+
+
+def test_what_this_slurm_does_not_have_is_refused(node: LoginNode, site: ScratchSite) -> None:
+    done = node.ask(*ASKED, "--partition=express")
+    assert done.returncode == 2
+    assert "this Slurm is scratch and has no partition express, it has gp1d, gp2d, gp4d," in done.stderr
+    parts = [{"name": name, "max_time": "UNLIMITED"} for name in ("alpha", "beta")]
+    node.add_cluster("other", **site.profile("taiwania2"), partitions=parts)
+    for partition in ((), ("--partition=alpha",)):
+        done = node.ask(*(word for word in ASKED if "partition" not in word), "--cluster=other", *partition)
+        assert done.returncode == 2
+        assert "and has none of the partitions of cluster other (alpha, beta), it has gp1d," in done.stderr
+    wide = [{"name": "gtest", "max_time": "UNLIMITED"}]
+    node.add_cluster("wide", **site.profile("taiwania2"), partitions=wide)
+    done = node.ask(*ASKED, "--cluster=wide", "--nodes=3")
+    assert (done.returncode, "3 nodes are asked for, partition gtest has 2." in done.stderr) == (2, True)
+    done = node.ask(*ASKED, "--cluster=wide", "--time=01:00:00")
+    assert (done.returncode, "01:00:00 is asked for, partition gtest allows 00:30:00." in done.stderr) == (2, True)
+    done = node.ask(*ASKED, "--cluster=wide", "--time=01:00:00", "--sbatch=qos=long", "--dry-run")
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_environment_that_is_not_there_does_not_wait_for_the_job_to_die(node: LoginNode, site: ScratchSite) -> None:
+    profile = site.profile("taiwania2")
+    before = runs_of(node)
+    for env, said in (
+        (
+            str(site.folder / "gone"),
+            f"there is no {site.folder}/gone here, which prelude.python.env of cluster no-such names.",
+        ),
+        ("by-name", "prelude.python.env is the name 'by-name', and no environment of that name is found here."),
+    ):
+        node.add_cluster("no-such", **{**profile, "prelude": {**profile["prelude"], "python": {"env": env}}})
+        done = node.ask(*ASKED, "--cluster=no-such")
+        assert (done.returncode, done.stdout, said in done.stderr) == (2, "", True), done.stderr
+    assert runs_of(node) == before
+
+
+def test_what_a_held_job_waits_for_is_said_once(node: LoginNode) -> None:
+    [run] = node.submit(*ASKED[1:])
+    for words in (("logs", "-f", run.run_id), ("submit", *ASKED[1:], "--wait")):
+        process = node.start(*words)
+        assert process.stderr is not None
+        read: list[str] = []
+        while not any("waits: JobHeldUser: it is held" in line for line in read):
+            read.append(process.stderr.readline())
+            assert read[-1], read
+        node.ask("cancel", *runs_of(node))
+        assert process.wait(timeout=60) == (3 if "--wait" in words else 0)
+        assert "JobHeldUser" not in process.stderr.read()

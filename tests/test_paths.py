@@ -1,0 +1,141 @@
+"""What a profile names in the file system: conda environments by name, folders that must be there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rendering import ACCOUNTS, planned, script
+from test_planning import refused, variant
+
+from hpc_llm.cluster import Cluster, load_cluster
+from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.submit.paths import missing_paths, with_named_environment
+
+
+def environment(folder: Path) -> Path:
+    """A folder that conda would take for an environment."""
+    (folder / "conda-meta").mkdir(parents=True)
+    return folder
+
+
+def named(home: Path, name: str, hook: str = "auto", **environ: str) -> str | None:
+    python = {"kind": "conda", "env": name, "hook": hook}
+    cluster = variant("taiwania2", prelude={"python": python})
+    return with_named_environment(cluster, {"HOME": str(home), **environ}).prelude.python.env
+
+
+def by_installation(home: Path) -> tuple[Path, dict[str, str]]:
+    return environment(home / "miniforge3/envs/train"), {}
+
+
+def by_program(home: Path) -> tuple[Path, dict[str, str]]:
+    return environment(home / "apps/conda/envs/train"), {"CONDA_EXE": str(home / "apps/conda/bin/conda")}
+
+
+def by_variable(home: Path) -> tuple[Path, dict[str, str]]:
+    return environment(home / "work/envs/train"), {"CONDA_ENVS_PATH": f"/nowhere:{home}/work/envs"}
+
+
+def by_condarc(home: Path) -> tuple[Path, dict[str, str]]:
+    (home / ".condarc").write_text("envs_dirs:\n  - ~/big/envs\n")
+    return environment(home / "big/envs/train"), {}
+
+
+def by_record(home: Path) -> tuple[Path, dict[str, str]]:
+    (home / ".conda").mkdir()
+    (home / ".conda/environments.txt").write_text(f"{home}/gone/train\n{home}/a b/train\n")
+    return environment(home / "a b/train"), {}
+
+
+def by_hook(home: Path) -> tuple[Path, dict[str, str]]:
+    return environment(home / "opt/envs/train"), {"hook": "${HOME}/opt/etc/profile.d/conda.sh"}
+
+
+@pytest.mark.parametrize("place", [by_installation, by_program, by_variable, by_condarc, by_record, by_hook])
+def test_a_conda_environment_is_found_by_its_name(place: Any, tmp_path: Path) -> None:
+    folder, environ = place(tmp_path)
+    assert named(tmp_path, "train", **environ) == str(folder)
+
+
+def test_the_base_environment_has_a_name_too(tmp_path: Path) -> None:
+    environment(tmp_path / "miniconda3")
+    assert named(tmp_path, "base") == str(tmp_path / "miniconda3")
+
+
+def test_a_name_that_is_not_here_or_twice_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(RequestError) as caught:
+        named(tmp_path, "train")
+    assert str(caught.value) == (
+        "cluster taiwania2: prelude.python.env is the name 'train', and no environment of that name is found here. Give its "
+        "folder, which `conda env list` shows on the cluster, as in env: /path/to/envs/train"
+    )
+    environment(tmp_path / "miniconda3/envs/train")
+    environment(tmp_path / "anaconda3/envs/train")
+    with pytest.raises(RequestError, match="and 2 environments of that name are found here"):
+        named(tmp_path, "train")
+    (tmp_path / "miniforge3/envs/empty").mkdir(parents=True)
+    with pytest.raises(RequestError, match="no environment of that name"):
+        named(tmp_path, "empty")
+
+
+@pytest.mark.parametrize("text", ["/work/${USER}/e", "~/envs/e", "${ENVS}/e", "$HOME/e", "./e"])
+def test_a_folder_stays_as_it_is_written(text: str, tmp_path: Path) -> None:
+    assert named(tmp_path, text) == text
+
+
+def test_what_a_profile_names_and_is_not_here_is_said(tmp_path: Path) -> None:
+    cluster = variant(
+        "mi210",
+        prelude={
+            "use": [str(tmp_path), "${HOME}/modules"],
+            "python": {"kind": "conda", "env": "${UNSET_HERE}/e", "hook": "~/hook.sh"},
+        },
+    )
+    assert list(missing_paths(cluster, {"HOME": str(tmp_path)})) == [
+        f"there is no {tmp_path}/modules here, which prelude.use of cluster mi210 names",
+        f"there is no {tmp_path}/hook.sh here, which prelude.python.hook of cluster mi210 names",
+    ]
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "hook.sh").touch()
+    assert list(missing_paths(cluster, {"HOME": str(tmp_path)})) == []
+
+
+# --- partitions with modules of their own ---------------------------------------------------------------------------
+
+
+def test_a_partition_of_another_vendor_needs_modules_of_its_own() -> None:
+    refused(
+        PlanError,
+        "partition gpuMI100x8 of cluster delta has GPUs of amd, and the modules and the Python of the profile are for nvidia. "
+        "Give the partition a prelude of its own in your clusters/delta.yaml.",
+        "delta",
+        partition="gpuMI100x8",
+    )
+
+
+def amd_partition() -> Cluster:
+    data = load_cluster("delta").model_dump(by_alias=True)["partitions"]
+    [amd] = [part for part in data if part["name"] == "gpuMI100x8"]
+    python = {"kind": "venv", "env": "/projects/x/rocm"}
+    amd["prelude"] = {
+        "module_system": "lmod",
+        "init": ["/etc/profile.d/lmod.sh"],
+        "load": ["rocm/6.4"],
+        "python": python,
+    }
+    amd["env"] = {"common": {"HSA_X": "1"}}
+    return variant("delta", partitions=data)
+
+
+def test_the_partitions_modules_and_variables_take_the_place_of_the_clusters() -> None:
+    cluster = amd_partition()
+    text = script(cluster, "z3", partition="gpuMI100x8", account=ACCOUNTS["delta"])
+    assert "load_module rocm/6.4" in text and "env_dir=/projects/x/rocm" in text and "export HSA_X=1" in text
+    assert "pytorch-conda" not in text and "PYTORCH_CUDA_ALLOC_CONF" not in text and "module reset" not in text
+    other = script(cluster, "z3", account=ACCOUNTS["delta"])
+    assert "load_module pytorch-conda/2.8" in other and "rocm" not in other
+    assert planned(cluster, "z3", partition="gpuMI100x8").plan.expected_gpu == "MI100"
+    said = "bitsandbytes nf4 does not run on MI100 (gfx908) of cluster delta. Choose a method without q."
+    refused(PlanError, said, cluster, "q", partition="gpuMI100x8")
