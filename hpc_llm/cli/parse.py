@@ -165,7 +165,9 @@ def _destination(output: Path | None) -> Iterator[IO[str]]:
 
 
 def _tell(reading: Reading) -> None:
-    """Lines that look like metrics and were not parsed."""
+    """Lines that look like metrics and were not parsed, and figures that were not taken."""
+    for what in reading.left_empty:
+        note(f"{reading.source}: left empty: {what}")
     if reading.unparsed.count:
         count = reading.unparsed.count
         said = f"{count} lines look like metrics and were" if count > 1 else "1 line looks like a metric and was"

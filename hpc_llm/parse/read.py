@@ -44,6 +44,14 @@ class Reading:
     source: str
     rows: list[Row] = field(default_factory=list)
     unparsed: Unparsed = field(default_factory=Unparsed)
+    left_empty: list[str] = field(default_factory=list)
+    """Figures that are printed and not taken, because the log does not say which of their meanings they have: one a run."""
+
+    @staticmethod
+    def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
+        """What the runs of a log come to."""
+        rows = rows_of(source, runs)
+        return Reading(source, rows, unparsed, [run.left_empty for run in runs if run.left_empty is not None])
 
 
 def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
@@ -156,7 +164,7 @@ def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False) -> Readin
     scanner = Scanner(formats_in(sources.clean(first)), count_unparsed=verbose)
     for _ in _scan(scanner, first, text):
         pass
-    return Reading(name, rows_of(name, scanner.finish()), scanner.unparsed)
+    return Reading.of_runs(name, scanner.finish(), scanner.unparsed)
 
 
 def parse_steps(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Step]:

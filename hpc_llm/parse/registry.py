@@ -40,6 +40,9 @@ class LineFormat:
     """Whether every sample is a full sequence, so that tokens follow from batch and length."""
     defaults: Mapping[str, Value] = field(default_factory=dict)
     """Columns that hold for every run of this program."""
+    place: Callable[[Mapping[str, Value], Mapping[str, Value], bool], Mapping[str, Value]] | None = None
+    """Gives the columns of a line whose figures mean different things: from what it says, what the run said before, and
+    whether a step was seen."""
     finish: Callable[[dict[str, Value]], None] | None = None
     """Completes what was learned of a run once all of it was read."""
 
