@@ -88,18 +88,21 @@ def summary_table(rows: list[Row]) -> str:
 
     cells = [_summary(row) for row in rows]
     headers = [name for name in (cells[0] if cells else {}) if any(cell[name] for cell in cells)]
+    if len({cell["kind"] for cell in cells} - {""}) < 2:  # what all rows are need not be said
+        headers = [name for name in headers if name != "kind"]
     lines = [[cell[name] for name in headers] for cell in cells]
     alignment = ["left" if name in LEFT else "right" for name in headers]
     return tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment if lines else None) + "\n"
 
 
-LEFT = ("run", "cluster", "method", "model", "GPU", "precision", "outcome", "why")
+LEFT = ("run", "cluster", "kind", "method", "model", "GPU", "precision", "outcome", "why")
 
 
 def _summary(row: Row) -> dict[str, str]:
     cells: dict[str, Any] = {
         "run": row.run_id,
         "cluster": row.cluster,
+        "kind": row.kind,
         "method": row.method,
         "model": row.model,
         "GPU": row.gpu,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hpc_llm.parse.registry import line_format
-from hpc_llm.parse.rows import COLUMNS, UNKNOWN_FORMAT, Row
+from hpc_llm.parse.registry import LineFormat, line_format
+from hpc_llm.parse.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
 from hpc_llm.parse.rules import LEFT_EMPTY, Value
 from hpc_llm.parse.runs import RATES, LogRun
 from hpc_llm.run import Outcome
@@ -41,9 +41,18 @@ def row_of(run: LogRun) -> Row:
         _add_means(run, columns)
     elif run.lines and run.numbered:
         _count_steps(run, columns, without_first=False)
+    columns["kind"] = _kind(run, seen[0] if seen else None, columns)
     _derive(columns, values, run.tokens_per_step(values))
     _judge(run, columns)
     return Row(**columns)
+
+
+def _kind(run: LogRun, owner: LineFormat | None, columns: dict[str, Any]) -> str | None:
+    """A program that trains may also only have evaluated."""
+    if owner is None or owner.kind != TRAIN or run.has_steps or run.closed or run.began:
+        return owner.kind if owner else None
+    evaluated = any(columns.get(name) is not None for name in ("eval_loss", "perplexity"))
+    return EVAL if evaluated and columns.get("elapsed_s") is None else TRAIN
 
 
 def _timed(run: LogRun) -> dict[str, Value]:

@@ -22,14 +22,14 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _MAKER = re.compile(r"^(?:(?:NVIDIA|Tesla|AMD|Instinct|GeForce) )+")
 _TEXTS = frozenset(
-    "cluster gpu method precision configuration task model outcome outcome_reason cause run_ids regression".split()
+    "cluster gpu method precision configuration kind task model outcome outcome_reason cause run_ids regression".split()
 )
 _COUNTS = (
     "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "global_batch_size",
 )  # fmt: skip
 _IDENTITY = (
-    "cluster", "gpu", "nodes", "world_size", "method", "configuration", "precision", "task", "model", "micro_batch_size",
-    "gradient_accumulation_steps", "global_batch_size", "sequence_length", "outcome", "runs",
+    "cluster", "gpu", "nodes", "world_size", "method", "configuration", "precision", "kind", "task", "model",
+    "micro_batch_size", "gradient_accumulation_steps", "global_batch_size", "sequence_length", "outcome", "runs",
 )  # fmt: skip
 _DEVICE_MEMORY = (PEAK_ALLOCATED, PEAK_RESERVED, PEAK_DEVICE)
 """The first of which anything is known is in the tables to read; all are in the CSV and behind each row of the page."""

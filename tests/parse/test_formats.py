@@ -797,7 +797,10 @@ def test_trainer_state(row, steps):
     found = row(json.dumps(state, indent=2), "trainer_state.json")
     assert (found.format, found.loss_first, found.loss_last, found.eval_loss) == ("hf-trainer", 2.0, 1.0, 1.5)
     assert (found.elapsed_s, found.step_time_s_mean, found.outcome) == (40.0, None, "COMPLETED")
-    assert row(json.dumps(state | {"log_history": [history[0], history[1], state["log_history"][-1]]})).step_time_s_mean == 2.0
+    assert (
+        row(json.dumps(state | {"log_history": [history[0], history[1], state["log_history"][-1]]})).step_time_s_mean
+        == 2.0
+    )
     assert [(s.step, s.loss) for s in steps(json.dumps(state))] == [(10, 2.0), (20, 1.0)]
     state["global_step"], state["log_history"] = 10, history[:1]
     assert row(json.dumps(state)).outcome == "UNKNOWN"

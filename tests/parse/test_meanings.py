@@ -59,7 +59,8 @@ def bars(pause: str, every: int = 10, last: int = 100, extra_s: int = 60) -> str
         at = 2 * step + (extra_s if step > 50 and pause else 0)
         text += (
             f"{{'loss': {5 - step / 100}, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': {step / 100}}}\n"
-            f" {step}%|#####     | {step}/100 [{at // 60:02}:{at % 60:02}<01:00,  2.00s/it]\n" + (pause if step == 50 else "")
+            f" {step}%|#####     | {step}/100 [{at // 60:02}:{at % 60:02}<01:00,  2.00s/it]\n"
+            + (pause if step == 50 else "")
         )
     return text + f"{{'train_runtime': {2 * last + extra_s}.0, 'train_steps_per_second': 0.4, 'epoch': 1.0}}\n"
 
@@ -93,7 +94,12 @@ def test_a_trainers_rate_over_evaluations_is_left_empty(read):
 
 def test_llama_factory_between_its_evaluations(row):
     def line(step: int, time: int, **more: object) -> str:
-        record = {"current_steps": step, "total_steps": 100, **more, "elapsed_time": f"0:{time // 60:02}:{time % 60:02}"}
+        record = {
+            "current_steps": step,
+            "total_steps": 100,
+            **more,
+            "elapsed_time": f"0:{time // 60:02}:{time % 60:02}",
+        }
         return json.dumps(record) + "\n"
 
     text = ""
@@ -120,7 +126,13 @@ MEGATRON = "".join(
 )
 TITAN = "[titan] Starting job: x\n" + "".join(
     f"[titan] step: {i:2}  loss: 2.5  memory: 2.50GiB(1.1%)  tps: {100 if i in (60, 80) else 2000}\n"
-    + ("[titan] validate step: 50  loss:  6.0\n" if i == 50 else "[titan] Saving the checkpoint (or staging).\n" if i == 70 else "")
+    + (
+        "[titan] validate step: 50  loss:  6.0\n"
+        if i == 50
+        else "[titan] Saving the checkpoint (or staging).\n"
+        if i == 70
+        else ""
+    )
     for i in range(10, 101, 10)
 )
 
@@ -131,10 +143,14 @@ def test_the_line_after_an_evaluation_or_a_checkpoint_is_not_measured(row, steps
     assert row(MEGATRON).measured_steps == 57
     assert row(TITAN).tokens_per_second_per_gpu == 2000.0
     assert {s.step_time_s for s in steps(MEGATRON)} == {0.5, None}
-    assert row("".join(NANO.splitlines(keepends=True)[:3])).step_time_s_mean is None, "its only step holds an evaluation"
+    assert row("".join(NANO.splitlines(keepends=True)[:3])).step_time_s_mean is None, (
+        "its only step holds an evaluation"
+    )
 
 
-@pytest.mark.parametrize(("gpu", "mfu"), [("NVIDIA A100-SXM4-80GB", 0.1), ("NVIDIA H100 80GB HBM3", None), (None, None)])
+@pytest.mark.parametrize(
+    ("gpu", "mfu"), [("NVIDIA A100-SXM4-80GB", 0.1), ("NVIDIA H100 80GB HBM3", None), (None, None)]
+)
 def test_nanogpts_utilisation_is_an_a100s(read, gpu, mfu):
     table = f"| Bus-Id |\n|   0  {gpu}          On  | 00000000:07:00.0 Off |\n" if gpu else ""
     found = read(table + NANO)
@@ -170,3 +186,15 @@ def test_deepspeeds_memory_is_the_processs_on_a_cpu(read, steps, says):
 
 def test_deepspeeds_memory_that_falls_between_steps_is_a_devices(row):
     assert row("".join(ENGINE.format(i, 1.0, 2.5) for i in (1, 2))).peak_allocated_bytes == 2.5 * GIB
+
+
+def test_each_row_says_what_was_measured(row):
+    serving = "============ Serving Benchmark Result ============\nSuccessful requests:       10\nTotal Token throughput (tok/s):   100.0\n"
+    assert row(serving).kind == "infer"
+    assert row(json.dumps({"tokens_per_second": 5.0, "elapsed_time": 2.0, "num_requests": 3})).kind == "infer"
+    assert row(NANO).kind == row(MEGATRON).kind == row(bars("")).kind == "train"
+    assert row(PAUSES[0]).kind == "eval"
+    assert row(PAUSES[1] + PAUSES[0]).kind == "eval"
+    assert (
+        row("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***\n").kind is None
+    )

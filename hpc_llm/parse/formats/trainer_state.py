@@ -8,7 +8,7 @@ from typing import Any
 
 from hpc_llm.parse.formats.hf_trainer import rates
 from hpc_llm.parse.registry import DocumentFormat
-from hpc_llm.parse.rows import Row, Step
+from hpc_llm.parse.rows import TRAIN, Row, Step
 from hpc_llm.run import Outcome
 
 
@@ -49,7 +49,12 @@ def _last(history: list[dict[str, Any]], key: str) -> float | None:
 def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
     losses = [_number(entry["loss"]) for entry in history if "loss" in entry]
     done, total = state.get("global_step"), state.get("max_steps")
-    row = Row(format="hf-trainer", loss_first=losses[0] if losses else None, loss_last=losses[-1] if losses else None)
+    row = Row(
+        format="hf-trainer",
+        kind=TRAIN,
+        loss_first=losses[0] if losses else None,
+        loss_last=losses[-1] if losses else None,
+    )
     row.eval_loss, row.elapsed_s = _last(history, "eval_loss"), _last(history, "train_runtime")
     row.perplexity = _last(history, "perplexity") or _last(history, "eval_perplexity")
     if isinstance(state.get("train_batch_size"), int):
@@ -69,7 +74,9 @@ def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
 def _is_paused(state: dict[str, Any], history: list[dict[str, Any]], done: int) -> bool:
     """Whether the time of training holds evaluations or checkpoints."""
     every = _number(state.get("save_steps"))
-    return any("eval_loss" in entry or "eval_runtime" in entry for entry in history) or bool(every and done >= every > 0)
+    return any("eval_loss" in entry or "eval_runtime" in entry for entry in history) or bool(
+        every and done >= every > 0
+    )
 
 
 def _rates(state: dict[str, Any], history: list[dict[str, Any]], time_s: float) -> tuple[float | None, float | None]:
