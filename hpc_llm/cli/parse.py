@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from hpc_llm.cli.output import is_terminal, note
+from hpc_llm.cli.terminal import steered
 
 if TYPE_CHECKING:
     from hpc_llm.parse import Reading, Row
@@ -78,7 +79,7 @@ def _progress(paths: list[str], *, wanted: bool) -> Iterator[Callable[[int], Non
     if total < SHOWN_FROM_BYTES:
         yield None
         return
-    with typer.progressbar(length=total, label="Reading logs", file=sys.stderr) as bar:
+    with typer.progressbar(length=total, label="Reading logs", file=steered(sys.stderr)) as bar:
         yield bar.update
 
 
@@ -99,6 +100,8 @@ LEFT = ("run", "cluster", "kind", "method", "model", "GPU", "precision", "outcom
 
 
 def _summary(row: Row) -> dict[str, str]:
+    from hpc_llm.text.shown import one_line
+
     cells: dict[str, Any] = {
         "run": row.run_id,
         "cluster": row.cluster,
@@ -120,7 +123,7 @@ def _summary(row: Row) -> dict[str, str]:
         "outcome": row.outcome,
         "why": row.invalid_reason,
     }
-    return {name: "" if value is None else str(value) for name, value in cells.items()}
+    return {name: "" if value is None else one_line(str(value)) for name, value in cells.items()}
 
 
 def _rounded(value: float | None, digits: int) -> str | None:
@@ -132,8 +135,16 @@ def _gib(value: int | None) -> str | None:
 
 
 def _default_format(output: Path | None) -> str:
+    from hpc_llm.errors import RequestError
+
     if output is not None:
-        return SUFFIXES.get(output.suffix.lower(), "csv")
+        if output.suffix.lower() not in SUFFIXES:
+            valid = ", ".join(SUFFIXES)
+            raise RequestError(
+                f"-o {output}: the ending does not say which format is meant. Valid: {valid}; "
+                "or name one with --format, as in --format csv, which spreadsheets open."
+            )
+        return SUFFIXES[output.suffix.lower()]
     return "table" if is_terminal() else "csv"
 
 

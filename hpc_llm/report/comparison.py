@@ -18,6 +18,7 @@ from hpc_llm.report.metric import LOSS, METRICS, Metric
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.statistics import estimate
 from hpc_llm.run import Outcome
+from hpc_llm.text.shown import one_line
 
 SHAPE = ("kind", "task", "model", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")
 """Runs that agree in these do the same work per GPU and step, and share a table."""
@@ -165,8 +166,8 @@ def count(value: object) -> int | None:
 
 
 def text(value: object) -> str | None:
-    """A text of the table, None where it is unknown."""
-    return None if _missing(value) else str(value)
+    """A text of the table as it may be shown, None where it is unknown."""
+    return None if _missing(value) else one_line(str(value))
 
 
 def figure(value: object) -> float | None:
