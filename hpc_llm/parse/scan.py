@@ -31,7 +31,7 @@ NEAR = 2048
 """A step number that comes again within so many bytes is another rank's copy and no new run."""
 
 _STREAM = re.compile(
-    rb"\s*(?:\d{1,5}: ?|\[(?:rank|default|Rank )?\d{1,5}\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
+    rb"[ \t]{0,80}(?:\d{1,5}: ?|\[(?:rank|default|Rank )?\d{1,5}\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
     rb"|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\) ?){1,3}"
 )
 # No program prints a metric that far to the right, and searching endless lines takes endless time.

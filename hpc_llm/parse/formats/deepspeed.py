@@ -60,7 +60,9 @@ def _place(values: Mapping[str, Value], known: Mapping[str, Value], has_steps: b
     return {**found, "peak_allocated_bytes": peak, **({} if allocated is None else {"allocated_bytes": allocated})}
 
 
-_OFFLOADED = re.compile(r"offload_\w+=\w*\(device=(?:<OffloadDeviceEnum\.)?'?(?:cpu|nvme)|\bcpu_offload\W{1,3}True")
+_OFFLOADED = re.compile(
+    r"offload_\w{1,40}=\w{0,80}\(device=(?:<OffloadDeviceEnum\.)?'?(?:cpu|nvme)|\bcpu_offload\W{1,3}True"
+)
 
 
 def _finish(values: dict[str, Value]) -> None:

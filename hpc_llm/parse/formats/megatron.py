@@ -118,7 +118,7 @@ FORMAT = LineFormat(
     ),
     packed=True,
     rules=(
-        rule(Kind.START, r"-{8,} arguments -{8,}", literal="-- arguments --"),
+        rule(Kind.START, r"-{8} arguments -{8}", literal="-- arguments --"),
         rule(
             Kind.STEP,
             r"(?:(?P<before>^ ?samples/sec: [\d.]+ \|)"

@@ -15,7 +15,7 @@ from hpc_llm.parse.registry import DocumentFormat
 from hpc_llm.parse.rows import TRAIN, Row, Step
 from hpc_llm.run import Outcome
 
-_KEY = re.compile(r"(?P<model>.+?)-bs(?P<batch>\d+)-seq(?P<length>\d+)-(?P<flags>.*)")
+_KEY = re.compile(r"(?P<model>.{1,200}?)-bs(?P<batch>\d{1,9})-seq(?P<length>\d{1,9})-(?P<flags>.*)")
 
 
 def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:

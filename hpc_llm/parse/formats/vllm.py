@@ -27,7 +27,7 @@ FORMAT = LineFormat(
     precedence=70,
     averages=False,
     rules=(
-        rule(Kind.START, r"=+ Serving Benchmark Result =+", literal="Serving Benchmark Result"),
+        rule(Kind.START, r"= Serving Benchmark Result =", literal="Serving Benchmark Result"),
         rule(Kind.END, r"Successful requests: +\d+", literal="Successful requests: "),
         rule(Kind.RUN, r"Benchmark duration \(s\): +<elapsed_s>", literal="Benchmark duration (s)"),
         rule(
