@@ -73,7 +73,7 @@ def is_slow(pattern: re.Pattern[Any], text: str) -> bool:
     if seconds(pattern, text, LONG) < SLOW_S:
         return False
     short = min(seconds(pattern, text, SHORT) for _ in range(3))
-    return seconds(pattern, text, LONG) > QUADRATIC * max(short, 1e-5)
+    return bool(seconds(pattern, text, LONG) > QUADRATIC * max(short, 1e-5))
 
 
 def test_no_pattern_takes_more_than_linear_time() -> None:

@@ -198,3 +198,16 @@ def test_each_row_says_what_was_measured(row):
     assert (
         row("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***\n").kind is None
     )
+
+
+@pytest.mark.parametrize("says", ["max_iters = 100 # total\n", "Overriding: max_iters = 100\n"])
+def test_nanogpt_that_made_all_its_steps_completed(row, says):
+    assert (row(says + NANO).outcome, row(says.replace("100", "200") + NANO).outcome) == ("COMPLETED", "UNKNOWN")
+
+
+@pytest.mark.parametrize("why", ["", " DUE TO TIME LIMIT", " DUE TO PREEMPTION"])
+def test_a_job_that_is_taken_down_after_training_completed_whoever_did_it(row, why):
+    down = f"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T10:00:00{why} ***\n"
+    found = row(bars("") + down)
+    assert (found.outcome, found.cause) == ("COMPLETED", "none")
+    assert "training had ended before" in str(found.outcome_reason)

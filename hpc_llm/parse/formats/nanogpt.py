@@ -43,6 +43,11 @@ FORMAT = LineFormat(
             pauses=True,
         ),
         rule(Kind.RUN, r"tokens per iteration(?: will be)?: <tokens_per_step>", literal="tokens per iteration"),
+        rule(
+            Kind.RUN,
+            r"^(?:Overriding: )?max_iters = <total_steps>(?=[ \t]*(?:#[^\n]*)?$)",
+            literal="max_iters = ",
+        ),
         rule(Kind.RUN, r"number of parameters: <num_parameters_millions>M", literal="number of parameters: "),
     ),
     finish=_finish,
