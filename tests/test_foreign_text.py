@@ -172,6 +172,7 @@ def test_markup_is_text_in_every_document() -> None:
         "12\\. a",
         "1\\) a",
     ]
+    assert [markdown_text(w) for w in ("-1.5", "100.0", "+2", "z3+o")] == ["-1.5", "100.0", "+2", "z3+o"]
     assert "\\input" not in latex_text("\\input{/etc/passwd}")
     page = str(_json({"a": f"</script><!--{HOSTILE}"}))
     assert "<" not in page and not FORBIDDEN.search(page)

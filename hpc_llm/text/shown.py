@@ -26,6 +26,8 @@ _FORMULA = "[=+@\\-\t\r\uff1d\uff0b\uff0d\uff20]"
 _CELL = r"(?:(?<![\s\S])|(?<=[;\"\t\r\n]))( *)"
 _LIVE = re.compile(f"{_CELL}('*{_FORMULA})")
 _GUARDED = re.compile(f"{_CELL}'('*{_FORMULA})")
+# What begins a heading, a list or a rule; figures with a sign or a point do not.
+_BLOCK = re.compile(r"^(?:#(?=#{0,5}(?:\s|$))|(?P<n>[0-9]{1,9})(?P<end>[.)])(?=\s|$)|[-+](?=\s|$)|[-=](?=[-= ]*$))")
 _FIGURE = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
@@ -94,4 +96,4 @@ def markdown_text(value: str) -> str:
     """
     value = one_line(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     value = re.sub(r"([\\|*`\[\]~$])|(?<!\w)_|_(?!\w)", lambda m: f"\\{m[0]}", value)
-    return re.sub(r"^(?:([#+=-])|(\d{1,9})([.)]))", lambda m: f"\\{m[1]}" if m[1] else f"{m[2]}\\{m[3]}", value)
+    return _BLOCK.sub(lambda m: f"{m['n']}\\{m['end']}" if m["end"] else f"\\{m[0]}", value)
