@@ -38,7 +38,10 @@ DEVICE_DRIVER = Words(
     r"|CUDA_ERROR_OUT_OF_MEMORY",
     (" error: out of memory", "rrorOutOfMemory", "rrorMemoryAllocation", "_ERROR_OUT_OF_MEMORY"),
 )
-DEVICE_COLLECTIVES = Words(r"\b(?:Cuda|HIP) failure (?:\d+ )?'out of memory'", ("Cuda failure", "HIP failure"))
+DEVICE_COLLECTIVES = Words(
+    r"\b(?:Cuda|HIP) failure (?:\d+ )?'out of memory'|Failed to (?:CUDA|HIP) (?:c|m)alloc(?: async)? \d+ bytes",
+    ("Cuda failure", "HIP failure", "Failed to CUDA ", "Failed to HIP "),
+)
 DEVICE_RUNTIME = Words(r"\b(?:cuda|hip) runtime error \(2\) ?: out of memory", ("runtime error (2)",))
 
 HOST_ALLOCATOR = Words(

@@ -64,6 +64,22 @@ COLLECTIVE_TIMEOUT = Cause(
             confidence=0.85,
             remedy=_NOT_ALL_CAME,
         ),
+        sign(
+            ("socketStartConnect: Connect to ", "socketPollConnect"),
+            r"socket(?:StartConnect: Connect to|PollConnect: connect to|PollConnect:? [^\n]{0,40}) ?(?P<address>\S{1,80})[^\n]{0,40}"
+            r"(?:failed|returned|refused|exceeded)",
+            confidence=0.8,
+            remedy=_NOT_ALL_CAME,
+        ),
+        sign(
+            "NET/IB ",
+            r"NET/IB ?: Got completion (?:from peer (?P<address>\S{1,80}) )?with (?:error|status)[ =]12\b",
+            confidence=0.7,
+            remedy=(
+                "a node or the network between the nodes did not answer: look at the output of the other ranks for one that died\n"
+                "otherwise submit it again, without the node at that address: --sbatch exclude={node}"
+            ),
+        ),
         sign("Wait timeout", r"RuntimeError: Wait timeout\b", confidence=0.85),
         sign(
             "detected by watchdog at work: ",

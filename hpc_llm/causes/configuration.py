@@ -120,8 +120,16 @@ CONFIG_ERROR = Cause(
             remedy="use an optimizer that DeepSpeed builds, or --set deepspeed.zero_force_ds_cpu_optimizer=false",
         ),
         sign(
-            ("is not supported on your device", "does not support bf16", "is not supported on this device"),
-            r"ValueError: Type \w+ is not supported on your device|ValueError: [^\n]{0,80}(?:bf16|bfloat16|fp16)[^\n]{0,80}not supported[^\n]{0,40}|Your setup doesn't support bf16/(?!gpu)",
+            (
+                "is not supported on your device",
+                "does not support bf16",
+                "is not supported on this device",
+                "oes not support bfloat16",
+                "loat16 is only supported on GPUs with compute capability",
+                "setup doesn't support bf16/",
+            ),
+            r"ValueError: Type \w+ is not supported on your device|ValueError: [^\n]{0,80}(?:bf16|bfloat16|fp16)[^\n]{0,80}not supported[^\n]{0,40}|Your setup doesn't support bf16/(?!gpu\. You need to assign use_cpu)"
+            r"|Error: [^\n]{0,80}does not support bfloat16|Bfloat16 is only supported on GPUs with compute capability",
             remedy="choose a precision that the device has: --set precision=bf16, fp16 or fp32",
         ),
         sign(
@@ -170,6 +178,12 @@ CONFIG_ERROR = Cause(
             "RunIsInvalid: ",
             r"\bRunIsInvalid: \d+ ranks were started, the plan is for \d+",
             remedy="see that the launcher starts as many ranks as the plan has: --set launcher=srun, torchrun or mpirun",
+        ),
+        sign(
+            "an't open file '",
+            r"^[^\n\"']{1,200}: can't open file '(?P<program>[^'\n]{1,200})': \[Errno \d+\]",
+            confidence=0.95,
+            remedy="see where the program is: a job begins in the folder from which it was submitted, and the compute node must see it",
         ),
         sign(
             "must be divisible by", r"(?:AssertionError|ValueError): [^\n]{0,120}must be divisible by", confidence=0.85

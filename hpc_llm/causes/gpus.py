@@ -31,7 +31,7 @@ GPU_MISSING = Cause(
             "GPUs per node, torch", r"the plan wants \d+ GPUs per node, torch \S+ \(built for [^)\n]{1,40}\) sees none"
         ),
         sign("No devices were found", r"^No devices were found$", confidence=0.8),
-        sign("setup doesn't support bf16/gpu", confidence=0.85),
+        sign("setup doesn't support bf16/gpu. You need to assign use_cpu", confidence=0.85),
         sign(
             "Duplicate GPU detected", r"Duplicate GPU detected *: rank (?P<rank>\d+) and rank \d+ both on [^\n]{1,60}"
         ),
@@ -98,6 +98,12 @@ DRIVER_MISMATCH = Cause(
             "cannot open shared object file",
             r"(?:Import|OS)Error: lib(?:cuda|cudart|cudnn|cublas|nccl|nvrtc|cufft|cusparse|cupti|amdhip64|rocblas|rccl|hipblas|MIOpen)[\w.+-]*: cannot open shared object file",
             remedy="a CUDA or ROCm library is missing: load its module, or install the package that brings it\nthen see LD_LIBRARY_PATH in the job",
+        ),
+        sign(
+            ("MissingCUDAException", "CUDA_HOME does not exist", "CUDA_HOME environment variable is not set"),
+            r"MissingCUDAException: |CUDA_HOME does not exist, unable to compile|OSError: CUDA_HOME environment variable is not set",
+            confidence=0.9,
+            remedy="load the toolkit's module that torch was built with (prelude.load in the cluster's profile), which sets CUDA_HOME",
         ),
         sign(
             ("GLIBC_", "GLIBCXX_"),

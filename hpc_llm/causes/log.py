@@ -44,10 +44,10 @@ class LogFindings:
         for block in blocks:
             self.is_empty = self.is_empty and not block.text.strip()
             kept.append(block)
-            size += len(block.text)
-            while size - len(kept[0].text) > NEAR_THE_END:
+            size += block.size
+            while size - kept[0].size > NEAR_THE_END:
                 early = kept.popleft()
-                size -= len(early.text)
+                size -= early.size
                 self._take(early, whole=early.offset < AT_THE_START)
         last = kept[-1] if kept else None
         while kept:

@@ -85,6 +85,12 @@ HOST_OOM = Cause(
             r"Detected \d+ oom[-_]kill event(?:\(s\)|s)? in (?P<step>(?:StepId=|step )?\w+(?:[.+]\w+)*)",
             confidence=0.98,
         ),
+        sign("TERM_MEMLIMIT", r"TERM_MEMLIMIT: job killed", confidence=0.97),
+        sign(
+            "PBS: job killed: ",
+            r"PBS: job killed: (?:p?v?mem|RSS) (?P<used_text>\d+\w{0,2}) exceeded limit (?P<limit_text>\d+\w{0,2})",
+            confidence=0.97,
+        ),
         sign("killed by the cgroup out-of-memory", confidence=0.97),
         sign(
             ("exceeded memory limit", "emory limit at some point", "Exceeded job memory limit"),

@@ -49,6 +49,11 @@ PYTHON_EXCEPTION = Cause(
             confidence=0.75,
             not_after="Traceback (most recent call last)",
         ),
+        sign(
+            ") ***",
+            r"(?:slurmstepd: error: |^[^\n\"']{0,60} error: )\*\*\* STEP \S{1,40}(?: ON \S{1,200})? FAILED \([^\n)]{1,80}\) \*\*\*",
+            role=Role.CONFIRMATION,
+        ),
         sign("ChildFailedError", role=Role.CONFIRMATION),
         sign("exits with return code = ", r"exits with return code = -?\d+", role=Role.CONFIRMATION),
         sign(
@@ -62,7 +67,7 @@ PYTHON_EXCEPTION = Cause(
 UNKNOWN = Cause(
     id="unknown",
     title="not recognised",
-    meaning="Nothing in the output says why it ended. It may still be running, or it was killed without a word.",
+    meaning="Nothing in the output says why it ended. What is killed from outside leaves no word.",
     remedy=(
         "ask the scheduler: sacct -j JOB -o JobID,State,ExitCode,MaxRSS,Elapsed,NodeList\n"
         "look at the other output: standard error and the logs of the other ranks"

@@ -12,10 +12,10 @@ STEP = re.compile(
 
 END = re.compile(
     rb"\{'train_runtime': |\{\"train_runtime\": |train_runtime +=|^Training (?:done|completed|complete|finished)\b"
-    rb"|\[after training is done\]|exiting program (?:after|at iteration)|Trainer\.fit` stopped: `max_(?:steps|epochs)="
+    rb"|\[after training is done\]|exiting program (?:after (?!receiving )|at iteration)|Trainer\.fit` stopped: `max_(?:steps|epochs)="
     rb"|\"key\": \"run_stop\"[^\n]{0,200}\"status\": \"success\"|Reporting training SUCCESS|Training job completed"
     rb"|\bdone training in [\d.]+ seconds|\b[Ff]inished [Tt]raining\b|submitit[^\n]{0,60} - Job completed successfully"
-    rb"|=+ Serving Benchmark Result =+|^Throughput: [\d.]+ requests/s"  # vLLM's benchmarks
+    rb"|= Serving Benchmark Result =|^Throughput: [\d.]+ requests/s"  # vLLM's benchmarks
     rb"|^[^\n]{0,80}[Tt]raining (?:done|completed|complete|finished|is done)\b(?! in 0 )",
     re.MULTILINE,
 )

@@ -46,12 +46,6 @@ PREEMPTED = Cause(
             confidence=0.99,
         ),
         sign("TERM_PREEMPT", r"TERM_PREEMPT: job killed", confidence=0.97),
-        sign(
-            "DUE TO JOB REQUEUE",
-            rf"{_SLURM}(?:\*\*\* [^\n]{{1,200}}?)?CANCELLED{_AT} DUE TO JOB REQUEUE",
-            precedence=50,
-            confidence=0.7,
-        ),
     ),
 )
 
@@ -67,6 +61,20 @@ CANCELLED = Cause(
         sign(
             " CANCELLED",
             rf"{_SLURM}\*\*\* JOB \S{{1,40}}(?: ON \S{{1,200}})? CANCELLED(?!{_AT} DUE TO)",
+        ),
+        # Slurm does so for a preemption, for a failed node and when somebody asks for it: alone it says none of these.
+        sign(
+            "DUE TO JOB REQUEUE",
+            rf"{_SLURM}(?:\*\*\* [^\n]{{1,200}}?)?CANCELLED{_AT} DUE TO JOB REQUEUE",
+            confidence=0.7,
+            remedy="Slurm queued the job again, and nothing has to be submitted: sacct -j JOB --duplicates says why each try ended",
+        ),
+        sign("Detected KeyboardInterrupt, attempting graceful shutdown", precedence=46, confidence=0.8),
+        sign(
+            "exiting program after receiving ",
+            r"exiting program after receiving SIG(?:TERM|INT|HUP)",
+            precedence=17,
+            confidence=0.5,
         ),
         sign("KeyboardInterrupt", r"^[^\n\"']{0,60}?\bKeyboardInterrupt$", precedence=46, confidence=0.8),
         sign(
@@ -119,8 +127,8 @@ NODE_FAIL = Cause(
             confidence=0.98,
         ),
         sign(
-            ("rolog failure on node", "rolog hung on node", "PrologSlurmctld failed"),
-            r"(?:srun|salloc): (?:error: )?[Pp]rolog (?:failure|hung) on node (?P<node>[\w.-]+)|PrologSlurmctld failed, job killed",
+            ("rolog failure on node", "rolog hung on node", "PrologSlurmctld failed", "ob prolog failed"),
+            r"(?: failed on node (?P<node_2>[\w.-]+)|Application launch failed): Job prolog failed|(?:srun|salloc): (?:error: )?[Pp]rolog (?:failure|hung) on node (?P<node>[\w.-]+)|PrologSlurmctld failed, job killed",
             confidence=0.9,
         ),
     ),

@@ -30,7 +30,7 @@ LOUD = (
 """In the middle of a huge log only blocks with one of these are searched: what ends a run stands near its end."""
 
 _RANK = re.compile(
-    rb"\s*(?:\[(?:rank|default|Rank )(\d{1,5})\]:?|\[\d+,(?:mpirank:)?(\d{1,5})[^\]\n]{0,40}\](?:<std\w+>)?:?|(\d{1,5}): )"
+    rb"[ \t]{0,80}(?:\[(?:rank|default|Rank )(\d{1,5})\]:?|\[\d+,(?:mpirank:)?(\d{1,5})[^\]\n]{0,40}\](?:<std\w+>)?:?|(\d{1,5}): )"
 )
 _RAISE = re.compile(rb"\braise [A-Za-z_.]+\(")
 _RIGHT_BEFORE, _BEFORE = 600, 8192

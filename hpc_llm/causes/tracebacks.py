@@ -10,7 +10,7 @@ LONGEST = 1 << 16
 """Bytes after the heading in which the exception is looked for."""
 
 _EXCEPTION = re.compile(
-    rb"(?P<name>(?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w{0,80})(?::(?: (?P<message>.*)|$)|$)",
+    rb"(?P<name>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Za-z_]\w{0,80})(?::(?: (?P<message>.*)|$)|$)",
 )
 _CLASS = re.compile(rb"(?:Error|Exception|Interrupt|Exit|Failed|Timeout|Warning|Failure|Abort|Stop|Mismatch)\w{0,12}$")
 _HARMLESS = (b"Exception ignored in", b"--- Logging error ---", b"Exception in thread")

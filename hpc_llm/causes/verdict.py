@@ -22,6 +22,12 @@ _AFTER_ALL = frozenset(("host_oom", "gpu_hardware", "node_fail"))
 _CARETS = re.compile(r"\^{2,}|^[\s^]+")
 REASON_LENGTH = 200
 """Characters of the reason in a table."""
+_FAILS_FIRST = frozenset(("python_exception", "segfault"))
+"""A rank that ends so leaves the others waiting."""
+_SPEAKS_OF_OTHERS = re.compile(
+    r"Dist(?:Backend|Network|Store)?Error|NCCL|nccl|c10d|[Gg]loo|Process ?[Gg]roup|[Ss]ocket|[Tt]imed? ?out|monitoredBarrier|[Cc]ollective"
+)
+"""An exception that may be the waiting itself."""
 SURE = 0.65
 """A sign that is less sure of its cause says that the run failed, and no more."""
 _TASK_FAILED = re.compile(r"srun: error: \S+: tasks? [\d,-]+: (?!Terminated|Exited with exit code 143$)")
@@ -87,7 +93,7 @@ def is_undone(one: Found, ended_at: int | None, completed: bool) -> bool:
         return False
     if ended_at is not None and one.position < ended_at:
         return True
-    late = one.cause.id == "cancelled" or one.sign.role is not Role.ROOT
+    late = one.cause.id in TAKEN_DOWN or one.sign.role is not Role.ROOT
     return completed and late
 
 
@@ -135,11 +141,30 @@ def _without_aftermath(roots: list[Found]) -> list[Found]:
 
 def _without_explained(roots: list[Found]) -> list[Found]:
     """Leave out what another cause that was found explains."""
+    roots = _without_waiting(roots)
     explained: set[str] = set()
     for cause in {f.cause.id: f for f in roots if f.precedence >= _firm(f.cause)}.values():
         explained |= cause.cause.explains
     left = [f for f in roots if f.cause.id not in explained]
     return left or roots
+
+
+def _without_waiting(roots: list[Found]) -> list[Found]:
+    """Leave out that ranks waited for one that had failed in their sight: before the time-out, and without a step since."""
+    waits = [f for f in roots if f.cause.id == "collective_timeout"]
+    first: dict[str, Found] = {}
+    for one in sorted(waits, key=lambda f: f.position):
+        first.setdefault(one.file, one)
+    failed = any(
+        f.cause.id in _FAILS_FIRST
+        and f.precedence >= _firm(f.cause)
+        and not _SPEAKS_OF_OTHERS.search(f.text)
+        and f.file in first
+        and 0 <= f.position < first[f.file].position
+        and f.steps_after == first[f.file].steps_after
+        for f in roots
+    )
+    return [f for f in roots if f not in waits] if failed else roots
 
 
 def _firm(cause: Cause) -> int:

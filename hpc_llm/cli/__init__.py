@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import typer
 
 from hpc_llm import __version__
+from hpc_llm.cli.terminal import guarded
 from hpc_llm.errors import FoundHereWarning, HpcLlmError, PassedOverWarning
 
 COMMANDS = (
@@ -62,6 +63,11 @@ def main() -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; no traceback reaches a user unless HPC_LLM_DEBUG=1."""
+    with guarded():
+        return _run(arguments)
+
+
+def _run(arguments: list[str]) -> int:
     try:
         with warnings.catch_warnings():
             _tell_what_is_passed_over()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hpc_llm.cli.options import LogsOption
 from hpc_llm.cli.output import note
 from hpc_llm.cli.progress import Waits
+from hpc_llm.cli.terminal import Output
 
 if TYPE_CHECKING:
     from hpc_llm.run import RunPaths
@@ -31,11 +32,14 @@ def logs_command(
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the run is over.")] = False,
     logs: LogsOption = Path("logs"),
 ) -> None:
-    """Print the run's output: its standard output to stdout, its errors to stderr."""
+    """Print the run's output: its standard output to stdout, its errors to stderr.
+
+    A terminal gets it without what would steer it; a pipe or a file gets it as it is.
+    """
     from hpc_llm.cli.runs import find_run
 
     found = find_run(run, logs)
-    streams = [(found.stdout, sys.stdout.buffer), (found.stderr, sys.stderr.buffer)]
+    streams = [(found.stdout, Output(sys.stdout)), (found.stderr, Output(sys.stderr))]
     places = [_copy(path, out, 0) for path, out in streams]
     if not follow:
         if not any(path.exists() for path, _ in streams):
@@ -53,7 +57,7 @@ def logs_command(
             time.sleep(POLL_S)
 
 
-def _copy(path: Path, out: BinaryIO, place: int) -> int:
+def _copy(path: Path, out: Output, place: int) -> int:
     """Copy what `path` holds beyond `place`; returns the new place."""
     try:
         with path.open("rb") as file:

@@ -9,6 +9,8 @@ from typing import Any
 
 import typer
 
+from hpc_llm.text import shown
+
 
 def note(text: str) -> None:
     """A line for the person at the terminal."""
@@ -17,7 +19,7 @@ def note(text: str) -> None:
 
 def json_text(value: Any) -> str:
     """One JSON document with its newline."""
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return shown.json_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def print_json(value: Any) -> None:
@@ -27,7 +29,7 @@ def print_json(value: Any) -> None:
 
 def print_table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> None:
     """An aligned table; None is an empty cell. Text that looks like a number stays as it is."""
-    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["" if cell is None else shown.one_line(str(cell)) for cell in row] for row in rows]
     right = [how == "right" for how in _alignment(cells, headers)] or [False] * len(headers)
     widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
     widths = [max(width, len(header) + 2) for width, header in zip(widths, headers, strict=True)]
@@ -53,7 +55,7 @@ def print_facts(facts: Sequence[tuple[str, Any]]) -> None:
     for name, value in facts:
         values = value if isinstance(value, (list, tuple)) else [value]
         for i, item in enumerate(v for v in values if v not in (None, "")):
-            typer.echo(f"{name if i == 0 else '':<{width}}{item}")
+            typer.echo(f"{name if i == 0 else '':<{width}}{shown.one_line(str(item))}")
 
 
 def is_terminal() -> bool:

@@ -13,6 +13,7 @@ import typer
 
 from hpc_llm.cli.options import LogsOption
 from hpc_llm.cli.output import is_terminal, note
+from hpc_llm.cli.terminal import steered
 
 if TYPE_CHECKING:
     from hpc_llm.parse import Reading, Row
@@ -82,7 +83,7 @@ def _progress(paths: list[str], *, wanted: bool) -> Iterator[Callable[[int], Non
     if total < SHOWN_FROM_BYTES:
         yield None
         return
-    with typer.progressbar(length=total, label="Reading logs", file=sys.stderr) as bar:
+    with typer.progressbar(length=total, label="Reading logs", file=steered(sys.stderr)) as bar:
         yield bar.update
 
 
@@ -92,18 +93,23 @@ def summary_table(rows: list[Row]) -> str:
 
     cells = [_summary(row) for row in rows]
     headers = [name for name in (cells[0] if cells else {}) if any(cell[name] for cell in cells)]
+    if len({cell["kind"] for cell in cells} - {""}) < 2:  # what all rows are need not be said
+        headers = [name for name in headers if name != "kind"]
     lines = [[cell[name] for name in headers] for cell in cells]
     alignment = ["left" if name in LEFT else "right" for name in headers]
     return tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment if lines else None) + "\n"
 
 
-LEFT = ("run", "cluster", "method", "model", "GPU", "precision", "outcome", "why")
+LEFT = ("run", "cluster", "kind", "method", "model", "GPU", "precision", "outcome", "why")
 
 
 def _summary(row: Row) -> dict[str, str]:
+    from hpc_llm.text.shown import one_line
+
     cells: dict[str, Any] = {
         "run": row.run_id,
         "cluster": row.cluster,
+        "kind": row.kind,
         "method": row.method,
         "model": row.model,
         "GPU": row.gpu,
@@ -121,7 +127,7 @@ def _summary(row: Row) -> dict[str, str]:
         "outcome": row.outcome,
         "why": row.invalid_reason,
     }
-    return {name: "" if value is None else str(value) for name, value in cells.items()}
+    return {name: "" if value is None else one_line(str(value)) for name, value in cells.items()}
 
 
 def _rounded(value: float | None, digits: int) -> str | None:
@@ -133,8 +139,16 @@ def _gib(value: int | None) -> str | None:
 
 
 def _default_format(output: Path | None) -> str:
+    from hpc_llm.errors import RequestError
+
     if output is not None:
-        return SUFFIXES.get(output.suffix.lower(), "csv")
+        if output.suffix.lower() not in SUFFIXES:
+            valid = ", ".join(SUFFIXES)
+            raise RequestError(
+                f"-o {output}: the ending does not say which format is meant. Valid: {valid}; "
+                "or name one with --format, as in --format csv, which spreadsheets open."
+            )
+        return SUFFIXES[output.suffix.lower()]
     return "table" if is_terminal() else "csv"
 
 
@@ -169,7 +183,9 @@ def _destination(output: Path | None) -> Iterator[IO[str]]:
 
 
 def _tell(reading: Reading) -> None:
-    """Lines that look like metrics and were not parsed."""
+    """Lines that look like metrics and were not parsed, and figures that were not taken."""
+    for what in reading.left_empty:
+        note(f"{reading.source}: left empty: {what}")
     if reading.unparsed.count:
         count = reading.unparsed.count
         said = f"{count} lines look like metrics and were" if count > 1 else "1 line looks like a metric and was"

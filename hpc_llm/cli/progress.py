@@ -7,6 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hpc_llm.cli.terminal import steered
+from hpc_llm.text.shown import one_line
+
 if TYPE_CHECKING:
     from hpc_llm.run import RunPaths
     from hpc_llm.runs import RunStatus
@@ -75,12 +78,12 @@ class _Rewriting:
         sys.stderr.write("\r\x1b[K")
         self.waits.tell(statuses)
         width = max(shutil.get_terminal_size().columns - 1, 20)
-        line = progress_line(statuses)[:width]
-        sys.stderr.write(f"\r\x1b[K{line}")
+        line = one_line(progress_line(statuses))[:width]
+        steered(sys.stderr).write(f"\r\x1b[K{line}")
         sys.stderr.flush()
 
     def close(self) -> None:
-        sys.stderr.write("\r\x1b[K")
+        steered(sys.stderr).write("\r\x1b[K")
         sys.stderr.flush()
 
 

@@ -13,6 +13,7 @@ import typer
 
 from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
 from hpc_llm.cli.output import json_text, note
+from hpc_llm.cli.terminal import write_exactly
 from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def render(
     else:
         text = "\n".join(script.text for batch in found for script in batch.distinct_scripts)
     if output is None:
-        typer.echo(text, nl=False)
+        write_exactly(text)
     else:
         output.write_text(text, encoding="utf-8")
         note(f"written to {output}")

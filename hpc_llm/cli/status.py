@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
 from hpc_llm.cli.output import is_terminal, note, print_json, print_table
+from hpc_llm.cli.terminal import steered
+from hpc_llm.text.shown import one_line
 
 if TYPE_CHECKING:
     from hpc_llm.runs import RunStatus
@@ -41,7 +44,7 @@ def status(
             note(f"there are no runs in {logs}")
         else:
             if watch and is_terminal():
-                typer.echo("\x1b[H\x1b[2J", nl=False)
+                steered(sys.stdout).write("\x1b[H\x1b[2J")
             print_statuses(statuses)
         if not watch or all(s.is_over for s in statuses):
             return
@@ -68,4 +71,4 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
     print_table(rows, ["run", "job", "state", "outcome", "exit", "time", "step", "tokens/s"])
     for s in statuses:
         if s.reason:
-            typer.echo(f"{s.run_id}: {s.reason}")
+            typer.echo(one_line(f"{s.run_id}: {s.reason}"))

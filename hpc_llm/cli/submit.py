@@ -12,6 +12,7 @@ import typer
 
 from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
 from hpc_llm.cli.output import note, print_json
+from hpc_llm.cli.terminal import write_exactly
 
 if TYPE_CHECKING:
     from hpc_llm.batch import Batch
@@ -84,7 +85,7 @@ def _print_scripts(found: list[Batch], as_json: bool, logs: Path) -> None:
     if as_json:
         print_json({"runs": [document for batch in found for document in _previews(batch, logs)]})
     else:
-        typer.echo("\n".join(script.text for batch in found for script in batch.distinct_scripts), nl=False)
+        write_exactly("\n".join(script.text for batch in found for script in batch.distinct_scripts))
 
 
 def send(batches: Sequence[Batch], logs: Path) -> list[RunPaths]:

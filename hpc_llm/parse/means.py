@@ -68,11 +68,12 @@ class Distribution:
             self._classes.update(map(math.floor, scaled))
             self._exact = array("d")
 
-    def merge(self, later: Distribution, weight: float = 1.0) -> None:
+    def merge(self, later: Distribution, weight: float = 1.0, without_first: bool = False) -> None:
         """Add the values of `later`, which come after all of these; its first one stands for `weight` steps."""
         if later.first is None:
             return
-        self.add(later.first, weight)
+        if not without_first:
+            self.add(later.first, weight)
         self.count += later.count
         self.weight += later.weight
         self.total += later.total

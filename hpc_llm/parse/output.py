@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step
+from hpc_llm.text import shown
 
 OUTPUT_FORMATS = ("csv", "json", "jsonl", "markdown", "table")
 
@@ -52,7 +53,7 @@ def _write_csv(rows: Iterable[Row] | Iterable[Step], file: IO[str], columns: Seq
     names, records = _records(rows, columns)
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([_finite(record[name]) for name in names] for record in records)
+    writer.writerows([_cell(record[name]) for name in names] for record in records)
 
 
 def _write_json(
@@ -61,12 +62,18 @@ def _write_json(
     names, records = _records(rows, columns)
     separator = "[\n" if one_document else ""
     for record in records:
-        file.write(separator + json.dumps({name: _finite(record[name]) for name in names}, ensure_ascii=False))
+        text = json.dumps({name: _finite(record[name]) for name in names}, ensure_ascii=False)
+        file.write(separator + shown.json_text(text))
         separator = ",\n" if one_document else "\n"
     if one_document:
         file.write("\n]\n" if separator.startswith(",") else "[]\n")
     elif separator:
         file.write("\n")
+
+
+def _cell(value: Any) -> Any:
+    """Texts come from logs: none is a formula; figures stay figures."""
+    return shown.safe_text(shown.one_line(value)) if isinstance(value, str) else _finite(value)
 
 
 def _finite(value: Any) -> Any:
@@ -91,5 +98,6 @@ def _shown(value: Any, style: str) -> str:
     if value is None:
         return ""
     text = f"{value:.{_DIGITS}g}" if isinstance(value, float) else str(value)
-    text = text.replace("\n", " ")
-    return text.replace("|", "\\|") if style == "pipe" else text
+    if style == "pipe":
+        return shown.markdown_text(text) if isinstance(value, str) else text
+    return shown.one_line(text)

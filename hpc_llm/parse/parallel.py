@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_llm.parse.read import STDIN, Reading, read_inputs, rows_of
+from hpc_llm.parse.read import STDIN, Reading, read_inputs
 from hpc_llm.parse.registry import formats_in, line_format
 from hpc_llm.parse.runs import LogRun
 from hpc_llm.parse.scan import Scanner
@@ -139,6 +139,6 @@ def _gather(done: Iterable[Done]) -> Iterator[tuple[list[Reading], int]]:
         runs = LogRun.join((runs, one.runs))
         unparsed.merge(one.unparsed)
         source = one.task.paths[0]
-        yield [Reading(source, rows_of(source, runs), unparsed)] if one.task.last else [], one.task.size
+        yield [Reading.of_runs(source, runs, unparsed)] if one.task.last else [], one.task.size
         if one.task.last:
             runs, unparsed = [], Unparsed()

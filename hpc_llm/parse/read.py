@@ -31,7 +31,6 @@ NOT_LOGS = frozenset(
 )
 """Endings that are passed over when a folder is searched; a file that is named itself is read whatever it is called."""
 
-_LARGEST_DOCUMENT = 1 << 28
 _BLOCKS_BETWEEN = 32
 _SLURM_NAME = re.compile(r"slurm-(\d+)(?:_\d+)?(?:\.\w+)*$")
 _ENDINGS = re.compile(r"(?:\.(?:log|out|err|txt|json|jsonl|ipynb|md|gz|xz|zst|bz2))+$")
@@ -44,6 +43,14 @@ class Reading:
     source: str
     rows: list[Row] = field(default_factory=list)
     unparsed: Unparsed = field(default_factory=Unparsed)
+    left_empty: list[str] = field(default_factory=list)
+    """Figures that are printed and not taken, because the log does not say which of their meanings they have: one a run."""
+
+    @staticmethod
+    def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
+        """What the runs of a log come to."""
+        rows = rows_of(source, runs)
+        return Reading(source, rows, unparsed, [run.left_empty for run in runs if run.left_empty is not None])
 
 
 def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
@@ -147,8 +154,8 @@ def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False) -> Readin
     reason = _not_a_log(first)
     if reason is not None:
         return Reading(name, [_unknown(name, reason)])
-    document = _document(first, text)
-    if isinstance(document, bytes):
+    document, first = _document(name, first, text)
+    if document is not None:
         rows = _document_rows(name, document)
         if rows:
             return Reading(name, [row for row, _ in rows])
@@ -156,7 +163,7 @@ def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False) -> Readin
     scanner = Scanner(formats_in(sources.clean(first)), count_unparsed=verbose)
     for _ in _scan(scanner, first, text):
         pass
-    return Reading(name, rows_of(name, scanner.finish()), scanner.unparsed)
+    return Reading.of_runs(name, scanner.finish(), scanner.unparsed)
 
 
 def parse_steps(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Step]:
@@ -177,8 +184,8 @@ def parse_stream_steps(name: str, file: IO[bytes]) -> Iterator[Step]:
     first = sources.head(text)
     if _not_a_log(first) is not None:
         return
-    document = _document(first, text)
-    if isinstance(document, bytes):
+    document, first = _document(name, first, text)
+    if document is not None:
         rows = _document_rows(name, document)
         if rows:
             for _, steps in rows:
@@ -226,7 +233,10 @@ def endings_of(name: str, file: IO[bytes]) -> list[tuple[Verdict, Row]] | None:
     """How each run of an open log ended, in order; None where it is no log that is read line by line."""
     text = sources.reads(file, name)
     first = sources.head(text)
-    if _not_a_log(first) is not None or _document(first, text) is not None:
+    if _not_a_log(first) is not None:
+        return None
+    document, first = _document(name, first, text)
+    if document is not None:
         return None
     scanner = Scanner(formats_in(sources.clean(first)))
     for _ in _scan(scanner, first, text):
@@ -274,19 +284,18 @@ def _text_of(document: bytes) -> bytes:
     return document if text is None else sources.clean(text)
 
 
-def _document(first: bytes, rest: Iterator[bytes]) -> bytes | None:
-    """The whole input, if it may be a document rather than a log."""
+def _document(name: str, first: bytes, rest: Iterator[bytes]) -> tuple[bytes | None, bytes]:
+    """The whole input, if it may be a document rather than a log; and what was read of it."""
     if not first.lstrip().startswith(b"{"):
-        return None
+        return None, first
     if not notebook.is_notebook(first) and not any(f.is_in(first) for f in document_formats()):
-        return None
-    parts, size = [first], len(first)
-    for part in rest:
-        parts.append(part)
-        size += len(part)
-        if size > _LARGEST_DOCUMENT:
-            raise RequestError(f"a document larger than {_LARGEST_DOCUMENT >> 20} MiB cannot be read whole.")
-    return b"".join(parts)
+        return None, first
+    whole = first + sources.head(rest, sources.LARGEST_DOCUMENT - len(first) + 1)
+    if len(whole) > sources.LARGEST_DOCUMENT:
+        most = sources.LARGEST_DOCUMENT >> 20
+        pass_over(name, f"a document larger than {most} MiB is not read whole, but line by line")
+        return None, whole
+    return whole, whole
 
 
 def _document_rows(source: str, text: bytes) -> list[tuple[Row, list[Step]]]:

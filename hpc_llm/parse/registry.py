@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpc_llm.parse.rows import Row, Step
+from hpc_llm.parse.rows import TRAIN, Row, Step
 from hpc_llm.parse.rules import Rule, Value
 
 
@@ -38,8 +38,13 @@ class LineFormat:
     """Whether the means of a run are those of its step lines; false where the program prints its own means."""
     packed: bool = False
     """Whether every sample is a full sequence, so that tokens follow from batch and length."""
+    kind: str | None = TRAIN
+    """What its figures measure; None where the output is no program's."""
     defaults: Mapping[str, Value] = field(default_factory=dict)
     """Columns that hold for every run of this program."""
+    place: Callable[[Mapping[str, Value], Mapping[str, Value], bool], Mapping[str, Value]] | None = None
+    """Gives the columns of a line whose figures mean different things: from what it says, what the run said before, and
+    whether a step was seen."""
     finish: Callable[[dict[str, Value]], None] | None = None
     """Completes what was learned of a run once all of it was read."""
 

@@ -69,6 +69,8 @@ class Row:
     job_id: str | None = None
     started_at: str | None = None
     """ISO 8601; without a zone where the log prints none."""
+    kind: str | None = None
+    """What was measured: `train`, `eval` or `infer`. Figures of different kinds do not compare."""
     cause: str | None = None
     """What `hpc-llm diagnose` calls the cause; `none` where nothing failed."""
     try_: int | None = None
@@ -106,6 +108,16 @@ class Step:
 
 _FIELDS = {"try": "try_"}
 """Columns that Python has no such name for."""
+
+
+TRAIN, EVAL, INFER = "train", "eval", "infer"
+
+
+def kind_of_task(task: str | None) -> str | None:
+    """The kind of what a task measures; None where the task is not known."""
+    if task is None:
+        return None
+    return {"infer": INFER, "eval": EVAL, "evaluate": EVAL}.get(task, TRAIN)
 
 
 def row_from(columns: Mapping[str, Any]) -> Row:

@@ -57,6 +57,9 @@ UNITS: Mapping[str, tuple[str, int, int]] = {
 of ten, which is applied to the printed digits so that 6703.7 ms is 6.7037 s."""
 
 
+LEFT_EMPTY = "left_empty"
+"""Under this name `LineFormat.finish` says which figures it did not take, and why."""
+
 OTHER_NAMES = {"words_per_second_per_gpu": "tokens_per_second_per_gpu"}
 """What older versions of a program call a column; a pattern may hold both."""
 
@@ -169,6 +172,8 @@ class Rule:
     """For lines that need more than groups; gives the columns, or None where the line is no metric after all."""
     literal: bytes | None = None
     """Text without which the pattern cannot match, if there is one: a quick way to skip a block."""
+    pauses: bool = False
+    """It says that something else than training took place: the time of the next step line is not that of its steps alone."""
     identity: re.Pattern[bytes] | None = None
     """For what is printed over and over, as a progress bar is: its group tells one from another. Of the states of one that
     goes on, the last says all."""
@@ -248,9 +253,20 @@ def _is_sane(value: Value) -> bool:
     return not isinstance(value, int) or -LARGEST < value < LARGEST
 
 
+def leave_empty(values: dict[str, Value], what: str) -> None:
+    """Note that a figure is printed and not taken, because the log does not say which of its meanings it has."""
+    said = str(values.get(LEFT_EMPTY, ""))
+    values[LEFT_EMPTY] = f"{said}; {what}" if said else what
+
+
 def rule(
-    kind: Kind, pattern: str, decode: Decode | None = None, literal: str | None = None, identity: str | None = None
+    kind: Kind,
+    pattern: str,
+    decode: Decode | None = None,
+    literal: str | None = None,
+    identity: str | None = None,
+    pauses: bool = False,
 ) -> Rule:
     """A rule from a pattern with `<name>` for numbers and `(?P<name>…)` for text."""
     same = re.compile(identity.encode()) if identity else None
-    return Rule(kind, pattern, decode, literal.encode() if literal else None, same)
+    return Rule(kind, pattern, decode, literal.encode() if literal else None, pauses, same)

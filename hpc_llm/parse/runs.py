@@ -16,6 +16,7 @@ from hpc_llm.causes.cause import Sign
 from hpc_llm.causes.numerics import NAN_LOSS
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import Verdict
+from hpc_llm.parse.clock import Clock, Reading
 from hpc_llm.parse.means import Distribution
 from hpc_llm.parse.rows import STEP_COLUMNS
 from hpc_llm.parse.rules import Value
@@ -24,8 +25,12 @@ from hpc_llm.parse.tail import Tail
 TIMES = ("step_time_s",)
 RATES = ("tokens_per_second", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "mfu", "samples_per_second")
 MEASURED = frozenset((*TIMES, *RATES))
-PEAKS = frozenset(("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes"))
-FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id", "first_elapsed_s"))
+PEAKS = frozenset(
+    ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes", "engine_peak_bytes")
+)
+EARLY_PEAK = "early_engine_peak_bytes"
+"""A peak of the time before training."""
+FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id"))
 """Facts that a log may repeat with other values later; for all others the last one counts."""
 OF_THE_JOB = ("gpu", "job_id", "nodes")
 """Facts that a log prints once for all of its runs."""
@@ -76,6 +81,18 @@ class LogRun:
     stream: bytes | None = None
     """Prefix of the rank whose steps are counted."""
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    paused: bool = False
+    """Something else than training took place since the last step line."""
+    is_after_pause: bool = False
+    """It took place before the step that is being read."""
+    was_paused: bool = False
+    """It took place at all."""
+    first_is_after_pause: bool = False
+    not_measured: float = 0.0
+    """Steps whose time holds something else, the first line's left out."""
+    clock: Clock = field(default_factory=Clock)
+    left_empty: str | None = None
+    """Figures that are printed and not taken, and why."""
     skipped_before: tuple[int, int | None] = (0, 0)
     """Number of the step before, and how many were skipped up to it, if the log says."""
     pending: dict[str, Value] = field(default_factory=dict)
@@ -110,6 +127,15 @@ class LogRun:
         """Whether the log says how many steps there are, and the last one was seen."""
         total = self.values.get("total_steps")
         return isinstance(total, int) and self.last is not None and self.last >= total
+
+    @property
+    def known(self) -> Mapping[str, Value]:
+        """The facts so far."""
+        return {**self.companion, **self.inherited, **self.values}
+
+    def pause(self) -> None:
+        """Something else than training takes place."""
+        self.paused = self.was_paused = True
 
     def verdict(self) -> Verdict:
         """How it ended, as far as its text says; it must be settled."""
@@ -159,6 +185,7 @@ class LogRun:
         if order is not None:
             self._advance(order, order)
             self.recent.append(order)
+        self.is_after_pause, self.paused = self.paused, False
         self.lines += 1
 
     def _advance(self, first: float, last: float) -> None:
@@ -190,18 +217,34 @@ class LogRun:
         loss = step.get("loss")
         if isinstance(loss, (int, float)):
             self._count_losses([float(loss)], [self.last])
-        for name in MEASURED & step.keys():
-            self._distribution(name).add(float(step[name]), self.weight)
+        self._measure(step)
         for name in step.keys() - _OF_THE_STEP:
             self.learn({name: step[name]}, companion=name in self.from_below)
         return step
+
+    def _measure(self, step: dict[str, Value]) -> None:
+        """Count the step's measurements; those which hold something else than training are taken out of it."""
+        time, number, tokens = (step.pop(name, None) for name in ("clock_s", "clock_step", "clock_tokens"))
+        if isinstance(time, float) and isinstance(number, int):
+            rounding = float(step.pop("clock_rounding_s", 0.0))
+            seen = float(tokens) if isinstance(tokens, (int, float)) else None
+            self.clock.add(Reading(number, time, seen, rounding), self.is_after_pause)
+        is_first, measured = self.lines == 1, MEASURED & step.keys()
+        for name in measured if is_first or not self.is_after_pause else ():
+            self._distribution(name).add(float(step[name]), self.weight)
+        if not self.is_after_pause:
+            return
+        for name in measured:
+            del step[name]
+        self.first_is_after_pause = self.first_is_after_pause or is_first
+        self.not_measured += 0.0 if is_first or not measured else self.weight
 
     def _complete(self, step: dict[str, Value]) -> None:
         """Columns of a step that follow from printed ones."""
         self._complete_skipped(step)
         if step.keys().isdisjoint(_NEEDED_TO_COMPLETE):
             return
-        facts = {**self.companion, **self.inherited, **self.values}
+        facts = self.known
         batch, rate = facts.get("global_batch_size"), step.get("samples_per_second")
         if "step_time_s" not in step and isinstance(batch, int) and isinstance(rate, float) and rate > 0:
             step["step_time_s"] = batch / rate
@@ -254,6 +297,7 @@ class LogRun:
         `facts` are those that the last of the step lines prints.
         """
         self.flush()
+        self.clock.stop()
         self.learn({n: v for n, v in facts.items() if n not in _STEP_FIELDS and n not in MEASURED and n not in PEAKS})
         self._advance(order[0], order[0])
         self.recent.extend(order[-_RECENT:])
@@ -303,9 +347,18 @@ class LogRun:
         gap = max(1.0, later.first - self.last) if numbered and later.first and self.last else 1.0
         if later.orphans:
             self.add_to_step(later.orphans)
+        paused = self.paused
+        if self.has_steps:  # for a piece that begins among steps, what stands before its first one is no early one
+            for known in (later.values, later.companion):
+                if EARLY_PEAK in known:
+                    _keep_larger(known, "engine_peak_bytes", known.pop(EARLY_PEAK))
         if later.lines:
             self.flush()
+            self._merge_pauses(later, gap)
             self._merge_order(later)
+        self.paused = later.paused or (self.paused and not later.lines)
+        self.was_paused = self.was_paused or later.was_paused
+        self.clock.merge(later.clock, paused)
         if later.closed and not self.closed:
             self.flush()
         self.closed = self.closed or later.closed
@@ -315,9 +368,16 @@ class LogRun:
         self.packed = self.packed or later.packed
         self.learn(later.values)
         self.learn(later.companion, companion=True)
-        for name, distribution in later.distributions.items():
-            self._distribution(name).merge(distribution, gap)
         self.pending = later.pending or self.pending
+
+    def _merge_pauses(self, later: LogRun, gap: float) -> None:
+        """The first step line of a piece may be the one that follows a pause in the piece before."""
+        after_pause = self.paused or later.first_is_after_pause
+        if not self.lines:
+            self.first_is_after_pause, after_pause = after_pause, False
+        for name, distribution in later.distributions.items():
+            self._distribution(name).merge(distribution, gap, without_first=after_pause)
+        self.not_measured += later.not_measured + (gap if after_pause and later.distributions else 0.0)
 
     def _merge_order(self, later: LogRun) -> None:
         if self.first is None:

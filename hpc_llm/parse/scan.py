@@ -31,7 +31,7 @@ NEAR = 2048
 """A step number that comes again within so many bytes is another rank's copy and no new run."""
 
 _STREAM = re.compile(
-    rb"\s*(?:\d{1,5}: ?|\[(?:rank|default|Rank )?\d{1,5}\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
+    rb"[ \t]{0,80}(?:\d{1,5}: ?|\[(?:rank|default|Rank )?\d{1,5}\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
     rb"|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\) ?){1,3}"
 )
 # No program prints a metric that far to the right, and searching endless lines takes endless time.
@@ -147,7 +147,7 @@ class Scanner:
         length = len(chunk)
         if b"\r" in chunk:
             chunk = sources.clean(chunk)
-        if self._fast is None or self.run.over or not self._take_fast(self._fast, chunk, length):
+        if self._fast is None or self.run.over or self.run.paused or not self._take_fast(self._fast, chunk, length):
             self._careful(sources.clean(chunk))
         self._offset += length
 
@@ -245,6 +245,8 @@ class Scanner:
         if found.format is None:
             self.run.learn(values)
             return True
+        if found.format.place is not None:
+            values = found.format.place(values, self.run.known, self.run.has_steps)
         self._apply(found, found.format, found.rule.kind, values, chunk)
         return True
 
@@ -264,6 +266,8 @@ class Scanner:
                 self._open(found, None, values, chunk)
         else:
             self.run.learn(values)
+        if found.rule is not None and found.rule.pauses and not below and not self.run.over:
+            self.run.pause()
         self.run.note(owner.name, owner.precedence, owner.packed)
         if kind is Kind.END and not below:
             self._flush()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hpc_llm.parse.registry import line_format
-from hpc_llm.parse.rows import COLUMNS, UNKNOWN_FORMAT, Row
-from hpc_llm.parse.rules import Value
+from hpc_llm.parse.registry import LineFormat, line_format
+from hpc_llm.parse.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
+from hpc_llm.parse.rules import LEFT_EMPTY, Value
 from hpc_llm.parse.runs import RATES, LogRun
 from hpc_llm.run import Outcome
 
@@ -28,11 +28,12 @@ def row_of(run: LogRun) -> Row:
         run.values["first_step"], run.values["last_step"] = int(run.first), int(run.last)
         run.values["steps_in_first_line"] = _steps_in_first_line(run) or 1
     seen = [line_format(name) for name in sorted(run.formats, key=lambda n: (run.formats[n], n))]
-    values = {**run.companion, **run.inherited, **run.values}
+    values = {**run.companion, **run.inherited, **run.values, **_timed(run)}
     for one in seen:
         values = {**one.defaults, **values} if one is seen[0] else values
         if one.finish is not None:
             one.finish(values)
+    run.left_empty = str(values[LEFT_EMPTY]) if LEFT_EMPTY in values else None
     columns: dict[str, Any] = {name: value for name, value in values.items() if name in COLUMNS}
     columns["format"] = seen[0].name if seen else MESSAGES if run.tail.speaks else UNKNOWN_FORMAT
     columns["loss_first"], columns["loss_last"] = run.first_loss, run.last_loss
@@ -40,15 +41,34 @@ def row_of(run: LogRun) -> Row:
         _add_means(run, columns)
     elif run.lines and run.numbered:
         _count_steps(run, columns, without_first=False)
+    columns["kind"] = _kind(run, seen[0] if seen else None, columns)
     _derive(columns, values, run.tokens_per_step(values))
     _judge(run, columns)
     return Row(**columns)
 
 
+def _kind(run: LogRun, owner: LineFormat | None, columns: dict[str, Any]) -> str | None:
+    """A program that trains may also only have evaluated."""
+    if owner is None or owner.kind != TRAIN or run.has_steps or run.closed or run.began:
+        return owner.kind if owner else None
+    evaluated = any(columns.get(name) is not None for name in ("eval_loss", "perplexity"))
+    return EVAL if evaluated and columns.get("elapsed_s") is None else TRAIN
+
+
+def _timed(run: LogRun) -> dict[str, Value]:
+    """What the lines say that print how long training has run."""
+    found: dict[str, Value] = {"was_paused": run.was_paused}
+    if run.clock.step_time_s is not None:
+        found |= {"timed_step_time_s": run.clock.step_time_s, "timed_steps": round(run.clock.steps)}
+    if run.clock.tokens_per_second is not None:
+        found["timed_tokens_per_second"] = run.clock.tokens_per_second
+    return found
+
+
 def _add_means(run: LogRun, columns: dict[str, Any]) -> None:
-    without_first = run.lines >= LEAST_FOR_WARMUP
+    without_first = run.lines >= LEAST_FOR_WARMUP or run.first_is_after_pause
     for distribution in run.distributions.values():
-        if not without_first or not distribution.count:
+        if not run.first_is_after_pause and (not without_first or not distribution.count):
             distribution.take_first(_steps_in_first_line(run) or 1)
     if run.distributions:
         _count_steps(run, columns, without_first)
@@ -67,7 +87,7 @@ def _count_steps(run: LogRun, columns: dict[str, Any], without_first: bool) -> N
     in_first_line = 1 if run.first == run.last == 1 else _steps_in_first_line(run)
     if in_first_line is None or run.first is None or run.last is None:
         return
-    after = int(run.last - run.first)
+    after = int(run.last - run.first) - int(run.not_measured)
     if without_first:
         columns.setdefault("warmup_steps", in_first_line)
         columns.setdefault("measured_steps", after)

@@ -10,11 +10,12 @@ import pandas as pd
 
 from hpc_llm.errors import RequestError
 from hpc_llm.parse import COLUMNS as RUN_COLUMNS
+from hpc_llm.parse.rows import TRAIN, kind_of_task, row_from
 from hpc_llm.report.comparison import SHAPE, as_numbers, compare, count, figure, run_table, text
-from hpc_llm.report.files import plain_text
 from hpc_llm.report.metric import MFU, PEAK_ALLOCATED, STEP_P50, TOKENS, Metric
 from hpc_llm.report.runs import ReportedRun, collect
 from hpc_llm.run import Outcome
+from hpc_llm.text.shown import plain_text
 
 COMPARED: tuple[Metric, ...] = (TOKENS, MFU, STEP_P50, PEAK_ALLOCATED)
 """Their ratios are shown."""
@@ -76,6 +77,9 @@ def _read_csv(path: Path) -> pd.DataFrame:
         raise RequestError(
             f"the baseline {path} lacks the columns {', '.join(absent)}: give a CSV of hpc-llm parse or report."
         )
+    if "kind" not in table.columns:  # written before there was more than one
+        tasks = table["task"] if "task" in table.columns else [None] * len(table)
+        table["kind"] = [kind_of_task(text(task)) or TRAIN for task in tasks]
     for name in RUN_COLUMNS:
         if name not in table.columns:
             table[name] = None
@@ -87,8 +91,6 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 def _as_runs(table: pd.DataFrame) -> list[ReportedRun]:
-    from hpc_llm.parse.rows import row_from
-
     records = table[list(RUN_COLUMNS)].to_dict("records")
     return [ReportedRun(row=row_from({str(k): v for k, v in record.items() if not pd.isna(v)})) for record in records]
 

@@ -1,7 +1,7 @@
 """Rows of runs to the rows of the comparison table: repeats together, everything else apart.
 
-Runs are repeats when cluster, GPU, nodes, ranks, method, its settings, task, model, precision and batch shape agree and
-all that tells runs apart is known. Means are over completed runs; a run that ended otherwise keeps a row of its own
+Runs are repeats when their plans are equal but for the seed. The log of another program has no plan: it is a repeat of
+another log of that program where all that tells runs apart is known and everything they say of their settings is equal. Means are over completed runs; a run that ended otherwise keeps a row of its own
 with what it measured until then, and is never averaged or marked as the best.
 """
 
@@ -18,8 +18,9 @@ from hpc_llm.report.metric import LOSS, METRICS, Metric
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.statistics import estimate
 from hpc_llm.run import Outcome
+from hpc_llm.text.shown import one_line
 
-SHAPE = ("task", "model", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")
+SHAPE = ("kind", "task", "model", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")
 """Runs that agree in these do the same work per GPU and step, and share a table."""
 SETTING = ("cluster", "gpu", "nodes", "world_size", "method", "precision")
 """What is compared within a table."""
@@ -33,6 +34,8 @@ _NUMBERS = frozenset(
     peak_host_bytes loss_first loss_last eval_loss perplexity elapsed_s""".split()
 )
 _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
+_SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")
+"""What else logs without a plan say of their settings."""
 _MOST_SETTINGS_SHOWN = 3
 NOT_OVER = "NOT_OVER"
 """Stands for the outcome of a run that has none yet; it has not failed."""
@@ -47,7 +50,21 @@ def run_table(runs: Sequence[ReportedRun]) -> pd.DataFrame:
     table = as_numbers(table)
     table["outcome"] = [_outcome(run) for run in runs]
     table["configuration"] = _configurations(table, runs)
+    table["plan"] = [_fingerprint(run.settings, sorted(run.settings)) if run.settings else "" for run in runs]
+    _tell_plans_apart(table, runs)
     return table
+
+
+def _tell_plans_apart(table: pd.DataFrame, runs: Sequence[ReportedRun]) -> None:
+    """Name what differs between runs whose plans do, and that nothing else in the table tells apart."""
+    places: dict[Hashable, list[int]] = {}
+    for i, run in table[table["plan"] != ""].iterrows():
+        places.setdefault(tuple(text(run[n]) for n in _KEPT if n != "outcome"), []).append(cast(int, i))
+    for members in places.values():
+        differing = _differing([runs[i].settings for i in members])
+        for i in members if differing else ():
+            known = [table.loc[i, "configuration"], _label(runs[i].settings, differing)]
+            table.loc[i, "configuration"] = ", ".join(filter(None, known))
 
 
 def _outcome(run: ReportedRun) -> str:
@@ -75,7 +92,7 @@ def compare(table: pd.DataFrame) -> pd.DataFrame:
     rows = [_combined(group) for group in _groups(usable)]
     columns = [*_KEPT, "name", "runs", *_figure_columns(), "steps", "outcome_reason", "members"]
     compared = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(_figure_columns(), float))
-    order = ["model", "task", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"]
+    order = ["kind", "model", "task", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"]
     keys = [*order, "cluster", "gpu", "world_size", "method", "configuration", "outcome"]
     return compared.sort_values(keys, kind="stable", na_position="last", ignore_index=True)
 
@@ -97,7 +114,8 @@ def _key(index: int, run: pd.Series) -> Hashable:
     unknown = any(_missing(run[name]) for name in MUST_BE_KNOWN) or (_missing(run["cluster"]) and _missing(run["gpu"]))
     stopped_midway = run["outcome"] != Outcome.COMPLETED.value and not _missing(run["tokens_per_second"])
     alone = index if stopped_midway or unknown else None
-    return (*(None if _missing(run[name]) else run[name] for name in _KEPT), alone)
+    names = _KEPT if run["plan"] else (*_KEPT, *_SAID)
+    return (*(None if _missing(run[name]) else run[name] for name in names), run["plan"], alone)
 
 
 def _combined(group: pd.DataFrame) -> dict[str, Any]:
@@ -148,8 +166,8 @@ def count(value: object) -> int | None:
 
 
 def text(value: object) -> str | None:
-    """A text of the table, None where it is unknown."""
-    return None if _missing(value) else str(value)
+    """A text of the table as it may be shown, None where it is unknown."""
+    return None if _missing(value) else one_line(str(value))
 
 
 def figure(value: object) -> float | None:
@@ -194,16 +212,16 @@ def _label(setting: Mapping[str, Any], differing: Sequence[str]) -> str:
     parts = [f"{name.rsplit('.', 1)[-1]}={_value(setting.get(name))}" for name in differing]
     more = len(parts) - _MOST_SETTINGS_SHOWN
     if more > 0:
-        parts = [*parts[:_MOST_SETTINGS_SHOWN], f"and {more} more ({_fingerprint(setting, differing)})"]
+        parts = [*parts[:_MOST_SETTINGS_SHOWN], f"and {more} more ({_fingerprint(setting, differing)[:4]})"]
     return ", ".join(parts)
 
 
 def _fingerprint(setting: Mapping[str, Any], differing: Sequence[str]) -> str:
-    """Four letters that tell settings apart whose differences are too many to print."""
+    """Letters that tell settings apart."""
     import hashlib
 
     text = repr([(name, setting.get(name)) for name in differing])
-    return hashlib.sha256(text.encode()).hexdigest()[:4]
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _value(value: object) -> str:

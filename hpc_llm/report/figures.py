@@ -16,6 +16,7 @@ from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.sections import Section
 from hpc_llm.report.telemetry import Curve
 from hpc_llm.run import Outcome
+from hpc_llm.text.shown import one_line
 
 _WIDE = 20.0
 """From this ratio of the largest to the smallest value on, an axis is logarithmic."""
@@ -183,7 +184,7 @@ def loss(report: Report, section: Section) -> Figure | None:
         points = _losses(run)
         if len(points) < 2:
             continue
-        name, drawn = run.row.run_id or run.source, sparse(points, every)
+        name, drawn = one_line(run.row.run_id or run.source), sparse(points, every)
         point = _point(index, row) | {"run": name} | ({"method": name} if section.is_mixed else {})
         records += [point | {"x": x, "y": y} for x, y in drawn]
         cells.append([_panel(row), method(row), name, *_stops(points)])
@@ -219,7 +220,7 @@ def utilization(report: Report) -> Figure | None:
     records: list[dict[str, Any]] = []
     cells, means = [], []
     for index, row, run in curves:
-        name, curve = run.row.run_id or "", thinned(run.utilization, every)
+        name, curve = one_line(run.row.run_id or ""), thinned(run.utilization, every)
         records += [_point(index, row) | {"x": x / unit_s, "y": 100 * y, "run": name} for x, y in curve]
         values = [100 * value for _, value in run.utilization]
         means.append(sum(values) / len(values))

@@ -1,8 +1,6 @@
 """The comparison as files: CSV in SI units, Markdown as people read it.
 
-Names come from logs and may hold anything, so each format has its own escape. In the CSV a text that begins with
-`=`, `+`, `-`, `@`, a tab or a carriage return gets an apostrophe before it, because a spreadsheet would run it as a
-formula; figures are never changed, and `plain_text` takes the apostrophe off again.
+Names come from logs and may hold anything, so each format has its own escape, in `hpc_llm.text.shown`.
 """
 
 from __future__ import annotations
@@ -17,36 +15,21 @@ import pandas as pd
 from hpc_llm.report.comparison import best, count, figure, text
 from hpc_llm.report.metric import METRICS, PEAK_ALLOCATED, PEAK_DEVICE, PEAK_HOST, PEAK_RESERVED, Metric
 from hpc_llm.report.sections import Section, identity_columns, shape
+from hpc_llm.text.shown import markdown_text, one_line, safe_text
 
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
-CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _MAKER = re.compile(r"^(?:(?:NVIDIA|Tesla|AMD|Instinct|GeForce) )+")
 _TEXTS = frozenset(
-    "cluster gpu method precision configuration task model outcome outcome_reason cause run_ids regression".split()
+    "cluster gpu method precision configuration kind task model outcome outcome_reason cause run_ids regression".split()
 )
 _COUNTS = (
     "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "global_batch_size",
 )  # fmt: skip
 _IDENTITY = (
-    "cluster", "gpu", "nodes", "world_size", "method", "configuration", "precision", "task", "model", "micro_batch_size",
-    "gradient_accumulation_steps", "global_batch_size", "sequence_length", "outcome", "runs",
+    "cluster", "gpu", "nodes", "world_size", "method", "configuration", "precision", "kind", "task", "model",
+    "micro_batch_size", "gradient_accumulation_steps", "global_batch_size", "sequence_length", "outcome", "runs",
 )  # fmt: skip
 _DEVICE_MEMORY = (PEAK_ALLOCATED, PEAK_RESERVED, PEAK_DEVICE)
 """The first of which anything is known is in the tables to read; all are in the CSV and behind each row of the page."""
-
-
-def safe_text(value: str) -> str:
-    """`value` as a cell that no spreadsheet takes for a formula.
-
-    >>> safe_text("=HYPERLINK(1)")
-    "'=HYPERLINK(1)"
-    """
-    return f"'{value}" if _FORMULA.match(value) else value
-
-
-def plain_text(value: str) -> str:
-    """The text that `safe_text` was given."""
-    return value[1:] if value.startswith("'") and _FORMULA.match(value) else value
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
@@ -56,7 +39,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     names = [*_IDENTITY, *figures, *compared, "outcome_reason", "cause", "run_ids"]
     shown = table[names].copy()
     for name in _TEXTS & set(shown.columns):
-        shown[name] = [None if text(v) is None else safe_text(str(v)) for v in shown[name]]
+        shown[name] = [None if text(v) is None else safe_text(one_line(str(v))) for v in shown[name]]
     for name in _COUNTS:
         counts = pd.to_numeric(shown[name], errors="coerce")
         shown[name] = counts.where(counts.abs() < 1 << 53).astype("Int64")  # a damaged record may hold any number
@@ -140,13 +123,3 @@ def write_markdown(
         if lines:
             parts.append(f"## {heading}\n\n" + "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n")
     path.write_text("\n".join(parts), encoding="utf-8")
-
-
-def markdown_text(value: str) -> str:
-    r"""`value` as text of a Markdown table's cell, whatever it holds.
-
-    >>> markdown_text("<b>|")
-    '&lt;b&gt;\\|'
-    """
-    value = CONTROL.sub(" ", value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\|*`\[\]~])|(?<!\w)_|_(?!\w)", lambda m: f"\\{m[0]}", value)

@@ -12,9 +12,10 @@ from pathlib import Path
 import pandas as pd
 
 from hpc_llm.report.comparison import best
-from hpc_llm.report.files import CONTROL, reading_metrics, reading_table
+from hpc_llm.report.files import reading_metrics, reading_table
 from hpc_llm.report.metric import Metric
 from hpc_llm.report.sections import Section, identity_columns
+from hpc_llm.text.shown import one_line
 
 TEXT_WIDTH_PT = 345.0
 """Of the class article on A4, the narrowest of the usual ones."""
@@ -42,10 +43,10 @@ _LAST_KNOWN = 0x17F
 def write_latex(sections: Sequence[Section], notes: Sequence[str], path: Path) -> None:
     r"""Tables of all sections, to be included with \input; they need the package booktabs and nothing else."""
     parts = ["% Needs \\usepackage{booktabs}. The best of each column is bold; an empty cell is unknown."]
-    parts += [f"% {CONTROL.sub(' ', note)}" for note in notes]
+    parts += [f"% {one_line(note)}" for note in notes]
     tables = [(section.title, table) for section in sections for table in _tables(section)]
     for number, (title, table) in enumerate(tables, 1):
-        parts.append(f"% {CONTROL.sub(' ', title)}\n{table}")
+        parts.append(f"% {one_line(title)}\n{table}")
         if number % _TABLES_AT_ONCE == 0:
             parts.append("\\clearpage")
     path.write_text("\n".join(parts) + "\n", encoding="utf-8")
@@ -57,7 +58,7 @@ def latex_text(value: str) -> str:
     >>> latex_text("a_b \\input{x}")
     'a\\_b \\textbackslash{}input\\{x\\}'
     """
-    return "".join(_character(c) for c in CONTROL.sub(" ", value))
+    return "".join(_character(c) for c in one_line(value))
 
 
 def text_width(value: str) -> float:
@@ -159,7 +160,7 @@ def _cell(value: str, width: float | None, is_bold: bool) -> str:
 def _breakable(value: str) -> str:
     """`value` as LaTeX text that can be broken after its punctuation, and within words of unusual length."""
     parts, since = [], 0
-    for c in CONTROL.sub(" ", value):
+    for c in one_line(value):
         parts.append(_character(c))
         since += 1
         if c in _BREAK_AFTER or since >= _LONGEST_WORD:

@@ -71,7 +71,9 @@ class Metric:
 
 TOKENS = Metric(
     name="tokens_per_second", title="Tokens/s", unit="", better="high",
-    meaning="all GPUs together: ranks × micro batch × accumulation × sequence length over the mean measured step time",
+    meaning="all GPUs together. Of a training run of hpc-llm ranks × micro batch × accumulation × sequence length over the mean "
+    "measured step time; of a log of another program what it prints, or what follows from its step time; of inference what "
+    "the benchmark counts. Training and inference stand in sections of their own",
 )  # fmt: skip
 TOKENS_PER_GPU = Metric(
     name="tokens_per_second_per_gpu",
@@ -82,7 +84,8 @@ TOKENS_PER_GPU = Metric(
 )
 MFU = Metric(
     name="mfu", title="MFU", unit="%", better="high", shown_as=0.01, digits=3,
-    meaning="model FLOPs used, of the GPU's dense peak at the run's precision; recomputed activations do not count",
+    meaning="model FLOPs used, of the GPU's dense peak at the run's precision; recomputed activations do not count. Of a log of "
+    "another program as it prints it",
 )  # fmt: skip
 PEAK_ALLOCATED = Metric(
     name="peak_allocated_bytes", title="Peak allocated", unit="GiB", better="low", shown_as=GIB, of_repeats="max",
@@ -105,14 +108,14 @@ STEP_P50 = Metric(
     title="Step p50",
     unit="s",
     better="low",
-    meaning="half of the measured steps took no longer",
+    meaning="half of the measured steps took no longer; of inference, half of the batches from prompt to last token",
 )
 STEP_P90 = Metric(
     name="step_time_s_p90",
     title="Step p90",
     unit="s",
     better="low",
-    meaning="nine of ten measured steps took no longer",
+    meaning="nine of ten measured steps took no longer; of inference, nine of ten batches",
 )
 LOSS = Metric(
     name="loss_last", title="Last loss", unit="", better="low",

@@ -26,6 +26,7 @@ from hpc_llm.report.records import plain, records
 from hpc_llm.report.report import Report, best_rate, regressions
 from hpc_llm.report.sections import Section, identity_columns, shape
 from hpc_llm.run import Outcome
+from hpc_llm.text.shown import shown
 
 _SHORT = {"OOM_DEVICE": "OOM", "OOM_HOST": "host OOM"}
 
@@ -38,7 +39,7 @@ def write_page(report: Report, path: Path, created: datetime | None = None) -> N
 def render_page(report: Report, plotting_library: str, created: datetime) -> str:
     """The page as text."""
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_visible
     )
     drawn, ended = figures(report), endings(report)
     row_of = {member: int(str(index)) for index, row in report.compared.iterrows() for member in row["members"]}
@@ -64,6 +65,11 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
         plotting_library=_inline(plotting_library),
         data=_json({"methods": method_names(drawn), "figures": [_drawn(f) for f in drawn], **records(report)}),
     )
+
+
+def _visible(value: Any) -> Any:
+    """Every text that the page takes in, but its own scripts."""
+    return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _asset(name: str) -> str:

@@ -19,6 +19,7 @@ from hpc_llm.report.files import method
 from hpc_llm.report.metric import METRICS
 from hpc_llm.report.report import Report
 from hpc_llm.report.runs import ReportedRun
+from hpc_llm.text.shown import shown
 
 Item = str | tuple[str, ...]
 """A line of text, or a row of texts."""
@@ -68,10 +69,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {shown(str(k)): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(v) for v in value]
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+    return value if value is None or isinstance(value, (bool, int)) else shown(str(value))
 
 
 def _title(row: pd.Series) -> str:

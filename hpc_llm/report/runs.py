@@ -28,6 +28,7 @@ _CONFIGURATION = (
     "deepspeed", "recompute", "attention", "quantization", "peft", "optimizer", "lr_ramp_steps", "weights", "env", "launcher",
     "data",
 )  # fmt: skip
+_OF_A_REPEAT = frozenset(("job_name", "name", "run_id"))
 _BATCH = frozenset(
     f"deepspeed.{name}"
     for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -110,10 +111,17 @@ class ReportedRun:
         return self.row.source or ""
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """All of the plan as `path -> value`, without what repeats of a run differ in: its seed and its name."""
+        return {
+            path: value for path, value in _flat(self.plan).items() if value is not None and not _is_a_repeats(path)
+        }
+
+    @property
     def configuration(self) -> dict[str, Any]:
         """The settings behind the method's name as `path -> value`; empty where there is no plan."""
         settings = _flat({name: self.plan.get(name) for name in _CONFIGURATION if name in self.plan})
-        return {path: value for path, value in settings.items() if path not in _BATCH}
+        return {path: value for path, value in settings.items() if path not in _BATCH and not _is_a_repeats(path)}
 
 
 def assumptions(pairs: Sequence[str]) -> dict[str, Any]:
@@ -247,6 +255,11 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def _items(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else []
+
+
+def _is_a_repeats(path: str) -> bool:
+    """Whether repeats of a run differ in it: its seeds and its name."""
+    return path in _OF_A_REPEAT or path.rpartition(".")[2] == "seed"
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

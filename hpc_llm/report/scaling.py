@@ -36,7 +36,7 @@ def scaling(compared: pd.DataFrame) -> pd.DataFrame:
 def _series(done: pd.DataFrame, kind: str) -> list[pd.DataFrame]:
     places: dict[Hashable, list[Any]] = {}
     for index, row in done.iterrows():
-        values = [row[name] for name in (*_SAME, *_BATCHES[kind])]
+        values = [row[name] for name in ("kind", *_SAME, *_BATCHES[kind])]
         if any(count(row[name]) is None for name in (*_BATCHES[kind], "world_size", "sequence_length")):
             continue  # without the batch nobody can say what stayed the same
         if text(row["method"]) is None or text(row["model"]) is None:

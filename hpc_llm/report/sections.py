@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from hpc_llm.parse.rows import EVAL, INFER
 from hpc_llm.report.comparison import SHAPE, count, text
 
 ALONE = "Runs without a counterpart"
+_OTHER_KINDS = {INFER: "inference", EVAL: "evaluation"}
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,10 @@ class Section:
 
 
 def sections(compared: pd.DataFrame) -> list[Section]:
-    """The sections in the order of the comparison; shapes of one row, or without a model, come together at the end."""
+    """The sections in the order of the comparison; shapes of one row, or without a model, come together at the end.
+
+    What was measured in training, in evaluation and in inference never stands in one section.
+    """
     places: dict[Hashable, list[int]] = {}
     for index, row in compared.iterrows():
         key = tuple(text(row[name]) for name in SHAPE)
@@ -37,18 +42,28 @@ def sections(compared: pd.DataFrame) -> list[Section]:
         else:
             rows = compared.loc[members]
             found.append(Section(f"s{len(found) + 1}", shape_title(rows.iloc[0]), rows))
-    if lonely:
-        title = ALONE if found else "Runs"
-        found.append(Section(f"s{len(found) + 1}", title, compared.loc[sorted(lonely)], is_mixed=True))
-    return found
+    return [*found, *_mixed(compared.loc[sorted(lonely)], len(found))]
+
+
+def _mixed(lonely: pd.DataFrame, before: int) -> list[Section]:
+    """The rows that have no counterpart, those of each kind together; `before` sections stand above them."""
+    kinds = [_OTHER_KINDS.get(str(kind), "") for kind in lonely["kind"]]
+    title = ALONE if before else "Runs"
+    made: list[Section] = []
+    for kind in dict.fromkeys(kinds):
+        rows = lonely[[one == kind for one in kinds]]
+        made.append(Section(f"s{before + len(made) + 1}", f"{title}: {kind}" if kind else title, rows, is_mixed=True))
+    return made
 
 
 def shape_title(row: pd.Series) -> str:
     """`llama2-7b · micro batch 1 · sequence length 350`, as far as it is known."""
-    micro, steps, length = (count(row[n]) for n in SHAPE[2:])
+    micro, steps, length = (count(row[n]) for n in SHAPE[3:])
     parts = [text(row["model"]) or "model unknown"]
     if text(row["task"]) not in (None, "pretrain"):
         parts.append(str(row["task"]))
+    elif str(row["kind"]) in _OTHER_KINDS:
+        parts.append(_OTHER_KINDS[str(row["kind"])])
     if micro is not None:
         parts.append(f"micro batch {micro}")
     if steps is not None and steps != 1:
@@ -60,7 +75,7 @@ def shape_title(row: pd.Series) -> str:
 
 def shape(row: pd.Series) -> str:
     """The shape as far as it is known, empty where nothing is."""
-    return "" if all(text(row[name]) is None for name in SHAPE) else shape_title(row)
+    return "" if all(text(row[name]) is None for name in SHAPE[1:]) else shape_title(row)
 
 
 def identity_columns(section: Section) -> list[str]:

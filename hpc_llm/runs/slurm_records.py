@@ -39,7 +39,7 @@ LIVE_STATES = frozenset(
 
 _OOM_EXIT = (0, 125)
 """How Slurm codes "killed for memory" where it does not say OUT_OF_MEMORY."""
-_ARRAY_RANGE = re.compile(r"(?P<job>\d+)_\[(?P<tasks>[^\]%]*)(%\d+)?\]")
+_ARRAY_RANGE = re.compile(r"(?P<job>\d{1,20})_\[(?P<tasks>[^\]%]*)(%\d+)?\]")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from hpc_llm.submit.environment import without_slurm
 
 TIMEOUT_S = 60.0
 """A controller that hangs keeps its clients waiting for many times its own MessageTimeout."""
-_CLUSTER_NAME = re.compile(r"^\s*ClusterName\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
+_CLUSTER_NAME = re.compile(r"^[ \t]*ClusterName\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 _CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 _known: dict[str, str] = {}

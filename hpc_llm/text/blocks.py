@@ -13,7 +13,6 @@ from typing import IO, Any
 
 from hpc_llm.text import sources
 
-LARGEST_NOTEBOOK = 1 << 28
 _LINE_END = re.compile(rb"\r\n?|\n|#015")
 
 
@@ -29,6 +28,11 @@ class Block:
     """Number of the first line, from 1."""
     offset: int
     """Bytes of cleaned text before this block."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return max(len(self.text), len(self.raw))
 
     def line_number(self, position: int) -> int:
         """Number in the file of the line at `position` of the text."""
@@ -67,7 +71,7 @@ class _WholeLines:
 
     def _next(self, size: int) -> bytes:
         while True:
-            more = self._file.read(size)
+            more = sources.next_text(self._file, size)
             text = self._rest + more
             cut = (text.rfind(b"\n") + 1) or (text.rfind(b"\r") + 1)
             if not more or len(text) > sources.LONGEST_LINE:
@@ -85,8 +89,14 @@ def blocks(file: sources.Readable, name: object) -> Iterator[Block]:
     for number, text in enumerate(sources.blocks(lines, name)):
         if number == 0 and _may_be_notebook(lines.last):
             whole = lines.last + _rest_of(lines)
-            yield _notebook(whole) or Block(sources.clean(whole), whole, 1, 0)
-            return
+            found = _notebook(whole) if len(whole) <= sources.LARGEST_DOCUMENT else None
+            if found is not None:
+                yield found
+                return
+            text = sources.clean(whole)
+            yield Block(text, whole, 1, 0)
+            offset = len(text)
+            continue
         yield Block(text, lines.last, lines.lines_before + 1, offset)
         offset += len(text)
 
@@ -97,7 +107,7 @@ def _may_be_notebook(start: bytes) -> bool:
 
 def _rest_of(lines: _WholeLines) -> bytes:
     parts, size = [], 0
-    while size < LARGEST_NOTEBOOK and (part := lines.read(sources.BLOCK)):
+    while size < sources.LARGEST_DOCUMENT and (part := lines.read(sources.BLOCK)):
         parts.append(part)
         size += len(part)
     return b"".join(parts)

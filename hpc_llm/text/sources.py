@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
+import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Protocol, cast
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import RequestError, pass_over
 
 
 class Readable(Protocol):
@@ -20,8 +23,13 @@ class Readable(Protocol):
 
 BLOCK = 1 << 18
 """Bytes read at once."""
-LONGEST_LINE = 1 << 24
+LONGEST_LINE = 1 << 22
 """A line longer than this is cut: progress bars without an end must not fill the memory."""
+LARGEST_DOCUMENT = 1 << 25
+"""Bytes of a document, such as a notebook, that is read whole."""
+MOST_INFLATED, MOST_TIMES = 1 << 28, 200
+"""Of a compressed file more than so many bytes are read only as long as they are at most so many times its size: logs
+shrink to a tenth or a hundredth, and only what was made to fill a machine to a thousandth."""
 SAMPLE = 1 << 15
 HEAD = 1 << 21
 """Bytes at the beginning of a log that are searched for the programs that wrote it."""
@@ -36,28 +44,61 @@ _TEXT = bytes((*range(32, 127), *range(128, 256), 0, 7, 8, 9, 10, 12, 13, 27))
 def open_log(path: Path) -> IO[bytes]:
     """The log's bytes, decompressed; raises RequestError where that is not possible.
 
-    Compression is told by the content: gzip, xz, bzip2 and zstd.
+    Compression is told by the content: gzip, xz, bzip2 and zstd. Of a file that grows beyond all measure the beginning is
+    read, and a warning says so.
     """
     try:
         with path.open("rb") as file:
             magic = file.read(6)
-        if magic.startswith(_GZIP):
-            import gzip
-
-            return cast(IO[bytes], gzip.open(path, "rb"))
-        if magic.startswith(_XZ):
-            import lzma
-
-            return lzma.open(path, "rb")
-        if magic.startswith(_BZIP2):
-            import bz2
-
-            return bz2.open(path, "rb")
-        if magic.startswith(_ZSTD):
-            return _open_zstd(path)
-        return path.open("rb")
+        inflated = _inflated(path, magic)
+        if inflated is None:
+            return path.open("rb")
+        return cast(IO[bytes], _Measured(inflated, path, MOST_TIMES * path.stat().st_size))
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _inflated(path: Path, magic: bytes) -> IO[bytes] | None:
+    """The file decompressed; None where it is not compressed."""
+    if magic.startswith(_GZIP):
+        import gzip
+
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    if magic.startswith(_XZ):
+        import lzma
+
+        return lzma.open(path, "rb")
+    if magic.startswith(_BZIP2):
+        import bz2
+
+        return bz2.open(path, "rb")
+    return _open_zstd(path) if magic.startswith(_ZSTD) else None
+
+
+class _Measured:
+    """A file that ends where it became much larger than it can be."""
+
+    def __init__(self, file: IO[bytes], path: Path, most: int) -> None:
+        self._file = file
+        self._path = path
+        self._left = max(most, MOST_INFLATED)
+
+    def __enter__(self) -> _Measured:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        if self._left <= 0:
+            return b""
+        text = self._file.read(size)
+        self._left -= len(text)
+        if self._left <= 0:
+            pass_over(
+                self._path, f"it is more than {MOST_TIMES} times as large decompressed; what follows that is not read"
+            )
+        return text
 
 
 def _open_zstd(path: Path) -> IO[bytes]:
@@ -76,7 +117,7 @@ def reads(file: Readable, path: object) -> Iterator[bytes]:
     """The bytes of `file` as they are, `BLOCK` at a time; what can be read of a broken file."""
     while True:
         try:
-            read = file.read(BLOCK)
+            read = next_text(file, BLOCK)
         except (OSError, EOFError) as error:
             # A compressed log of a job that died is often cut short: what came before is good.
             if isinstance(error, OSError) and error.errno is not None:
@@ -89,6 +130,31 @@ def reads(file: Readable, path: object) -> Iterator[bytes]:
         if not read:
             return
         yield read
+
+
+def next_text(file: Readable, size: int) -> bytes:
+    """The next bytes of `file` without NUL bytes, of which a file that was cut and written on holds any number."""
+    while text := file.read(size):
+        if b"\0" not in text:
+            return text
+        dense = text.replace(b"\0", b"")
+        if dense:
+            return dense
+        _skip_hole(file)
+    return b""
+
+
+def _skip_hole(file: Readable) -> None:
+    """Go on where the file system has data again, if it knows."""
+    if not isinstance(file, io.BufferedReader) or not file.seekable() or not hasattr(os, "SEEK_DATA"):
+        return
+    place = file.tell()
+    try:
+        file.seek(os.lseek(file.fileno(), place, os.SEEK_DATA))
+    except OSError as error:
+        file.seek(
+            0 if error.errno == errno.ENXIO else place, os.SEEK_END if error.errno == errno.ENXIO else os.SEEK_SET
+        )
 
 
 def head(parts: Iterator[bytes], length: int = HEAD) -> bytes:
@@ -155,9 +221,12 @@ class Piece:
 
 
 def is_plain(path: Path) -> bool:
-    """Whether `path` is neither compressed nor a document that is read whole."""
+    """Whether `path` is neither compressed, nor a document that is read whole, nor mostly empty."""
     with path.open("rb") as file:
         start = file.read(512)
+        status = os.fstat(file.fileno())
+    if getattr(status, "st_blocks", status.st_size) * 1024 < status.st_size:
+        return False  # mostly a hole, which one reader gets over at once
     return not start.startswith((_GZIP, _XZ, _ZSTD, _BZIP2)) and not start.lstrip().startswith(b"{")
 
 

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from hpc_llm.parse import Row
+from hpc_llm.report.baseline import changes
 from hpc_llm.report.comparison import best, compare, run_table
 from hpc_llm.report.metric import MFU, PEAK_ALLOCATED, TOKENS
 from hpc_llm.report.runs import ReportedRun
+from hpc_llm.report.scaling import scaling
+from hpc_llm.report.sections import sections
 from hpc_llm.report.statistics import estimate, student_t95
 
 ONE = {
@@ -100,6 +103,58 @@ def test_other_settings_of_the_same_method_keep_a_row_and_a_label() -> None:
 def test_settings_without_a_majority_are_all_named() -> None:
     table = compared(run({"recompute": True}), run({"recompute": False}))
     assert table["configuration"].tolist() == ["recompute=False", "recompute=True"]
+
+
+PLAN = {"steps": 12, "seed": 42, "optimizer": {"lr": 2e-5}, "job_name": "z3", "data": {"seed": 1, "source": "random"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [
+        ({"steps": 300}, "steps=300"),
+        ({"optimizer": {"lr": 1e-4}}, "lr=0.0001"),
+        ({"data": {"seed": 1, "source": "wiki"}}, "source=wiki"),
+        ({"partition": "gp4d"}, "partition=gp4d"),
+    ],
+)
+def test_runs_whose_plans_differ_are_no_repeats_and_say_in_what(change: dict[str, Any], label: str) -> None:
+    table = compared(run(PLAN, tokens_per_second=450.0), run(PLAN | change, tokens_per_second=90.0))
+    assert table["runs"].tolist() == [1, 1]
+    assert sorted(table["tokens_per_second"]) == [90.0, 450.0]
+    assert any(label in text for text in table["configuration"])
+    assert table["configuration"].nunique() == 2
+
+
+def test_runs_whose_plans_differ_in_the_seed_and_the_name_are_repeats() -> None:
+    other = PLAN | {"seed": 7, "job_name": "again", "data": {"seed": 2, "source": "random"}}
+    table = compared(run(PLAN, tokens_per_second=100.0), run(other, tokens_per_second=104.0))
+    assert (table["runs"].tolist(), table["tokens_per_second"].tolist()) == ([2], [102.0])
+
+
+@pytest.mark.parametrize(
+    "said", [{"measured_steps": 295}, {"warmup_steps": 0}, {"format": "megatron"}, {"num_parameters": 7}]
+)
+def test_logs_without_a_plan_are_repeats_only_where_all_they_say_agrees(said: dict[str, Any]) -> None:
+    assert compared(run(), run())["runs"].tolist() == [2]
+    assert compared(run(), run(**said))["runs"].tolist() == [1, 1]
+
+
+def test_training_and_inference_are_never_compared() -> None:
+    train = [run(kind="train", task=None, method=m, tokens_per_second=r) for m, r in (("z2", 100.0), ("z3", 90.0))]
+    infer = [run(kind="infer", task=None, method="z2", tokens_per_second=9e5)]
+    table = compared(*train, *infer)
+    assert table["runs"].tolist() == [1, 1, 1]
+    assert changes(table, compared(train[0]), 0.05) == [
+        one for one in changes(table, compared(train[0]), 0.05) if table.loc[one.row, "kind"] == "train"
+    ]
+    parts = sections(table)
+    assert [set(part.rows["kind"]) for part in parts] == [{"train"}, {"infer"}]
+    assert "inference" in parts[1].title
+    assert table.loc[list(best(parts[0].rows)[TOKENS.name]), "tokens_per_second"].tolist() == [100.0]
+    lonely = sections(compared(run(kind="train", model=None), run(kind="infer", model=None)))
+    assert [(set(part.rows["kind"]), part.is_mixed) for part in lonely] == [({"infer"}, True), ({"train"}, True)]
+    assert scaling(compared(run(kind="train", tokens_per_second=1.0),
+                            run(kind="infer", world_size=8, tokens_per_second=9.0))).empty  # fmt: skip
 
 
 def test_batch_sizes_are_no_settings_of_their_own() -> None:

@@ -16,10 +16,11 @@ from hpc_llm.errors import RequestError
 from hpc_llm.parse import Step
 from hpc_llm.report import Report, assumptions, collect, make_report
 from hpc_llm.report.figures import figures, method_names
-from hpc_llm.report.files import markdown_text, plain_text, reading_metrics, reading_table, safe_text
+from hpc_llm.report.files import reading_metrics, reading_table
 from hpc_llm.report.latex import PRINTED_AS, latex_text, write_latex
 from hpc_llm.report.plots import draw, method_styles, write_plots
 from hpc_llm.report.runs import ThinnedSteps
+from hpc_llm.text.shown import markdown_text, plain_text, safe_text
 
 
 def rows(written: Path) -> list[dict[str, str]]:

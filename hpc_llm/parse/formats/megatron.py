@@ -118,7 +118,7 @@ FORMAT = LineFormat(
     ),
     packed=True,
     rules=(
-        rule(Kind.START, r"-{8,} arguments -{8,}", literal="-- arguments --"),
+        rule(Kind.START, r"-{8} arguments -{8}", literal="-- arguments --"),
         rule(
             Kind.STEP,
             r"(?:(?P<before>^ ?samples/sec: [\d.]+ \|)"
@@ -145,6 +145,14 @@ FORMAT = LineFormat(
             Kind.RUN,
             r"validation (?:loss|results) at [^\n|]{1,80}\| lm[ _]loss value: <eval_loss> \| lm[ _]loss(?: PPL|_ppl value): <perplexity>",
             literal="loss value: ",
+            pauses=True,
+        ),
+        # Older versions time what lies between two lines, saving included.
+        rule(
+            Kind.RUN,
+            r"saving checkpoint at iteration +\d+|successfully saved checkpoint at iteration +\d+",
+            literal=" checkpoint at iteration ",
+            pauses=True,
         ),
         rule(Kind.RUN, r"using world size: <world_size>", literal="using world size: "),
         rule(Kind.RUN, _argument("world_size", "<world_size>"), literal=" world_size .."),

@@ -12,7 +12,7 @@ from typing import Any
 
 from hpc_llm import metrics
 from hpc_llm.parse.registry import FolderFormat
-from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step
+from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step, kind_of_task
 from hpc_llm.run import Outcome, RunPaths, is_run, read_json_lines
 from hpc_llm.runs.fields import Fields, is_figure, iso
 from hpc_llm.runs.looks import Look, look
@@ -26,7 +26,9 @@ _PLANNED = (
     "cluster", "method", "task", "model", "nodes", "gpus_per_node", "world_size", "micro_batch_size",
     "gradient_accumulation_steps", "global_batch_size", "sequence_length", "precision", "warmup_steps",
 )  # fmt: skip
-_OF_THE_JUDGE = frozenset(("run_id", "source", "format", "cause", "try", "outcome", "outcome_reason", "invalid_reason"))
+_OF_THE_JUDGE = frozenset(
+    ("run_id", "source", "format", "kind", "cause", "try", "outcome", "outcome_reason", "invalid_reason")
+)
 
 
 def rows(folders: Iterable[Path]) -> Iterator[Row]:
@@ -47,6 +49,7 @@ def row_of(found: Look, source: str) -> Row:
     if columns.get("elapsed_s") is None and records.exit is not None:
         columns["elapsed_s"] = records.exit.elapsed_s
     columns |= _end(found)
+    columns["kind"] = kind_of_task(columns.get("task"))
     run_id = records.run.run_id  # the folder's name, as status has it: a copy has one of its own
     return Row(**{**columns, "run_id": run_id, "source": source, "format": NAME, "try_": _try(records)})
 

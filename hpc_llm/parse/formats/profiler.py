@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from hpc_llm.parse.registry import DocumentFormat
-from hpc_llm.parse.rows import Row, Step
+from hpc_llm.parse.rows import TRAIN, Row, Step
 from hpc_llm.run import Outcome
 
-_KEY = re.compile(r"(?P<model>.+?)-bs(?P<batch>\d+)-seq(?P<length>\d+)-(?P<flags>.*)")
+_KEY = re.compile(r"(?P<model>.{1,200}?)-bs(?P<batch>\d{1,9})-seq(?P<length>\d{1,9})-(?P<flags>.*)")
 
 
 def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:
@@ -31,7 +31,7 @@ def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:
 
 
 def _row(found: dict[str, Any]) -> Row:
-    row = Row(format="profiler", outcome=Outcome.COMPLETED.value, task="finetune")
+    row = Row(format="profiler", outcome=Outcome.COMPLETED.value, task="finetune", kind=TRAIN)
     row.step_time_s_mean, row.tokens_per_second = _number(found.get("step_time (s)")), _number(found.get("token/s"))
     memory = _number(found.get("mem (GB)"))
     row.peak_device_bytes = round(memory * 2**30) if memory is not None else None

@@ -9,6 +9,7 @@ FORMAT = LineFormat(
     name="slurm",
     hints=(b"slurmstepd: ", b"srun: error: ", b"*** JOB ", b"*** STEP ", b" CANCELLED AT "),
     precedence=200,
+    kind=None,
     rules=(
         rule(Kind.RUN, r"slurmstepd: error: ", literal="slurmstepd: error: "),
         rule(Kind.RUN, r"srun: error: ", literal="srun: error: "),

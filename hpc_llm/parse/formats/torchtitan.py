@@ -41,7 +41,8 @@ FORMAT = LineFormat(
             r"(?: +tflops: +<model_tflops_per_gpu>)?(?: +mfu: +<mfu_pct>%)?",
             literal="step: ",
         ),
-        rule(Kind.RUN, r"validate step: +\d+ +loss: +<eval_loss>", literal="validate step: "),
+        rule(Kind.RUN, r"validate step: +\d+ +loss: +<eval_loss>", literal="validate step: ", pauses=True),
+        rule(Kind.RUN, r"Saving the checkpoint\b", literal="Saving the checkpoint", pauses=True),
         rule(
             Kind.RUN,
             r"(?:Training starts at step \d+, with|Trainer is initialized with) local batch size <micro_batch_size>, global batch size <global_batch_size>"

@@ -8,6 +8,7 @@ step is one batch from prompt to last token.
 from __future__ import annotations
 
 from hpc_llm.parse.registry import LineFormat
+from hpc_llm.parse.rows import INFER
 from hpc_llm.parse.rules import Kind, Value, rule
 
 _THROUGHPUT = r"Throughput: [\d.,]+ requests/s, <tokens_per_second> (?:total )?tokens/s"
@@ -26,7 +27,7 @@ FORMAT = LineFormat(
     precedence=70,
     averages=False,
     rules=(
-        rule(Kind.START, r"=+ Serving Benchmark Result =+", literal="Serving Benchmark Result"),
+        rule(Kind.START, r"= Serving Benchmark Result =", literal="Serving Benchmark Result"),
         rule(Kind.END, r"Successful requests: +\d+", literal="Successful requests: "),
         rule(Kind.RUN, r"Benchmark duration \(s\): +<elapsed_s>", literal="Benchmark duration (s)"),
         rule(
@@ -59,6 +60,7 @@ FORMAT = LineFormat(
         rule(Kind.RUN, r"\b50% percentile latency: <step_time_s_p50> seconds", literal="% percentile latency: "),
         rule(Kind.RUN, r"\b90% percentile latency: <step_time_s_p90> seconds", literal="% percentile latency: "),
     ),
+    kind=INFER,
     defaults={"task": "infer"},
     finish=_finish,
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hpc_llm.parse.registry import DocumentFormat
-from hpc_llm.parse.rows import Row, Step
+from hpc_llm.parse.rows import INFER, Row, Step
 from hpc_llm.run import Outcome
 
 _KEYS = (("total_token_throughput", "duration"), ("tokens_per_second", "elapsed_time"), (None, "avg_latency"))
@@ -26,7 +26,7 @@ def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:
 
 
 def _row(found: dict[str, Any], rate: str | None, time: str) -> Row:
-    row = Row(format="vllm", task="infer", outcome=Outcome.COMPLETED.value)
+    row = Row(format="vllm", task="infer", kind=INFER, outcome=Outcome.COMPLETED.value)
     row.model = found.get("model_id") if isinstance(found.get("model_id"), str) else None
     if rate is not None:
         row.tokens_per_second, row.elapsed_s = float(found[rate]), float(found[time])

@@ -1,0 +1,88 @@
+"""Times between lines that print how long training has run so far, without what else happened in between.
+
+Such a clock goes on while a program evaluates or saves, so the time since the start over the steps is no step time. Between
+two lines that nothing else stands between, it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ENOUGH = 10.0
+"""So many times longer than what rounding may add or take away."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one line says: its step, seconds since the start, the tokens of all devices since then."""
+
+    step: float
+    time_s: float
+    tokens: float | None
+    rounding_s: float
+    """How much the printed time may be off."""
+
+
+@dataclass
+class Clock:
+    """The stretches of training that were timed."""
+
+    first: Reading | None = None
+    last: Reading | None = None
+    first_is_paused: bool = False
+    """Something else happened before the first line."""
+    time_s: float = 0.0
+    steps: float = 0.0
+    tokens: float | None = 0.0
+    """None where a line does not say how many."""
+    error_s: float = 0.0
+    goes_on: bool = False
+    """The last stretch ends at the last line: what is added to it rounds no further."""
+
+    def add(self, line: Reading, paused: bool) -> None:
+        """The next line; `paused` if something else than training happened since the line before."""
+        if self.first is None:
+            self.first, self.first_is_paused = line, paused
+        elif self.last is not None and not paused and line.step > self.last.step and line.time_s >= self.last.time_s:
+            self._count(self.last, line)
+        else:
+            self.goes_on = False
+        self.last = line
+
+    def _count(self, before: Reading, line: Reading) -> None:
+        self.time_s += line.time_s - before.time_s
+        self.steps += line.step - before.step
+        known = self.tokens is not None and line.tokens is not None and before.tokens is not None
+        self.tokens = self.tokens + line.tokens - before.tokens if known else None  # type: ignore[operator]
+        self.error_s += 0.0 if self.goes_on else line.rounding_s
+        self.goes_on = True
+
+    def stop(self) -> None:
+        """Lines follow that say nothing of the time."""
+        self.last, self.goes_on = None, False
+
+    def merge(self, later: Clock, paused: bool) -> None:
+        """Go on with what a later piece of the log saw; `paused` if something else happened before its first line."""
+        if later.first is None:
+            return
+        self.add(later.first, paused or later.first_is_paused)
+        whole = self.tokens is not None and later.tokens is not None
+        self.time_s, self.steps = self.time_s + later.time_s, self.steps + later.steps
+        self.tokens = self.tokens + later.tokens if whole else None  # type: ignore[operator]
+        self.error_s += later.error_s
+        self.last, self.goes_on = later.last, later.goes_on
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the times are long enough for what rounding does to them."""
+        return self.steps > 0 and self.time_s > 0 and self.time_s >= ENOUGH * self.error_s
+
+    @property
+    def step_time_s(self) -> float | None:
+        """Mean time of a step; None where too little was timed."""
+        return self.time_s / self.steps if self.is_exact else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of all devices; None where too little was timed, or no tokens are printed."""
+        return self.tokens / self.time_s if self.is_exact and self.tokens else None

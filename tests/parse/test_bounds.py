@@ -1,0 +1,95 @@
+"""Logs that are huge, empty inside, without lines, or made to fill a machine: little memory, an end, and a word of what is cut."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from hpc_llm.text import sources
+
+MEASURED = """
+import resource, sys
+from hpc_llm.cli import run
+code = run(sys.argv[1:])
+print("PEAK_MIB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)
+sys.exit(code)
+"""
+MOST_MIB = 150
+STEPS = b"".join(
+    b"[Step %d/900] Loss: 2.5 | Global Tokens/s: 5.5 | GPU Mem (GB): 3.10 | Peak Mem: 4.25\n" % i for i in range(1, 30)
+)
+END = b'\nTraceback (most recent call last):\n  File "a.py", line 1, in f\nRuntimeError: broken\n'
+
+
+def hole(path: Path) -> None:
+    with path.open("wb") as file:
+        file.write(STEPS)
+        file.truncate(2 << 30)
+        file.seek(0, 2)
+        file.write(END)
+
+
+def endless_line(path: Path) -> None:
+    with path.open("wb") as file:
+        file.write(STEPS)
+        for _ in range(300):
+            file.write(b"x=" * (1 << 18))
+        file.write(END)
+
+
+def nul_bytes(path: Path) -> None:
+    with path.open("wb") as file:
+        file.write(STEPS)
+        for _ in range(200):
+            file.write(b"\0" * (1 << 20))
+        file.write(END)
+
+
+def document(path: Path) -> None:
+    with gzip.open(path, "wb", 1) as file:
+        file.write(b'{"log_history": [')
+        for _ in range(100):
+            file.write(b"[" * (1 << 20))
+
+
+@pytest.mark.parametrize("command", ["diagnose", "parse"])
+@pytest.mark.parametrize("make", [hole, endless_line, nul_bytes, document])
+def test_little_memory_and_an_end(tmp_path: Path, make: Callable[[Path], None], command: str) -> None:
+    log = tmp_path / "job.log"
+    make(log)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, command, str(log)], capture_output=True, text=True, timeout=90, check=True
+    )
+    assert int(done.stderr.split("PEAK_MIB")[1]) <= MOST_MIB
+    if make is document:
+        assert "is not read whole" in done.stderr or command == "diagnose"
+    else:
+        assert "RuntimeError: broken" in done.stdout
+
+
+@pytest.mark.parametrize("opened", [gzip.open, lzma.open, bz2.open])
+def test_a_file_that_grows_beyond_measure_is_cut_and_named(
+    tmp_path: Path, opened: Callable[..., IO[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MOST_INFLATED", 1 << 21)
+    log: Any = tmp_path / "bomb.gz"
+    with opened(log, "wb") as file:
+        file.write(b"a" * (1 << 26))
+    with pytest.warns(UserWarning, match=r"bomb.gz: it is more than 200 times as large"), sources.open_log(log) as text:
+        assert len(b"".join(sources.reads(text, log))) <= 1 << 24
+
+
+def test_an_honest_log_is_read_to_its_end_however_well_it_shrinks(tmp_path: Path) -> None:
+    log = tmp_path / "job.log.gz"
+    with gzip.open(log, "wb") as file:
+        file.write(STEPS * 4000 + END)
+    with sources.open_log(log) as text:
+        assert b"".join(sources.reads(text, log)).endswith(END)

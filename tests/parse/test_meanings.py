@@ -1,0 +1,213 @@
+"""Figures that mean different things in different logs: taken where the log says which, else left empty and told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+GIB = 1 << 30
+
+
+def trainer(rate: float, tokens: int | None, batch: int, runtime: float = 2.0, line: bool = True) -> str:
+    """A Trainer's log on `batch` devices; its last figures stand in a line of training, or in the summary."""
+    seen = "" if tokens is None else f", 'num_input_tokens_seen': {tokens}"
+    figures = f"'train_runtime': {runtime}, 'train_tokens_per_second': {rate}"
+    first = f"{{'loss': 2.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.5{seen}, {figures}}}\n"
+    summary = f"{{{figures}, 'train_loss': 2.4, 'epoch': 1.0{seen}}}\n"
+    return (
+        "  Instantaneous batch size per device = 1\n  Gradient Accumulation steps = 1\n"
+        f"  Total train batch size (w. parallel, distributed & accumulation) = {batch}\n  Total optimization steps = 10\n"
+        + (first if line else summary)
+    )
+
+
+@pytest.mark.parametrize("line", [True, False])
+@pytest.mark.parametrize(
+    ("rate", "tokens", "batch", "total", "per_gpu"),
+    [
+        (5000.0, 10_000, 2, 5000.0, None),  # all devices'
+        (2500.0, 10_000, 2, None, 2500.0),  # one device's
+        (700.0, 10_000, 2, None, None),  # neither
+        (5000.0, 10_000, 1, 5000.0, 5000.0),  # there is one device
+        (700.0, None, 1, 700.0, 700.0),
+    ],
+)
+def test_the_tokens_seen_tell_what_the_trainers_rate_counts(read, line, rate, tokens, batch, total, per_gpu):
+    found = read(trainer(rate, tokens, batch, line=line))
+    row = found.rows[0]
+    assert (row.tokens_per_second, row.tokens_per_second_per_gpu) == (total, per_gpu)
+    assert bool(found.left_empty) == (total is None and per_gpu is None)
+
+
+def test_a_trainers_rate_without_the_tokens_seen(read):
+    line, summary = read(trainer(2500.0, None, 2)), read(trainer(2500.0, None, 2, line=False))
+    assert line.rows[0].tokens_per_second_per_gpu is None
+    assert "train_tokens_per_second" in line.left_empty[0]
+    assert summary.rows[0].tokens_per_second_per_gpu == 2500.0, "the summary's is one device's, its option says"
+
+
+def test_a_resumed_runs_tokens_are_not_of_its_time(read):
+    text = "  Continuing training from global step 5\n" + trainer(5000.0, 10_000, 2)
+    assert read(text).rows[0].tokens_per_second is None
+
+
+def bars(pause: str, every: int = 10, last: int = 100, extra_s: int = 60) -> str:
+    """Lines and progress bars of steps of 2 s; after step 50 `pause` takes a minute."""
+    text = ""
+    for step in range(every, last + 1, every):
+        at = 2 * step + (extra_s if step > 50 and pause else 0)
+        text += (
+            f"{{'loss': {5 - step / 100}, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': {step / 100}}}\n"
+            f" {step}%|#####     | {step}/100 [{at // 60:02}:{at % 60:02}<01:00,  2.00s/it]\n"
+            + (pause if step == 50 else "")
+        )
+    return text + f"{{'train_runtime': {2 * last + extra_s}.0, 'train_steps_per_second': 0.4, 'epoch': 1.0}}\n"
+
+
+PAUSES = [
+    "{'eval_loss': 2.25, 'eval_runtime': 60.1, 'eval_samples_per_second': 16.1, 'epoch': 0.5}\n",
+    "***** Running Evaluation *****\n",
+    "[INFO|trainer.py:3503] 2026-01-02 03:04:05,332 >> Saving model checkpoint to out/checkpoint-50\n",
+]
+
+
+@pytest.mark.parametrize("pause", PAUSES)
+def test_a_trainers_step_time_is_without_evaluations_and_checkpoints(row, pause):
+    found = row(bars(pause))
+    assert (found.step_time_s_mean, found.measured_steps) == (2.0, 80), "the lines before and after step 50 are apart"
+
+
+def test_a_trainers_step_time_that_lines_do_not_give(read):
+    text = bars(PAUSES[0])
+    found = read("".join(line for line in text.splitlines(keepends=True) if "%|" not in line) + "\n")
+    assert found.rows[0].step_time_s_mean is None
+    assert "step time" in found.left_empty[0]
+
+
+def test_a_trainers_rate_over_evaluations_is_left_empty(read):
+    text = trainer(5000.0, 10_000, 2).replace("{'loss'", PAUSES[0] + "{'loss'")
+    found = read(text)
+    assert (found.rows[0].tokens_per_second, found.rows[0].tokens_per_second_per_gpu) == (None, None)
+    assert "tokens/s" in found.left_empty[0]
+
+
+def test_llama_factory_between_its_evaluations(row):
+    def line(step: int, time: int, **more: object) -> str:
+        record = {
+            "current_steps": step,
+            "total_steps": 100,
+            **more,
+            "elapsed_time": f"0:{time // 60:02}:{time % 60:02}",
+        }
+        return json.dumps(record) + "\n"
+
+    text = ""
+    for step in range(10, 101, 10):
+        at = 2 * step + (60 if step > 50 else 0)
+        text += line(step, at, loss=3.0 - step / 100, throughput=500.0 * step / at, total_tokens=1000 * step)
+        text += line(step, at + 60, eval_loss=1.75) if step == 50 else ""
+    found = row(text)
+    assert (found.step_time_s_mean, found.tokens_per_second, found.measured_steps) == (2.0, 500.0, 80)
+    assert (found.eval_loss, found.loss_last, found.outcome) == (1.75, 2.0, "COMPLETED")
+
+
+NANO = "tokens per iteration will be: 1,000\n" + "".join(
+    (f"step {i}: train loss 2.5, val loss 2.75\n" if i % 50 == 0 else "")
+    + f"iter {i}: loss 2.5, time {9000 if i % 50 == 0 else 500}.00ms, mfu 10.00%\n"
+    for i in range(0, 101, 10)
+)
+MEGATRON = "".join(
+    f" iteration {i}/ 100 | consumed samples: 40 | elapsed time per iteration (ms): {9000 if i in (51, 81) else 500}.0 |"
+    f" learning rate: 1E-08 | global batch size: 16 | lm loss: 2.5E+00 | number of skipped iterations: 0 |\n"
+    + (" validation loss at iteration 50 | lm loss value: 7.5E+00 | lm loss PPL: 1.8E+03 | \n" if i == 50 else "")
+    + ("saving checkpoint at iteration      80 to ckpt\n" if i == 80 else "")
+    for i in range(41, 101)
+)
+TITAN = "[titan] Starting job: x\n" + "".join(
+    f"[titan] step: {i:2}  loss: 2.5  memory: 2.50GiB(1.1%)  tps: {100 if i in (60, 80) else 2000}\n"
+    + (
+        "[titan] validate step: 50  loss:  6.0\n"
+        if i == 50
+        else "[titan] Saving the checkpoint (or staging).\n"
+        if i == 70
+        else ""
+    )
+    for i in range(10, 101, 10)
+)
+
+
+def test_the_line_after_an_evaluation_or_a_checkpoint_is_not_measured(row, steps):
+    assert row(NANO).step_time_s_mean == 0.5
+    assert (row(MEGATRON).step_time_s_mean, row(MEGATRON).step_time_s_p90) == (0.5, 0.5)
+    assert row(MEGATRON).measured_steps == 57
+    assert row(TITAN).tokens_per_second_per_gpu == 2000.0
+    assert {s.step_time_s for s in steps(MEGATRON)} == {0.5, None}
+    assert row("".join(NANO.splitlines(keepends=True)[:3])).step_time_s_mean is None, (
+        "its only step holds an evaluation"
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "mfu"), [("NVIDIA A100-SXM4-80GB", 0.1), ("NVIDIA H100 80GB HBM3", None), (None, None)]
+)
+def test_nanogpts_utilisation_is_an_a100s(read, gpu, mfu):
+    table = f"| Bus-Id |\n|   0  {gpu}          On  | 00000000:07:00.0 Off |\n" if gpu else ""
+    found = read(table + NANO)
+    assert found.rows[0].mfu == mfu
+    assert ("mfu" in "".join(found.left_empty)) == (mfu is None)
+
+
+ENGINE = (
+    "[INFO] [timer.py:264:stop] epoch=0/micro_step={0}/global_step={0}, RunningAvgSamplesPerSec=15.5, CurrSamplesPerSec=15.5, "
+    "MemAllocated={1}GB, MaxMemAllocated={2}GB\n"
+)
+ON_CPU = [
+    "[WARNING] [real_accelerator.py:213:get_accelerator] Setting accelerator to CPU. If you have GPU or other accelerator\n",
+    "[INFO] [real_accelerator.py:260:get_accelerator] Setting ds_accelerator to cpu (auto detect)\n",
+    "[INFO] [comm.py:821:init_distributed] Initializing TorchBackend in DeepSpeed with backend gloo\n",
+]
+ON_GPU = [
+    "[INFO] [real_accelerator.py:260:get_accelerator] Setting ds_accelerator to cuda (auto detect)\n",
+    "[INFO] [comm.py:821:init_distributed] Initializing TorchBackend in DeepSpeed with backend nccl\n",
+]
+
+
+@pytest.mark.parametrize("says", [*ON_CPU, *ON_GPU, ""])
+def test_deepspeeds_memory_is_the_processs_on_a_cpu(read, steps, says):
+    text = says + "".join(ENGINE.format(i, 1.0, 1.0) for i in (1, 2, 3))
+    found = read(text)
+    row = found.rows[0]
+    expected = {True: (None, GIB), False: (GIB, None)}[says in ON_CPU] if says else (None, None)
+    assert (row.peak_allocated_bytes, row.peak_host_bytes) == expected
+    assert {s.peak_allocated_bytes for s in steps(text)} == {expected[0]}
+    assert bool(found.left_empty) == (not says)
+
+
+def test_deepspeeds_memory_that_falls_between_steps_is_a_devices(row):
+    assert row("".join(ENGINE.format(i, 1.0, 2.5) for i in (1, 2))).peak_allocated_bytes == 2.5 * GIB
+
+
+def test_each_row_says_what_was_measured(row):
+    serving = "============ Serving Benchmark Result ============\nSuccessful requests:       10\nTotal Token throughput (tok/s):   100.0\n"
+    assert row(serving).kind == "infer"
+    assert row(json.dumps({"tokens_per_second": 5.0, "elapsed_time": 2.0, "num_requests": 3})).kind == "infer"
+    assert row(NANO).kind == row(MEGATRON).kind == row(bars("")).kind == "train"
+    assert row(PAUSES[0]).kind == "eval"
+    assert row(PAUSES[1] + PAUSES[0]).kind == "eval"
+    assert (
+        row("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***\n").kind is None
+    )
+
+
+@pytest.mark.parametrize("says", ["max_iters = 100 # total\n", "Overriding: max_iters = 100\n"])
+def test_nanogpt_that_made_all_its_steps_completed(row, says):
+    assert (row(says + NANO).outcome, row(says.replace("100", "200") + NANO).outcome) == ("COMPLETED", "UNKNOWN")
+
+
+@pytest.mark.parametrize("why", ["", " DUE TO TIME LIMIT", " DUE TO PREEMPTION"])
+def test_a_job_that_is_taken_down_after_training_completed_whoever_did_it(row, why):
+    down = f"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T10:00:00{why} ***\n"
+    found = row(bars("") + down)
+    assert (found.outcome, found.cause) == ("COMPLETED", "none")
+    assert "training had ended before" in str(found.outcome_reason)
