@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
+# Test files run side by side, one file in one process: they wait more than they compute.
+JOBS ?= 2
 DEMO := logs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: demo test lint tools golden clean help
@@ -16,7 +18,7 @@ demo: $(VENV)/.train  ## train a tiny Llama here with four methods, and print th
 	$(VENV)/bin/hpc-llm parse $(DEMO) --format table
 
 test: tools $(VENV)/.dev lint  ## install what the tests need, then run all of them
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(VENV)/.dev  ## ruff, mypy and the import rule
 	$(VENV)/bin/ruff check .

@@ -39,7 +39,7 @@ TRAIN = [
 ]
 PLOT = ["matplotlib>=3.9", "vl-convert-python>=1.8"]
 ZSTD = ["zstandard>=0.22"]  # in the standard library from Python 3.14 on
-TEST = [*ZSTD, "pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100", "selenium>=4.25"]
+TEST = [*ZSTD, "pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.100", "selenium>=4.25"]
 DEV = ["ruff>=0.8", "mypy>=1.13", "import-linter>=2.1", "types-PyYAML", "types-tabulate"]
 
 setup(

@@ -22,7 +22,7 @@ from hpc_llm.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.method import Lora, Method, Optimizer, Quantization, spelled
 from hpc_llm.optimizers import OF_DEEPSPEED
 from hpc_llm.profiles import explain_validation
-from hpc_llm.recipe import check_length, check_tokenizer, choose_ramp, choose_weights, learning_rate
+from hpc_llm.recipe import check_length, check_tokenizer, choose_ramp, choose_weights, frozen_by, learning_rate
 from hpc_llm.run import file_name_part
 from hpc_llm.settings import apply_settings, split_pair
 from hpc_llm.slurm_request import ask_account, ask_cores_and_memory, ask_options, ask_partition, ask_resources, ask_time
@@ -212,7 +212,9 @@ def _learning(draft: Draft) -> None:
     check_length(model, found, values["sequence_length"])
     check_tokenizer(found, weights, values["data"])
     if optimizer["lr"] is None:
-        rate, why = learning_rate(model, found, lora=values["peft"] is not None)
+        rate, why = learning_rate(
+            model, found, frozen_by(lora=values["peft"] is not None, quantized=values["quantization"] is not None)
+        )
         values["optimizer"] = {**optimizer, "lr": rate}
         draft.origins["optimizer"] += f", lr: {why}"
     steps, origin = choose_ramp(values["lr_ramp_steps"], values["steps"], own="scheduler" in values["deepspeed"])

@@ -13,8 +13,8 @@ from hpc_llm.model import ALIASES, PRESETS, architecture
 CHECKPOINT_RATE = 2e-5
 """Learning rate for a model whose shape cannot be seen from here."""
 
-LORA_FACTOR = 10
-"""How much faster adapters learn, which begin at zero and are thin."""
+FROZEN_FACTOR = 10
+"""How much faster the few weights may learn that are not frozen: adapters, or what a quantized base leaves."""
 
 HIGHEST_RATE = 1e-3
 
@@ -91,14 +91,14 @@ def check_tokenizer(found: Checkpoint | None, weights: str, data: Sequence[str])
         )
 
 
-def learning_rate(model: str, found: Checkpoint | None, lora: bool) -> tuple[float, str]:
+def learning_rate(model: str, found: Checkpoint | None, frozen: str | None) -> tuple[float, str]:
     """The peak learning rate of AdamW for a short run, and why.
 
     A step of AdamW moves every weight by about the rate, whatever the gradient, and a neuron adds up as many of them
     as the model is wide. So the rate goes down with the width, 0.1 over the hidden size: 2e-5 at the width of a 7B,
-    2e-4 for its adapters.
+    2e-4 where `frozen` says why most of its weights stand still.
     """
-    factor, what = (LORA_FACTOR, "LoRA on ") if lora else (1, "")
+    factor, what = (FROZEN_FACTOR, f"{frozen} on ") if frozen else (1, "")
     known = PRESETS.get(model) or found
     width = known.hidden_size if known else None
     if width is None:
@@ -106,6 +106,11 @@ def learning_rate(model: str, found: Checkpoint | None, lora: bool) -> tuple[flo
     rate = float(f"{0.1 * factor / width:.0e}")
     limit = f", at most {HIGHEST_RATE:g}" if rate > HIGHEST_RATE else ""
     return min(rate, HIGHEST_RATE), f"default for {what}{model}: {0.1 * factor:g} / hidden size {width}{limit}"
+
+
+def frozen_by(*, lora: bool, quantized: bool) -> str | None:
+    """What leaves most weights as they are; None where all are trained."""
+    return "LoRA" if lora else "a quantized base" if quantized else None
 
 
 def ramp_steps(steps: int) -> int:

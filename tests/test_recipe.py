@@ -157,6 +157,8 @@ def test_a_learning_rate_that_is_said_stands() -> None:
     assert lora.plan.optimizer["lr"] == 2e-4
     assert lora.origins["optimizer"] == "method z2+lora, lr: default for LoRA on llama2-7b: 1 / hidden size 4096"
     assert planned("local", "z2+lora", model="/elsewhere", set=("weights=checkpoint",)).plan.optimizer["lr"] == 2e-4
+    quantized = planned("delta", "q", model="llama2-7b")
+    assert quantized.plan.optimizer["lr"] == 2e-4 and "a quantized base" in quantized.origins["optimizer"]
     assert load_method("z3").optimizer.lr is None
 
 

@@ -107,7 +107,7 @@ CONFIG_ERROR = Cause(
             "hpc-llm: ",
             r"^hpc-llm: (?:the file \S{1,300} (?:cannot be read|belongs to somebody else|ends with an error)|others may open the file )[^\n]{0,200}",
             confidence=0.99,
-            remedy="make the file of --env-file your own, `chmod 600` it, and try it in a shell: bash -c '. FILE'",
+            remedy="make the file of the job's own variables yours alone, `chmod 600` it, and try it in a shell: bash -c '. FILE'",
         ),
         sign(("Check batch related parameters", "atch related parameters")),
         sign("Either train_batch_size or ", r"Either train_batch_size or \w*micro_batch\w* needs to be provided"),

@@ -62,12 +62,14 @@ def _list(as_json: bool) -> None:
 def _deepspeed(method: Method) -> dict[str, Any]:
     from hpc_llm.draft import FALLBACKS
     from hpc_llm.planning import complete_deepspeed
-    from hpc_llm.recipe import learning_rate
+    from hpc_llm.recipe import frozen_by, learning_rate
 
     precision = "bf16" if method.precision == "auto" else method.precision
     shape = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "global_batch_size": None}
     # Plain DeepSpeed would take its own default, which suits no model of this kind.
-    rate, _ = learning_rate(FALLBACKS["model"], None, lora=method.peft is not None)
+    rate, _ = learning_rate(
+        FALLBACKS["model"], None, frozen_by(lora=method.peft is not None, quantized=method.quantization is not None)
+    )
     optimizer = method.optimizer.model_dump()
     values = {
         **shape,

@@ -73,7 +73,7 @@ _OURS = re.compile(
     r"(?<![\w/-])--(?:set|method|model|steps|time|partition|account|logs|nodes|gpus-per-node|cluster|data|"
     r"micro-batch-size|gradient-accumulation-steps|sequence-length|warmup-steps)\b|hpc-llm|\bprofile\b|prelude\."
 )
-_ASIDE = re.compile(r"\s*\([^()]*(?:hpc-llm|\bprofile\b)[^()]*\)")
+_ASIDE = re.compile(r" ?\([^()]{0,300}(?:hpc-llm|\bprofile\b)[^()]{0,300}\)")
 
 
 def in_other_words(cause: str, remedy: str, is_of_cause: bool) -> str:

@@ -50,6 +50,7 @@ def main(folder: Path) -> None:
         os.environ.update(start)
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # its keys are those of the first meeting
         current = folder / name
+        current.mkdir(exist_ok=True)
         plan = Plan.from_dict(wanted["plan"])
         training.batches = partial(masked_batches, batches) if wanted["mask"] else batches
         record = Record(paths=RunPaths(current), ranks=replace(ranks, master_port=wanted["port"]), plan=plan)
