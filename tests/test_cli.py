@@ -272,6 +272,21 @@ def test_no_runs_are_no_mistake(cli: Any) -> None:
     assert json.loads(cli("status", "--json").out) == {"runs": []}
 
 
+def test_runs_of_a_folder_below_are_pointed_to(cli: Any, a_run: Path) -> None:
+    below = a_run.parent
+    found = cli("status", "--logs", below.parent)
+    assert found.err == f"hpc-llm: there are no runs in {below.parent} itself; {below} holds 1: --logs {below}\n"
+
+
+def test_advised_commands_look_into_the_same_folder_of_runs(cli: Any, a_run: Path) -> None:
+    logs = a_run.parent
+    for output in ("log.out", "log.err"):
+        (a_run / output).unlink()
+    assert f"`hpc-llm status {a_run.name} --logs {logs}`" in cli("logs", a_run.name, "--logs", logs).err
+    logs.rename(logs.with_name("logs"))
+    assert f"`hpc-llm status {a_run.name}`" in cli("logs", a_run.name).err
+
+
 # --- showing what there is ------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import typer
 
 from hpc_llm import __version__
+from hpc_llm.cli.output import note
 from hpc_llm.cli.terminal import guarded
 from hpc_llm.errors import FoundHereWarning, HpcLlmError, PassedOverWarning
 
@@ -131,7 +132,7 @@ def _readable(sentence: str) -> str:
 
 def _failed(error: Exception) -> int:
     if isinstance(error, HpcLlmError):
-        typer.echo(f"hpc-llm: {_readable(str(error))}", err=True)
+        note(_readable(str(error)))
         return error.exit_code
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Optional, get_type_hints
 
 import typer
 
+from hpc_llm.cli import output
 from hpc_llm.errors import RequestError
 
 
@@ -16,6 +17,7 @@ def _folder(path: Path) -> Path:
     """Refuse a file where the folder of the runs is wanted: what looks into it would name a place inside."""
     if path.exists() and not path.is_dir():
         raise RequestError(f"--logs {path}: it is a file, the folder that holds the runs is needed.")
+    output.name_logs(path)
     return path
 
 

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from hpc_llm.text import shown
 
+_ABOUT_RUNS = re.compile(r"`(hpc-llm (?:status|logs|cancel|reconcile|diagnose)\b[^`\n]{0,200})`")
+_logs: list[str] = []
+"""The folder of runs that the command was given, where a command without it would look into another one."""
+
+
+def name_logs(path: Path) -> None:
+    """From now on the commands that a message advises name this folder of runs too."""
+    default = os.environ.get("HPC_LLM_LOGS") or "logs"
+    _logs[:] = [] if path == Path(default) else [shlex.quote(str(path))]
+
 
 def note(text: str) -> None:
     """A line for the person at the terminal."""
-    typer.echo(f"hpc-llm: {text}", err=True)
+    typer.echo(f"hpc-llm: {with_logs(text)}", err=True)
+
+
+def with_logs(text: str) -> str:
+    """`text`, in which the commands in backquotes look into the folder of runs that this one was given."""
+    return _ABOUT_RUNS.sub(lambda found: f"`{found[1]} --logs {_logs[0]}`", text) if _logs else text
 
 
 def json_text(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
-from hpc_llm.cli.output import note, print_json
+from hpc_llm.cli.output import note, print_json, with_logs
 
 
 def register(app: typer.Typer) -> None:
@@ -43,6 +43,6 @@ def reconcile_command(
     for one in done:
         deed = one.deed.value if one.deed.value.startswith("left") else would + one.deed.value
         job = f" as job {one.job_id}" if one.job_id else ""
-        typer.echo(f"{one.run_id}  {deed}{job}{f': {one.why}' if one.why else ''}")
+        typer.echo(f"{one.run_id}  {deed}{job}{f': {with_logs(one.why)}' if one.why else ''}")
     if not done:
         note("the runs and the scheduler agree: there is nothing to put right")

@@ -260,7 +260,8 @@ def _waited(runs: list[RunPaths], quiet: bool) -> list[Any]:
     try:
         statuses = follow(runs)
     except KeyboardInterrupt:
-        note("the runs go on; `hpc-llm status` shows them, `hpc-llm cancel` ends them")
+        names = " ".join(run.run_id for run in runs[:3]) + (" …" if len(runs) > 3 else "")
+        note(f"the runs go on; `hpc-llm status` shows them, `hpc-llm cancel {names}` ends them")
         raise
     if not quiet:
         print_statuses(statuses)

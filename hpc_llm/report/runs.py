@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpc_llm.diagnose import explain_look
-from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.errors import RequestError, pass_over, unknown_name
 from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, inputs, parse_paths, parse_steps
 from hpc_llm.parse.formats.own_run import row_of, steps_of_last_try
 from hpc_llm.report.sharing import Pool
@@ -34,6 +34,8 @@ _BATCH = frozenset(
     for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 )
 """Columns of the table already."""
+_COMPUTED = "deepspeed.optimizer."
+"""A plan's optimizer once more, in DeepSpeed's words."""
 
 
 class LossAt(NamedTuple):
@@ -85,6 +87,8 @@ class ReportedRun:
     """Steps that the log holds; `steps` may be fewer."""
     utilization: Curve = field(default_factory=list)
     """Of its GPUs over time; empty where nothing was recorded."""
+    submission: tuple[str, int | None] | None = None
+    """UUID and array task of the job that it is; copies of its folder have the same."""
     is_ours: bool = False
     """Whether it is a run folder of hpc-llm."""
     folder: str | None = None
@@ -121,7 +125,11 @@ class ReportedRun:
     def configuration(self) -> dict[str, Any]:
         """The settings behind the method's name as `path -> value`; empty where there is no plan."""
         settings = _flat({name: self.plan.get(name) for name in _CONFIGURATION if name in self.plan})
-        return {path: value for path, value in settings.items() if path not in _BATCH and not _is_a_repeats(path)}
+        return {
+            path: value
+            for path, value in settings.items()
+            if path not in _BATCH and not path.startswith(_COMPUTED) and not _is_a_repeats(path)
+        }
 
 
 def assumptions(pairs: Sequence[str]) -> dict[str, Any]:
@@ -159,9 +167,14 @@ def collect(
     if any(str(path) == "-" for path in paths):
         raise RequestError("report reads files and folders, not stdin: write the log to a file, and give its name.")
     found: dict[tuple[str, str | None], ReportedRun] = {}
+    jobs: dict[tuple[str, int | None], ReportedRun] = {}
     for run in _read(paths):
         key = _identity(run.row.source, run.row.run_id)
         if key in found or (without is not None and Path(key[0]).is_relative_to(without.resolve())):
+            continue
+        first = jobs.setdefault(run.submission, run) if run.submission is not None else run
+        if first is not run:
+            pass_over(run.source, f"a copy of {first.source}: one measurement counts once")
             continue
         found[key] = run
         _fill(run, assumed or {})
@@ -187,6 +200,8 @@ def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
     looks = look(RunPaths(folder.absolute()) for folder in folders)
     for folder, seen in zip(folders, looks, strict=True):
         run = ReportedRun(row=row_of(seen, str(folder)), folder=str(folder), is_ours=True)
+        identity = seen.records.identity
+        run.submission = (identity.uuid, identity.array_task) if identity is not None and identity.uuid else None
         _read_folder(run, seen.records, pool)
         if seen.judgement.outcome is not Outcome.COMPLETED:
             run.diagnosis = pool.record(explain_look(seen).to_dict())

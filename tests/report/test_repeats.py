@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic import Made, write_run
 
+from hpc_llm.errors import PassedOverWarning
 from hpc_llm.parse import Row
 from hpc_llm.report.baseline import changes
 from hpc_llm.report.comparison import best, compare, run_table
 from hpc_llm.report.metric import MFU, PEAK_ALLOCATED, TOKENS
-from hpc_llm.report.runs import ReportedRun
+from hpc_llm.report.runs import ReportedRun, collect
 from hpc_llm.report.scaling import scaling
 from hpc_llm.report.sections import sections
 from hpc_llm.report.statistics import estimate, student_t95
+from hpc_llm.run import write_json
 
 ONE = {
     "format": "hpc-llm", "cluster": "delta", "gpu": "A100", "method": "z3", "task": "pretrain", "model": "m", "nodes": 1,
@@ -228,3 +233,17 @@ def test_figures_are_shown_in_the_units_of_their_header() -> None:
     assert TOKENS.text_with_interval(42.86, 1.234) == "42.86 ± 1.23"
     assert TOKENS.text(None) == ""
     assert TOKENS.text(0.0) == "0"
+
+
+def test_the_copy_of_a_run_is_no_repeat(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    for name, uuid in (("a", "8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b"), ("b", "8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6c")):
+        folder = write_run(logs, Made(run_id=name, cluster="delta", method="z3"))
+        write_json(
+            folder / "job.json", {"schema": 2, "scheduler": "local", "uuid": uuid, "run_id": name, "job_id": "1"}
+        )
+    shutil.copytree(logs / "a", tmp_path / "kept" / "a")
+    shutil.copytree(logs / "b", logs / "b-copy")
+    with pytest.warns(PassedOverWarning, match="one measurement counts once"):
+        runs = collect([logs, tmp_path / "kept"])
+    assert sorted(run.row.run_id or "" for run in runs) == ["a", "b"]
