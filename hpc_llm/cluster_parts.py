@@ -147,6 +147,16 @@ class Partition(Strict):
 
     _time = field_validator("max_time")(_check_limit)
 
+    @model_validator(mode="after")
+    def _names_no_environment(self) -> "Partition":
+        python = self.prelude.python if self.prelude else None
+        if python and python.kind == "conda" and python.env and not re.match(r"[/$~]", python.env):
+            raise ValueError(
+                f"prelude.python.env is the name '{python.env}': of a partition give the environment's folder, which "
+                "`conda env list` shows"
+            )
+        return self
+
     @property
     def max_time_s(self) -> int:
         """Longest wall time, seconds."""

@@ -10,7 +10,7 @@ from rendering import ACCOUNTS, planned, script
 from test_planning import refused, variant
 
 from hpc_llm.cluster import Cluster, load_cluster
-from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.errors import PlanError, ProfileError, RequestError
 from hpc_llm.submit.paths import missing_paths, with_named_environment
 
 
@@ -127,6 +127,15 @@ def amd_partition() -> Cluster:
     }
     amd["env"] = {"common": {"HSA_X": "1"}}
     return variant("delta", partitions=data)
+
+
+def test_a_partition_names_the_folder_of_its_environment() -> None:
+    data = amd_partition().model_dump(by_alias=True)["partitions"]
+    for part in data:
+        if part["prelude"]:
+            part["prelude"]["python"] = {"kind": "conda", "env": "rocm"}
+    with pytest.raises(ProfileError, match="is the name 'rocm': of a partition give the environment's folder"):
+        variant("delta", partitions=data)
 
 
 def test_the_partitions_modules_and_variables_take_the_place_of_the_clusters() -> None:
