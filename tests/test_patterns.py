@@ -22,7 +22,28 @@ SHORT, LONG = 1500, 24_000
 SLOW_S = 0.08
 """A text of that length takes a linear pattern a hundredth of it."""
 QUADRATIC = (LONG / SHORT) ** 1.5
-ANYTHING = ["=", "'", "a", " ", "0", "(", ".", "-", "\t", "\n", " \n", "a.", "1,", "a ", "1/1 [", '"a": ', "\x1b["]
+ANYTHING = [
+    "=",
+    "'",
+    "a",
+    " ",
+    "0",
+    "(",
+    ".",
+    "-",
+    "\t",
+    "\n",
+    " \n",
+    "a.",
+    "1,",
+    "a ",
+    "1/1 [",
+    '"a": ',
+    "\x1b[",
+    "\x1b]",
+    "\x1b]a",
+    "\x1b[0",
+]
 
 
 def patterns() -> dict[tuple[Any, int], tuple[str, re.Pattern[Any]]]:

@@ -50,21 +50,30 @@ def _find(texts: list[str], logs: Path) -> tuple[list[RunPaths], list[str]]:
     """The runs that are meant, and the ids of jobs of which there is no run here."""
     from hpc_llm.cli.runs import find_runs
     from hpc_llm.errors import RequestError
-    from hpc_llm.runs.local_orphans import local_orphans
 
     runs: dict[RunPaths, None] = {}
     job_ids: list[str] = []
     for text in texts:
-        if text.isdecimal() and any(one.job_id == text for one in local_orphans()):
-            job_ids.append(text)  # of a sweep whose other runs may be there still
+        gone = _of_runs_that_are_gone(text, logs)  # of a sweep whose other runs may be there still
+        job_ids += gone
         try:
             runs |= dict.fromkeys(find_runs([text], logs))
         except RequestError:
             if not _JOB_ID.fullmatch(text):
                 raise
-            if text not in job_ids:
+            if not gone:
                 job_ids.append(text)
-    return list(runs), job_ids
+    return list(runs), list(dict.fromkeys(job_ids))
+
+
+def _of_runs_that_are_gone(text: str, logs: Path) -> list[str]:
+    """The ids of jobs that are, or are tasks of, the job `text`, print into `logs` and have no run there any more."""
+    from hpc_llm.runs import homeless
+
+    if not text.isdecimal():
+        return []
+    ids = [one.job_id for one in homeless(logs) if one.job_id is not None]
+    return [job_id for job_id in ids if text in (job_id, job_id.partition("_")[0])]
 
 
 def _document(item: Cancellation) -> dict[str, object]:

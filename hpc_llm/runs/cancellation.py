@@ -53,7 +53,9 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     local: dict[RunPaths, Identity] = {}
     on_slurm: dict[RunPaths, Identity | None] = {}
     for run, identity in going.items():
-        if identity is not None and not identity.is_of(run.run_id):
+        if not is_own(run):  # nor is what it says of processes and jobs to be believed
+            problems[run] = "it belongs to another user: theirs to cancel"
+        elif identity is not None and not identity.is_of(run.run_id):
             problems[run] = f"its folder is a copy of run {identity.run_id}: cancel that"
         elif identity is not None and identity.scheduler == "local":
             local[run] = identity

@@ -306,7 +306,8 @@ def scancel(job_ids: Sequence[str], job_name: str | None) -> str:
     complaints = []
     for job_id in job_ids:
         named = [f"--name={job_name}"] if job_name and "_" not in job_id else []
-        complaints.append(call(["scancel", *named, job_id])[1])
+        told, complaint = call(["scancel", *named, job_id])
+        complaints.append(complaint or ("" if told is not None else "scancel ended with an error and without a word"))
     return "\n".join(filter(None, complaints))
 
 

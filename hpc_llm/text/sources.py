@@ -35,7 +35,7 @@ HEAD = 1 << 21
 """Bytes at the beginning of a log that are searched for the programs that wrote it."""
 
 _GZIP, _XZ, _ZSTD, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"BZh"
-_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\n]*\x07|[@-Z\\-_])")
+_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,16}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
 # A copied log often kept the codes and lost the escape character before them.
 _BARE_COLOUR = re.compile(rb"\[(?:0|1|3[0-79]|9[0-7])(?:;\d{1,2})*m")
 _TEXT = bytes((*range(32, 127), *range(128, 256), 0, 7, 8, 9, 10, 12, 13, 27))

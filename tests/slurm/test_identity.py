@@ -16,6 +16,7 @@ from login_node import LoginNode, job_id, until
 from made_runs import make_run, send_job, send_runs
 from scratch_slurm import ScratchSlurm
 
+from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.run import Outcome, RunPaths, write_json
 from hpc_llm.runs import Deed, cancel, cancel_job, homeless, make_way, reconcile, reconciliation, scheduler, status
@@ -604,6 +605,39 @@ def test_cancelling_one_waiting_task_leaves_the_others(logs: Path, slurm: Scratc
         assert cancel_job(job_id(RunPaths(logs / ".gone"))).problem is None
     assert [state_of(slurm, job_id(run)) for run in (runs[0], runs[2])] == ["PENDING", "PENDING"]
     slurm.run("scancel", job_id(runs[0]).partition("_")[0])
+
+
+def test_the_id_of_an_array_names_members_whose_folder_is_gone_too(logs: Path, slurm: ScratchSlurm) -> None:
+    runs = send_runs(logs, [(f"a{k}", {}) for k in range(3)], printing(logs), "a")
+    array = job_id(runs[0]).partition("_")[0]
+    shutil.rmtree(runs[1].root)
+    assert command(["cancel", array, "--logs", str(logs)]) == 0
+    assert [state_of(slurm, f"{array}_{k}") for k in range(3)] == ["", "", ""]
+    runs = send_runs(logs, [(f"b{k}", {}) for k in range(3)], printing(logs, "b"), "b")
+    array = job_id(runs[0]).partition("_")[0]
+    for run in runs:
+        shutil.rmtree(run.root)
+    assert command(["cancel", array, "--logs", str(logs)]) == 0
+    assert [state_of(slurm, f"{array}_{k}") for k in range(3)] == ["", "", ""]
+
+
+def printing(logs: Path, array: str = "a") -> str:
+    return HELD_ARRAY.replace("/dev/null", f"{logs}/.arrays/{array}/%a/log.out")
+
+
+def test_a_scancel_that_fails_without_a_word_has_failed(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = held(logs)
+    path = tmp_path / "wrapped" / "scancel"
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\nexit 1\n")
+    path.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(path.parent), prepend=os.pathsep)
+        assert "scancel failed" in (cancel([run])[0].problem or "")
+        assert "scancel failed" in (cancel_job(job_id(run)).problem or "")
+    assert cancel([run])[0].problem is None
 
 
 def test_a_run_that_cannot_be_written_is_cancelled_all_the_same(logs: Path, slurm: ScratchSlurm) -> None:

@@ -295,3 +295,16 @@ def test_nothing_of_the_working_directory_is_imported(
     wait([run])
     assert one(run).exit_code == 0
     assert (run.root / "path").read_text() == os.environ["PYTHONPATH"]
+
+
+def test_a_local_run_of_somebody_else_is_theirs_to_cancel(logs: Path) -> None:
+    theirs, mine = (new_run(logs, name, "sleep 300 & wait") for name in ("theirs", "mine"))
+    for run in (theirs, mine):
+        submit_local([run])
+        started(run)
+    os.chown(theirs.script, 65534, 65534)
+    refused, done = cancel([theirs, mine])
+    assert "another user" in (refused.problem or "") and not theirs.cancelled.exists()
+    assert done.problem is None and one(theirs).state == "RUNNING"
+    os.chown(theirs.script, os.getuid(), os.getgid())
+    cancel([theirs])
