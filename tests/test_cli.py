@@ -80,7 +80,6 @@ def saved(name: str, text: str) -> str:
         (["render", *LOCAL, "--run-id", "a/b"], "hpc-llm: run id 'a/b': use letters, digits, dot, underscore and hyphen only.\n"),
         (["render", *LOCAL, "--run-id", "../x"], None),
         (["render", *LOCAL, "--run-id", ".hidden"], None),
-        (["render", "--cluster", "local", "--method", "z3", "--set", "steps=9", "--set", "steps=12"], "hpc-llm: --set steps is given twice: steps=9 and steps=12. Keep one.\n"),
         (["render", "--cluster", "local", "--method", "z3,z3"], "hpc-llm: method z3 is given twice. Repeats are separate submissions.\n"),
         (["render", "--cluster", ",", "--method", "z3"], None),
         (["render", *LOCAL, "--explain", "--json"], None),

@@ -63,19 +63,7 @@ def read_request(options: RunOptions) -> Request:
         sources[name] = f"--{name.replace('_', '-')}"
     for name, value in values.items():
         _check_encoding(name, value)
-    _refuse_repeats(values.get("set"), sources.get("set", ""))
     return Request(values, sources)
-
-
-def _refuse_repeats(settings: Any, source: str) -> None:
-    """Of two values for the same setting none wins in silence."""
-    said: dict[str, str] = {}
-    for item in settings if isinstance(settings, list) else []:
-        path, separator, _ = str(item).partition("=")
-        first = said.setdefault(path.strip(), str(item))
-        if separator and first is not item:
-            flag = "" if source.startswith("--") else f"{source}: "
-            raise RequestError(f"{flag}--set {path.strip()} is given twice: {first} and {item}. Keep one.")
 
 
 def _refuse_secret_flags(options: RunOptions) -> None:

@@ -87,8 +87,8 @@ class ReportedRun:
     """Steps that the log holds; `steps` may be fewer."""
     utilization: Curve = field(default_factory=list)
     """Of its GPUs over time; empty where nothing was recorded."""
-    submission: tuple[str, int | None] | None = None
-    """UUID and array task of the job that it is; copies of its folder have the same."""
+    submission: tuple[str, int | None, str] | None = None
+    """UUID and array task of the job that it is, and its first name; copies of its folder have the same."""
     is_ours: bool = False
     """Whether it is a run folder of hpc-llm."""
     folder: str | None = None
@@ -167,7 +167,7 @@ def collect(
     if any(str(path) == "-" for path in paths):
         raise RequestError("report reads files and folders, not stdin: write the log to a file, and give its name.")
     found: dict[tuple[str, str | None], ReportedRun] = {}
-    jobs: dict[tuple[str, int | None], ReportedRun] = {}
+    jobs: dict[tuple[str, int | None, str], ReportedRun] = {}
     for run in _read(paths):
         key = _identity(run.row.source, run.row.run_id)
         if key in found or (without is not None and Path(key[0]).is_relative_to(without.resolve())):
@@ -201,7 +201,9 @@ def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
     for folder, seen in zip(folders, looks, strict=True):
         run = ReportedRun(row=row_of(seen, str(folder)), folder=str(folder), is_ours=True)
         identity = seen.records.identity
-        run.submission = (identity.uuid, identity.array_task) if identity is not None and identity.uuid else None
+        if identity is not None and identity.uuid:
+            name = seen.records.experiment.get("run_id")
+            run.submission = (identity.uuid, identity.array_task, str(name))
         _read_folder(run, seen.records, pool)
         if seen.judgement.outcome is not Outcome.COMPLETED:
             run.diagnosis = pool.record(explain_look(seen).to_dict())
