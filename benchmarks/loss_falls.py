@@ -27,7 +27,8 @@ from hpc_llm.experiment import Experiment, Plan
 from hpc_llm.hardware import detect
 from hpc_llm.method import load_method
 from hpc_llm.planning import Site, plan
-from hpc_llm.run import RunPaths, read_json, read_json_lines, write_json
+from hpc_llm.record_files import read_json, read_json_lines, write_json
+from hpc_llm.run import RunPaths
 
 FALL_NATS, JUMP_NATS = 1.0, 0.5
 

@@ -30,7 +30,8 @@ from hpc_llm.hardware import detect  # noqa: E402
 from hpc_llm.method import load_method  # noqa: E402
 from hpc_llm.model import architecture  # noqa: E402
 from hpc_llm.planning import Site, plan  # noqa: E402
-from hpc_llm.run import RunPaths, read_json, write_json  # noqa: E402
+from hpc_llm.record_files import read_json, write_json  # noqa: E402
+from hpc_llm.run import RunPaths  # noqa: E402
 
 METHODS = ("z2o", "z3", "z3o", "q")
 

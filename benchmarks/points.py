@@ -30,7 +30,8 @@ from hpc_llm.experiment import Experiment, Plan
 from hpc_llm.hardware import detect
 from hpc_llm.method import load_method
 from hpc_llm.planning import Site, plan
-from hpc_llm.run import RunPaths, read_json, write_json
+from hpc_llm.record_files import read_json, write_json
+from hpc_llm.run import RunPaths
 
 MODELS = ("llama3.2-1b", "llama3.2-3b", "llama2-7b")
 METHODS = ("z3", "q", "lora", "qlora", "z2o", "z3o", "ddp", "z3+r", "q+r", "qlora+r", "z2o+r", "z3o+r")

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from standin import Ended, Machine
 
-from hpc_llm.run import RunPaths, read_json_lines
+from hpc_llm.record_files import read_json_lines
+from hpc_llm.run import RunPaths
 
 LEFT = {"exit.json", "result.json", "steps.jsonl", "failures", "telemetry.jsonl", "telemetry-1.jsonl"}
 

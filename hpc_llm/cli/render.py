@@ -130,8 +130,8 @@ def _difference(batch: Batch, other: str, options: RunOptions) -> str:
     from hpc_llm.cli.request import batches, elsewhere
     from hpc_llm.cli.runs import find_run
     from hpc_llm.cluster import cluster_names
+    from hpc_llm.record_files import read_json
     from hpc_llm.render import folded
-    from hpc_llm.run import read_json
 
     ours, planned = batch.scripts[0].text, batch.planned[0].plan
     their_plan: Any

@@ -269,7 +269,7 @@ def _waited(runs: list[RunPaths], quiet: bool) -> list[Any]:
 
 
 def _document(run: RunPaths, status: Any) -> dict[str, Any]:
-    from hpc_llm.run import read_json
+    from hpc_llm.record_files import read_json
 
     document: dict[str, Any] = {
         "run_id": run.run_id,

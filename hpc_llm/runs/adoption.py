@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
-from hpc_llm.run import RunPaths, read_json
+from hpc_llm.record_files import read_json
+from hpc_llm.run import RunPaths
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.scheduler import Answer, ask
 from hpc_llm.submit.claim import STALE_S, claim_folder, is_claimed

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from hpc_llm.errors import RequestError
-from hpc_llm.run import Outcome, RunPaths, read_json
+from hpc_llm.record_files import read_json
+from hpc_llm.run import Outcome, RunPaths
 from hpc_llm.runs.adoption import is_own
 from hpc_llm.runs.local_orphans import local_orphans
 from hpc_llm.runs.scheduler import Answer, ask, find_job, queued, scancel

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.run import RunPaths, is_run, read_json
+from hpc_llm.record_files import read_json
+from hpc_llm.run import RunPaths, is_run
 from hpc_llm.submit.process import describe_process, end_group
 from hpc_llm.submit.queue import QUEUE_ID, RUN_DIR, RUN_UUID
 

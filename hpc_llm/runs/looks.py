@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
 from hpc_llm.errors import pass_over
-from hpc_llm.run import RunPaths, reason_of
+from hpc_llm.record_files import reason_of
+from hpc_llm.run import RunPaths
 from hpc_llm.runs.adoption import adopt, has_begun, is_being_asked
 from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.local_process import local_state

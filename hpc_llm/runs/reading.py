@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hpc_llm.json_text import DamagedRecordError
-from hpc_llm.run import Outcome, RunPaths, load_json, load_json_lines, reason_of
+from hpc_llm.record_files import load_json, load_json_lines, reason_of
+from hpc_llm.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, Start
 from hpc_llm.runs.slurm_records import JobRecord

@@ -18,7 +18,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import RunPaths, is_run, read_json
+from hpc_llm.record_files import read_json
+from hpc_llm.run import RunPaths, is_run
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings
 from hpc_llm.runs.local_orphans import local_orphans
 from hpc_llm.runs.scheduler import Answer, jobs_under

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
-from hpc_llm.run import RunPaths, read_json
+from hpc_llm.record_files import read_json
+from hpc_llm.run import RunPaths
 from hpc_llm.submit.clock import file_age
 from hpc_llm.submit.identity import ARRAYS
 from hpc_llm.submit.process import can_be_seen, describe_process, is_alive

@@ -18,7 +18,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.run import RunPaths, Stop, read_json, write_json
+from hpc_llm.record_files import read_json, write_json
+from hpc_llm.run import RunPaths, Stop
 from hpc_llm.submit.environment import without_slurm
 from hpc_llm.submit.process import describe_process, end_group
 

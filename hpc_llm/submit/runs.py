@@ -18,7 +18,8 @@ from typing import Any
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import RunPaths, file_name_part, make_shared_folder, new_file, read_json, read_json_lines
+from hpc_llm.record_files import make_shared_folder, new_file, read_json, read_json_lines
+from hpc_llm.run import RunPaths, file_name_part
 from hpc_llm.submit.claim import claim, claim_folder
 from hpc_llm.submit.identity import ARRAYS, Identity, identity_of, is_job_of
 from hpc_llm.submit.submission import Submission, array_of, now

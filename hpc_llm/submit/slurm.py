@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import SubmissionError
-from hpc_llm.run import RunPaths, read_json
+from hpc_llm.record_files import read_json
+from hpc_llm.run import RunPaths
 from hpc_llm.submit.queue import RunScripts
 from hpc_llm.submit.runs import answer_file, answered_job_id, asking_file, is_refusal, submitit_folder, write_job
 from hpc_llm.submit.submission import Submission

@@ -15,7 +15,8 @@ from typing import Any
 
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.out_of_memory import is_device, is_host, is_page_locking
-from hpc_llm.run import Outcome, RunPaths, read_json
+from hpc_llm.record_files import read_json
+from hpc_llm.run import Outcome, RunPaths
 from hpc_llm.secrecy import redacted
 from hpc_llm.worker.result import SCHEMA, Record, build_result
 

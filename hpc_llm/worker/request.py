@@ -19,7 +19,8 @@ from hpc_llm.deepspeed_config import check_keys
 from hpc_llm.errors import RequestError
 from hpc_llm.experiment import Plan
 from hpc_llm.model import ALIASES, architecture, is_checkpoint
-from hpc_llm.run import RunPaths, read_json, write_json
+from hpc_llm.record_files import read_json, write_json
+from hpc_llm.run import RunPaths
 from hpc_llm.secrecy import refuse_secrets
 from hpc_llm.synthetic import LOSS_FLOOR_NATS
 from hpc_llm.worker.ranks import Ranks

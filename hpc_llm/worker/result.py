@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_llm import metrics
 from hpc_llm.experiment import Plan
-from hpc_llm.run import Outcome, RunPaths, read_json
+from hpc_llm.record_files import read_json
+from hpc_llm.run import Outcome, RunPaths
 from hpc_llm.worker.ranks import Ranks
 
 if TYPE_CHECKING:  # a run that fails before torch is imported leaves a result too

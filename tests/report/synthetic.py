@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.run import RunPaths, write_json
+from hpc_llm.record_files import write_json
+from hpc_llm.run import RunPaths
 
 GIB = 1 << 30
 HOSTILE_CLUSTER = "<script>alert(1)</script>"

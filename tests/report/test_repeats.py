@@ -12,6 +12,7 @@ from synthetic import Made, write_run
 
 from hpc_llm.errors import PassedOverWarning
 from hpc_llm.parse import Row
+from hpc_llm.record_files import write_json
 from hpc_llm.report.baseline import changes
 from hpc_llm.report.comparison import best, compare, run_table
 from hpc_llm.report.metric import MFU, PEAK_ALLOCATED, TOKENS
@@ -19,7 +20,6 @@ from hpc_llm.report.runs import ReportedRun, collect
 from hpc_llm.report.scaling import scaling
 from hpc_llm.report.sections import sections
 from hpc_llm.report.statistics import estimate, student_t95
-from hpc_llm.run import write_json
 
 ONE = {
     "format": "hpc-llm", "cluster": "delta", "gpu": "A100", "method": "z3", "task": "pretrain", "model": "m", "nodes": 1,

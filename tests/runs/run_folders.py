@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.run import RunPaths, write_json
+from hpc_llm.record_files import write_json
+from hpc_llm.run import RunPaths
 from hpc_llm.runs.scheduler import Answer
 from hpc_llm.runs.slurm_records import JobRecord
 from hpc_llm.submit.identity import Identity

@@ -13,7 +13,8 @@ import pytest
 from run_folders import Folder
 
 from hpc_llm.cli import run as command
-from hpc_llm.run import LARGEST_RECORD, RunPaths
+from hpc_llm.record_files import LARGEST_RECORD
+from hpc_llm.run import RunPaths
 from hpc_llm.runs.reading import read_records
 
 COMMANDS = ("status", "parse", "diagnose", "report")

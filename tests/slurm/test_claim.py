@@ -18,7 +18,8 @@ from scratch_slurm import ScratchSlurm
 from test_identity import HELD, HELD_ARRAY, change, ghost, logs, record, sbatch
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import RunPaths, write_json
+from hpc_llm.record_files import write_json
+from hpc_llm.run import RunPaths
 from hpc_llm.runs import Deed, cancel, make_way, reconcile, reconciliation, status
 from hpc_llm.runs.adoption import Standing, standings
 from hpc_llm.submit.claim import STALE_S, claim, claim_folder, release

@@ -18,7 +18,8 @@ from scratch_slurm import ScratchSlurm
 
 from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import Outcome, RunPaths, write_json
+from hpc_llm.record_files import write_json
+from hpc_llm.run import Outcome, RunPaths
 from hpc_llm.runs import Deed, cancel, cancel_job, homeless, make_way, reconcile, reconciliation, scheduler, status
 from hpc_llm.runs.adoption import Standing, standings
 from hpc_llm.runs.scheduler import _by_name, _proven, _sacct, ask

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from hpc_llm.errors import SubmissionError
-from hpc_llm.run import RunPaths, write_json
+from hpc_llm.record_files import write_json
+from hpc_llm.run import RunPaths
 from hpc_llm.submit import NewRun, Submission, code_snapshot, create_runs
 
 GROUP = 12321

@@ -13,7 +13,8 @@ import pytest
 from tiny_plans import make_plan
 
 from hpc_llm.errors import RequestError
-from hpc_llm.run import RunPaths, is_run, read_json, write_json
+from hpc_llm.record_files import read_json, write_json
+from hpc_llm.run import RunPaths, is_run
 from hpc_llm.submit.snapshot import code_snapshot
 from hpc_llm.worker.pretrain_llm import main
 from hpc_llm.worker.ranks import Ranks

@@ -18,7 +18,8 @@ from tiny_models import first_loss, save
 from tiny_plans import METHODS, RunPlan, make_plan
 
 from hpc_llm.experiment import Plan
-from hpc_llm.run import RunPaths, read_json
+from hpc_llm.record_files import read_json
+from hpc_llm.run import RunPaths
 from hpc_llm.worker import loop
 
 pytestmark = pytest.mark.train

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tiny_plans import make_plan, start_worker
 
-from hpc_llm.run import RunPaths, read_json
+from hpc_llm.record_files import read_json
+from hpc_llm.run import RunPaths
 
 pytestmark = pytest.mark.train
 

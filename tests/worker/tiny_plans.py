@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.experiment import Plan
-from hpc_llm.run import RunPaths, write_json
+from hpc_llm.record_files import write_json
+from hpc_llm.run import RunPaths
 from hpc_llm.synthetic import LOSS_FLOOR_NATS
 
 RunPlan = Callable[[Plan], dict[str, Any]]

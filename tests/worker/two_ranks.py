@@ -13,7 +13,8 @@ from typing import Any
 from masking import masked
 
 from hpc_llm.experiment import Plan
-from hpc_llm.run import RunPaths, write_json
+from hpc_llm.record_files import write_json
+from hpc_llm.run import RunPaths
 from hpc_llm.worker import engine as engines
 from hpc_llm.worker import pretrain_llm, training
 from hpc_llm.worker.ranks import Ranks, find_ranks

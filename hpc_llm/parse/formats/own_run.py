@@ -13,7 +13,8 @@ from typing import Any
 from hpc_llm import metrics
 from hpc_llm.parse.registry import FolderFormat
 from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step, kind_of_task
-from hpc_llm.run import Outcome, RunPaths, is_run, read_json_lines
+from hpc_llm.record_files import read_json_lines
+from hpc_llm.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.fields import Fields, is_figure, iso
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.records import Records
