@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from methods_on_gpu import ABOUT_THE_DEVICE, ROOT, compile_operators, last_lines, run
+from methods_on_gpu import last_lines, prepare, run
 
 from hpc_llm.cluster import load_cluster
 from hpc_llm.experiment import Experiment, Plan
@@ -35,11 +34,7 @@ FALL_NATS, JUMP_NATS = 1.0, 0.5
 
 def main() -> int:
     arguments = read_arguments()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    about = json.loads(run([sys.executable, "-c", ABOUT_THE_DEVICE], environment, 120).stdout.splitlines()[-1])
-    if about["capability"]:
-        environment["TORCH_CUDA_ARCH_LIST"] = about["capability"]
-        compile_operators(environment)
+    about, environment = prepare()
     rows = []
     with tempfile.TemporaryDirectory(prefix="hpc-llm-loss-") as scratch:
         for method in arguments.methods.split(","):

@@ -64,15 +64,7 @@ class Outcome:
 def main() -> int:
     arguments = read_arguments()
     began = time.monotonic()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    about = json.loads(run([sys.executable, "-c", ABOUT_THE_DEVICE], environment, 120).stdout.splitlines()[-1])
-    if about["capability"]:
-        environment["TORCH_CUDA_ARCH_LIST"] = about["capability"]
-        compile_operators(environment)
+    about, environment = prepare()
     rows = []
     with tempfile.TemporaryDirectory(prefix="hpc-llm-benchmark-") as scratch:
         for method in arguments.methods.split(","):
@@ -82,6 +74,17 @@ def main() -> int:
     record = {**about, "command": shlex.join(["python", *sys.argv]), "model": arguments.model, "rows": rows}
     print(json.dumps({**record, "elapsed_s": round(time.monotonic() - began, 1)}), flush=True)
     return 0
+
+
+def prepare() -> tuple[dict[str, Any], dict[str, str]]:
+    """What is known of the device and the versions, and the environment of the programs to be measured, operators compiled."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
+    about = json.loads(run([sys.executable, "-c", ABOUT_THE_DEVICE], environment, 120).stdout.splitlines()[-1])
+    if about["capability"]:
+        environment["TORCH_CUDA_ARCH_LIST"] = about["capability"]
+        compile_operators(environment)
+    return about, environment
 
 
 def read_arguments() -> argparse.Namespace:

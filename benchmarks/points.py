@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from methods_on_gpu import ABOUT_THE_DEVICE, ROOT, compile_operators, last_lines, run
+from methods_on_gpu import last_lines, prepare, run
 
 from hpc_llm.cluster import load_cluster
 from hpc_llm.errors import HpcLlmError
@@ -42,10 +40,7 @@ KEY = ("gpu", "num_gpus", "model", "method", "micro_batch_size", "sequence_lengt
 def main() -> int:
     arguments = read_arguments()
     deadline = time.monotonic() + arguments.seconds
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    about = json.loads(run([sys.executable, "-c", ABOUT_THE_DEVICE], environment, 120).stdout.splitlines()[-1])
-    environment["TORCH_CUDA_ARCH_LIST"] = about["capability"]
-    compile_operators(environment)
+    about, environment = prepare()
     machine = {"gpu": about["device"], "num_gpus": arguments.gpus, **about["versions"]}
     rows = read_rows(arguments.csv)
     done = {tuple(str(row.get(name)) for name in KEY) for row in rows}

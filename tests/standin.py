@@ -193,6 +193,24 @@ class Machine:
         )
         return made.scripts[0].text
 
+    def array(self, *methods: str) -> tuple[str, list[Path]]:
+        """The script of a sweep as a job array of Slurm's, and the folders of its runs, made as a submission makes them."""
+        from rendering import batch
+
+        from hpc_llm.submit import code_digest
+
+        made = batch(
+            self.cluster(scheduler="slurm"), *methods, run_id="sweep", logs=self.logs, code=self.code, digest=code_digest(),
+            scheduler="slurm",
+        )  # fmt: skip
+        assert made.array is not None
+        made.array.folder.mkdir(parents=True)
+        folders = [self.logs / run_id for run_id in made.run_ids]
+        for task, folder in enumerate(folders):
+            folder.mkdir()
+            (made.array.folder / str(task)).symlink_to(folder)
+        return made.scripts[0].text, folders
+
     def start(self, text: str, **environ: str) -> subprocess.Popen[str]:
         path = self.folder / "job.sh"
         path.write_text(text, encoding="utf-8")

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rights import needs_root
 from standin import Ended, Machine
 
 from hpc_llm.run import Stop
@@ -280,8 +281,7 @@ def test_without_the_file_of_variables(machine: Machine) -> None:
 
 
 def test_code_of_somebody_else_does_not_run(machine: Machine) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a folder to somebody else")
+    needs_root("give a folder to somebody else")
     text = machine.script()
     os.chown(machine.code, 12345, -1)
     stopped(machine.run(text), Stop.CODE_CHANGED, f"the code in {machine.code} is somebody else's")
@@ -355,34 +355,13 @@ def test_no_variable_of_the_submitting_shell_is_taken_for_the_scripts_own(machin
 
 
 def test_an_array_task_finds_its_run(machine: Machine) -> None:
-    from rendering import batch
-
-    from hpc_llm.run import RunPaths
-    from hpc_llm.submit import code_digest
-
-    cluster = machine.cluster(scheduler="slurm")
-    made = batch(
-        cluster,
-        "z2",
-        "z3",
-        run_id="sweep",
-        logs=machine.logs,
-        code=machine.code,
-        digest=code_digest(),
-        scheduler="slurm",
-    )
-    runs = [RunPaths(machine.logs / run_id) for run_id in made.run_ids]
-    for run in runs:
-        run.root.mkdir()
-    assert made.array is not None
-    made.array.folder.mkdir(parents=True)
-    for task, run in enumerate(runs):
-        (made.array.folder / str(task)).symlink_to(run.root)
-        ended = machine.run(made.scripts[0].text, run.root, SLURM_ARRAY_TASK_ID=str(task), SLURM_ARRAY_JOB_ID="9")
+    text, folders = machine.array("z2", "z3")
+    for task, folder in enumerate(folders):
+        ended = machine.run(text, folder, SLURM_ARRAY_TASK_ID=str(task), SLURM_ARRAY_JOB_ID="9")
         assert ended.code == 0, ended.stderr
-        assert ended.seen is not None and ended.seen["argv"][-1] == str(run.root)
-        assert (ended.exit["run_id"], ended.exit["array_task"]) == (run.run_id, task)
-    ended = machine.run(made.scripts[0].text, SLURM_ARRAY_TASK_ID="2")
+        assert ended.seen is not None and ended.seen["argv"][-1] == str(folder)
+        assert (ended.exit["run_id"], ended.exit["array_task"]) == (folder.name, task)
+    ended = machine.run(text, SLURM_ARRAY_TASK_ID="2")
     assert ended.code == Stop.NO_RUN_FOLDER.value and "is not visible on" in ended.stderr
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from rendering import batch, planned
+from rights import needs_root
 from standin import Machine
 
 from hpc_llm.cli import run
@@ -220,8 +221,7 @@ def test_a_file_that_is_not_the_user_s_own_alone_stops_the_job(
     elif damage in ("open", "readable"):
         secret.chmod({"open": 0o640, "readable": 0o604}[damage])
     elif damage == "somebody else's":
-        if os.geteuid() != 0:
-            pytest.skip("only root can give a file to somebody else")
+        needs_root("give a file to somebody else")
         os.chown(secret, 12345, -1)
     elif damage in ("mistake", "syntax"):
         secret.write_text({"mistake": f"{TOKEN}\n", "syntax": f"HF_TOKEN='{TOKEN}\n"}[damage])

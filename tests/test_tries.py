@@ -130,31 +130,11 @@ def test_a_line_that_cannot_be_written_stops_nothing(machine: Machine, run: RunP
 
 
 def test_each_task_of_an_array_writes_into_its_run(machine: Machine) -> None:
-    from rendering import batch
-
-    from hpc_llm.submit import code_digest
-
-    cluster = machine.cluster(scheduler="slurm")
-    made = batch(
-        cluster,
-        "z2",
-        "z3",
-        run_id="sweep",
-        logs=machine.logs,
-        code=machine.code,
-        digest=code_digest(),
-        scheduler="slurm",
-    )
-    runs = [RunPaths(machine.logs / run_id) for run_id in made.run_ids]
-    for each in runs:
-        each.root.mkdir()
-    assert made.array is not None
-    made.array.folder.mkdir(parents=True)
-    for task, each in enumerate(runs):
-        (made.array.folder / str(task)).symlink_to(each.root)
+    text, folders = machine.array("z2", "z3")
+    for task, folder in enumerate(folders):
         slurm = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_JOB_ID": "9", "SLURM_JOB_ID": str(10 + task)}
-        assert machine.run(made.scripts[0].text, each.root, **slurm).code == 0
-        assert [(said["job_id"], said["array_task"]) for said in started(each)] == [("9", task)]
+        assert machine.run(text, folder, **slurm).code == 0
+        assert [(said["job_id"], said["array_task"]) for said in started(RunPaths(folder))] == [("9", task)]
 
 
 # --- tries ----------------------------------------------------------------------------------------------------------

@@ -39,20 +39,21 @@ def hole(path: Path) -> None:
         file.write(END)
 
 
-def endless_line(path: Path) -> None:
+def _between(path: Path, block: bytes, times: int) -> None:
+    """Steps, the block so many times, and how it ended."""
     with path.open("wb") as file:
         file.write(STEPS)
-        for _ in range(300):
-            file.write(b"x=" * (1 << 18))
+        for _ in range(times):
+            file.write(block)
         file.write(END)
+
+
+def endless_line(path: Path) -> None:
+    _between(path, b"x=" * (1 << 18), 300)
 
 
 def nul_bytes(path: Path) -> None:
-    with path.open("wb") as file:
-        file.write(STEPS)
-        for _ in range(200):
-            file.write(b"\0" * (1 << 20))
-        file.write(END)
+    _between(path, b"\0" * (1 << 20), 200)
 
 
 def document(path: Path) -> None:

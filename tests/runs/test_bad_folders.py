@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rights import needs_root
 from run_folders import Folder
 
 from hpc_llm.cli import run as command
@@ -178,11 +179,11 @@ def as_nobody(given: list[str], out: Path, err: Path) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 @pytest.mark.parametrize("name", COMMANDS[:3])
 def test_a_folder_of_somebody_else_is_named_and_the_others_are_shown(
     logs: Path, tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    needs_root("become another user")
     for path in (*tmp_path.parents, tmp_path):
         if path.stat().st_uid == os.geteuid() and path.is_relative_to("/tmp") and path != Path("/tmp"):
             path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o755)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rights import needs_root
 
 from hpc_llm.errors import SubmissionError
 from hpc_llm.record_files import write_json
@@ -89,8 +90,7 @@ def test_a_whole_run_follows_the_umask(tmp_path: Path) -> None:
 @pytest.fixture
 def common() -> Iterator[Path]:
     """A folder that a group writes, where its members can get to it."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can act for several users")
+    needs_root("act for several users")
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     shutil.copytree(Path(__file__).parents[2] / "hpc_llm", folder / "hpc_llm")
