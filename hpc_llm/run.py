@@ -53,6 +53,7 @@ class Stop(int, Enum):
     NO_LAUNCHER = 77
     CODE_CHANGED = 78
     NO_ENV_FILE = 79
+    CANCELLED = 80
 
     @property
     def meaning(self) -> str:
@@ -70,6 +71,7 @@ _STOP_MEANINGS = {
     Stop.NO_LAUNCHER: "the launcher is not on PATH",
     Stop.CODE_CHANGED: "the training program is not as it was submitted",
     Stop.NO_ENV_FILE: "the file with the job's own variables cannot be used",
+    Stop.CANCELLED: "it was cancelled before it began",
 }
 
 

@@ -11,7 +11,9 @@ import pytest
 from rights import needs_root
 from standin import Ended, Machine
 
-from hpc_llm.run import Stop
+from hpc_llm.record_files import write_json
+from hpc_llm.run import Outcome, RunPaths, Stop
+from hpc_llm.runs.looks import look
 
 
 @pytest.fixture
@@ -278,6 +280,18 @@ def test_code_that_cannot_be_checked_does_not_run(machine: Machine, program: str
 
 def test_without_the_file_of_variables(machine: Machine) -> None:
     stopped(machine.run(machine.script(env_file="/no/file")), Stop.NO_ENV_FILE, "the file /no/file cannot be read")
+
+
+def test_a_run_that_was_cancelled_before_it_was_a_job_does_not_begin_and_one_that_is_queued_again_does(
+    machine: Machine,
+) -> None:
+    text = machine.script()
+    run = RunPaths(machine.logs / "run-1")
+    write_json(run.cancelled, {"schema": 1})
+    stopped(machine.run(text), Stop.CANCELLED, "it was cancelled before it began")
+    [judged] = look([run])
+    assert judged.judgement.outcome is Outcome.CANCELLED
+    assert machine.run(text, SLURM_RESTART_COUNT="1").code == 0
 
 
 def test_code_of_somebody_else_does_not_run(machine: Machine) -> None:

@@ -25,11 +25,11 @@ def reconcile_command(
 ) -> None:
     """Adopt jobs that no run knows, clear runs that never became a job, submit the missing members of a sweep."""
     from hpc_llm.cli.runs import find_runs
-    from hpc_llm.runs import homeless, reconcile
+    from hpc_llm.runs import cut_off, reconcile
 
     done = reconcile(find_runs(runs, logs), dry_run=dry_run)
     if not runs:
-        done += homeless(logs)
+        done += cut_off(logs)
     if as_json:
         print_json(
             {

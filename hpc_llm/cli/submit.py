@@ -50,7 +50,7 @@ def submit(
     if dry_run:
         _print_scripts(found, as_json, options.logs)
         return 0
-    runs = send(found, options.logs)
+    runs = send(found, options.logs, chosen_ids=options.run_id is not None)
     if not as_json:
         for run in runs:
             typer.echo(f"{run.run_id}  {_job_id(run)}")
@@ -88,7 +88,7 @@ def _print_scripts(found: list[Batch], as_json: bool, logs: Path) -> None:
         write_exactly("\n".join(script.text for batch in found for script in batch.distinct_scripts))
 
 
-def send(batches: Sequence[Batch], logs: Path) -> list[RunPaths]:
+def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunPaths]:
     """Make the run folders of a request and hand its scripts to the scheduler.
 
     All folders are there, with the intent to submit them, before the scheduler is asked for the first. What a scheduler
@@ -97,7 +97,7 @@ def send(batches: Sequence[Batch], logs: Path) -> list[RunPaths]:
     from hpc_llm.runs import make_way
     from hpc_llm.submit import code_snapshot, create_runs, take_back
 
-    make_way(logs, [run_id for batch in batches for run_id in batch.run_ids])
+    make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids)
     code_snapshot(logs)
     submissions = _submissions(batches)
     groups = create_runs(logs, list(zip(submissions, _new_runs(batches), strict=True)))

@@ -19,8 +19,16 @@ from hpc_llm.runs.scheduler import Answer, ask
 from hpc_llm.submit.claim import STALE_S, claim_folder, is_claimed
 from hpc_llm.submit.clock import file_age
 from hpc_llm.submit.identity import Identity
-from hpc_llm.submit.process import can_be_seen, is_alive
-from hpc_llm.submit.runs import answer_file, asking_file, is_refusal, read_identity, submitit_folder, write_job
+from hpc_llm.submit.process import can_be_seen, is_alive, session_is_alive
+from hpc_llm.submit.runs import (
+    answer_file,
+    asking_file,
+    is_refusal,
+    original_of,
+    read_identity,
+    submitit_folder,
+    write_job,
+)
 from hpc_llm.submit.submission import array_of
 
 PATIENCE_S = STALE_S
@@ -79,7 +87,7 @@ def adopt(found: Iterable[tuple[RunPaths, Identity]], answer: Answer) -> list[Ru
     adopted = []
     for run, identity in found:
         job_id = None if identity.is_recorded else identity.job_id or answer.job_ids.get(identity.key)
-        if job_id is None or not identity.is_of(run.run_id) or not is_own(run):
+        if job_id is None or original_of(run, identity) is not None or not is_own(run):
             continue
         with contextlib.suppress(OSError, RequestError):
             write_job(run, job_id, recovered=True)
@@ -100,10 +108,19 @@ def _stand(run: RunPaths, identity: Identity | None, is_asked: bool, answer: Ans
         return _without_record(run)
     if not is_own(run):
         return Submitted(run, identity, Standing.OPEN, "it belongs to another user")
-    if not identity.is_of(run.run_id):
-        return Submitted(run, identity, Standing.OPEN, f"its folder is a copy of run {identity.run_id}")
+    original = original_of(run, identity)
+    if original is not None:
+        return Submitted(run, identity, Standing.OPEN, f"its folder is a copy of run {original.name}")
     if identity.scheduler == "local":
-        return _local(run, identity)
+        found = _local(run, identity)
+    else:
+        found = _on_slurm(run, identity, is_asked, answer, forgotten)
+    if found.standing is Standing.NOTHING and not identity.is_of(run.run_id):  # who renamed it wanted to keep it
+        return Submitted(run, identity, Standing.OPEN, f"it was run {identity.run_id}, which never became a job")
+    return found
+
+
+def _on_slurm(run: RunPaths, identity: Identity, is_asked: bool, answer: Answer, forgotten: bool) -> Submitted:
     if identity.job_id is not None:
         lost = forgotten and identity.uuid is not None and not is_asked and not _left_a_trace(run)
         gone = lost and answer.can_tell(identity) and answer.record_of(identity) is None
@@ -166,7 +183,8 @@ def is_being_asked(run: RunPaths, identity: Identity) -> bool:
     # Once sbatch is asked only its own process counts: who wanted it may live on, as a notebook does.
     process = asking if asking is not None else identity.submitter
     processes = [process] if process is not None and isinstance(process.get("pid"), int) else []
-    if any(can_be_seen(process) and _lives(process) for process in processes):
+    lives = is_alive if asking is None else session_is_alive  # sbatch may outlive the process that waits for its answer
+    if any(can_be_seen(process) and _lives(process, lives) for process in processes):
         return True
     if all(can_be_seen(process) for process in processes):
         return False
@@ -183,9 +201,9 @@ def _folder(run: RunPaths) -> Path:
     return submitit_folder(run, array_of(read_json(run.job) or {}))
 
 
-def _lives(process: Mapping[str, Any]) -> bool:
+def _lives(process: Mapping[str, Any], lives: Callable[[Mapping[str, Any]], bool] = is_alive) -> bool:
     try:
-        return is_alive(process)
+        return lives(process)
     except (TypeError, ValueError, KeyError):
         return False
 

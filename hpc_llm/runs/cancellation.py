@@ -20,10 +20,12 @@ from hpc_llm.runs.statuses import RunStatus, status
 from hpc_llm.submit.claim import claim_folder, claimed, is_claimed
 from hpc_llm.submit.identity import Identity, uuid_in_comment
 from hpc_llm.submit.process import end_group, is_on_this_host
-from hpc_llm.submit.runs import read_identity
+from hpc_llm.submit.runs import original_of, read_identity
 from hpc_llm.submit.submission import array_of
 
 _UNTOUCHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUE_HOLD", "REQUEUED")
+_LOOKS_S = (0.2, 0.8, 2.0, 0.0)
+"""What is waited after each look at the queue: ending a job takes it a moment."""
 _ALREADY_OVER = ("Invalid job id", "already completing or completed")
 
 
@@ -56,8 +58,8 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     for run, identity in going.items():
         if not is_own(run):  # nor is what it says of processes and jobs to be believed
             problems[run] = "it belongs to another user: theirs to cancel"
-        elif identity is not None and not identity.is_of(run.run_id):
-            problems[run] = f"its folder is a copy of run {identity.run_id}: cancel that"
+        elif identity is not None and (original := original_of(run, identity)) is not None:
+            problems[run] = f"its folder is a copy of run {original.name}: cancel that"
         elif identity is not None and identity.scheduler == "local":
             local[run] = identity
         else:
@@ -122,13 +124,16 @@ def cancel_job(job_id: str) -> Cancellation:
     if orphans:
         ended = [one.end() for one in orphans]  # all of them
         return Cancellation("", not any(ended), None, job_id)
-    record = find_job(job_id)
+    record, complaint = find_job(job_id)
+    if record is None and complaint:
+        raise RequestError(f"job {job_id} was not cancelled, for Slurm does not answer: {complaint}")
     if record is None:
         raise RequestError(
             f"there is no run of job {job_id} in that folder of runs (--logs DIR names another), nor a job of that id, as "
             "`hpc-llm status` shows it, in Slurm's queue."
         )
-    if uuid_in_comment(record.comment) is None or record.user_id != os.getuid():
+    uuid = uuid_in_comment(record.comment)
+    if uuid is None or record.user_id != os.getuid():
         raise RequestError(
             f"job {job_id} ({record.job_name or 'without a name'}) is not proven to be one of your runs: nothing was "
             f"done. `scontrol show job {job_id}` shows it, `scancel {job_id}` ends it."
@@ -136,7 +141,26 @@ def cancel_job(job_id: str) -> Cancellation:
     if not record.is_live:
         return Cancellation("", True, record.state, job_id)
     complaint = _unexpected(scancel([job_id], record.job_name))
-    return Cancellation("", False, None, job_id, f"scancel failed: {complaint}" if complaint else None)
+    problem = f"scancel failed: {complaint}" if complaint else _goes_on(job_id, uuid)
+    return Cancellation("", False, None, job_id, problem)
+
+
+def _goes_on(job_id: str, uuid: str) -> str | None:
+    """Why a job may go on that Slurm was told to end; None where it does not."""
+    state, complaint = "", ""
+    for pause in _LOOKS_S:
+        record, complaint = find_job(job_id)
+        state = record.state if record is not None and uuid_in_comment(record.comment) == uuid else ""
+        if not complaint and state not in _UNTOUCHED:
+            return None
+        time.sleep(pause)
+    return _not_ended(state, complaint)
+
+
+def _not_ended(state: str, complaint: str) -> str:
+    if complaint:
+        return f"Slurm was asked to end it, and whether it did cannot be told: {complaint}"
+    return f"Slurm was asked to end it, and lists it as {state} still"
 
 
 def _never_was_a_job(run: RunPaths) -> bool:
@@ -156,17 +180,20 @@ def _give_up(run: RunPaths) -> str | None:
 
 
 def _still_there(wanted: Mapping[RunPaths, Identity]) -> dict[RunPaths, str]:
-    """Runs whose jobs Slurm lists as waiting or running although it was told to end them."""
-    for pause in (0.2, 0.8, 2.0, 0.0):
-        listed, _ = queued(list(wanted.values()))
+    """Runs whose jobs Slurm lists as waiting or running although it was told to end them, or does not tell of any more."""
+    if not wanted:
+        return {}
+    for pause in _LOOKS_S:
+        listed, complaint = queued(list(wanted.values()))
         states = {run: listed.get(one.key) for run, one in wanted.items()}
         alive = {run: job.state for run, job in states.items() if job is not None and job.state in _UNTOUCHED}
-        if not alive:
+        if not alive and not complaint:
             return {}
         time.sleep(pause)
     for run in alive:
-        run.cancelled.unlink(missing_ok=True)
-    return {run: f"Slurm was asked to end it, and lists it as {state} still" for run, state in alive.items()}
+        with contextlib.suppress(OSError):
+            run.cancelled.unlink(missing_ok=True)
+    return {run: _not_ended(alive.get(run, ""), complaint) for run in (wanted if complaint else alive)}
 
 
 def _cancellation(before: RunStatus, problem: str | None, over: str | None) -> Cancellation:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.record_files import read_json
-from hpc_llm.run import RunPaths, is_run
+from hpc_llm.run import RunPaths
 from hpc_llm.submit.process import describe_process, end_group
 from hpc_llm.submit.queue import QUEUE_ID, RUN_DIR, RUN_UUID
+from hpc_llm.submit.runs import is_run_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def local_orphans() -> Iterator[LocalOrphan]:
         if entry.name.isdecimal() and _is_leader(int(entry.name)):
             marks = _marks(entry)
             folder = Path(marks.get(RUN_DIR) or "/")
-            if folder.name and not _is_the_run(folder, marks.get(RUN_UUID, "")):
+            if folder.name and not is_run_of(folder, marks.get(RUN_UUID, "")):
                 yield LocalOrphan(marks.get(QUEUE_ID, ""), folder, describe_process(int(entry.name)))
 
 
@@ -44,11 +44,6 @@ def _is_leader(pid: int) -> bool:
         return os.getsid(pid) == pid
     except OSError:
         return False
-
-
-def _is_the_run(folder: Path, uuid: str) -> bool:
-    """Whether the run is there still, and not another one that was made under its name."""
-    return is_run(folder) and (read_json(RunPaths(folder).job) or {}).get("uuid") == uuid
 
 
 def _marks(process: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -19,15 +19,15 @@ from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.record_files import read_json
-from hpc_llm.run import RunPaths, is_run
+from hpc_llm.run import RunPaths, is_run, iter_runs
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings
 from hpc_llm.runs.local_orphans import local_orphans
-from hpc_llm.runs.scheduler import Answer, jobs_under
+from hpc_llm.runs.scheduler import Answer, Printing, jobs_under
 from hpc_llm.runs.sending import send
 from hpc_llm.submit.claim import claim_folder, claimed
 from hpc_llm.submit.clock import file_age
 from hpc_llm.submit.identity import ARRAYS, Identity
-from hpc_llm.submit.runs import INCOMING, answer_file, asking_file, read_identity, submitit_folder, take_back
+from hpc_llm.submit.runs import INCOMING, answer_file, asking_file, is_run_of, read_identity, submitit_folder, take_back
 from hpc_llm.submit.submission import Submission, array_of, submission_of
 
 
@@ -67,18 +67,50 @@ def reconcile(runs: Sequence[RunPaths], *, dry_run: bool = False) -> list[Reconc
 
 def homeless(logs: Path) -> list[Reconciled]:
     """Jobs of ours that write into `logs` and whose run folder is gone from it: nothing is done about them."""
-    gone = [(job_id, folder) for job_id, folder in jobs_under(logs.absolute()) if not is_run(folder)]
+    return _cut_off(logs)[0]
+
+
+def cut_off(logs: Path) -> list[Reconciled]:
+    """The same, and the runs whose folders were renamed while their jobs go on: a job prints to the name of old."""
+    gone, renamed = _cut_off(logs)
+    return gone + renamed
+
+
+def _cut_off(logs: Path) -> tuple[list[Reconciled], list[Reconciled]]:
+    adrift = [one for one in jobs_under(logs.absolute())[0] if not is_run_of(one.folder, one.uuid)]
+    names = _names_now(logs, {one.uuid for one in adrift})
+    gone = [(one.job_id, one.folder) for one in adrift if one.uuid not in names]
     gone += [(one.job_id, one.folder) for one in local_orphans() if one.folder.parent == logs.absolute()]
     why = "its folder is gone, and its job goes on: `hpc-llm cancel {}` ends it"
-    return [Reconciled(folder.name, Deed.LEFT, job_id, why.format(job_id)) for job_id, folder in gone]
+    back = "it was made as {}, where its job prints: rename it back, or `hpc-llm cancel {}` ends the job"
+    return [Reconciled(folder.name, Deed.LEFT, job_id, why.format(job_id)) for job_id, folder in gone], [
+        Reconciled(name, Deed.LEFT, one.job_id, back.format(one.folder.name, name))
+        for one in adrift
+        for name in names.get(one.uuid, {}).get(one.folder.name, [])
+    ]
 
 
-def make_way(logs: Path, run_ids: Iterable[str]) -> None:
-    """Clear what stands where runs of these ids are to be made, where Slurm has nothing of it; anything else stays.
+def _names_now(logs: Path, uuids: set[str]) -> dict[str, dict[str, list[str]]]:
+    """Of the submissions `uuids` the folders in `logs` that do not bear the name of their run: UUID, that name, their own."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for run in iter_runs(logs) if uuids else ():
+        record = read_json(run.job) or {}
+        uuid, name = record.get("uuid"), record.get("run_id")
+        if uuid in uuids and isinstance(name, str) and name != run.run_id:
+            found.setdefault(str(uuid), {}).setdefault(name, []).append(run.run_id)
+    return found
+
+
+def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True) -> None:
+    """Clear what stands where runs of these ids are to be made, where the scheduler has nothing of it; all else stays.
+
+    With `chosen` somebody chose the ids, so that a job whose folder was removed or renamed may print to one of them still.
 
     Raises:
         RequestError: such a run is a job, or whether it is cannot be told now.
     """
+    if chosen:
+        _refuse_where_a_job_prints(logs.absolute(), set(run_ids))
     standing = [RunPaths(logs.absolute() / run_id) for run_id in run_ids if is_run(logs / run_id)]
     if not standing:
         return
@@ -94,6 +126,23 @@ def make_way(logs: Path, run_ids: Iterable[str]) -> None:
             )
     for members in _by_submission(found):
         _clear(members, forgotten=True)
+
+
+def _refuse_where_a_job_prints(logs: Path, run_ids: set[str]) -> None:
+    """Two jobs must not write into one folder: one that is cut off from its folder writes there all the same."""
+    printing, complaint = jobs_under(logs)
+    local = [Printing(one.job_id, "", one.folder) for one in local_orphans()]
+    for one in [*(one for one in printing if not is_run_of(one.folder, one.uuid)), *local]:
+        if one.folder.parent == logs and one.folder.name in run_ids:
+            raise RequestError(
+                f"job {one.job_id} prints into {one.folder}, from which its run was removed or renamed. Give another "
+                f"--run-id, or end it first: `hpc-llm cancel {one.job_id}`"
+            )
+    if complaint is not None and "not on PATH" not in complaint:
+        raise RequestError(
+            f"whether a job still prints into a run of that id in {logs} cannot be told, for Slurm does not answer: "
+            f"{complaint}. Leave --run-id out, or try again later."
+        )
 
 
 def _known(found: Iterable[Submitted]) -> list[tuple[RunPaths, Identity]]:

@@ -130,7 +130,7 @@ def _by_output(
     if not identities:
         return {}, {}
     outputs: dict[str, list[str]] = {}
-    for job_id, comment, output in _outputs([f"--user={os.getuid()}"]):
+    for job_id, comment, output in _outputs([f"--user={os.getuid()}"])[0]:
         if uuid_in_comment(comment) is None:
             outputs.setdefault(output, []).append(job_id)
     records: dict[object, JobRecord] = {}
@@ -212,10 +212,12 @@ def _by_time(identity: Identity, records: Sequence[JobRecord]) -> JobRecord | No
     return own
 
 
-def find_job(job_id: str) -> JobRecord | None:
-    """What the queue knows of the job with that id, whosever it is."""
-    queued, _ = _squeue([f"--jobs={job_id.split('_')[0]}"])
-    return latest(parse_squeue(queued or "").get(job_id, ()))
+def find_job(job_id: str) -> tuple[JobRecord | None, str]:
+    """What the queue knows of the job with that id, whosever it is; and what it complains about where it does not answer."""
+    queued, complaint = _squeue([f"--jobs={job_id.split('_')[0]}"])
+    if queued is None and "Invalid job id" in complaint:  # that it has forgotten
+        return None, ""
+    return latest(parse_squeue(queued or "").get(job_id, ())), complaint if queued is None else ""
 
 
 def queued(identities: Collection[Identity]) -> tuple[dict[object, JobRecord], str]:
@@ -263,7 +265,7 @@ def _proven_by_output(
     """Jobs whose name and comment a site has rewritten: that they print into the run's folder proves them as well."""
     if not identities:
         return {}
-    outputs = {job_id: output for job_id, _, output in _outputs([f"--jobs={_parents(identities)}"])}
+    outputs = {job_id: output for job_id, _, output in _outputs([f"--jobs={_parents(identities)}"])[0]}
     return {
         one.key: record
         for one in identities
@@ -273,28 +275,46 @@ def _proven_by_output(
     }
 
 
-def jobs_under(logs: Path) -> list[tuple[str, Path]]:
-    """Jobs of this user in the queue that hold a UUID of ours and print into `logs`: their id, and their run's folder."""
+@dataclass(frozen=True)
+class Printing:
+    """A job of ours that waits or runs, by the folder into which it prints."""
+
+    job_id: str
+    uuid: str
+    folder: Path
+    """Where its run was made; what stands there now may be another one."""
+
+
+def jobs_under(logs: Path) -> tuple[list[Printing], str | None]:
+    """Jobs of this user in the queue that hold a UUID of ours and print into `logs`; and why the queue gave no answer."""
     found = []
-    for job_id, comment, stdout in _outputs(
-        ["--states=PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING", f"--user={os.getuid()}"]
-    ):
-        folder = Path(stdout).parent
-        if folder.parent.parent == logs / ARRAYS:  # the link of an array's task
-            folder = folder.resolve()
-        if uuid_in_comment(comment) and folder.parent == logs:
-            found.append((job_id, folder))
-    return found
+    live = "--states=PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING"
+    outputs, complaint = _outputs([live, f"--user={os.getuid()}"])
+    for job_id, comment, stdout in outputs:
+        folder, uuid = Path(stdout).parent, uuid_in_comment(comment)
+        is_task = folder.parent.parent == logs / ARRAYS
+        if uuid is not None and (is_task or folder.parent == logs):
+            found.append(Printing(job_id, uuid, _run_of_task(folder, logs) if is_task else folder))
+    return found, complaint
 
 
-def _outputs(what: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Of each job asked for its id, its comment and the path to which it prints."""
-    told, _ = call(["squeue", "--noheader", "--array", *what, "--Format=JobArrayID:64,Comment:256,STDOUT:4096"])
+def _run_of_task(link: Path, logs: Path) -> Path:
+    """The run to which the link of an array's task leads; the link itself where it is gone."""
+    try:
+        return logs / Path(os.readlink(link)).name
+    except OSError:
+        return link
+
+
+def _outputs(what: Sequence[str]) -> tuple[list[tuple[str, str, str]], str | None]:
+    """Of each job asked for its id, its comment and the path to which it prints; and why there was no answer."""
+    told, complaint = call(["squeue", "--noheader", "--array", *what, "--Format=JobArrayID:64,Comment:256,STDOUT:4096"])
     lines = [line.encode("utf-8", "surrogateescape") for line in (told or "").split("\n") if line.strip()]
     cut = [(line[:64], line[64:320], line[320:]) for line in lines]
     found = (tuple(part.decode("utf-8", "replace").strip() for part in parts) for parts in cut)
     # Of an array that waits it prints the pattern.
-    return [(job_id, comment, path.replace("%a", job_id.partition("_")[2])) for job_id, comment, path in found]
+    jobs = [(job_id, comment, path.replace("%a", job_id.partition("_")[2])) for job_id, comment, path in found]
+    return jobs, complaint if told is None else None
 
 
 def scancel(job_ids: Sequence[str], job_name: str | None) -> str:
@@ -306,8 +326,7 @@ def scancel(job_ids: Sequence[str], job_name: str | None) -> str:
     complaints = []
     for job_id in job_ids:
         named = [f"--name={job_name}"] if job_name and "_" not in job_id else []
-        told, complaint = call(["scancel", *named, job_id])
-        complaints.append(complaint or ("" if told is not None else "scancel ended with an error and without a word"))
+        complaints.append(call(["scancel", *named, job_id])[1])
     return "\n".join(filter(None, complaints))
 
 

@@ -22,7 +22,7 @@ _silent: set[str] = set()
 
 
 def call(command: Sequence[str]) -> tuple[str | None, str]:
-    """Stdout, or None when the command failed; and what it printed to stderr."""
+    """Stdout, or None when the command failed; and what it printed to stderr, or what can be said of a silent failure."""
     # Without the limit long array expressions end in "...", which would lose tasks.
     environ = {**without_slurm(os.environ), "SLURM_BITSTR_LEN": "0"}
     try:
@@ -42,7 +42,9 @@ def call(command: Sequence[str]) -> tuple[str | None, str]:
         return None, f"{command[0]}: {error.strerror}"
     except subprocess.TimeoutExpired:
         return None, f"{command[0]} gave no answer in {TIMEOUT_S:.0f} s"
-    return (done.stdout if done.returncode == 0 else None), done.stderr.strip()
+    if done.returncode == 0:
+        return done.stdout, done.stderr.strip()
+    return None, done.stderr.strip() or f"{command[0]} ended with exit code {done.returncode} and without a word"
 
 
 def cluster_name() -> str | None:

@@ -52,7 +52,9 @@ class Identity:
     process: Mapping[str, Any] | None = None
     """The leader of the local queue that holds the run."""
     run_id: str | None = None
-    """The run for which the job was submitted: another name than the folder's says that the folder is a copy."""
+    """The run for which the job was submitted: a folder of another name was renamed since, or is a copy."""
+    run_dir: str | None = None
+    """Where the run's folder was made."""
     output: str | None = None
     """Path to which the script prints, as Slurm knows it."""
     is_recorded: bool = True
@@ -64,7 +66,8 @@ class Identity:
         return (self.uuid, self.array_task) if self.uuid else (None, self.job_id)
 
     def is_of(self, run_id: str) -> bool:
-        """Whether the job was submitted for the run of that name, as far as the record says."""
+        """Whether the job was submitted for the run of that name, as far as the record says; a folder of another name was
+        renamed, or is a copy."""
         return self.run_id in (None, run_id)
 
     def with_job(self, job_id: str) -> Identity:
@@ -94,6 +97,7 @@ def identity_of(record: Mapping[str, Any]) -> Identity | None:
         submitter=_process(record.get("submitter")),
         process=_process(record.get("process")),
         run_id=_text(record.get("run_id")),
+        run_dir=_text(record.get("run_dir")),
         output=_output(record),
         is_recorded=scheduler == "local" or job_id is not None,
     )

@@ -60,6 +60,24 @@ def is_alive(process: Mapping[str, Any]) -> bool:
     return fields is not None and fields[0] not in "ZX" and all(now[key] == process.get(key, now[key]) for key in now)
 
 
+def session_is_alive(leader: Mapping[str, Any]) -> bool:
+    """Whether the process that was described, or any other of the session that it leads, still runs on this host.
+
+    Linux gives no pid out anew as long as it names a session, so whoever has it there is of that session.
+    """
+    if is_alive(leader):
+        return True
+    pid = int(leader["pid"])
+    heir = _stat(pid)
+    if heir is not None and int(heir[19]) != leader.get("start_ticks"):
+        return False  # the pid is somebody else's by now
+    return any(
+        int(fields[3]) == pid and fields[0] not in "ZX"
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and (fields := _stat(int(entry.name)))
+    )
+
+
 def end_group(process: Mapping[str, Any], grace_s: float = 10.0) -> bool:
     """End `process`, its group and all it has started: SIGTERM, after `grace_s` seconds SIGKILL. False if it was over."""
     if not is_alive(process):

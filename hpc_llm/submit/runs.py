@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.record_files import make_shared_folder, new_file, read_json, read_json_lines
-from hpc_llm.run import RunPaths, file_name_part
+from hpc_llm.run import RunPaths, file_name_part, is_run
 from hpc_llm.submit.claim import claim, claim_folder
 from hpc_llm.submit.identity import ARRAYS, Identity, identity_of, is_job_of
 from hpc_llm.submit.submission import Submission, array_of, now
@@ -226,6 +226,19 @@ def read_identity(run: RunPaths) -> Identity | None:
         return where_it_ran(identity, read_json_lines(run.started))
     job_id = answered_job_id(submitit_folder(run, array_of(record))) or _started(run, identity)
     return identity if job_id is None else identity.with_job(job_id)
+
+
+def is_run_of(folder: Path, uuid: str) -> bool:
+    """Whether a run stands in `folder` that is of the submission `uuid`, and not another one under its name."""
+    return is_run(folder) and (read_json(RunPaths(folder).job) or {}).get("uuid") == uuid
+
+
+def original_of(run: RunPaths, identity: Identity) -> Path | None:
+    """The folder of which this one is a copy; None for the run itself, be it that its folder was renamed or moved since."""
+    if identity.uuid is None or identity.is_of(run.run_id):
+        return None
+    places = [run.root.parent / str(identity.run_id), *([Path(identity.run_dir)] if identity.run_dir else [])]
+    return next((place for place in places if is_run_of(place, identity.uuid)), None)
 
 
 def where_it_ran(identity: Identity, starts: Iterable[Mapping[str, Any]]) -> Identity:

@@ -153,6 +153,10 @@ job_record=$(record_of_job)
 trap finish EXIT
 stage=prelude
 [ -z "$signal" ] || end_by_signal
+# Cancelled while it was being submitted, when there was no job yet to end. One that is queued again was asked for.
+if [ -e "$run_dir/cancelled.json" ] && [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
+  die 80 "it was cancelled before it began"
+fi
 if is_over; then
   stage='done'
   die 0 "the run had come to its end already, nothing was run again: result.json holds its measurement"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +21,19 @@ from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.record_files import write_json
 from hpc_llm.run import Outcome, RunPaths
-from hpc_llm.runs import Deed, cancel, cancel_job, homeless, make_way, reconcile, reconciliation, scheduler, status
+from hpc_llm.runs import (
+    Deed,
+    cancel,
+    cancel_job,
+    cancellation,
+    cut_off,
+    homeless,
+    make_way,
+    reconcile,
+    reconciliation,
+    scheduler,
+    status,
+)
 from hpc_llm.runs.adoption import Standing, standings
 from hpc_llm.runs.scheduler import _by_name, _proven, _sacct, ask
 from hpc_llm.runs.slurm_records import parse_sacct
@@ -57,13 +70,17 @@ def state_of(slurm: ScratchSlurm, job: str) -> str:
     return slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T").strip()
 
 
-def sbatch(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
-    """Put an sbatch first on PATH that does `body`; `real` in it is Slurm's own."""
-    path = folder / "wrapped" / "sbatch"
+def client(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, body: str) -> None:
+    """Put a client of Slurm first on PATH that does `body`; `real` in it is Slurm's own."""
+    path = folder / "wrapped" / name
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f'#!/bin/bash\nreal() {{ /usr/bin/sbatch "$@"; }}\n{body}\n')
+    path.write_text(f'#!/bin/bash\nreal() {{ /usr/bin/{name} "$@"; }}\n{body}\n')
     path.chmod(0o755)
     monkeypatch.setenv("PATH", str(path.parent), prepend=os.pathsep)
+
+
+def sbatch(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    client(folder, monkeypatch, "sbatch", body)
 
 
 def test_the_intent_and_the_arguments_are_on_disk_before_sbatch_is_asked(
@@ -351,8 +368,9 @@ def test_a_refusal_leaves_nothing_and_the_name_is_free(
     assert list(logs.glob("[!.]*")) == [] and not (logs / ".incoming").exists()
 
 
+@pytest.mark.parametrize("killed", ["command", "all but sbatch"])
 def test_a_run_whose_sbatch_is_still_at_work_is_being_submitted(
-    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
 ) -> None:
     sbatch(tmp_path, monkeypatch, f'touch {tmp_path}/asked; until [ -e {tmp_path}/go ]; do sleep 0.1; done; real "$@"')
     program = (
@@ -365,6 +383,8 @@ def test_a_run_whose_sbatch_is_still_at_work_is_being_submitted(
     os.killpg(command.pid, 9)
     command.wait()
     run = RunPaths(logs / "r")
+    if killed == "all but sbatch":  # as by a guard of the login node
+        os.kill(json.loads(asking_file(run.submitit).read_text())["pid"], signal.SIGKILL)
     assert standings([run])[0].standing is Standing.ASKING
     assert [one.deed for one in reconcile([run])] == [Deed.LEFT]
     with pytest.raises(RequestError, match="already a run r"):
@@ -560,11 +580,13 @@ def test_a_job_leaves_a_folder_alone_that_was_made_anew(logs: Path, slurm: Scrat
         "lab", extends="local", scheduler="slurm", gpu={"vendor": "none", "per_node": 0},
         launch={"single_node": "srun", "multi_node": "srun", "allowed": ["srun"]},
     )  # fmt: skip
-    words = ("--cluster=lab", "--partition=gtest", "--gpus-per-node=0", "--method=z3", "--model=tiny", "--run-id=r")
-    [first] = node.submit(*words, "--set=tasks_per_node=1", "--time=00:05:00", "--sbatch=hold", "--set=precision=fp32")
+    words = ("--cluster=lab", "--partition=gtest", "--gpus-per-node=0", "--method=z3", "--model=tiny", "--sbatch=hold")
+    words += ("--set=tasks_per_node=1", "--time=00:05:00", "--set=precision=fp32")
+    [first], [other] = node.submit(*words, "--run-id=r"), node.submit(*words, "--run-id=other")
     job = job_id(first)
     shutil.rmtree(first.root)
-    [second] = node.submit(*words, "--set=tasks_per_node=1", "--time=00:05:00", "--sbatch=hold", "--set=precision=fp32")
+    assert f"job {job} prints into {first.root}" in node.ask("submit", *words, "--run-id=r").stderr
+    second = renamed(other, "r")
     slurm.run("scontrol", "release", job)
     until("the first has ended", lambda: state_of(slurm, job) == "FAILED")
     assert "belongs to another job by now" in second.stderr.read_text()
@@ -630,12 +652,8 @@ def test_a_scancel_that_fails_without_a_word_has_failed(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = held(logs)
-    path = tmp_path / "wrapped" / "scancel"
-    path.parent.mkdir()
-    path.write_text("#!/bin/sh\nexit 1\n")
-    path.chmod(0o755)
     with monkeypatch.context() as patch:
-        patch.setenv("PATH", str(path.parent), prepend=os.pathsep)
+        client(tmp_path, patch, "scancel", "exit 1")
         assert "scancel failed" in (cancel([run])[0].problem or "")
         assert "scancel failed" in (cancel_job(job_id(run)).problem or "")
     assert cancel([run])[0].problem is None
@@ -707,3 +725,81 @@ def test_the_command_line_reconciles(slurm: ScratchSlurm, on_cluster: ScratchSlu
     assert json.loads(node.do("reconcile", "--json"))["runs"][0]["deed"] == "adopted"
     assert node.ask("reconcile").stderr == "hpc-llm: the runs and the scheduler agree: there is nothing to put right\n"
     assert node.do("cancel", job) == "r  cancelled\n"
+
+
+def printing_job(logs: Path, name: str = "r") -> RunPaths:
+    """A job that waits, and that will print into its run's folder."""
+    return send_job(logs, name, {"run_id": name, "plan": {}}, HELD.replace("/dev/null", f"{logs}/{name}/log.out"))
+
+
+def renamed(run: RunPaths, name: str) -> RunPaths:
+    return RunPaths(run.root.rename(run.root.with_name(name)))
+
+
+@pytest.mark.parametrize("way", ["removed", "renamed"])
+def test_a_name_into_which_a_job_prints_is_not_given_again(logs: Path, slurm: ScratchSlurm, way: str) -> None:
+    run = printing_job(logs)
+    job = job_id(run)
+    shutil.rmtree(run.root) if way == "removed" else renamed(run, "kept")
+    with pytest.raises(RequestError, match=f"job {job} prints into {logs}/r, from .* `hpc-llm cancel {job}`"):
+        make_way(logs, ["r"])
+    make_way(logs, ["another"])
+    make_way(logs, ["r"], chosen=False)  # an id that was just drawn is nobody's
+    slurm.run("scancel", job)
+    make_way(logs, ["r"])
+
+
+def test_a_name_is_not_given_again_while_slurm_does_not_say_who_prints_there(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client(tmp_path, monkeypatch, "squeue", "exit 1")
+    with pytest.raises(RequestError, match="squeue ended with exit code 1 and without a word"):
+        make_way(logs, ["r"])
+
+
+def test_a_run_whose_folder_was_renamed_is_shown_and_cancelled_under_its_new_name(
+    logs: Path, slurm: ScratchSlurm
+) -> None:
+    run = printing_job(logs)
+    job = job_id(run)
+    kept = renamed(run, "kept")
+    assert status([kept])[0].state == "PENDING" and homeless(logs) == []
+    [told] = cut_off(logs)
+    assert (told.run_id, told.job_id) == ("kept", job) and "rename it back, or `hpc-llm cancel kept`" in told.why
+    assert reconcile([kept]) == []
+    other = printing_job(logs)  # made under the old name all the same, as by another version
+    assert [one.run_id for one in cut_off(logs)] == ["kept"]
+    [done] = cancel([kept])
+    assert (done.problem, done.job_id) == (None, job)
+    assert (state_of(slurm, job), state_of(slurm, job_id(other))) == ("CANCELLED", "PENDING")
+    cancel([other])
+
+
+def test_a_run_that_never_was_a_job_and_was_renamed_is_left(logs: Path) -> None:
+    run = make_run(logs, "r", {"run_id": "r", "plan": {}}, HELD, "slurm")
+    change(run, submitter={"pid": 1 << 22, **dict.fromkeys(("start_ticks",))})
+    (run.root / ".claim").unlink()
+    kept = renamed(run, "kept")
+    [left] = reconcile([kept])
+    assert left.deed is Deed.LEFT and kept.root.exists()
+
+
+def test_that_slurm_was_asked_to_end_a_job_is_not_that_it_ended(
+    logs: Path, slurm: ScratchSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancellation, "_LOOKS_S", (0.1, 0.0))
+    gone, run = printing_job(logs, "gone"), held(logs)
+    job = job_id(gone)
+    shutil.rmtree(gone.root)
+    with monkeypatch.context() as patch:
+        client(tmp_path, patch, "scancel", "exit 0")
+        assert cancel_job(job).problem == "Slurm was asked to end it, and lists it as PENDING still"
+    with monkeypatch.context() as patch:
+        client(tmp_path, patch, "squeue", f'[ ! -e {tmp_path}/asked ] && real "$@"')
+        client(tmp_path, patch, "scancel", f'touch {tmp_path}/asked; real "$@"')
+        told = "Slurm was asked to end it, and whether it did cannot be told: squeue ended with exit code 1"
+        assert told in (cancel_job(job).problem or "")
+        (tmp_path / "asked").unlink()
+        assert told in (cancel([run])[0].problem or "")
+        assert run.cancelled.exists()  # should it start after all, its script sees that
+    assert (state_of(slurm, job), state_of(slurm, job_id(run))) == ("CANCELLED", "CANCELLED")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -180,10 +179,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Pat
         plans[f"{method}-{family}"] = make_plan(method, 2, model=str(model), precision="fp32", steps=3, warmup_steps=0)
     for method in ("z2o", "z3"):
         plans[f"{method}-masked"] = masked_plan(method, checkpoint, 2)
-    request = {
-        name: {"plan": plan.to_dict(), "port": free_port(), "mask": name.endswith("-masked")}
-        for name, plan in plans.items()
-    }
+    request = {name: {"plan": plan.to_dict(), "mask": name.endswith("-masked")} for name, plan in plans.items()}
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
@@ -196,13 +192,6 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Pat
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("name", [*(f"{method}-bf16" for method in METHODS), "q-checkpoint"])

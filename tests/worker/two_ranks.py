@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
+import socket
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +17,7 @@ from typing import Any
 from masking import masked
 
 from hpc_llm.experiment import Plan
-from hpc_llm.record_files import write_json
+from hpc_llm.record_files import read_json, write_json
 from hpc_llm.run import RunPaths
 from hpc_llm.worker import engine as engines
 from hpc_llm.worker import pretrain_llm, training
@@ -35,6 +39,30 @@ def masked_batches(batches: Any, plan: Plan, vocab_size: int, ranks: Ranks, devi
     return masked(batches(plan, vocab_size, ranks, device), ranks.rank)
 
 
+def meet(folder: Path, rank: int) -> int:
+    """The port at which both ranks meet for one plan: rank 0 looks for a free one now, for others start beside this.
+
+    It lies below those that the system gives to clients, so that no connection takes it meanwhile.
+    """
+    told = folder / "port"
+    if rank == 0:
+        write_json(told, {"port": free_port()})
+    deadline = time.monotonic() + 120
+    while (record := read_json(told)) is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError("rank 0 named no port")
+        time.sleep(0.01)
+    return int(record["port"])
+
+
+def free_port() -> int:
+    while True:
+        port = random.SystemRandom().randrange(15_000, 30_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
+            return port
+
+
 def main(folder: Path) -> None:
     start = dict(os.environ)
     ranks = find_ranks(start)
@@ -54,7 +82,7 @@ def main(folder: Path) -> None:
         current.mkdir(exist_ok=True)
         plan = Plan.from_dict(wanted["plan"])
         training.batches = partial(masked_batches, batches) if wanted["mask"] else batches
-        record = Record(paths=RunPaths(current), ranks=replace(ranks, master_port=wanted["port"]), plan=plan)
+        record = Record(paths=RunPaths(current), ranks=replace(ranks, master_port=meet(current, ranks.rank)), plan=plan)
         if pretrain_llm.run(record):
             os._exit(1)
 
