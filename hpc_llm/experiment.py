@@ -13,6 +13,9 @@ from hpc_llm.errors import RequestError, unknown_name
 
 TASKS = ("pretrain",)
 
+ENGINES = ("deepspeed", "plain", "fsdp2")
+"""What can carry out the training steps: DeepSpeed, plain PyTorch (DDP), PyTorch's fully sharded data parallel."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -96,6 +99,10 @@ class Plan:
     optimizer: dict[str, Any]
     lr_ramp_steps: int
     """First steps over which the learning rate rises in a straight line to the optimizer's; they may be measured."""
+    engine: str
+    """What carries out the training steps, one of ENGINES."""
+    engine_fallback: str | None
+    """What does where a node's software cannot run that one; None means that the run fails then."""
     data: list[str]
     loss_floor_nats: float | None
     """Mean loss that no model can go below on the data, nats a token; None where nobody knows it."""
@@ -136,7 +143,13 @@ class Plan:
 def _of_older_plans(values: Mapping[str, Any]) -> dict[str, Any]:
     """What plans did not say before they had these fields, as it was then: a full path was loaded, no name ever was."""
     loaded = str(values.get("model", "")).startswith("/")
-    meant = {"lr_ramp_steps": 0, "loss_floor_nats": None, "weights": "checkpoint" if loaded else "random"}
+    meant = {
+        "engine": "deepspeed",
+        "engine_fallback": None,
+        "lr_ramp_steps": 0,
+        "loss_floor_nats": None,
+        "weights": "checkpoint" if loaded else "random",
+    }
     return {**meant, "data_parallel": values["world_size"]} if "world_size" in values else meant
 
 

@@ -68,6 +68,8 @@ class Method(_Strict):
     optimizer: Optimizer
     lr_ramp_steps: int | None = Field(default=None, ge=0)
     """First steps over which the learning rate rises to its peak; left out, a tenth of the steps."""
+    engine: Literal["deepspeed", "plain", "fsdp2"] = "deepspeed"
+    """What carries out the training steps."""
     deepspeed: dict[str, Any]
     """DeepSpeed config without the batch sizes, which are computed, and without the optimizer, which stands above."""
 

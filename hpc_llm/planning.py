@@ -6,7 +6,7 @@ What a GPU or a site cannot do is caught here, before anything is queued.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from hpc_llm import metrics
 from hpc_llm.cluster import Cluster, Gpu, Partition, allowed_keys
 from hpc_llm.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.draft import FALLBACKS, Draft, Said, Site, one_line, positive
+from hpc_llm.engine_choice import check_engine, choose_engine, fallback_of
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.experiment import TASKS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.gpu import actual_gpu, check_capabilities, choose_precision
@@ -84,6 +85,7 @@ def _method(method: Method, gpu: Gpu, draft: Draft) -> None:
     draft.put("optimizer", method.optimizer.model_dump(), origin)
     draft.put("lr_ramp_steps", method.lr_ramp_steps, origin)
     draft.put("weights", None, "not set")
+    draft.put("engine", method.engine, origin)
     draft.put("deepspeed", copy.deepcopy(method.deepspeed), origin)
 
 
@@ -136,10 +138,21 @@ def _settings(said: Said, draft: Draft) -> None:
         if key in draft.values["deepspeed"]:
             raise RequestError(f"deepspeed.{key} is computed. {COMPUTED_BLOCKS[key]}")
     _checked_parts(draft.values)
+    _engine(draft, settings)
     for name in ("tasks_per_node", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "steps"):
         positive(name, draft.values[name])
     if not 0 <= draft.values["seed"] < 2**32:
         raise RequestError(f"seed is {draft.values['seed']}, it must be between 0 and {2**32 - 1}.")
+
+
+def _engine(draft: Draft, settings: Sequence[str]) -> None:
+    values = draft.values
+    name, why = choose_engine(values["engine"], settings, values)
+    if why is not None:
+        draft.put("engine", name, f"computed: {why}")
+        draft.notices.append(why)
+    check_engine(name, values)
+    draft.put("engine_fallback", fallback_of(name), "computed: what trains the same with other software")
 
 
 def _checked_parts(values: dict[str, Any]) -> None:

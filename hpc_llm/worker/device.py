@@ -62,6 +62,13 @@ def supports_bf16(device: torch.device) -> bool:
     return device.type == "cpu" or bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
+def emulated_bf16(precision: str, device: torch.device) -> list[str]:
+    """A sentence where the GPU only emulates bf16; the run goes on, as the homework's did on V100."""
+    if precision != "bf16" or supports_bf16(device):
+        return []
+    return [f"{torch.cuda.get_device_name(device)} emulates bf16 and is slow at it: precision fp16 is made for it."]
+
+
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from hpc_llm.experiment import Plan
 from hpc_llm.worker.data import Batch
+from hpc_llm.worker.engines import Engine, StepEnd
 from hpc_llm.worker.loss import Loss, sum_targets, summed_loss
 from hpc_llm.worker.meter import Meter, Step
 from hpc_llm.worker.result import plan_tokens_per_step, step_row
@@ -19,43 +20,39 @@ from hpc_llm.worker.result import plan_tokens_per_step, step_row
 GIB = 2**30
 
 
-def run_steps(engine: Any, batches: Iterator[Batch], meter: Meter, plan: Plan, log: StepLog | None) -> None:
+def run_steps(engine: Engine, batches: Iterator[Batch], meter: Meter, plan: Plan, log: StepLog | None) -> None:
     """Run all steps of `plan`. Every rank measures; `log`, on rank 0, writes the steps down as they are known."""
     for number in range(1, plan.steps + 1):
         meter.begin_step()
         ramp_up(engine, plan, number)
-        rate = _learning_rate(engine)  # a scheduler of DeepSpeed changes it when the step is done
-        skipped_before = engine.skipped_steps
-        loss = _step(engine, batches, plan)
-        skipped = engine.skipped_steps > skipped_before
-        meter.end_step(loss, rate, engine.get_global_grad_norm(), skipped)
+        rate = engine.learning_rate  # a scheduler of DeepSpeed changes it when the step is done
+        loss, end = _step(engine, batches, plan)
+        meter.end_step(loss, rate, end.grad_norm, end.skipped)
         _write(log, meter.finished_steps())
     meter.close()
     _write(log, meter.finished_steps(wait=True))
 
 
-def ramp_up(engine: Any, plan: Plan, number: int) -> None:
+def ramp_up(engine: Engine, plan: Plan, number: int) -> None:
     """Let the learning rate of the first steps rise in a straight line to the plan's."""
     if number > plan.lr_ramp_steps:
         return
-    for group in engine.optimizer.param_groups:
+    for group in engine.param_groups:
         group["lr"] = plan.optimizer["lr"] * number / plan.lr_ramp_steps
 
 
-def _step(engine: Any, batches: Iterator[Batch], plan: Plan) -> Loss:
+def _step(engine: Engine, batches: Iterator[Batch], plan: Plan) -> tuple[Loss, StepEnd]:
     """One optimizer step, in which each predicted token of all micro batches and ranks counts the same."""
     micro_batches = [next(batches) for _ in range(plan.gradient_accumulation_steps)]
     targets = sum_targets(micro_batches)
-    # The engine averages gradients over micro batches and groups of ranks, whatever number of tokens each holds.
-    averaged = plan.gradient_accumulation_steps * plan.data_parallel
-    weight = averaged / _targets_of_all(targets, plan)
+    # An engine averages gradients over parts, whatever number of tokens each part holds.
+    weight = engine.averages_over / _targets_of_all(targets, plan)
     total: Any = 0.0
-    for batch in micro_batches:
-        loss = summed_loss(engine(input_ids=batch.tokens, use_cache=False).logits, batch)
-        engine.backward(loss * weight)
-        engine.step()
+    for number, batch in enumerate(micro_batches, start=1):
+        loss = summed_loss(engine.forward(input_ids=batch.tokens, use_cache=False).logits, batch)
+        engine.backward(loss * weight, last=number == len(micro_batches))
         total = total + loss.detach().double()
-    return Loss(total, targets)
+    return Loss(total, targets), engine.step()
 
 
 def _targets_of_all(targets: int | torch.Tensor, plan: Plan) -> int | torch.Tensor:
@@ -67,11 +64,6 @@ def _targets_of_all(targets: int | torch.Tensor, plan: Plan) -> int | torch.Tens
         dist.all_reduce(targets)
         targets = targets * plan.data_parallel // plan.world_size  # ranks that share a batch counted it each
     return targets.clamp(min=1)
-
-
-def _learning_rate(engine: Any) -> float | None:
-    rates = engine.get_lr()
-    return float(rates[0]) if rates else None
 
 
 def _write(log: StepLog | None, steps: Iterator[Step]) -> None:

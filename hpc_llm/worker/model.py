@@ -18,7 +18,6 @@ from torch import nn
 from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.experiment import Plan
 from hpc_llm.model import Architecture, architecture, is_checkpoint
-from hpc_llm.worker.engine import zero_stage
 from hpc_llm.worker.flops import full_shape
 from hpc_llm.worker.weights import load_checkpoint, load_config
 
@@ -28,8 +27,11 @@ KINDS = ("nf4", "fp4", "int8")
 
 
 def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
-    """The model of `plan`, ready for DeepSpeed with `config`: attention, quantization, LoRA and recompute applied."""
-    stage3 = zero_stage(config) == 3
+    """The model of `plan` with attention, quantization, LoRA and recompute applied, on its device.
+
+    With `config`, DeepSpeed's, its parameters are split among the ranks as that says.
+    """
+    stage3 = _is_split(config)
     try:
         model = _quantized_model(plan, device, stage3) if plan.quantization else _plain_model(plan, config, device)
     except ImportError as error:
@@ -38,7 +40,7 @@ def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> 
     if plan.peft is not None:
         model = _with_lora(model, plan.peft)
     if plan.recompute:
-        _recompute(model)
+        recompute(model)
     model.train()
     return model
 
@@ -79,10 +81,10 @@ class _Zero3Switch:
 def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
     from transformers import AutoModelForCausalLM
 
-    stage3 = zero_stage(config) == 3
+    stage3 = _is_split(config)
     loads = plan.weights == "checkpoint"
     if not stage3 and not loads:
-        model = _skeleton(plan)
+        model = skeleton(plan, DTYPES[plan.precision])
         _fill(model, device)
         return model
     how = {"dtype": DTYPES[plan.precision], "attn_implementation": plan.attention}
@@ -92,18 +94,22 @@ def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) ->
         return load_checkpoint(plan.model, device_map=None if stage3 else _device_map(device), **how)
 
 
+def _is_split(config: Mapping[str, Any]) -> bool:
+    return (config.get("zero_optimization") or {}).get("stage") == 3
+
+
 def _shape(plan: Plan) -> Any:
     """Hugging Face's config object of the plan's model."""
     return load_config(plan.model) if is_checkpoint(plan.model) else hf_config(architecture(plan.model))
 
 
-def _skeleton(plan: Plan) -> Any:
+def skeleton(plan: Plan, dtype: torch.dtype) -> Any:
     """The plan's model on the meta device: shapes without memory."""
     from transformers import AutoModelForCausalLM
 
     shape = _shape(plan)
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(shape, dtype=DTYPES[plan.precision], attn_implementation=plan.attention)
+        return AutoModelForCausalLM.from_config(shape, dtype=dtype, attn_implementation=plan.attention)
 
 
 def _device_map(device: torch.device) -> dict[str, torch.device] | None:
@@ -150,7 +156,7 @@ def _quantized_checkpoint(
 
 
 def _quantized_shape(plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device) -> Any:
-    model = _skeleton(plan)
+    model = skeleton(plan, DTYPES[plan.precision])
     head = model.get_output_embeddings()
     linears = [
         (name, module) for name, module in model.named_modules() if type(module) is nn.Linear and module is not head
@@ -205,7 +211,7 @@ def _fill(model: Any, device: torch.device) -> None:
     Inner modules come first, the order in which transformers initialises a model split by ZeRO-3.
     """
     with torch.no_grad():
-        for module in _inner_first(model):
+        for _, module in inner_first(model):
             own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
             if any(tensor.is_meta for tensor in own):
                 module.to_empty(device=device, recurse=False)
@@ -213,10 +219,11 @@ def _fill(model: Any, device: torch.device) -> None:
     model.tie_weights()
 
 
-def _inner_first(module: nn.Module) -> Iterator[nn.Module]:
-    for child in module.children():
-        yield from _inner_first(child)
-    yield module
+def inner_first(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Each module with its name, those that it holds before itself."""
+    for own, child in module.named_children():
+        yield from inner_first(child, f"{name}.{own}" if name else own)
+    yield name, module
 
 
 def _mark_quantized(model: Any, quantization: Mapping[str, Any]) -> None:
@@ -246,7 +253,7 @@ def _with_lora(model: Any, peft: Mapping[str, Any]) -> Any:
     return get_peft_model(model, how, autocast_adapter_dtype=False)
 
 
-def _recompute(model: Any) -> None:
+def recompute(model: Any) -> None:
     """Recompute each decoder layer's activations in the backward pass instead of keeping them."""
     switch = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     switch({"use_reentrant": False})

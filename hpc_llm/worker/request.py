@@ -172,6 +172,8 @@ def homework_plan(
         peft=None,
         optimizer={"type": block.get("type", "AdamW"), **(block.get("params") or {})},
         lr_ramp_steps=0,
+        engine="deepspeed",
+        engine_fallback=None,
         data=[],
         loss_floor_nats=LOSS_FLOOR_NATS,
         deepspeed=deepspeed,

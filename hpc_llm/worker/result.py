@@ -36,6 +36,8 @@ class Record:
     """UUID of the job that the folder was made for; None where there is none."""
     adaptations: list[str] = field(default_factory=list)
     """One sentence for each thing that runs otherwise than the plan says."""
+    engine: str | None = None
+    """That which trains; the plan may have named another."""
     hardware: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str | None] = field(default_factory=dict)
     num_parameters: int | None = None
@@ -79,6 +81,7 @@ def build_result(
         outcome, reason = Outcome.INVALID, invalid
     return {
         "schema": SCHEMA,
+        "engine": record.engine,
         "gpu": record.hardware.get("gpu"),
         "num_parameters": record.num_parameters,
         "trainable_parameters": record.trainable_parameters,

@@ -10,7 +10,7 @@ from tiny_plans import make_plan
 
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.worker.device import Toolchain
-from hpc_llm.worker.engine import COMPILE_ON_CPU, adapt_config
+from hpc_llm.worker.engines.deepspeed import COMPILE_ON_CPU, adapt_config
 
 NOTHING = Toolchain(host=False, device=False)
 HOST_ONLY = Toolchain(host=True, device=False)

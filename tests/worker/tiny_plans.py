@@ -92,6 +92,8 @@ def make_plan(method: str = "z2", world_size: int = 1, **changes: Any) -> Plan:
         "peft": parts.get("peft"),
         "optimizer": optimizer,
         "lr_ramp_steps": 3,
+        "engine": "deepspeed",
+        "engine_fallback": None if changes.get("engine", "deepspeed") == "deepspeed" else "deepspeed",
         "data": [],
         "loss_floor_nats": None if changes.get("data") else LOSS_FLOOR_NATS,
         "deepspeed": deepspeed,

@@ -19,20 +19,10 @@ from masking import masked
 from hpc_llm.experiment import Plan
 from hpc_llm.record_files import read_json, write_json
 from hpc_llm.run import RunPaths
-from hpc_llm.worker import engine as engines
 from hpc_llm.worker import pretrain_llm, training
+from hpc_llm.worker.engines import Engine
 from hpc_llm.worker.ranks import Ranks, find_ranks
 from hpc_llm.worker.result import Record
-
-
-def held_by_this_rank(engine: Any) -> dict[str, int]:
-    """Parameters of the model and of the optimizer's fp32 copy that lie on this rank."""
-    parameters = [getattr(p, "ds_tensor", p).numel() for p in engine.module.parameters()]
-    optimizer = engine.optimizer
-    groups = getattr(optimizer, "single_partition_of_fp32_groups", None) or getattr(
-        optimizer, "fp32_partitioned_groups_flat", []
-    )
-    return {"parameters": sum(parameters), "optimizer": sum(group.numel() for group in groups)}
 
 
 def masked_batches(batches: Any, plan: Plan, vocab_size: int, ranks: Ranks, device: Any) -> Any:
@@ -66,14 +56,14 @@ def free_port() -> int:
 def main(folder: Path) -> None:
     start = dict(os.environ)
     ranks = find_ranks(start)
-    stop_engine, batches = engines.stop_engine, training.batches
+    measure, batches = training._measure, training.batches
     current = folder
 
-    def look_and_stop(engine: Any) -> None:
-        write_json(current / f"held-{ranks.rank}.json", held_by_this_rank(engine))
-        stop_engine(engine)
+    def measure_and_look(record: Record, engine: Engine, device: Any) -> None:
+        measure(record, engine, device)
+        write_json(current / f"held-{ranks.rank}.json", engine.held())
 
-    engines.stop_engine = look_and_stop
+    training._measure = measure_and_look
     for name, wanted in json.loads((folder / "request.json").read_text()).items():
         os.environ.clear()
         os.environ.update(start)

@@ -1,8 +1,9 @@
-"""DeepSpeed: its config adapted to the device, the process group, the engine."""
+"""DeepSpeed: its config adapted to the device, the process group, the engine. With ZeRO it splits what ranks hold."""
 
 from __future__ import annotations
 
 import copy
+import importlib.util
 import os
 import shutil
 import sys
@@ -14,10 +15,13 @@ import torch
 from torch import nn
 
 from hpc_llm.deepspeed_config import check_keys
-from hpc_llm.errors import RequestError, WorkerError, unknown_name
+from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.experiment import Plan
-from hpc_llm.optimizers import NAMES, bitsandbytes_name
-from hpc_llm.worker.device import Toolchain, supports_bf16
+from hpc_llm.optimizers import OF_DEEPSPEED, bitsandbytes_name
+from hpc_llm.worker.device import Toolchain, find_toolchain
+from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, trainable
+from hpc_llm.worker.engines.stepping import make_optimizer
+from hpc_llm.worker.model import build_model
 
 COMPILE_ON_CPU = "HPC_LLM_COMPILE_CPU_OPS"
 """Set to 1 to let DeepSpeed compile its CPU operators where training runs on the CPU."""
@@ -150,13 +154,6 @@ def removed_keys() -> Mapping[str, str]:
     return getattr(config, "_REMOVED_TOP_LEVEL_CONFIG_KEYS", {})
 
 
-def emulated_bf16(plan: Plan, device: torch.device) -> list[str]:
-    """A sentence where the GPU only emulates bf16; the run goes on, as the homework's did on V100."""
-    if plan.precision != "bf16" or supports_bf16(device):
-        return []
-    return [f"{torch.cuda.get_device_name(device)} emulates bf16 and is slow at it: precision fp16 is made for it."]
-
-
 def prepare_compiling(device: torch.device) -> None:
     """Let DeepSpeed compile its operators: for this GPU only, and with the ninja of this Python.
 
@@ -183,44 +180,80 @@ def init_process_group(device: torch.device) -> None:
     deepspeed.init_distributed(verbose=False)
 
 
-def start_engine(plan: Plan, model: nn.Module, config: dict[str, Any]) -> Any:
-    """The DeepSpeed engine around `model`; only parameters that require a gradient are optimized."""
-    import deepspeed
+class DeepSpeedEngine(Engine):
+    """Trains what `deepspeed.initialize` made."""
 
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not trainable:
-        raise WorkerError("no parameter of the model trains: look at the plan's quantization and peft.")
-    optimizer = _client_optimizer(plan, trainable)
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=trainable, optimizer=optimizer, config=config)
-    return engine
+    def __init__(self, plan: Plan, model: nn.Module, config: dict[str, Any]) -> None:
+        import deepspeed
+
+        parameters = trainable(model)
+        optimizer = _client_optimizer(plan, parameters)
+        self._engine: Any
+        self._engine, *_ = deepspeed.initialize(
+            model=model, model_parameters=parameters, optimizer=optimizer, config=config
+        )
+        self.module = self._engine.module
+        self.averages_over = plan.gradient_accumulation_steps * plan.data_parallel
+
+    def forward(self, **inputs: Any) -> Any:
+        return self._engine(**inputs)
+
+    def backward(self, loss: torch.Tensor, *, last: bool) -> None:
+        self._engine.backward(loss)
+        if not last:
+            self._engine.step()  # it counts the micro batches, and changes nothing yet
+
+    def step(self) -> StepEnd:
+        skipped_before = self._engine.skipped_steps
+        self._engine.step()
+        return StepEnd(self._engine.get_global_grad_norm(), self._engine.skipped_steps > skipped_before)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        groups: list[dict[str, Any]] = self._engine.optimizer.param_groups
+        return groups
+
+    @property
+    def learning_rate(self) -> float | None:
+        rates = self._engine.get_lr()
+        return float(rates[0]) if rates else None
+
+    def held(self) -> dict[str, int]:
+        parameters = [getattr(one, "ds_tensor", one).numel() for one in self.module.parameters()]
+        optimizer = self._engine.optimizer
+        groups = getattr(optimizer, "single_partition_of_fp32_groups", None) or getattr(
+            optimizer, "fp32_partitioned_groups_flat", []
+        )
+        return {"parameters": sum(parameters), "optimizer": sum(group.numel() for group in groups)}
+
+    def close(self) -> None:
+        from deepspeed import comm
+
+        self._engine.destroy()
+        comm.destroy_process_group()
 
 
 def _client_optimizer(plan: Plan, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
-    name = client_optimizer_name(plan)
+    """bitsandbytes' optimizer where the plan names one; None where DeepSpeed builds it."""
     kind = str(plan.optimizer.get("type", ""))
-    if name is None:
-        if "8bit" in kind.lower():
-            raise WorkerError(unknown_name("8-bit optimizer", kind, [name for name in NAMES if "8bit" in name]))
+    if kind in OF_DEEPSPEED or (client_optimizer_name(plan) is None and "8bit" not in kind.lower()):
         return None
-    try:
-        import bitsandbytes
-    except ImportError as error:
-        raise WorkerError(f"the optimizer {kind} needs bitsandbytes, which cannot be imported: {error}.") from error
-    values = plan.optimizer
-    build: Any = getattr(bitsandbytes.optim, name)
-    optimizer: torch.optim.Optimizer = build(
-        parameters,
-        lr=values["lr"],
-        betas=tuple(values.get("betas", (0.9, 0.999))),
-        eps=values.get("eps", 1e-8),
-        weight_decay=values.get("weight_decay", 0.0),
-    )
-    return optimizer
+    return make_optimizer(plan.optimizer, parameters)
 
 
-def stop_engine(engine: Any) -> None:
-    """Give back what the engine holds and leave the process group."""
-    from deepspeed import comm
+def _missing() -> str | None:
+    return None if importlib.util.find_spec("deepspeed") else "it is not installed"
 
-    engine.destroy()
-    comm.destroy_process_group()
+
+def _join(device: torch.device) -> None:
+    prepare_compiling(device)
+    init_process_group(device)
+
+
+def _build(plan: Plan, device: torch.device) -> Built:
+    adapted = adapt_config(plan, device.type, find_toolchain(), removed_keys())
+    model = build_model(plan, adapted.config, device)
+    return Built(DeepSpeedEngine(plan, model, adapted.config), adapted.sentences)
+
+
+KIND = EngineKind(name="deepspeed", missing=_missing, join=_join, build=_build)

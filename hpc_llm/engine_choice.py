@@ -1,0 +1,63 @@
+"""Which engine carries out the training steps of a plan, and what each can do. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.experiment import ENGINES
+
+_OF_ALL = ("gradient_clipping", "fp16", "bf16", "steps_per_print")
+"""Keys of a DeepSpeed config that every engine heeds, or that change nothing but what is printed."""
+
+
+def check_engine(name: str, values: Mapping[str, Any]) -> None:
+    """Raise PlanError where the engine cannot do what the plan asks for; the message names those that can."""
+    if name not in ENGINES:
+        raise RequestError(unknown_name("engine", name, ENGINES))
+    lack = _LIMITS[name](values)
+    if lack is not None:
+        able = ", ".join(other for other in ENGINES if _LIMITS[other](values) is None)
+        raise PlanError(f"engine {name} {lack}. Engines that can: {able}.")
+
+
+def choose_engine(asked: str, settings: Iterable[str], values: Mapping[str, Any]) -> tuple[str, str | None]:
+    """The engine, and why another one than `asked`: what it does not heed must not be set in vain.
+
+    `settings` are the `PATH=VALUE` pairs of the request.
+    """
+    own = [item for item in settings if item.startswith("deepspeed.")]
+    only = [item for item in own if item.removeprefix("deepspeed.").partition("=")[0].split(".")[0] not in _OF_ALL]
+    if only and asked != "deepspeed":
+        return "deepspeed", f"engine {asked} becomes deepspeed: {only[0].partition('=')[0]} is set, which only it heeds"
+    return asked, None
+
+
+def fallback_of(name: str) -> str | None:
+    """What trains the same where a node's software is too old for the engine."""
+    return None if name == "deepspeed" else "deepspeed"
+
+
+def _of_plain(values: Mapping[str, Any]) -> str | None:
+    return "holds the whole model on each rank, and cannot split it" if _stage(values) else None
+
+
+def _of_fsdp2(values: Mapping[str, Any]) -> str | None:
+    if _stage(values) != 3:
+        return "splits the parameters among all ranks, as ZeRO-3 does, and nothing less"
+    zero = values["deepspeed"]["zero_optimization"]
+    if zero.get("offload_optimizer") or zero.get("offload_param"):
+        return "keeps everything on the device, and cannot offload"
+    return "trains whole models: no quantization, no LoRA" if values["quantization"] or values["peft"] else None
+
+
+def _stage(values: Mapping[str, Any]) -> int:
+    return int((values["deepspeed"].get("zero_optimization") or {}).get("stage", 0))
+
+
+_LIMITS: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = {
+    "deepspeed": lambda values: None,
+    "plain": _of_plain,
+    "fsdp2": _of_fsdp2,
+}

@@ -1,0 +1,36 @@
+"""Engines: what carries out a training step. One module each; the plan names one, and one to fall back to."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from hpc_llm.errors import WorkerError, unknown_name
+from hpc_llm.experiment import ENGINES, Plan
+from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd
+
+__all__ = ["Built", "Engine", "EngineKind", "StepEnd", "choose", "find"]
+
+
+def find(name: str) -> EngineKind:
+    """The engine of that name."""
+    if name not in ENGINES:
+        raise WorkerError(unknown_name("engine", name, ENGINES))
+    kind: EngineKind = import_module(f"{__name__}.{name}").KIND
+    return kind
+
+
+def choose(plan: Plan) -> tuple[EngineKind, list[str]]:
+    """The plan's engine, or its fallback where this node cannot run it, and a sentence then."""
+    wanted = find(plan.engine)
+    lack = wanted.missing()
+    if lack is None:
+        return wanted, []
+    if plan.engine_fallback is None:
+        raise WorkerError(f"the engine {wanted.name} cannot run on this node: {lack}.")
+    other = find(plan.engine_fallback)
+    also = other.missing()
+    if also is not None:
+        raise WorkerError(f"neither the engine {wanted.name} nor {other.name} can run on this node: {lack}; {also}.")
+    return other, [
+        f"The engine {other.name} runs in place of {wanted.name}, for {lack}: the speed is not the method's."
+    ]

@@ -1,0 +1,136 @@
+"""What plain PyTorch and FSDP2 share: the optimizer of the plan, fp32 copies of what it trains, loss scaling, clipping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from hpc_llm.errors import WorkerError, unknown_name
+from hpc_llm.experiment import Plan
+from hpc_llm.optimizers import NAMES, bitsandbytes_name
+from hpc_llm.worker.engines.engine import StepEnd
+
+
+def make_optimizer(values: Mapping[str, Any], parameters: Sequence[torch.Tensor]) -> torch.optim.Optimizer:
+    """The optimizer that the plan names, over `parameters`.
+
+    Adam decays weights as AdamW does, as it does in DeepSpeed: with the same plan all engines train the same.
+    """
+    shared = {
+        "lr": values["lr"],
+        "betas": tuple(values.get("betas", (0.9, 0.999))),
+        "eps": values.get("eps", 1e-8),
+        "weight_decay": values.get("weight_decay", 0.0),
+    }
+    kind = str(values.get("type", ""))
+    if kind in ("AdamW", "Adam"):
+        fused = all(parameter.is_cuda for parameter in parameters)
+        return torch.optim.AdamW(parameters, fused=fused or None, **shared)
+    return bitsandbytes_optimizer(kind, parameters, shared)
+
+
+def bitsandbytes_optimizer(
+    kind: str, parameters: Sequence[torch.Tensor], values: Mapping[str, Any]
+) -> torch.optim.Optimizer:
+    """An optimizer that keeps its moments in 8 bits. Raises WorkerError where there is none of that name."""
+    name = bitsandbytes_name(kind)
+    if name is None:
+        raise WorkerError(unknown_name("optimizer", kind, NAMES))
+    try:
+        import bitsandbytes
+    except ImportError as error:
+        raise WorkerError(f"the optimizer {kind} needs bitsandbytes, which cannot be imported: {error}.") from error
+    build: Any = getattr(bitsandbytes.optim, name)
+    optimizer: torch.optim.Optimizer = build(parameters, **values)
+    return optimizer
+
+
+class Masters:
+    """fp32 copies of parameters in a lower precision: a small update would be rounded away there.
+
+    A parameter that is in fp32 is its own copy.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._pairs = [(low, low.detach().float().requires_grad_()) for low in parameters if low.dtype != torch.float32]
+        copies = {id(low): master for low, master in self._pairs}
+        self.parameters: list[torch.Tensor] = [copies.get(id(parameter), parameter) for parameter in parameters]
+
+    def collect(self) -> None:
+        """Add the gradients of the parameters to those of their copies, in fp32, and forget them."""
+        for low, master in self._pairs:
+            if low.grad is None:
+                continue
+            master.grad = low.grad.float() if master.grad is None else master.grad.add_(low.grad)
+            low.grad = None
+
+    def write_back(self) -> None:
+        """Round the copies into the parameters."""
+        if self._pairs:
+            with torch.no_grad():
+                torch._foreach_copy_([low for low, _ in self._pairs], [master for _, master in self._pairs])
+
+
+class Stepper:
+    """Clips, scales and steps one optimizer."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The optimizer's."""
+        groups: list[dict[str, Any]] = self.optimizer.param_groups
+        return groups
+
+    @property
+    def held(self) -> int:
+        """Numbers of the fp32 parameters on this rank."""
+        return sum(getattr(one, "to_local", lambda one=one: one)().numel() for one in self._parameters)
+
+    def __init__(self, plan: Plan, parameters: Sequence[torch.Tensor], device: torch.device) -> None:
+        self._parameters = list(parameters)
+        self._largest_norm = float(plan.deepspeed.get("gradient_clipping") or 0.0)
+        self.optimizer = make_optimizer(plan.optimizer, self._parameters)
+        self._scaler = _scaler(plan, device)
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss from which gradients are to be taken: larger, where fp16 would lose small ones."""
+        return loss if self._scaler is None else self._scaler.scale(loss)
+
+    def step(self) -> StepEnd:
+        """Change the parameters by their gradients and forget these."""
+        if self._scaler is None:
+            norm = self._clip()
+            self.optimizer.step()
+            skipped = False
+        else:
+            self._scaler.unscale_(self.optimizer)
+            norm = self._clip()
+            before = self._scaler.get_scale()
+            self._scaler.step(self.optimizer)
+            self._scaler.update()
+            skipped = self._scaler.get_scale() < before
+        self.optimizer.zero_grad(set_to_none=True)
+        return StepEnd(norm, skipped)
+
+    def _clip(self) -> torch.Tensor:
+        """The norm of all gradients, which are made shorter where it is beyond the plan's."""
+        norm = nn.utils.clip_grad_norm_(self._parameters, self._largest_norm or float("inf"))
+        whole = getattr(norm, "full_tensor", None)  # of gradients that are split among ranks
+        return norm if whole is None else whole()
+
+
+def _scaler(plan: Plan, device: torch.device) -> Any:
+    """A loss scaler with the settings of DeepSpeed's fp16 block, whose defaults are meant where it is silent."""
+    if plan.precision != "fp16":
+        return None
+    block = plan.deepspeed.get("fp16") or {}
+    fixed = float(block.get("loss_scale") or 0.0)
+    if fixed:
+        return torch.amp.GradScaler(device.type, init_scale=fixed, growth_interval=2**31 - 1, backoff_factor=1.0 - 1e-9)
+    return torch.amp.GradScaler(
+        device.type,
+        init_scale=2.0 ** float(block.get("initial_scale_power", 16)),
+        growth_interval=int(block.get("loss_scale_window", 1000)),
+    )

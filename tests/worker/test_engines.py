@@ -1,0 +1,156 @@
+"""All engines train the same: the losses of plain AdamW, on one rank and on two, with clipping and accumulation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import save
+from tiny_plans import RunPlan, make_plan
+
+from hpc_llm.errors import WorkerError
+from hpc_llm.experiment import ENGINES, Plan
+from hpc_llm.record_files import read_json
+from hpc_llm.run import RunPaths
+from hpc_llm.worker import engines
+from hpc_llm.worker.engines import EngineKind
+
+pytestmark = pytest.mark.train
+
+HERE = Path(__file__).parent
+ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
+KINDS = {"plain": "ddp", "fsdp2": "z3"}
+"""A method that the engine can do."""
+SHAPE = {"precision": "fp32", "optimizer": ADAMW, "steps": 20, "gradient_accumulation_steps": 2, "micro_batch_size": 2}
+
+
+def losses(folder: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in RunPaths(folder).steps.read_text().splitlines()]
+
+
+def norms(folder: Path) -> list[float | None]:
+    return [json.loads(line)["grad_norm"] for line in RunPaths(folder).steps.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("model") / "llama", "llama")
+
+
+def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
+    """One plan for each engine and each thing that they must agree in, by name."""
+    found = {}
+    for source in ("random", "checkpoint"):
+        model = {"model": str(checkpoint)} if source == "checkpoint" else {}
+        for engine, method in KINDS.items():
+            found[f"{engine}-{source}"] = make_plan(method, world_size, engine=engine, **SHAPE, **model)
+        found[f"deepspeed-{source}"] = make_plan("ddp", world_size, **SHAPE, **model)
+    found["fsdp2-recompute"] = make_plan("z3r", world_size, engine="fsdp2", **SHAPE)
+    for engine, method in KINDS.items():
+        found[f"{engine}-bf16"] = make_plan(method, world_size, engine=engine)
+        found[f"{engine}-fp16"] = make_plan(method, world_size, engine=engine, precision="fp16")
+    found["deepspeed-bf16"] = make_plan("ddp", world_size)
+    found["plain-q"] = make_plan("q", world_size, engine="plain")
+    found["deepspeed-q"] = make_plan("q", world_size)
+    found["plain-lora"] = make_plan("lora", world_size, engine="plain", deepspeed={"zero_optimization": {"stage": 0}})
+    found["plain-qlora"] = make_plan("qlora", world_size, engine="plain", deepspeed={"zero_optimization": {"stage": 0}})
+    return found
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
+    """The folder with a run for each plan, trained one after another by the same ranks."""
+    folder = tmp_path_factory.mktemp(f"ranks-{request.param}")
+    wanted = {name: {"plan": plan.to_dict(), "mask": False} for name, plan in plans(checkpoint, request.param).items()}
+    (folder / "request.json").write_text(json.dumps(wanted), encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={request.param}"]
+    done = subprocess.run(
+        [*launch, str(HERE / "two_ranks.py"), str(folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    return folder
+
+
+def result(folder: Path) -> dict[str, Any]:
+    return read_json(RunPaths(folder).result) or {}
+
+
+@pytest.mark.parametrize("source", ["random", "checkpoint"])
+def test_all_engines_give_the_same_losses_and_norms(trained: Path, source: str) -> None:
+    expected = trained / f"deepspeed-{source}"
+    assert losses(expected)[-1] < losses(expected)[0] - 0.2
+    for engine in KINDS:
+        assert result(trained / f"{engine}-{source}")["engine"] == engine
+        assert losses(trained / f"{engine}-{source}") == pytest.approx(losses(expected), rel=1e-5)
+    assert norms(trained / f"plain-{source}") == pytest.approx(norms(trained / f"fsdp2-{source}"), rel=1e-4)
+    assert max(norm or 0.0 for norm in norms(trained / f"plain-{source}")) > 1.0  # clipping had something to do
+
+
+def test_recomputing_changes_nothing(trained: Path) -> None:
+    assert losses(trained / "fsdp2-recompute") == pytest.approx(losses(trained / "fsdp2-random"), rel=1e-5)
+
+
+@pytest.mark.parametrize("engine", list(KINDS))
+def test_low_precision_learns_as_well(trained: Path, engine: str) -> None:
+    expected = losses(trained / "deepspeed-bf16")[-1]
+    for precision in ("bf16", "fp16"):
+        ended = result(trained / f"{engine}-{precision}")
+        assert ended["outcome"] == "COMPLETED" and ended["loss_last"] == pytest.approx(expected, abs=0.1)
+
+
+def test_a_quantized_base_and_lora_train_in_plain_torch(trained: Path) -> None:
+    for name in ("plain-q", "plain-lora", "plain-qlora"):
+        ended = result(trained / name)
+        assert ended["outcome"] == "COMPLETED" and ended["loss_last"] < ended["loss_first"]
+        assert ended["trainable_parameters"] < 0.3 * ended["num_parameters"]
+    # DeepSpeed hands bitsandbytes all parameters as one, so that small ones have 8-bit moments there, too.
+    assert losses(trained / "plain-q")[-1] == pytest.approx(losses(trained / "deepspeed-q")[-1], abs=0.3)
+
+
+def test_fsdp2_splits_what_plain_holds_whole(trained: Path) -> None:
+    ranks = len(list(trained.glob("plain-random/held-*.json")))
+    whole = read_json(trained / "plain-random" / "held-0.json")
+    shares = [read_json(trained / "fsdp2-random" / f"held-{rank}.json") or {} for rank in range(ranks)]
+    assert whole is not None and sum(share["parameters"] for share in shares) == whole["parameters"]
+    assert max(share["optimizer"] for share in shares) <= whole["optimizer"] / ranks * 1.01
+
+
+def test_a_scaled_step_that_overflows_is_skipped(run_plan: RunPlan) -> None:
+    plan = make_plan(
+        "ddp", engine="plain", precision="fp16", deepspeed={"fp16": {"enabled": True, "initial_scale_power": 40}}
+    )
+    ended = run_plan(plan)
+    assert (ended["skipped_steps"], ended["outcome"]) == (12, "INVALID")
+    assert "overflowed" in ended["invalid_reason"]
+
+
+def test_the_fallback_runs_where_the_node_cannot_run_the_engine(
+    run_plan: RunPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(name: str) -> EngineKind:
+        kind = real(name)
+        old = "it needs torch 2.6, here is 2.3"
+        return kind if name != "fsdp2" else EngineKind(name, lambda: old, kind.join, kind.build)
+
+    real = engines.find
+    monkeypatch.setattr(engines, "find", found)
+    ended = run_plan(make_plan("z3", engine="fsdp2"))
+    assert (
+        ended["engine"] == "deepspeed"
+        and "deepspeed runs in place of fsdp2, for it needs torch 2.6" in ended["adaptations"][0]
+    )
+    plan = make_plan("z3", engine="fsdp2", engine_fallback=None)
+    with pytest.raises(WorkerError, match="the engine fsdp2 cannot run on this node"):
+        engines.choose(plan)
+
+
+def test_each_engine_is_one_module() -> None:
+    assert [engines.find(name).name for name in ENGINES] == list(ENGINES)
+    with pytest.raises(WorkerError, match="engine 'horovod'"):
+        engines.find("horovod")
