@@ -1,0 +1,70 @@
+"""Which engine a plan gets, what it refuses, and what makes it another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rendering import METHODS, planned
+
+from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.experiment import ENGINES, Plan
+
+
+def choice(method: str, *settings: str, **asked: Any) -> tuple[Plan, tuple[str, ...]]:
+    found = planned("delta", method, set=settings, **asked)
+    return found.plan, found.notices
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_names_an_engine_that_can_do_it(method: str) -> None:
+    plan, _ = choice(method)
+    assert plan.engine in ENGINES
+    assert (plan.engine_fallback is None) == (plan.engine == "deepspeed")
+
+
+def test_the_methods_of_the_homework_stay_deepspeed() -> None:
+    assert {choice(method)[0].engine for method in METHODS if method.endswith("-hpc2")} == {"deepspeed"}
+
+
+@pytest.mark.parametrize(("engine", "method"), [("plain", "ddp"), ("plain", "q"), ("plain", "lora"), ("fsdp2", "z3")])
+def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
+    plan, notices = choice(method, f"engine={engine}")
+    assert (plan.engine, plan.engine_fallback, notices) == (engine, "deepspeed", ())
+
+
+@pytest.mark.parametrize(
+    ("engine", "method", "said"),
+    [
+        ("plain", "z3", "engine plain holds the whole model on each rank, and cannot split it. Engines that can: deepspeed, fsdp2."),
+        ("plain", "z2o", "Engines that can: deepspeed."),
+        ("fsdp2", "z2", "splits the parameters among all ranks, as ZeRO-3 does, and nothing less. Engines that can: deepspeed."),
+        ("fsdp2", "ddp", "Engines that can: deepspeed, plain."),
+        ("fsdp2", "z3o", "cannot offload"),
+        ("fsdp2", "z3+l", "no quantization, no LoRA"),
+    ],
+)  # fmt: skip
+def test_what_an_engine_cannot_do_is_refused_with_those_that_can(engine: str, method: str, said: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        choice(method, f"engine={engine}")
+    assert said in str(caught.value)
+
+
+def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(RequestError, match=r"engine 'megatron'.*deepspeed, plain, fsdp2"):
+        choice("z3", "engine=megatron")
+
+
+@pytest.mark.parametrize(
+    "setting", ["deepspeed.zero_optimization.overlap_comm=false", "deepspeed.communication_data_type=fp32"]
+)
+def test_a_setting_that_only_deepspeed_heeds_selects_it_and_says_so(setting: str) -> None:
+    plan, notices = choice("z3", "engine=fsdp2", setting)
+    assert plan.engine == "deepspeed"
+    path = setting.partition("=")[0]
+    assert f"engine fsdp2 becomes deepspeed: {path} is set, which only it heeds" in notices
+
+
+def test_a_setting_that_all_heed_selects_nothing() -> None:
+    plan, notices = choice("z3", "engine=fsdp2", "deepspeed.gradient_clipping=0.5")
+    assert (plan.engine, notices) == ("fsdp2", ())
