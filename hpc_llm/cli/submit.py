@@ -97,7 +97,8 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     from hpc_llm.runs import make_way
     from hpc_llm.submit import code_snapshot, create_runs, take_back
 
-    make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids)
+    on_slurm = any(batch.planned[0].plan.scheduler == "slurm" for batch in batches)
+    make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, on_slurm=on_slurm)
     code_snapshot(logs)
     submissions = _submissions(batches)
     groups = create_runs(logs, list(zip(submissions, _new_runs(batches), strict=True)))

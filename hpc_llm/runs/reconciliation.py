@@ -101,16 +101,17 @@ def _names_now(logs: Path, uuids: set[str]) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True) -> None:
+def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, on_slurm: bool = True) -> None:
     """Clear what stands where runs of these ids are to be made, where the scheduler has nothing of it; all else stays.
 
-    With `chosen` somebody chose the ids, so that a job whose folder was removed or renamed may print to one of them still.
+    With `chosen` somebody chose the ids, so that a job whose folder was removed or renamed may print to one of them still;
+    where the runs are to go to Slurm (`on_slurm`) its silence is no leave.
 
     Raises:
         RequestError: such a run is a job, or whether it is cannot be told now.
     """
     if chosen:
-        _refuse_where_a_job_prints(logs.absolute(), set(run_ids))
+        _refuse_where_a_job_prints(logs.absolute(), set(run_ids), on_slurm)
     standing = [RunPaths(logs.absolute() / run_id) for run_id in run_ids if is_run(logs / run_id)]
     if not standing:
         return
@@ -128,7 +129,7 @@ def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True) -> No
         _clear(members, forgotten=True)
 
 
-def _refuse_where_a_job_prints(logs: Path, run_ids: set[str]) -> None:
+def _refuse_where_a_job_prints(logs: Path, run_ids: set[str], on_slurm: bool) -> None:
     """Two jobs must not write into one folder: one that is cut off from its folder writes there all the same."""
     printing, complaint = jobs_under(logs)
     local = [Printing(one.job_id, "", one.folder) for one in local_orphans()]
@@ -138,7 +139,7 @@ def _refuse_where_a_job_prints(logs: Path, run_ids: set[str]) -> None:
                 f"job {one.job_id} prints into {one.folder}, from which its run was removed or renamed. Give another "
                 f"--run-id, or end it first: `hpc-llm cancel {one.job_id}`"
             )
-    if complaint is not None and "not on PATH" not in complaint:
+    if complaint is not None and on_slurm:
         raise RequestError(
             f"whether a job still prints into a run of that id in {logs} cannot be told, for Slurm does not answer: "
             f"{complaint}. Leave --run-id out, or try again later."
