@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
-from hpc_llm.experiment import ENGINES
+
+EngineName = Literal["deepspeed", "plain", "fsdp2"]
+"""What can carry out the training steps: DeepSpeed, plain PyTorch (DDP), PyTorch's fully sharded data parallel."""
+
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 _OF_ALL = ("gradient_clipping", "fp16", "bf16", "steps_per_print")
 """Keys of a DeepSpeed config that every engine heeds, or that change nothing but what is printed."""

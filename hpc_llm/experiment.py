@@ -13,9 +13,6 @@ from hpc_llm.errors import RequestError, unknown_name
 
 TASKS = ("pretrain",)
 
-ENGINES = ("deepspeed", "plain", "fsdp2")
-"""What can carry out the training steps: DeepSpeed, plain PyTorch (DDP), PyTorch's fully sharded data parallel."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -100,7 +97,7 @@ class Plan:
     lr_ramp_steps: int
     """First steps over which the learning rate rises in a straight line to the optimizer's; they may be measured."""
     engine: str
-    """What carries out the training steps, one of ENGINES."""
+    """What carries out the training steps, one of engine_choice.ENGINES."""
     engine_fallback: str | None
     """What does where a node's software cannot run that one; None means that the run fails then."""
     data: list[str]

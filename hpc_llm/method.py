@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from hpc_llm.cluster import allowed_keys
 from hpc_llm.deepspeed_config import COMPUTED, check_keys
+from hpc_llm.engine_choice import EngineName
 from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
 from hpc_llm.optimizers import OptimizerName
 from hpc_llm.profiles import explain_validation, list_files, read_profile
@@ -68,7 +69,7 @@ class Method(_Strict):
     optimizer: Optimizer
     lr_ramp_steps: int | None = Field(default=None, ge=0)
     """First steps over which the learning rate rises to its peak; left out, a tenth of the steps."""
-    engine: Literal["deepspeed", "plain", "fsdp2"] = "deepspeed"
+    engine: EngineName = "deepspeed"
     """What carries out the training steps."""
     deepspeed: dict[str, Any]
     """DeepSpeed config without the batch sizes, which are computed, and without the optimizer, which stands above."""

@@ -25,7 +25,7 @@ from hpc_llm.record_files import make_shared_folder, reason_of
 _PACKAGE = Path(hpc_llm.__file__).parent
 _MODULES = (
     "__init__", "errors", "json_text", "record_files", "run", "out_of_memory", "secrecy", "experiment", "metrics", "model", "checkpoint",
-    "optimizers", "synthetic", "deepspeed_config", "deepspeed_limits",
+    "engine_choice", "optimizers", "synthetic", "deepspeed_config", "deepspeed_limits",
 )  # fmt: skip
 """What the worker may import besides itself; nothing in them needs more than the standard library."""
 _NO_CACHE = "__pycache__"
