@@ -76,14 +76,15 @@ def main() -> int:
     return 0
 
 
-def prepare() -> tuple[dict[str, Any], dict[str, str]]:
+def prepare(compiles: bool = True) -> tuple[dict[str, Any], dict[str, str]]:
     """What is known of the device and the versions, and the environment of the programs to be measured, operators compiled."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
     about = json.loads(run([sys.executable, "-c", ABOUT_THE_DEVICE], environment, 120).stdout.splitlines()[-1])
     if about["capability"]:
         environment["TORCH_CUDA_ARCH_LIST"] = about["capability"]
-        compile_operators(environment)
+        if compiles:
+            compile_operators(environment)
     return about, environment
 
 

@@ -1,6 +1,6 @@
 """What methods need and take on this machine's GPUs, one row of a CSV a run: the points by which estimates are judged.
 
-    python benchmarks/points.py --csv points.csv --seconds 540 [--methods z3,z2o,…] [--models …]
+    python benchmarks/points.py --csv points.csv --seconds 540 [--methods z3,z2o,…] [--models …] [--engines …]
 
 Each run is hpc-llm's own worker in a fresh process with a few steps; its row holds the plan's and the result's figures, and its
 outcome where it did not complete. Combinations that the file holds already are left out, so that a file grows over several
@@ -34,25 +34,32 @@ from hpc_llm.run import RunPaths
 MODELS = ("llama3.2-1b", "llama3.2-3b", "llama2-7b")
 METHODS = ("z3", "q", "lora", "qlora", "z2o", "z3o", "ddp", "z3+r", "q+r", "qlora+r", "z2o+r", "z3o+r")
 BATCHES = ((1, 350), (1, 2048), (8, 350), (4, 2048), (8, 2048))
-KEY = ("gpu", "num_gpus", "model", "method", "micro_batch_size", "sequence_length")
+KEY = ("gpu", "num_gpus", "engine", "model", "method", "micro_batch_size", "sequence_length")
 
 
 def main() -> int:
     arguments = read_arguments()
     deadline = time.monotonic() + arguments.seconds
-    about, environment = prepare()
+    about, environment = prepare(compiles="deepspeed" in arguments.engines.split(","))
     machine = {"gpu": about["device"], "num_gpus": arguments.gpus, **about["versions"]}
     rows = read_rows(arguments.csv)
     done = {tuple(str(row.get(name)) for name in KEY) for row in rows}
-    for model, method, batch, length in wanted(arguments):
-        key = (machine["gpu"], arguments.gpus, model, method, batch, length)
+    for engine, model, method, batch, length in wanted(arguments):
+        key = (machine["gpu"], arguments.gpus, engine, model, method, batch, length)
         if tuple(map(str, key)) in done or time.monotonic() > deadline - 20:
             continue
-        row = {**machine, "model": model, "method": method, "micro_batch_size": batch, "sequence_length": length}
+        row = {
+            **machine,
+            "engine": engine,
+            "model": model,
+            "method": method,
+            "micro_batch_size": batch,
+            "sequence_length": length,
+        }
         rows.append({**row, **measure(row, environment, min(arguments.timeout, deadline - time.monotonic()))})
         write_rows(arguments.csv, rows)
         shown = {name: rows[-1].get(name) for name in ("outcome", "tokens_per_second", "peak_allocated_bytes")}
-        print(model, method, batch, length, shown, file=sys.stderr, flush=True)
+        print(engine, model, method, batch, length, shown, file=sys.stderr, flush=True)
     return 0
 
 
@@ -62,15 +69,17 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=540.0, help="for all runs together")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--engines", default="deepspeed")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=150.0, help="seconds for one run")
     return parser.parse_args()
 
 
-def wanted(arguments: argparse.Namespace) -> Iterator[tuple[str, str, int, int]]:
+def wanted(arguments: argparse.Namespace) -> Iterator[tuple[str, str, str, int, int]]:
     """All combinations: each batch shape for all methods and models before the next."""
-    for (batch, length), method, model in product(BATCHES, arguments.methods.split(","), arguments.models.split(",")):
-        yield model, method, batch, length
+    names = (arguments.methods.split(","), arguments.models.split(","), arguments.engines.split(","))
+    for (batch, length), method, model, engine in product(BATCHES, *names):
+        yield engine, model, method, batch, length
 
 
 def measure(asked: dict[str, Any], environment: dict[str, str], timeout: float) -> dict[str, Any]:
@@ -106,7 +115,13 @@ def make_plan(asked: dict[str, Any]) -> Plan:
     names = ("model", "micro_batch_size", "sequence_length")
     values: dict[str, Any] = {name: asked[name] for name in names}
     experiment = Experiment(
-        cluster="local", method=asked["method"], steps=8, warmup_steps=3, gpus_per_node=asked["num_gpus"], **values
+        cluster="local",
+        method=asked["method"],
+        set=(f"engine={asked['engine']}",),
+        steps=8,
+        warmup_steps=3,
+        gpus_per_node=asked["num_gpus"],
+        **values,
     )
     site = Site(scheduler="local", hardware=detect())
     return plan(experiment, load_cluster("local"), load_method(asked["method"]), site).plan
@@ -116,7 +131,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+        return [{"engine": "deepspeed", **row} for row in csv.DictReader(file)]  # there was one engine at first
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
