@@ -7,47 +7,69 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpc_llm.runs.records import Records
-from hpc_llm.submit.process import is_alive, is_on_this_host
+from hpc_llm.submit.marks import Living, Marked
+from hpc_llm.submit.process import is_alive, place_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalState:
-    """PENDING or RUNNING, or gone."""
+    """PENDING, RUNNING or ENDING, or gone."""
 
     state: str = "UNKNOWN"
     reason: str | None = None
     is_gone: bool = False
 
 
-def local_state(records: Records) -> LocalState:
-    """Look at the processes that lead the run's script and its queue."""
+def local_state(records: Records, here: Living) -> LocalState:
+    """What the processes do that carry the run's marks; only where there are none, those that its files name."""
+    identity = records.identity
+    uuid = identity.uuid if identity is not None and identity.is_of(records.run.run_id) else None
     marks = records.queue or {}
-    script = _process(marks.get("script"))
+    queue, script = process_in(marks, "queue"), process_in(marks, "script")
+    has_queue = here.queue_of(uuid) is not None or (queue is not None and is_alive(queue))
+    running = here.of_run(uuid, records.run.run_id)
+    if running:
+        return _of_processes(running, has_queue)
     if script is not None:
-        return _of_script(script)
-    leaders = [p for p in (_process(marks.get("queue")), records.identity and records.identity.process) if p]
+        return _of_script(script, has_queue)
     if records.is_cancelled:
         return LocalState(is_gone=True, reason="before it started")
-    if not any(is_on_this_host(leader) for leader in leaders):
-        return LocalState(state="PENDING", reason=_elsewhere(leaders))
-    if any(is_alive(leader) for leader in leaders if is_on_this_host(leader)):
+    leaders = [one for one in (queue, identity and identity.process) if one]
+    leaders = leaders or [one for one in (identity and identity.submitter,) if one]
+    if has_queue or any(is_alive(leader) for leader in leaders):
         return LocalState(state="PENDING", reason="is about to start, or waits for the run before it")
+    elsewhere = [place for leader in leaders if (place := place_of(leader)) is not None]
+    if len(elsewhere) == len(leaders):
+        return LocalState(state="PENDING", reason=_as_last_seen(elsewhere or ["another machine"]))
     return LocalState(is_gone=True, reason="the process that was to start it is gone")
 
 
-def _of_script(script: Mapping[str, Any]) -> LocalState:
-    if not is_on_this_host(script):
-        return LocalState(state="RUNNING", reason=_elsewhere([script]))
-    if is_alive(script):
-        return LocalState(state="RUNNING")
-    return LocalState(is_gone=True, reason=f"process {script['pid']} is gone and left no record")
-
-
-def _process(value: Any) -> Mapping[str, Any] | None:
-    """A description of a process, unless it is damaged."""
+def process_in(marks: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """The process that process.json describes as `queue` or `script`; None where it does not, or is damaged."""
+    value = marks.get(name)
     return value if isinstance(value, Mapping) and isinstance(value.get("pid"), int) else None
 
 
-def _elsewhere(processes: Sequence[Mapping[str, Any]]) -> str:
-    hosts = sorted({str(process.get("host")) for process in processes})
-    return f"as last seen; it belongs to {', '.join(hosts) or 'another machine'}, look from there"
+def _of_processes(running: Sequence[Marked], has_queue: bool) -> LocalState:
+    if running[0].is_script:
+        return LocalState(state="RUNNING")
+    if has_queue:
+        return LocalState(state="ENDING", reason="its script has ended, and what that has started is being ended")
+    return LocalState(
+        state="RUNNING", reason=f"its script is gone, and process {running[0].pid}, which that has started, goes on"
+    )
+
+
+def _of_script(script: Mapping[str, Any], has_queue: bool) -> LocalState:
+    place = place_of(script)
+    if place is not None:
+        return LocalState(state="RUNNING", reason=_as_last_seen([place]))
+    if is_alive(script):
+        return LocalState(state="RUNNING")
+    if has_queue:
+        return LocalState(state="ENDING", reason="its script has ended, and its queue has not written how")
+    return LocalState(is_gone=True, reason=f"process {script['pid']} is gone and left no record")
+
+
+def _as_last_seen(places: Sequence[str]) -> str:
+    return f"as last seen; it belongs to {', '.join(sorted(set(places)))}, look from there"

@@ -18,7 +18,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.record_files import read_json
+from hpc_llm.record_files import read_json, reason_of
 from hpc_llm.run import RunPaths, is_run
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings
 from hpc_llm.runs.local_orphans import local_orphans
@@ -27,7 +27,9 @@ from hpc_llm.runs.sending import send
 from hpc_llm.submit.claim import claim_folder, claimed
 from hpc_llm.submit.clock import file_age
 from hpc_llm.submit.identity import ARRAYS, Identity
+from hpc_llm.submit.marks import living
 from hpc_llm.submit.runs import INCOMING, answer_file, asking_file, read_identity, submitit_folder, take_back
+from hpc_llm.submit.start import revoke_start
 from hpc_llm.submit.submission import Submission, array_of, submission_of
 
 
@@ -68,7 +70,7 @@ def reconcile(runs: Sequence[RunPaths], *, dry_run: bool = False) -> list[Reconc
 def homeless(logs: Path) -> list[Reconciled]:
     """Jobs of ours that write into `logs` and whose run folder is gone from it: nothing is done about them."""
     gone = [(job_id, folder) for job_id, folder in jobs_under(logs.absolute()) if not is_run(folder)]
-    gone += [(one.job_id, one.folder) for one in local_orphans() if one.folder.parent == logs.absolute()]
+    gone += [(one.job_id, one.folder) for one in local_orphans(logs)]
     why = "its folder is gone, and its job goes on: `hpc-llm cancel {}` ends it"
     return [Reconciled(folder.name, Deed.LEFT, job_id, why.format(job_id)) for job_id, folder in gone]
 
@@ -77,9 +79,17 @@ def make_way(logs: Path, run_ids: Iterable[str]) -> None:
     """Clear what stands where runs of these ids are to be made, where Slurm has nothing of it; anything else stays.
 
     Raises:
-        RequestError: such a run is a job, or whether it is cannot be told now.
+        RequestError: such a run is a job, or whether it is cannot be told now; or this machine still runs the script of an
+            earlier run of that name, which writes into the same folder.
     """
-    standing = [RunPaths(logs.absolute() / run_id) for run_id in run_ids if is_run(logs / run_id)]
+    wanted = set(run_ids)
+    for orphan in local_orphans(logs):
+        if orphan.run_id in wanted:
+            raise RequestError(
+                f"an earlier run {orphan.run_id}, whose folder is gone, still runs on this machine (process "
+                f"{orphan.script.pid}): `hpc-llm cancel {orphan.job_id}` ends it, or give another --run-id."
+            )
+    standing = [RunPaths(logs.absolute() / run_id) for run_id in sorted(wanted) if is_run(logs / run_id)]
     if not standing:
         return
     found = standings(standing, patient=True, forgotten=True)
@@ -151,6 +161,9 @@ def _submit_or_clear(members: Sequence[Submitted], begun: set[str | None], dry_r
     """Submit what is missing of a sweep that was begun; of anything else that never was a job only the plan is there."""
     runs = [one.run for one in members]
     submission = submission_of(read_json(runs[0].job) or {})
+    wait = _wait_for(submission, members)
+    if wait is not None:
+        return [Reconciled(run.run_id, Deed.LEFT, why=wait) for run in runs]
     lost_its_queue = submission is not None and submission.scheduler == "local" and any(one.why for one in members)
     if submission is None or not (lost_its_queue or _sweep(runs[0]) in begun):
         if not dry_run and not _clear(members):
@@ -162,6 +175,18 @@ def _submit_or_clear(members: Sequence[Submitted], begun: set[str | None], dry_r
     if dry_run:
         return [Reconciled(run.run_id, Deed.SUBMITTED, why="its sweep was submitted in part") for run in runs]
     return _submit(submission, members)
+
+
+def _wait_for(submission: Submission | None, members: Sequence[Submitted]) -> str | None:
+    """Why runs of this machine are neither submitted nor cleared yet: a machine that measures must not run two at a time."""
+    if submission is None or submission.scheduler != "local":
+        return None
+    here = living()
+    beside = [one for uuid in {_uuid(each) for each in members} if (one := here.beside(uuid or "", submission.sweep))]
+    if not beside:
+        return None
+    what = f"run {beside[0].folder.name}" if beside[0].uuid else "the queue"
+    return f"{what} of the same request still goes on here (process {beside[0].pid}): reconcile again when that is over"
 
 
 def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> str | None:
@@ -186,9 +211,15 @@ def _submit(submission: Submission, members: Sequence[Submitted]) -> list[Reconc
     with _held(members) as is_ours:
         if not is_ours:
             return []  # somebody else was quicker
-        renewed = _renew(submission, runs)
         try:
+            if submission.scheduler == "local" and not all(revoke_start(one.run, _uuid(one) or "") for one in members):
+                why = "it was started from another machine or container: look from there"
+                return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]
+            renewed = _renew(submission, runs)
             send(renewed, runs, keep=True)
+        except OSError as error:
+            why = f"its folder cannot be written: {reason_of(error)}"
+            return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]
         except SubmissionError as error:
             return [Reconciled(run.run_id, Deed.LEFT, why=str(error)) for run in runs]
     ids = [identity.job_id if (identity := read_identity(run)) else None for run in runs]

@@ -113,6 +113,11 @@ keep_earlier_try() {
   printf '%s' "$number"
 }
 [ -d "$run_dir" ] || { printf 'hpc-llm: run folder %s is not visible on %s\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2; exit 76; }
+# The folder may have been removed and made anew for another job under the same name: that one's files are not to be mixed.
+if [ "${HPC_LLM_RUN_DIR:-}" = "$run_dir" ] && [ -r "$run_dir/job.json" ] && ! grep -qF "\"uuid\": \"${HPC_LLM_RUN_UUID:-}\"" "$run_dir/job.json"; then
+  printf 'hpc-llm: run folder %s belongs to another job by now (on %s)\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2
+  exit 76
+fi
 trap 'on_signal HUP' HUP
 trap 'on_signal INT' INT
 trap 'on_signal QUIT' QUIT
