@@ -167,7 +167,7 @@ def _refuse_to_choose(job_id: str, orphans: Sequence[LocalOrphan], record: JobRe
 
 def _way_to_end(orphan: LocalOrphan) -> str:
     """By its name, unless another run has that by now."""
-    return f"`kill -- -{orphan.script.pid}`" if is_run(orphan.folder) else f"`hpc-llm cancel {orphan.run_id}`"
+    return f"`kill {orphan.script.pid}`" if is_run(orphan.folder) else f"`hpc-llm cancel {orphan.run_id}`"
 
 
 def _never_was_a_job(run: RunPaths) -> bool:

@@ -1,4 +1,4 @@
-"""Scripts of ours that this machine runs although the folder of their run is gone, or another run's by now."""
+"""Runs of which this machine has processes although their folder is gone, or another run's by now."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hpc_llm.submit.marks import Marked, end_run, living
 
 @dataclass(frozen=True)
 class LocalOrphan:
-    """A script that goes on, and where its run was."""
+    """A run that goes on, and where it was."""
 
     script: Marked
+    """The process of its script, or one that is left of what that has started."""
 
     @property
     def job_id(self) -> str:
@@ -42,10 +43,14 @@ class LocalOrphan:
 
 def local_orphans(logs: Path | None = None) -> Iterator[LocalOrphan]:
     """Those of this user, whose runs were in `logs` or anywhere."""
-    for script in living().found:
-        one = LocalOrphan(script)
-        if script.is_script and (logs is None or one.is_in(logs)) and not _is_the_run(script):
-            yield one
+    runs: dict[tuple[str, Path], Marked] = {}
+    for one in sorted(living().found, key=lambda one: not one.is_script):
+        if one.uuid:
+            runs.setdefault((one.uuid, one.folder), one)
+    for script in runs.values():
+        orphan = LocalOrphan(script)
+        if (logs is None or orphan.is_in(logs)) and not _is_the_run(script):
+            yield orphan
 
 
 def _is_the_run(script: Marked) -> bool:

@@ -29,7 +29,7 @@ def local_state(records: Records, here: Living) -> LocalState:
     has_queue = here.queue_of(uuid) is not None or (queue is not None and is_alive(queue))
     running = here.of_run(uuid, records.run.run_id)
     if running:
-        return _of_processes(running, has_queue)
+        return _of_processes(running, script, has_queue)
     if script is not None:
         return _of_script(script, has_queue)
     if records.is_cancelled:
@@ -50,8 +50,8 @@ def process_in(marks: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) and isinstance(value.get("pid"), int) else None
 
 
-def _of_processes(running: Sequence[Marked], has_queue: bool) -> LocalState:
-    if running[0].is_script:
+def _of_processes(running: Sequence[Marked], script: Mapping[str, Any] | None, has_queue: bool) -> LocalState:
+    if running[0].is_script or script is None or is_alive(script):
         return LocalState(state="RUNNING")
     if has_queue:
         return LocalState(state="ENDING", reason="its script has ended, and what that has started is being ended")

@@ -17,7 +17,7 @@ from hpc_llm.submit.marks import QUEUE_OF, RUN_MARKS, SWEEP, living
 from hpc_llm.submit.process import describe_process
 from hpc_llm.submit.queue import QueuedScript, RunScripts, digest_of, record_job
 from hpc_llm.submit.runs import read_identity
-from hpc_llm.submit.start import take_start
+from hpc_llm.submit.start import revoke_start
 
 _TIMEOUT_MIN = 60 * 24 * 365
 """submitit ends a local job after two minutes unless told otherwise; the script knows its own limit."""
@@ -129,13 +129,13 @@ def _started_all_the_same(scripts: Sequence[QueuedScript]) -> str | None:
     queue = living().queue_of(scripts[0].uuid)
     if queue is not None:
         return queue.queue_id
-    is_free = False
+    is_revoked = False
     for script in reversed(scripts):  # the queue begins at the other end: that of the first run decides
         try:
-            is_free = take_start(script.run, script.uuid)
+            is_revoked = revoke_start(script.run, script.uuid)
         except OSError:  # then no queue can take it either
-            is_free = True
-    return None if is_free else (read_json(scripts[0].run.job) or {}).get("job_id") or ""
+            is_revoked = True
+    return None if is_revoked else (read_json(scripts[0].run.job) or {}).get("job_id") or ""
 
 
 def _leave_the_working_directory() -> None:

@@ -23,12 +23,29 @@ def take_start(run: RunPaths, uuid: str) -> bool:
     Raises:
         OSError: that cannot be told, as where the disk is full; FileNotFoundError: the folder is gone.
     """
+    return _take(run, uuid, is_revoked=False)
+
+
+def revoke_start(run: RunPaths, uuid: str) -> bool:
+    """Whether from now on nobody starts `run` for `uuid`: nobody had taken the start, or one that is over.
+
+    Raises:
+        OSError: as `take_start`.
+    """
+    if _take(run, uuid, is_revoked=True):
+        return True
+    maker = read_json(run.start_mark(uuid)) or {}
+    is_known = isinstance(maker.get("pid"), int) and can_be_seen(maker)
+    return maker.get("is_revoked") is True or (is_known and not is_alive(maker))
+
+
+def _take(run: RunPaths, uuid: str, is_revoked: bool) -> bool:
     run.submitit.mkdir(exist_ok=True)
     mark = run.start_mark(uuid)
     mine = mark.with_name(f".{mark.name}.{uuid4()}")
     try:
-        _write(mine)
-        _link(mine, mark)
+        _write(mine, is_revoked)
+        _link(mine, mark, is_revoked)
     except FileExistsError:
         return False
     finally:
@@ -37,28 +54,16 @@ def take_start(run: RunPaths, uuid: str) -> bool:
     return True
 
 
-def revoke_start(run: RunPaths, uuid: str) -> bool:
-    """Whether from now on nobody starts `run` for `uuid`: the start is this process's, or that of one that is over.
-
-    Raises:
-        OSError: as `take_start`.
-    """
-    if take_start(run, uuid):
-        return True
-    maker = read_json(run.start_mark(uuid)) or {}
-    return isinstance(maker.get("pid"), int) and can_be_seen(maker) and not is_alive(maker)
-
-
-def _write(path: Path) -> None:
+def _write(path: Path, is_revoked: bool) -> None:
     with new_file(path) as file:
-        json.dump({"schema": 1, **describe_process(os.getpid())}, file)
+        json.dump({"schema": 1, **describe_process(os.getpid()), "is_revoked": is_revoked}, file)
 
 
-def _link(mine: Path, mark: Path) -> None:
+def _link(mine: Path, mark: Path, is_revoked: bool) -> None:
     """Give the whole file its name: nobody reads half of it."""
     try:
         os.link(mine, mark)
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links
-        _write(mark)
+        _write(mark, is_revoked)
