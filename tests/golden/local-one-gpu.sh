@@ -2,6 +2,11 @@
 # hpc-llm VERSION: pretrain of tiny with z3 on local
 # weights: random
 # data: synthetic tokens, a Markov chain whose mean loss cannot fall below 1.2130 nats
+# The folder may have been removed and made anew for another run under the same name: not a word into that one's files.
+if [ "${HPC_LLM_RUN_DIR:-}" = /work/someone/logs/RUN-ID ] && [ -f "$HPC_LLM_RUN_DIR/job.json" ] && [ -r "$HPC_LLM_RUN_DIR/job.json" ] &&
+  [[ $(<"$HPC_LLM_RUN_DIR/job.json") != *"\"uuid\": \"${HPC_LLM_RUN_UUID:-}\""* ]]; then
+  exit 76
+fi
 # First of all which job this is: should the answer of sbatch be lost, this line still tells. It runs no program, and is
 # silent where the folder is not visible, for the check below says so.
 (
@@ -111,11 +116,6 @@ keep_earlier_try() {
   printf '%s' "$number"
 }
 [ -d "$run_dir" ] || { printf 'hpc-llm: run folder %s is not visible on %s\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2; exit 76; }
-# The folder may have been removed and made anew for another job under the same name: that one's files are not to be mixed.
-if [ "${HPC_LLM_RUN_DIR:-}" = "$run_dir" ] && [ -r "$run_dir/job.json" ] && ! grep -qF "\"uuid\": \"${HPC_LLM_RUN_UUID:-}\"" "$run_dir/job.json"; then
-  printf 'hpc-llm: run folder %s belongs to another job by now (on %s)\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2
-  exit 76
-fi
 trap 'on_signal HUP' HUP
 trap 'on_signal INT' INT
 trap 'on_signal QUIT' QUIT

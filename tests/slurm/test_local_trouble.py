@@ -237,7 +237,7 @@ def test_the_next_run_of_a_dead_queue_waits_for_the_script_that_goes_on(logs: Pa
     submit_local(runs)
     started(runs[0])
     kill_queue(runs[0])
-    assert [state.state for state in status(runs)][0] == "RUNNING"
+    assert one(runs[0]).state == "RUNNING"
     left = reconcile(runs)
     assert [(found.run_id, found.deed) for found in left] == [("r1", Deed.LEFT), ("r2", Deed.LEFT)]
     assert "run r0 of the same request" in left[0].why and runs[1].root.exists()
