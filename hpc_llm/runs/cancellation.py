@@ -272,7 +272,7 @@ def _elsewhere(run: RunPaths, identity: Identity, here: Living) -> str | None:
     places = [place_of(one) for one in named if one is not None]
     if here.of_run(identity.uuid, run.run_id) or here.queue_of(identity.uuid) or not places or None in places:
         return None
-    return f"it belongs to {places[0]}: cancel it there"
+    return f"it belongs to {places[0]}: cancel it there, or remove its folder if that is no more"
 
 
 def _end_here(run: RunPaths, identity: Identity, is_marked: bool) -> str | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpc_llm.run import RunPaths
 from hpc_llm.runs.records import Records
 from hpc_llm.submit.marks import Living, Marked
-from hpc_llm.submit.process import is_alive, place_of
+from hpc_llm.submit.process import hides_others, is_alive, place_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,17 +33,18 @@ def local_state(records: Records, here: Living) -> LocalState:
     if running:
         return _of_processes(running, script, has_queue)
     if script is not None:
-        return _of_script(script, has_queue)
+        return _of_script(script, has_queue, _place(records, script))
     if records.is_cancelled:
         return LocalState(is_gone=True, reason="before it started")
     leaders = [one for one in (queue, identity and identity.process) if one]
     leaders = leaders or [one for one in (identity and identity.submitter,) if one]
     if has_queue or any(is_alive(leader) for leader in leaders):
         return LocalState(state="PENDING", reason="is about to start, or waits for the run before it")
-    elsewhere = [place for leader in leaders if (place := place_of(leader)) is not None]
+    elsewhere = [place for leader in leaders if (place := _place(records, leader)) is not None]
     if len(elsewhere) == len(leaders):
         return LocalState(state="PENDING", reason=_as_last_seen(elsewhere or ["another machine"]))
-    return LocalState(is_gone=True, reason="the process that was to start it is gone")
+    advice = "" if records.has_output or records.starts else ": `hpc-llm reconcile` submits it again"
+    return LocalState(is_gone=True, reason=f"the process that was to start it is gone{advice}")
 
 
 def process_in(marks: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
@@ -60,8 +63,22 @@ def _of_processes(running: Sequence[Marked], script: Mapping[str, Any] | None, h
     )
 
 
-def _of_script(script: Mapping[str, Any], has_queue: bool) -> LocalState:
-    place = place_of(script)
+def _place(records: Records, process: Mapping[str, Any]) -> str | None:
+    """Where to look for a process; None where nobody sees more of it than can be seen here."""
+    place = place_of(process)
+    if place is not None or is_alive(process) or not hides_others():
+        return place
+    return "another user, whose processes are hidden here" if _is_of_another_user(records.run) else None
+
+
+def _is_of_another_user(run: RunPaths) -> bool:
+    try:
+        return run.root.stat().st_uid != os.getuid()
+    except OSError:
+        return False
+
+
+def _of_script(script: Mapping[str, Any], has_queue: bool, place: str | None) -> LocalState:
     if place is not None:
         return LocalState(state="RUNNING", reason=_as_last_seen([place]))
     if is_alive(script):

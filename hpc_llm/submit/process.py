@@ -71,8 +71,9 @@ def place_of(process: Mapping[str, Any]) -> str | None:
     return f"another container on {here['host']}" if in_another and process.get("boot_id") == here["boot_id"] else None
 
 
-def is_on_this_host(process: Mapping[str, Any]) -> bool:
-    return process.get("host") == socket.gethostname()
+def hides_others() -> bool:
+    """Whether a user sees no processes but their own here, as where /proc is mounted with hidepid."""
+    return _stat(1) is None and _stat(os.getpid()) is not None
 
 
 def can_be_seen(process: Mapping[str, Any]) -> bool:

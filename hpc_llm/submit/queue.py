@@ -119,9 +119,9 @@ class _Queue:
             if not self._patiently(script, lambda: take_start(run, script.uuid)) or self._is_left_out(script):
                 return None
             process = self._patiently(script, lambda: self._start(script))
-        except FileNotFoundError:
-            return None
         except OSError as error:
+            if self._is_left_out(script):  # cancelled, or removed, while it waited
+                return None
             self._speak(script, started_at, 127, f"the script could not be started: {error}")
             return None
         return self._follow(script, process, time.time())

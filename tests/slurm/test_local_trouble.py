@@ -426,6 +426,24 @@ def test_a_queue_of_another_container_or_machine_is_left_to_it(logs: Path, other
     assert "cancel it there" in (refused.problem or "") and not runs[1].cancelled.exists()
 
 
+LOOK = "import sys; from pathlib import Path; from hpc_llm.run import RunPaths; from hpc_llm.runs import status; "
+LOOK += "state = status([RunPaths(Path(sys.argv[1]))])[0]; print(state.state, state.outcome, state.reason)"
+
+
+def test_a_run_of_another_user_is_not_said_to_be_gone_where_their_processes_are_hidden(logs: Path) -> None:
+    needs_root("hide processes")
+    _, [run] = sweep(logs, "r", UNTIL_TOLD)
+    submit_local([run])
+    started(run)
+    for folder in (logs, *list(logs.parents)[:3]):
+        folder.chmod(0o755)
+    hidden = 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"'
+    look = ["unshare", "--mount", "sh", "-c", hidden, "sh", sys.executable, "-c", LOOK, str(run.root)]
+    told = subprocess.run(look, check=True, capture_output=True, text=True).stdout
+    assert told.startswith("RUNNING None") and "another user" in told
+    cancel([run])
+
+
 def test_a_folder_that_is_gone_is_not_said_to_be_somebody_else_s(logs: Path) -> None:
     _, [run] = sweep(logs, "r")
     found = standings([run])[0]
