@@ -58,7 +58,7 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     on_slurm: dict[RunPaths, Identity | None] = {}
     for run, identity in going.items():
         if not is_own(run):  # nor is what it says of processes and jobs to be believed
-            problems[run] = f"{why_not_own(run)}: not yours to cancel"
+            problems[run] = f"{why_not_own(run)}: nothing was done"
         elif identity is not None and not identity.is_of(run.run_id):
             problems[run] = f"its folder is a copy of run {identity.run_id}: cancel that"
         elif identity is not None and identity.scheduler == "local":

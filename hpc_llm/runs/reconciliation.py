@@ -192,7 +192,8 @@ def _wait_for(submission: Submission | None, members: Sequence[Submitted]) -> st
 def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> str | None:
     """Why these folders are not what was to be submitted: their scripts write where they were made."""
     records = [read_json(run.job) or {} for run in runs]
-    if any(record.get("run_dir") != str(run.root) for run, record in zip(runs, records, strict=True)):
+    made_in = [os.path.realpath(str(record.get("run_dir"))) for record in records]
+    if made_in != [os.path.realpath(run.root) for run in runs]:
         return "its folder was moved, and its script still names the old one: submit it anew"
     if submission.scheduler == "local":
         return None
@@ -258,6 +259,7 @@ def _renew(submission: Submission, runs: Sequence[RunPaths]) -> Submission:
         path.unlink(missing_ok=True)
     for run in runs:
         record = read_json(run.job) or {}
+        record.pop("process", None)  # of the queue that is gone
         run.write(run.job, {**record, **renewed.intent(run.root, record.get("array_task") or 0)})
         run.process.unlink(missing_ok=True)
     return renewed

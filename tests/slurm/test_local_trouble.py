@@ -115,11 +115,13 @@ def kill_queue(run: RunPaths) -> None:
 
 
 @contextmanager
-def submitting(runs: list[RunPaths], patch: str) -> Iterator[subprocess.Popen[bytes]]:
+def submitting(
+    runs: list[RunPaths], patch: str, deed: str = "print(local.submit_local(runs), flush=True)"
+) -> Iterator[subprocess.Popen[bytes]]:
     """A command that submits, with something done to it on the way."""
     program = (
         "import os, signal, sys; from pathlib import Path; from hpc_llm.run import RunPaths; import hpc_llm.submit.local as local; "
-        f"{patch}; print(local.submit_local([RunPaths(Path(each)) for each in sys.argv[1:]]), flush=True)"
+        f"{patch}; runs = [RunPaths(Path(each)) for each in sys.argv[1:]]; {deed}"
     )
     command = [sys.executable, "-c", program, *(str(run.root) for run in runs)]
     with subprocess.Popen(command, stdout=-1) as process:
@@ -175,6 +177,23 @@ def test_who_submits_goes_on_when_its_command_is_killed_and_nobody_else_begins(l
     go(logs)
     wait(runs)
     assert [begun(run) for run in runs] == [1, 1]
+
+
+def test_who_submits_again_goes_on_when_its_command_is_killed(logs: Path) -> None:
+    _, runs = sweep(logs, "r0 r1", UNTIL_TOLD)
+    submit_local(runs)
+    started(runs[0])
+    kill_queue(runs[0])
+    cancel(runs[:1])
+    again = "from hpc_llm.runs import reconcile; reconcile(runs)"
+    with submitting(runs[1:], STOPPED_BEFORE.format("_start_queue"), again) as command:
+        half = child_of(command)
+        command.kill()
+    assert standings(runs)[1].standing is Standing.ASKING and reconcile(runs)[0].deed is Deed.LEFT
+    os.kill(half, signal.SIGCONT)
+    started(runs[1])
+    go(logs)
+    assert wait(runs)[1].exit_code == 0 and begun(runs[1]) == 1
 
 
 def test_a_command_that_is_killed_before_it_names_its_other_half_starts_nothing(logs: Path) -> None:
@@ -328,7 +347,9 @@ def test_a_resubmission_that_fails_keeps_the_runs(logs: Path) -> None:
     [left] = reconcile(runs)
     assert left.deed is Deed.LEFT and "cannot be written" in left.why and runs[1].script.exists()
     runs[1].submitit.unlink()
-    assert [found.deed for found in reconcile(runs)] == [Deed.SUBMITTED]
+    (logs.parent / "other name").symlink_to(logs)
+    elsewhere = [RunPaths(logs.parent / "other name" / run.run_id) for run in runs]
+    assert [found.deed for found in reconcile(elsewhere)] == [Deed.SUBMITTED]
     go(logs)
     assert wait(runs)[1].exit_code == 0 and begun(runs[1]) == 1
 
