@@ -173,8 +173,9 @@ def test_a_queue_that_is_gone_leaves_no_run_alive(logs: Path) -> None:
 
 def test_a_recycled_process_id_is_not_taken_for_the_run(logs: Path) -> None:
     run = new_run(logs, "r", "true")
-    submit_local([run])
+    queue = submit_local([run])
     wait([run])
+    until("the queue has ended", lambda: not is_alive(describe_process(int(queue))))
     bystander = subprocess.Popen(["sleep", "300"], start_new_session=True)
     marks = json.loads(run.process.read_text())
     marks["script"]["pid"] = bystander.pid
