@@ -36,14 +36,15 @@ def local_state(records: Records, here: Living) -> LocalState:
         return _of_script(script, has_queue, _place(records, script))
     if records.is_cancelled:
         return LocalState(is_gone=True, reason="before it started")
-    leaders = [one for one in (queue, identity and identity.process) if one]
-    leaders = leaders or [one for one in (identity and identity.submitter,) if one]
+    queues = [one for one in (queue, identity and identity.process) if one]
+    leaders = queues or [one for one in (identity and identity.submitter,) if one]
     if has_queue or any(is_alive(leader) for leader in leaders):
         return LocalState(state="PENDING", reason="is about to start, or waits for the run before it")
     elsewhere = [place for leader in leaders if (place := _place(records, leader)) is not None]
     if len(elsewhere) == len(leaders):
         return LocalState(state="PENDING", reason=_as_last_seen(elsewhere or ["another machine"]))
-    advice = "" if records.has_output or records.starts else ": `hpc-llm reconcile` submits it again"
+    can_be_repeated = queues and not records.has_output and not records.starts
+    advice = ": `hpc-llm reconcile` submits it again" if can_be_repeated else ""
     return LocalState(is_gone=True, reason=f"the process that was to start it is gone{advice}")
 
 

@@ -264,6 +264,7 @@ def test_the_next_run_of_a_dead_queue_waits_for_the_script_that_goes_on(logs: Pa
     go(logs)
     until("the script has ended", runs[0].exit.exists)
     until("it is gone", lambda: not living().of_run(uuid_of(runs[0]), "r0"))
+    assert "`hpc-llm reconcile` submits it again" in (one(runs[1]).reason or "")
     assert [found.deed for found in reconcile(runs)] == [Deed.SUBMITTED, Deed.SUBMITTED]
     wait(runs)
     assert [begun(run) for run in runs] == [1, 1, 1] and [one(run).exit_code for run in runs] == [0, 0, 0]
@@ -333,7 +334,7 @@ def test_a_submission_that_a_full_disk_prevents_is_refused_and_starts_nothing(di
         send(submission, [run], keep=True)
     assert run.script.exists() and not queue_of(run)
     disk.make_room()
-    assert standings([run])[0].standing is Standing.NOTHING
+    assert standings([run])[0].standing is Standing.NOTHING and "reconcile" not in (one(run).reason or "")
 
 
 def test_a_resubmission_that_fails_keeps_the_runs(logs: Path) -> None:
