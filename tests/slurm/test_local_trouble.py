@@ -334,7 +334,7 @@ def test_a_submission_that_a_full_disk_prevents_is_refused_and_starts_nothing(di
         send(submission, [run], keep=True)
     assert run.script.exists() and not queue_of(run)
     disk.make_room()
-    assert standings([run])[0].standing is Standing.NOTHING and "reconcile" not in (one(run).reason or "")
+    assert standings([run])[0].standing is Standing.NOTHING and "never became a job" in (one(run).reason or "")
 
 
 def test_a_resubmission_that_fails_keeps_the_runs(logs: Path) -> None:
