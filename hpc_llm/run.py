@@ -152,6 +152,10 @@ class RunPaths:
         """Which process leads the local queue that holds the run and, once started, its script."""
         return self.submitit / "process.json"
 
+    def start_mark(self, uuid: str) -> Path:
+        """Who has started it for that submission: only one can make it (see `submit.start`)."""
+        return self.submitit / f"start-{uuid}.json"
+
     @property
     def kept_answer(self) -> Path:
         """What version 0.1 kept of the scheduler's answer, with the outcome that it made of it."""

@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from standin import Ended, Machine
@@ -53,6 +54,20 @@ def files(folder: Path) -> set[str]:
 
 
 # --- the first statement --------------------------------------------------------------------------------------------
+
+
+def test_a_local_script_leaves_nothing_in_a_folder_that_was_made_anew_for_another_run(
+    machine: Machine, run: RunPaths
+) -> None:
+    text, mine, other = machine.script(), str(uuid4()), str(uuid4())
+    run.job.write_text(json.dumps({"schema": 2, "uuid": other}, indent=1))
+    before = files(run.root)
+    marks = {"HPC_LLM_RUN_DIR": str(run.root), "HPC_LLM_RUN_UUID": mine}
+    ended = machine.run(text, **marks)
+    assert (ended.code, ended.stdout, ended.stderr, files(run.root)) == (76, "", "", before)
+    assert machine.run(text, **{**marks, "HPC_LLM_RUN_UUID": other}).code == 0
+    assert machine.run(text).code == 0  # by hand
+    assert machine.run(text, HPC_LLM_RUN_DIR="/another/run", HPC_LLM_RUN_UUID=mine).code == 0  # by hand, within a run
 
 
 def test_the_first_statement_tells_which_job_it_is(machine: Machine, run: RunPaths) -> None:

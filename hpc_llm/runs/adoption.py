@@ -14,12 +14,14 @@ from typing import Any
 from hpc_llm.errors import RequestError
 from hpc_llm.record_files import read_json
 from hpc_llm.run import RunPaths
+from hpc_llm.runs.local_process import process_in
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.scheduler import Answer, ask
 from hpc_llm.submit.claim import STALE_S, claim_folder, is_claimed
 from hpc_llm.submit.clock import file_age
 from hpc_llm.submit.identity import Identity
-from hpc_llm.submit.process import can_be_seen, is_alive, session_is_alive
+from hpc_llm.submit.marks import Living, living
+from hpc_llm.submit.process import can_be_seen, ended_with_a_restart, is_alive, session_is_alive
 from hpc_llm.submit.runs import (
     answer_file,
     asking_file,
@@ -72,7 +74,8 @@ def standings(
     # The processes first: one that ends while Slurm is asked may have submitted the run in between.
     before = [(run, one, one is not None and is_being_asked(run, one)) for run in runs for one in [read_identity(run)]]
     answer = ask([one for _, one, _ in before if one is not None and (forgotten or one.job_id is None)])
-    found = [_stand(run, one, is_asked, answer, forgotten) for run, one, is_asked in before]
+    here = living() if any(one is not None and one.scheduler == "local" for _, one, _ in before) else Living()
+    found = [_stand(run, one, is_asked, answer, forgotten, here) for run, one, is_asked in before]
     if patient and any(one.standing is Standing.NOTHING and _was_asked(one.run) for one in found):
         sleep(_LATE_S)
         return standings(runs, forgotten=forgotten)
@@ -103,16 +106,23 @@ def is_own(run: RunPaths) -> bool:
         return False
 
 
-def _stand(run: RunPaths, identity: Identity | None, is_asked: bool, answer: Answer, forgotten: bool) -> Submitted:
+def why_not_own(run: RunPaths) -> str:
+    """Why a run that is not this user's own, as `is_own` says, is to be left alone."""
+    return "it belongs to another user" if os.path.lexists(run.root) else "its folder is gone"
+
+
+def _stand(
+    run: RunPaths, identity: Identity | None, is_asked: bool, answer: Answer, forgotten: bool, here: Living
+) -> Submitted:
     if identity is None:
         return _without_record(run)
     if not is_own(run):
-        return Submitted(run, identity, Standing.OPEN, "it belongs to another user")
+        return Submitted(run, identity, Standing.OPEN, why_not_own(run))
     original = original_of(run, identity)
     if original is not None:
         return Submitted(run, identity, Standing.OPEN, f"its folder is a copy of run {original.name}")
     if identity.scheduler == "local":
-        found = _local(run, identity)
+        found = _local(run, identity, is_asked, here)
     else:
         found = _on_slurm(run, identity, is_asked, answer, forgotten)
     if found.standing is Standing.NOTHING and not identity.is_of(run.run_id):  # who renamed it wanted to keep it
@@ -149,23 +159,39 @@ def _without_record(run: RunPaths) -> Submitted:
     if _left_a_trace(run) or run.submission.exists() or run.job.exists():
         return Submitted(run, None, Standing.OPEN, "it holds no record of its job")
     if not is_own(run):
-        return Submitted(run, None, Standing.OPEN, "it belongs to another user")
+        return Submitted(run, None, Standing.OPEN, why_not_own(run))
     if not _is_recent(run.experiment):
         return Submitted(run, None, Standing.NOTHING)
     return Submitted(run, None, Standing.OPEN, "it may be in the making")
 
 
-def _local(run: RunPaths, identity: Identity) -> Submitted:
-    marks = read_json(run.process) or {}
-    if identity.process is not None or marks or run.exit.exists():
-        queue = marks.get("queue") or identity.process
-        waits = "script" not in marks and not run.exit.exists() and not run.cancelled.exists()
-        if waits and isinstance(queue, dict) and can_be_seen(queue) and not _lives(queue):
-            return Submitted(run, identity, Standing.NOTHING, "the queue that held it is gone")
+def _local(run: RunPaths, identity: Identity, is_asked: bool, here: Living) -> Submitted:
+    """Processes that carry the run's marks first, then what its files tell: those may lack anything after a full disk."""
+    if here.queue_of(identity.uuid) is not None or here.of_run(identity.uuid, identity.name_of(run.run_id)):
         return Submitted(run, identity, Standing.HAS_JOB)
-    if is_being_asked(run, identity):
-        return Submitted(run, identity, Standing.ASKING)
-    return Submitted(run, identity, Standing.NOTHING)
+    marks = read_json(run.process) or {}
+    if process_in(marks, "script") is not None or _has_run_here(run):
+        return Submitted(run, identity, Standing.HAS_JOB)
+    queues = [one for one in (process_in(marks, "queue"), identity.process) if one is not None]
+    if not queues:
+        return Submitted(run, identity, Standing.ASKING if is_asked else Standing.NOTHING)
+    if run.cancelled.exists() or not all(_is_gone(one, marks.get("machine")) for one in queues):
+        return Submitted(run, identity, Standing.HAS_JOB)
+    return Submitted(run, identity, Standing.NOTHING, "the queue that held it is gone")
+
+
+def _is_gone(process: Mapping[str, Any], machine: object) -> bool:
+    """Whether it lives no more for certain."""
+    return ended_with_a_restart(process, machine) or (can_be_seen(process) and not _lives(process))
+
+
+def _has_run_here(run: RunPaths) -> bool:
+    """Whether its script came to do anything: the queue itself makes the empty files of its output."""
+    traces = (run.exit, run.result, run.steps, run.started, run.failures)
+    with contextlib.suppress(OSError):
+        if run.stdout.stat().st_size or run.stderr.stat().st_size:
+            return True
+    return any(path.exists() for path in traces)
 
 
 def has_begun(records: Records) -> bool:

@@ -8,18 +8,21 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 
 from hpc_llm.errors import RequestError
 from hpc_llm.record_files import read_json
-from hpc_llm.run import Outcome, RunPaths
-from hpc_llm.runs.adoption import is_own
-from hpc_llm.runs.local_orphans import local_orphans
+from hpc_llm.run import Outcome, RunPaths, is_run
+from hpc_llm.runs.adoption import Standing, is_own, standings, why_not_own
+from hpc_llm.runs.local_orphans import LocalOrphan, local_orphans
+from hpc_llm.runs.local_process import process_in
 from hpc_llm.runs.scheduler import Answer, ask, find_job, queued, scancel
-from hpc_llm.runs.slurm_records import compress_job_ids
+from hpc_llm.runs.slurm_records import JobRecord, compress_job_ids
 from hpc_llm.runs.statuses import RunStatus, status
 from hpc_llm.submit.claim import claim_folder, claimed, is_claimed
 from hpc_llm.submit.identity import Identity, uuid_in_comment
-from hpc_llm.submit.process import end_group, is_on_this_host
+from hpc_llm.submit.marks import Living, Marked, end_run, living
+from hpc_llm.submit.process import end_group, place_of
 from hpc_llm.submit.runs import original_of, read_identity
 from hpc_llm.submit.submission import array_of
 
@@ -57,7 +60,7 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     on_slurm: dict[RunPaths, Identity | None] = {}
     for run, identity in going.items():
         if not is_own(run):  # nor is what it says of processes and jobs to be believed
-            problems[run] = "it belongs to another user: theirs to cancel"
+            problems[run] = f"{why_not_own(run)}: nothing was done"
         elif identity is not None and (original := original_of(run, identity)) is not None:
             problems[run] = f"its folder is a copy of run {original.name}: cancel that"
         elif identity is not None and identity.scheduler == "local":
@@ -121,16 +124,15 @@ def cancel_job(job_id: str) -> Cancellation:
         RequestError: nothing proves that the job is of hpc-llm, or of this user.
     """
     orphans = [one for one in local_orphans() if one.job_id == job_id]
-    if orphans:
-        ended = [one.end() for one in orphans]  # all of them
-        return Cancellation("", not any(ended), None, job_id)
     record, complaint = find_job(job_id)
-    if record is None and complaint:
-        raise RequestError(f"job {job_id} was not cancelled, for Slurm does not answer: {complaint}")
+    if orphans:
+        _refuse_to_choose(job_id, orphans, record)
+        return _cancel_orphan(orphans[0])
     if record is None:
+        slurm = f"and Slurm does not answer: {complaint}" if complaint else "nor a job of that id in Slurm's queue."
         raise RequestError(
-            f"there is no run of job {job_id} in that folder of runs (--logs DIR names another), nor a job of that id, as "
-            "`hpc-llm status` shows it, in Slurm's queue."
+            f"there is no run of job {job_id}, as `hpc-llm status` shows it, in that folder of runs (--logs DIR names "
+            f"another), {slurm}"
         )
     uuid = uuid_in_comment(record.comment)
     if uuid is None or record.user_id != os.getuid():
@@ -163,9 +165,41 @@ def _not_ended(state: str, complaint: str) -> str:
     return f"Slurm was asked to end it, and lists it as {state} still"
 
 
+def cancel_orphan(run_id: str, logs: Path) -> Cancellation | None:
+    """Cancel the script on this machine whose run was of that name in `logs`, and is gone; None if there is none."""
+    orphan = next((one for one in local_orphans(logs) if one.run_id == run_id), None)
+    return None if orphan is None else _cancel_orphan(orphan)
+
+
+def _cancel_orphan(orphan: LocalOrphan) -> Cancellation:
+    return Cancellation(orphan.run_id, False, None, orphan.job_id, _still_here(orphan.end()))
+
+
+def _refuse_to_choose(job_id: str, orphans: Sequence[LocalOrphan], record: JobRecord | None) -> None:
+    """Refuse a number that names more than one thing of this user.
+
+    Raises:
+        RequestError: it does.
+    """
+    named = [f"run {one.run_id} on this machine ({_way_to_end(one)})" for one in orphans]
+    if record is not None and record.is_live and record.user_id == os.getuid() and uuid_in_comment(record.comment):
+        named.append(f"job {record.job_name} of Slurm (`scancel {job_id}`)")
+    if len(named) > 1:
+        raise RequestError(f"{job_id} is {' and '.join(named)}: nothing was done, end the one that you mean.")
+
+
+def _way_to_end(orphan: LocalOrphan) -> str:
+    """By its name, unless another run has that by now."""
+    return f"`kill {orphan.script.pid}`" if is_run(orphan.folder) else f"`hpc-llm cancel {orphan.run_id}`"
+
+
 def _never_was_a_job(run: RunPaths) -> bool:
     identity = read_identity(run)
-    return identity is not None and identity.job_id is None and identity.process is None and is_own(run)
+    if identity is None or not is_own(run):
+        return False
+    if identity.scheduler == "local":  # a queue may have held it, and be gone
+        return not run.cancelled.exists() and standings([run])[0].standing is Standing.NOTHING
+    return identity.job_id is None and identity.process is None
 
 
 def _give_up(run: RunPaths) -> str | None:
@@ -238,18 +272,54 @@ def _cancel_local(identities: dict[RunPaths, Identity]) -> dict[RunPaths, str]:
     """End what runs on this machine; what could not be, by run."""
     problems: dict[RunPaths, str] = {}
     marked: dict[RunPaths, bool] = {}
+    here = living()
     for run, identity in identities.items():
-        if identity.process is not None and not is_on_this_host(identity.process):
-            problems[run] = f"it belongs to {identity.process.get('host')}: cancel it there"
+        problem = _elsewhere(run, identity, here)
+        if problem is not None:
+            problems[run] = problem
         else:
             marked[run] = _mark(run)  # all of them first: a queue that is about to start one must see that
     for run, is_marked in marked.items():
-        script = (read_json(run.process) or {}).get("script")
-        if script is not None:
-            end_group(script)
-        elif not is_marked:
-            problems[run] = "it waits in a local queue, which cannot be told: its folder cannot be written"
+        problem = _end_here(run, identities[run], is_marked)
+        if problem is not None:
+            problems[run] = problem
     return problems
+
+
+def _elsewhere(run: RunPaths, identity: Identity, here: Living) -> str | None:
+    """Why the processes of a run are not to be ended from here and by this folder."""
+    original = Path(str((read_json(run.job) or {}).get("run_dir") or run.root))
+    if is_run(original) and not original.samefile(run.root):
+        other = (read_json(RunPaths(original).job) or {}).get("uuid")
+        if other == identity.uuid:
+            return f"its folder is a copy of {original}: cancel that"
+    marks = read_json(run.process) or {}
+    named = [process_in(marks, "script"), process_in(marks, "queue"), identity.process]
+    places = [place_of(one) for one in named if one is not None]
+    if (
+        here.of_run(identity.uuid, identity.name_of(run.run_id))
+        or here.queue_of(identity.uuid)
+        or not places
+        or None in places
+    ):
+        return None
+    return f"it belongs to {places[0]}: cancel it there, or remove its folder if that is no more"
+
+
+def _end_here(run: RunPaths, identity: Identity, is_marked: bool) -> str | None:
+    """End the processes of a run; why that could not be."""
+    name = identity.name_of(run.run_id)
+    ours = living().of_run(identity.uuid, name)
+    left = end_run(identity.uuid, name) if identity.uuid else []
+    script = process_in(read_json(run.process) or {}, "script")
+    was_running = script is not None and end_group(script)  # one whose marks cannot be read
+    if not is_marked and not ours and not was_running:
+        return "it waits in a local queue, which cannot be told: its folder cannot be written"
+    return _still_here(left)
+
+
+def _still_here(left: Sequence[Marked]) -> str | None:
+    return f"its process {left[0].pid} does not end, not even by SIGKILL" if left else None
 
 
 def _mark(run: RunPaths) -> bool:

@@ -2,52 +2,94 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpc_llm.run import RunPaths
 from hpc_llm.runs.records import Records
-from hpc_llm.submit.process import is_alive, is_on_this_host
+from hpc_llm.submit.marks import Living, Marked
+from hpc_llm.submit.process import hides_others, is_alive, place_of
+from hpc_llm.submit.runs import original_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalState:
-    """PENDING or RUNNING, or gone."""
+    """PENDING, RUNNING or ENDING, or gone."""
 
     state: str = "UNKNOWN"
     reason: str | None = None
     is_gone: bool = False
 
 
-def local_state(records: Records) -> LocalState:
-    """Look at the processes that lead the run's script and its queue."""
+def local_state(records: Records, here: Living) -> LocalState:
+    """What the processes do that carry the run's marks; only where there are none, those that its files name."""
+    identity = records.identity
+    is_original = identity is not None and original_of(records.run, identity) is None
+    uuid, name = (identity.uuid, identity.name_of(records.run.run_id)) if identity and is_original else (None, "")
     marks = records.queue or {}
-    script = _process(marks.get("script"))
+    queue, script = process_in(marks, "queue"), process_in(marks, "script")
+    has_queue = here.queue_of(uuid) is not None or (queue is not None and is_alive(queue))
+    running = here.of_run(uuid, name)
+    if running:
+        return _of_processes(running, script, has_queue)
     if script is not None:
-        return _of_script(script)
-    leaders = [p for p in (_process(marks.get("queue")), records.identity and records.identity.process) if p]
+        return _of_script(script, has_queue, _place(records, script))
     if records.is_cancelled:
         return LocalState(is_gone=True, reason="before it started")
-    if not any(is_on_this_host(leader) for leader in leaders):
-        return LocalState(state="PENDING", reason=_elsewhere(leaders))
-    if any(is_alive(leader) for leader in leaders if is_on_this_host(leader)):
+    queues = [one for one in (queue, identity and identity.process) if one]
+    leaders = queues or [one for one in (identity and identity.submitter,) if one]
+    if has_queue or any(is_alive(leader) for leader in leaders):
         return LocalState(state="PENDING", reason="is about to start, or waits for the run before it")
-    return LocalState(is_gone=True, reason="the process that was to start it is gone")
+    elsewhere = [place for leader in leaders if (place := _place(records, leader)) is not None]
+    if len(elsewhere) == len(leaders):
+        return LocalState(state="PENDING", reason=_as_last_seen(elsewhere or ["another machine"]))
+    can_be_repeated = queues and not records.has_output and not records.starts
+    advice = ": `hpc-llm reconcile` submits it again" if can_be_repeated else ""
+    return LocalState(is_gone=True, reason=f"the process that was to start it is gone{advice}")
 
 
-def _of_script(script: Mapping[str, Any]) -> LocalState:
-    if not is_on_this_host(script):
-        return LocalState(state="RUNNING", reason=_elsewhere([script]))
-    if is_alive(script):
-        return LocalState(state="RUNNING")
-    return LocalState(is_gone=True, reason=f"process {script['pid']} is gone and left no record")
-
-
-def _process(value: Any) -> Mapping[str, Any] | None:
-    """A description of a process, unless it is damaged."""
+def process_in(marks: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """The process that process.json describes as `queue` or `script`; None where it does not, or is damaged."""
+    value = marks.get(name)
     return value if isinstance(value, Mapping) and isinstance(value.get("pid"), int) else None
 
 
-def _elsewhere(processes: Sequence[Mapping[str, Any]]) -> str:
-    hosts = sorted({str(process.get("host")) for process in processes})
-    return f"as last seen; it belongs to {', '.join(hosts) or 'another machine'}, look from there"
+def _of_processes(running: Sequence[Marked], script: Mapping[str, Any] | None, has_queue: bool) -> LocalState:
+    if running[0].is_script or script is None or is_alive(script):
+        return LocalState(state="RUNNING")
+    if has_queue:
+        return LocalState(state="ENDING", reason="its script has ended, and what that has started is being ended")
+    return LocalState(
+        state="RUNNING", reason=f"its script is gone, and process {running[0].pid}, which that has started, goes on"
+    )
+
+
+def _place(records: Records, process: Mapping[str, Any]) -> str | None:
+    """Where to look for a process; None where nobody sees more of it than can be seen here."""
+    place = place_of(process)
+    if place is not None or is_alive(process) or not hides_others():
+        return place
+    return "another user, whose processes are hidden here" if _is_of_another_user(records.run) else None
+
+
+def _is_of_another_user(run: RunPaths) -> bool:
+    try:
+        return run.root.stat().st_uid != os.getuid()
+    except OSError:
+        return False
+
+
+def _of_script(script: Mapping[str, Any], has_queue: bool, place: str | None) -> LocalState:
+    if place is not None:
+        return LocalState(state="RUNNING", reason=_as_last_seen([place]))
+    if is_alive(script):
+        return LocalState(state="RUNNING")
+    if has_queue:
+        return LocalState(state="ENDING", reason="its script has ended, and its queue has not written how")
+    return LocalState(is_gone=True, reason=f"process {script['pid']} is gone and left no record")
+
+
+def _as_last_seen(places: Sequence[str]) -> str:
+    return f"as last seen; it belongs to {', '.join(sorted(set(places)))}, look from there"

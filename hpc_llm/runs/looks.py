@@ -26,6 +26,7 @@ from hpc_llm.runs.records import SCHEMA, Damage, KeptRecord, Records
 from hpc_llm.runs.scheduler import Answer, ask
 from hpc_llm.runs.slurm_records import JobRecord
 from hpc_llm.submit.identity import Identity
+from hpc_llm.submit.marks import Living, living
 
 AT_ONCE = 500
 _LONGEST_KEEPING_S = 0.3
@@ -85,8 +86,9 @@ def _look_at(runs: Sequence[RunPaths], now: float | None, scheduler: _Scheduler)
     records = [_with_job(one, answer) for one in records]
     _keep(records, answer, asked, moment)
     host = socket.gethostname()
+    here = living() if any(map(_is_open_here, records)) else Living()
     for one in records:
-        known = _with_output(_known(one, answer, asked, moment, host))
+        known = _with_output(_known(one, answer, asked, moment, host, here))
         yield Look(run=one.run, known=known, judgement=judge(known))
 
 
@@ -126,7 +128,11 @@ def _is_for_good(kept: KeptRecord, records: Records) -> bool:
     return kept.asked_at is None or ended_at is None or kept.asked_at - ended_at > _DAY_S
 
 
-def _known(records: Records, answer: Answer, asked: set[object], now: float, host: str) -> Known:
+def _is_open_here(records: Records) -> bool:
+    return records.identity is not None and records.identity.scheduler == "local" and records.exit is None
+
+
+def _known(records: Records, answer: Answer, asked: set[object], now: float, host: str, here: Living) -> Known:
     identity = records.identity
     kept = records.kept.record if records.kept and not records.kept.record.is_revoked else None
     known = Known(records=records, now=now, job=kept, ran_here=records.host == host)
@@ -135,7 +141,10 @@ def _known(records: Records, answer: Answer, asked: set[object], now: float, hos
     if not has_begun(records):
         known = replace(known, is_being_submitted=is_being_asked(records.run, identity))
     if identity.scheduler == "local":
-        state = local_state(records) if records.exit is None else None
+        state = local_state(records, here) if records.exit is None else None
+        if state is not None and state.is_gone and records.run.exit.exists():  # it ended after its records were read
+            records = _read(records.run)
+            known, state = replace(known, records=records), state if records.exit is None else None
         return replace(known, job=None, local=state, ran_here=known.ran_here or state is not None)
     if identity.key not in asked:
         return known

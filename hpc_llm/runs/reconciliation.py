@@ -18,7 +18,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.record_files import read_json
+from hpc_llm.record_files import read_json, reason_of
 from hpc_llm.run import RunPaths, is_run, iter_runs
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings
 from hpc_llm.runs.local_orphans import local_orphans
@@ -27,7 +27,9 @@ from hpc_llm.runs.sending import send
 from hpc_llm.submit.claim import claim_folder, claimed
 from hpc_llm.submit.clock import file_age
 from hpc_llm.submit.identity import ARRAYS, Identity
+from hpc_llm.submit.marks import living
 from hpc_llm.submit.runs import INCOMING, answer_file, asking_file, is_run_of, read_identity, submitit_folder, take_back
+from hpc_llm.submit.start import revoke_start
 from hpc_llm.submit.submission import Submission, array_of, submission_of
 
 
@@ -78,9 +80,9 @@ def cut_off(logs: Path) -> list[Reconciled]:
 
 def _cut_off(logs: Path) -> tuple[list[Reconciled], list[Reconciled]]:
     adrift = [one for one in jobs_under(logs.absolute())[0] if not is_run_of(one.folder, one.uuid)]
+    adrift += [Printing(one.job_id, one.script.uuid, one.folder) for one in local_orphans(logs)]
     names = _names_now(logs, {one.uuid for one in adrift})
     gone = [(one.job_id, one.folder) for one in adrift if one.uuid not in names]
-    gone += [(one.job_id, one.folder) for one in local_orphans() if one.folder.parent == logs.absolute()]
     why = "its folder is gone, and its job goes on: `hpc-llm cancel {}` ends it"
     back = "it was made as {}, where its job prints: rename it back, or `hpc-llm cancel {}` ends the job"
     return [Reconciled(folder.name, Deed.LEFT, job_id, why.format(job_id)) for job_id, folder in gone], [
@@ -101,14 +103,15 @@ def _names_now(logs: Path, uuids: set[str]) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, on_slurm: bool = True) -> None:
+def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, on_slurm: bool = False) -> None:
     """Clear what stands where runs of these ids are to be made, where the scheduler has nothing of it; all else stays.
 
     With `chosen` somebody chose the ids, so that a job whose folder was removed or renamed may print to one of them still;
     where the runs are to go to Slurm (`on_slurm`) its silence is no leave.
 
     Raises:
-        RequestError: such a run is a job, or whether it is cannot be told now.
+        RequestError: such a run is a job, or whether it is cannot be told now; or this machine still runs the script of an
+            earlier run of that name, which writes into the same folder.
     """
     if chosen:
         _refuse_where_a_job_prints(logs.absolute(), set(run_ids), on_slurm)
@@ -132,18 +135,25 @@ def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, on_sl
 def _refuse_where_a_job_prints(logs: Path, run_ids: set[str], on_slurm: bool) -> None:
     """Two jobs must not write into one folder: one that is cut off from its folder writes there all the same."""
     printing, complaint = jobs_under(logs)
-    local = [Printing(one.job_id, "", one.folder) for one in local_orphans()]
-    for one in [*(one for one in printing if not is_run_of(one.folder, one.uuid)), *local]:
-        if one.folder.parent == logs and one.folder.name in run_ids:
-            raise RequestError(
-                f"job {one.job_id} prints into {one.folder}, from which its run was removed or renamed. Give another "
-                f"--run-id, or end it first: `hpc-llm cancel {one.job_id}`"
-            )
+    for one in printing:
+        if one.folder.name in run_ids and not is_run_of(one.folder, one.uuid):
+            raise RequestError(_taken(f"job {one.job_id}", one.folder, one.job_id))
+    for orphan in local_orphans(logs):
+        if orphan.run_id in run_ids:
+            where = f"process {orphan.script.pid} of this machine"
+            raise RequestError(_taken(where, orphan.folder, orphan.job_id))
     if complaint is not None and on_slurm:
         raise RequestError(
             f"whether a job still prints into a run of that id in {logs} cannot be told, for Slurm does not answer: "
             f"{complaint}. Leave --run-id out, or try again later."
         )
+
+
+def _taken(what: str, folder: Path, job_id: str) -> str:
+    return (
+        f"{what} prints into {folder}, from which its run was removed or renamed. Give another --run-id, or end it first: "
+        f"`hpc-llm cancel {job_id}`"
+    )
 
 
 def _known(found: Iterable[Submitted]) -> list[tuple[RunPaths, Identity]]:
@@ -201,6 +211,9 @@ def _submit_or_clear(members: Sequence[Submitted], begun: set[str | None], dry_r
     """Submit what is missing of a sweep that was begun; of anything else that never was a job only the plan is there."""
     runs = [one.run for one in members]
     submission = submission_of(read_json(runs[0].job) or {})
+    wait = _wait_for(submission, members)
+    if wait is not None:
+        return [Reconciled(run.run_id, Deed.LEFT, why=wait) for run in runs]
     lost_its_queue = submission is not None and submission.scheduler == "local" and any(one.why for one in members)
     if submission is None or not (lost_its_queue or _sweep(runs[0]) in begun):
         if not dry_run and not _clear(members):
@@ -214,10 +227,23 @@ def _submit_or_clear(members: Sequence[Submitted], begun: set[str | None], dry_r
     return _submit(submission, members)
 
 
+def _wait_for(submission: Submission | None, members: Sequence[Submitted]) -> str | None:
+    """Why runs of this machine are neither submitted nor cleared yet: a machine that measures must not run two at a time."""
+    if submission is None or submission.scheduler != "local":
+        return None
+    here = living()
+    beside = [one for uuid in {_uuid(each) for each in members} if (one := here.beside(uuid or "", submission.sweep))]
+    if not beside:
+        return None
+    what = f"run {beside[0].folder.name}" if beside[0].uuid else "the queue"
+    return f"{what} of the same request still goes on here (process {beside[0].pid}): reconcile again when that is over"
+
+
 def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> str | None:
     """Why these folders are not what was to be submitted: their scripts write where they were made."""
     records = [read_json(run.job) or {} for run in runs]
-    if any(record.get("run_dir") != str(run.root) for run, record in zip(runs, records, strict=True)):
+    made_in = [os.path.realpath(str(record.get("run_dir"))) for record in records]
+    if made_in != [os.path.realpath(run.root) for run in runs]:
         return "its folder was moved, and its script still names the old one: submit it anew"
     if submission.scheduler == "local":
         return None
@@ -236,9 +262,15 @@ def _submit(submission: Submission, members: Sequence[Submitted]) -> list[Reconc
     with _held(members) as is_ours:
         if not is_ours:
             return []  # somebody else was quicker
-        renewed = _renew(submission, runs)
         try:
+            if submission.scheduler == "local" and not all(revoke_start(one.run, _uuid(one) or "") for one in members):
+                why = "it was started from another machine or container: look from there"
+                return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]
+            renewed = _renew(submission, runs)
             send(renewed, runs, keep=True)
+        except OSError as error:
+            why = f"its folder cannot be written: {reason_of(error)}"
+            return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]
         except SubmissionError as error:
             return [Reconciled(run.run_id, Deed.LEFT, why=str(error)) for run in runs]
     ids = [identity.job_id if (identity := read_identity(run)) else None for run in runs]
@@ -277,6 +309,7 @@ def _renew(submission: Submission, runs: Sequence[RunPaths]) -> Submission:
         path.unlink(missing_ok=True)
     for run in runs:
         record = read_json(run.job) or {}
+        record.pop("process", None)  # of the queue that is gone
         run.write(run.job, {**record, **renewed.intent(run.root, record.get("array_task") or 0)})
         run.process.unlink(missing_ok=True)
     return renewed

@@ -35,7 +35,11 @@ def send(submission: Submission, runs: Sequence[RunPaths], *, keep: bool = False
 
 def _send(submission: Submission, runs: Sequence[RunPaths], keep: bool) -> str | None:
     if submission.scheduler == "local":
-        submit_local(runs)
+        try:
+            submit_local(runs)
+        except SubmissionError:
+            _take_back(submission, runs, keep)
+            raise
         return None
     try:
         submit_slurm(submission, runs)

@@ -70,6 +70,10 @@ class Identity:
         renamed, or is a copy."""
         return self.run_id in (None, run_id)
 
+    def name_of(self, run_id: str) -> str:
+        """The name under which the run that is called `run_id` now was made."""
+        return self.run_id or run_id
+
     def with_job(self, job_id: str) -> Identity:
         """The same run, of which the job, or the array that holds it, is known now."""
         parent = job_id.partition("_")[0]

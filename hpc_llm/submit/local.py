@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import hpc_llm
 from hpc_llm.errors import SubmissionError
+from hpc_llm.record_files import read_json
 from hpc_llm.run import RunPaths
+from hpc_llm.submit.marks import QUEUE_OF, RUN_MARKS, SWEEP, living
 from hpc_llm.submit.process import describe_process
-from hpc_llm.submit.queue import RunScripts, digest_of
-from hpc_llm.submit.runs import discard_run, write_job
+from hpc_llm.submit.queue import QueuedScript, RunScripts, digest_of, record_job
+from hpc_llm.submit.runs import read_identity
+from hpc_llm.submit.start import revoke_start
 
 _TIMEOUT_MIN = 60 * 24 * 365
 """submitit ends a local job after two minutes unless told otherwise; the script knows its own limit."""
@@ -25,53 +29,113 @@ def submit_local(runs: Sequence[RunPaths]) -> str:
     It has its own session and no terminal, so it outlives this command, its shell and its connection.
 
     Raises:
-        SubmissionError: the process could not be started; the runs' folders are gone then.
+        SubmissionError: the process could not be started, and never will be; the folders stay.
     """
-    reader, writer = os.pipe()
+    scripts = tuple(_queued(run) for run in runs)
+    sweep = (read_json(runs[0].job) or {}).get("sweep")
+    answer = _ask_fork(scripts, sweep if isinstance(sweep, str) else "")
+    job_id = answer.get("job_id") or _started_all_the_same(scripts)
+    if job_id is None:
+        raise SubmissionError(f"the local queue could not be started: {answer.get('error', 'its process died')}")
+    return str(job_id)
+
+
+def _queued(run: RunPaths) -> QueuedScript:
+    identity = read_identity(run)
+    if identity is None or identity.uuid is None:
+        raise SubmissionError(f"the local queue could not be started: {run.job} is gone or damaged")
+    return QueuedScript(str(run.root), identity.uuid, digest_of(run) or "")
+
+
+def _ask_fork(scripts: Sequence[QueuedScript], sweep: str) -> dict[str, Any]:
+    """What the forked half says: the queue's number, or the error; nothing if it was killed."""
+    answers, says = os.pipe()
+    waits, lets = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reader)
-        _submit_and_exit(runs, writer)
-    os.close(writer)
-    with os.fdopen(reader, encoding="utf-8") as pipe:
+        os.close(answers)
+        os.close(lets)
+        _submit_and_exit(scripts, sweep, waits, says)
+    os.close(says)
+    os.close(waits)
+    refusal: dict[str, Any] = {}
+    try:
+        _hand_over(scripts, describe_process(child))
+        os.write(lets, b"1")
+    except OSError as error:
+        refusal = {"error": f"{type(error).__name__}: {error}"}
+    finally:
+        os.close(lets)
+    with os.fdopen(answers, encoding="utf-8") as pipe:
         answer: dict[str, Any] = json.loads(pipe.read() or "{}")
     os.waitpid(child, 0)
-    if "job_id" not in answer:
-        for run in runs:
-            discard_run(run)
-        raise SubmissionError(f"the local queue could not be started: {answer.get('error', 'its process died')}")
-    return str(answer["job_id"])
+    return answer or refusal
 
 
-def _submit_and_exit(runs: Sequence[RunPaths], writer: int) -> NoReturn:
-    """The forked half: whatever becomes of the command from here on, this part completes."""
-    answer: dict[str, Any]
+def _hand_over(scripts: Sequence[QueuedScript], child: Mapping[str, Any]) -> None:
+    """Name the forked half as the one that submits: this command may be killed, and that one goes on."""
+    for script in scripts:
+        record = read_json(script.run.job) or {}
+        if record.get("uuid") != script.uuid:
+            raise FileNotFoundError(errno.ENOENT, "the run folder was removed", script.folder)
+        script.run.write(script.run.job, {**record, "submitter": dict(child)})
+
+
+def _submit_and_exit(scripts: Sequence[QueuedScript], sweep: str, waits: int, says: int) -> NoReturn:
+    """The forked half: once it is named in the folders it completes, whatever becomes of the command."""
+    answer: dict[str, Any] = {}
     try:
         os.setsid()
-        folder = runs[0].submitit
-        folder.mkdir(parents=True, exist_ok=True)
-        _detach(folder / "queue.log")
-        answer = {"job_id": _start_queue(folder, runs)}
+        if os.read(waits, 1):  # nothing is read where the command died before that
+            folder = scripts[0].run.submitit
+            folder.mkdir(exist_ok=True)
+            _detach(folder / "queue.log")
+            answer = {"job_id": _start_queue(folder, scripts, sweep)}
     except BaseException as error:  # nothing may return into the copy of the caller's stack
         answer = {"error": f"{type(error).__name__}: {error}"}
     try:
-        os.write(writer, json.dumps(answer).encode())
+        os.write(says, json.dumps(answer).encode())
     finally:
         os._exit(0)
 
 
-def _start_queue(folder: Path, runs: Sequence[RunPaths]) -> str:
+def _start_queue(folder: Path, scripts: Sequence[QueuedScript], sweep: str) -> str:
     from submitit.local.local import LocalExecutor
 
     executor = LocalExecutor(folder)
     executor.update_parameters(timeout_min=_TIMEOUT_MIN)
-    digests = tuple(digest_of(run) or "" for run in runs)
-    scripts = RunScripts(tuple(str(run.root) for run in runs), digests=digests)
+    queue = RunScripts(tuple(scripts))
     _leave_the_working_directory()
-    job = executor.submit(scripts)
-    for run in runs:
-        write_job(run, job.job_id, process=describe_process(int(job.job_id)))
-    return str(job.job_id)
+    _mark_as_queue(scripts, sweep)
+    job_id = str(executor.submit(queue).job_id)
+    for script in scripts:
+        record_job(script, job_id, describe_process(int(job_id)))
+    return job_id
+
+
+def _mark_as_queue(scripts: Sequence[QueuedScript], sweep: str) -> None:
+    """Give the processes of the queue their marks; those of a run that this command may be part of are not theirs."""
+    for name in RUN_MARKS:
+        os.environ.pop(name, None)
+    os.environ[QUEUE_OF] = ",".join(dict.fromkeys(script.uuid for script in scripts))
+    os.environ[SWEEP] = sweep
+
+
+def _started_all_the_same(scripts: Sequence[QueuedScript]) -> str | None:
+    """The number of the queue, where the forked half was killed after it had started one; None if none ever starts them.
+
+    What it may have started just before it died finds the start of each run taken.
+    """
+    queue = living().queue_of(scripts[0].uuid)
+    if queue is not None:
+        return queue.queue_id
+    is_revoked = False
+    for script in reversed(scripts):  # the queue begins at the other end: that of the first run decides
+        try:
+            is_revoked = revoke_start(script.run, script.uuid)
+        except OSError:  # then no queue can take it either
+            is_revoked = True
+    return None if is_revoked else (read_json(scripts[0].run.job) or {}).get("job_id") or ""
 
 
 def _leave_the_working_directory() -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE_ID = Path("/etc/machine-id")
+_NO_CONTAINER = "pid:[4026531836]"
+"""Linux's first namespace of process ids: that of the machine itself."""
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -43,8 +46,34 @@ def _namespace() -> str | None:
         return None
 
 
-def is_on_this_host(process: Mapping[str, Any]) -> bool:
-    return process.get("host") == socket.gethostname()
+def machine_id() -> str | None:
+    """What stays the same while the machine restarts; None where it is not known, or where this is a container."""
+    try:
+        return _MACHINE_ID.read_text().strip() or None if _namespace() == _NO_CONTAINER else None
+    except OSError:
+        return None
+
+
+def ended_with_a_restart(process: Mapping[str, Any], machine: object) -> bool:
+    """Whether this very machine, known by its id, has been restarted since `process` was described."""
+    here = describe_process(os.getpid())
+    is_same = machine is not None and machine == machine_id()
+    is_same = is_same and all(process.get(name) == here[name] for name in ("host", "pid_namespace"))
+    return is_same and process.get("boot_id") not in (None, here["boot_id"])
+
+
+def place_of(process: Mapping[str, Any]) -> str | None:
+    """Where to look for `process`, as words of a sentence; None where that is here, or a restart has ended it."""
+    here = describe_process(os.getpid())
+    if process.get("host") != here["host"]:
+        return str(process.get("host") or "another machine")
+    in_another = process.get("pid_namespace") not in (None, here["pid_namespace"])
+    return f"another container on {here['host']}" if in_another and process.get("boot_id") == here["boot_id"] else None
+
+
+def hides_others() -> bool:
+    """Whether a user sees no processes but their own here, as where /proc is mounted with hidepid."""
+    return _stat(1) is None and _stat(os.getpid()) is not None
 
 
 def can_be_seen(process: Mapping[str, Any]) -> bool:
@@ -80,16 +109,23 @@ def session_is_alive(leader: Mapping[str, Any]) -> bool:
 
 def end_group(process: Mapping[str, Any], grace_s: float = 10.0) -> bool:
     """End `process`, its group and all it has started: SIGTERM, after `grace_s` seconds SIGKILL. False if it was over."""
-    if not is_alive(process):
+    return end_all([process], grace_s)
+
+
+def end_all(processes: Sequence[Mapping[str, Any]], grace_s: float = 10.0) -> bool:
+    """The same for several at once, which share the time; False if all were over."""
+    alive = [process for process in processes if is_alive(process)]
+    if not alive:
         return False
-    leader = int(process["pid"])
-    # Launchers start ranks in sessions of their own, out of the reach of the group.
-    family = [process, *map(describe_process, _descendants(leader))]
+    # Launchers start ranks in sessions of their own, out of the reach of a group.
+    pids = dict.fromkeys(int(process["pid"]) for process in alive)
+    family = [*alive, *(describe_process(pid) for pid in _descendants(pids) if pid not in pids)]
     for sign, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0)):
-        if is_alive(process):
+        leaders = {pid for process in alive if is_alive(process) and _group_of(process) == (pid := int(process["pid"]))}
+        for leader in leaders:
             _signal_group(leader, sign)
         for member in family:
-            if is_alive(member) and _group_of(member) != leader:
+            if is_alive(member) and _group_of(member) not in leaders:
                 _signal(int(member["pid"]), sign)
         if _all_over(family, seconds):
             break
@@ -110,17 +146,17 @@ def _group_of(process: Mapping[str, Any]) -> int | None:
     return int(fields[2]) if fields else None
 
 
-def _descendants(pid: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
+def _descendants(pids: Iterable[int]) -> list[int]:
+    children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
-            parents.setdefault(int(fields[1]), []).append(int(entry.name))
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
     found: list[int] = []
-    pending: Iterable[int] = parents.get(pid, [])
+    pending = [child for pid in pids for child in children.get(pid, [])]
     while pending:
         found.extend(pending)
-        pending = [child for parent in pending for child in parents.get(parent, [])]
-    return found
+        pending = [child for parent in pending for child in children.get(parent, [])]
+    return list(dict.fromkeys(found))
 
 
 def _signal_group(leader: int, sign: signal.Signals) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hpc_llm.errors import SubmissionError
 from hpc_llm.record_files import read_json
 from hpc_llm.run import RunPaths
-from hpc_llm.submit.queue import RunScripts
+from hpc_llm.submit.queue import QueuedScript, RunScripts
 from hpc_llm.submit.runs import answer_file, answered_job_id, asking_file, is_refusal, submitit_folder, write_job
 from hpc_llm.submit.submission import Submission
 
@@ -64,7 +64,7 @@ def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths]) -> l
     executor.update_parameters(nodes=submission.nodes, ntasks_per_node=submission.tasks_per_node, **minutes)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # submitit prints the message that the error carries
-            jobs = executor.submit_array([RunScripts((str(run.root),)) for run in runs])
+            jobs = executor.submit_array([RunScripts((QueuedScript(str(run.root)),)) for run in runs])
     except FailedJobError as error:
         raise SubmissionError(f"sbatch refused the job: {_one_line(error)}.") from error
     except FailedSubmissionError as error:

@@ -2,6 +2,11 @@
 # hpc-llm VERSION: pretrain of llama2-7b with z3 on mi210
 # weights: random
 # data: synthetic tokens, a Markov chain whose mean loss cannot fall below 1.2130 nats
+# The folder may have been removed and made anew for another run under the same name: not a word into that one's files.
+if [ "${HPC_LLM_RUN_DIR:-}" = /work/someone/logs/RUN-ID ] && [ -f "$HPC_LLM_RUN_DIR/job.json" ] && [ -r "$HPC_LLM_RUN_DIR/job.json" ] &&
+  [[ $(<"$HPC_LLM_RUN_DIR/job.json") != *"\"uuid\": \"${HPC_LLM_RUN_UUID:-}\""* ]]; then
+  exit 76
+fi
 # First of all which job this is: should the answer of sbatch be lost, this line still tells. It runs no program, and is
 # silent where the folder is not visible, for the check below says so.
 (

@@ -754,8 +754,8 @@ def test_a_name_is_not_given_again_while_slurm_does_not_say_who_prints_there(
 ) -> None:
     client(tmp_path, monkeypatch, "squeue", "exit 1")
     with pytest.raises(RequestError, match="squeue ended with exit code 1 and without a word"):
-        make_way(logs, ["r"])
-    make_way(logs, ["r"], on_slurm=False)
+        make_way(logs, ["r"], on_slurm=True)
+    make_way(logs, ["r"])
 
 
 def test_a_run_whose_folder_was_renamed_is_shown_and_cancelled_under_its_new_name(

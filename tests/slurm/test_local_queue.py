@@ -163,8 +163,9 @@ def test_a_queue_that_is_gone_leaves_no_run_alive(logs: Path) -> None:
     controller = submit_local([first, second])
     started(first)
     queue = json.loads(first.process.read_text())["queue"]
-    for pid in (int(controller), queue["pid"], script_process(first)["pid"]):
-        os.kill(int(str(pid)), signal.SIGKILL)
+    for pid in (int(controller), queue["pid"]):
+        os.kill(pid, signal.SIGKILL)
+    os.killpg(int(str(script_process(first)["pid"])), signal.SIGKILL)
     until("it is noticed", lambda: all(state.is_over for state in status([first, second])))
     assert [state.outcome for state in status([first, second])] == [Outcome.UNKNOWN, Outcome.UNKNOWN]
     assert "left no record" in (one(first).reason or "")
@@ -172,8 +173,9 @@ def test_a_queue_that_is_gone_leaves_no_run_alive(logs: Path) -> None:
 
 def test_a_recycled_process_id_is_not_taken_for_the_run(logs: Path) -> None:
     run = new_run(logs, "r", "true")
-    submit_local([run])
+    queue = submit_local([run])
     wait([run])
+    until("the queue has ended", lambda: not is_alive(describe_process(int(queue))))
     bystander = subprocess.Popen(["sleep", "300"], start_new_session=True)
     marks = json.loads(run.process.read_text())
     marks["script"]["pid"] = bystander.pid
@@ -196,9 +198,13 @@ def test_a_run_whose_folder_is_gone_does_not_stop_the_queue(logs: Path) -> None:
 
 def test_runs_of_another_machine_are_shown_as_last_seen_and_not_touched(logs: Path) -> None:
     run = new_run(logs, "r", "sleep 300")
-    submit_local([run])
+    queue = submit_local([run])
     started(run)
     texts = {path: path.read_text() for path in (run.process, run.job)}
+    cancel([run])  # the processes of this machine would tell otherwise
+    until("the queue has ended", lambda: not is_alive(describe_process(int(queue))))
+    for left in (run.exit, run.cancelled):
+        left.unlink()
     for path, text in texts.items():
         path.write_text(text.replace(f'"host": "{os.uname().nodename}"', '"host": "login2"'))
     state = one(run)
@@ -206,9 +212,6 @@ def test_runs_of_another_machine_are_shown_as_last_seen_and_not_touched(logs: Pa
     assert "login2" in (state.reason or "")
     [refused] = cancel([run])
     assert "login2" in (refused.problem or "")
-    for path, text in texts.items():
-        path.write_text(text)
-    cancel([run])
 
 
 def test_submitting_takes_less_than_a_second(logs: Path) -> None:
