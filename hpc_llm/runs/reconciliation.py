@@ -18,9 +18,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.record_files import read_json
+from hpc_llm.record_files import read_json, read_own
 from hpc_llm.run import RunPaths, is_run
-from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings
+from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings, written_by_others
 from hpc_llm.runs.local_orphans import local_orphans
 from hpc_llm.runs.scheduler import Answer, jobs_under
 from hpc_llm.runs.sending import send
@@ -166,6 +166,9 @@ def _submit_or_clear(members: Sequence[Submitted], begun: set[str | None], dry_r
 
 def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> str | None:
     """Why these folders are not what was to be submitted: their scripts write where they were made."""
+    written = [path for run in runs for path in written_by_others(run)]
+    if written:
+        return f"others can have written {written[0]}, so nothing of it is run: submit it anew"
     records = [read_json(run.job) or {} for run in runs]
     if any(record.get("run_dir") != str(run.root) for run, record in zip(runs, records, strict=True)):
         return "its folder was moved, and its script still names the old one: submit it anew"
@@ -188,8 +191,8 @@ def _submit(submission: Submission, members: Sequence[Submitted]) -> list[Reconc
             return []  # somebody else was quicker
         renewed = _renew(submission, runs)
         try:
-            send(renewed, runs, keep=True)
-        except SubmissionError as error:
+            send(renewed, runs, read_own(runs[0].script).decode(), keep=True)
+        except (SubmissionError, OSError, ValueError) as error:
             return [Reconciled(run.run_id, Deed.LEFT, why=str(error)) for run in runs]
     ids = [identity.job_id if (identity := read_identity(run)) else None for run in runs]
     return [Reconciled(run.run_id, Deed.SUBMITTED, job_id) for run, job_id in zip(runs, ids, strict=True)]

@@ -18,7 +18,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.record_files import read_json, write_json
+from hpc_llm.record_files import read_json, read_regular, write_json
 from hpc_llm.run import RunPaths, Stop
 from hpc_llm.submit.environment import without_slurm
 from hpc_llm.submit.process import describe_process, end_group
@@ -93,8 +93,8 @@ class RunScripts:
 def digest_of(run: RunPaths) -> str | None:
     """SHA-256 of the run's script; None where it cannot be read."""
     try:
-        return hashlib.sha256(run.script.read_bytes()).hexdigest()
-    except OSError:
+        return hashlib.sha256(read_regular(run.script)).hexdigest()
+    except (OSError, ValueError):
         return None
 
 
