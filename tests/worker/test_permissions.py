@@ -8,19 +8,16 @@ import stat
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rights import needs_root
+from rights import GROUP, as_user, needs_root
 
 from hpc_llm.errors import SubmissionError
 from hpc_llm.record_files import write_json
 from hpc_llm.run import RunPaths
 from hpc_llm.submit import NewRun, Submission, code_snapshot, create_runs
-
-GROUP = 12321
 
 
 @pytest.fixture
@@ -104,23 +101,6 @@ def common() -> Iterator[Path]:
     (folder / "logs").chmod(0o2770)
     yield folder
     shutil.rmtree(folder)
-
-
-def as_user(user: int, work: Callable[[], object]) -> int:
-    """Do `work` as a user of the group with the usual umask; 0 where it went well."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups([GROUP])
-            os.setgid(user)
-            os.setuid(user)
-            os.umask(0o022)
-            work()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_several_users_share_a_folder(common: Path) -> None:
