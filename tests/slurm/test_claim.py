@@ -104,7 +104,7 @@ def test_nobody_acts_on_a_run_while_its_command_still_waits_for_slurm(
     sbatch(
         tmp_path,
         monkeypatch,
-        f'cat > {tmp_path}/script; '
+        f"cat > {tmp_path}/script; "
         f'(sleep 3; real "$@" {tmp_path}/script > {late}) >/dev/null 2>&1 </dev/null & '
         "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1",
     )
