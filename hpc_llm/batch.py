@@ -47,7 +47,7 @@ def make_batch(
     *,
     name: str,
     logs: Path,
-    code_dir: Path,
+    code_archive: Path,
     code_digest: str,
     python: Path,
     templates: Path | None = None,
@@ -58,13 +58,13 @@ def make_batch(
         array = JobArray(
             logs / ARRAYS / name, tuple(f"{i} ({p.plan.method})" for i, p in zip(run_ids, planned, strict=True))
         )
-        place = Place(logs / run_ids[0], code_dir, code_digest, python, templates)
+        place = Place(logs / run_ids[0], code_archive, code_digest, python, templates)
         script, first = _array_script(cluster, planned, place, array)
         scripts = (script,) * len(planned)
         names = [_in_the_job(first, cluster, place, array)] * len(planned)
     else:
         array = None
-        places = [Place(logs / run_id, code_dir, code_digest, python, templates) for run_id in run_ids]
+        places = [Place(logs / run_id, code_archive, code_digest, python, templates) for run_id in run_ids]
         scripts = tuple(render(p, cluster, place) for p, place in zip(planned, places, strict=True))
         names = [_in_the_job(p, cluster, place, None) for p, place in zip(planned, places, strict=True)]
     return Batch(

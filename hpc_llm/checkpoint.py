@@ -5,6 +5,7 @@ Only the names, sizes and first bytes of the weights are looked at, so a login n
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
+from hpc_llm.json_text import DamagedRecordError
+from hpc_llm.record_files import open_regular, read_regular
 
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -77,9 +80,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The config.json of a folder."""
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_regular(path).decode("utf-8"))
     except OSError:
         raise RequestError(_no_config(folder)) from None
+    except DamagedRecordError as error:
+        raise RequestError(f"{path} cannot be read: {error}.") from None
     except (ValueError, RecursionError) as error:
         raise RequestError(f"{path} is not JSON: {error}.") from None
     if not isinstance(config, dict):
@@ -110,7 +115,7 @@ def _weights(folder: Path) -> tuple[Path, ...]:
 def _shards(index: Path) -> tuple[Path, ...]:
     """The files that an index of weights names."""
     try:
-        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        names = json.loads(read_regular(index).decode("utf-8"))["weight_map"].values()
         return tuple(index.parent / name for name in sorted(set(names)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise RequestError(f"{index} does not say which files hold the weights: {_DOWNLOAD}.") from None
@@ -119,14 +124,21 @@ def _shards(index: Path) -> tuple[Path, ...]:
 def _check_file(path: Path) -> None:
     """Raise RequestError where a file of weights is not there or not the weights themselves."""
     try:
-        with path.open("rb") as file:
-            start = file.read(len(_POINTER))
+        start = _beginning(path)
     except OSError as error:
         raise RequestError(f"the weights {path} cannot be read: {error.strerror}. {_DOWNLOAD}.") from None
     if not start:
         raise RequestError(f"the weights {path} are an empty file: {_DOWNLOAD}.")
     if start == _POINTER:
         raise RequestError(f"the weights {path} are a pointer of Git LFS: run `git lfs pull` in {path.parent}.")
+
+
+def _beginning(path: Path) -> bytes:
+    file = open_regular(path)
+    if file is None:
+        raise OSError(errno.EINVAL, "it is no regular file")
+    with file:
+        return file.read(len(_POINTER))
 
 
 def _explain_others(folder: Path) -> None:

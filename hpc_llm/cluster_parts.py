@@ -16,8 +16,8 @@ from hpc_llm.slurm_time import LONGEST_S, parse_limit, parse_time
 Launcher = Literal["srun", "torchrun", "mpirun", "python"]
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = frozenset(
-    """run_dir code_dir code_digest found env_file job_record time_limit started_at stage reason signal child try code limit python why env_dir conda_base conda_hook
-    module_inits init job_tmp first_node IFS BASHOPTS SHELLOPTS BASH_VERSINFO UID EUID PPID MASTER_ADDR MASTER_PORT
+    """run_dir code_archive code_digest start program env_file job_record time_limit started_at stage reason signal child try code limit python why env_dir conda_base conda_hook
+    module_inits init job_tmp make_job_tmp probe first_node IFS BASHOPTS SHELLOPTS BASH_VERSINFO UID EUID PPID MASTER_ADDR MASTER_PORT
     HPC_LLM_LAUNCHER HPC_LLM_TRY SRUN_CPUS_PER_TASK""".split()
 )
 """Variables that the job script itself sets or lives by."""

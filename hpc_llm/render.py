@@ -7,7 +7,6 @@ are taken out of the text and kept beside it.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import hpc_llm
 from hpc_llm import __version__
 from hpc_llm.cluster import Cluster, check_variable
 from hpc_llm.errors import PlanError, RequestError
@@ -34,6 +34,8 @@ _MARK = "\x1f"
 _CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
 WORKERS = {"pretrain": "pretrain_llm"}
+_START = Path(hpc_llm.__file__).with_name("start.py")
+"""What each rank runs first; the script holds it without its docstring."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,10 @@ class Place:
     """Where a run will live, decided by the caller."""
 
     run_dir: Path
-    code_dir: Path
-    """Folder that is put on PYTHONPATH."""
+    code_archive: Path
+    """The training program (see `submit.snapshot`)."""
     code_digest: str
-    """SHA-256 of what it must hold (see `submit.snapshot`)."""
+    """SHA-256 of that archive."""
     python: Path
     """The interpreter that runs hpc-llm, used where a profile says `python.kind: current`."""
     templates: Path | None = None
@@ -110,10 +112,6 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
     plan, origins = planned.plan, planned.origins
     is_slurm = plan.scheduler == "slurm"
     cluster = cluster.on(cluster.partition(plan.partition))
-    if os.pathsep in str(place.code_dir):
-        raise RequestError(
-            f"the folder {place.code_dir} holds a colon, at which PYTHONPATH is split. Use another --logs."
-        )
     marked = render_template(
         {
             "plan": plan.to_dict(),
@@ -123,8 +121,9 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "header": [asdict(line) for line in header(planned, cluster, place, array)] if is_slurm else [],
             "array": array and {"folder": str(array.folder), "tasks": list(array.tasks)},
             "run_dir": str(place.run_dir),
-            "code_dir": str(place.code_dir),
+            "code_archive": str(place.code_archive),
             "code_digest": place.code_digest,
+            "start": _START.read_text(encoding="utf-8").partition('"""\n\n')[2].strip(),
             "python_folder": str(place.python.parent),
             "env_file": plan.env_file and _env_file(plan.env_file, cluster),
             "job_dirs": cluster.env.per_job_dirs,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import pass_over
-from hpc_llm.record_files import read_json, reason_of, write_json
+from hpc_llm.record_files import NOT_THEIRS, is_trusted_link, read_json, reason_of, write_json
 
 RUN_ID_PLACEHOLDER = "RUN-ID"
 """Stands for the run id in a preview: the id is the one thing that only submission decides."""
@@ -133,8 +133,11 @@ class RunPaths:
     def earlier_tries(self) -> list[RunPaths]:
         """The folders of the tries before the last one, in order; each has the files of a run that a try writes."""
         try:
-            numbers = sorted(int(name) for name in os.listdir(self.tries) if name.isdecimal())
+            with os.scandir(self.tries) as found:
+                numbers = sorted(int(e.name) for e in found if e.name.isdecimal() and not e.is_symlink())
         except OSError:
+            return []
+        if self.tries.is_symlink():  # the job script makes none
             return []
         return [RunPaths(self.tries / str(number)) for number in numbers]
 
@@ -253,13 +256,15 @@ def iter_runs(logs: Path) -> Iterator[RunPaths]:
 
 
 def _is_run_entry(entry: os.DirEntry[str], names: set[str], logs: Path) -> bool:
-    """Whether this entry of `logs` is a run, and not another name of one; raises OSError where nobody can say."""
+    """Whether this entry of `logs` is a run, and not another name of one; raises OSError where nobody can or should say."""
     try:
         is_file = stat.S_ISREG(os.stat(RunPaths(Path(entry.path)).experiment).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
     if not is_file or not entry.is_symlink():
         return is_file
+    if not is_trusted_link(entry.path):
+        raise PermissionError(errno.EPERM, NOT_THEIRS)
     target = Path(entry.path).resolve()
     return not (target.name in names and target.parent == logs.resolve())
 

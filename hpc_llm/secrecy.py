@@ -112,6 +112,21 @@ def redacted(text: str) -> str:
     return _ASSIGNED.sub(hidden, _SHAPES.sub(HIDDEN, text))
 
 
+def without_secrets(value: Any, name: str = "") -> Any:
+    """A value of JSON types in which each text that is, or holds, a secret is hidden.
+
+    >>> without_secrets({"env": {"HF_TOKEN": "abc"}, "steps": 3, "line": "export API_KEY=12345678"})
+    {'env': {'HF_TOKEN': '(hidden)'}, 'steps': 3, 'line': 'export API_KEY=(hidden)'}
+    """
+    if isinstance(value, Mapping):
+        return {redacted(str(key)): without_secrets(inner, str(key)) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(inner, name) for inner in value]
+    if not isinstance(value, str):
+        return value
+    return HIDDEN if is_secret_name(name) and _is_kept(name, value) else redacted(value)
+
+
 def has_secret_shape(text: str) -> bool:
     """Whether a secret that is known by its shape stands anywhere in `text`."""
     return _SHAPES.search(text) is not None

@@ -32,5 +32,5 @@ def send_runs(
     submission = Submission(scheduler="slurm", array=array, **values)
     new = [NewRun(run_id=run_id, experiment=experiment, script=script) for run_id, experiment in runs]
     [made] = create_runs(logs, [(submission, new)])
-    send(submission, made)
+    send(submission, made, script)
     return made

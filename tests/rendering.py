@@ -16,7 +16,7 @@ from hpc_llm.planning import Site, plan
 ACCOUNTS = {"taiwania2": "ACD110018", "delta": "bbka-delta-gpu"}
 H100 = Hardware("NVIDIA H100 80GB HBM3", "sm_90", 79.6, 4, "nvidia", 16)
 LOGS = Path("/work/someone/logs")
-CODE = LOGS / ".code" / "0123456789ab-1000"
+CODE = LOGS / ".code" / "0123456789ab-1000.zip"
 DIGEST = "0123456789ab" + "0" * 52
 PYTHON = Path("/opt/env/bin/python")
 CLUSTERS = tuple(cluster_names())
@@ -53,7 +53,7 @@ def batch(
     profile = load_cluster(cluster) if isinstance(cluster, str) else cluster
     plans = [planned(profile, method, **asked) for method in methods]
     ids = [run_id] if len(methods) == 1 else [f"{run_id}-{method}" for method in methods]
-    return make_batch(profile, plans, ids, name=run_id, logs=logs, code_dir=code, code_digest=digest, python=python)
+    return make_batch(profile, plans, ids, name=run_id, logs=logs, code_archive=code, code_digest=digest, python=python)
 
 
 def script(cluster: str | Cluster, method: str, **asked: Any) -> str:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import traceback
+from collections.abc import Callable
 
 import pytest
+
+GROUP = 12321
+"""Of users who share a folder."""
 
 
 def needs_root(why: str) -> None:
@@ -14,3 +19,23 @@ def needs_root(why: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(f"only root can {why}, and CI is to run this")
     pytest.skip(f"only root can {why}")
+
+
+def as_user(user: int, work: Callable[[], object], umask: int = 0o022) -> int:
+    """Do `work` in a process of its own as a user of the group; 0 where it went well.
+
+    What it imports must be imported before: such a user need not be able to read this Python.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([GROUP])
+            os.setgid(user)
+            os.setuid(user)
+            os.umask(umask)
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -59,6 +59,7 @@ flags=
 [ ! -e "$here/bare" ] || flags="-S -I"
 case $1 in
   -) exec {python} $flags "$@" ;;
+  -c) exec {python} $flags "$@" ;;  # the check of the archive
   *) exec {python} -S -E {program} "$@" ;;
 esac
 """

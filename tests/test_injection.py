@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from rendering import batch
 from standin import Machine
 
 from hpc_llm.errors import HpcLlmError, RequestError
@@ -226,11 +225,6 @@ def test_names_of_methods_and_clusters_open_no_other_file(name: str) -> None:
         assert error.exit_code == 2
         return
     assert re.fullmatch(r"[a-z0-9+_-]+", method.name)
-
-
-def test_a_folder_that_pythonpath_cannot_carry_is_refused() -> None:
-    with pytest.raises(RequestError, match="holds a colon, at which PYTHONPATH is split"):
-        batch("local", "z3", code=Path("/logs/2026-01-01T10:00/.code"))
 
 
 # --- what a profile holds -------------------------------------------------------------------------------------------

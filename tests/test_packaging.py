@@ -73,9 +73,11 @@ def test_the_installed_command_finds_its_data_from_any_folder(installed: Path, t
     )  # fmt: skip
     assert rendered.returncode == 0, rendered.stderr
     ours = [
-        line for line in script("taiwania2", "z3").splitlines() if not line.startswith(("code_dir=", "code_digest="))
+        line
+        for line in script("taiwania2", "z3").splitlines()
+        if not line.startswith(("code_archive=", "code_digest="))
     ]
-    theirs = [line for line in rendered.stdout.splitlines() if not line.startswith(("code_dir=", "code_digest="))]
+    theirs = [line for line in rendered.stdout.splitlines() if not line.startswith(("code_archive=", "code_digest="))]
     assert theirs == ours
     assert not (tmp_path / "logs").exists()
 

@@ -13,6 +13,8 @@ from hpc_llm.cli.options import LogsOption
 from hpc_llm.cli.output import note
 from hpc_llm.cli.progress import Waits
 from hpc_llm.cli.terminal import Output
+from hpc_llm.errors import RequestError
+from hpc_llm.record_files import open_regular
 
 if TYPE_CHECKING:
     from hpc_llm.run import RunPaths
@@ -60,7 +62,10 @@ def logs_command(
 def _copy(path: Path, out: Output, place: int) -> int:
     """Copy what `path` holds beyond `place`; returns the new place."""
     try:
-        with path.open("rb") as file:
+        file = open_regular(path)
+        if file is None:
+            raise RequestError(f"{path} is no regular file: it holds no output.")
+        with file:
             file.seek(place)
             while block := file.read(BLOCK):
                 out.write(block)

@@ -130,7 +130,7 @@ def _difference(batch: Batch, other: str, options: RunOptions) -> str:
     from hpc_llm.cli.request import batches, elsewhere
     from hpc_llm.cli.runs import find_run
     from hpc_llm.cluster import cluster_names
-    from hpc_llm.record_files import read_json
+    from hpc_llm.record_files import read_json, read_text
     from hpc_llm.render import folded
 
     ours, planned = batch.scripts[0].text, batch.planned[0].plan
@@ -143,7 +143,10 @@ def _difference(batch: Batch, other: str, options: RunOptions) -> str:
             run = find_run(other, options.logs)
         except RequestError as error:
             raise RequestError(f"--diff: {error} Clusters: {', '.join(cluster_names())}.") from None
-        theirs = run.script.read_text(encoding="utf-8")
+        kept = read_text(run.script)
+        if kept is None:
+            raise RequestError(f"--diff: {run.script} cannot be read, or is no regular file.")
+        theirs = kept
         their_plan = (read_json(run.experiment) or {}).get("plan")
         if isinstance(their_plan, dict):
             planned = next((one.plan for one in batch.planned if one.plan.method == their_plan.get("method")), planned)

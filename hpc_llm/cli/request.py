@@ -252,7 +252,7 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
     from hpc_llm.planning import plan
     from hpc_llm.secrecy import WAY_IN, has_secret_shape
     from hpc_llm.submit.paths import with_named_environment
-    from hpc_llm.submit.snapshot import code_digest, code_folder
+    from hpc_llm.submit.snapshot import code_archive, code_digest
 
     cluster, site = with_named_environment(cluster, os.environ), site_of(cluster)
     planned = [
@@ -267,7 +267,7 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
         run_ids,
         name=name,
         logs=options.logs,
-        code_dir=code_folder(options.logs),
+        code_archive=code_archive(options.logs),
         code_digest=code_digest(),
         python=Path(sys.executable),
         templates=options.templates,

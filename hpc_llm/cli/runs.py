@@ -92,10 +92,13 @@ def _matches(text: str, runs: Sequence[RunPaths]) -> list[RunPaths]:
 
 
 def _of_job(text: str, runs: Sequence[RunPaths]) -> list[RunPaths]:
-    """The runs that are the job of that id, or tasks of the array of that id."""
+    """The runs that are the job of that id, or tasks of the array of that id: this user's, where one of them is."""
+    from hpc_llm.runs.adoption import is_own
+
     if not _JOB_ID.fullmatch(text):
         return []
-    return [run for run in runs if (job_id := _job_id(run)) is not None and text in (job_id, job_id.partition("_")[0])]
+    found = [run for run in runs if (job_id := _job_id(run)) is not None and text in (job_id, job_id.partition("_")[0])]
+    return [run for run in found if is_own(run)] or found  # what a folder of somebody else says takes no id from us
 
 
 def _job_id(run: RunPaths) -> str | None:

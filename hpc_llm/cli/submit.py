@@ -101,10 +101,11 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, on_slurm=on_slurm)
     code_snapshot(logs)
     submissions = _submissions(batches)
-    groups = create_runs(logs, list(zip(submissions, _new_runs(batches), strict=True)))
+    new = list(_new_runs(batches))
+    groups = create_runs(logs, list(zip(submissions, new, strict=True)))
     for number, (submission, runs) in enumerate(zip(submissions, groups, strict=True)):
         try:
-            _ask(submission, runs)
+            _ask(submission, runs, new[number][0].script)
         except BaseException:
             for later, its_runs in list(zip(submissions, groups, strict=True))[number + 1 :]:
                 take_back(its_runs, later.array, later.uuid)
@@ -182,12 +183,12 @@ def _new_runs(batches: Sequence[Batch]) -> Iterator[list[NewRun]]:
         ]
 
 
-def _ask(submission: Submission, runs: Sequence[RunPaths]) -> None:
+def _ask(submission: Submission, runs: Sequence[RunPaths], script: str) -> None:
     """Hand one submission to its scheduler, and say where that was not as it should be."""
     from hpc_llm.runs import send as hand_over
 
     try:
-        complaint = hand_over(submission, runs)
+        complaint = hand_over(submission, runs, script)
     except KeyboardInterrupt:
         names = ", ".join(run.run_id for run in runs[:3]) + (" …" if len(runs) > 3 else "")
         note(f"interrupted while {names} was submitted: `hpc-llm status` says whether the scheduler has it")
@@ -270,13 +271,13 @@ def _waited(runs: list[RunPaths], quiet: bool) -> list[Any]:
 
 
 def _document(run: RunPaths, status: Any) -> dict[str, Any]:
-    from hpc_llm.record_files import read_json
+    from hpc_llm.record_files import read_json, read_text
 
     document: dict[str, Any] = {
         "run_id": run.run_id,
         "job_id": _job_id(run),
         "run_dir": str(run.root),
-        "script": run.script.read_text(encoding="utf-8"),
+        "script": read_text(run.script),
     }
     if status is not None:
         document["outcome"] = status.outcome.value

@@ -16,6 +16,7 @@ from hpc_llm.diagnose.inputs import diagnose_files
 from hpc_llm.diagnose.remedies import Case
 from hpc_llm.errors import RequestError
 from hpc_llm.experiment import Plan
+from hpc_llm.record_files import read_text
 from hpc_llm.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import AT_ONCE, Look, look
 from hpc_llm.runs.output import read_output
@@ -154,11 +155,7 @@ def _placed(run: RunPaths, evidence: Iterable[Evidence]) -> Iterator[Evidence]:
 
 def _line_of(path: Path, text: str) -> int:
     """The line of a record that holds `text`, or of `TYPE: MESSAGE` the message; JSON may have quoted it. Else 1."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            lines = file.read(_LARGEST_EVIDENCE).splitlines()
-    except OSError:
-        return 1
+    lines = (read_text(path, _LARGEST_EVIDENCE) or "").splitlines()
     for part in (text, text.partition(": ")[2]):
         words = json.dumps(part, ensure_ascii=False)[1:-1][:60]
         for number, line in enumerate(lines, 1):

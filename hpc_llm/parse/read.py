@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -21,7 +22,7 @@ from hpc_llm.parse.runs import LogRun
 from hpc_llm.parse.scan import Scanner
 from hpc_llm.parse.summary import row_of
 from hpc_llm.parse.unparsed import Unparsed
-from hpc_llm.record_files import reason_of
+from hpc_llm.record_files import NOT_THEIRS, is_trusted_link, reason_of
 from hpc_llm.run import Outcome
 from hpc_llm.text import sources
 
@@ -101,6 +102,8 @@ class _Search:
 
     def _entry(self, entry: os.DirEntry[str], path: Path, parent: Path) -> Iterator[Path]:
         real = path.resolve(strict=True) if entry.is_symlink() else parent / entry.name
+        if entry.is_symlink() and not is_trusted_link(path):
+            raise PermissionError(errno.EPERM, NOT_THEIRS)
         if entry.is_dir():
             if not entry.is_symlink() or not self._is_met_anyway(real):
                 yield from self.under(path, real)

@@ -13,11 +13,13 @@ from hpc_llm.diagnose import explain_look
 from hpc_llm.errors import RequestError, pass_over, unknown_name
 from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, inputs, parse_paths, parse_steps
 from hpc_llm.parse.formats.own_run import row_of, steps_of_last_try
+from hpc_llm.record_files import read_text
 from hpc_llm.report.sharing import Pool
 from hpc_llm.report.telemetry import Curve, utilization
 from hpc_llm.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import look
 from hpc_llm.runs.records import Records
+from hpc_llm.secrecy import redacted, without_secrets
 
 MAX_STEPS = 400
 """Steps kept of one run; a longer one keeps every second, fourth, eighth … and its last."""
@@ -239,16 +241,20 @@ def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
         for step in steps_of_last_try(paths, run.row):
             thinned.add(step)
         run.steps, run.num_steps = thinned.steps(), thinned.count
-    run.plan = pool.record(records.plan)
+    experiment, result = (
+        without_secrets(experiment),
+        without_secrets(result),
+    )  # anybody may have written them, or led here
+    run.plan = pool.record(_mapping(experiment.get("plan")))
     run.origins = pool.record(_mapping(experiment.get("origins")))
     run.notices = [*_items(experiment.get("notices")), *_items(result.get("adaptations"))]
     run.versions = pool.record({**_mapping(experiment.get("versions")), **_mapping(result.get("versions"))})
     commit = experiment.get("git_commit")
     run.git_commit = str(commit) if commit else None
     run.result = pool.record({name: value for name, value in result.items() if name != "step_times_s"})
-    run.script = pool.lines(_text(paths.script))
+    run.script = pool.lines(redacted(read_text(paths.script, _LARGEST_TEXT) or ""))
     run.utilization = utilization(paths)
-    run.failure = _mapping(result.get("error")) or _first_failure(records)
+    run.failure = _mapping(result.get("error")) or without_secrets(_first_failure(records))
 
 
 def _first_failure(records: Records) -> dict[str, Any]:
@@ -256,14 +262,6 @@ def _first_failure(records: Records) -> dict[str, Any]:
         return {}
     first = records.failures[0]
     return {"type": first.type, "message": first.message, "traceback": first.traceback}
-
-
-def _text(path: Path) -> str | None:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_LARGEST_TEXT)
-    except OSError:
-        return None
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
-from hpc_llm.record_files import read_json
+from hpc_llm.record_files import OTHERS_MAY_WRITE, read_json
 from hpc_llm.run import RunPaths
 from hpc_llm.runs.local_process import process_in
 from hpc_llm.runs.records import Records
@@ -101,7 +102,7 @@ def adopt(found: Iterable[tuple[RunPaths, Identity]], answer: Answer) -> list[Ru
 def is_own(run: RunPaths) -> bool:
     """Whether this user made the run: what somebody else left in a shared folder is theirs to put right."""
     try:
-        return {path.lstat().st_uid for path in (run.root, run.job, run.script) if path.exists()} == {os.getuid()}
+        return {path.lstat().st_uid for path in _telling(run) if path.exists()} == {os.getuid()}
     except OSError:
         return False
 
@@ -109,6 +110,20 @@ def is_own(run: RunPaths) -> bool:
 def why_not_own(run: RunPaths) -> str:
     """Why a run that is not this user's own, as `is_own` says, is to be left alone."""
     return "it belongs to another user" if os.path.lexists(run.root) else "its folder is gone"
+
+
+def written_by_others(run: RunPaths) -> list[Path]:
+    """Of the folders and files by which this user's processes act on a run, those that somebody else may have changed."""
+    return [path for path in _telling(run) if path.exists() and not _is_sealed(path)]
+
+
+def _telling(run: RunPaths) -> tuple[Path, ...]:
+    return run.root, run.job, run.script, run.submitit, run.process
+
+
+def _is_sealed(path: Path) -> bool:
+    found = path.lstat()
+    return found.st_uid == os.getuid() and not stat.S_ISLNK(found.st_mode) and not found.st_mode & OTHERS_MAY_WRITE
 
 
 def _stand(

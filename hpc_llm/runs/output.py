@@ -72,7 +72,10 @@ def _beginning_and_end(file: IO[bytes], size: int) -> Iterator[Block]:
     file.seek(position)
     while position < size - END and (skipped := file.read(min(sources.BLOCK, size - END - position))):
         lines += skipped.count(b"\n")
-        position += len(skipped)
+        if not skipped.strip(b"\0"):
+            sources.skip_hole(file)
+        position = file.tell()
+    file.seek(max(min(position, size - END), 0))
     last = file.read(END)
     cut = last.find(b"\n") + 1
     last = last[cut:]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hpc_llm.json_text import DamagedRecordError
-from hpc_llm.record_files import load_json, load_json_lines, reason_of
+from hpc_llm.record_files import NOT_THEIRS, is_trusted_link, load_json, load_json_lines, reason_of
 from hpc_llm.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, Start
@@ -44,9 +44,9 @@ class _Reader:
     def __init__(self, run: RunPaths) -> None:
         self.run = run
         self.root = os.fspath(run.root)
-        with os.scandir(self.root) as entries:
-            self.names = {entry.name for entry in entries}
         self.damages: list[Damage] = []
+        with os.scandir(self.root) as entries:
+            self.names = {entry.name for entry in entries if self._is_to_be_read(entry)}
         self.newer: str | None = None
         self.begun = self._load_begun()
 
@@ -76,6 +76,13 @@ class _Reader:
             newer=self.newer,
             damages=tuple(self.damages),
         )
+
+    def _is_to_be_read(self, entry: os.DirEntry[str]) -> bool:
+        """Whether it is no link to a folder of records that its maker does not own; of files that is seen as they are opened."""
+        if not entry.is_symlink() or not os.path.isdir(entry.path) or is_trusted_link(entry.path):
+            return True
+        self._damaged(entry.name, NOT_THEIRS)
+        return False
 
     def _load(self, record: str) -> dict[str, Any] | None:
         """The object in the record of that kind."""

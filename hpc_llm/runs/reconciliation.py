@@ -18,9 +18,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.record_files import read_json, reason_of
+from hpc_llm.record_files import read_json, read_own, reason_of
 from hpc_llm.run import RunPaths, is_run, iter_runs
-from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings
+from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings, written_by_others
 from hpc_llm.runs.local_orphans import local_orphans
 from hpc_llm.runs.scheduler import Answer, Printing, jobs_under
 from hpc_llm.runs.sending import send
@@ -241,6 +241,9 @@ def _wait_for(submission: Submission | None, members: Sequence[Submitted]) -> st
 
 def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> str | None:
     """Why these folders are not what was to be submitted: their scripts write where they were made."""
+    written = [path for run in runs for path in written_by_others(run)]
+    if written:
+        return f"others can have written {written[0]}, so nothing of it is run: submit it anew"
     records = [read_json(run.job) or {} for run in runs]
     made_in = [os.path.realpath(str(record.get("run_dir"))) for record in records]
     if made_in != [os.path.realpath(run.root) for run in runs]:
@@ -266,12 +269,13 @@ def _submit(submission: Submission, members: Sequence[Submitted]) -> list[Reconc
             if submission.scheduler == "local" and not all(revoke_start(one.run, _uuid(one) or "") for one in members):
                 why = "it was started from another machine or container: look from there"
                 return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]
+            script = read_own(runs[0].script).decode()
             renewed = _renew(submission, runs)
-            send(renewed, runs, keep=True)
+            send(renewed, runs, script, keep=True)
         except OSError as error:
             why = f"its folder cannot be written: {reason_of(error)}"
             return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]
-        except SubmissionError as error:
+        except (SubmissionError, ValueError) as error:
             return [Reconciled(run.run_id, Deed.LEFT, why=str(error)) for run in runs]
     ids = [identity.job_id if (identity := read_identity(run)) else None for run in runs]
     return [Reconciled(run.run_id, Deed.SUBMITTED, job_id) for run, job_id in zip(runs, ids, strict=True)]

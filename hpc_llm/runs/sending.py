@@ -19,8 +19,8 @@ _LATE_S = 10.0
 """So long Slurm may take to show a job of which sbatch did not say that it was taken."""
 
 
-def send(submission: Submission, runs: Sequence[RunPaths], *, keep: bool = False) -> str | None:
-    """Submit `runs`; returns what sbatch complained about although Slurm has the job.
+def send(submission: Submission, runs: Sequence[RunPaths], script: str, *, keep: bool = False) -> str | None:
+    """Submit `runs`, of which `script` is what Slurm gets; returns what sbatch complained about although Slurm has the job.
 
     Whoever made or held the runs has claimed them, so that nobody else acts on them meanwhile; the claim ends here. With `keep` the folders stay where the scheduler refuses: they were there before.
 
@@ -28,12 +28,12 @@ def send(submission: Submission, runs: Sequence[RunPaths], *, keep: bool = False
         SubmissionError: the scheduler has none of them, and no folder is left; or it is open whether it has, and they are.
     """
     try:
-        return _send(submission, runs, keep)
+        return _send(submission, runs, script, keep)
     finally:
         release(claim_folder(runs[0], submission.array))
 
 
-def _send(submission: Submission, runs: Sequence[RunPaths], keep: bool) -> str | None:
+def _send(submission: Submission, runs: Sequence[RunPaths], script: str, keep: bool) -> str | None:
     if submission.scheduler == "local":
         try:
             submit_local(runs)
@@ -42,7 +42,7 @@ def _send(submission: Submission, runs: Sequence[RunPaths], keep: bool) -> str |
             raise
         return None
     try:
-        submit_slurm(submission, runs)
+        submit_slurm(submission, runs, script)
         return None
     except UnclearAnswer as error:
         has_job = _has_job(submission, runs, _LATE_S)

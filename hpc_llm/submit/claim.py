@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
-from hpc_llm.record_files import read_json
+from hpc_llm.record_files import new_file, read_json
 from hpc_llm.run import RunPaths
 from hpc_llm.submit.clock import file_age
 from hpc_llm.submit.identity import ARRAYS
@@ -65,7 +65,7 @@ def _create(path: Path) -> bool:
     """Make the file, whole or not at all: who reads it while it is written must not take it for damaged."""
     mine = path.with_name(f".claim.{uuid4()}")
     try:
-        with mine.open("w", encoding="utf-8") as file:
+        with new_file(mine) as file:
             json.dump({"schema": 1, **describe_process(os.getpid())}, file)
         os.link(mine, path)
     except FileExistsError:
@@ -79,10 +79,10 @@ def _create(path: Path) -> bool:
 
 def _create_without_links(path: Path) -> bool:
     try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        file = new_file(path)
     except OSError:
         return False
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
+    with file:
         json.dump({"schema": 1, **describe_process(os.getpid())}, file)
     return True
 

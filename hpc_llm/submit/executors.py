@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 from submitit.core import core, utils
 from submitit.slurm.slurm import SlurmExecutor
 
+from hpc_llm.record_files import make_own_folder
 from hpc_llm.submit import sbatch_session
 from hpc_llm.submit.environment import inherited_from_slurm
 from hpc_llm.submit.runs import accepted_job_id, answer_file, asking_file
@@ -40,7 +42,8 @@ class ScriptExecutor(SlurmExecutor):
         unset = [word for name in inherited_from_slurm(os.environ) for word in ("-u", name)]
         session = [sys.executable, "-I", str(Path(sbatch_session.__file__)), str(os.getpid())]
         records = [str(asking_file(self.folder)), str(answer_file(self.folder))]
-        return [*session, *records, "env", *unset, "sbatch", *self._arguments, str(submission_file_path)]
+        script = [str(submission_file_path), hashlib.sha256(self._script.encode()).hexdigest()]
+        return [*session, *records, *script, "env", *unset, "sbatch", *self._arguments]
 
     @staticmethod
     def _get_job_id_from_submission_command(string: bytes | str) -> str:
@@ -54,7 +57,7 @@ class ScriptExecutor(SlurmExecutor):
         # Upstream makes a plain SlurmExecutor for an array, which would write its own batch file.
         if not self._is_array:
             return super()._internal_process_submissions(delayed_submissions)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_own_folder(self.folder)
         array = self._submit_command(self._submitit_command_str)
         tasks = range(self._num_tasks())
         jobs = [self._array_job(array.job_id, k, tasks) for k in range(len(delayed_submissions))]

@@ -148,6 +148,6 @@ def _leave_the_working_directory() -> None:
 def _detach(log: Path) -> None:
     """Let go of the terminal and of the caller's pipes, whose readers wait for their end."""
     null = os.open(os.devnull, os.O_RDONLY)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
     for source, target in ((null, 0), (out, 1), (out, 2)):
         os.dup2(source, target)

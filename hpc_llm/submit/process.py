@@ -86,7 +86,7 @@ def is_alive(process: Mapping[str, Any]) -> bool:
     """Whether the very process that was described still runs on this host; a zombie does not."""
     now = describe_process(int(process["pid"]))
     fields = _stat(int(process["pid"]))
-    return fields is not None and fields[0] not in "ZX" and all(now[key] == process.get(key, now[key]) for key in now)
+    return fields is not None and fields[0] not in "ZX" and all(now[key] == process.get(key) for key in now)
 
 
 def session_is_alive(leader: Mapping[str, Any]) -> bool:

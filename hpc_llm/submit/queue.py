@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hpc_llm.record_files import read_json
+from hpc_llm.record_files import read_json, read_regular
 from hpc_llm.run import RunPaths, Stop
 from hpc_llm.submit.environment import without_slurm
 from hpc_llm.submit.marks import QUEUE_ID, QUEUE_MARKS, RUN_DIR, RUN_UUID, end_run
@@ -196,8 +196,8 @@ def record_job(script: QueuedScript, job_id: str, process: Mapping[str, Any]) ->
 def digest_of(run: RunPaths) -> str | None:
     """SHA-256 of the run's script; None where it cannot be read."""
     try:
-        return hashlib.sha256(run.script.read_bytes()).hexdigest()
-    except OSError:
+        return hashlib.sha256(read_regular(run.script)).hexdigest()
+    except (OSError, ValueError):
         return None
 
 

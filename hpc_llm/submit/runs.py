@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.record_files import make_shared_folder, new_file, read_json, read_json_lines
+from hpc_llm.record_files import make_own_folder, make_shared_folder, new_file, read_json, read_json_lines, read_text
 from hpc_llm.run import RunPaths, file_name_part, is_run
 from hpc_llm.submit.claim import claim, claim_folder
 from hpc_llm.submit.identity import ARRAYS, Identity, identity_of, is_job_of
@@ -74,7 +74,7 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
         )
     try:
         make_shared_folder(staging.parent)
-        staging.mkdir()
+        staging.mkdir(0o755)
     except OSError as error:
         raise SubmissionError(
             f"{logs} cannot be written ({error.strerror}): nothing was submitted; --logs DIR"
@@ -109,15 +109,16 @@ def _make(staging: Path, logs: Path, submission: Submission, runs: Sequence[NewR
     scripts: dict[str, Path] = {}
     for task, new in enumerate(runs):
         run = RunPaths(staging / new.run_id)
-        run.root.mkdir()
+        make_own_folder(run.root)
         if not _linked(scripts.get(new.script), run.script):
-            with new_file(run.script, 0o777) as file:
+            with new_file(run.script, 0o755) as file:
                 file.write(new.script)
             scripts.setdefault(new.script, run.script)
         _write(run.experiment, new.experiment)
         _write(run.job, submission.intent(logs / new.run_id, task))
     if submission.array is not None:
         _link_array(staging / ARRAYS / submission.array, [new.run_id for new in runs])
+    make_own_folder(submitit_folder(RunPaths(staging / runs[0].run_id), submission.array))
 
 
 def _linked(original: Path | None, name: Path) -> bool:
@@ -132,12 +133,13 @@ def _linked(original: Path | None, name: Path) -> bool:
 
 def _write(path: Path, value: Mapping[str, Any]) -> None:
     """Nobody sees the folder yet, so no temporary name is needed."""
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    with new_file(path) as file:
+        file.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _link_array(folder: Path, run_ids: Sequence[str]) -> None:
     """Make `folder/<k>` lead to the k-th run, so that one `--output=folder/%a/log.out` serves all tasks."""
-    folder.mkdir(parents=True)
+    make_own_folder(folder)
     for task, run_id in enumerate(run_ids):
         (folder / str(task)).symlink_to(Path("..", "..", run_id))
 
@@ -280,10 +282,7 @@ def _started(run: RunPaths, identity: Identity) -> str | None:
 
 def _answered_before(run: RunPaths) -> Identity | None:
     """Of a run of version 0.1 whose command died before it wrote the submission down."""
-    try:
-        job_id = accepted_job_id((run.submitit / "sbatch.out").read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return None
+    job_id = accepted_job_id(read_text(run.submitit / "sbatch.out") or "")
     return Identity(scheduler="slurm", job_id=job_id) if job_id else None
 
 

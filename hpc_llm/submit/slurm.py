@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import SubmissionError
-from hpc_llm.record_files import read_json
+from hpc_llm.record_files import make_own_folder, read_json
 from hpc_llm.run import RunPaths
 from hpc_llm.submit.queue import QueuedScript, RunScripts
 from hpc_llm.submit.runs import answer_file, answered_job_id, asking_file, is_refusal, submitit_folder, write_job
@@ -25,11 +25,11 @@ class UnclearAnswer(SubmissionError):
     """sbatch was asked, and whether Slurm has the job is open."""
 
 
-def submit_slurm(submission: Submission, runs: Sequence[RunPaths]) -> list[str]:
-    """Hand the runs' script to sbatch, once, and record each run's job id, `123` or `123_4`, as Slurm prints it.
+def submit_slurm(submission: Submission, runs: Sequence[RunPaths], script: str) -> list[str]:
+    """Hand `script` to sbatch, once, and record each run's job id, `123` or `123_4`, as Slurm prints it.
 
-    Task k of an array is `runs[k]`. What sbatch gets is what the runs' folders hold: the bytes of job.sh, and the
-    arguments of job.json.
+    Task k of an array is `runs[k]`. Beside the script sbatch gets the arguments of job.json. The runs' folders hold the same
+    bytes as job.sh, which are not read here: others may be able to put another folder there meanwhile.
 
     Nothing is taken back here: whoever asked looks for the job in Slurm first (`runs.sending`).
 
@@ -40,9 +40,9 @@ def submit_slurm(submission: Submission, runs: Sequence[RunPaths]) -> list[str]:
     if submission.array is None and len(runs) != 1:
         raise ValueError(f"{len(runs)} runs need an array")
     folder = submitit_folder(runs[0], submission.array)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_own_folder(folder)
     try:
-        job_ids = _sbatch(folder, submission, runs)
+        job_ids = _sbatch(folder, submission, runs, script)
     except SubmissionError as error:
         job_id = answered_job_id(folder)
         if job_id is None:
@@ -56,10 +56,10 @@ def submit_slurm(submission: Submission, runs: Sequence[RunPaths]) -> list[str]:
     return job_ids
 
 
-def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths]) -> list[str]:
+def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths], script: str) -> list[str]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-    executor = _executor(folder, submission, runs[0].script.read_bytes().decode())
+    executor = _executor(folder, submission, script)
     minutes = {} if submission.time_s is None else {"time": math.ceil(submission.time_s / 60)}
     executor.update_parameters(nodes=submission.nodes, ntasks_per_node=submission.tasks_per_node, **minutes)
     try:

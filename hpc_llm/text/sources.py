@@ -140,11 +140,11 @@ def next_text(file: Readable, size: int) -> bytes:
         dense = text.replace(b"\0", b"")
         if dense:
             return dense
-        _skip_hole(file)
+        skip_hole(file)
     return b""
 
 
-def _skip_hole(file: Readable) -> None:
+def skip_hole(file: Readable) -> None:
     """Go on where the file system has data again, if it knows."""
     if not isinstance(file, io.BufferedReader) or not file.seekable() or not hasattr(os, "SEEK_DATA"):
         return

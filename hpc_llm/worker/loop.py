@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 import torch
 import torch.distributed as dist
 
 from hpc_llm.experiment import Plan
+from hpc_llm.record_files import new_file
 from hpc_llm.worker.data import Batch
 from hpc_llm.worker.engines import Engine, StepEnd
 from hpc_llm.worker.loss import Loss, sum_targets, summed_loss
@@ -76,7 +77,7 @@ class StepLog:
     """Writes each step to steps.jsonl and, in the format of the HPC-II homework's program, to stdout."""
 
     def __init__(self, path: Path, plan: Plan) -> None:
-        self._file: TextIO = path.open("x", encoding="utf-8")  # the steps of another try are never touched
+        self._file: IO[str] = new_file(path)  # the steps of another try are never touched
         self._tokens = plan_tokens_per_step(plan)
         self._steps = plan.steps
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from hpc_llm.record_files import read_json_lines
+from hpc_llm.record_files import append_to, read_json_lines
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import samplers
 from hpc_llm.worker.ranks import Ranks
@@ -96,7 +96,7 @@ class Telemetry:
     def _sample(self) -> None:
         now = time.time()
         rows = [{"time": now, "gpu": gpu, **state.to_dict()} for gpu, state in enumerate(self._sampler.sample())]
-        with self._path.open("a", encoding="utf-8") as file:
+        with append_to(self._path) as file:
             file.write("".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
 
     def _say_once(self, error: Exception) -> None:

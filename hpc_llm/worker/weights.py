@@ -12,6 +12,8 @@ from hpc_llm.checkpoint import read_checkpoint
 from hpc_llm.errors import RequestError, WorkerError
 
 _SHOWN = 3
+_LARGEST_TABLE = 100_000_000
+"""Bytes; what reads safetensors takes no more."""
 
 
 def load_checkpoint(folder: str, **how: Any) -> Any:
@@ -110,6 +112,10 @@ def _names(path: Path) -> list[str]:
         return []
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
+        if length > _LARGEST_TABLE:
+            raise WorkerError(
+                f"the weights {path} are damaged: the table at their beginning would take {length} bytes."
+            )
         table = json.loads(file.read(length))
     return [name for name in table if name != "__metadata__"]
 

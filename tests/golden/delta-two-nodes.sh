@@ -17,7 +17,7 @@
 # weights: random
 # data: synthetic tokens, a Markov chain whose mean loss cannot fall below 1.2130 nats
 # First of all which job this is: should the answer of sbatch be lost, this line still tells. It runs no program, and is
-# silent where the folder is not visible, for the check below says so.
+# silent where the folder is not visible, for the check below says so. Nothing is written through what others put there.
 (
   LC_ALL=C
   job=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-}} cluster=${SLURM_CLUSTER_NAME:-} host=${HOSTNAME:-} name=${SLURM_JOB_NAME:-}
@@ -25,13 +25,16 @@
   cluster=${cluster:+\"${cluster//[^A-Za-z0-9._-]/?}\"}
   host=${host:+\"${host//[^A-Za-z0-9._-]/?}\"}
   name=${name:+\"${name//[^A-Za-z0-9._-]/?}\"}
+  started=/work/someone/logs/RUN-ID/started.jsonl
+  [ ! -L "$started" ] && { [ ! -e "$started" ] || [ -f "$started" ]; } || exit
   printf '{"schema": 1, "job_id": %s, "array_task": %s, "cluster": %s, "host": %s, "job_name": %s, "restart_count": %s, "time": %(%s)T}\n' \
     "${job:-null}" "${SLURM_ARRAY_TASK_ID:-null}" "${cluster:-null}" "${host:-null}" "${name:-null}" "${SLURM_RESTART_COUNT:-0}" -1 \
-    >> /work/someone/logs/RUN-ID/started.jsonl
+    >> "$started"
 ) 2>/dev/null
 trap '' USR1 USR2  # nothing here acts on them, and what is started inherits that they end nothing
 run_dir=/work/someone/logs/RUN-ID
-code_dir=/work/someone/logs/.code/0123456789ab-1000
+code_archive=/work/someone/logs/.code/0123456789ab-1000.zip
+code_digest=0123456789ab0000000000000000000000000000000000000000000000000000
 time_limit=1800
 started_at=$(date +%s)
 stage=  # none yet: a signal waits until the earlier try is safe
@@ -55,10 +58,10 @@ json() {
 number() { printf '%s' "${1:-null}"; }
 ignore_signals() { trap '' HUP INT QUIT ABRT PIPE ALRM TERM XCPU XFSZ VTALRM PROF IO PWR; }
 # shellcheck disable=SC2317,SC2329
-record_of_job() { [ ! -r "$run_dir/job.json" ] || grep -o '"uuid": "[^"]*"' "$run_dir/job.json"; }
+record_of_job() { [ ! -f "$run_dir/job.json" ] || grep -o '"uuid": "[^"]*"' "$run_dir/job.json"; }
 # shellcheck disable=SC2317,SC2329
 finish() {
-  local code=$?
+  local code=$? record=$run_dir/.exit.json.$$.$RANDOM$RANDOM
   ignore_signals  # Slurm may send several: one that comes while the record is written would lose it
   trap - EXIT
   # Removed meanwhile, and made anew by another job: what is there is that one's.
@@ -69,6 +72,7 @@ finish() {
     code=1
     reason=${reason:-"the job script was ended in the stage $stage by something that left no exit code"}
   fi
+  set -C  # a link that somebody put there is not written through
   {
     printf '{"schema": 1, "run_id": %s, "exit_code": %s, "signal": %s, "stage": %s, "reason": %s,' \
       "$(json "${run_dir##*/}")" "$code" "$(json "$signal")" "$(json "$stage")" "$(json "$reason")"
@@ -76,7 +80,7 @@ finish() {
       "$(json "$(hostname)")" "$(json "${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-}}")" "$(number "${SLURM_ARRAY_TASK_ID:-}")" \
       "$started_at" "$(date +%s)"
     printf ' "time_limit_s": %s, "restart_count": %s}\n' "$(number "$time_limit")" "${SLURM_RESTART_COUNT:-0}"
-  } > "$run_dir/.exit.json.$$" && mv -f "$run_dir/.exit.json.$$" "$run_dir/exit.json"
+  } > "$record" && mv -fT "$record" "$run_dir/exit.json"
   exit "$code"
 }
 die() {
@@ -100,11 +104,12 @@ on_signal() {
     end_by_signal
   fi
 }
-is_over() { [ -r "$run_dir/result.json" ] && grep -Eq '"outcome": *"(COMPLETED|INVALID)"' "$run_dir/result.json"; }
+is_over() { [ -f "$run_dir/result.json" ] && grep -Eq '"outcome": *"(COMPLETED|INVALID)"' "$run_dir/result.json"; }
 # Moves what an earlier try left to tries/<number> and prints the number of this try. A whole measurement stays.
 keep_earlier_try() {
   local moving=$run_dir/tries/.moving number=1 path
   local left=("$run_dir/exit.json")
+  umask go-w
   is_over || left+=("$run_dir"/result.json "$run_dir"/steps.jsonl "$run_dir"/failures "$run_dir"/telemetry*.jsonl)
   ignore_signals  # in a subshell: those that the whole group gets must not stop a program that moves
   while [ -e "$run_dir/tries/$number" ]; do number=$((number + 1)); done
@@ -125,8 +130,19 @@ keep_earlier_try() {
   printf '%s' "$number"
 }
 [ -d "$run_dir" ] || { printf 'hpc-llm: run folder %s is not visible on %s\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2; exit 76; }
+# Where others can rename what lies beside it, a folder of theirs may stand in its place. (A file made in it tells whether the
+# file system knows of owners at all.)
+if [ ! -O "$run_dir" ]; then
+  probe=$run_dir/.owner.$$.$RANDOM$RANDOM
+  if (set -C; : > "$probe") 2>/dev/null && [ -O "$probe" ]; then
+    rm -f "$probe"
+    printf 'hpc-llm: run folder %s belongs to another user (on %s)\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2
+    exit 76
+  fi
+  rm -f "$probe"
+fi
 # The folder may have been removed and made anew for another job under the same name: that one's files are not to be mixed.
-if [[ ${SLURM_JOB_NAME:-} =~ -([0-9a-f]{8})$ ]] && [ -r "$run_dir/job.json" ] && ! grep -q "\"uuid\": \"${BASH_REMATCH[1]}-" "$run_dir/job.json"; then
+if [[ ${SLURM_JOB_NAME:-} =~ -([0-9a-f]{8})$ ]] && [ -f "$run_dir/job.json" ] && ! grep -q "\"uuid\": \"${BASH_REMATCH[1]}-" "$run_dir/job.json"; then
   printf 'hpc-llm: run folder %s belongs to another job by now (on %s)\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2
   exit 76
 fi
@@ -161,13 +177,6 @@ if is_over; then
   die 0 "the run had come to its end already, nothing was run again: result.json holds its measurement"
 fi
 cd "$run_dir" || die 76 "cannot enter run folder $run_dir"
-# Others may be able to write where the code lies: it runs only as it was submitted, and only where it is this user's own
-# (or where the file system says so of nothing).
-code_digest=0123456789ab0000000000000000000000000000000000000000000000000000
-{ command -v find && command -v sort && command -v sha256sum; } >/dev/null || die 78 "find, sort or sha256sum is not on PATH: the code cannot be checked"
-found=$(cd "$code_dir" 2>/dev/null && { find . -type f -exec sha256sum {} + && find . ! -type f; } | LC_ALL=C sort | sha256sum)
-[ "${found%% *}" = "$code_digest" ] || die 78 "the code in $code_dir is not what was submitted with this run"
-[ -O "$code_dir" ] || [ ! -O "$run_dir" ] || die 78 "the code in $code_dir is somebody else's"
 
 # prelude: modules, Python environment, variables
 export TMPDIR="${TMPDIR:-/tmp}" USER="${USER:-$(id -un)}"
@@ -196,11 +205,22 @@ export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/delta/torch_extensions
 export OMP_NUM_THREADS=16
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export NCCL_SOCKET_IFNAME=hsn
-export PYTHONPATH="$code_dir${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONSAFEPATH=1  # a torch.py in the run folder is not torch (Python 3.11 and later heed it)
+# An empty part of these is the working directory, and others may be able to write there.
+without_empty_parts() {
+  local name=$1 value=:${!1:-}:
+  while [[ $value = *::* ]]; do value=${value//::/:}; done
+  value=${value#:}
+  if [ -n "$value" ]; then export "$name=${value%:}"; else unset "$name"; fi
+}
+without_empty_parts PATH
+without_empty_parts LD_LIBRARY_PATH
+without_empty_parts PYTHONPATH
 # The environment may be somebody else's: say at once what it lacks.
 why=$("$python" - 2>&1 <<'PYTHON'
-import importlib.util, sys
+import sys
+sys.path[:] = [place for place in sys.path if place]
+import importlib.util
 if sys.version_info < (3, 10):
     sys.exit("python %d.%d is too old, 3.10 is needed" % sys.version_info[:2])
 missing = [name for name in ("torch", "transformers", "deepspeed") if importlib.util.find_spec(name) is None]
@@ -208,6 +228,90 @@ if missing:
     sys.exit("the Python environment lacks " + ", ".join(missing))
 PYTHON
 ) || { why=${why##*$'\n'}; die 75 "${why:-python does not start}: $python"; }
+# How each rank starts: it reads the archive once, checks what it has read, and runs that from memory, for others may be able
+# to write where the archive lies.
+# shellcheck disable=SC2016
+start='import sys
+
+if __name__ == "__main__":
+    sys.path[:] = [place for place in sys.path if place]  # nothing is imported from the run folder
+
+import hashlib
+import importlib.abc
+import importlib.util
+import io
+import os
+import runpy
+import stat
+import types
+import zipfile
+from importlib.machinery import ModuleSpec
+from typing import Any, Optional
+
+CODE_CHANGED = 78
+LARGEST = 1 << 26
+
+
+def read_archive(path: str, digest: str) -> bytes:
+    content = b""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(handle, "rb") as file:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                content = file.read(LARGEST)
+    except OSError as error:
+        print("hpc-llm: %s: %s" % (path, error.strerror), file=sys.stderr)
+    if hashlib.sha256(content).hexdigest() != digest:
+        print("hpc-llm: the code in %s is not what was submitted with this run" % path, file=sys.stderr)
+        sys.exit(CODE_CHANGED)
+    return content
+
+
+class Carried(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Imports what the archive holds; everything else is left to the environment."""
+
+    def __init__(self, place: str, content: bytes, program: str) -> None:
+        self.place, self.program = place, program
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            self.files = {name: archive.read(name) for name in archive.namelist()}
+
+    def file_of(self, name: str) -> str:
+        module = (self.program if name == "__main__" else name).replace(".", "/")
+        package = module + "/__init__.py"
+        return package if package in self.files else module + ".py"
+
+    def find_spec(self, name: str, path: Any = None, target: Optional[types.ModuleType] = None) -> Optional[ModuleSpec]:
+        if self.file_of(name) not in self.files:
+            return None
+        spec = importlib.util.spec_from_loader(name, self, origin=self.place + "/" + self.file_of(name))
+        if spec is not None:
+            spec.has_location = True
+        return spec
+
+    def is_package(self, name: str) -> bool:
+        return self.file_of(name).endswith("/__init__.py")
+
+    def get_source(self, name: str) -> str:
+        if self.file_of(name) not in self.files:
+            raise ImportError(name)
+        return self.files[self.file_of(name)].decode("utf-8")
+
+    def get_code(self, name: str) -> Optional[types.CodeType]:
+        return compile(self.get_source(name), self.place + "/" + self.file_of(name), "exec", dont_inherit=True)
+
+
+def main() -> None:
+    place, digest = sys.argv[1:3]
+    content = read_archive(place, digest)
+    sys.argv[:3] = []
+    if sys.argv:
+        sys.meta_path.insert(0, Carried(place, content, sys.argv[0]))
+        runpy.run_module(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()'
+why=$("$python" -c "$start" "$code_archive" "$code_digest" 2>&1) || { why=${why##*$'\n'}; die 78 "${why#hpc-llm: }"; }
 
 # launch: 8 ranks, 4 per node
 export HPC_LLM_LAUNCHER=srun
@@ -217,7 +321,9 @@ getent hosts "$first_node" >/dev/null || first_node=$(hostname)
 export MASTER_ADDR=$first_node
 # A port that is free here and below the ephemeral range, another one for each job.
 MASTER_PORT=$("$python" - "${SLURM_JOB_ID:-$$}" <<'PYTHON'
-import socket, sys
+import sys
+sys.path[:] = [place for place in sys.path if place]
+import socket
 start = int(sys.argv[1]) * 7 % 22000
 for offset in range(1000):
     port = 10000 + (start + offset) % 22000
@@ -231,13 +337,14 @@ for offset in range(1000):
 PYTHON
 )
 export MASTER_PORT
+program=("$python" -u -c "$start" "$code_archive" "$code_digest" hpc_llm.worker.pretrain_llm --run-dir "$run_dir")
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # srun has not inherited it since Slurm 22.05
 command -v srun >/dev/null || die 77 "srun is not on PATH"
 echo "hpc-llm: $(hostname), $python, modules ${LOADEDMODULES:-none}"
 stage=launch
 # Slurm starts each task with no signal ignored, whatever this script ignores.
 srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --kill-on-bad-exit=1 --export=ALL --mpi=none --gpu-bind=none \
-  bash -c 'trap "" USR1 USR2; exec "$@"' bash "$python" -u -m hpc_llm.worker.pretrain_llm --run-dir "$run_dir" &
+  bash -c 'trap "" USR1 USR2; exec "$@"' bash "${program[@]}" &
 child=$!
 wait "$child"
 code=$?

@@ -104,8 +104,8 @@ def test_nobody_acts_on_a_run_while_its_command_still_waits_for_slurm(
     sbatch(
         tmp_path,
         monkeypatch,
-        f'cp "${{@: -1}}" {tmp_path}/script; args=("${{@:1:$#-1}}"); '
-        f'(sleep 3; real "${{args[@]}}" {tmp_path}/script > {late}) >/dev/null 2>&1 </dev/null & '
+        f"cat > {tmp_path}/script; "
+        f'(sleep 3; real "$@" {tmp_path}/script > {late}) >/dev/null 2>&1 </dev/null & '
         "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1",
     )
     tests = str(Path(__file__).parents[1])

@@ -6,6 +6,7 @@ All jobs are submitted together and waited for together; the tests look at one e
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,8 +144,8 @@ def test_the_site_s_modules_and_python_are_active_in_the_job(
 
 def test_the_code_that_runs_is_the_one_beside_the_runs(campaign: Campaign) -> None:
     [snapshot] = (campaign.node.logs / ".code").iterdir()
-    assert f"code_dir={snapshot}\n" in campaign.runs["taiwania2 2x2"].script.read_text()
-    assert (snapshot / "hpc_llm" / "worker" / "pretrain_llm.py").is_file()
+    assert f"code_archive={snapshot}\n" in campaign.runs["taiwania2 2x2"].script.read_text()
+    assert "hpc_llm/worker/pretrain_llm.py" in zipfile.ZipFile(snapshot).namelist()
 
 
 def test_an_array_is_one_job_and_each_task_writes_to_its_own_run(campaign: Campaign) -> None:

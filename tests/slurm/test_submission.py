@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import os
 import random
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
+import zipfile
 from datetime import datetime
 from pathlib import Path
 
@@ -21,12 +24,13 @@ from made_runs import make_run, send_job, send_runs
 from rights import needs_root
 
 import hpc_llm
+from hpc_llm import start
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import RunPaths
+from hpc_llm.run import RunPaths, Stop
 from hpc_llm.submit import NewRun, Submission, code_digest, code_snapshot, create_runs, discard_run, new_run_id
 from hpc_llm.submit.environment import inherited_from_slurm, without_slurm
 from hpc_llm.submit.runs import accepted_job_id
-from hpc_llm.submit.snapshot import code_folder
+from hpc_llm.submit.snapshot import code_archive
 
 NOW = datetime(2026, 11, 21, 9, 5, 7)
 
@@ -119,85 +123,63 @@ def test_without_sbatch_the_message_says_where_to_go(tmp_path: Path, monkeypatch
 
 def test_the_carried_code_is_found_under_what_it_holds(tmp_path: Path) -> None:
     target = code_snapshot(tmp_path)
-    assert target == tmp_path / ".code" / f"{code_digest()[:12]}-{os.geteuid()}" == code_folder(tmp_path)
+    assert target == tmp_path / ".code" / f"{code_digest()[:12]}-{os.geteuid()}.zip" == code_archive(tmp_path)
     before = os.stat(target).st_ino
     assert code_snapshot(tmp_path) == target and os.stat(target).st_ino == before
-    assert (target / "hpc_llm" / "worker" / "pretrain_llm.py").is_file()
-    assert not (target / "hpc_llm" / "cli").exists()
+    names = zipfile.ZipFile(target).namelist()
+    assert "hpc_llm/worker/pretrain_llm.py" in names and not any("/cli/" in name for name in names)
     assert [path.name for path in target.parent.iterdir()] == [target.name]
 
 
-def test_the_digest_is_what_the_shell_computes(tmp_path: Path) -> None:
+def test_the_digest_is_what_sha256sum_says_and_nothing_of_the_moment(tmp_path: Path) -> None:
     target = code_snapshot(tmp_path)
-    command = "{ find . -type f -exec sha256sum {} + && find . ! -type f; } | LC_ALL=C sort | sha256sum"
-    done = subprocess.run(["bash", "-c", command], cwd=target, capture_output=True, text=True, check=True)
+    done = subprocess.run(["sha256sum", str(target)], capture_output=True, text=True, check=True)
     assert done.stdout.split()[0] == code_digest()
+    copy = tmp_path / "later"
+    shutil.copytree(Path(hpc_llm.__file__).parent, copy)
+    for path in copy.rglob("*"):
+        os.utime(path, (1, 1))
+    assert code_digest(copy) == code_digest()
 
 
 def plant(target: Path, what: str) -> None:
     """Do to the copy what somebody could who may write in its folder."""
-    own, package = Path(hpc_llm.__file__).parent, target / "hpc_llm"
-    if what == "gone":
-        (package / "run.py").unlink()
-    elif what == "changed":
-        (package / "worker" / "loop.py").write_text("raise SystemExit('planted')\n")
-    elif what == "half":
-        (package / "run.py").write_bytes((own / "run.py").read_bytes()[:100])
-    elif what == "further file":
-        (target / "torch.py").write_text("raise SystemExit('planted')\n")
-    elif what == "further package":
-        (target / "torch").mkdir()
-    elif what == "compiled":
-        (package / "__pycache__").unlink()
-        (package / "__pycache__").mkdir()
-        (package / "__pycache__" / "run.cpython-311.pyc").write_bytes(b"")
-    elif what == "link to a file":
-        (package / "run.py").unlink()
-        (package / "run.py").symlink_to(own / "run.py")
-    elif what == "link to a folder":
-        shutil.rmtree(package / "worker")
-        (package / "worker").symlink_to(own / "worker")
-    elif what == "link to all":
-        target.rename(target.with_name("moved"))
+    content = target.read_bytes()
+    target.unlink()
+    if what == "changed":
+        target.write_bytes(content.replace(b"import", b"export", 1))
+    elif what == "longer":
+        target.write_bytes(content + b"x")
+    elif what == "endless":
+        with target.open("wb") as file:
+            file.truncate(1 << 40)
+    elif what == "link":
+        target.with_name("moved").write_bytes(content[:9])
         target.symlink_to("moved")
-    elif what == "file":
-        shutil.rmtree(target)
-        target.write_text("")
+    elif what == "link to a device":
+        target.symlink_to("/dev/zero")
+    elif what == "folder":
+        (target / "deep").mkdir(parents=True)
     elif what == "pipe":
-        os.mkfifo(target / "pipe")
-    elif what == "writable":
-        (package / "run.py").chmod(0o666)
-    elif what == "writable folder":
-        package.chmod(0o777)
+        os.mkfifo(target)
     elif what == "somebody else's":
         needs_root("give a file to somebody else")
-        os.chown(package / "run.py", 12345, -1)
+        target.write_bytes(content)
+        os.chown(target, 12345, -1)
 
 
-PLANTED = """gone, changed, half, further file, further package, compiled, link to a file, link to a folder, link to all, file, pipe,
-    writable, writable folder, somebody else's"""
-PLANTED_NAMES = [" ".join(name.split()) for name in PLANTED.split(",")]
-
-
-@pytest.mark.parametrize("what", PLANTED_NAMES)
+@pytest.mark.parametrize(
+    "what",
+    ["gone", "changed", "longer", "endless", "link", "link to a device", "folder", "pipe", "somebody else's"],
+)
 def test_a_copy_that_is_not_what_it_should_be_is_made_anew(what: str, tmp_path: Path) -> None:
     target = code_snapshot(tmp_path)
     plant(target, what)
     assert code_snapshot(tmp_path) == target
-    assert not target.is_symlink() and code_digest(target / "hpc_llm") == code_digest()
-    modes = {path: path.lstat().st_mode & 0o022 for path in [target, *target.rglob("*")]}
-    assert set(modes.values()) == {0} and {path.owner() for path in modes} == {tmp_path.owner()}
-    assert not (target / "torch.py").exists()
-
-
-def test_the_copy_stays_as_it_is_while_it_runs(tmp_path: Path) -> None:
-    """Compiled files beside it would be run unseen the next time, so Python must not be able to leave any."""
-    target = code_snapshot(tmp_path)
-    environ = {**os.environ, "PYTHONPATH": str(target)}
-    environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    subprocess.run([sys.executable, "-S", "-c", "import hpc_llm.worker.request"], cwd=tmp_path, env=environ, check=True)
-    before = os.stat(target).st_ino
-    assert os.stat(code_snapshot(tmp_path)).st_ino == before
+    assert hashlib.sha256(target.read_bytes()).hexdigest() == code_digest()
+    found = target.lstat()
+    assert stat.S_ISREG(found.st_mode) and not found.st_mode & 0o022 and found.st_uid == os.geteuid()
+    assert {path.name for path in target.parent.iterdir()} <= {target.name, "moved"}
 
 
 def test_where_the_copy_cannot_be_made_anew_nothing_is_submitted(tmp_path: Path) -> None:
@@ -207,20 +189,52 @@ def test_where_the_copy_cannot_be_made_anew_nothing_is_submitted(tmp_path: Path)
 
 
 def test_any_change_of_the_code_is_another_snapshot(tmp_path: Path) -> None:
-    package = code_snapshot(tmp_path) / "hpc_llm"
+    package = tmp_path / "hpc_llm"
+    shutil.copytree(Path(hpc_llm.__file__).parent, package)
     before = code_digest(package)
     assert before == code_digest()
     (package / "worker" / "loop.py").write_text("# changed\n")
     assert code_digest(package) != before
 
 
-def test_the_carried_code_needs_nothing_else_of_ours(tmp_path: Path) -> None:
-    code = "import hpc_llm.worker.request, hpc_llm.metrics, hpc_llm.model, hpc_llm.run; print(hpc_llm.__file__)"
-    environ = {**os.environ, "PYTHONPATH": str(code_snapshot(tmp_path)), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-S", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(str(tmp_path))
+def start_carried(archive: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A rank as the job script starts it, in a Python that has nothing of ours."""
+    command = [sys.executable, "-S", "-c", Path(start.__file__).read_text(), str(archive), code_digest(), *words]
+    return subprocess.run(
+        command, cwd=archive.parent, env={**os.environ, **environ}, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_carried_code_runs_from_memory_and_needs_nothing_else_of_ours(tmp_path: Path) -> None:
+    """What lies in the working directory, or comes to lie where the archive was, is not looked at."""
+    (tmp_path / ".code").mkdir()
+    (tmp_path / ".code" / "argparse.py").write_text("raise SystemExit('planted')")
+    done = start_carried(code_snapshot(tmp_path), "hpc_llm.worker.pretrain_llm", "--run-dir", str(tmp_path / "none"))
+    assert done.returncode == 2 and "--run-dir takes the folder of a submitted run" in done.stderr, done.stderr
+
+
+def test_an_error_in_the_carried_code_shows_its_lines(tmp_path: Path) -> None:
+    archive = code_snapshot(tmp_path)
+    program = "import hpc_llm.worker.result as r, traceback\n        try: r.Record(None, None, None)\n        except Exception: traceback.print_exc()"
+    start_text = Path(start.__file__).read_text().replace('runpy.run_module(sys.argv[0], run_name="__main__")', program)
+    command = [sys.executable, "-S", "-c", start_text, str(archive), code_digest(), "x"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert f'File "{archive}/hpc_llm/worker/result.py", line' in done.stderr
+    assert "return (read_json(self.paths.job) or {}).get(" in done.stderr
+
+
+def test_the_archive_may_change_once_a_rank_has_read_it(tmp_path: Path) -> None:
+    """Between the check and the import others may write: nothing is read twice."""
+    archive = code_snapshot(tmp_path)
+    swap = f"open({str(archive)!r}, 'wb').write(b'planted'); import hpc_llm.worker.request; print(hpc_llm.__file__)"
+    text = Path(start.__file__).read_text().replace('runpy.run_module(sys.argv[0], run_name="__main__")', swap)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", text, str(archive), code_digest(), "x"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, f"{archive}/hpc_llm/__init__.py\n"), done.stderr
+    again = start_carried(archive, "hpc_llm.worker.pretrain_llm")
+    assert again.returncode == Stop.CODE_CHANGED and "is not what was submitted with this run" in again.stderr
 
 
 # submitit
@@ -261,7 +275,7 @@ def test_the_script_is_handed_over_byte_for_byte(tmp_path: Path, monkeypatch: py
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     for name, body in {
-        "sbatch": f'for script; do :; done; cp "$script" {tmp_path}/got; echo "$@" > {tmp_path}/words; echo Submitted batch job 12',
+        "sbatch": f'cat > {tmp_path}/got; echo "$@" > {tmp_path}/words; echo Submitted batch job 12',
         "srun": ":",
     }.items():
         (bin_folder / name).write_text(f"#!/bin/sh\n{body}\n")
@@ -274,7 +288,7 @@ def test_the_script_is_handed_over_byte_for_byte(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "got").read_bytes() == text.encode()
     uuid = record["uuid"]
     assert record["arguments"] == [f"--job-name=hpc-llm-{uuid[:8]}", f"--comment=hpc-llm:{uuid} mine"]
-    assert (tmp_path / "words").read_text().startswith(" ".join(record["arguments"]) + " /")
+    assert (tmp_path / "words").read_text() == " ".join(record["arguments"]) + "\n"
     runs = send_runs(logs, [(f"r{k}", {}) for k in range(3)], text + "#", "a")
     assert (tmp_path / "got").read_bytes() == (text + "#").encode()
     records = [json.loads(run.job.read_text()) for run in runs]

@@ -8,19 +8,16 @@ import stat
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rights import needs_root
+from rights import GROUP, as_user, needs_root
 
 from hpc_llm.errors import SubmissionError
 from hpc_llm.record_files import write_json
 from hpc_llm.run import RunPaths
 from hpc_llm.submit import NewRun, Submission, code_snapshot, create_runs
-
-GROUP = 12321
 
 
 @pytest.fixture
@@ -51,9 +48,12 @@ def test_files_and_folders_follow_the_umask(mask: int, tmp_path: Path, umask: Ca
     for path in (tmp_path / "logs").rglob("*"):
         if path.is_symlink():
             continue
-        full = 0o777 if path.is_dir() or path.name == "job.sh" else 0o666
-        taken = mask | (0o022 if ".code" in path.parent.parts else 0)  # nobody else may ever change what will run
-        assert stat.S_IMODE(path.stat().st_mode) == full & ~taken, path
+        mode, is_shared = stat.S_IMODE(path.stat().st_mode), path.name in (".code", ".arrays")
+        full = (
+            0o755 if path.is_dir() or path.name == "job.sh" else 0o644
+        )  # only its owner ever changes what is of a run
+        sticky = stat.S_ISVTX if is_shared and mask == 0o002 else 0
+        assert mode == ((0o777 if is_shared else full) & ~mask) | sticky, path
 
 
 @pytest.mark.train
@@ -103,23 +103,6 @@ def common() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def as_user(user: int, work: Callable[[], object]) -> int:
-    """Do `work` as a user of the group with the usual umask; 0 where it went well."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups([GROUP])
-            os.setgid(user)
-            os.setuid(user)
-            os.umask(0o022)
-            work()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def test_several_users_share_a_folder(common: Path) -> None:
     """The first of them makes .code and .arrays, and the others need them too."""
     logs = common / "logs"
@@ -127,30 +110,30 @@ def test_several_users_share_a_folder(common: Path) -> None:
         name = f"r{user}-{len(list(logs.iterdir()))}"
         assert as_user(user, lambda name=name: make_runs(logs, name, common / "hpc_llm")) == 0  # type: ignore[misc]
     copies = list((logs / ".code").iterdir())
-    assert sorted(path.name.rpartition("-")[2] for path in copies) == ["12345", "12346"]
-    assert all(str(path.stat().st_uid) == path.name.rpartition("-")[2] for path in copies)
+    assert sorted(path.stem.rpartition("-")[2] for path in copies) == ["12345", "12346"]
+    assert all(str(path.stat().st_uid) == path.stem.rpartition("-")[2] for path in copies)
     assert not (logs / ".incoming").exists()
 
 
 def test_another_user_s_copy_is_never_used(common: Path) -> None:
     """Who may write in the common folder can put something where my copy would be."""
     logs, name = common / "logs", code_snapshot(common / "elsewhere", common / "hpc_llm").name
-    mine = name.replace(f"-{os.geteuid()}", "-12346")
+    mine = name.replace(f"-{os.geteuid()}.", "-12346.")
 
     def plant() -> None:
         (logs / ".code").mkdir()
         (logs / ".code").chmod(0o2770)
-        shutil.copytree(common / "elsewhere" / ".code" / name, logs / ".code" / mine)
+        shutil.copy(common / "elsewhere" / ".code" / name, logs / ".code" / mine)
 
     assert as_user(12345, plant) == 0
     assert (logs / ".code" / mine).stat().st_uid == 12345
     assert as_user(12346, lambda: code_snapshot(logs, common / "hpc_llm")) == 0
-    assert {path.stat().st_uid for path in (logs / ".code" / mine).rglob("*")} == {12346}
+    assert (logs / ".code" / mine).stat().st_uid == 12346
 
 
 def test_what_cannot_be_taken_away_is_refused(common: Path) -> None:
     logs, name = common / "logs", code_snapshot(common / "elsewhere", common / "hpc_llm").name
-    mine = name.replace(f"-{os.geteuid()}", "-12346")
+    mine = name.replace(f"-{os.geteuid()}.", "-12346.")
 
     def plant() -> None:
         (logs / ".code" / mine).mkdir(parents=True)

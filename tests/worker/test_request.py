@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from tiny_plans import make_plan
 
+from hpc_llm import start
 from hpc_llm.errors import RequestError
 from hpc_llm.record_files import read_json, write_json
 from hpc_llm.run import RunPaths, is_run
-from hpc_llm.submit.snapshot import code_snapshot
+from hpc_llm.submit.snapshot import code_digest, code_snapshot
 from hpc_llm.worker.pretrain_llm import main
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.request import _folder_name, homework_plan, parse_arguments, read_deepspeed_config, read_request
@@ -119,11 +120,12 @@ def test_a_travelling_copy_runs_where_nothing_of_ours_is_installed(tmp_path: Pat
     run = RunPaths(tmp_path / "run")
     write_json(run.experiment, {"schema": 1, "run_id": "run", "plan": make_plan("z3").to_dict()})
     packages = [path for path in sys.path if path.endswith("site-packages")]
+    program = ["hpc_llm.worker.pretrain_llm", "--run-dir", str(run.root)]
     done = subprocess.run(
         # Without -S an editable install of this checkout would be found as well.
-        [sys.executable, "-S", "-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(run.root)],
+        [sys.executable, "-S", "-c", Path(start.__file__).read_text(), str(copy), code_digest(), *program],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(copy), *packages]), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(packages), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=90,

@@ -6,6 +6,7 @@ A run that was killed has no result any more: its means come from the steps that
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -120,14 +121,22 @@ def _from_steps(records: Records, columns: Mapping[str, Any]) -> dict[str, Any]:
     """The summary that the worker could not write any more, of the last try."""
     if not records.has_steps:
         return {}
-    found = [r for r in read_json_lines(records.run.steps) if isinstance(r.get("step"), int)]
-    losses = [r["loss"] for r in found if is_figure(r.get("loss"))]
-    peaks = [r["peak_allocated_bytes"] for r in found if isinstance(r.get("peak_allocated_bytes"), int)]
-    times = [r["step_time_s"] for r in found if not r.get("warmup") and is_figure(r.get("step_time_s"))]
+    losses: list[float] = []  # the first and the last
+    peak: int | None = None
+    times = array("d")
+    for step in read_json_lines(records.run.steps):
+        if not isinstance(step.get("step"), int):
+            continue
+        if is_figure(loss := step.get("loss")):
+            losses[1:] = [loss]
+        if isinstance(allocated := step.get("peak_allocated_bytes"), int):
+            peak = allocated if peak is None else max(peak, allocated)
+        if not step.get("warmup") and is_figure(time := step.get("step_time_s")):
+            times.append(time)
     summary: dict[str, Any] = {
         "loss_first": losses[0] if losses else None,
         "loss_last": losses[-1] if losses else None,
-        "peak_allocated_bytes": max(peaks, default=None),
+        "peak_allocated_bytes": peak,
         "measured_steps": len(times) or None,
         "step_time_s_mean": metrics.mean(times),
         "step_time_s_p50": metrics.percentile(times, 50),

@@ -1,0 +1,428 @@
+"""Folders in which others write: what they put there is not followed, waited for, read without end, run or believed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rights import GROUP, as_user, needs_root
+from standin import Machine
+
+from hpc_llm.cli import run as command
+from hpc_llm.cli.runs import find_run
+from hpc_llm.errors import RequestError
+from hpc_llm.record_files import append_to, read_json_lines, read_own, write_json
+from hpc_llm.run import RunPaths, Stop
+from hpc_llm.runs.adoption import written_by_others
+from hpc_llm.submit import NewRun, Submission, create_runs, sbatch_session
+from hpc_llm.submit.process import describe_process, is_alive
+
+ME, OTHER, THIRD = 12345, 12346, 12347
+PRIVATE = "only-I-may-read-this"
+SECRET = "hf_abcdEFGH12345678ijkl"
+UUID = "8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b"
+
+
+def fill(run: RunPaths, script: str = "#!/bin/bash\n") -> None:
+    """A run that failed, with all the records of one."""
+    plan = {"method": "z3", "model": "tiny", "steps": 3, "cluster": "here", "task": "pretrain"}
+    write_json(run.experiment, {"schema": 1, "run_id": run.run_id, "plan": plan})
+    job = {"schema": 2, "scheduler": "local", "uuid": UUID, "job_id": "7", "run_id": run.run_id}
+    write_json(run.job, job)
+    write_json(run.exit, {"schema": 1, "exit_code": 1, "stage": "launch", "started_at": 1.79e9, "ended_at": 1.79e9 + 5})
+    write_json(run.result, {"schema": 1, "outcome": "FAILED", "outcome_reason": "rank 0: ValueError: no"})
+    write_json(run.failure(0), {"schema": 1, "rank": 0, "type": "ValueError", "message": "no", "time": 1.79e9})
+    run.script.write_text(script)
+    run.stdout.write_text("hello\n")
+    run.stderr.write_text("ValueError: no\n")
+    run.steps.write_text('{"step": 1, "loss": 2.0}\n')
+
+
+# --- what others lead to --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that a group writes, with a run of each of two members, and what only I may read in a folder beside it."""
+    needs_root("act for several users")
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    logs, mine = folder / "logs", folder / "mine"
+    logs.mkdir()
+    os.chown(logs, -1, GROUP)
+    logs.chmod(0o2770)
+    mine.mkdir(0o700)
+    (mine / "words").write_text(PRIVATE)
+    fill(RunPaths(mine / "run"), f"# {PRIVATE}\n")
+    for name in ("exit.json", "result.json", "failures/rank-0.json"):
+        record = json.loads((mine / "run" / name).read_text())
+        write_json(mine / "run" / name, {**record, "reason": PRIVATE, "outcome_reason": PRIVATE, "message": PRIVATE})
+    (mine / "run" / "log.err").write_text(f"ValueError: {PRIVATE}\n")
+    (mine / "some.log").write_text(f"ValueError: {PRIVATE}\n")
+    for path in [mine, *mine.rglob("*")]:
+        os.chown(path, ME, ME)
+    assert as_user(ME, lambda: fill(RunPaths(logs / "r-mine"))) == 0
+    assert as_user(OTHER, lambda: fill(RunPaths(logs / "r-other"))) == 0
+    yield folder
+    shutil.rmtree(folder)
+
+
+_imported: list[bool] = []
+
+
+def all_that_is_told(folder: Path, user: int, capfd: pytest.CaptureFixture[str]) -> str:
+    """What `user` sees of the folder, and hands on: every table, and the page."""
+    logs, out = folder / "logs", folder / f"out-{user}"
+    words = [
+        ["status", "--json", "--logs", str(logs)],
+        ["parse", "--format=json", str(logs)],
+        ["diagnose", "--json", str(logs)],
+        ["report", str(logs), "-o", str(out)],
+    ]
+
+    def tell() -> None:
+        for each in words:
+            assert command(each) == 0, each
+
+    out.mkdir()
+    os.chown(out, user, user)
+    if not _imported:
+        tell()  # what it imports the user may not be able to read
+        _imported.append(True)
+        shutil.rmtree(out)
+        out.mkdir()
+        os.chown(out, user, user)
+    capfd.readouterr()
+    assert as_user(user, tell) == 0, capfd.readouterr().err
+    printed = capfd.readouterr()
+    return printed.out + "".join(path.read_text(errors="replace") for path in out.rglob("*.*") if path.suffix != ".png")
+
+
+LED = {
+    "the script": ("job.sh", "words"),
+    "a result": ("result.json", "run/result.json"),
+    "an end": ("exit.json", "run/exit.json"),
+    "the output": ("log.err", "run/log.err"),
+    "a folder of records": ("failures", "run/failures"),
+    "steps": ("steps.jsonl", "some.log"),
+}
+
+
+def test_a_link_of_somebody_else_shows_nothing_of_mine(shared: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def plant() -> None:
+        for number, (name, target) in enumerate(LED.values()):
+            run = RunPaths(shared / "logs" / f"r-other-{number}")
+            fill(run)
+            path = run.root / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            path.symlink_to(shared / "mine" / target)
+
+    assert as_user(OTHER, plant) == 0
+    told = all_that_is_told(shared, ME, capfd)
+    assert not [line for line in told.splitlines() if PRIVATE in line]
+    assert all(f"r-other-{number}" in told for number in range(len(LED))) and "r-mine" in told
+
+
+def test_a_link_in_my_own_folder_counts_only_if_i_made_it(shared: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As in a folder of an earlier version, in which the group writes."""
+    root = shared / "logs" / "r-mine"
+    root.chmod(0o2777)
+
+    def plant() -> None:
+        (root / "job.sh").unlink()
+        (root / "job.sh").symlink_to(shared / "mine" / "words")
+
+    assert as_user(OTHER, plant) == 0
+    assert PRIVATE not in all_that_is_told(shared, ME, capfd)
+
+
+@pytest.mark.parametrize("target", ["run", "some.log"])
+def test_a_run_or_a_log_is_not_found_through_a_link_of_somebody_else(
+    shared: Path, target: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    link = shared / "logs" / f"r-linked.{target}"
+    assert as_user(OTHER, lambda: link.symlink_to(shared / "mine" / target)) == 0
+    assert PRIVATE not in all_that_is_told(shared, ME, capfd)
+    link.unlink()
+    assert as_user(ME, lambda: link.symlink_to(shared / "mine" / target)) == 0
+    shutil.rmtree(shared / f"out-{ME}")
+    assert PRIVATE in all_that_is_told(shared, ME, capfd)  # my own link is my own will
+
+
+def test_members_of_a_group_read_each_other_s_runs_and_their_links(
+    shared: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def link() -> None:
+        root = shared / "logs" / "r-other"
+        (root / "job.sh").rename(root / "kept.sh")
+        (root / "kept.sh").write_text("# words-of-theirs\n")
+        (root / "job.sh").symlink_to("kept.sh")
+
+    assert as_user(OTHER, link) == 0
+    for reader in (ME, OTHER, THIRD):
+        told = all_that_is_told(shared, reader, capfd)
+        assert "words-of-theirs" in told and "r-mine" in told and "r-other" in told
+
+
+def test_a_secret_in_a_script_or_a_result_reaches_no_page(shared: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def leave() -> None:
+        run = RunPaths(shared / "logs" / "r-other")
+        run.script.write_text(
+            f"#!/bin/bash\nexport HF_TOKEN={SECRET}\nexport API_KEY=0123456789\necho words-of-theirs\n"
+        )
+        result = {"schema": 1, "outcome": "FAILED", "adaptations": [SECRET], "versions": {"x": SECRET}}
+        write_json(run.result, {**result, "error": {"type": "E", "message": SECRET, "traceback": SECRET}})
+
+    assert as_user(OTHER, leave) == 0
+    told = all_that_is_told(shared, ME, capfd)
+    assert SECRET not in told and "API_KEY=0123456789" not in told and "words-of-theirs" in told
+
+
+# --- what blocks, and what does not end -----------------------------------------------------------------------------
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _hole(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 42)
+
+
+STRANGE: dict[str, Callable[[Path], None]] = {"a pipe": _pipe, "a device": _device, "a hole": _hole}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    made = RunPaths(tmp_path / "logs" / "r")
+    fill(made)
+    return made
+
+
+def put(path: Path, what: str) -> None:
+    path.unlink()
+    STRANGE[what](path)
+
+
+def test_no_file_of_a_run_keeps_a_report_from_its_end(run: RunPaths, tmp_path: Path) -> None:
+    names = ("job.sh", "steps.jsonl", "log.err", "log.out", "telemetry.jsonl")
+    cases = [(name, what) for name in names for what in STRANGE]
+    for number, (name, what) in enumerate(cases):
+        one = RunPaths(run.root.with_name(f"r-{number}-end"))
+        fill(one)
+        (one.root / name).touch()
+        put(one.root / name, what)
+    assert command(["report", str(run.root.parent), "-o", str(tmp_path / "out")]) == 0
+    table = (tmp_path / "out" / "results.csv").read_text()
+    assert [number for number in range(len(cases)) if f"r-{number}-end" not in table] == []
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a device"])
+def test_a_script_that_is_none_is_not_compared(run: RunPaths, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    put(run.script, what)
+    words = ["render", "--cluster", "local", "--method", "z3", "--diff", "r", "--logs", str(run.root.parent)]
+    assert command(words) == 2
+    assert f"--diff: {run.script} cannot be read, or is no regular file." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a device"])
+def test_output_that_is_none_is_not_waited_for(run: RunPaths, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    put(run.stdout, what)
+    assert command(["logs", "r", "--logs", str(run.root.parent)]) == 2
+    assert f"{run.stdout} is no regular file: it holds no output." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", STRANGE)
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
+def test_a_model_whose_files_are_none_is_refused(
+    tmp_path: Path, what: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"hidden_size": 8}')
+    (model / name).touch()
+    put(model / name, what)
+    assert command(["render", "--cluster", "local", "--method", "z3", "--model", str(model)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and f"{model / name}" in err
+
+
+@pytest.mark.parametrize("what", ["a pipe"])
+def test_weights_that_are_a_pipe_are_refused(tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text('{"hidden_size": 8}')
+    STRANGE[what](tmp_path / "model.safetensors")
+    assert command(["render", "--cluster", "local", "--method", "z3", "--model", str(tmp_path)]) == 2
+    assert "cannot be read: it is no regular file" in capsys.readouterr().err
+
+
+def test_lines_that_are_added_while_they_are_read_keep_nobody_reading(run: RunPaths) -> None:
+    for number, _ in enumerate(read_json_lines(run.steps)):
+        assert number == 0
+        with run.steps.open("a") as file:
+            file.write('{"step": 2}\n' * 10_000)
+
+
+def test_what_is_appended_goes_through_no_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    (tmp_path / "telemetry.jsonl").symlink_to("mine")
+    with pytest.raises(OSError, match="symbolic link"):
+        append_to(tmp_path / "telemetry.jsonl")
+    for _ in range(2):
+        with append_to(tmp_path / "other.jsonl") as file:
+            file.write("a\n")
+    assert ((tmp_path / "mine").read_text(), (tmp_path / "other.jsonl").read_text()) == ("x", "a\na\n")
+
+
+# --- the job script -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "a machine")
+
+
+@pytest.mark.parametrize("name", ["started.jsonl", "exit.json"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_script_writes_through_no_link(machine: Machine, name: str, exists: bool) -> None:
+    text, mine = machine.script(), machine.folder / "precious"
+    if exists:
+        mine.write_text("mine")
+    (machine.logs / "run-1" / name).symlink_to(mine)
+    ended = machine.run(text)
+    assert ended.code == 0 and ended.exit["exit_code"] == 0
+    assert mine.exists() == exists and (not exists or mine.read_text() == "mine")
+
+
+@pytest.mark.parametrize("name", ["job.json", "result.json", "started.jsonl"])
+def test_the_script_waits_for_no_pipe(machine: Machine, name: str) -> None:
+    text = machine.script()
+    os.mkfifo(machine.logs / "run-1" / name)
+    assert machine.run(text).code == 0
+
+
+def test_the_script_leaves_no_folder_that_others_can_write(machine: Machine) -> None:
+    text = machine.script()
+    for number in range(2):
+        machine.behave("train FAILED 1")
+        machine.start(f"umask 000\n{text}", SLURM_RESTART_COUNT=str(number)).communicate(timeout=30)
+    made = [path for path in (machine.logs / "run-1" / "tries").rglob("*") if path.is_dir() and path.name != "failures"]
+    assert made and all(not path.stat().st_mode & 0o022 for path in [machine.logs / "run-1" / "tries", *made])
+
+
+def test_a_folder_of_somebody_else_in_the_place_of_the_run_is_left_alone(machine: Machine) -> None:
+    needs_root("give a folder to somebody else")
+    text = machine.script()
+    os.chown(machine.logs / "run-1", OTHER, -1)
+    ended = machine.run(text)
+    assert ended.code == Stop.NO_RUN_FOLDER and "belongs to another user" in ended.stderr and ended.seen is None
+    assert {path.name for path in ended.run.iterdir()} <= {"started.jsonl"}
+
+
+def test_the_job_s_own_folder_is_nobody_else_s(machine: Machine) -> None:
+    """Also where the folder that is to hold it is not there yet."""
+    text = machine.script()
+    machine.behave("until 0")
+    process = machine.start(f"umask 000\n{text}", TMPDIR=str(machine.folder / "no" / "tmp"))
+    machine.ready()
+    [own] = (machine.folder / "no" / "tmp").iterdir()
+    assert own.stat().st_mode & 0o777 == 0o700
+    (machine.logs / "run-1" / "go").touch()
+    assert machine.end(process).code == 0 and not own.exists()
+
+
+# --- what is handed to a scheduler, or ended ------------------------------------------------------------------------
+
+
+def session(folder: Path, digest: str, script: str = "#!/bin/sh\n") -> subprocess.CompletedProcess[str]:
+    """sbatch in its session, a stand-in that keeps what it gets."""
+    (folder / "script").write_text(script)
+    records = [str(folder / name) for name in ("asking.json", "answer.json", "script")]
+    program = [sys.executable, "-I", str(sbatch_session.__file__), str(os.getpid()), *records, digest]
+    keep = ["sh", "-c", f"cat > '{folder}/got'; echo Submitted batch job 5"]
+    return subprocess.run([*program, *keep], capture_output=True, text=True, check=False, start_new_session=True)
+
+
+def test_sbatch_gets_the_script_that_was_decided_on_or_none(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"#!/bin/sh\n").hexdigest()
+    assert session(tmp_path, digest).returncode == 0 and (tmp_path / "got").read_text() == "#!/bin/sh\n"
+    (tmp_path / "got").unlink()
+    done = session(tmp_path, digest, "#!/bin/sh\nplanted\n")
+    assert done.returncode == 1 and "is not what was to be submitted" in done.stderr
+    assert not (tmp_path / "got").exists()
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    assert answer["returncode"] == 1 and "not asked" in answer["stderr"]
+
+
+@pytest.fixture
+def missing(tmp_path: Path) -> RunPaths:
+    """A run of a sweep that was never submitted, made with the umask of a group."""
+    before = os.umask(0o002)
+    try:
+        new = NewRun(run_id="r", experiment={"schema": 1, "run_id": "r"}, script="#!/bin/sh\n")
+        [[run]] = create_runs(tmp_path / "logs", [(Submission(scheduler="slurm"), [new])])
+    finally:
+        os.umask(before)
+    return run
+
+
+def test_what_we_made_only_we_can_have_written(missing: RunPaths) -> None:
+    assert written_by_others(missing) == [] and read_own(missing.script) == b"#!/bin/sh\n"
+
+
+@pytest.mark.parametrize("name", ["", "job.sh", "job.json", "submitit", "submitit/process.json"])
+@pytest.mark.parametrize("how", ["the group writes", "all write", "somebody else's", "a link"])
+def test_what_others_can_have_written_is_not_run(missing: RunPaths, name: str, how: str, tmp_path: Path) -> None:
+    path = missing.root / name
+    if name.endswith("process.json"):
+        write_json(path, {})
+    if how == "a link":
+        path.rename(tmp_path / "moved")
+        path.symlink_to(tmp_path / "moved")
+    elif how == "somebody else's":
+        needs_root("give a file to somebody else")
+        os.chown(path, OTHER, -1)
+    else:
+        path.chmod(path.stat().st_mode | (0o020 if how == "the group writes" else 0o002))
+    assert path in written_by_others(missing)
+    if name == "job.sh":
+        with pytest.raises((OSError, ValueError)):
+            read_own(path)
+
+
+def test_a_record_that_lacks_something_is_of_no_process() -> None:
+    mine = describe_process(os.getpid())
+    assert is_alive(mine)
+    assert not any(
+        is_alive({name: value for name, value in mine.items() if name != left_out})
+        for left_out in mine
+        if left_out != "pid"
+    )
+    assert not is_alive({"pid": os.getpid()})
+
+
+def test_a_folder_of_somebody_else_takes_no_job_id_from_a_run_of_mine(tmp_path: Path) -> None:
+    needs_root("give a folder to somebody else")
+    for name in ("a-theirs", "mine"):
+        fill(RunPaths(tmp_path / name))
+    for path in [tmp_path / "a-theirs", *(tmp_path / "a-theirs").rglob("*")]:
+        os.chown(path, OTHER, -1)
+    assert find_run("7", tmp_path).run_id == "mine"
+    shutil.rmtree(tmp_path / "mine")
+    assert find_run("7", tmp_path).run_id == "a-theirs"
+    fill(RunPaths(tmp_path / "one"))
+    fill(RunPaths(tmp_path / "two"))
+    with pytest.raises(RequestError, match="2 runs"):
+        find_run("7", tmp_path)
