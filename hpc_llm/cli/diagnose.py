@@ -14,7 +14,7 @@ from hpc_llm.cli.output import print_facts, print_json
 
 if TYPE_CHECKING:
     from hpc_llm.causes.cause import Cause
-    from hpc_llm.diagnose import Diagnosis
+    from hpc_llm.diagnose import Diagnosis, Evidence
 
 
 _MEANT = {
@@ -139,9 +139,20 @@ def _show(diagnosis: Diagnosis) -> None:
     print_facts(
         [
             ("what", " ".join(t for t in (diagnosis.summary, diagnosis.meaning) if t)),
-            ("evidence", [f"{e.file}:{e.line}: {_cut(e.text)}" for e in diagnosis.evidence]),
+            ("evidence", [f"{_place(e)}: {_cut(e.text)}" for e in diagnosis.evidence]),
             ("chain", " -> ".join(diagnosis.chain) if len(diagnosis.chain) > 1 else ""),
             ("do", diagnosis.remedy.splitlines()),
             ("retry as is", "" if diagnosis.cause.id == "none" else "yes" if diagnosis.retry else "no"),
+            ("runs in it", [_of_run(one) for one in diagnosis.runs] or diagnosis.several),
         ]
     )
+
+
+def _place(evidence: Evidence) -> str:
+    return evidence.file if evidence.line is None else f"{evidence.file}:{evidence.line}"
+
+
+def _of_run(run: Diagnosis) -> str:
+    """One run of a log that holds several: name, outcome, cause and why."""
+    why = f": {_cut(run.reason)}" if run.reason else ""
+    return f"{run.source}  {run.outcome}, {run.cause.id}{why}"

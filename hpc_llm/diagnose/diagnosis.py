@@ -30,7 +30,8 @@ class Evidence:
     """A line that says so."""
 
     file: str
-    line: int
+    line: int | None
+    """Its number from 1; None where the text stands there several times and it is not known which it is."""
     text: str
 
     def __post_init__(self) -> None:
@@ -57,6 +58,13 @@ class Diagnosis:
     chain: tuple[str, ...] = ()
     """Ids from the root to its consequences; empty where nothing failed."""
     details: Mapping[str, str] = field(default_factory=dict)
+    outcome: str | None = None
+    """How `hpc-llm parse` lists it; None where it was not asked."""
+    reason: str | None = None
+    runs: tuple[Diagnosis, ...] = ()
+    """Each run of a log that holds several, in order; the log's own diagnosis is the last one's."""
+    several: str = ""
+    """What to know of a log that holds several runs, where they are not listed here."""
     is_over: bool = True
     """Whether the job has ended: of one that waits or runs there is nothing to diagnose yet."""
 
@@ -78,7 +86,14 @@ class Diagnosis:
             "retry": self.retry,
             "chain": list(self.chain),
             "details": dict(self.details),
+            "runs": [one._as_run() for one in self.runs],
         }
+
+    def _as_run(self) -> dict[str, Any]:
+        """What is said of one run of several: the keys of a diagnosis that `parse` has too, and its evidence."""
+        shown = self.to_dict()
+        kept = ("cause", "title", "confidence", "evidence", "remedy", "retry")
+        return {"run_id": self.source, "outcome": self.outcome, "reason": self.reason} | {k: shown[k] for k in kept}
 
 
 def conclude(source: str, logs: Sequence[LogFindings], verdict: Verdict, found: Sequence[Found]) -> Diagnosis:

@@ -19,6 +19,7 @@ def explain(runs: Sequence[ReportedRun], paths: Iterable[str]) -> None:
     for files in jobs_under(map(Path, paths)) if incomplete else ():
         of_job = [run for file in files for run in incomplete.get(file.resolve(), ())]
         if of_job:
-            diagnosis = diagnose_files(files).to_dict()
+            diagnosis = diagnose_files(files)
+            of_run = {one.source: one for one in diagnosis.runs}
             for run in of_job:
-                run.diagnosis = diagnosis
+                run.diagnosis = of_run.get(run.row.run_id or "", diagnosis).to_dict()
