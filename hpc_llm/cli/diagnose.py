@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
-from hpc_llm.cli.output import print_facts, print_json
+from hpc_llm.cli.output import print_facts, print_json, terminal_width
+from hpc_llm.text.tables import wrapped
 
 if TYPE_CHECKING:
     from hpc_llm.causes.cause import Cause
@@ -135,7 +136,8 @@ def _cut(text: str) -> str:
 
 def _show(diagnosis: Diagnosis) -> None:
     said = f"{diagnosis.cause.id} ({diagnosis.cause.title}), confidence {diagnosis.confidence:.2f}"
-    typer.echo(f"{diagnosis.source}: {said if diagnosis.is_over else 'not over'}")
+    line = f"{diagnosis.source}: {said if diagnosis.is_over else 'not over'}"
+    typer.echo(wrapped(line, terminal_width(), 2))
     print_facts(
         [
             ("what", " ".join(t for t in (diagnosis.summary, diagnosis.meaning) if t)),

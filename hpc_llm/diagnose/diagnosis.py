@@ -19,9 +19,16 @@ from hpc_llm.diagnose.remedies import BY_FACTS, BY_PLAN, Case, filled, page_lock
 from hpc_llm.secrecy import redacted
 
 _SHOWN = 6
+_OF_A_STEP = 20
+"""Precedence of Slurm's word that it cancelled a step; what says less of who did it is below."""
 _GUESSED = (
     "A process was killed (SIGKILL), and nothing says by whom: most often the system does it because memory ran out."
 )
+_ENDED_BY_SIGNAL = (
+    "The program was told to end by a signal, and nothing here says by whom: a time limit, a preemption, a person or a "
+    "launcher."
+)
+_ASK_WHO = "ask the scheduler how the job ended, as with sacct -j JOB -o JobID,State,ExitCode,Elapsed,Timelimit"
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -123,12 +130,30 @@ def explained(
         cause=verdict.cause,
         confidence=verdict.confidence,
         summary=summary,
-        meaning=_GUESSED if verdict.is_guess and verdict.cause.id == "host_oom" else verdict.cause.meaning,
-        remedy=_remedy(verdict, case and replace(case, facts=details), details, is_ours),
+        meaning=_meaning(verdict),
+        remedy=_ASK_WHO
+        if _is_only_signal(verdict)
+        else _remedy(verdict, case and replace(case, facts=details), details, is_ours),
         retry=verdict.cause.retry if own.retry is None else own.retry,
         evidence=_evidence(verdict, found),
         chain=tuple(cause.id for cause in verdict.chain),
         details=details,
+    )
+
+
+def _meaning(verdict: Verdict) -> str:
+    if _is_only_signal(verdict):
+        return _ENDED_BY_SIGNAL
+    return _GUESSED if verdict.is_guess and verdict.cause.id == "host_oom" else verdict.cause.meaning
+
+
+def _is_only_signal(verdict: Verdict) -> bool:
+    """Whether all that is known is that a signal ended it, in words of the program, a launcher or a shell."""
+    return (
+        verdict.cause.id == "cancelled"
+        and verdict.root is not None
+        and verdict.root.precedence < _OF_A_STEP
+        and verdict.root.position >= 0
     )
 
 
