@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hpc_llm.causes import progress
 from hpc_llm.causes.cause import TRAINED_ON
+from hpc_llm.causes.schedulers import is_of_another_job, job_of
 from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import Verdict, decide, is_undone
 from hpc_llm.text.blocks import Block
@@ -149,5 +150,10 @@ class LogFindings:
 def verdict_on(logs: Sequence[LogFindings]) -> tuple[Verdict, list[Found]]:
     """The verdict on one job of which only its logs are there, and what it rests on."""
     ended = any(log.ended_at is not None for log in logs)
-    found = [one for log in logs for one in log.found if not is_undone(one, log.ended_at, ended)]
+    found = [
+        one
+        for log in logs
+        for one in log.found
+        if not is_undone(one, log.ended_at, ended) and not is_of_another_job(one.text, job_of(log.file))
+    ]
     return decide(found, ended), found

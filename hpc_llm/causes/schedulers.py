@@ -73,3 +73,25 @@ def _is_unfinished(before: bytes) -> bool:
         return True
     last = before[-1:]
     return (last.isalnum() or last in b"])%.|/" or last >= b"\x80") and before[:1] not in b"+-<>#\"'`|"
+
+
+_JOB = re.compile(r"\*\*\* (?:JOB|STEP) (\d{1,18})\b")
+_OUTPUT_OF = re.compile(r"(?:^|/)slurm-(\d{1,18})\.(?:out|err|log)$")
+_PARTS_OF_ONE_JOB = 128
+"""The parts of a heterogeneous job have ids of their own, one after the other."""
+
+
+def job_of(file: str) -> int | None:
+    """The id of the job whose output Slurm itself named so; None of an array, whose tasks have other ids.
+
+    >>> job_of("logs/slurm-812.out"), job_of("slurm-812_3.out"), job_of("train-812.log")
+    (812, None, None)
+    """
+    found = _OUTPUT_OF.search(file)
+    return int(found[1]) if found else None
+
+
+def is_of_another_job(line: str, job: int | None) -> bool:
+    """Whether Slurm's message is of another job than the one whose output it stands in: then it was printed by a program."""
+    said = _JOB.search(line)
+    return job is not None and said is not None and not 0 <= int(said[1]) - job < _PARTS_OF_ONE_JOB

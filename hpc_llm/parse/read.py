@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
+from hpc_llm.causes.schedulers import job_of
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import RequestError, pass_over
 from hpc_llm.parse import notebook
@@ -52,6 +53,8 @@ class Reading:
     @staticmethod
     def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
         """What the runs of a log come to."""
+        for run in runs:
+            run.tail.job = job_of(source)
         known = _known_runs(runs)
         left_empty = [run.left_empty for run in runs if run.left_empty is not None]
         return Reading(source, _named(source, known), unparsed, left_empty, [run.verdict() for run, _ in known])
@@ -241,7 +244,7 @@ def _named(source: str, runs: Sequence[tuple[LogRun, Row]]) -> list[Row]:
     job = _SLURM_NAME.search(source)
     for number, row in enumerate(known):
         row.run_id, row.source = run_id(source, number), source
-        if row.job_id is None and job:
+        if job and (row.job_id is None or job_of(source) is not None):
             row.job_id = job[1]
     return known
 

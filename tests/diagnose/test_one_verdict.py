@@ -150,3 +150,15 @@ def test_a_line_that_stands_there_more_often_has_no_number(tmp_path: Path) -> No
     assert [one.cause.id for one in found.runs][-2:] == ["python_exception"] * 2
     assert found.runs[-2].evidence[0].line is None
     assert found.to_dict()["runs"][-2]["evidence"][0]["line"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"), [("slurm-812.out", "python_exception"), ("slurm-7.out", "walltime"), ("x.out", "walltime")]
+)
+def test_what_slurm_says_of_another_job_was_printed_by_the_program(tmp_path: Path, name: str, cause: str) -> None:
+    file = tmp_path / name
+    quoted = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2020-01-01T00:00:00 DUE TO TIME LIMIT ***\n"
+    file.write_text(f"iter 1: loss 3.1, time 100.00ms, mfu 30.00%\nsample:\n{quoted}" + "Traceback (most recent call last):\n"
+                    '  File "a.py", line 3, in f\nKeyError: 7\n')  # fmt: skip
+    found = diagnose_files([file])
+    assert found.cause.id == cause and agree(list(parse_paths([file])), found)
