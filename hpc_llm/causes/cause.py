@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -79,6 +80,15 @@ class Cause:
     """Causes that follow from this one even when their messages come first."""
     undone_by_end: bool = True
     """Whether a run that reached its end after the messages has nothing to complain of."""
+
+    def __reduce__(self) -> tuple[Callable[[str], Cause], tuple[str]]:
+        return _listed, (self.id,)  # what another process read is of the same causes
+
+
+def _listed(cause_id: str) -> Cause:
+    from hpc_llm.causes.catalogue import BY_ID  # it lists what this module defines
+
+    return BY_ID[cause_id]
 
 
 def sign(

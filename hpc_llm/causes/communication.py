@@ -80,6 +80,12 @@ COLLECTIVE_TIMEOUT = Cause(
                 "otherwise submit it again, without the node at that address: --sbatch exclude={node}"
             ),
         ),
+        sign(
+            ("DEADLINE_EXCEEDED: ", "heartbeat timeout"),
+            r"XlaRuntimeError: DEADLINE_EXCEEDED: (?:Barrier timed out|Connect\(\) timed out)|UNAVAILABLE: Task \S{1,80} heartbeat timeout",
+            confidence=0.85,
+            remedy=_NOT_ALL_CAME,
+        ),
         sign("Wait timeout", r"RuntimeError: Wait timeout\b", confidence=0.85),
         sign(
             "detected by watchdog at work: ",

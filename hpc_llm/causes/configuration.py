@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
+from hpc_llm.causes.schedulers import BEYOND_NODE, lsf
 
 MODEL_MISSING = Cause(
     id="model_missing",
@@ -163,6 +164,27 @@ CONFIG_ERROR = Cause(
             "sbatch: error: ",
             r"^sbatch: error: (?:Batch job submission failed|invalid|Invalid|Unable to open file|[^\n]{0,60}(?:not permitted|specification))",
             confidence=0.9,
+        ),
+        sign(
+            ("srun: error: Task launch ", "srun: error: Application launch ", "srun: error: Unable to satisfy"),
+            rf"^[^\n]{{0,12}}srun: error: (?:Task launch for \S{{1,40}} failed on node \S{{1,80}}: |Application launch failed: )?{BEYOND_NODE}",
+            confidence=0.9,
+            remedy=(
+                "the step asks for other CPUs, tasks or devices than the job has: compare the numbers of tasks and CPUs\n"
+                "srun --cpu-bind=none lets the kernel place the processes"
+            ),
+        ),
+        sign(
+            "execve(): ",
+            r"slurmstepd: error: execve\(\): (?!\S{1,200}/slurm_script)(?P<program>\S{1,200}): (?:No such file or directory|Permission denied|Exec format error)",
+            confidence=0.85,
+            remedy="{program} cannot be started on the compute node: see its name, that it may be executed, and PATH in the job",
+        ),
+        sign(
+            "TERM_",
+            lsf("THREADLIMIT|PROCESSLIMIT|CWD_NOTEXIST"),
+            confidence=0.95,
+            remedy="the job passed a limit of its queue, or its folder is not on the node: `bqueues -l QUEUE` shows the limits",
         ),
         sign(
             "srun: error: ",

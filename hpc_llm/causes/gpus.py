@@ -90,6 +90,16 @@ DRIVER_MISMATCH = Cause(
         ),
         sign("undefined symbol: ", r"^(?P<library>\S{1,300}\.so[\d.]*): undefined symbol: "),
         sign(
+            "undefined symbol: nvml",
+            r"\bRuntimeError: [^\n]{0,300}libnvidia-ml\.so[\d.]*: undefined symbol: nvml",
+            remedy="the node's driver is older than this torch needs: take a node with a newer one, or a torch for this one",
+        ),
+        sign(
+            "Could not load library lib",
+            r"^Could not load library lib(?:cudnn|cublas|nccl|nvrtc)\S{1,60} Error: ",
+            confidence=0.9,
+        ),
+        sign(
             "cannot open shared object file",
             r"Error: [^\n]{0,200}torch_extensions/[^\n]{1,200}\.so: cannot open shared object file",
             remedy="building the extension failed: look above for what ninja or the compiler said\n" + _REBUILD,

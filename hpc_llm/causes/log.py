@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hpc_llm.causes import progress
+from hpc_llm.causes.cause import TRAINED_ON
+from hpc_llm.causes.schedulers import is_of_another_job, job_of
 from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import Verdict, decide, is_undone
 from hpc_llm.text.blocks import Block
@@ -15,11 +17,37 @@ from hpc_llm.text.blocks import Block
 NEAR_THE_END = 1 << 24
 """Bytes at the end of a log that are searched for everything; before them only for what is loud."""
 AT_THE_START = 1 << 21
+SEARCHED_BETWEEN = 1 << 28
+"""Bytes of what is loud that are searched between the start and the end: a log of nothing else says it again there."""
 _MOST = 1000
 """Signs that are kept; a log that holds more repeats itself."""
 _TAIL = 1 << 16
 _LOOKED_AT = 1 << 18
 """Of each block so much is searched for steps: a log that has them has them everywhere."""
+
+
+@dataclass
+class _Later:
+    """The steps in the blocks that follow, counted where somebody asks, and each block once."""
+
+    counts: deque[int] = field(default_factory=deque)
+    """Those of the first of the blocks that follow."""
+
+    def pass_one(self) -> None:
+        """The first of them follows no more."""
+        if self.counts:
+            self.counts.popleft()
+
+    def are_trained_on(self, blocks: Iterable[Block]) -> bool:
+        """Whether they hold so many steps that no message before them says how the run ended."""
+        steps = 0
+        for number, block in enumerate(blocks):
+            if number == len(self.counts):
+                self.counts.append(progress.steps_after(block.text[:_LOOKED_AT], 0, TRAINED_ON))
+            steps += self.counts[number]
+            if steps >= TRAINED_ON:
+                return True
+        return False
 
 
 @dataclass
@@ -36,10 +64,13 @@ class LogFindings:
     has_steps: bool = False
     last_line: tuple[int, str] | None = None
     is_empty: bool = True
+    _searched: int = 0
+    """Bytes of what is loud that were searched, apart from the start and the end."""
 
     def read(self, blocks: Iterable[Block]) -> LogFindings:
         """Take in the blocks of the file, in order."""
         kept: deque[Block] = deque()
+        later = _Later()
         size = 0
         for block in blocks:
             self.is_empty = self.is_empty and not block.text.strip()
@@ -48,20 +79,29 @@ class LogFindings:
             while size - kept[0].size > NEAR_THE_END:
                 early = kept.popleft()
                 size -= early.size
-                self._take(early, whole=early.offset < AT_THE_START)
+                later.pass_one()
+                self._pass(early, kept, later)
         last = kept[-1] if kept else None
-        while kept:
-            self._take(kept.popleft(), whole=True)
+        for block in kept:
+            self._count_steps(block)
+            self._search(block)
         if last is not None:
             self._finish(last)
         return self
 
-    def _take(self, block: Block, whole: bool) -> None:
+    def _pass(self, block: Block, following: Sequence[Block], later: _Later) -> None:
+        """Take in what is not near the end, as far as it may matter: no training that is to be seen took it back."""
         self._count_steps(block)
-        if not whole and not is_loud(block.text):
+        at_start = block.offset < AT_THE_START
+        if not at_start and (self._searched >= SEARCHED_BETWEEN or not is_loud(block.text)):
             return
+        if not later.are_trained_on(following):
+            self._searched += 0 if at_start else block.size
+            self._search(block)
+
+    def _search(self, block: Block) -> None:
         found = signs_in(block.text)
-        steps = progress.steps_in(block.text) if found else []
+        steps = list(progress.steps(block.text)) if found else []
         for one in found:
             one.steps_after = len(steps) - bisect_right(steps, one.position)
             one.file, one.line = self.file, block.line_number(one.position)
@@ -110,5 +150,10 @@ class LogFindings:
 def verdict_on(logs: Sequence[LogFindings]) -> tuple[Verdict, list[Found]]:
     """The verdict on one job of which only its logs are there, and what it rests on."""
     ended = any(log.ended_at is not None for log in logs)
-    found = [one for log in logs for one in log.found if not is_undone(one, log.ended_at, ended)]
+    found = [
+        one
+        for log in logs
+        for one in log.found
+        if not is_undone(one, log.ended_at, ended) and not is_of_another_job(one.text, job_of(log.file))
+    ]
     return decide(found, ended), found

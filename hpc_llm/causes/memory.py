@@ -6,6 +6,7 @@ from typing import Any
 
 from hpc_llm import out_of_memory as words
 from hpc_llm.causes.cause import Cause, Role, Sign, sign
+from hpc_llm.causes.schedulers import by_signal, lsf, pbs_status
 from hpc_llm.out_of_memory import SIZE, Words
 from hpc_llm.run import Outcome
 
@@ -85,10 +86,26 @@ HOST_OOM = Cause(
             r"Detected \d+ oom[-_]kill event(?:\(s\)|s)? in (?P<step>(?:StepId=|step )?\w+(?:[.+]\w+)*)",
             confidence=0.98,
         ),
-        sign("TERM_MEMLIMIT", r"TERM_MEMLIMIT: job killed", confidence=0.97),
+        sign(("TERM_MEMLIMIT", "TERM_SWAP"), lsf("MEMLIMIT|SWAP"), confidence=0.97),
+        sign("Exit_status", pbs_status("-2[67]"), confidence=0.85),
+        # Grid Engine's log on the node, and those who keep containers.
+        sign(
+            "exceeds job ", r"\bjob [\d.]+ exceeds job (?:master )?hard limit \"h_(?:vmem|rss|data)\"", confidence=0.97
+        ),
+        sign(
+            ("low on resource: memory", "OOMKilled", "gone over memory limit", "gone over cgroup memory limit"),
+            r"The node was low on resource: memory|^ *(?:Reason|reason|Last State|State): +(?:Terminated +)?OOMKilled"
+            r"|\b[Jj]ob has gone over (?:cgroup )?memory limit of \d+",
+            confidence=0.95,
+        ),
+        sign(
+            ("killed due to memory pressure", "node running low on memory"),
+            r"[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure|OutOfMemoryError: Task was killed due to the node running low on memory",
+            confidence=0.95,
+        ),
         sign(
             "PBS: job killed: ",
-            r"PBS: job killed: (?:p?v?mem|RSS) (?P<used_text>\d+\w{0,2}) exceeded limit (?P<limit_text>\d+\w{0,2})",
+            r"=>> PBS: job killed: (?:p?v?mem|RSS) (?P<used_text>\d+\w{0,2}) exceeded limit (?P<limit_text>\d+\w{0,2})",
             confidence=0.97,
         ),
         sign("killed by the cgroup out-of-memory", confidence=0.97),
@@ -148,12 +165,19 @@ HOST_OOM = Cause(
                 "code 137",
                 "SIGKILL: 9>",
                 "on signal 9 (Killed)",
+                "signal SIGKILL",
+                "SIGNAL: 9 ",
+                "EXIT CODE: ",
+                "status (137)",
+                "by signal 9",
+                "Exit_status",
             ),
             r"failed \(exitcode: -9\)(?: local_rank: (?P<local_rank>\d+))?|exits with return code = (?:-9|247)\b"
             # A survivor that lost its peer within the same second may be named as the first failure in its stead.
             r"|Signal 9 \(SIGKILL\) received by PID"
             r"|[Ee]xited with exit code 137\b|exit(?:ed with)? code 137\b|died with <Signals\.SIGKILL: 9>"
-            r"|exited on signal 9 \(Killed\)",
+            r"|exited on signal 9 \(Killed\)|terminated with signal SIGKILL\b|KILLED BY SIGNAL: 9 |^= +EXIT CODE: (?:9|137)$"
+            r"|terminated with an error exit status \(137\)|^Exited by signal 9\.$|" + pbs_status(by_signal(9)),
             precedence=41,
             confidence=0.6,
         ),

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
+from hpc_llm.causes.schedulers import by_signal, pbs_status
+
+
+def _named(name: str, number: int) -> str:
+    """What torch.multiprocessing, glog and PBS say of a process that was ended by this signal."""
+    return rf"terminated with signal {name}\b|\*\*\* {name} \(@0x[0-9a-f]+\) received by PID|{pbs_status(by_signal(number))}"
+
 
 DISK_FULL = Cause(
     id="disk_full",
@@ -24,6 +31,7 @@ DISK_FULL = Cause(
         ),
         sign("failed writing file", r"PytorchStreamWriter failed writing file", confidence=0.8),
         sign("No space left", r"ENOSPC|No space left", confidence=0.9),
+        sign("low on resource: ", r"The node was low on resource: ephemeral-storage", confidence=0.95),
         sign(
             "ot enough free disk space",
             r"[Nn]ot enough free disk space to download",
@@ -53,7 +61,18 @@ BUS_ERROR = Cause(
             confidence=0.95,
         ),
         sign(
-            ("exitcode: -7)", "return code = -7", "exit code 135", "code 135", "(SIGBUS)", "SIGBUS: 7>"),
+            (
+                "exitcode: -7)",
+                "return code = -7",
+                "exit code 135",
+                "code 135",
+                "(SIGBUS)",
+                "SIGBUS: 7>",
+                "signal SIGBUS",
+                "*** SIGBUS",
+                "Exit_status",
+            ),
+            rf"{_named('SIGBUS', 7)}|"
             r"failed \(exitcode: -7\)|return code = -7\b|exit(?:ed with)?(?: exit)? code 135\b|Signal 7 \(SIGBUS\)"
             r"|died with <Signals\.SIGBUS: 7>",
             confidence=0.9,
@@ -88,7 +107,20 @@ SEGFAULT = Cause(
     signs=(
         sign("egmentation fault", r"^[^\n\"]{0,200}?\b[Ss]egmentation fault\b"),
         sign(
-            ("exitcode: -11)", "return code = -11", "exit code 139", "code 139", "(SIGSEGV)", "SIGSEGV: 11>"),
+            (
+                "exitcode: -11)",
+                "return code = -11",
+                "exit code 139",
+                "code 139",
+                "(SIGSEGV)",
+                "SIGSEGV: 11>",
+                "signal SIGSEGV",
+                "*** SIGSEGV",
+                "Exit_status",
+                "EXIT CODE: 139",
+                "SIGNAL: 11 ",
+            ),
+            rf"{_named('SIGSEGV', 11)}|^= +EXIT CODE: 139$|KILLED BY SIGNAL: 11 |"
             r"failed \(exitcode: -11\)|return code = -11\b|exit(?:ed with)?(?: exit)? code 139\b|Signal 11 \(SIGSEGV\)"
             r"|died with <Signals\.SIGSEGV: 11>",
             confidence=0.9,
@@ -106,7 +138,11 @@ SEGFAULT = Cause(
                 "SIGABRT",
                 "(core dumped)",
                 "terminate called ",
+                "Exit_status",
+                "EXIT CODE: 134",
+                "SIGNAL: 6 ",
             ),
+            rf"{_named('SIGABRT', 6)}|^= +EXIT CODE: 134$|KILLED BY SIGNAL: 6 |exited on signal 6 \(Aborted\)|"
             r"failed \(exitcode: -[468]\)|return code = -[468]\b|[Ee]xited with exit code 13[246]\b|^[^\n\"]{1,200}: line \d+: +\d+ Aborted|Fatal Python error: Aborted"
             # The word before it is in the language of the shell.
             r"|^[^\n\"]{0,200}\(core dumped\)(?:$| {2,}\S)|Signal 6 \(SIGABRT\)|died with <Signals\.SIGABRT: 6>"

@@ -34,7 +34,7 @@ NAN_LOSS = Cause(
         ),
         sign(
             ("NaN in", "nan in", "oss is ", "oss was ", "oss became "),
-            r"(?:found|detected) NaN in [^\n]{0,60}(?:loss|forward|gradient|grad)|[Ll]oss (?:is|was|became) (?:nan|NaN|inf)\b",
+            r"(?:found|detected) NaN in [^\n]{0,60}(?:loss|forward|gradient|grad)|[Ll]oss (?:is|was|became) (?:nan|NaN|inf(?:inite)?)\b",
             confidence=0.97,
         ),
         sign(

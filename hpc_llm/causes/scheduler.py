@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import Cause, Role, sign
+from hpc_llm.causes.schedulers import AT, NODE_REFUSED, SLURM, by_signal, lsf, pbs_status
 from hpc_llm.run import Outcome
-
-_AT = r"(?: AT \S{8,30})?"
-# Slurm's own messages stand at the beginning of a line, behind a rank's prefix, or behind an unfinished progress bar.
-_SLURM = r"(?:^[^\n\"']{0,60}|slurmstepd: error: | error: (?=\*\*\* ))"
 
 WALLTIME = Cause(
     id="walltime",
@@ -23,9 +20,14 @@ WALLTIME = Cause(
     outcome=Outcome.TIMEOUT,
     explains=frozenset(("cancelled",)),
     signs=(
-        sign("DUE TO TIME LIMIT", rf"{_SLURM}\*\*\* [^\n]{{1,200}}?CANCELLED{_AT} DUE TO TIME LIMIT", confidence=0.99),
-        sign("walltime", r"PBS: job killed: walltime \d+ exceeded limit \d+", confidence=0.99),
-        sign("TERM_RUNLIMIT", r"TERM_RUNLIMIT: job killed", confidence=0.99),
+        sign("DUE TO TIME LIMIT", rf"{SLURM}\*\*\* [^\n]{{1,200}}?CANCELLED{AT} DUE TO TIME LIMIT", confidence=0.99),
+        sign("PBS: job killed: ", r"=>> PBS: job killed: (?:walltime|cput) \d+ exceeded limit \d+", confidence=0.99),
+        sign(
+            ("exceeded its walltime limit", "exceeded wallclock limit", "exceeded hard wallclock time"),
+            r"^Job exceeded its walltime limit|\bMOAB_INFO: +job exceeded wallclock limit|\bjob [\d.]+ exceeded hard wallclock time",
+        ),
+        sign("Exit_status", pbs_status("-2[89]"), confidence=0.85),
+        sign(("TERM_RUNLIMIT", "TERM_CPULIMIT", "TERM_DEADLINE"), lsf("RUNLIMIT|CPULIMIT|DEADLINE"), confidence=0.99),
         sign("timed-out and not checkpointable", confidence=0.9),
     ),
 )
@@ -42,10 +44,10 @@ PREEMPTED = Cause(
     signs=(
         sign(
             "DUE TO PREEMPTION",
-            rf"{_SLURM}(?:\*\*\* [^\n]{{1,200}}?)?CANCELLED{_AT} DUE TO PREEMPTION",
+            rf"{SLURM}(?:\*\*\* [^\n]{{1,200}}?)?CANCELLED{AT} DUE TO PREEMPTION",
             confidence=0.99,
         ),
-        sign("TERM_PREEMPT", r"TERM_PREEMPT: job killed", confidence=0.97),
+        sign("TERM_PREEMPT", lsf("PREEMPT"), confidence=0.97),
     ),
 )
 
@@ -60,12 +62,18 @@ CANCELLED = Cause(
     signs=(
         sign(
             " CANCELLED",
-            rf"{_SLURM}\*\*\* JOB \S{{1,40}}(?: ON \S{{1,200}})? CANCELLED(?!{_AT} DUE TO)",
+            rf"{SLURM}\*\*\* JOB \S{{1,40}}(?: ON \S{{1,200}})? CANCELLED(?!{AT} DUE TO)",
         ),
+        sign(
+            "TERM_",
+            lsf("OWNER|ADMIN|FORCE_OWNER|FORCE_ADMIN|BUCKET_KILL|REQUEUE_OWNER|REQUEUE_ADMIN|LOAD|WINDOW"),
+            confidence=0.97,
+        ),
+        sign("Job deleted at request of ", r"(?:^|;)Job deleted at request of \S", confidence=0.9),
         # Slurm does so for a preemption, for a failed node and when somebody asks for it: alone it says none of these.
         sign(
             "DUE TO JOB REQUEUE",
-            rf"{_SLURM}(?:\*\*\* [^\n]{{1,200}}?)?CANCELLED{_AT} DUE TO JOB REQUEUE",
+            rf"{SLURM}(?:\*\*\* [^\n]{{1,200}}?)?CANCELLED{AT} DUE TO JOB REQUEUE",
             confidence=0.7,
             remedy="Slurm queued the job again, and nothing has to be submitted: sacct -j JOB --duplicates says why each try ended",
         ),
@@ -85,7 +93,7 @@ CANCELLED = Cause(
         # srun writes this when a task failed, too, and torchrun passes on whatever signal came.
         sign(
             " CANCELLED",
-            rf"{_SLURM}\*\*\* STEP \S{{1,40}}(?: ON \S{{1,200}})? CANCELLED(?!{_AT} DUE TO)",
+            rf"{SLURM}\*\*\* STEP \S{{1,40}}(?: ON \S{{1,200}})? CANCELLED(?!{AT} DUE TO)",
             precedence=20,
             confidence=0.6,
         ),
@@ -96,11 +104,22 @@ CANCELLED = Cause(
             confidence=0.5,
         ),
         sign(
-            ("SIGTERM",),
-            r"Main process received SIGTERM, exiting|^[^\n]{0,60}\bSIGTERM: stopped by SIGTERM",
+            ("SIGTERM", "sigterm"),
+            r"Main process received SIGTERM, exiting|^[^\n]{0,60}\bSIGTERM: stopped by SIGTERM|^(?:[\w.]{1,80}\.)?SIGTERMException$"
+            r"|^(?:\[rank: \d+\] )?Received SIGTERM: 15$|^\*\*\* SIGTERM \(@0x[0-9a-f]+\) received by PID"
+            r"|terminated with signal SIG(?:TERM|INT|HUP)\b",
             precedence=17,
             confidence=0.5,
         ),
+        sign("Exit_status", pbs_status(by_signal(15, 2, 1)), precedence=17, confidence=0.5),
+        sign(
+            ("exit code 143", "exit code 130", "code 129", "by signal ", "on signal 15", "SIGNAL: 15"),
+            r"^Exited with exit code (?:129|130|143)\.$|^Exited by signal (?:1|2|15)\.$"
+            r"|exited on signal 15 \(Terminated\)|KILLED BY SIGNAL: 15 ",
+            precedence=16,
+            confidence=0.5,
+        ),
+        sign("Terminated", r"^Terminated$", precedence=16, confidence=0.5),
         sign(": Terminated", r"^[^\n]{0,12}srun: error: \S{1,80}: tasks? [\d,-]+: Terminated", role=Role.CONFIRMATION),
     ),
 )
@@ -117,14 +136,51 @@ NODE_FAIL = Cause(
     signs=(
         sign(
             "DUE TO NODE FAILURE",
-            rf"{_SLURM}(?:\*\*\* )?(?:JOB|STEP) \S{{1,40}}(?: ON (?P<node>[\w.-]{{1,200}}))?[^\n]{{0,40}} CANCELLED{_AT} DUE TO NODE FAILURE",
+            rf"{SLURM}(?:\*\*\* )?(?:JOB|STEP) \S{{1,40}}(?: ON (?P<node>[\w.-]{{1,200}}))?[^\n]{{0,40}} CANCELLED{AT} DUE TO NODE FAILURE",
             confidence=0.99,
         ),
-        sign("DUE TO NODE FAILURE", rf"^\*\*\* [^\n]{{1,200}}?CANCELLED{_AT} DUE TO NODE FAILURE", confidence=0.97),
+        sign("DUE TO NODE FAILURE", rf"^\*\*\* [^\n]{{1,200}}?CANCELLED{AT} DUE TO NODE FAILURE", confidence=0.97),
         sign(
             "ode failure on",
             r"^[^\n]{0,12}(?:srun|salloc|sbatch): error: Node failure on (?P<node>[\w.,\[\]-]+)",
             confidence=0.98,
+        ),
+        sign(
+            "DUE TO ",
+            rf"{SLURM}(?:\*\*\* )?[^\n]{{1,200}}? CANCELLED{AT} DUE TO (?:TASK|JOB )?(?:PROLOG|LAUNCH) FAILURE",
+            confidence=0.95,
+        ),
+        sign(
+            "UNCORRECTABLE MEMORY ERROR",
+            rf"{SLURM}\*\*\* [^\n]{{1,200}}? UNCORRECTABLE MEMORY ERROR AT ",
+            confidence=0.98,
+        ),
+        sign(
+            ("TaskProlog failed", "task_prolog", "container_p_join", "/slurm_script"),
+            r"slurmstepd: error: (?:TaskProlog failed|[^\n]{0,80}task_prolog[^\n]{0,80}fail|container_p_join: open failed"
+            r"|execve\(\): \S{1,200}/slurm_script: No such file)",
+            confidence=0.8,
+        ),
+        sign(
+            " failed on node ",
+            rf"^[^\n]{{0,12}}srun: error: Task launch for \S{{1,40}} failed on node (?P<node>[\w.-]+): {NODE_REFUSED}",
+            confidence=0.85,
+        ),
+        sign(
+            "launch failed: ",
+            rf"^[^\n]{{0,12}}srun: error: (?:Application|Task) launch failed: {NODE_REFUSED}",
+            confidence=0.85,
+        ),
+        sign("TERM_ZOMBIE", lsf("ZOMBIE"), confidence=0.9),
+        sign(
+            "PBS: job killed: ",
+            r"=>> PBS: job killed: node \d+ \((?P<node>[\w.-]+)\) requested job (?:terminate|die)",
+            confidence=0.85,
+        ),
+        sign(
+            "Can not reconnect to ",
+            r"^ +Can not reconnect to (?:slot\S{1,40}@)?(?P<node>[\w.-]+)",
+            confidence=0.7,
         ),
         sign(
             ("rolog failure on node", "rolog hung on node", "PrologSlurmctld failed", "ob prolog failed"),

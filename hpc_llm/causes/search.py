@@ -14,6 +14,7 @@ from itertools import islice
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.causes.cause import Cause, Role, Sign
 from hpc_llm.causes.program import PYTHON_EXCEPTION
+from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.causes.tracebacks import exceptions_in
 
 SHARED = (
@@ -51,8 +52,8 @@ class Found:
     rank: int | None = None
     details: Mapping[str, str] | None = None
     file: str = ""
-    line: int = 1
-    """Number in the file, from 1."""
+    line: int | None = 1
+    """Number in the file, from 1; None where it is not known."""
     time: float = 0.0
     """Unix time where the record has one; what happened first is the root."""
     steps_after: int = 0
@@ -121,7 +122,11 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
             else:
                 continue
             for match in islice(one.pattern.finditer(text), _PER_SIGN):
-                if not _is_source(text, match.start()) and _stands_right(text, match.start(), one):
+                if (
+                    not _is_source(text, match.start())
+                    and _stands_right(text, match.start(), one)
+                    and not is_quoted(text, match.start(), match.end())
+                ):
                     yield match.start(), cause, one, _details(match)
     for position, name, message in exceptions_in(text):
         details = {"exception": name, "message": message}

@@ -15,6 +15,8 @@ _EXCEPTION = re.compile(
 _CLASS = re.compile(rb"(?:Error|Exception|Interrupt|Exit|Failed|Timeout|Warning|Failure|Abort|Stop|Mismatch)\w{0,12}$")
 _HARMLESS = (b"Exception ignored in", b"--- Logging error ---", b"Exception in thread")
 _BOX = b"\xe2\x95\xad"  # the corner of the frame in which rich prints tracebacks
+_BAR = re.compile(rb"\d%\||it/s|s/it|\[\d+:\d\d<")
+_LABEL = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^()\n]{1,80}\))$")
 _MESSAGE = 400
 
 
@@ -34,6 +36,9 @@ def exceptions_in(text: bytes) -> Iterator[tuple[int, str, str]]:
 def _end_of(text: bytes, begin: int, before: bytes) -> tuple[int, str, str] | None:
     """The exception of the traceback whose heading's line begins at `begin` and has `before` in front."""
     prefix = before.split(_BOX)[0].rstrip(b" ") if not before.isspace() else b""
+    if _BAR.search(prefix):  # the line was not ended, and the following ones do not begin as it does
+        label = _LABEL.search(prefix)
+        prefix = label[0] if label else b""
     position = text.find(b"\n", begin) + 1
     limit = min(len(text), begin + LONGEST)
     indented = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpc_llm.causes.catalogue import BY_ID
@@ -159,12 +159,19 @@ def _without_waiting(roots: list[Found]) -> list[Found]:
         f.cause.id in _FAILS_FIRST
         and f.precedence >= _firm(f.cause)
         and not _SPEAKS_OF_OTHERS.search(f.text)
-        and f.file in first
-        and 0 <= f.position < first[f.file].position
-        and f.steps_after == first[f.file].steps_after
+        and _is_before(f, first)
         for f in roots
     )
     return [f for f in roots if f not in waits] if failed else roots
+
+
+def _is_before(one: Found, waits: Mapping[str, Found]) -> bool:
+    """Whether it is before the first wait in its file, but for the step that others had begun; or in a file of a process
+    that did not wait, whose last word it is."""
+    wait = waits.get(one.file)
+    if wait is None:
+        return bool(waits) and one.position >= 0 and one.steps_after == 0
+    return 0 <= one.position < wait.position and one.steps_after <= wait.steps_after + 1
 
 
 def _firm(cause: Cause) -> int:

@@ -10,6 +10,7 @@ import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
 from hpc_llm.cli.output import note, print_json
+from hpc_llm.text.shown import one_line
 
 if TYPE_CHECKING:
     from hpc_llm.run import RunPaths
@@ -45,8 +46,15 @@ def cancel_command(
         if item.problem is not None:
             note(f"{name} was not cancelled: {item.problem}")
         elif not as_json:
-            typer.echo(f"{name}  {f'was over: {item.outcome}' if item.was_over else 'cancelled'}")
+            typer.echo(f"{name}  {_was_over(item) if item.was_over else 'cancelled'}")
     return 1 if any(item.problem for item in done) else 0
+
+
+def _was_over(item: Cancellation) -> str:
+    """How it had ended, and where nobody knows that, what there is."""
+    if item.outcome not in (None, "UNKNOWN"):
+        return f"was over: {item.outcome}"
+    return one_line(f"was over, and how it ended is not known{f': {item.reason}' if item.reason else ''}")
 
 
 def _find(texts: list[str], logs: Path) -> tuple[list[RunPaths], list[str], list[str]]:
@@ -123,4 +131,5 @@ def _document(item: Cancellation) -> dict[str, object]:
         "was_over": item.was_over,
         "outcome": item.outcome,
         "problem": item.problem,
+        "reason": item.reason,
     }

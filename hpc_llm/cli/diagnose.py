@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
-from hpc_llm.cli.output import print_facts, print_json
+from hpc_llm.cli.output import print_facts, print_json, terminal_width
+from hpc_llm.text.tables import wrapped
 
 if TYPE_CHECKING:
     from hpc_llm.causes.cause import Cause
-    from hpc_llm.diagnose import Diagnosis
+    from hpc_llm.diagnose import Diagnosis, Evidence
 
 
 _MEANT = {
@@ -135,13 +136,25 @@ def _cut(text: str) -> str:
 
 def _show(diagnosis: Diagnosis) -> None:
     said = f"{diagnosis.cause.id} ({diagnosis.cause.title}), confidence {diagnosis.confidence:.2f}"
-    typer.echo(f"{diagnosis.source}: {said if diagnosis.is_over else 'not over'}")
+    line = f"{diagnosis.source}: {said if diagnosis.is_over else 'not over'}"
+    typer.echo(wrapped(line, terminal_width(), 2))
     print_facts(
         [
             ("what", " ".join(t for t in (diagnosis.summary, diagnosis.meaning) if t)),
-            ("evidence", [f"{e.file}:{e.line}: {_cut(e.text)}" for e in diagnosis.evidence]),
+            ("evidence", [f"{_place(e)}: {_cut(e.text)}" for e in diagnosis.evidence]),
             ("chain", " -> ".join(diagnosis.chain) if len(diagnosis.chain) > 1 else ""),
             ("do", diagnosis.remedy.splitlines()),
             ("retry as is", "" if diagnosis.cause.id == "none" else "yes" if diagnosis.retry else "no"),
+            ("runs in it", [_of_run(one) for one in diagnosis.runs] or diagnosis.several),
         ]
     )
+
+
+def _place(evidence: Evidence) -> str:
+    return evidence.file if evidence.line is None else f"{evidence.file}:{evidence.line}"
+
+
+def _of_run(run: Diagnosis) -> str:
+    """One run of a log that holds several: name, outcome, cause and why."""
+    why = f": {_cut(run.reason)}" if run.reason else ""
+    return f"{run.source}  {run.outcome}, {run.cause.id}{why}"

@@ -6,14 +6,16 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import typer
 
 from hpc_llm.text import shown
+from hpc_llm.text.tables import table, wrapped
 
 _ABOUT_RUNS = re.compile(r"`(hpc-llm (?:status|logs|cancel|reconcile|diagnose)\b[^`\n]{0,200})`")
 _logs: list[str] = []
@@ -47,25 +49,9 @@ def print_json(value: Any) -> None:
 
 
 def print_table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> None:
-    """An aligned table; None is an empty cell. Text that looks like a number stays as it is."""
+    """An aligned table, on a terminal no wider than that; None is an empty cell. Text that looks like a number stays as it is."""
     cells = [["" if cell is None else shown.one_line(str(cell)) for cell in row] for row in rows]
-    right = [how == "right" for how in _alignment(cells, headers)] or [False] * len(headers)
-    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-    widths = [max(width, len(header) + 2) for width, header in zip(widths, headers, strict=True)]
-    lines = [
-        "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)).rstrip()
-        for line in (list(headers), ["-" * width for width in widths], *cells)
-    ]
-    typer.echo("\n".join(lines))
-
-
-def _alignment(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> list[str]:
-    columns = [[row[i] for row in rows if row[i]] for i in range(len(headers))]
-    return ["right" if cells and all(_is_figure(c) for c in cells) else "left" for cells in columns] if rows else []
-
-
-def _is_figure(cell: str) -> bool:
-    return cell[0].isdigit() and not any(c.isalpha() for c in cell)
+    typer.echo("\n".join(table(cells, headers, terminal_width())))
 
 
 def print_facts(facts: Sequence[tuple[str, Any]]) -> None:
@@ -74,9 +60,16 @@ def print_facts(facts: Sequence[tuple[str, Any]]) -> None:
     for name, value in facts:
         values = value if isinstance(value, (list, tuple)) else [value]
         for i, item in enumerate(v for v in values if v not in (None, "")):
-            typer.echo(f"{name if i == 0 else '':<{width}}{shown.one_line(str(item))}")
+            typer.echo(
+                f"{name if i == 0 else '':<{width}}{wrapped(shown.one_line(str(item)), terminal_width(), width)}"
+            )
 
 
 def is_terminal() -> bool:
     """Whether a person reads stdout."""
     return sys.stdout.isatty()
+
+
+def terminal_width(file: IO[str] | None = None) -> int | None:
+    """Columns of the terminal that shows `file`, or stdout; None where no person reads it."""
+    return shutil.get_terminal_size().columns if (file or sys.stdout).isatty() else None

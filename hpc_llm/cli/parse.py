@@ -12,8 +12,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from hpc_llm.cli.options import LogsOption
-from hpc_llm.cli.output import is_terminal, note
+from hpc_llm.cli.output import is_terminal, note, terminal_width
 from hpc_llm.cli.terminal import steered
+from hpc_llm.text.tables import table
 
 if TYPE_CHECKING:
     from hpc_llm.parse import Reading, Row
@@ -68,7 +69,7 @@ def parse_command(
             else:
                 write_rows(rows, chosen, file, names)
         if summary:
-            file.write(summary_table(rows))
+            file.write(summary_table(rows, terminal_width(file)))
 
 
 @contextmanager
@@ -87,20 +88,15 @@ def _progress(paths: list[str], *, wanted: bool) -> Iterator[Callable[[int], Non
         yield bar.update
 
 
-def summary_table(rows: list[Row]) -> str:
-    """What fits a terminal, in the units of people; a column that no row fills is left out. GiB is 2^30 bytes."""
-    from tabulate import tabulate
-
+def summary_table(rows: list[Row], width: int | None = None) -> str:
+    """What people want to know, in their units, in lines of at most `width`; a column that no row fills is left out. GiB is
+    2^30 bytes."""
     cells = [_summary(row) for row in rows]
     headers = [name for name in (cells[0] if cells else {}) if any(cell[name] for cell in cells)]
     if len({cell["kind"] for cell in cells} - {""}) < 2:  # what all rows are need not be said
         headers = [name for name in headers if name != "kind"]
     lines = [[cell[name] for name in headers] for cell in cells]
-    alignment = ["left" if name in LEFT else "right" for name in headers]
-    return tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment if lines else None) + "\n"
-
-
-LEFT = ("run", "cluster", "kind", "method", "model", "GPU", "precision", "outcome", "why")
+    return "".join(f"{line}\n" for line in table(lines, headers, width))
 
 
 def _summary(row: Row) -> dict[str, str]:

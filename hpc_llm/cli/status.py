@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
-from hpc_llm.cli.output import is_terminal, note, print_json, print_table
+from hpc_llm.cli.output import is_terminal, note, print_json, print_table, terminal_width
 from hpc_llm.cli.terminal import steered
 from hpc_llm.text.shown import one_line
+from hpc_llm.text.tables import wrapped
 
 if TYPE_CHECKING:
     from hpc_llm.runs import RunStatus
@@ -71,7 +72,7 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
     print_table(rows, ["run", "job", "state", "outcome", "exit", "time", "step", "tokens/s"])
     for s in statuses:
         if s.reason:
-            typer.echo(one_line(f"{s.run_id}: {s.reason}"))
+            typer.echo(wrapped(one_line(f"{s.run_id}: {s.reason}"), terminal_width(), 2))
 
 
 def _where_runs_are(logs: Path) -> str:

@@ -19,9 +19,16 @@ from hpc_llm.diagnose.remedies import BY_FACTS, BY_PLAN, Case, filled, page_lock
 from hpc_llm.secrecy import redacted
 
 _SHOWN = 6
+_OF_A_STEP = 20
+"""Precedence of Slurm's word that it cancelled a step; what says less of who did it is below."""
 _GUESSED = (
     "A process was killed (SIGKILL), and nothing says by whom: most often the system does it because memory ran out."
 )
+_ENDED_BY_SIGNAL = (
+    "The program was told to end by a signal, and nothing here says by whom: a time limit, a preemption, a person or a "
+    "launcher."
+)
+_ASK_WHO = "ask the scheduler how the job ended, as with sacct -j JOB -o JobID,State,ExitCode,Elapsed,Timelimit"
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -30,7 +37,8 @@ class Evidence:
     """A line that says so."""
 
     file: str
-    line: int
+    line: int | None
+    """Its number from 1; None where the text stands there several times and it is not known which it is."""
     text: str
 
     def __post_init__(self) -> None:
@@ -57,6 +65,13 @@ class Diagnosis:
     chain: tuple[str, ...] = ()
     """Ids from the root to its consequences; empty where nothing failed."""
     details: Mapping[str, str] = field(default_factory=dict)
+    outcome: str | None = None
+    """How `hpc-llm parse` lists it; None where it was not asked."""
+    reason: str | None = None
+    runs: tuple[Diagnosis, ...] = ()
+    """Each run of a log that holds several, in order; the log's own diagnosis is the last one's."""
+    several: str = ""
+    """What to know of a log that holds several runs, where they are not listed here."""
     is_over: bool = True
     """Whether the job has ended: of one that waits or runs there is nothing to diagnose yet."""
 
@@ -78,7 +93,14 @@ class Diagnosis:
             "retry": self.retry,
             "chain": list(self.chain),
             "details": dict(self.details),
+            "runs": [one._as_run() for one in self.runs],
         }
+
+    def _as_run(self) -> dict[str, Any]:
+        """What is said of one run of several: the keys of a diagnosis that `parse` has too, and its evidence."""
+        shown = self.to_dict()
+        kept = ("cause", "title", "confidence", "evidence", "remedy", "retry")
+        return {"run_id": self.source, "outcome": self.outcome, "reason": self.reason} | {k: shown[k] for k in kept}
 
 
 def conclude(source: str, logs: Sequence[LogFindings], verdict: Verdict, found: Sequence[Found]) -> Diagnosis:
@@ -108,12 +130,30 @@ def explained(
         cause=verdict.cause,
         confidence=verdict.confidence,
         summary=summary,
-        meaning=_GUESSED if verdict.is_guess and verdict.cause.id == "host_oom" else verdict.cause.meaning,
-        remedy=_remedy(verdict, case and replace(case, facts=details), details, is_ours),
+        meaning=_meaning(verdict),
+        remedy=_ASK_WHO
+        if _is_only_signal(verdict)
+        else _remedy(verdict, case and replace(case, facts=details), details, is_ours),
         retry=verdict.cause.retry if own.retry is None else own.retry,
         evidence=_evidence(verdict, found),
         chain=tuple(cause.id for cause in verdict.chain),
         details=details,
+    )
+
+
+def _meaning(verdict: Verdict) -> str:
+    if _is_only_signal(verdict):
+        return _ENDED_BY_SIGNAL
+    return _GUESSED if verdict.is_guess and verdict.cause.id == "host_oom" else verdict.cause.meaning
+
+
+def _is_only_signal(verdict: Verdict) -> bool:
+    """Whether all that is known is that a signal ended it, in words of the program, a launcher or a shell."""
+    return (
+        verdict.cause.id == "cancelled"
+        and verdict.root is not None
+        and verdict.root.precedence < _OF_A_STEP
+        and verdict.root.position >= 0
     )
 
 

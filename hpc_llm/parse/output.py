@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import IO, Any
@@ -12,6 +13,7 @@ from typing import IO, Any
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step
 from hpc_llm.text import shown
+from hpc_llm.text.tables import table
 
 OUTPUT_FORMATS = ("csv", "json", "jsonl", "markdown", "table")
 
@@ -84,13 +86,17 @@ def _finite(value: Any) -> Any:
 def _write_table(
     rows: Iterable[Row] | Iterable[Step], file: IO[str], columns: Sequence[str] | None, style: str
 ) -> None:
-    from tabulate import tabulate
-
     names, records = _records(rows, columns)
     kept = list(records)
     if columns is None:
         names = [name for name in names if any(record[name] is not None for record in kept)]
     cells = [[_shown(record[name], style) for name in names] for record in kept]
+    if style == "simple":
+        width = shutil.get_terminal_size().columns if file.isatty() else None
+        file.write("".join(f"{line}\n" for line in table(cells, names, width)))
+        return
+    from tabulate import tabulate
+
     file.write(tabulate(cells, headers=list(names), tablefmt=style, disable_numparse=True) + "\n")
 
 

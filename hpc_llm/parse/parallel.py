@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from hpc_llm.parse.read import STDIN, Reading, read_inputs
 from hpc_llm.parse.registry import formats_in, line_format
@@ -18,6 +19,8 @@ from hpc_llm.parse.runs import LogRun
 from hpc_llm.parse.scan import Scanner
 from hpc_llm.parse.unparsed import Unparsed
 from hpc_llm.text import sources
+
+T = TypeVar("T")
 
 PIECE = 1 << 24
 """Fewest bytes of a large log that one process reads at a time."""
@@ -75,7 +78,7 @@ def read_all(paths: Sequence[Path], *, verbose: bool, jobs: int | None) -> Itera
     """What was read since the last item, in the order of the inputs, and the number of bytes that it took."""
     sizes = [size_of(path) for path in paths]
     count = jobs if jobs is not None else processes()
-    if count < 2 or sum(sizes) < WORTHWHILE or threading.active_count() > 1 or not hasattr(os, "fork"):
+    if count < 2 or not _is_worthwhile(sum(sizes)):
         for reading, size in zip(read_inputs(paths, verbose=verbose), sizes, strict=True):
             yield [reading], size
         return
@@ -84,6 +87,22 @@ def read_all(paths: Sequence[Path], *, verbose: bool, jobs: int | None) -> Itera
     tasks = list(_tasks(paths, sizes, verbose, count))
     with multiprocessing.get_context("fork").Pool(min(count, len(tasks))) as pool:
         yield from _gather(pool.imap(_do, tasks))
+
+
+def of_each(work: Callable[[list[Path]], T], jobs: Sequence[list[Path]]) -> Iterator[T]:
+    """What `work`, a function of a module, makes of the files of each job, in their order, several jobs at once."""
+    count = min(processes(), len(jobs))
+    if count < 2 or not _is_worthwhile(sum(size_of(path) for paths in jobs for path in paths)):
+        yield from map(work, jobs)
+        return
+    import multiprocessing
+
+    with multiprocessing.get_context("fork").Pool(count) as pool:
+        yield from pool.imap(work, jobs)
+
+
+def _is_worthwhile(size: int) -> bool:
+    return size >= WORTHWHILE and threading.active_count() == 1 and hasattr(os, "fork")
 
 
 def _tasks(paths: Sequence[Path], sizes: Sequence[int], verbose: bool, count: int) -> Iterator[Task]:

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
+from hpc_llm.causes.schedulers import job_of
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import RequestError, pass_over
 from hpc_llm.parse import notebook
@@ -47,12 +48,17 @@ class Reading:
     unparsed: Unparsed = field(default_factory=Unparsed)
     left_empty: list[str] = field(default_factory=list)
     """Figures that are printed and not taken, because the log does not say which of their meanings they have: one a run."""
+    verdicts: list[Verdict] | None = None
+    """How each run ended, of a log that is read line by line."""
 
     @staticmethod
     def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
         """What the runs of a log come to."""
-        rows = rows_of(source, runs)
-        return Reading(source, rows, unparsed, [run.left_empty for run in runs if run.left_empty is not None])
+        for run in runs:
+            run.tail.job = job_of(source)
+        known = _known_runs(runs)
+        left_empty = [run.left_empty for run in runs if run.left_empty is not None]
+        return Reading(source, _named(source, known), unparsed, left_empty, [run.verdict() for run, _ in known])
 
 
 def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
@@ -233,35 +239,21 @@ def run_id(source: str, number: int) -> str:
     return stem if number == 0 else f"{stem}#{number + 1}"
 
 
-def endings_of(name: str, file: IO[bytes]) -> list[tuple[Verdict, Row]] | None:
-    """How each run of an open log ended, in order; None where it is no log that is read line by line."""
-    text = sources.reads(file, name)
-    first = sources.head(text)
-    if _not_a_log(first) is not None:
-        return None
-    document, first = _document(name, first, text)
-    if document is not None:
-        return None
-    scanner = Scanner(formats_in(sources.clean(first)))
-    for _ in _scan(scanner, first, text):
-        pass
-    return [(run.verdict(), row) for run, row in _known_runs(scanner.finish())]
-
-
-def rows_of(source: str, runs: Sequence[LogRun]) -> list[Row]:
-    """The rows of a log's runs; pieces of it that hold no run at all are left out if others do."""
-    known = [row for _, row in _known_runs(runs)]
+def _named(source: str, runs: Sequence[tuple[LogRun, Row]]) -> list[Row]:
+    """The rows of a log's runs with their names; one that says so where it holds none."""
+    known = [row for _, row in runs]
     if not known:
         return [_unknown(source, "no line of a known format, and no message that says how it ended")]
     job = _SLURM_NAME.search(source)
     for number, row in enumerate(known):
         row.run_id, row.source = run_id(source, number), source
-        if row.job_id is None and job:
+        if job and (row.job_id is None or job_of(source) is not None):
             row.job_id = job[1]
     return known
 
 
 def _known_runs(runs: Sequence[LogRun]) -> list[tuple[LogRun, Row]]:
+    """The runs with their rows; pieces of the log that hold no run at all are left out if others do."""
     for run in runs:
         run.tail.settle()
     runs = [run for run in runs if not run.empty] or runs[:1]

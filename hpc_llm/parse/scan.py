@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.parse import facts
 from hpc_llm.parse.fast import FastLane
 from hpc_llm.parse.registry import LineFormat, formats_in
@@ -29,6 +30,8 @@ START_WITHIN = 1 << 20
 """Bytes after its beginning in which a run's first time stamp is looked for."""
 NEAR = 2048
 """A step number that comes again within so many bytes is another rank's copy and no new run."""
+STILL_ENDING = 4096
+"""The next step within so many bytes after the scheduler ended the job is of that job still."""
 
 _STREAM = re.compile(
     rb"[ \t]{0,80}(?:\d{1,5}: ?|\[(?:rank|default|Rank )?\d{1,5}\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
@@ -85,6 +88,7 @@ class Scanner:
         self._step_starts: list[int] = []
         self._offset = 0
         self._last_step_end = 0
+        self._job_over_at = 0
         self._taken_to = 0
         self._usual_sizes: dict[Rule, tuple[int, int]] = {}
         self._aside: dict[str, Value] = {}
@@ -210,6 +214,8 @@ class Scanner:
                     repeated.append((one, rule))
                     continue
                 for match in rule.pattern.finditer(chunk):
+                    if one.kind is None and is_quoted(chunk, match.start(), match.end()):
+                        continue  # of a scheduler, and not by it
                     divided = divided or rule.kind in (Kind.START, Kind.END)
                     yield Hit(match.start(), match.end(), one.precedence, one, rule, match)
         for border in self._borders(chunk):
@@ -221,13 +227,15 @@ class Scanner:
         for rule in facts.RULES:
             if rule.literal is None or rule.literal in chunk:
                 for match in rule.pattern.finditer(chunk):
-                    yield Hit(match.start(), match.end(), 0, None, rule, match)
+                    if not is_quoted(chunk, match.start(), match.end()):
+                        yield Hit(match.start(), match.end(), 0, None, rule, match)
 
     @staticmethod
     def _borders(chunk: bytes) -> Iterator[Hit]:
         if facts.END_OF_JOB in chunk:
             for match in facts.JOB_OVER.finditer(chunk):
-                yield Hit(match.start(), match.end(), 1 << 30, border=Border.JOB_OVER)
+                if not is_quoted(chunk, match.start(), match.end()):
+                    yield Hit(match.start(), match.end(), 1 << 30, border=Border.JOB_OVER)
         for match in facts.START.finditer(chunk):
             yield Hit(match.start(), match.end(), -1, border=Border.CELL)
 
@@ -235,6 +243,7 @@ class Scanner:
         """Apply one match; false where it turned out to be no metric."""
         if found.border is Border.JOB_OVER:
             self.run.job_over = True
+            self._job_over_at = self._offset + found.end
             return True
         if found.rule is None or found.match is None:
             self._begin(chunk, found.start, only_after_steps=False)
@@ -288,7 +297,7 @@ class Scanner:
         order = values.get("order", values.get("step"))
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         by_step = "order" not in values
-        if self.run.over:
+        if self.run.over and not self._goes_on(number if by_step else None, self._offset + found.start):
             self._begin(chunk, found.start, only_after_steps=False)
         elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
             self._rules_of_step.add(rule)
@@ -301,6 +310,14 @@ class Scanner:
             self._begin(chunk, found.start, only_after_steps=False)
         self._open(found, number, values, chunk)
         self._rules_of_step = {rule}
+
+    def _goes_on(self, number: float | None, position: int) -> bool:
+        """Whether this is the next step of a run whose job was said to be over: processes have some time to end, and a text
+        that is trained on may say anything."""
+        run = self.run
+        if run.closed or number is None or run.last is None or position - self._job_over_at > STILL_ENDING:
+            return False
+        return run.last <= number <= run.last + run.weight
 
     def _goes_back(self, number: float | None, by_step: bool) -> bool:
         """Whether this number cannot follow the last one. An epoch is printed rounded: it may come again."""

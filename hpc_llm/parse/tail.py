@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from hpc_llm.causes import progress
 from hpc_llm.causes.cause import TRAINED_ON
+from hpc_llm.causes.schedulers import is_of_another_job
 from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import TAKEN_DOWN, Verdict, decide, is_undone
 
@@ -45,6 +46,8 @@ class Tail:
     """Bytes that are kept."""
     ended_at: int | None = None
     """Where training came to its end."""
+    job: int | None = None
+    """The job whose output it is, where that is known; what Slurm says of another one was printed by the program."""
 
     def add(self, text: bytes, steps: Sequence[int]) -> None:
         """Go on with `text`, in which steps begin at these positions, rising."""
@@ -113,7 +116,8 @@ class Tail:
     def verdict(self, completed: bool) -> Verdict:
         """How the run ended, as far as its messages say; it must be settled. `completed` if its format says so."""
         completed = completed or self.ended_at is not None
-        return decide([one for one in self.found if not is_undone(one, self.ended_at, completed)], completed)
+        own = (one for one in self.found if not is_of_another_job(one.text, self.job))
+        return decide([one for one in own if not is_undone(one, self.ended_at, completed)], completed)
 
     def aftermath(self) -> str | None:
         """What ended the job after training had come to its end."""

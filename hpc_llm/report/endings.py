@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import pandas as pd
 
 from hpc_llm.parse import UNKNOWN_FORMAT
 from hpc_llm.report.comparison import NOT_OVER, text
@@ -59,6 +62,16 @@ def endings(report: Report) -> list[Ending]:
             )
         )
     return found
+
+
+def invalid_table(ended: Sequence[Ending]) -> dict[str, pd.DataFrame]:
+    """The INVALID runs as a table under its heading, without figures; nothing where there are none."""
+    rows = [
+        {"Run": one.name, "What": " · ".join(one.what), "Outcome": one.outcome, "Why": one.reason}
+        for one in ended
+        if one.outcome == Outcome.INVALID.value
+    ]
+    return {"INVALID runs": pd.DataFrame(rows)} if rows else {}
 
 
 def cause_title(run: ReportedRun) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hpc_llm.diagnose import diagnose_files, jobs_under
+from hpc_llm.parse.parallel import of_each
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.run import Outcome
 
@@ -16,9 +17,9 @@ def explain(runs: Sequence[ReportedRun], paths: Iterable[str]) -> None:
     for run in runs:
         if run.is_known and not run.is_ours and run.row.outcome != Outcome.COMPLETED.value:
             incomplete.setdefault(Path(run.source).resolve(), []).append(run)
-    for files in jobs_under(map(Path, paths)) if incomplete else ():
-        of_job = [run for file in files for run in incomplete.get(file.resolve(), ())]
-        if of_job:
-            diagnosis = diagnose_files(files).to_dict()
-            for run in of_job:
-                run.diagnosis = diagnosis
+    jobs = jobs_under(map(Path, paths)) if incomplete else []
+    wanted = [files for files in jobs if any(file.resolve() in incomplete for file in files)]
+    for files, diagnosis in zip(wanted, of_each(diagnose_files, wanted), strict=True):
+        of_run = {one.source: one for one in diagnosis.runs}
+        for run in (run for file in files for run in incomplete.get(file.resolve(), ())):
+            run.diagnosis = of_run.get(run.row.run_id or "", diagnosis).to_dict()

@@ -111,7 +111,10 @@ def _cause(run: ReportedRun, shared: SharedItems) -> dict[str, Any]:
     found = run.diagnosis
     if not found:
         return {}
-    evidence = [(f"{e['file']}:{e['line']}", str(e["text"])) for e in found.get("evidence", ())]
+    evidence = [
+        (e["file"] if e["line"] is None else f"{e['file']}:{e['line']}", str(e["text"]))
+        for e in found.get("evidence", ())
+    ]
     meaning = [str(found[name]) for name in ("summary", "meaning") if found.get(name)]
     return {
         "cause": cause_title(run) or "not recognised",

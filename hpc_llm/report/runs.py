@@ -14,6 +14,7 @@ from hpc_llm.errors import RequestError, pass_over, unknown_name
 from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, inputs, parse_paths, parse_steps
 from hpc_llm.parse.formats.own_run import row_of, steps_of_last_try
 from hpc_llm.record_files import read_text
+from hpc_llm.parse.parallel import of_each
 from hpc_llm.report.sharing import Pool
 from hpc_llm.report.telemetry import Curve, utilization
 from hpc_llm.run import Outcome, RunPaths, is_run
@@ -224,13 +225,16 @@ def _identity(source: str | None, run_id: str | None) -> tuple[str, str | None]:
 
 
 def _steps(paths: Iterable[str | os.PathLike[str]]) -> dict[tuple[str, str | None], ThinnedSteps]:
+    files = [[Path(path)] for path in dict.fromkeys(map(str, paths))]
+    found = (of_file.items() for of_file in of_each(_steps_of_file, files))
+    return {_identity(*key): steps for items in found for key, steps in items}
+
+
+def _steps_of_file(paths: list[Path]) -> dict[tuple[str | None, str | None], ThinnedSteps]:
     found: dict[tuple[str | None, str | None], ThinnedSteps] = {}
-    for path in dict.fromkeys(map(str, paths)):
-        of_path: dict[tuple[str | None, str | None], ThinnedSteps] = {}
-        for step in parse_steps([path]):
-            of_path.setdefault((step.source, step.run_id), ThinnedSteps()).add(step)
-        found |= of_path
-    return {_identity(*key): steps for key, steps in found.items()}
+    for step in parse_steps(paths):
+        found.setdefault((step.source, step.run_id), ThinnedSteps()).add(step)
+    return found
 
 
 def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:

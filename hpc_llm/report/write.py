@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hpc_llm.errors import HpcLlmError
-from hpc_llm.report.endings import endings
+from hpc_llm.report.endings import endings, invalid_table
 from hpc_llm.report.figures import scaling_tables
 from hpc_llm.report.files import write_csv, write_markdown
 from hpc_llm.report.latex import write_latex
@@ -33,7 +33,8 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         "Why runs did not complete": [one.line for one in endings(report)],
         "How to read the figures": report.notes,
     }
-    write_markdown(report.sections, scaling_tables(report), lists, folder / MARKDOWN)
+    tables = {**invalid_table(endings(report)), **scaling_tables(report)}
+    write_markdown(report.sections, tables, lists, folder / MARKDOWN)
     write_latex(report.sections, report.notes, folder / LATEX)
     write_page(report, folder / PAGE)  # before the plots, whose library keeps its memory: the page needs the most
     plots = write_plots(report, folder)

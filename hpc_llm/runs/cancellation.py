@@ -44,6 +44,8 @@ class Cancellation:
     job_id: str | None = None
     problem: str | None = None
     """Why it could not be cancelled; nothing was done."""
+    reason: str | None = None
+    """What is known of its end, where it was over."""
 
 
 def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
@@ -69,11 +71,16 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
             on_slurm[run] = identity
     over, refused = _cancel_slurm(on_slurm, before)
     problems |= _cancel_local(local) | refused
+    # What ended in between may have left more by now than when it was looked at.
+    vague = [
+        run for run, state in before.items() if run in over or (state.outcome is Outcome.UNKNOWN and run not in ghosts)
+    ]
+    now = before | dict(zip(vague, status(vague), strict=True)) if vague else before
     return [
         Cancellation(run.run_id, False, None, problem=problems.get(run))
         if run in ghosts
         else _cancellation(state, problems.get(run), over.get(run))
-        for run, state in before.items()
+        for run, state in now.items()
     ]
 
 
@@ -232,7 +239,8 @@ def _still_there(wanted: Mapping[RunPaths, Identity]) -> dict[RunPaths, str]:
 
 def _cancellation(before: RunStatus, problem: str | None, over: str | None) -> Cancellation:
     outcome = before.outcome.value if before.outcome else over
-    return Cancellation(before.run_id, before.is_over or over is not None, outcome, before.job_id, problem)
+    was_over = before.is_over or over is not None
+    return Cancellation(before.run_id, was_over, outcome, before.job_id, problem, before.reason if was_over else None)
 
 
 def _unproven(identity: Identity | None, answer: Answer, complaint: str, state: RunStatus) -> str:

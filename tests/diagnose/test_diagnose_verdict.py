@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tiny_plans import make_plan
 
-from hpc_llm.diagnose import Diagnosis
+from hpc_llm.diagnose import Diagnosis, diagnose_files, jobs_under
 from hpc_llm.diagnose.ladder import rungs
 from hpc_llm.diagnose.remedies import Case, device_oom, host_oom, walltime
 
@@ -144,3 +145,48 @@ def test_host_memory_and_time() -> None:
         "--time 01:30:00  (100 steps of 45 s, of which it made 40)",
         "--steps 34  (they fit into 00:30:00; 100 were planned)",
     ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[rank: 0] Received SIGTERM: 15\n",
+        "Terminated\n",
+        "Exit_status=271\n",
+        " iteration 3/ 10 | elapsed time per iteration (ms): 5.0 | lm loss: 2.5 |\n[exiting program after receiving SIGTERM.] datetime: 1\n",
+        'Traceback (most recent call last):\n  File "a.py", line 1, in f\nlightning.fabric.utilities.exceptions.SIGTERMException\n',
+    ],
+)
+def test_a_signal_alone_says_not_who_sent_it(diagnose: Diagnose, said: str) -> None:
+    alone, at_the_limit = diagnose(said), diagnose(said + TIME_LIMIT)
+    assert (alone.cause.id, alone.confidence) == ("cancelled", 0.5)
+    assert "nothing here says by whom" in alone.meaning and alone.remedy.startswith("ask the scheduler")
+    assert at_the_limit.cause.id == "walltime" and "by whom" not in at_the_limit.meaning
+
+
+def test_the_exception_of_a_rank_comes_before_the_step_that_others_had_begun(diagnose: Diagnose) -> None:
+    fails = '[rank3]: Traceback (most recent call last):\n[rank3]:   File "t.py", line 9, in f\n[rank3]: KeyError: 7\n'
+    found = diagnose(f"step 5 loss 2.1\n{fails}step 6 loss 2.1\n{WATCHDOG.format(r=0, n=7)}")
+    assert (found.cause.id, found.details["rank"]) == ("python_exception", "3")
+
+
+def test_the_exception_of_a_rank_with_a_file_of_its_own_is_the_root(tmp_path: Path) -> None:
+    fails = 'Traceback (most recent call last):\n  File "t.py", line 9, in f\nKeyError: 7\n'
+    for rank, text in enumerate((WATCHDOG.format(r=0, n=7), fails)):
+        folder = tmp_path / str(rank)
+        folder.mkdir()
+        (folder / "stderr.log").write_text(text)
+    [files] = jobs_under([tmp_path])
+    assert diagnose_files(files).summary.endswith("KeyError: 7")
+
+
+@pytest.mark.parametrize("label", ["", "[rank3]: "])
+def test_a_traceback_behind_a_bar_is_read(diagnose: Diagnose, label: str) -> None:
+    bar = "Epoch 0:  16%|#  | 7/45 [13:13<68:36,  6.44s/it, train_loss: 0.084]"
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "t.py", line 9, in f',
+        "OSError: [Errno 5] Input/output error",
+    ]
+    found = diagnose(bar + "\n".join(label + line for line in lines) + "\n")
+    assert found.cause.id == "python_exception" and found.summary.endswith("Input/output error")

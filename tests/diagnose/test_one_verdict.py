@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpc_llm.causes.catalogue import BY_ID
-from hpc_llm.diagnose import diagnose_files, diagnose_stream
+from hpc_llm.diagnose import Diagnosis, diagnose_files, diagnose_stream
 from hpc_llm.parse import UNKNOWN_FORMAT, Row, parse_paths, parse_stream
 from hpc_llm.run import Outcome
 
@@ -31,14 +31,22 @@ def belong_together(rows: list[Row], cause: str) -> bool:
     return False
 
 
+def agree(rows: list[Row], found: Diagnosis) -> bool:
+    """Whether both say the same of each run, and the log's own diagnosis is that of its last one."""
+    if len(rows) == 1:
+        return belong_together(rows, found.cause.id) and not found.runs
+    said = [(one.source, one.outcome, one.cause.id) for one in found.runs]
+    return said == [(row.run_id, row.outcome, row.cause) for row in rows] and found.cause.id == rows[-1].cause
+
+
 @pytest.mark.parametrize("part", ["tuning", "held_out"])
 def test_the_corpus(part: str) -> None:
     wrong = []
     for sample in samples((part,)):
         text = sample.text.encode()
-        rows, cause = parse_stream("x", io.BytesIO(text)).rows, diagnose_stream(io.BytesIO(text)).cause.id
-        if not belong_together(rows, cause):
-            wrong.append((sample.name, cause, rows[-1].outcome))
+        rows, found = parse_stream("x", io.BytesIO(text)).rows, diagnose_stream(io.BytesIO(text), "x")
+        if not agree(rows, found):
+            wrong.append((sample.name, found.cause.id, rows[-1].outcome))
     assert not wrong
 
 
@@ -47,9 +55,9 @@ def test_real_logs() -> None:
     wrong = []
     for file in sorted(path for path in SHARED.rglob("*") if path.is_file() and path.suffix not in (".csv", ".json")):
         if file.stat().st_size <= LARGEST:
-            rows, cause = list(parse_paths([file], jobs=1)), diagnose_files([file]).cause.id
-            if not belong_together(rows, cause):
-                wrong.append((file.name, cause, rows[-1].outcome))
+            rows, found = list(parse_paths([file], jobs=1)), diagnose_files([file])
+            if not agree(rows, found):
+                wrong.append((file.name, found.cause.id, rows[-1].outcome))
     assert not wrong
 
 
@@ -97,5 +105,60 @@ def _logs(draw: st.DrawFn) -> bytes:
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(text=_logs())
 def test_drawn_logs(text: bytes) -> None:
-    rows, found = parse_stream("x.out", io.BytesIO(text)).rows, diagnose_stream(io.BytesIO(text))
-    assert belong_together(rows, found.cause.id), ([(r.format, r.outcome, r.cause) for r in rows], found)
+    rows, found = parse_stream("x.out", io.BytesIO(text)).rows, diagnose_stream(io.BytesIO(text), "x.out")
+    assert agree(rows, found), ([(r.format, r.outcome, r.cause) for r in rows], found)
+
+
+THREE_RUNS = """\
+{'loss': 4.1, 'learning_rate': 1e-05, 'epoch': 0.1}
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+***** Running training *****
+  Num examples = 10
+{'loss': 4.1, 'learning_rate': 1e-05, 'epoch': 0.1}
+KeyError: 'labels'
+***** Running training *****
+  Num examples = 10
+{'loss': 4.1, 'learning_rate': 1e-05, 'epoch': 0.1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        ("{'train_runtime': 12.5, 'train_samples_per_second': 3.0}\n", "none"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB.\n", "device_oom"),
+        ("slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-08-16T16:27:59 DUE TO TIME LIMIT ***\n", "walltime"),
+        ("", "unknown"),
+    ],
+)
+def test_each_run_of_a_file_has_its_cause_and_its_line(tmp_path: Path, end: str, cause: str) -> None:
+    file = tmp_path / "several.log"
+    file.write_text(THREE_RUNS + end)
+    found = diagnose_files([file])
+    assert [(one.source, one.cause.id) for one in found.runs] == [
+        ("several", "device_oom"), ("several#2", "python_exception"), ("several#3", cause),
+    ]  # fmt: skip
+    assert [one.evidence[0].line for one in found.runs[:2]] == [2, 6]
+    assert found.cause.id == cause and (cause in ("unknown",) or found.evidence[0].line == 10)
+    assert agree(list(parse_paths([file])), found)
+
+
+def test_a_line_that_stands_there_more_often_has_no_number(tmp_path: Path) -> None:
+    file = tmp_path / "several.log"
+    file.write_text("retrying after KeyError: 'labels'\nKeyError: 'labels'\n" + THREE_RUNS + "KeyError: 'labels'\n")
+    found = diagnose_files([file])
+    assert [one.cause.id for one in found.runs][-2:] == ["python_exception"] * 2
+    assert found.runs[-2].evidence[0].line is None
+    assert found.to_dict()["runs"][-2]["evidence"][0]["line"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"), [("slurm-812.out", "python_exception"), ("slurm-7.out", "walltime"), ("x.out", "walltime")]
+)
+def test_what_slurm_says_of_another_job_was_printed_by_the_program(tmp_path: Path, name: str, cause: str) -> None:
+    file = tmp_path / name
+    quoted = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2020-01-01T00:00:00 DUE TO TIME LIMIT ***\n"
+    file.write_text(f"iter 1: loss 3.1, time 100.00ms, mfu 30.00%\nsample:\n{quoted}" + "Traceback (most recent call last):\n"
+                    '  File "a.py", line 3, in f\nKeyError: 7\n')  # fmt: skip
+    found = diagnose_files([file])
+    assert found.cause.id == cause and agree(list(parse_paths([file])), found)

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from hpc_llm.parse import Row, fast, parallel, parse_paths, scan
 from hpc_llm.parse.means import EXACT, Distribution
-from hpc_llm.parse.read import rows_of
+from hpc_llm.parse.read import Reading, parse_stream
 from hpc_llm.parse.registry import formats_in
 from hpc_llm.parse.runs import LogRun
 from hpc_llm.parse.scan import Scanner
+from hpc_llm.parse.unparsed import Unparsed
 from hpc_llm.text import sources
 
 V1 = "[Step {i}/900] Loss: {a}.{i:04} | Global Tokens/s: {b}.5 | GPU Mem (GB): 3.10 | Peak Mem: {a}.25\n"
@@ -72,7 +73,7 @@ def rows(text: bytes, pieces: list[int] | None = None, careful: bool = False) ->
         scanner = Scanner(formats, careful=careful)
         scanner.feed(text[begin:end])
         runs = LogRun.join((runs, scanner.finish()))
-    return rows_of("log", runs)
+    return Reading.of_runs("log", runs, Unparsed()).rows
 
 
 @pytest.fixture
@@ -181,3 +182,45 @@ def test_means_weigh_a_line_by_the_steps_it_stands_for():
 def test_parsing_imports_nothing_heavy():
     code = "import sys, hpc_llm.parse; print(sorted({m.split('.')[0] for m in sys.modules} & {'pandas','numpy','torch','yaml','pydantic','tabulate','multiprocessing'}))"
     assert os.popen(f'{__import__("sys").executable} -c "{code}"').read().strip() == "[]"
+
+
+QUOTED = (
+    "sample 12: slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2020-01-01T00:00:00 ***",
+    "> slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2020-01-01T00:00:00 DUE TO TIME LIMIT ***",
+    "+slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2020-01-01T00:00:00 ***",
+    "    slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2020-01-01T00:00:00 ***",
+    '{"text": "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2020-01-01T00:00:00 ***"}',
+    "```\nslurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2020-01-01T00:00:00 ***\n```",
+    # Nothing tells this one from Slurm's own but the step that follows it.
+    "My job died:\nslurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2020-01-01T00:00:00 ***\nWhy?",
+)
+GENUINE = (
+    "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***",
+    " 3: slurmstepd: error: *** STEP 9.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***",
+    "[2026-01-01 00:00:00] slurmstepd-n1: error: *** JOB 9 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***",
+    " 1%|  | 1/9 [00:01<00:08, 1.0s/it]slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***",
+)
+
+
+def _steps(first: int, last: int) -> str:
+    return "".join(f"iter {k}: loss {5 - k / 100:.4f}, time 100.00ms, mfu 30.00%\n" for k in range(first, last + 1))
+
+
+@pytest.mark.parametrize("quoted", QUOTED)
+@pytest.mark.parametrize("after", [1, 20])
+def test_text_that_quotes_slurm_ends_no_run(quoted: str, after: int) -> None:
+    rows = parse_stream("log", io.BytesIO(f"{_steps(1, 20)}{quoted}\n{_steps(21, 20 + after)}".encode())).rows
+    assert [(row.measured_steps, row.job_id) for row in rows][:1] == [(19 + after, None)] or "Why?" in quoted
+    assert len(rows) == 1 and (rows[0].outcome == "UNKNOWN" or ("Why?" in quoted and after == 1))
+
+
+@pytest.mark.parametrize("line", GENUINE)
+def test_slurms_own_line_ends_a_run(line: str) -> None:
+    rows = parse_stream("log", io.BytesIO(f"{_steps(1, 20)}{line}\n{_steps(1, 5)}".encode())).rows
+    assert [(row.outcome, row.job_id) for row in rows] == [("CANCELLED", "9"), ("UNKNOWN", "9")]
+
+
+def test_the_steps_of_processes_that_end_slowly_are_no_other_run() -> None:
+    text = f"{_steps(1, 20)}{GENUINE[0]}\n{_steps(21, 23)}"
+    (row,) = parse_stream("log", io.BytesIO(text.encode())).rows
+    assert (row.outcome, row.measured_steps) == ("CANCELLED", 22)

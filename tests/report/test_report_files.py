@@ -42,6 +42,13 @@ def test_csv_says_why_runs_are_invalid_and_gives_none_of_their_figures(written: 
     assert all(row["tokens_per_second"] == "" and row["run_ids"] for row in invalid)
 
 
+def test_markdown_has_a_row_for_each_invalid_run(written: Path, report: Report) -> None:
+    table = (written / "results.md").read_text().partition("## INVALID runs\n")[2].partition("\n## ")[0]
+    lines = [line for line in table.splitlines() if line.startswith("| 2026")]
+    assert len(lines) == len(report.invalid) > 0
+    assert all("INVALID" in line and ("it ran on" in line or "the loss" in line) for line in lines)
+
+
 def test_csv_keeps_every_digit(written: Path, report: Report) -> None:
     expected = report.compared["tokens_per_second"].dropna().tolist()
     assert [float(r["tokens_per_second"]) for r in rows(written) if r["tokens_per_second"]] == expected
@@ -62,7 +69,8 @@ def test_markdown_marks_the_best_and_stays_a_table(written: Path) -> None:
     lines = (written / "results.md").read_text().splitlines()
     assert "## llama2-7b · micro batch 1 · sequence length 350" in lines
     table = [line for line in lines if line.startswith("|")]
-    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) <= 2, "a name must not open a column"
+    widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table}
+    assert len(widths) <= 3, "a name must not open a column"  # of sections of two kinds, and of INVALID runs
     assert sum("**" in line for line in table) >= 4
     assert not any("<script" in line or "<img" in line for line in lines)
     assert any("INVALID" in line and "not a finite number" in line for line in lines)

@@ -1,0 +1,120 @@
+"""Tables on a terminal: no line is wider than it, and no value is broken within; a pipe and a file get them whole."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from hpc_llm.record_files import write_json
+from hpc_llm.run import RunPaths
+from hpc_llm.text.tables import table, wrapped
+
+HPC_LLM = [sys.executable, "-c", "from hpc_llm.cli import main; main()"]
+COLUMNS = 80
+IDS = [f"20260501-10000{i}-taiwania2-{name}-llama2-7b-ab1{i}" for i, name in enumerate(("z3", "q" * 30, "z2o-hpc2"))]
+REASON = "rank 0: KeyError: 'a message that is long, and says a lot about nothing at all in particular'"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs with long names that ended in different ways."""
+    folder = tmp_path_factory.mktemp("wide")
+    for run_id, outcome in zip(IDS, ("FAILED", "COMPLETED", "OOM_DEVICE"), strict=True):
+        run = RunPaths(folder / "logs" / run_id)
+        plan = {"task": "pretrain", "cluster": "taiwania2", "method": run_id.split("-")[3], "model": "llama2-7b",
+                "steps": 300, "world_size": 8, "nodes": 1, "global_batch_size": 8, "sequence_length": 350}  # fmt: skip
+        write_json(run.experiment, {"schema": 1, "run_id": run_id, "plan": plan})
+        reason = None if outcome == "COMPLETED" else REASON
+        write_json(run.result, {"schema": 1, "outcome": outcome, "outcome_reason": reason})
+        write_json(run.exit, {"exit_code": int(reason is not None), "signal": None, "stage": "done",
+                              "started_at": 1.0e9, "ended_at": 1.1e9})  # fmt: skip
+    return folder
+
+
+def on_a_terminal(arguments: list[str], folder: Path) -> str:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"HPC_LLM_SCHEDULER": ""}
+    with subprocess.Popen(
+        [*HPC_LLM, *arguments], stdout=theirs, stderr=subprocess.DEVNULL, cwd=folder, env=environment
+    ):
+        os.close(theirs)
+        parts: list[bytes] = []
+        while True:
+            try:
+                part = os.read(ours, 1 << 16)
+            except OSError:  # all of it was read
+                break
+            if not part:
+                break
+            parts.append(part)
+    os.close(ours)
+    return b"".join(parts).decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "--logs", "logs"],
+        ["parse", "logs"],
+        ["parse", "logs", "--columns", "run_id,method,outcome,outcome_reason,cause,started_at"],
+        ["diagnose", "logs"],
+        ["methods"],
+        ["clusters"],
+        ["models"],
+    ],
+    ids=" ".join,
+)
+def test_no_line_is_wider_than_the_terminal(place: Path, arguments: list[str]) -> None:
+    lines = on_a_terminal(arguments, place).splitlines()
+    assert lines and max(map(len, lines)) <= COLUMNS
+    if "logs" in arguments:
+        assert all(any(run_id in line for line in lines) for run_id in IDS), "a run's name is what one copies"
+
+
+def test_a_pipe_gets_one_line_a_run(place: Path) -> None:
+    done = subprocess.run(
+        [*HPC_LLM, "parse", "logs", "--format", "table"], cwd=place, capture_output=True, text=True, check=True
+    )
+    assert len(done.stdout.splitlines()) == 2 + len(IDS) and max(map(len, done.stdout.splitlines())) > COLUMNS
+
+
+def test_a_row_goes_on_below_itself() -> None:
+    rows = [["a" * 30, "1", "x" * 20, "22.5"], ["b", "10", "", "3"]]
+    assert table(rows, ["run", "n", "why", "rate"], 40) == [
+        "run                              n",
+        "    why                   rate",
+        "------------------------------  --",
+        "    --------------------  ----",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa   1",
+        "    xxxxxxxxxxxxxxxxxxxx  22.5",
+        "b                               10",
+        "                             3",
+    ]
+
+
+def test_words_go_on_in_their_column() -> None:
+    lines = table([["z3", "parameters and states are split over all of the GPUs"]], ["method", "what"], 40)
+    assert lines[2:] == ["z3        parameters and states are", "          split over all of the GPUs"]
+
+
+@pytest.mark.parametrize("width", [None, 20, 40, 80, 200])
+def test_nothing_is_lost_but_the_middle_of_what_cannot_fit(width: int | None) -> None:
+    rows = [[f"run-{i}", str(i), "word " * (i % 12), "v" * (i % 16)] for i in range(1, 30)]
+    lines = table(rows, ["run", "n", "words", "value"], width)
+    assert width is None or max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    assert all(f"run-{i}" in text for i in range(1, 30)) and ("…" not in text or width in (20, 40))
+
+
+def test_prose_is_broken_between_words() -> None:
+    assert wrapped("one two three four five six seven eight", 30, 4) == "one two three four five\n    six seven eight"
+    assert wrapped("one two three", None, 4) == "one two three"
