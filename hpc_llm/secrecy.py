@@ -6,6 +6,7 @@ the prefixes and forms that services give their keys, so that a secret is found 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -13,6 +14,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hpc_llm.env_file import EnvFileError
+from hpc_llm.env_file import read as read_env_file
 from hpc_llm.errors import RequestError
 
 _WORDS = frozenset(
@@ -118,7 +121,7 @@ def has_secret_shape(text: str) -> bool:
 
 
 def check_env_file(path: str) -> None:
-    """Raise a RequestError where others may read the file, or write it. One that is not here is looked at in the job."""
+    """Raise a RequestError where others may open the file, or a line of it is wrong; one that is not here is left to the job."""
     try:
         found = os.stat(path)
     except OSError:
@@ -129,3 +132,8 @@ def check_env_file(path: str) -> None:
         raise RequestError(f"--env-file {path} belongs to somebody else: the job reads only a file of your own.")
     if found.st_mode & 0o077:
         raise RequestError(f"others may open --env-file {path}: chmod 600 {shlex.quote(path)}")
+    with contextlib.suppress(OSError):
+        try:
+            read_env_file(path)
+        except EnvFileError as error:
+            raise RequestError(f"--env-file {path}: {error}.") from None

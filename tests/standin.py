@@ -59,6 +59,7 @@ flags=
 [ ! -e "$here/bare" ] || flags="-S -I"
 case $1 in
   -) exec {python} $flags "$@" ;;
+  -I) exec {python} "$@" ;;
   *) exec {python} -S -E {program} "$@" ;;
 esac
 """

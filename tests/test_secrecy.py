@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from rights import needs_root
 from standin import Machine
 
 from hpc_llm.cli import run
+from hpc_llm.env_file import EnvFileError, parse
 from hpc_llm.run import Stop
 from hpc_llm.secrecy import is_secret, is_secret_name, redacted
 
@@ -203,12 +205,23 @@ def test_the_job_reads_the_file_and_nothing_else_holds_it(machine: Machine, secr
     assert plan["env_file"] == str(secret) and TOKEN not in json.dumps(plan)
 
 
+WRONG_FILES = {
+    "mistake": f"{TOKEN}\n",
+    "syntax": f"HF_TOKEN='{TOKEN}\n",
+    "NUL": f"HF_TOKEN={TOKEN}\0\n",
+    "the script's own": f"HF_TOKEN={TOKEN}\nrun_dir=/elsewhere\n",
+    "run": f"HF_TOKEN=$(touch canary; echo {TOKEN})\n",
+}
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
         ("missing", "cannot be read"), ("folder", "cannot be read"), ("open", "others may open the file"),
         ("readable", "others may open the file"), ("somebody else's", "belongs to somebody else"),
-        ("mistake", "ends with an error"), ("syntax", "ends with an error"),
+        ("mistake", "line 1 is no NAME=VALUE"), ("syntax", "line 1: the single quote that begins there has no end"),
+        ("NUL", "it holds a NUL character"), ("the script's own", "line 2 sets run_dir, which is the job script's own"),
+        ("run", "line 1: nothing is expanded"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_the_user_s_own_alone_stops_the_job(
@@ -223,13 +236,67 @@ def test_a_file_that_is_not_the_user_s_own_alone_stops_the_job(
     elif damage == "somebody else's":
         needs_root("give a file to somebody else")
         os.chown(secret, 12345, -1)
-    elif damage in ("mistake", "syntax"):
-        secret.write_text({"mistake": f"{TOKEN}\n", "syntax": f"HF_TOKEN='{TOKEN}\n"}[damage])
+    elif damage in WRONG_FILES:
+        secret.write_text(WRONG_FILES[damage])
     ended = machine.run(machine.script(env_file=str(secret)))
     assert (ended.code, ended.exit["stage"]) == (Stop.NO_ENV_FILE.value, "prelude")
     assert said in ended.exit["reason"] and str(secret) in ended.exit["reason"]
     assert TOKEN not in ended.stdout + ended.stderr and ended.stderr.count("\n") == 1
     assert ended.seen is None
+
+
+LINES = {
+    "A=plain": "plain", "A=": "", "A=''": "", 'A=""': "", "  export\tA=x": "x", "A=a#b": "a#b", "A=x # said": "x", "A='a # b'#c": None,
+    "A='a # b' # c": "a # b", "A= # nothing": "", "A=a=b;c|d&e<f>(g)*?[h]!": "a=b;c|d&e<f>(g)*?[h]!", "A='$HOME `x` \\n \"'": '$HOME `x` \\n "',
+    'A="\\$5 \\"q\\" \\\\ \\`"': '$5 "q" \\ `', 'A="it\'s"': "it's", "A='two\nlines'": "two\nlines", "A=x\r": "x", "A=é漢": "é漢",
+    "A=a b": None, "A=$B": None, "A=a${B}": None, "A=`id`": None, "A=$(id)": None, 'A="$B"': None, 'A="`id`"': None, "A=~/x": None,
+    "A=a~/x": "a~/x", 'A="a\\n"': None, "A=a\\ b": None, "A='a'b": None, "A=a'b'": None, 'A="a"b': None, "A='a": None, 'A="a': None,
+    "A =x": None, "A": None, "1A=x": None, "A-B=x": None, "A+=x": None, "A[0]=x": None, "export A": None, "set -x": None, ". x": None,
+    "A=x; B=y": None, "A=(x y)": None, "run_dir=/x": None, "BASH_ENV=/x": None, "IFS=x": None, "export -n A=x": None, "=x": None,
+}  # fmt: skip
+"""A line and the value that it gives A; None where it is refused."""
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_gives_its_value_or_is_refused_without_a_word_of_it(line: str) -> None:
+    text = f"# mine\n\n{line}\n B=last"
+    if LINES[line] is not None:
+        assert parse(text) == {"A": LINES[line], "B": "last"}
+        return
+    with pytest.raises(EnvFileError, match=r"^line 3") as caught:
+        parse(text.replace("x", "hunter2"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_long_file_is_read_in_little_time() -> None:
+    started = time.monotonic()
+    assert len(parse("".join(f"A{i}=x\n" for i in range(20_000)))) == 20_000
+    for text in ("A='" + "a\n" * 30_000, 'A="' + '\\\\"' * 20_000, "A=" + "a" * 60_000 + "$", " " * 60_000):
+        with contextlib.suppress(EnvFileError):
+            parse(text)
+    assert time.monotonic() - started < 5
+
+
+def test_what_the_job_gets_is_what_submission_read(machine: Machine, secret: Path) -> None:
+    lines = {f"V{i}": (line, value) for i, (line, value) in enumerate(LINES.items()) if value is not None}
+    secret.write_bytes(b"".join(line.replace("A", name, 1).encode() + b"\n" for name, (line, _) in lines.items()))
+    ended = machine.run(machine.script(env_file=str(secret)))
+    assert ended.code == 0 and ended.seen is not None, ended.stderr
+    assert {name: ended.seen["env"][name] for name in lines} == {name: value for name, (_, value) in lines.items()}
+    assert "settings" not in ended.seen["env"]
+
+
+def test_a_line_that_is_wrong_is_told_before_anything_is_submitted(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.env").write_text(f"A=1\nHF_TOKEN={TOKEN} two\n")
+    Path("mine.env").chmod(0o600)
+    assert run(["submit", *LOCAL, "--env-file", "mine.env"]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        f"hpc-llm: --env-file {own_folder}/mine.env: line 2: a value with blanks or quotes in it needs quotes around all of it.\n"
+    )
+    assert not Path("logs").exists()
 
 
 def test_a_profile_may_name_the_file(machine: Machine, secret: Path) -> None:

@@ -215,10 +215,10 @@ case $(stat -L -c %a "$env_file") in
   [4-7]00) ;;
   *) die 79 "others may open the file $env_file: chmod 600 it" ;;
 esac
-set -a
-# shellcheck disable=SC1090
-. "$env_file" >/dev/null 2>&1 || die 79 "the file $env_file ends with an error: try it in a shell, it is not shown here"
-set +a
+# It is read, not run: what a line would do in a shell has no effect here.
+settings=$("$python" -I -S "$code_dir/hpc_llm/env_file.py" "$env_file" 2>/dev/null) || die 79 "the file $env_file cannot be used: ${settings:-"$python does not read it"}"
+eval "$settings"
+unset settings
 export PYTHONPATH="$code_dir${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONSAFEPATH=1  # a torch.py in the run folder is not torch (Python 3.11 and later heed it)
 # The environment may be somebody else's: say at once what it lacks.
