@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hpc_llm.account_pattern import check_pattern
 from hpc_llm.env_file import is_reserved
 from hpc_llm.errors import RequestError
 from hpc_llm.sbatch_options import changes_size
@@ -58,7 +59,7 @@ class Status(Strict):
 class Account(Strict):
     required: bool = False
     pattern: str | None = None
-    """Regular expression that a valid account matches."""
+    """Regular expression that a valid account matches; short, and repeating single characters and sets only."""
     default: str | None = None
     """Your own account, in a profile of your own."""
     list_command: str | None = None
@@ -67,10 +68,7 @@ class Account(Strict):
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
+        check_pattern(pattern or "")
         return pattern
 
 
