@@ -28,7 +28,9 @@ LOCAL = ("--cluster", "local", "--method", "z2", "--model", "tiny")
 @pytest.mark.parametrize(
     "name",
     """HF_TOKEN HUGGING_FACE_HUB_TOKEN WANDB_API_KEY AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID DB_PASSWORD PASSWD MY_CREDENTIALS
-    APIKEY WANDB_APIKEY api_key apiKey hubToken KEY TOKEN2 SSH_PASSPHRASE OPENAI_KEYS""".split(),
+    APIKEY WANDB_APIKEY api_key apiKey hubToken KEY TOKEN2 SSH_PASSPHRASE OPENAI_KEYS PGPASSWORD MYSQL_PWD DB_PASS HF_AUTH
+    REDISPASSWORD GITHUB_PAT MY_APIKEY DBPASSWD AZURE_STORAGE_ACCOUNT_KEY AZURE_CLIENT_SECRET SENTRY_DSN API_KEY_PROD db_pass
+    AWS_SESSION_TOKEN accessToken npmAuthToken""".split(),
 )
 def test_names_of_secrets(name: str) -> None:
     assert is_secret_name(name) and is_secret("whatever", name)
@@ -39,7 +41,9 @@ def test_names_of_secrets(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     """TOKENIZERS_PARALLELISM SSH_AUTH_SOCK KEYBOARD MONKEY COMPASS KEYRING_BACKEND HF_TOKEN_PATH SSL_KEY_FILE NUM_TOKENS
-    tokens_per_second TOKENIZER PASSENGERS NCCL_DEBUG PATH HOTKEY SECRETARY""".split(),
+    tokens_per_second TOKENIZER PASSENGERS NCCL_DEBUG PATH HOTKEY SECRETARY MAX_TOKENS NUM_KEY_VALUE_HEADS PWD OLDPWD AUTHOR
+    PASS_RATE BYPASS PASSED XAUTHORITY SSH_PUBLIC_KEY KEY_LENGTH TOKEN_LIMIT AUTH_METHOD CREDENTIAL_HELPER COMPAT KEYFRAMES
+    num_key_value_heads TOKEN_TYPE PATH_TO_MODEL pass""".split(),
 )
 def test_names_that_only_look_like_them(name: str) -> None:
     assert not is_secret_name(name) and not is_secret("whatever", name)
@@ -51,14 +55,22 @@ SECRETS = [
     "AKIAIOSFODNN7EXAMPLE", "glpat-abcdefghij1234567890", "xoxb-123456789012-abcdef", "-----BEGIN RSA PRIVATE KEY-----\nMII",
     "-----BEGIN OPENSSH PRIVATE KEY-----", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefgh123", "https://user:pass@host/x",
     "http://u:p@proxy:3128", "https://:tok@host", f"run-{TOKEN}", f"/models/{TOKEN}/x", "export WANDB_API_KEY=plainword",
-    "api_key:plainword",
+    "api_key:plainword", "dckr_pat_AbCdEfGhIj1234567890abcd", "Authorization: Bearer abcdef1234567890", "Authorization: Basic dXNlcjpwYXNz",
+    "curl -H 'authorization: token abcdef123456'", "bearer abcdefghijkl0123456789", "https://0123456789abcdef0123456789abcdef@host/x",
+    "postgresql+psycopg2://me:word@db/x", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "AccountKey=abcdefghijklmnop1234567890ABCDEFG==",
+    "Endpoint=sb://x/;SharedAccessKey=abcdefghijklmnop1234567890ABCDEFG=", "https://x/y?sv=1&sig=abcdefghij0123456789%2Babc", "PGPASSWORD=word",
+    "export MYSQL_PWD='two words'", '{"WANDB_API_KEY":"0123456789abcdef0123456789abcdef01234567"}', "api_key = 0123456789abcdef0123456789abcdef",
+    "--token 0123456789abcdef0123456789abcdef", "npm_abcdefghijklmnopqrstuvwxyz0123456789", "pypi-AgEIcHlwaS5vcmcCJDAxMjM0NTY3ODk",
+    "AIzaSyA1234567890abcdefghijklmnopqrstuv", "sk_live_abcdefghij1234567890", "hvs.abcdefghijklmnopqrstuvwx", "abc8Q~abcdefghijklmnopqrstuvwxyz012345678",
+    "https://hooks.slack.com/services/T00000000/B00000000/abcdefgh", "gsk_abcdefghijklmnopqrstuvwxyz01",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----\nabc",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", SECRETS)
 def test_shapes_of_secrets(text: str) -> None:
     assert is_secret(text) and is_secret(f"before {text} after")
-    assert redacted(f"before {text} after") != f"before {text} after" or "api_key" in text
+    assert redacted(f"before {text} after") != f"before {text} after" or text == "api_key:plainword"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +80,12 @@ def test_shapes_of_secrets(text: str) -> None:
         "https://huggingface.co/x@main", "git@github.com:foo/bar.git", "ssh://git@host/x", "meta-llama/Llama-2-7b-hf",
         "disk-0123456789abcdef", "https://host:8080/a@b", "task-abcdefghijklmnopqrst", "a@b:c", "ghp_short", "lr=1e-4",
         "/work/AKIA/x", "0123456789abcdef0123456789abcdef01234567", "gpu:a100:4", "a: b", "key=1",
+        "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "550e8400-e29b-41d4-a716-446655440000",
+        "commit 9e844d7c4af500c6c4acd18d670933031930123456789abc", "/work/projects/Group7/Datasets/RedPajama2/shards/part0001",
+        "the bearer of this", "Bearer tokens are not shown", "max_tokens=4096", "pad_token=0", "num_key_value_heads: 8", "TOKEN=12345678",
+        "KEY_LENGTH=2048", "SHA256:uNiVztksCsDhcJ3Yz0r5Yb5w3vJ7Q7LrO4mWm3cMVrk", "meta-llama/Meta-Llama-3.1-405B-Instruct-FP8",
+        "https://user@host/x", "torch-2.5.1+cu124-cp311-cp311-linux_x86_64.whl", "key, value and query", "token: see `wallet`",
+        "NVIDIA-H100-80GB-HBM3-MIG-1g", "llama2-7b-z3o-20260101-120000-abcdef", "PWD=/work/me", "PASS_RATE=high", "A100-SXM4-40GB",
     ],
 )  # fmt: skip
 def test_texts_that_only_look_like_them(text: str) -> None:
@@ -165,6 +183,23 @@ def test_an_account_of_the_environment_and_a_template_are_looked_at_too(
     said = capsys.readouterr()
     assert "the script for cluster local would hold what looks like a secret" in said.err
     assert said.out == "" and TOKEN not in said.err
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "PGPASSWORD", "ANY"])
+def test_a_secret_in_an_older_record_is_not_shown_by_a_comparison(
+    name: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = TOKEN if name == "ANY" else "two plainwords"
+    plan = planned("local", "z2", model="tiny").plan.to_dict() | {"env": {name: value, "NCCL_DEBUG": "INFO"}}
+    folder = Path("logs/older")
+    folder.mkdir(parents=True)
+    (folder / "experiment.json").write_text(json.dumps({"schema": 1, "plan": plan}))
+    (folder / "job.sh").write_text(f"#!/bin/bash\nexport {name}='{value}'\n")
+    assert run(["render", *LOCAL, "--diff", "older"]) == 0
+    said = capsys.readouterr()
+    assert TOKEN not in said.out + said.err and "plainword" not in said.out + said.err
+    assert f"env.{name}: (hidden) → -" in said.out and "env.NCCL_DEBUG: INFO → -" in said.out
+    assert f"-export {name}='(hidden)'" in said.out
 
 
 def test_harmless_variables_pass(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
