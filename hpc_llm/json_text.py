@@ -32,6 +32,7 @@ def _finite(text: str) -> float | None:
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
 _CAREFUL = json.JSONDecoder(parse_constant=_no_number, parse_int=_integer, parse_float=_finite)
 """The same for numbers that a float cannot hold; slower."""
+_MEASURED = json.JSONDecoder(parse_int=_integer)
 _LONG_NUMBER = 19
 _MAY_BE_TOO_LARGE = re.compile(rf"\d{{{_LONG_NUMBER},}}|\d[eE]\+?\d{{3}}")
 _DEEPEST = 100
@@ -41,6 +42,22 @@ _DEEPEST = 100
 def decoded(text: str) -> Any:
     """The value of a JSON text. Raises ValueError or RecursionError, DamagedRecordError among them."""
     value = (_CAREFUL if _MAY_BE_TOO_LARGE.search(text) else _DECODER).decode(text)
+    if text.count("[") + text.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
+        raise DamagedRecordError("it is nested too deep")
+    return value
+
+
+def figures(text: str | bytes) -> Any:
+    """The value of a JSON text of another program, in which NaN and the infinities are what it measured.
+
+    Raises ValueError, DamagedRecordError among them.
+    """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    try:
+        value = _MEASURED.decode(text)
+    except RecursionError:
+        raise DamagedRecordError("it is nested too deep") from None
     if text.count("[") + text.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
         raise DamagedRecordError("it is nested too deep")
     return value
