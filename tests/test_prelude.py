@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def test_a_good_site_gets_to_the_program(machine: Machine) -> None:
     seen = ended.seen
     assert seen is not None
     assert seen["argv"] == ["-u", "-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(ended.run)]
-    assert seen["cwd"] == str(ended.run)
+    assert seen["cwd"] == "/"
     env = seen["env"]
     assert env["PYTHONPATH"] == str(machine.code)
     assert env["CONDA_PREFIX"] == str(machine.env_dir)
@@ -402,3 +403,17 @@ def test_torchrun_on_two_nodes_starts_one_per_node(machine: Machine) -> None:
     assert "--node-rank=1" in argv and f"--master-port={env['MASTER_PORT']}" in argv
     assert argv[-4:] == ["-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(ended.run)]
     assert env["MASTER_ADDR"] == os.uname().nodename  # the name does not resolve, so the host's own
+
+
+def test_no_module_of_the_run_folder_is_imported_by_a_python_that_does_not_heed_the_variable(machine: Machine) -> None:
+    """The real program, as far as it comes without a plan, under a Python that looks where it is started, as 3.10 does."""
+    python = machine.env_dir / "bin" / "python"
+    python.write_text(f'#!/bin/bash\nunset PYTHONSAFEPATH\nexec {sys.executable} "$@"\n')
+    text = machine.script()
+    for name in ("torch", "socket", "importlib", "argparse", "json", "hpc_llm", "deepspeed", "transformers"):
+        (machine.logs / "run-1" / f"{name}.py").write_text(f"open({str(machine.canary)!r}, 'w')\n")
+    ended = machine.run(text)
+    assert not machine.canary.exists()
+    assert "pretrain_llm: " in ended.stderr, "the program did not start"
+    machine.run(text.replace("cd / ||", "true ||"))
+    assert machine.canary.exists(), "started in the run folder it would be imported"

@@ -7,6 +7,7 @@ The homework's scripts start `pretrain_llm.py --deepspeed --deepspeed_config FIL
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -60,6 +61,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--local_rank", type=int, default=-1, help="accepted: the environment says which rank this is")
     arguments = parser.parse_args(argv)
+    if arguments.run_dir is not None:
+        arguments.run_dir = arguments.run_dir.absolute()  # the program enters it
     if arguments.deepspeed_config is None and arguments.run_dir is None:
         parser.error("give --run-dir, or --deepspeed_config and --model_name")
     if arguments.deepspeed_config is not None and arguments.model_name is None:
@@ -90,6 +93,8 @@ def refuse_used_folder(paths: RunPaths, env: Mapping[str, str]) -> None:
 def _of_run_folder(folder: Path) -> Request:
     paths = RunPaths(folder)
     refuse_used_folder(paths, os.environ)
+    with contextlib.suppress(OSError):  # one that is not there has no experiment.json either
+        os.chdir(paths.root)  # what DeepSpeed writes without a place of its own belongs to the run
     experiment = read_json(paths.experiment)
     if experiment is None or not isinstance(experiment.get("plan"), dict):
         raise RequestError(

@@ -154,7 +154,10 @@ export PYTHONUNBUFFERED=1
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/local/torch_extensions
 export OMP_NUM_THREADS=8
 export PYTHONPATH="$code_dir${PYTHONPATH:+:$PYTHONPATH}"
-export PYTHONSAFEPATH=1  # a torch.py in the run folder is not torch (Python 3.11 and later heed it)
+# A torch.py in the run folder is not torch. Python 3.10 does not heed the variable and looks for modules where it is started;
+# the training program enters the run folder itself.
+export PYTHONSAFEPATH=1
+cd / || die 1 "cannot enter /"
 # The environment may be somebody else's: say at once what it lacks.
 why=$("$python" - 2>&1 <<'PYTHON'
 import importlib.util, sys

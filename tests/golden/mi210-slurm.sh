@@ -203,7 +203,10 @@ export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/mi210/torch_extensions
 export PYTORCH_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7
 export PYTORCH_HIP_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7
 export PYTHONPATH="$code_dir${PYTHONPATH:+:$PYTHONPATH}"
-export PYTHONSAFEPATH=1  # a torch.py in the run folder is not torch (Python 3.11 and later heed it)
+# A torch.py in the run folder is not torch. Python 3.10 does not heed the variable and looks for modules where it is started;
+# the training program enters the run folder itself.
+export PYTHONSAFEPATH=1
+cd / || die 1 "cannot enter /"
 # The environment may be somebody else's: say at once what it lacks.
 why=$("$python" - 2>&1 <<'PYTHON'
 import importlib.util, sys
