@@ -6,14 +6,13 @@ Only the names, sizes and first bytes of the weights are looked at, so a login n
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
-from hpc_llm.json_text import DamagedRecordError
+from hpc_llm.json_text import DamagedRecordError, figures
 from hpc_llm.record_files import open_regular, read_regular
 
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
@@ -80,12 +79,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The config.json of a folder."""
     path = folder / "config.json"
     try:
-        config = json.loads(read_regular(path).decode("utf-8"))
+        config = figures(read_regular(path).decode("utf-8"))
     except OSError:
         raise RequestError(_no_config(folder)) from None
     except DamagedRecordError as error:
         raise RequestError(f"{path} cannot be read: {error}.") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RequestError(f"{path} is not JSON: {error}.") from None
     if not isinstance(config, dict):
         raise RequestError(f"{path} must hold one JSON object.")
@@ -115,9 +114,9 @@ def _weights(folder: Path) -> tuple[Path, ...]:
 def _shards(index: Path) -> tuple[Path, ...]:
     """The files that an index of weights names."""
     try:
-        names = json.loads(read_regular(index).decode("utf-8"))["weight_map"].values()
+        names = figures(read_regular(index).decode("utf-8"))["weight_map"].values()
         return tuple(index.parent / name for name in sorted(set(names)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise RequestError(f"{index} does not say which files hold the weights: {_DOWNLOAD}.") from None
 
 

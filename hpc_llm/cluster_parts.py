@@ -9,26 +9,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hpc_llm.account_pattern import check_pattern
+from hpc_llm.env_file import is_reserved
 from hpc_llm.errors import RequestError
 from hpc_llm.sbatch_options import changes_size
 from hpc_llm.slurm_time import LONGEST_S, parse_limit, parse_time
 
 Launcher = Literal["srun", "torchrun", "mpirun", "python"]
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-RESERVED = frozenset(
-    """run_dir code_archive code_digest start program env_file job_record time_limit started_at stage reason signal child try code limit python why env_dir conda_base conda_hook
-    module_inits init job_tmp make_job_tmp probe first_node IFS BASHOPTS SHELLOPTS BASH_VERSINFO UID EUID PPID MASTER_ADDR MASTER_PORT
-    HPC_LLM_LAUNCHER HPC_LLM_TRY SRUN_CPUS_PER_TASK""".split()
-)
-"""Variables that the job script itself sets or lives by."""
 
 
 def check_variable(name: str, value: str = "") -> None:
     """Raise a RequestError unless a job script can set an environment variable of that name to that value."""
     if not _VARIABLE_NAME.fullmatch(name):
         raise RequestError(f"{name!r} is not a name of an environment variable: use letters, digits and underscores.")
-    if name in RESERVED:
-        raise RequestError(f"the variable {name} is the job script's own. Choose another name.")
+    if is_reserved(name):
+        raise RequestError(f"the variable {name} is the job script's own, or changes how bash reads it. Leave it out.")
     if "\0" in value:
         raise RequestError(f"the value of {name} holds a NUL character, which no environment can carry.")
 
@@ -63,7 +59,7 @@ class Status(Strict):
 class Account(Strict):
     required: bool = False
     pattern: str | None = None
-    """Regular expression that a valid account matches."""
+    """Regular expression that a valid account matches; short, and repeating single characters and sets only."""
     default: str | None = None
     """Your own account, in a profile of your own."""
     list_command: str | None = None
@@ -72,10 +68,7 @@ class Account(Strict):
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
+        check_pattern(pattern or "")
         return pattern
 
 

@@ -31,6 +31,7 @@ def _finite(text: str) -> float | None:
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
 _CAREFUL = json.JSONDecoder(parse_constant=_no_number, parse_int=_integer, parse_float=_finite)
 """The same for numbers that a float cannot hold; slower."""
+_MEASURED = json.JSONDecoder(parse_int=_integer)
 _LONG_NUMBER = 19
 _SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
 _LARGE = (b"0" * _LONG_NUMBER, b"0e000", b"0e+000")
@@ -43,6 +44,22 @@ def decoded(text: str) -> Any:
     """The value of a JSON text. Raises ValueError or RecursionError, DamagedRecordError among them."""
     shape = text.encode("utf-8", "surrogatepass").translate(_SHAPE)
     value = (_CAREFUL if any(large in shape for large in _LARGE) else _DECODER).decode(text)
+    if text.count("[") + text.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
+        raise DamagedRecordError("it is nested too deep")
+    return value
+
+
+def figures(text: str | bytes) -> Any:
+    """The value of a JSON text of another program, in which NaN and the infinities are what it measured.
+
+    Raises ValueError, DamagedRecordError among them.
+    """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    try:
+        value = _MEASURED.decode(text)
+    except RecursionError:
+        raise DamagedRecordError("it is nested too deep") from None
     if text.count("[") + text.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
         raise DamagedRecordError("it is nested too deep")
     return value

@@ -23,8 +23,9 @@ from hpc_llm.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.method import Lora, Method, Optimizer, Quantization, spelled
 from hpc_llm.optimizers import OF_DEEPSPEED
 from hpc_llm.profiles import explain_validation
+from hpc_llm.reach import refuse_way_out
 from hpc_llm.recipe import check_length, check_tokenizer, choose_ramp, choose_weights, frozen_by, learning_rate
-from hpc_llm.run import file_name_part
+from hpc_llm.run import file_name_part, is_record
 from hpc_llm.settings import apply_settings, split_pair
 from hpc_llm.slurm_request import ask_account, ask_cores_and_memory, ask_options, ask_partition, ask_resources, ask_time
 from hpc_llm.synthetic import LOSS_FLOOR_NATS
@@ -133,7 +134,9 @@ def _settings(said: Said, draft: Draft) -> None:
         other = {"fp16": "fp16", "bf16": "bf16"}.get(place.split(".")[0])
         if item.startswith("deepspeed.") and other and draft.values["precision"] != other:
             raise PlanError(f"deepspeed.{place} has no effect: the precision is {draft.values['precision']}.")
-    check_keys(draft.values["deepspeed"], "--set deepspeed" if settings else "deepspeed")
+    where = "--set deepspeed" if settings else "deepspeed"
+    check_keys(draft.values["deepspeed"], where)
+    refuse_way_out(draft.values["deepspeed"], where, is_record)
     for key in (*COMPUTED, "optimizer"):
         if key in draft.values["deepspeed"]:
             raise RequestError(f"deepspeed.{key} is computed. {COMPUTED_BLOCKS[key]}")

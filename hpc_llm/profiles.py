@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import FoundHereWarning, ProfileError, unknown_name
+from hpc_llm.reach import loads_code, refuse_scratch
 from hpc_llm.secrecy import WAY_IN, find_secret
 from hpc_llm.yaml_text import read_yaml
 
@@ -86,17 +87,44 @@ def read_profile(kind: str, name: str) -> tuple[dict[str, Any], Path]:
 def _read(kind: str, path: Path) -> dict[str, Any]:
     """The mapping of one file; a warning tells where it is from if that is the working directory."""
     here = Path.cwd() / kind
+    values = read_yaml(path)
     if path.parent == here and here.resolve() != bundled(kind).resolve():
         hidden = [folder / path.name for folder in search_path(kind)[1:] if (folder / path.name).is_file()]
         if not hidden or not _is_same(path, hidden[0]):
             whose = {user_config() / kind: "your own", bundled(kind): "the one that hpc-llm brings"}
             instead = f", in place of {whose[hidden[0].parent]}" if hidden else ""
-            warnings.warn(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}", FoundHereWarning, stacklevel=3)
-    values = read_yaml(path)
+            brings = _code_brought(values) if kind == "clusters" else ""
+            warnings.warn(
+                f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}", FoundHereWarning, stacklevel=3
+            )
+            if kind == "configs":
+                refuse_scratch({"deepspeed": values.get("deepspeed")}, str(path))
     place = find_secret(values)
     if place is not None:
         raise ProfileError(f"{path}: {place} holds what looks like a secret. {WAY_IN}")
     return values
+
+
+def _code_brought(values: dict[str, Any]) -> str:
+    """Which facts of a cluster found here decide what code its jobs load, as a clause for the one who is told of it."""
+    blocks = [values, *(one for one in _list(values.get("partitions")) if isinstance(one, dict))]
+    names: dict[str, None] = {}
+    for block in blocks:
+        prelude = _mapping(block.get("prelude"))
+        python = _mapping(prelude.get("python"))
+        groups = (*_mapping(block.get("env")).values(), _mapping(block.get("access")).get("proxy_env"))
+        names |= dict.fromkeys(f"prelude.{key}" for key in ("init", "use", "load") if prelude.get(key))
+        names |= dict.fromkeys(f"prelude.python.{key}" for key in ("env", "hook") if python.get(key))
+        names |= dict.fromkeys(str(name) for group in groups for name in _mapping(group) if loads_code(str(name)))
+    return f"; it says what code the job loads ({', '.join(names)})" if names else ""
+
+
+def _mapping(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _is_same(one: Path, other: Path) -> bool:

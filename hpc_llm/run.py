@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,23 @@ class RunPaths:
             if (record := read_json(path))
         ]
         return sorted(records, key=lambda record: float(record["time"]))
+
+
+_RECORDS = frozenset(
+    path.parts[0]
+    for name, member in vars(RunPaths).items()
+    if isinstance(member, property) and isinstance(path := getattr(RunPaths(Path()), name), Path)
+)
+
+
+def is_record(path: str) -> bool:
+    """Whether a path, relative to the folder of a run, is one of its records or lies in one.
+
+    >>> is_record("result.json"), is_record("./tries/1/x"), is_record("telemetry-3.jsonl"), is_record("profile/result.json")
+    (True, True, True, False)
+    """
+    first = os.path.normpath(path).split(os.sep)[0]
+    return first in _RECORDS or any(fnmatch(first, pattern) for pattern in TRY_FILES)
 
 
 def _number(value: object) -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.errors import ProfileError, RequestError, unknown_name
 from hpc_llm.experiment import Plan
 from hpc_llm.optimizers import NAMES
+from hpc_llm.reach import refuse_loading, refuse_scratch
 
 _SHOWN = 80
 FREE = ("deepspeed", "env")
@@ -67,6 +69,29 @@ def parse_value(text: str) -> Any:
     value = parse_yaml(text, f"--set value {text[:_SHOWN]!r}")
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INTEGER and "." not in text
     return int(value) if is_whole else value
+
+
+def refuse_reach(settings: Iterable[str], where: str) -> None:
+    """Raise a RequestError for a setting of a file that decides which code the job loads, or on which disk it writes.
+
+    A setting that cannot be read is left to `apply_settings`, which says what is wrong with it.
+    """
+    for setting in settings:
+        path, text = split_pair(setting, "--set")
+        top, _, rest = path.partition(".")
+        if top == "env":
+            refuse_loading(rest, where)
+        elif top == "deepspeed":
+            with contextlib.suppress(ProfileError):
+                refuse_scratch(_nested(path.split("."), parse_value(text)), where)
+
+
+def _nested(parts: list[str], value: Any) -> dict[str, Any]:
+    """`value` under its keys, the outermost first."""
+    for part in reversed(parts):
+        value = {part: value}
+    nested: dict[str, Any] = value
+    return nested
 
 
 def apply_settings(values: dict[str, Any], settings: Iterable[str]) -> list[str]:

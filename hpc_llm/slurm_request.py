@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from hpc_llm.account_pattern import fits
 from hpc_llm.cluster import Cluster, Gpu, Node, Partition
 from hpc_llm.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.errors import PlanError, RequestError, unknown_name
@@ -138,7 +139,7 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> None:
             )
         return
     one_line("account", account)
-    if rule.pattern and not re.search(rule.pattern, account):
+    if rule.pattern and not fits(rule.pattern, account):
         raise PlanError(
             f"account '{account}' does not fit cluster {cluster.name}, whose accounts match {rule.pattern}.{listing}"
         )

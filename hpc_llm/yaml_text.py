@@ -103,6 +103,8 @@ def parse_yaml(text: str, where: str) -> Any:
     try:
         if len(text) > LARGEST_BYTES:
             raise yaml.MarkedYAMLError(problem=f"it is longer than {LARGEST_BYTES >> 20} MiB")
+        if any("\ud800" <= c <= "\udfff" for c in text):
+            raise yaml.MarkedYAMLError(problem="it holds bytes that are no UTF-8")
         _Look().through(text)
         return yaml.load(text, Loader=_Loader)  # a SafeLoader, less the resolvers of YAML 1.1
     except yaml.YAMLError as error:

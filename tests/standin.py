@@ -60,6 +60,7 @@ flags=
 case $1 in
   -) exec {python} $flags "$@" ;;
   -c) exec {python} $flags "$@" ;;  # the check of the archive
+  -I) exec {python} "$@" ;;
   *) exec {python} -S -E {program} "$@" ;;
 esac
 """

@@ -688,3 +688,15 @@ def test_parse_takes_a_bare_run_id(cli: Any) -> None:
         done = cli("parse", text, "--logs", "elsewhere", "--format", "csv", "--columns", "run_id")
         assert (done.code, done.out.splitlines()) == (0, ["run_id", folder.name]), done.err
     assert cli("parse", "nix", "--logs", "elsewhere").code == 2
+
+
+@pytest.mark.parametrize(
+    "flag", ["--name", "--set", "--sbatch", "--model", "--partition", "--run-id", "--env-file", "--logs", "--time"]
+)
+def test_bytes_that_are_no_utf_8_are_one_sentence(
+    flag: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for value in ("x\udcff", "env.X=\udcff", "optimizer.lr=\udcff", "\udcff=1"):
+        assert run(["render", "--cluster", "local", "--method", "z2", "--model", "tiny", flag, value]) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and said.err.count("hpc-llm:") == 1 and "unexpected" not in said.err

@@ -154,7 +154,7 @@ def test_folders_of_any_name_work(machine: Machine, part: str) -> None:
     logs = machine.folder / "many" / part
     script = machine.script(logs=logs)
     seen = reached(machine, script, logs / "run-1")
-    assert seen["cwd"] == str(logs / "run-1") and seen["argv"][-1] == str(logs / "run-1")
+    assert seen["argv"][-1] == str(logs / "run-1")
     untouched(part)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -420,3 +421,15 @@ def test_torchrun_on_two_nodes_starts_one_per_node(machine: Machine) -> None:
     program = argv.index("--no-python") + 1
     assert argv[program:-3] == [str(machine.env_dir / "bin" / "python"), *argv[:5]]
     assert env["MASTER_ADDR"] == os.uname().nodename  # the name does not resolve, so the host's own
+
+
+def test_no_module_of_the_run_folder_is_imported_by_a_python_that_does_not_heed_the_variable(machine: Machine) -> None:
+    """The real program, as far as it comes without a plan, under a Python that looks where it is started, as 3.10 does."""
+    python = machine.env_dir / "bin" / "python"
+    python.write_text(f'#!/bin/bash\nunset PYTHONSAFEPATH\nexec {sys.executable} "$@"\n')
+    text = machine.script()
+    for name in ("torch", "socket", "importlib", "argparse", "json", "hpc_llm", "deepspeed", "transformers"):
+        (machine.logs / "run-1" / f"{name}.py").write_text(f"open({str(machine.canary)!r}, 'w')\n")
+    ended = machine.run(text)
+    assert not machine.canary.exists()
+    assert "pretrain_llm: " in ended.stderr, "the program did not start"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from rights import needs_root
 from standin import Machine
 
 from hpc_llm.cli import run
+from hpc_llm.env_file import EnvFileError, parse
 from hpc_llm.run import Stop
 from hpc_llm.secrecy import is_secret, is_secret_name, redacted
 
@@ -26,7 +28,9 @@ LOCAL = ("--cluster", "local", "--method", "z2", "--model", "tiny")
 @pytest.mark.parametrize(
     "name",
     """HF_TOKEN HUGGING_FACE_HUB_TOKEN WANDB_API_KEY AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID DB_PASSWORD PASSWD MY_CREDENTIALS
-    APIKEY WANDB_APIKEY api_key apiKey hubToken KEY TOKEN2 SSH_PASSPHRASE OPENAI_KEYS""".split(),
+    APIKEY WANDB_APIKEY api_key apiKey hubToken KEY TOKEN2 SSH_PASSPHRASE OPENAI_KEYS PGPASSWORD MYSQL_PWD DB_PASS HF_AUTH
+    REDISPASSWORD GITHUB_PAT MY_APIKEY DBPASSWD AZURE_STORAGE_ACCOUNT_KEY AZURE_CLIENT_SECRET SENTRY_DSN API_KEY_PROD db_pass
+    AWS_SESSION_TOKEN accessToken npmAuthToken""".split(),
 )
 def test_names_of_secrets(name: str) -> None:
     assert is_secret_name(name) and is_secret("whatever", name)
@@ -37,7 +41,9 @@ def test_names_of_secrets(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     """TOKENIZERS_PARALLELISM SSH_AUTH_SOCK KEYBOARD MONKEY COMPASS KEYRING_BACKEND HF_TOKEN_PATH SSL_KEY_FILE NUM_TOKENS
-    tokens_per_second TOKENIZER PASSENGERS NCCL_DEBUG PATH HOTKEY SECRETARY""".split(),
+    tokens_per_second TOKENIZER PASSENGERS NCCL_DEBUG PATH HOTKEY SECRETARY MAX_TOKENS NUM_KEY_VALUE_HEADS PWD OLDPWD AUTHOR
+    PASS_RATE BYPASS PASSED XAUTHORITY SSH_PUBLIC_KEY KEY_LENGTH TOKEN_LIMIT AUTH_METHOD CREDENTIAL_HELPER COMPAT KEYFRAMES
+    num_key_value_heads TOKEN_TYPE PATH_TO_MODEL pass""".split(),
 )
 def test_names_that_only_look_like_them(name: str) -> None:
     assert not is_secret_name(name) and not is_secret("whatever", name)
@@ -49,14 +55,22 @@ SECRETS = [
     "AKIAIOSFODNN7EXAMPLE", "glpat-abcdefghij1234567890", "xoxb-123456789012-abcdef", "-----BEGIN RSA PRIVATE KEY-----\nMII",
     "-----BEGIN OPENSSH PRIVATE KEY-----", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefgh123", "https://user:pass@host/x",
     "http://u:p@proxy:3128", "https://:tok@host", f"run-{TOKEN}", f"/models/{TOKEN}/x", "export WANDB_API_KEY=plainword",
-    "api_key:plainword",
+    "api_key:plainword", "dckr_pat_AbCdEfGhIj1234567890abcd", "Authorization: Bearer abcdef1234567890", "Authorization: Basic dXNlcjpwYXNz",
+    "curl -H 'authorization: token abcdef123456'", "bearer abcdefghijkl0123456789", "https://0123456789abcdef0123456789abcdef@host/x",
+    "postgresql+psycopg2://me:word@db/x", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "AccountKey=abcdefghijklmnop1234567890ABCDEFG==",
+    "Endpoint=sb://x/;SharedAccessKey=abcdefghijklmnop1234567890ABCDEFG=", "https://x/y?sv=1&sig=abcdefghij0123456789%2Babc", "PGPASSWORD=word",
+    "export MYSQL_PWD='two words'", '{"WANDB_API_KEY":"0123456789abcdef0123456789abcdef01234567"}', "api_key = 0123456789abcdef0123456789abcdef",
+    "--token 0123456789abcdef0123456789abcdef", "npm_abcdefghijklmnopqrstuvwxyz0123456789", "pypi-AgEIcHlwaS5vcmcCJDAxMjM0NTY3ODk",
+    "AIzaSyA1234567890abcdefghijklmnopqrstuv", "sk_live_abcdefghij1234567890", "hvs.abcdefghijklmnopqrstuvwx", "abc8Q~abcdefghijklmnopqrstuvwxyz012345678",
+    "https://hooks.slack.com/services/T00000000/B00000000/abcdefgh", "gsk_abcdefghijklmnopqrstuvwxyz01",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----\nabc",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", SECRETS)
 def test_shapes_of_secrets(text: str) -> None:
     assert is_secret(text) and is_secret(f"before {text} after")
-    assert redacted(f"before {text} after") != f"before {text} after" or "api_key" in text
+    assert redacted(f"before {text} after") != f"before {text} after" or text == "api_key:plainword"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +80,12 @@ def test_shapes_of_secrets(text: str) -> None:
         "https://huggingface.co/x@main", "git@github.com:foo/bar.git", "ssh://git@host/x", "meta-llama/Llama-2-7b-hf",
         "disk-0123456789abcdef", "https://host:8080/a@b", "task-abcdefghijklmnopqrst", "a@b:c", "ghp_short", "lr=1e-4",
         "/work/AKIA/x", "0123456789abcdef0123456789abcdef01234567", "gpu:a100:4", "a: b", "key=1",
+        "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "550e8400-e29b-41d4-a716-446655440000",
+        "commit 9e844d7c4af500c6c4acd18d670933031930123456789abc", "/work/projects/Group7/Datasets/RedPajama2/shards/part0001",
+        "the bearer of this", "Bearer tokens are not shown", "max_tokens=4096", "pad_token=0", "num_key_value_heads: 8", "TOKEN=12345678",
+        "KEY_LENGTH=2048", "SHA256:uNiVztksCsDhcJ3Yz0r5Yb5w3vJ7Q7LrO4mWm3cMVrk", "meta-llama/Meta-Llama-3.1-405B-Instruct-FP8",
+        "https://user@host/x", "torch-2.5.1+cu124-cp311-cp311-linux_x86_64.whl", "key, value and query", "token: see `wallet`",
+        "NVIDIA-H100-80GB-HBM3-MIG-1g", "llama2-7b-z3o-20260101-120000-abcdef", "PWD=/work/me", "PASS_RATE=high", "A100-SXM4-40GB",
     ],
 )  # fmt: skip
 def test_texts_that_only_look_like_them(text: str) -> None:
@@ -165,6 +185,23 @@ def test_an_account_of_the_environment_and_a_template_are_looked_at_too(
     assert said.out == "" and TOKEN not in said.err
 
 
+@pytest.mark.parametrize("name", ["HF_TOKEN", "PGPASSWORD", "ANY"])
+def test_a_secret_in_an_older_record_is_not_shown_by_a_comparison(
+    name: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = TOKEN if name == "ANY" else "two plainwords"
+    plan = planned("local", "z2", model="tiny").plan.to_dict() | {"env": {name: value, "NCCL_DEBUG": "INFO"}}
+    folder = Path("logs/older")
+    folder.mkdir(parents=True)
+    (folder / "experiment.json").write_text(json.dumps({"schema": 1, "plan": plan}))
+    (folder / "job.sh").write_text(f"#!/bin/bash\nexport {name}='{value}'\n")
+    assert run(["render", *LOCAL, "--diff", "older"]) == 0
+    said = capsys.readouterr()
+    assert TOKEN not in said.out + said.err and "plainword" not in said.out + said.err
+    assert f"env.{name}: (hidden) → -" in said.out and "env.NCCL_DEBUG: INFO → -" in said.out
+    assert f"-export {name}='(hidden)'" in said.out
+
+
 def test_harmless_variables_pass(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pairs = (
         "TOKENIZERS_PARALLELISM=false",
@@ -203,12 +240,23 @@ def test_the_job_reads_the_file_and_nothing_else_holds_it(machine: Machine, secr
     assert plan["env_file"] == str(secret) and TOKEN not in json.dumps(plan)
 
 
+WRONG_FILES = {
+    "mistake": f"{TOKEN}\n",
+    "syntax": f"HF_TOKEN='{TOKEN}\n",
+    "NUL": f"HF_TOKEN={TOKEN}\0\n",
+    "the script's own": f"HF_TOKEN={TOKEN}\nrun_dir=/elsewhere\n",
+    "run": f"HF_TOKEN=$(touch canary; echo {TOKEN})\n",
+}
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
         ("missing", "cannot be read"), ("folder", "cannot be read"), ("open", "others may open the file"),
         ("readable", "others may open the file"), ("somebody else's", "belongs to somebody else"),
-        ("mistake", "ends with an error"), ("syntax", "ends with an error"),
+        ("mistake", "line 1 is no NAME=VALUE"), ("syntax", "line 1: the single quote that begins there has no end"),
+        ("NUL", "it holds a NUL character"), ("the script's own", "line 2 sets run_dir, which is the job script's own"),
+        ("run", "line 1: nothing is expanded"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_the_user_s_own_alone_stops_the_job(
@@ -223,13 +271,67 @@ def test_a_file_that_is_not_the_user_s_own_alone_stops_the_job(
     elif damage == "somebody else's":
         needs_root("give a file to somebody else")
         os.chown(secret, 12345, -1)
-    elif damage in ("mistake", "syntax"):
-        secret.write_text({"mistake": f"{TOKEN}\n", "syntax": f"HF_TOKEN='{TOKEN}\n"}[damage])
+    elif damage in WRONG_FILES:
+        secret.write_text(WRONG_FILES[damage])
     ended = machine.run(machine.script(env_file=str(secret)))
     assert (ended.code, ended.exit["stage"]) == (Stop.NO_ENV_FILE.value, "prelude")
     assert said in ended.exit["reason"] and str(secret) in ended.exit["reason"]
     assert TOKEN not in ended.stdout + ended.stderr and ended.stderr.count("\n") == 1
     assert ended.seen is None
+
+
+LINES = {
+    "A=plain": "plain", "A=": "", "A=''": "", 'A=""': "", "  export\tA=x": "x", "A=a#b": "a#b", "A=x # said": "x", "A='a # b'#c": None,
+    "A='a # b' # c": "a # b", "A= # nothing": "", "A=a=b;c|d&e<f>(g)*?[h]!": "a=b;c|d&e<f>(g)*?[h]!", "A='$HOME `x` \\n \"'": '$HOME `x` \\n "',
+    'A="\\$5 \\"q\\" \\\\ \\`"': '$5 "q" \\ `', 'A="it\'s"': "it's", "A='two\nlines'": "two\nlines", "A=x\r": "x", "A=é漢": "é漢",
+    "A=a b": None, "A=$B": None, "A=a${B}": None, "A=`id`": None, "A=$(id)": None, 'A="$B"': None, 'A="`id`"': None, "A=~/x": None,
+    "A=a~/x": "a~/x", 'A="a\\n"': None, "A=a\\ b": None, "A='a'b": None, "A=a'b'": None, 'A="a"b': None, "A='a": None, 'A="a': None,
+    "A =x": None, "A": None, "1A=x": None, "A-B=x": None, "A+=x": None, "A[0]=x": None, "export A": None, "set -x": None, ". x": None,
+    "A=x; B=y": None, "A=(x y)": None, "run_dir=/x": None, "BASH_ENV=/x": None, "IFS=x": None, "export -n A=x": None, "=x": None,
+}  # fmt: skip
+"""A line and the value that it gives A; None where it is refused."""
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_gives_its_value_or_is_refused_without_a_word_of_it(line: str) -> None:
+    text = f"# mine\n\n{line}\n B=last"
+    if LINES[line] is not None:
+        assert parse(text) == {"A": LINES[line], "B": "last"}
+        return
+    with pytest.raises(EnvFileError, match=r"^line 3") as caught:
+        parse(text.replace("x", "hunter2"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_long_file_is_read_in_little_time() -> None:
+    started = time.monotonic()
+    assert len(parse("".join(f"A{i}=x\n" for i in range(20_000)))) == 20_000
+    for text in ("A='" + "a\n" * 30_000, 'A="' + '\\\\"' * 20_000, "A=" + "a" * 60_000 + "$", " " * 60_000):
+        with contextlib.suppress(EnvFileError):
+            parse(text)
+    assert time.monotonic() - started < 5
+
+
+def test_what_the_job_gets_is_what_submission_read(machine: Machine, secret: Path) -> None:
+    lines = {f"V{i}": (line, value) for i, (line, value) in enumerate(LINES.items()) if value is not None}
+    secret.write_bytes(b"".join(line.replace("A", name, 1).encode() + b"\n" for name, (line, _) in lines.items()))
+    ended = machine.run(machine.script(env_file=str(secret)))
+    assert ended.code == 0 and ended.seen is not None, ended.stderr
+    assert {name: ended.seen["env"][name] for name in lines} == {name: value for name, (_, value) in lines.items()}
+    assert "settings" not in ended.seen["env"]
+
+
+def test_a_line_that_is_wrong_is_told_before_anything_is_submitted(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.env").write_text(f"A=1\nHF_TOKEN={TOKEN} two\n")
+    Path("mine.env").chmod(0o600)
+    assert run(["submit", *LOCAL, "--env-file", "mine.env"]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        f"hpc-llm: --env-file {own_folder}/mine.env: line 2: a value with blanks or quotes in it needs quotes around all of it.\n"
+    )
+    assert not Path("logs").exists()
 
 
 def test_a_profile_may_name_the_file(machine: Machine, secret: Path) -> None:

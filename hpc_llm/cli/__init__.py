@@ -139,5 +139,7 @@ def _failed(error: Exception) -> int:
         typer.echo(f"hpc-llm: {place}{error.strerror}.", err=True)
         return 1
     kind = type(error).__name__
-    typer.echo(f"hpc-llm: unexpected {kind}: {error}. HPC_LLM_DEBUG=1 shows where; please report it.", err=True)
+    typer.echo(
+        f"hpc-llm: unexpected {kind}: {_readable(str(error))}. HPC_LLM_DEBUG=1 shows where; please report it.", err=True
+    )
     return 1

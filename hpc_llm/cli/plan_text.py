@@ -8,6 +8,7 @@ from typing import Any
 
 from hpc_llm.experiment import PlanWithOrigins
 from hpc_llm.render import arrow, folded
+from hpc_llm.secrecy import HIDDEN, is_secret, redacted
 
 _TELLS_NOTHING = ("default", "request", "not set", "template")
 _ABSENT = "-"
@@ -33,8 +34,14 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]
     for name in dict.fromkeys((*after, *before)):
         if name in before and name in after and _is_same(before[name], after[name]):
             continue
-        was, now = (_shown(side[name]) if name in side else _ABSENT for side in (before, after))
+        was, now = (_safe(name, side[name]) if name in side else _ABSENT for side in (before, after))
         yield from folded(f"{name}: {was} → {now}")
+
+
+def _safe(name: str, value: Any) -> str:
+    """The value for reading; what a record of an older version or of somebody else keeps may be a secret."""
+    shown = _shown(value)
+    return HIDDEN if isinstance(value, str) and is_secret(value, name.rpartition(".")[2]) else redacted(shown)
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -48,11 +55,11 @@ def plan_table(planned: PlanWithOrigins) -> Iterator[str]:
         origin = planned.origins.get(name, "")
         origin = "" if origin in _TELLS_NOTHING else origin
         if not isinstance(value, dict) or not value:
-            yield from arrow(f"{name:<{_NAMES}}  {_shown(value)}", origin)
+            yield from arrow(f"{name:<{_NAMES}}  {_safe(name, value)}", origin)
             continue
         yield from arrow(name, origin)
         for path, inner in flat(value).items():
-            yield from folded(f"  {path:<{2 * _NAMES}}  {_shown(inner)}")
+            yield from folded(f"  {path:<{2 * _NAMES}}  {_safe(path, inner)}")
 
 
 def _shown(value: Any) -> str:

@@ -132,6 +132,7 @@ def _difference(batch: Batch, other: str, options: RunOptions) -> str:
     from hpc_llm.cluster import cluster_names
     from hpc_llm.record_files import read_json, read_text
     from hpc_llm.render import folded
+    from hpc_llm.secrecy import redacted
 
     ours, planned = batch.scripts[0].text, batch.planned[0].plan
     their_plan: Any
@@ -158,6 +159,9 @@ def _difference(batch: Batch, other: str, options: RunOptions) -> str:
         note(f"{other} keeps no plan that can be read: only the scripts are compared")
         their_plan = planned.to_dict()
     fields = [f"{row}\n" for row in differences(their_plan, planned.to_dict())]
-    lines = difflib.unified_diff(theirs.splitlines(), ours.splitlines(), other, "this script", lineterm="")
+    # A script that another version or somebody else wrote may hold what ours would refuse.
+    lines = map(
+        redacted, difflib.unified_diff(theirs.splitlines(), ours.splitlines(), other, "this script", lineterm="")
+    )
     script = [f"{row}\n" for line in lines for row in folded(line)]
     return "".join([*([f"# the plan: {other} → this request\n", *fields] if fields else []), *script])

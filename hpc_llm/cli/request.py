@@ -111,6 +111,7 @@ def _names() -> list[str]:
 
 def _read_experiment(path: Path) -> dict[str, Any]:
     from hpc_llm.secrecy import refuse_secrets
+    from hpc_llm.settings import refuse_reach
     from hpc_llm.yaml_text import read_yaml
 
     values: dict[str, Any] = {}
@@ -125,6 +126,7 @@ def _read_experiment(path: Path) -> dict[str, Any]:
         if name in values:
             raise RequestError(f"{path}: {name} comes twice. Keep one of them.")
         values[name] = _typed(path, name, value)
+    refuse_reach(values.get("set", []), str(path))
     return values
 
 

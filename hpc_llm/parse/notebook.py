@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from hpc_llm.json_text import figures
 from hpc_llm.parse import facts
 
 _TABLE_KEYS = {"step": "step", "training loss": "loss", "validation loss": "eval_loss"}
@@ -20,8 +20,8 @@ def is_notebook(text: bytes) -> bool:
 def printed(text: bytes) -> bytes | None:
     """What the cells of a notebook printed, in order, parted by `facts.CELL`; None where the text is not whole."""
     try:
-        notebook = json.loads(text)
-    except (ValueError, RecursionError):
+        notebook = figures(text)
+    except ValueError:
         return None
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list):

@@ -13,8 +13,8 @@ from hpc_llm.diagnose import explain_look
 from hpc_llm.errors import RequestError, pass_over, unknown_name
 from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, inputs, parse_paths, parse_steps
 from hpc_llm.parse.formats.own_run import row_of, steps_of_last_try
-from hpc_llm.record_files import read_text
 from hpc_llm.parse.parallel import of_each
+from hpc_llm.record_files import read_text
 from hpc_llm.report.sharing import Pool
 from hpc_llm.report.telemetry import Curve, utilization
 from hpc_llm.run import Outcome, RunPaths, is_run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,7 +67,7 @@ def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths], scri
         with contextlib.redirect_stderr(io.StringIO()):  # submitit prints the message that the error carries
             jobs = executor.submit_array([RunScripts((QueuedScript(str(run.root)),)) for run in runs])
     except FailedJobError as error:
-        raise SubmissionError(f"sbatch refused the job: {_one_line(error)}.") from error
+        raise SubmissionError(_refusal(_one_line(error))) from error
     except FailedSubmissionError as error:
         raise SubmissionError(f"{_one_line(error)}.") from error
     return [job.job_id for job in jobs]
@@ -80,6 +81,22 @@ def _executor(folder: Path, submission: Submission, script: str) -> ScriptExecut
             "sbatch or srun is not on PATH: run this on a login node of the cluster, or choose --cluster local"
         )
     return ScriptExecutor(folder, script, submission.arguments, is_array=submission.array is not None)
+
+
+_NO_SLURM = re.compile(
+    r"configuration source|DNS SRV|_dns_srv|slurm\.conf|Unable to contact slurm controller|Unable to establish control",
+    re.IGNORECASE,
+)
+
+
+def _refusal(said: str) -> str:
+    """What sbatch's message means; its own words are no use to who is on a machine without a Slurm."""
+    if _NO_SLURM.search(said):
+        return (
+            "sbatch finds no Slurm here: no configuration, or a controller that gives no answer. Run this on a login node of "
+            f"the cluster, or choose --cluster local. sbatch said: {said}."
+        )
+    return f"sbatch refused the job: {said}."
 
 
 def _one_line(error: Exception) -> str:

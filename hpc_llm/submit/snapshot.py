@@ -24,7 +24,7 @@ from hpc_llm.record_files import make_shared_folder, read_regular, reason_of
 
 _PACKAGE = Path(hpc_llm.__file__).parent
 _MODULES = (
-    "__init__", "errors", "json_text", "record_files", "run", "out_of_memory", "secrecy", "experiment", "metrics", "model", "checkpoint",
+    "__init__", "env_file", "errors", "json_text", "record_files", "run", "out_of_memory", "secrecy", "experiment", "metrics", "model", "checkpoint",
     "engine_choice", "optimizers", "synthetic", "deepspeed_config", "deepspeed_limits",
 )  # fmt: skip
 """What the worker may import besides itself; nothing in them needs more than the standard library."""

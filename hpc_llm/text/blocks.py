@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
+from hpc_llm.json_text import figures
 from hpc_llm.text import sources
 
 _LINE_END = re.compile(rb"\r\n?|\n|#015")
@@ -116,9 +117,9 @@ def _rest_of(lines: _WholeLines) -> bytes:
 def _notebook(whole: bytes) -> Block | None:
     """The output of a notebook's cells, in which each line stands at the number that it has in the file."""
     try:
-        cells = json.loads(whole)["cells"]
+        cells = figures(whole)["cells"]
         texts = [text for cell in cells for output in cell.get("outputs", ()) for text in _texts(output)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
     lines: list[bytes] = []
     position = 0

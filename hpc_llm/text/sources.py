@@ -30,6 +30,8 @@ LARGEST_DOCUMENT = 1 << 25
 MOST_INFLATED, MOST_TIMES = 1 << 28, 200
 """Of a compressed file more than so many bytes are read only as long as they are at most so many times its size: logs
 shrink to a tenth or a hundredth, and only what was made to fill a machine to a thousandth."""
+LARGEST_WINDOW_LOG = 26
+"""A decompressor keeps 2 to so many bytes at most: `xz -9` and `zstd --ultra -22` less `--long` need no more."""
 SAMPLE = 1 << 15
 HEAD = 1 << 21
 """Bytes at the beginning of a log that are searched for the programs that wrote it."""
@@ -65,14 +67,47 @@ def _inflated(path: Path, magic: bytes) -> IO[bytes] | None:
 
         return cast(IO[bytes], gzip.open(path, "rb"))
     if magic.startswith(_XZ):
-        import lzma
-
-        return lzma.open(path, "rb")
+        return cast(IO[bytes], _Xz(path))
     if magic.startswith(_BZIP2):
         import bz2
 
         return bz2.open(path, "rb")
     return _open_zstd(path) if magic.startswith(_ZSTD) else None
+
+
+class _Xz:
+    """An xz file, several streams one after the other; what needs a large dictionary is not read."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self._left = b""
+        self._start()
+
+    def _start(self) -> None:
+        import lzma
+
+        self._stream = lzma.LZMADecompressor(memlimit=(1 << LARGEST_WINDOW_LOG) + (16 << 20))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        while True:
+            if self._stream.eof:
+                self._left = (self._stream.unused_data or self._left).lstrip(b"\0")
+                if not self._left and not self._fill():
+                    return b""
+                self._start()
+            elif self._stream.needs_input and not self._left and not self._fill():
+                raise EOFError(f"{self._file.name} ends in the middle")
+            given, self._left = self._left, b""
+            if text := self._stream.decompress(given, size):
+                return text
+
+    def _fill(self) -> bool:
+        """Read on in the file, past the zeros that may stand between two streams."""
+        self._left = self._file.read(BLOCK)
+        return bool(self._left)
 
 
 class _Measured:
@@ -110,7 +145,11 @@ def _open_zstd(path: Path) -> IO[bytes]:
             f"{path} is compressed with zstd, and the Python package zstandard is not installed. "
             "Install it (pip install zstandard), or pipe the log: zstd -dc FILE | hpc-llm parse -"
         ) from error
-    return cast(IO[bytes], module.open(path, "rb"))
+    if sys.version_info >= (3, 14):
+        limit = {module.DecompressionParameter.window_log_max: LARGEST_WINDOW_LOG}
+        return cast(IO[bytes], module.open(path, "rb", options=limit))
+    limited = module.ZstdDecompressor(max_window_size=1 << LARGEST_WINDOW_LOG)
+    return cast(IO[bytes], limited.stream_reader(path.open("rb"), read_across_frames=True, closefd=True))
 
 
 def reads(file: Readable, path: object) -> Iterator[bytes]:
@@ -126,6 +165,11 @@ def reads(file: Readable, path: object) -> Iterator[bytes]:
         except Exception as error:  # each decompressor has its own
             if type(error).__name__ not in ("ZstdError", "LZMAError", "error"):
                 raise
+            if "memory" in str(error).lower():
+                pass_over(
+                    path,
+                    f"its dictionary has more than {1 << LARGEST_WINDOW_LOG - 20} MiB; pipe it: xz -dc, or zstd --long=31 -dc",
+                )
             return
         if not read:
             return

@@ -220,18 +220,6 @@ export NCCL_SOCKET_IFNAME=ib0
 export GLOO_SOCKET_IFNAME=ib0
 export PROXY='http://a b'"'"'c'
 export TWO=$'a\nb'
-# What only its owner may read. Nothing of it is printed, not even by a mistake in it, and no record keeps more than its name.
-env_file='/home/someone/it'"'"'s own.env'
-{ [ -f "$env_file" ] && [ -r "$env_file" ]; } || die 79 "the file $env_file cannot be read"
-[ -O "$env_file" ] || die 79 "the file $env_file belongs to somebody else"
-case $(stat -L -c %a "$env_file") in
-  [4-7]00) ;;
-  *) die 79 "others may open the file $env_file: chmod 600 it" ;;
-esac
-set -a
-# shellcheck disable=SC1090
-. "$env_file" >/dev/null 2>&1 || die 79 "the file $env_file ends with an error: try it in a shell, it is not shown here"
-set +a
 export PYTHONSAFEPATH=1  # a torch.py in the run folder is not torch (Python 3.11 and later heed it)
 # An empty part of these is the working directory, and others may be able to write there.
 without_empty_parts() {
@@ -339,6 +327,18 @@ def main() -> None:
 if __name__ == "__main__":
     main()'
 why=$("$python" -c "$start" "$code_archive" "$code_digest" 2>&1) || { why=${why##*$'\n'}; die 78 "${why#hpc-llm: }"; }
+# What only its owner may read. Nothing of it is printed, not even by a mistake in it, and no record keeps more than its name.
+env_file='/home/someone/it'"'"'s own.env'
+{ [ -f "$env_file" ] && [ -r "$env_file" ]; } || die 79 "the file $env_file cannot be read"
+[ -O "$env_file" ] || die 79 "the file $env_file belongs to somebody else"
+case $(stat -L -c %a "$env_file") in
+  [4-7]00) ;;
+  *) die 79 "others may open the file $env_file: chmod 600 it" ;;
+esac
+# It is read, not run: what a line would do in a shell has no effect here.
+settings=$("$python" -I -S -c "$start" "$code_archive" "$code_digest" hpc_llm.env_file "$env_file" 2>/dev/null) || die 79 "the file $env_file cannot be used: ${settings:-"$python does not read it"}"
+eval "$settings"
+unset settings
 
 # launch: 8 ranks, 4 per node
 export HPC_LLM_LAUNCHER=srun

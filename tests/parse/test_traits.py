@@ -7,13 +7,16 @@ import gzip
 import io
 import json
 import lzma
+import math
 import subprocess
 import sys
+import time
+import zlib
 from pathlib import Path
 
 import pytest
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import PassedOverWarning, RequestError
 from hpc_llm.parse import parse_paths, parse_steps, write_rows
 
 STEP = "[Step {i}/{n}] Loss: {loss:.4f} | Global Tokens/s: {tps:.2f} | GPU Mem (GB): 3.10 | Peak Mem: {peak:.2f}\n"
@@ -129,6 +132,71 @@ def test_compressed_and_cut_short_keeps_what_is_there(tmp_path: Path, compress):
     (tmp_path / "log").write_bytes(packed[: len(packed) * 3 // 4])
     (found,) = parse_paths([tmp_path / "log"])
     assert found.outcome == "UNKNOWN"
+
+
+def xz_with_a_large_dictionary(text: bytes) -> bytes:
+    packed = bytearray(lzma.compress(text, check=lzma.CHECK_CRC32, filters=[{"id": lzma.FILTER_LZMA2, "preset": 0}]))
+    size = (
+        packed[12] + 1
+    ) * 4  # of the block's header: its flags, the filter's id and length, the size of the dictionary
+    place = packed.index(b"\x21\x01", 13) + 2
+    packed[place] = 37  # 768 MiB
+    packed[12 + size - 4 : 12 + size] = zlib.crc32(packed[12 : 12 + size - 4]).to_bytes(4, "little")
+    return bytes(packed)
+
+
+def zstd_with_a_large_window(text: bytes) -> bytes:
+    import zstandard
+
+    wide = zstandard.ZstdCompressionParameters.from_level(1, window_log=29, write_content_size=False)
+    packed = zstandard.ZstdCompressor(compression_params=wide).compressobj()
+    return packed.compress(text) + packed.flush()
+
+
+@pytest.mark.parametrize("compress", [xz_with_a_large_dictionary, zstd_with_a_large_window])
+def test_what_would_take_much_memory_to_decompress_is_named_and_not_read(tmp_path: Path, compress):
+    (tmp_path / "log").write_bytes(compress((lines() + END).encode()))
+    with pytest.warns(PassedOverWarning, match="its dictionary has more than 64 MiB"):
+        (found,) = parse_paths([tmp_path / "log"])
+    assert found.outcome == "UNKNOWN"
+
+
+def test_xz_at_its_highest_setting_and_in_several_streams(tmp_path: Path):
+    whole = (lines() + END).encode()
+    parts = [lzma.compress(whole[:500], preset=9), bytes(8), lzma.compress(whole[500:], preset=9 | lzma.PRESET_EXTREME)]
+    (tmp_path / "log").write_bytes(b"".join(parts))
+    (found,) = parse_paths([tmp_path / "log"])
+    assert (found.tokens_per_second, found.outcome) == (1003.21, "COMPLETED")
+
+
+NESTED, LONG = '{"a":' * 100_000, "9" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("trainer_state.json", '{"log_history": [{"step": 1, "loss": %s}]}'),
+        ("bench.json", '{"total_token_throughput": 1.5, "duration": %s}'),
+        ("trainer_log.jsonl", '{"current_steps": 1, "total_steps": 2, "loss": 1.5, "percentage": 50.0, "throughput": %s}\n'),
+        ("log.out", ':::MLLOG {"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", "key": "train_loss", "value": %s}\n'),
+        ("book.ipynb", '{"cells": [{"cell_type": "code", "outputs": %s}]}'),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "value", [NESTED, LONG, f"1e{LONG}", "NaN", "-Infinity"], ids=["deep", "long", "huge", "nan", "inf"]
+)
+def test_json_that_was_made_to_do_harm_does_none(tmp_path: Path, name: str, text: str, value: str):
+    (tmp_path / name).write_text(text % value)
+    started = time.monotonic()
+    assert len(list(parse_paths([tmp_path / name]))) <= 1
+    assert time.monotonic() - started < 5
+
+
+def test_a_loss_that_is_no_number_is_still_seen(tmp_path: Path):
+    history = [{"step": step, "loss": 1.5 if step < 5 else float("nan")} for step in range(1, 9)]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history, "global_step": 8, "max_steps": 8}))
+    (found,) = parse_paths([tmp_path / "trainer_state.json"])
+    assert found.loss_last is not None and math.isnan(found.loss_last)
 
 
 def test_zstd_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch):

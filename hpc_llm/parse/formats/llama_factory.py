@@ -6,10 +6,11 @@ their mean comes from the lines between which nothing was evaluated.
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Mapping
 
+from hpc_llm.json_text import figures
 from hpc_llm.parse.formats.hf_trainer import seconds
 from hpc_llm.parse.registry import LineFormat
 from hpc_llm.parse.rules import Kind, Value, leave_empty, rule
@@ -27,7 +28,7 @@ _NUMBERS = {
 
 def _line(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     try:
-        record = json.loads(match[0])
+        record = figures(match[0])
     except ValueError:
         return None
     step, total = record.get("current_steps"), record.get("total_steps")
@@ -37,7 +38,7 @@ def _line(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     if isinstance(total, int):
         found["total_steps"] = total
     for key, (column, factor) in _NUMBERS.items():
-        if isinstance(record.get(key), (int, float)):
+        if isinstance(record.get(key), (int, float)) and (factor == 1 or math.isfinite(record[key])):
             found[column] = round(record[key] * factor) if factor > 1 else record[key]
     elapsed = seconds(str(record.get("elapsed_time")))
     if elapsed is not None:
@@ -51,7 +52,7 @@ def _line(match: re.Match[bytes]) -> Mapping[str, Value] | None:
 
 def _evaluation(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     try:
-        record = json.loads(match[0])
+        record = figures(match[0])
     except ValueError:
         return None
     loss = record.get("eval_loss")

@@ -7,11 +7,11 @@ benchmarks `eval_accuracy` is the evaluation loss.
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from hpc_llm.json_text import figures
 from hpc_llm.parse.registry import LineFormat
 from hpc_llm.parse.rules import Kind, Value, rule
 
@@ -32,7 +32,7 @@ _MEASURES = {
 
 def _record(match: re.Match[bytes]) -> dict[str, Any] | None:
     try:
-        record = json.loads(match[1])
+        record = figures(match[1])
     except ValueError:
         return None
     return record if isinstance(record, dict) else None

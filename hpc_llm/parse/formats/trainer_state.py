@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
+from hpc_llm.json_text import figures
 from hpc_llm.parse.formats.hf_trainer import rates
 from hpc_llm.parse.registry import DocumentFormat
 from hpc_llm.parse.rows import TRAIN, Row, Step
@@ -14,7 +14,7 @@ from hpc_llm.run import Outcome
 
 def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:
     """The run; raises ValueError where the file is no trainer state."""
-    state = json.loads(text)
+    state = figures(text)
     if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
         raise ValueError("no log history")
     history = [entry for entry in state["log_history"] if isinstance(entry, dict)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
+from hpc_llm.json_text import figures
 from hpc_llm.parse.registry import DocumentFormat
 from hpc_llm.parse.rows import INFER, Row, Step
 from hpc_llm.run import Outcome
@@ -15,7 +15,7 @@ _KEYS = (("total_token_throughput", "duration"), ("tokens_per_second", "elapsed_
 
 def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:
     """The result of one benchmark; raises ValueError where the file is none."""
-    found = json.loads(text)
+    found = figures(text)
     if not isinstance(found, dict):
         raise ValueError("no object")
     for rate, time in _KEYS:

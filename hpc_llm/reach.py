@@ -1,0 +1,95 @@
+"""How far a setting reaches: places outside the run's folder, and variables by which a job loads code. Standard library only.
+
+Who types a flag means it. A file may be a stranger's, as in a checkout that was tried out, and says neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from hpc_llm.errors import RequestError
+
+SCRATCH = "nvme_path"
+"""DeepSpeed's folder on a disk of the node; the only one of its settings that has to lie outside the run's folder."""
+_LEAVES = re.compile(r"\A(?:[/~\\]|[A-Za-z][A-Za-z0-9+.-]*:[/\\]|(?:.*[/\\])?\.\.(?:[/\\]|$))", re.DOTALL)
+"""Absolute, somebody's home, an address, or a way up."""
+_LOADS_CODE = re.compile(
+    r"""\A(?:PATH | HOME | (?:LD|DYLD)_\w{1,60}
+    | \w{0,60}_(?:PRELOAD|PLUGINS?|PROLOG|EPILOG|LIBRARY_PATH|(?:PLUGIN|MODULE|PROVIDER)_(?:PATH|DIR))
+    | PYTHON(?:PATH|HOME|STARTUP|USERBASE|BREAKPOINT|WARNINGS|PLATLIBDIR|EXECUTABLE|PYCACHEPREFIX|INSPECT|CASEOK)
+    | PERL5(?:LIB|OPT) | GCONV_PATH | MODULEPATH | CONDA_\w{1,60} | VIRTUAL_ENV | XDG_(?:CONFIG|DATA|CACHE)_HOME
+    | SLURM_CONF | OPAL_PREFIX | (?:OMPI|PRTE|PMIX)_MCA_\w{0,60}(?:path|prefix|agent|launch)\w{0,60}
+    | I_MPI_\w{0,60}(?:ROOT|EXEC|LIBRARY\w{0,60})
+    | (?:CUDA|ROCM|HIP)_(?:HOME|PATH) | CC | CXX | CUDAHOSTCXX | \w{0,60}(?:NVCC|HIPCC)\w{0,60} | \w{1,60}_INJECTION(?:32|64)?_PATH
+    | HSA_TOOLS_LIB | ROCP_TOOL_LIB | TORCH_EXTENSIONS_DIR | TORCHINDUCTOR_CACHE_DIR | PYTORCH_KERNEL_CACHE_PATH
+    | TRITON_(?:CACHE_DIR|HOME|\w{0,60}PATH) | CUDA_CACHE_PATH | HF_MODULES_CACHE)""",
+    re.VERBOSE,
+)
+
+
+def loads_code(variable: str) -> bool:
+    """Whether programs of a job run code from where a variable of that name points.
+
+    >>> loads_code("LD_PRELOAD"), loads_code("PYTHONPATH"), loads_code("NCCL_DEBUG"), loads_code("HF_HOME")
+    (True, True, False, False)
+    """
+    return _LOADS_CODE.fullmatch(variable) is not None
+
+
+def leaves_folder(text: str) -> bool:
+    """Whether a path leads out of the folder that it is relative to.
+
+    >>> leaves_folder("/tmp/x"), leaves_folder("a/../../x"), leaves_folder("s3://b/x"), leaves_folder("profile/x..txt")
+    (True, True, True, False)
+    """
+    return _LEAVES.match(text) is not None
+
+
+def refuse_way_out(config: Mapping[str, Any], where: str, is_record: Callable[[str], bool]) -> None:
+    """Raise a RequestError for the first text of a DeepSpeed config by which something would be written elsewhere.
+
+    `is_record` tells whether a path in the run's folder is one of its records, which would be overwritten.
+    """
+    for place, key, text in _texts(config):
+        if key != SCRATCH and leaves_folder(text):
+            raise RequestError(
+                f"{where}: {place} is {text!r}, which leads out of the run's folder. Give a path inside it, as in "
+                "profile/flops.txt: relative, and without '..'."
+            )
+        if is_record(text):
+            raise RequestError(
+                f"{where}: {place} is {text!r}, which is a record of the run itself. Choose another name."
+            )
+
+
+def refuse_scratch(config: Mapping[str, Any], where: str) -> None:
+    """Raise a RequestError where a file that may be a stranger's says on which disk of the node to write."""
+    for place, key, text in _texts(config):
+        if key == SCRATCH and leaves_folder(text):
+            raise RequestError(
+                f"{where}: {place} is {text!r}, outside the run's folder. Which disk of a node is written to is said on the "
+                f"command line (--set {place}=FOLDER) or by a method in ~/.config/hpc-llm/configs."
+            )
+
+
+def refuse_loading(variable: str, where: str) -> None:
+    """Raise a RequestError where a file that may be a stranger's would have the job load code."""
+    if loads_code(variable):
+        raise RequestError(
+            f"{where}: env.{variable} decides which code the job loads. Say it on the command line "
+            f"(--set env.{variable}=VALUE) or under env in a profile of your own."
+        )
+
+
+def _texts(value: Any, place: str = "", key: str = "") -> Iterator[tuple[str, str, str]]:
+    """(dotted place, key, text) of every text in a value of JSON types."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, f"{place}.{name}" if place else str(name), str(name))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(inner, place, key)
+    elif isinstance(value, str):
+        yield place, key, value
