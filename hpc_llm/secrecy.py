@@ -174,7 +174,7 @@ def redacted(text: str) -> str:
 def without_secrets(value: Any, name: str = "") -> Any:
     """A value of JSON types in which each text that is, or holds, a secret is hidden.
 
-    >>> without_secrets({"env": {"HF_TOKEN": "abc"}, "steps": 3, "line": "export API_KEY=12345678"})
+    >>> without_secrets({"env": {"HF_TOKEN": "abc"}, "steps": 3, "line": "export API_KEY=12345678x"})
     {'env': {'HF_TOKEN': '(hidden)'}, 'steps': 3, 'line': 'export API_KEY=(hidden)'}
     """
     if isinstance(value, Mapping):

@@ -207,7 +207,7 @@ def test_one_task_of_an_array_is_cancelled_before_it_starts(campaign: Campaign) 
     [cancelled] = json.loads(campaign.while_running["cancel held"])["runs"]
     job = job_id(campaign.runs["held 1"])
     expected = {"run_id": campaign.runs["held 1"].run_id, "job_id": job, "was_over": False, "outcome": None}
-    assert cancelled == {**expected, "problem": None}
+    assert cancelled == {**expected, "problem": None, "reason": None}
     assert campaign.status["held 1"]["outcome"] == "CANCELLED"
     assert campaign.status["held 1"]["started_at"] is None
 
