@@ -331,7 +331,7 @@ def test_a_submission_that_a_full_disk_prevents_is_refused_and_starts_nothing(di
     submission, [run] = sweep(disk.folder / "logs", "r")
     disk.fill()
     with pytest.raises(SubmissionError, match="could not be started"):
-        send(submission, [run], keep=True)
+        send(submission, [run], run.script.read_text(), keep=True)
     assert run.script.exists() and not queue_of(run)
     disk.make_room()
     assert standings([run])[0].standing is Standing.NOTHING and "never became a job" in (one(run).reason or "")
