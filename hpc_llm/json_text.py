@@ -34,7 +34,7 @@ _CAREFUL = json.JSONDecoder(parse_constant=_no_number, parse_int=_integer, parse
 _MEASURED = json.JSONDecoder(parse_int=_integer)
 _LONG_NUMBER = 19
 _SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
-_LARGE = (b"0" * _LONG_NUMBER, b"0e000", b"0e+000")
+_LONG, _HIGH, _PLUS = b"0" * _LONG_NUMBER, b"0e000", b"0e+000"
 """What a text with a number too large for a float holds, once all digits are made one. A pattern takes ten times as long."""
 _DEEPEST = 100
 """Levels of a record, which has five; what walks through one calls itself."""
@@ -43,7 +43,7 @@ _DEEPEST = 100
 def decoded(text: str) -> Any:
     """The value of a JSON text. Raises ValueError or RecursionError, DamagedRecordError among them."""
     shape = text.encode("utf-8", "surrogatepass").translate(_SHAPE)
-    value = (_CAREFUL if any(large in shape for large in _LARGE) else _DECODER).decode(text)
+    value = (_CAREFUL if _LONG in shape or _HIGH in shape or _PLUS in shape else _DECODER).decode(text)
     if text.count("[") + text.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
         raise DamagedRecordError("it is nested too deep")
     return value

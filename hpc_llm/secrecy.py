@@ -7,6 +7,7 @@ the prefixes and forms that services give their keys, so that a secret is found 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import re
@@ -73,6 +74,7 @@ _FOLLOWED = re.compile(
 """A name, perhaps a sign of equality, and what is long enough for a key and no word."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 HIDDEN = "(hidden)"
+_SHORT = 400
 WAY_IN = (
     "Records and scripts are read by others: write NAME=VALUE into a file, `chmod 600` it, and name it by --env-file FILE "
     "(env.file in a profile); the job reads it and nothing keeps what it holds."
@@ -88,6 +90,7 @@ def is_secret_name(name: str) -> bool:
     return _kind_of(name) is not None
 
 
+@functools.lru_cache(maxsize=4096)
 def _kind_of(name: str) -> str | None:
     """`password` or `key`, for what a name says that it holds; None where that is no secret."""
     words = [word.upper() for word in _WORD.findall(name)]
@@ -160,7 +163,18 @@ def refuse_secrets(value: Any, where: str) -> None:
 
 def redacted(text: str) -> str:
     """`text` without the secrets that are known by their shape, or by the name that they are assigned to."""
+    if "\n" in text and "PRIVATE KEY" not in text:  # no other secret goes over several lines
+        return "\n".join(map(redacted, text.split("\n")))
+    return _short_redacted(text) if len(text) <= _SHORT else _redacted(text)
 
+
+@functools.lru_cache(maxsize=20_000)
+def _short_redacted(text: str) -> str:
+    """The same: most lines of scripts and words of plans stand in many runs."""
+    return _redacted(text)
+
+
+def _redacted(text: str) -> str:
     def hidden(found: re.Match[str]) -> str:
         # In lower case it is as likely an argument in a line of source: sorted(runs, key=age).
         value = next((one for one in found.groups()[1:] if one), "")

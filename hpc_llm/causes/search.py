@@ -20,7 +20,9 @@ from hpc_llm.causes.tracebacks import exceptions_in
 SHARED = (
     b"rror", b"emory", b"exit", b" not ", b"odule", b"illed", b" code ", b" file", b"oss ", b"xce", b"ermin", b"n't ", b"(): ",
     b"mis", b"nan", b"nvalid", b"STATUS", b" space", b"rrupt", b"GPUs ", b"Host", b"DUE TO ", b"SIG", b"onnection ", b"river",
-    b"oom", b"rolog", b"uggingface.co", b"yaml.", b"evice", b"NaN",
+    b"oom", b"rolog", b"uggingface.co", b"yaml.", b"evice", b"NaN", b"hpc-llm: ", b"TERM_", b"Exit_status", b"ode 1",
+    b"EXIT CODE", b"imed out", b"imeout", b"signal", b"ocket", b"ymbol", b"CANCELLED", b"aile", b"ailure", b"atch", b"ERROR",
+    b"onda", b"onitor", b"GLIBC", b"finite", b"eepspeed", b"DeepSpeed", b"srun", b"ore dumped",
 )  # fmt: skip
 """Texts that many literals contain: without one of them, all of those can be left out."""
 

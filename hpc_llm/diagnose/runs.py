@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -10,12 +11,13 @@ from pathlib import Path
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import first_of
-from hpc_llm.cluster import load_cluster
+from hpc_llm.cluster import Cluster, load_cluster
 from hpc_llm.diagnose.diagnosis import Diagnosis, Evidence, explained, unexplained
 from hpc_llm.diagnose.inputs import diagnose_files
 from hpc_llm.diagnose.remedies import Case
 from hpc_llm.errors import RequestError
 from hpc_llm.experiment import Plan
+from hpc_llm.profiles import find_file
 from hpc_llm.record_files import read_text
 from hpc_llm.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import AT_ONCE, Look, look
@@ -106,11 +108,22 @@ def _case(found: Look) -> Case | None:
         plan = Plan.from_dict(found.records.plan)
     except (RequestError, TypeError):
         return None
+    return Case(plan=plan, facts=_facts(found), cluster=_cluster(plan.cluster))
+
+
+def _cluster(name: str) -> Cluster | None:
+    """The profile of that name as it is now; None where it is not here any more, or is wrong by now."""
     try:
-        cluster = load_cluster(plan.cluster)
-    except RequestError:  # it is not here any more, or is wrong by now
-        cluster = None
-    return Case(plan=plan, facts=_facts(found), cluster=cluster)
+        path = find_file("clusters", name)
+        return _loaded(name, path, path.stat().st_mtime_ns)
+    except (RequestError, OSError):
+        return None
+
+
+@functools.lru_cache(maxsize=32)
+def _loaded(name: str, path: Path, changed_at: int) -> Cluster:
+    """Read once for all runs of a command."""
+    return load_cluster(name)
 
 
 def _facts(found: Look) -> dict[str, str]:
