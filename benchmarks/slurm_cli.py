@@ -110,7 +110,7 @@ def a_thousand_runs(folder: Path, slurm: ScratchSlurm, repeats: int) -> list[Fig
 
 def submit_array(logs: Path) -> list[RunPaths]:
     """All that submitting takes but planning and rendering, which an array needs once: folders, scripts, sbatch, records."""
-    folder = logs / ".arrays" / "thousand"
+    folder = logs / ".array-thousand"
     script = (
         f"#!/bin/bash\n#SBATCH --hold --array=0-{RUNS - 1} --time=00:05:00 --mem=1M --partition=gtest\n"
         f"#SBATCH --output={folder}/%a/log.out\nexit 1\n"

@@ -14,9 +14,7 @@ from hpc_llm.errors import PlanError
 from hpc_llm.experiment import PlanWithOrigins
 from hpc_llm.planning import renamed
 from hpc_llm.render import JobArray, Place, Script, render, sbatch_flags
-from hpc_llm.run import file_name_part
-
-ARRAYS = ".arrays"
+from hpc_llm.run import array_folder, file_name_part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +54,7 @@ def make_batch(
     logs = logs.absolute()
     if len(planned) > 1 and planned[0].plan.scheduler == "slurm":
         array = JobArray(
-            logs / ARRAYS / name, tuple(f"{i} ({p.plan.method})" for i, p in zip(run_ids, planned, strict=True))
+            array_folder(logs, name), tuple(f"{i} ({p.plan.method})" for i, p in zip(run_ids, planned, strict=True))
         )
         place = Place(logs / run_ids[0], code_archive, code_digest, python, templates)
         script, first = _array_script(cluster, planned, place, array)

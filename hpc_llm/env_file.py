@@ -27,6 +27,12 @@ RESERVED = frozenset(
     HPC_LLM_LAUNCHER HPC_LLM_TRY SRUN_CPUS_PER_TASK""".split()
 )
 """Variables that the job script itself sets or lives by."""
+_OF_THE_JOB = re.compile(
+    r"BASH\w*|HPC_LLM_(?!COMPILE_CPU_OPS$)\w*|SUBMITIT_\w*|SBATCH_\w*"
+    r"|SLURM_(?:JOB|JOBID|ARRAY|STEP|STEPID|TASK|PROCID|LOCALID|NODEID|NODELIST|NNODES|NTASKS|NPROCS|RESTART|CLUSTER|SUBMIT|EXPORT"
+    r"|TASKS|CONF|HET|LAUNCH|SRUN|WORKING)(?:_\w*)?|SRUN_EXPORT_ENV"
+)
+"""By what the job, or hpc-llm, knows which job, run or rank it is: another value would be somebody else's."""
 _START = re.compile(r"\A[ \t]*(?:(?:#[^\n]*)?(?:\n|\Z)|(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=)")
 _VALUE = re.compile(
     r"""\A(?: '(?P<single>[^']*)' | "(?P<double>(?:[^"\\$`]|\\["\\$`])*)" | (?P<bare>(?!~/)[^\s'"\\$`\#][^\s'"\\$`]*)? )
@@ -50,10 +56,10 @@ class EnvFileError(ValueError):
 def is_reserved(name: str) -> bool:
     """Whether a variable belongs to the job script, or changes how its bash reads it.
 
-    >>> is_reserved("run_dir"), is_reserved("BASH_ENV"), is_reserved("NCCL_DEBUG")
-    (True, True, False)
+    >>> is_reserved("run_dir"), is_reserved("SLURM_JOB_ID"), is_reserved("HPC_LLM_RUN_UUID"), is_reserved("NCCL_DEBUG")
+    (True, True, True, False)
     """
-    return name in RESERVED or name.startswith("BASH")
+    return name in RESERVED or _OF_THE_JOB.fullmatch(name) is not None
 
 
 def parse(text: str) -> dict[str, str]:

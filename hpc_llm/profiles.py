@@ -116,7 +116,14 @@ def _code_brought(values: dict[str, Any]) -> str:
         names |= dict.fromkeys(f"prelude.{key}" for key in ("init", "use", "load") if prelude.get(key))
         names |= dict.fromkeys(f"prelude.python.{key}" for key in ("env", "hook") if python.get(key))
         names |= dict.fromkeys(str(name) for group in groups for name in _mapping(group) if loads_code(str(name)))
+        names |= dict.fromkeys(
+            f"launch.{key}" for key, value in _mapping(block.get("launch")).items() if _is_arguments(key, value)
+        )
     return f"; it says what code the job loads ({', '.join(names)})" if names else ""
+
+
+def _is_arguments(key: Any, value: Any) -> bool:
+    return bool(value) and str(key).endswith("_args")
 
 
 def _mapping(value: Any) -> dict[Any, Any]:

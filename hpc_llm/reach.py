@@ -24,6 +24,9 @@ _LOADS_CODE = re.compile(
     | I_MPI_\w{0,60}(?:ROOT|EXEC|LIBRARY\w{0,60})
     | (?:CUDA|ROCM|HIP)_(?:HOME|PATH) | CC | CXX | CUDAHOSTCXX | \w{0,60}(?:NVCC|HIPCC)\w{0,60} | \w{1,60}_INJECTION(?:32|64)?_PATH
     | HSA_TOOLS_LIB | ROCP_TOOL_LIB | TORCH_EXTENSIONS_DIR | TORCHINDUCTOR_CACHE_DIR | PYTORCH_KERNEL_CACHE_PATH
+    | OPENSSL_\w{1,60} | (?!PYTORCH_)\w{0,60}(?:COMMAND|_CMD|_CONF|FLAGS|_OPTIONS|_PRELOAD|_SHELL|_LAUNCHER|_RSH|_AGENT|_WRAPPER) | GIT_\w{1,60}
+    | (?:OMPI|MPICH|I_MPI)_(?:CC|CXX|FC|F77) | OMP_TOOL\w{0,60} | OCL_ICD_\w{1,60} | MPLBACKEND | (?:CPLUS_|C_|OBJC_)?INCLUDE_PATH
+    | CPATH | LIBRARY_PATH | COMPILER_PATH | GCC_EXEC_PREFIX | CMAKE_\w{1,60} | SASL_PATH | EDITOR | PAGER | SHELL
     | TRITON_(?:CACHE_DIR|HOME|\w{0,60}PATH) | CUDA_CACHE_PATH | HF_MODULES_CACHE)""",
     re.VERBOSE,
 )
@@ -74,13 +77,21 @@ def refuse_scratch(config: Mapping[str, Any], where: str) -> None:
             )
 
 
-def refuse_loading(variable: str, where: str) -> None:
-    """Raise a RequestError where a file that may be a stranger's would have the job load code."""
+def refuse_loading(variable: str, value: str, where: str) -> None:
+    """Raise a RequestError where a file that may be a stranger's would have the job load code, or write somewhere else.
+
+    Not all variables by which a library finds code are known here; that each of them leads somewhere is.
+    """
     if loads_code(variable):
-        raise RequestError(
-            f"{where}: env.{variable} decides which code the job loads. Say it on the command line "
-            f"(--set env.{variable}=VALUE) or under env in a profile of your own."
-        )
+        what = "decides which code the job loads"
+    elif "/" in value or "\\" in value or value.startswith("~"):
+        what = "leads to a place outside the run's folder"
+    else:
+        return
+    raise RequestError(
+        f"{where}: env.{variable} {what}. Say it on the command line (--set env.{variable}=VALUE) or under env in a profile "
+        "of your own."
+    )
 
 
 def _texts(value: Any, place: str = "", key: str = "") -> Iterator[tuple[str, str, str]]:

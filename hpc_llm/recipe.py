@@ -127,7 +127,7 @@ def choose_ramp(asked: Any, steps: int, own: bool) -> tuple[int, str | None]:
     if asked is None:
         if own:
             return 0, "computed: DeepSpeed's scheduler sets the learning rate"
-        return ramp_steps(steps), "default: a tenth of the steps, at least 5"
+        return ramp_steps(steps), f"default: a tenth of the steps, at least 5, at most half of them and {LONGEST_RAMP}"
     if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= steps:
         raise RequestError(f"lr_ramp_steps is {asked!r}, it must be between 0 and the {steps} steps.")
     if asked and own:

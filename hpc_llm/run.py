@@ -76,6 +76,16 @@ _STOP_MEANINGS = {
 }
 
 
+ARRAY = ".array-"
+"""Begins the name of an array's folder, whose links lead from its tasks to their runs. It lies beside the runs and in no
+folder that all arrays share: who had made that one could rename what others put there."""
+
+
+def array_folder(logs: Path, array: str) -> Path:
+    """The folder of the array of that name among the runs in `logs`."""
+    return logs / f"{ARRAY}{array}"
+
+
 @dataclass(frozen=True)
 class RunPaths:
     """The files of one run."""

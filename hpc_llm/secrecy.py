@@ -28,7 +28,7 @@ _KEYS = frozenset(
     """.split()
 )
 """Of these no plain number is one."""
-_AT_THE_END = frozenset("PASS PWD AUTH PAT DSN COOKIE".split())
+_AT_THE_END = frozenset("PASS PWD PW AUTH PAT DSN COOKIE".split())
 """Words that mean a secret as the last of several: DB_PASS does, PWD and PASS_RATE do not."""
 _RUN_TOGETHER = re.compile(
     r"\A[A-Z]{2,20}(?:PASSWORDS?|PASSWD|PASSPHRASE|APIKEYS?|APITOKEN|ACCESSKEY|ACCESSTOKEN|SECRETKEY|PRIVATEKEY|AUTHTOKEN)\Z"

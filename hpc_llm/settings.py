@@ -80,7 +80,7 @@ def refuse_reach(settings: Iterable[str], where: str) -> None:
         path, text = split_pair(setting, "--set")
         top, _, rest = path.partition(".")
         if top == "env":
-            refuse_loading(rest, where)
+            refuse_loading(rest, text, where)
         elif top == "deepspeed":
             with contextlib.suppress(ProfileError):
                 refuse_scratch(_nested(path.split("."), parse_value(text)), where)

@@ -14,6 +14,7 @@ from rendering import planned
 from hpc_llm.cli import run
 from hpc_llm.errors import RequestError
 from hpc_llm.reach import SCRATCH, leaves_folder, loads_code
+from hpc_llm.settings import refuse_reach
 
 LOCAL = ("--cluster", "local", "--method", "z3o", "--model", "tiny")
 AWAY = (
@@ -144,7 +145,8 @@ def test_a_profile_of_the_working_directory_is_announced_with_the_code_that_it_b
     "name",
     """LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES PATH HOME PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONWARNINGS
     NCCL_NET_PLUGIN NCCL_TUNER_PLUGIN SLURM_TASK_PROLOG SLURM_CONF OMPI_MCA_mca_base_component_path CUDA_HOME TRITON_CACHE_DIR
-    TORCH_EXTENSIONS_DIR CUDA_INJECTION64_PATH UCX_MODULE_DIR FI_PROVIDER_PATH CC""".split(),
+    TORCH_EXTENSIONS_DIR CUDA_INJECTION64_PATH UCX_MODULE_DIR FI_PROVIDER_PATH CC OPENSSL_CONF OPENSSL_ENGINES CFLAGS XLA_FLAGS
+    GIT_SSH_COMMAND MPLBACKEND OMP_TOOL_LIBRARIES OCL_ICD_VENDORS CPATH CPLUS_INCLUDE_PATH COMPILER_PATH GCC_EXEC_PREFIX""".split(),
 )
 def test_variables_by_which_code_is_loaded(name: str) -> None:
     assert loads_code(name)
@@ -158,3 +160,29 @@ def test_variables_by_which_code_is_loaded(name: str) -> None:
 )
 def test_variables_that_only_say_how(name: str) -> None:
     assert not loads_code(name)
+
+
+@pytest.mark.parametrize(
+    "setting", ["env.NCCL_DEBUG_FILE=/tmp/x", "env.ANYTHING=../x", "env.OTHER=~/x", "env.MORE=s3://b/x"]
+)
+def test_an_experiment_file_sends_no_variable_out_of_the_run_s_folder(setting: str) -> None:
+    with pytest.raises(RequestError, match="leads to a place outside the run's folder"):
+        refuse_reach([setting], "x.yaml")
+    refuse_reach(["env.NCCL_DEBUG=INFO", "env.OMP_NUM_THREADS=4"], "x.yaml")
+
+
+@pytest.mark.parametrize(
+    "name",
+    "HPC_LLM_RUN_UUID HPC_LLM_RUN_DIR HPC_LLM_QUEUE_OF HPC_LLM_SWEEP SUBMITIT_LOCAL_JOB_ID SLURM_JOB_ID SLURM_JOBID"
+    " SLURM_JOB_NAME SLURM_RESTART_COUNT SLURM_NTASKS SLURM_NODELIST SLURM_ARRAY_TASK_ID SLURM_EXPORT_ENV SBATCH_ACCOUNT".split(),
+)
+def test_what_tells_which_run_or_job_it_is_belongs_to_nobody_s_env(name: str) -> None:
+    with pytest.raises(RequestError, match=name):
+        planned("delta", "z3", set=(f"env.{name}=1",))
+
+
+@pytest.mark.parametrize(
+    "name", ["SLURM_CPU_BIND", "SLURM_MPI_TYPE", "HPC_LLM_COMPILE_CPU_OPS", "SRUN_CPUS_PER_TASK_X"]
+)
+def test_what_says_how_slurm_starts_tasks_may_be_set(name: str) -> None:
+    assert planned("delta", "z3", set=(f"env.{name}=1",)).plan.env == {name: "1"}

@@ -289,7 +289,7 @@ def test_the_folder_of_a_run_may_hold_what_slurm_would_fill_in(tmp_path: Path) -
     lines = header(script("mi210", "z3", logs=Path("/work/100%/it's %j")))
     assert """--output='/work/100%%/it'"'"'s %%j/RUN-ID/log.out'""" in lines
     array = header(batch("mi210", "z3", "z2", logs=Path("/work/50%")).scripts[0].text)
-    assert "--output=/work/50%%/.arrays/RUN-ID/%a/log.out" in array and "--array=0-1" in array
+    assert "--output=/work/50%%/.array-RUN-ID/%a/log.out" in array and "--array=0-1" in array
     with pytest.raises(RequestError, match="holds a backslash"):
         script("mi210", "z3", logs=Path("/work/a\\b"))
     assert "run_dir='/work/a\\b/RUN-ID'" in script("local", "z3", logs=Path("/work/a\\b"))

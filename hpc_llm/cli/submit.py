@@ -147,6 +147,7 @@ def _submissions(batches: Sequence[Batch]) -> list[Submission]:
     """One a batch: a job, an array, or a queue on this machine."""
     from uuid import uuid4
 
+    from hpc_llm.run import ARRAY
     from hpc_llm.slurm_request import slurm_tasks_per_node
     from hpc_llm.submit import Submission
     from hpc_llm.submit.clients import cluster_name
@@ -164,7 +165,7 @@ def _submissions(batches: Sequence[Batch]) -> list[Submission]:
                 nodes=plan.nodes,
                 tasks_per_node=slurm_tasks_per_node(plan.launcher, plan.tasks_per_node),
                 time_s=plan.time_s,
-                array=batch.array.folder.name if batch.array else None,
+                array=batch.array.folder.name.removeprefix(ARRAY) if batch.array else None,
                 cluster=cluster_name() if is_slurm else None,
                 sweep=sweep,
             )

@@ -16,6 +16,7 @@ from hpc_llm.diagnose.ladder import letters_of, rungs, states_bytes
 from hpc_llm.diagnose.packages import mismatched, missing
 from hpc_llm.experiment import Plan
 from hpc_llm.metrics import MIN_MEASURED_STEPS
+from hpc_llm.recipe import frozen_by, learning_rate
 from hpc_llm.sbatch_options import memory_bytes
 from hpc_llm.settings import parse_value
 from hpc_llm.slurm_time import format_time
@@ -224,12 +225,22 @@ def gpu_missing(case: Case) -> list[str]:
     return lines
 
 
+def _usual_rate(plan: Plan) -> float:
+    """The learning rate that planning would choose, as far as the model can be seen from here."""
+    frozen = frozen_by(lora=plan.peft is not None, quantized=plan.quantization is not None)
+    return learning_rate(plan.model, None, frozen)[0]
+
+
 def _numbers(case: Case) -> list[str]:
     """For numbers that ran away: less of a step, a wider range, and what is not set yet."""
     plan, lines = case.plan, []
     rate = plan.optimizer.get("lr")
     if isinstance(rate, (int, float)) and rate > 0:
-        lines.append(f"--set optimizer.lr={rate / 3:.1g}  (a smaller learning rate, it was {rate:g})")
+        usual = _usual_rate(plan)
+        if rate > 10 * usual:
+            lines.append(f"--set optimizer.lr={usual:g}  (what this model's width suggests, it was {rate:g})")
+        else:
+            lines.append(f"--set optimizer.lr={rate / 3:.1g}  (a smaller learning rate, it was {rate:g})")
     if not plan.deepspeed.get("gradient_clipping"):
         lines.append("--set deepspeed.gradient_clipping=1.0  (there was none)")
     gpu = case.cluster.gpu_of(case.partition) if case.cluster else None

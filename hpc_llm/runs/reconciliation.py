@@ -19,14 +19,14 @@ from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.record_files import read_json, read_own, reason_of
-from hpc_llm.run import RunPaths, is_run, iter_runs
+from hpc_llm.run import RunPaths, array_folder, is_run, iter_runs
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings, written_by_others
 from hpc_llm.runs.local_orphans import local_orphans
 from hpc_llm.runs.scheduler import Answer, Printing, jobs_under
 from hpc_llm.runs.sending import send
 from hpc_llm.submit.claim import claim_folder, claimed
 from hpc_llm.submit.clock import file_age
-from hpc_llm.submit.identity import ARRAYS, Identity
+from hpc_llm.submit.identity import Identity
 from hpc_llm.submit.marks import living
 from hpc_llm.submit.runs import INCOMING, answer_file, asking_file, is_run_of, read_identity, submitit_folder, take_back
 from hpc_llm.submit.start import revoke_start
@@ -253,7 +253,7 @@ def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> st
     tasks = [record.get("array_task") for record in records]
     if submission.array is None:
         return None if len(runs) == 1 else "several folders claim to be the same job"
-    links = runs[0].root.parent / ARRAYS / submission.array
+    links = array_folder(runs[0].root.parent, submission.array)
     expected = [(links / str(task)).resolve() for task in range(len(runs))]
     whole = tasks == list(range(len(runs))) and expected == [run.root.resolve() for run in runs]
     whole = whole and not (links / str(len(runs))).is_symlink()
@@ -332,25 +332,9 @@ def _uuid(one: Submitted) -> str | None:
 
 
 def _clear_staging(logs: Path) -> None:
-    """Remove folders that a killed command was still making; those of a command that may live, or of others, stay.
-
-    In a folder that others can write the name may be a link that somebody planted, now or while this looks: what is
-    removed is looked up in the very folder that was opened.
-    """
-    try:
-        opened = os.open(logs / INCOMING, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return
-    try:
-        if os.fstat(opened).st_uid == os.getuid():
-            _remove_old(Path(f"/proc/self/fd/{opened}"))
-    finally:
-        os.close(opened)
-
-
-def _remove_old(staging: Path) -> None:
-    for folder in staging.glob("*"):
+    """Remove folders that a killed command was still making; those of a command that may live, or of others, stay."""
+    for folder in logs.glob(f"{INCOMING}*"):
         seconds = None if folder.is_symlink() else file_age(folder)
         with contextlib.suppress(OSError):
             if seconds is not None and abs(seconds) > PATIENCE_S and folder.lstat().st_uid == os.getuid():
-                shutil.rmtree(folder, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)  # which follows no link that takes its place meanwhile

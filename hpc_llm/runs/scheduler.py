@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from hpc_llm.run import ARRAY
 from hpc_llm.runs.slurm_records import (
     SACCT_DELIMITER,
     SACCT_FIELDS,
@@ -19,7 +20,7 @@ from hpc_llm.runs.slurm_records import (
     parse_squeue,
 )
 from hpc_llm.submit.clients import call, cluster_name
-from hpc_llm.submit.identity import ARRAYS, Identity, is_job_of, uuid_in_comment
+from hpc_llm.submit.identity import Identity, is_job_of, uuid_in_comment
 
 AT_ONCE = 1000
 """Jobs that one command is asked for: its arguments have a limit."""
@@ -103,6 +104,9 @@ def _ask_by_id(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord],
             for key, record in (queued or {}).items():
                 if record.is_live or key not in own:
                     own[key] = record
+            if queued is not None:  # accounting may still have it as waiting when the queue has let it go
+                stale = [one.key for one in doubtful if one.key in own and one.key not in queued]
+                own = {key: record for key, record in own.items() if key not in stale or record.state != "PENDING"}
             if queued is None:
                 answered = False
                 complaint = "; ".join(filter(None, (sacct_complaint, squeue_complaint)))
@@ -292,7 +296,7 @@ def jobs_under(logs: Path) -> tuple[list[Printing], str | None]:
     outputs, complaint = _outputs([live, f"--user={os.getuid()}"])
     for job_id, comment, stdout in outputs:
         folder, uuid = Path(stdout).parent, uuid_in_comment(comment)
-        is_task = folder.parent.parent == logs / ARRAYS
+        is_task = folder.parent.parent == logs and folder.parent.name.startswith(ARRAY)
         if uuid is not None and (is_task or folder.parent == logs):
             found.append(Printing(job_id, uuid, _run_of_task(folder, logs) if is_task else folder))
     return found, complaint

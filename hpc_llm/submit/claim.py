@@ -14,9 +14,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from hpc_llm.record_files import new_file, read_json
-from hpc_llm.run import RunPaths
+from hpc_llm.run import RunPaths, array_folder
 from hpc_llm.submit.clock import file_age
-from hpc_llm.submit.identity import ARRAYS
 from hpc_llm.submit.process import can_be_seen, describe_process, is_alive
 
 STALE_S = 1800.0
@@ -25,7 +24,7 @@ STALE_S = 1800.0
 
 def claim_folder(run: RunPaths, array: str | None) -> Path:
     """Where the submission of `run` is claimed: with the array that holds it, or with the run."""
-    folder = run.root if array is None else run.root.parent / ARRAYS / array
+    folder = run.root if array is None else array_folder(run.root.parent, array)
     return folder if folder.is_dir() else run.root
 
 

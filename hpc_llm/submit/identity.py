@@ -14,14 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.run import RunPaths
+from hpc_llm.run import RunPaths, array_folder
 
 MARK = "hpc-llm:"
 """Stands before the UUID in a job's comment."""
 SHORT = 8
 """Digits of the UUID at the end of a job's name."""
-ARRAYS = ".arrays"
-"""In a folder of runs: one folder an array, whose links lead from its tasks to their runs."""
 LONGEST_NAME = 200
 """Characters of a job's name before them: what prints it cuts it somewhere behind."""
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -111,7 +109,7 @@ def _output(record: Mapping[str, Any]) -> str | None:
     run_dir, array, task = (record.get(name) for name in ("run_dir", "array", "array_task"))
     if not isinstance(run_dir, str) or not run_dir:
         return None
-    folder = Path(run_dir) if not isinstance(array, str) else Path(run_dir).parent / ARRAYS / array / str(task)
+    folder = Path(run_dir) if not isinstance(array, str) else array_folder(Path(run_dir).parent, array) / str(task)
     return str(RunPaths(folder).stdout)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -19,13 +18,14 @@ from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.record_files import make_own_folder, make_shared_folder, new_file, read_json, read_json_lines, read_text
-from hpc_llm.run import RunPaths, file_name_part, is_run
+from hpc_llm.run import RunPaths, array_folder, file_name_part, is_run
 from hpc_llm.submit.claim import claim, claim_folder
-from hpc_llm.submit.identity import ARRAYS, Identity, identity_of, is_job_of
+from hpc_llm.submit.identity import Identity, identity_of, is_job_of
 from hpc_llm.submit.submission import Submission, array_of, now
 
-INCOMING = ".incoming"
-"""Under it the folders of a request are made; they are shown when all are whole."""
+INCOMING = ".incoming-"
+"""Begins the name of the folder in which those of a request are made; they are shown when all are whole. Each request has one
+of its own, beside the runs: in a folder that another user has made, what is made could be replaced."""
 _LETTERS = string.ascii_lowercase + string.digits
 _UNCLEAR = re.compile(
     r"timed out|timeout|zero bytes|unexpected message|reset by peer|broken pipe|communication|protocol|not connected"
@@ -67,14 +67,11 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
             this request is left then.
     """
     logs = logs.absolute()
-    staging = logs / INCOMING / str(uuid4())
-    if staging.parent.is_symlink():
-        raise SubmissionError(
-            f"{staging.parent} is a link, which hpc-llm never makes: nothing was submitted. Look at it, and remove it."
-        )
+    staging = logs / f"{INCOMING}{uuid4()}"
     try:
-        make_shared_folder(staging.parent)
+        make_shared_folder(logs)
         staging.mkdir(0o755)
+        owner = staging.lstat().st_uid
     except OSError as error:
         raise SubmissionError(
             f"{logs} cannot be written ({error.strerror}): nothing was submitted; --logs DIR"
@@ -87,10 +84,10 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
                 raise OSError(errno.EIO, "no file can be made that only one process makes", str(staging))
         for submission, runs in groups:
             if submission.array is not None:  # first, for it holds the claim
-                make_shared_folder(logs / ARRAYS)
-                _show(staging / ARRAYS / submission.array, logs / ARRAYS / submission.array, shown)
+                array = submission.array
+                _show(array_folder(staging, array), array_folder(logs, array), f"a job array {array}", shown, owner)
             for run in runs:
-                _show(staging / run.run_id, logs / run.run_id, shown)
+                _show(staging / run.run_id, logs / run.run_id, f"a run {run.run_id}", shown, owner)
     except BaseException as error:
         for folder in shown:
             shutil.rmtree(folder, ignore_errors=True)
@@ -99,8 +96,6 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
         raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another request is using it
-            staging.parent.rmdir()
     return [[RunPaths(logs / run.run_id) for run in runs] for _, runs in groups]
 
 
@@ -117,7 +112,7 @@ def _make(staging: Path, logs: Path, submission: Submission, runs: Sequence[NewR
         _write(run.experiment, new.experiment)
         _write(run.job, submission.intent(logs / new.run_id, task))
     if submission.array is not None:
-        _link_array(staging / ARRAYS / submission.array, [new.run_id for new in runs])
+        _link_array(array_folder(staging, submission.array), [new.run_id for new in runs])
     make_own_folder(submitit_folder(RunPaths(staging / runs[0].run_id), submission.array))
 
 
@@ -141,20 +136,22 @@ def _link_array(folder: Path, run_ids: Sequence[str]) -> None:
     """Make `folder/<k>` lead to the k-th run, so that one `--output=folder/%a/log.out` serves all tasks."""
     make_own_folder(folder)
     for task, run_id in enumerate(run_ids):
-        (folder / str(task)).symlink_to(Path("..", "..", run_id))
+        (folder / str(task)).symlink_to(Path("..", run_id))
 
 
-def _show(made: Path, shown: Path, done: list[Path]) -> None:
+def _show(made: Path, shown: Path, what: str, done: list[Path], owner: int) -> None:
     """Rename a whole folder to where it is seen: of two commands with the same name one wins."""
     try:
         os.rename(made, shown)
     except OSError as error:
         if not shown.is_dir():
             raise
-        what = "a job array" if shown.parent.name == ARRAYS else "a run"
-        raise RequestError(
-            f"there is already {what} {shown.name} in {shown.parent}: leave --run-id out, or give another"
-        ) from error
+        raise RequestError(f"there is already {what} in {shown.parent}: leave --run-id out, or give another") from error
+    if shown.lstat().st_uid != owner:
+        raise SubmissionError(
+            f"what was made as {shown} is somebody else's by now: nothing was submitted. Others can rename what lies in "
+            f"{shown.parent}: `chmod +t` it, or keep your runs in a folder of your own (--logs DIR)."
+        )
     done.append(shown)
 
 
@@ -182,13 +179,13 @@ def take_back(runs: Sequence[RunPaths], array: str | None, uuid: str | None) -> 
 def _links(array: str, runs: Sequence[RunPaths]) -> list[Path]:
     """The links by which the tasks of `array` find these runs."""
     tasks = [((read_json(run.job) or {}).get("array_task"), run) for run in runs]
-    paths = [(run.root.parent / ARRAYS / array / str(task), run) for task, run in tasks if isinstance(task, int)]
+    paths = [(array_folder(run.root.parent, array) / str(task), run) for task, run in tasks if isinstance(task, int)]
     return [path for path, run in paths if path.is_symlink() and Path(os.readlink(path)).name == run.run_id]
 
 
 def submitit_folder(run: RunPaths, array: str | None) -> Path:
     """Where submitit writes, and the answer of sbatch is kept: with the run, or with the array that holds it."""
-    return run.submitit if array is None else run.root.parent / ARRAYS / array / "submitit"
+    return run.submitit if array is None else array_folder(run.root.parent, array) / "submitit"
 
 
 def asking_file(folder: Path) -> Path:

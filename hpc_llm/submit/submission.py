@@ -32,7 +32,7 @@ class Submission:
     tasks_per_node: int = 1
     time_s: int | None = None
     array: str | None = None
-    """Name of the folder under `.arrays` whose links lead to the runs; None where there is one run, or no Slurm."""
+    """Name of the array, in whose folder links lead to the runs; None where there is one run, or no Slurm."""
     cluster: str | None = None
     """Slurm's own name of the cluster that is to be asked."""
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))

@@ -10,8 +10,8 @@
 #SBATCH --time=00:30:00
 #SBATCH --constraint=work
 #SBATCH --array=0-3
-#SBATCH --output=/work/someone/logs/.arrays/RUN-ID/%a/log.out
-#SBATCH --error=/work/someone/logs/.arrays/RUN-ID/%a/log.err
+#SBATCH --output=/work/someone/logs/.array-RUN-ID/%a/log.out
+#SBATCH --error=/work/someone/logs/.array-RUN-ID/%a/log.err
 #SBATCH --open-mode=append
 #SBATCH --export=NONE
 # hpc-llm VERSION: pretrain of llama2-7b with a sweep of methods on delta
@@ -31,14 +31,14 @@
   cluster=${cluster:+\"${cluster//[^A-Za-z0-9._-]/?}\"}
   host=${host:+\"${host//[^A-Za-z0-9._-]/?}\"}
   name=${name:+\"${name//[^A-Za-z0-9._-]/?}\"}
-  started=/work/someone/logs/.arrays/RUN-ID/"$SLURM_ARRAY_TASK_ID"/started.jsonl
+  started=/work/someone/logs/.array-RUN-ID/"$SLURM_ARRAY_TASK_ID"/started.jsonl
   [ ! -L "$started" ] && { [ ! -e "$started" ] || [ -f "$started" ]; } || exit
   printf '{"schema": 1, "job_id": %s, "array_task": %s, "cluster": %s, "host": %s, "job_name": %s, "restart_count": %s, "time": %(%s)T}\n' \
     "${job:-null}" "${SLURM_ARRAY_TASK_ID:-null}" "${cluster:-null}" "${host:-null}" "${name:-null}" "${SLURM_RESTART_COUNT:-0}" -1 \
     >> "$started"
 ) 2>/dev/null
 trap '' USR1 USR2  # nothing here acts on them, and what is started inherits that they end nothing
-run_dir=$(readlink -f /work/someone/logs/.arrays/RUN-ID/"$SLURM_ARRAY_TASK_ID")
+run_dir=$(readlink -f /work/someone/logs/.array-RUN-ID/"$SLURM_ARRAY_TASK_ID")
 code_archive=/work/someone/logs/.code/0123456789ab-1000.zip
 code_digest=0123456789ab0000000000000000000000000000000000000000000000000000
 time_limit=1800

@@ -311,6 +311,15 @@ def test_megatron(row, steps, spelling):
         assert (found.sequence_length, found.tokens_per_second_per_gpu) == (512, 1203.5)
 
 
+@pytest.mark.parametrize(("unit", "seconds"), [("ms", 0.10522), ("s", 105.22), ("sec", 105.22)])
+def test_megatron_s_iteration_time_has_the_unit_that_it_names(row, unit, seconds):
+    line = (
+        f" [default7]: iteration 12695/ 115311 | consumed samples: 9841584 | elapsed time per iteration ({unit}): 105.22 |"
+        " learning rate: 5.969E-05 | global batch size: 2048 | lm loss: 2.463556E+00 | samples per second: 19.463 |\n"
+    )
+    assert row(line * 3).step_time_s_mean == pytest.approx(seconds)
+
+
 def test_megatron_arguments_memory_and_validation(row):
     text = (
         "using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 2, pipeline-model-parallel size: 2\n"

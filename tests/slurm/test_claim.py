@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from login_node import job_id, until
 from made_runs import make_run, send_runs
+from rights import needs_root
 from scratch_slurm import ScratchSlurm
 from test_identity import HELD, HELD_ARRAY, change, ghost, logs, record, sbatch
 
@@ -22,6 +25,8 @@ from hpc_llm.record_files import write_json
 from hpc_llm.run import RunPaths
 from hpc_llm.runs import Deed, cancel, make_way, reconcile, reconciliation, status
 from hpc_llm.runs.adoption import Standing, standings
+from hpc_llm.submit import NewRun, Submission, create_runs
+from hpc_llm.submit import runs as submitted_runs
 from hpc_llm.submit.claim import STALE_S, claim, claim_folder, release
 from hpc_llm.submit.process import describe_process
 from hpc_llm.submit.runs import take_back
@@ -158,10 +163,10 @@ def test_clearing_one_task_leaves_what_the_others_print_through(logs: Path, slur
     slurm.run("scontrol", "release", array)
     change(first, job_id=str(int(array) + 100_000) + "_0")  # an id of which Slurm has nothing
     make_way(logs, ["a0"])
-    assert not first.root.exists() and not (logs / ".arrays" / "a" / "0").is_symlink()
-    assert (logs / ".arrays" / "a" / "1" / "job.sh").exists()
+    assert not first.root.exists() and not (logs / ".array-a" / "0").is_symlink()
+    assert (logs / ".array-a" / "1" / "job.sh").exists()
     until("the second task has run", lambda: status([second])[0].is_over, seconds=60)
-    assert status([second])[0].exit_code in (0, None) and (logs / ".arrays" / "a").is_dir()
+    assert status([second])[0].exit_code in (0, None) and (logs / ".array-a").is_dir()
     assert json.loads(second.job.read_text())["job_id"] == f"{array}_1"
 
 
@@ -171,19 +176,45 @@ def test_links_that_somebody_planted_lead_nowhere(logs: Path, tmp_path: Path) ->
     old = time.time() - 2 * STALE_S
     os.utime(precious, (old, old))
     logs.mkdir()
-    (logs / ".incoming").symlink_to(precious.parent)
-    reconcile([])
+    planted = logs / ".incoming-a"
+    planted.symlink_to(precious)
+    os.utime(planted, (old, old), follow_symlinks=False)
     reconciliation._clear_staging(logs)
-    assert precious.is_dir()
-    with pytest.raises(SubmissionError, match="is a link"):
-        make_run(logs, "r", {"plan": {}}, HELD)
-    (logs / ".incoming").unlink()
-    staged = logs / ".incoming" / "a"
-    staged.mkdir(parents=True)
+    assert precious.is_dir() and planted.is_symlink()
+    staged = logs / ".incoming-b"
+    staged.mkdir()
     os.utime(staged, (old, old))
-    os.chown(logs / ".incoming", 65534, 65534)
+    os.chown(staged, 65534, 65534)
     reconciliation._clear_staging(logs)
     assert staged.is_dir()
-    os.chown(logs / ".incoming", os.getuid(), os.getgid())
+    os.chown(staged, os.getuid(), os.getgid())
     reconciliation._clear_staging(logs)
     assert not staged.exists()
+
+
+def test_a_run_that_somebody_else_put_in_the_place_of_ours_is_not_submitted(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder without the sticky bit others can rename what is being made there."""
+    needs_root("give a folder to somebody else")
+    make, theirs = submitted_runs._make, logs / "theirs"
+
+    def swapped(staging: Path, *rest: Any) -> None:
+        make(staging, *rest)
+        shutil.copytree(staging / "r", theirs)
+        shutil.rmtree(staging / "r")
+        theirs.rename(staging / "r")
+        os.chown(staging / "r", 65534, 65534)
+
+    monkeypatch.setattr(submitted_runs, "_make", swapped)
+    with pytest.raises(SubmissionError, match=f"what was made as {logs}/r is somebody else's by now"):
+        make_run(logs, "r", {"plan": {}}, HELD)
+    assert (logs / "r").is_dir()  # theirs to remove
+
+
+def test_what_all_arrays_share_is_nobody_s(logs: Path) -> None:
+    """Each array has a folder of its own beside the runs: who had made a common one could rename what is in it."""
+    runs = [NewRun(run_id=f"r{k}", experiment={}, script=HELD) for k in range(2)]
+    create_runs(logs, [(Submission(scheduler="slurm", array="a"), runs)])
+    assert sorted(path.name for path in logs.iterdir()) == [".array-a", "r0", "r1"]
+    assert (logs / ".array-a" / "1").resolve() == (logs / "r1").resolve()

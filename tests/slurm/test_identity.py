@@ -36,7 +36,7 @@ from hpc_llm.runs import (
 )
 from hpc_llm.runs.adoption import Standing, standings
 from hpc_llm.runs.scheduler import _by_name, _proven, _sacct, ask
-from hpc_llm.runs.slurm_records import parse_sacct
+from hpc_llm.runs.slurm_records import SACCT_DELIMITER, SACCT_FIELDS, parse_sacct
 from hpc_llm.submit import UnclearAnswer
 from hpc_llm.submit.clients import cluster_name
 from hpc_llm.submit.runs import answer_file, asking_file, read_identity, submitit_folder
@@ -188,7 +188,7 @@ def test_a_job_whose_id_nobody_wrote_down_is_found_by_its_uuid(logs: Path, slurm
         runs, folder = [held(logs)], logs / "r" / "submitit"
     else:
         runs = send_runs(logs, [(f"r{k}", {}) for k in range(3)], HELD_ARRAY, "a")
-        folder = logs / ".arrays" / "a" / "submitit"
+        folder = logs / ".array-a" / "submitit"
     ids = [job_id(run) for run in runs]
     answer_file(folder).unlink()
     for run in runs:
@@ -269,7 +269,7 @@ def test_a_site_s_notice_of_another_job_is_not_taken_for_the_answer(
 def test_a_job_whose_name_and_comment_a_site_rewrites_is_known_by_where_it_prints(
     logs: Path, slurm: ScratchSlurm, array: str | None
 ) -> None:
-    output = logs / (".arrays/a/%a" if array else "r") / "log.out"
+    output = logs / (".array-a/%a" if array else "r") / "log.out"
     script = HELD.replace("/dev/null", str(output)).replace("--hold", "--hold --array=0-0" if array else "--hold")
     [run] = send_runs(logs, [("r", {})], script, array)
     slurm.run("scontrol", "update", f"jobid={job_id(run)}", "jobname=billed", "comment=proj42")
@@ -365,7 +365,7 @@ def test_a_refusal_leaves_nothing_and_the_name_is_free(
     sbatch(tmp_path, monkeypatch, "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
     with pytest.raises(SubmissionError, match="invalid partition"):
         held(logs)
-    assert list(logs.glob("[!.]*")) == [] and not (logs / ".incoming").exists()
+    assert list(logs.glob("[!.]*")) == [] and list(logs.glob(".incoming*")) == []
 
 
 @pytest.mark.parametrize("killed", ["command", "all but sbatch"])
@@ -645,7 +645,7 @@ def test_the_id_of_an_array_names_members_whose_folder_is_gone_too(logs: Path, s
 
 
 def printing(logs: Path, array: str = "a") -> str:
-    return HELD_ARRAY.replace("/dev/null", f"{logs}/.arrays/{array}/%a/log.out")
+    return HELD_ARRAY.replace("/dev/null", f"{logs}/.array-{array}/%a/log.out")
 
 
 def test_a_scancel_that_fails_without_a_word_has_failed(
@@ -804,3 +804,19 @@ def test_that_slurm_was_asked_to_end_a_job_is_not_that_it_ended(
         assert told in (cancel([run])[0].problem or "")
         assert run.cancelled.exists()  # should it start after all, its script sees that
     assert (state_of(slurm, job), state_of(slurm, job_id(run))) == ("CANCELLED", "CANCELLED")
+
+
+def test_a_job_that_the_queue_has_let_go_does_not_wait_whatever_accounting_says(
+    logs: Path, slurm: ScratchSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the members of an array accounting learns late; until then it lists them as waiting."""
+    runs = send_runs(logs, [(f"r{k}", {}) for k in range(2)], HELD_ARRAY.replace("0-2", "0-1"), "a")
+    array = job_id(runs[0]).partition("_")[0]
+    fields = ["--duplicates", "--parsable2", f"--delimiter={SACCT_DELIMITER}", f"--format={SACCT_FIELDS}"]
+    until("accounting has it", lambda: "PENDING" in slurm.run("sacct", "-j", array, *fields))
+    (tmp_path / "frozen").write_text(slurm.run("sacct", "-j", array, *fields))
+    client(tmp_path, monkeypatch, "sacct", f"cat {tmp_path}/frozen")
+    assert cancel(runs[1:])[0].problem is None
+    until("the queue has let it go", lambda: [one.outcome for one in status(runs)] == [None, Outcome.CANCELLED])
+    assert cancel(runs[1:])[0].was_over
+    assert cancel(runs)[0].problem is None

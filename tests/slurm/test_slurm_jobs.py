@@ -305,4 +305,4 @@ def test_a_killed_submit_loses_no_job(slurm: ScratchSlurm, tmp_path: Path) -> No
 
 def _entries(logs: Path) -> set[str]:
     """Runs and arrays; the carried code may be there or not."""
-    return {str(path.relative_to(logs)) for pattern in ("*", ".arrays/*") for path in logs.glob(pattern)} - {".code"}
+    return {str(path.relative_to(logs)) for pattern in ("*", ".array-*") for path in logs.glob(pattern)} - {".code"}

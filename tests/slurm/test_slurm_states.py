@@ -49,7 +49,7 @@ class Bench:
     def array(self, count: int, body: str, *flags: str) -> list[RunPaths]:
         """Runs that are one job array."""
         name = self._run_id()
-        folder = self.logs / ".arrays" / name
+        folder = self.logs / f".array-{name}"
         own = f"run=$(readlink -f {folder}/$SLURM_ARRAY_TASK_ID)"
         script = self._script(folder / "%a", (f"--array=0-{count - 1}", *flags), f"{own}\n{body}")
         return send_runs(self.logs, [(i, {"run_id": i}) for i in [self._run_id() for _ in range(count)]], script, name)
@@ -224,12 +224,12 @@ def test_a_refused_script_leaves_neither_run_nor_array(bench: Bench) -> None:
     with pytest.raises(SubmissionError, match=r"sbatch refused the job: .*Invalid account"):
         bench.array(3, "true", "--account=nobody")
     assert list(bench.logs.glob("[!.]*")) == []
-    assert list(bench.logs.glob(".arrays/*")) == []
+    assert list(bench.logs.glob(".array-*")) == []
 
 
 def test_an_array_never_takes_the_place_of_another(bench: Bench) -> None:
     first = bench.array(2, "true", "--hold")
-    [folder] = (bench.logs / ".arrays").iterdir()
+    [folder] = bench.logs.glob(".array-*")
     with pytest.raises(RequestError, match="already a job array"):
         send_runs(bench.logs, [("second-0", {}), ("second-1", {})], "x", folder.name)
     assert list(bench.logs.glob("second-*")) == []

@@ -82,9 +82,9 @@ def test_the_tasks_of_an_array_lead_to_their_runs(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     new = [NewRun(run_id=f"r{k}", experiment={}, script="x") for k in range(3)]
     [runs] = create_runs(logs, [(Submission(scheduler="slurm", array="a"), new)])
-    assert [(logs / ".arrays" / "a" / str(k)).resolve() for k in range(3)] == [run.root.resolve() for run in runs]
+    assert [(logs / ".array-a" / str(k)).resolve() for k in range(3)] == [run.root.resolve() for run in runs]
     moved = logs.rename(tmp_path / "moved")
-    assert (moved / ".arrays" / "a" / "2" / "job.sh").read_text() == "x"
+    assert (moved / ".array-a" / "2" / "job.sh").read_text() == "x"
 
 
 @pytest.mark.parametrize(
@@ -302,6 +302,6 @@ def test_submitit_finds_its_own_jobs_again(tmp_path: Path, monkeypatch: pytest.M
     from submitit.slurm.slurm import SlurmJob
 
     test_the_script_is_handed_over_byte_for_byte(tmp_path, monkeypatch)
-    job = SlurmJob(tmp_path / "logs" / ".arrays" / "a" / "submitit", "12_2")
+    job = SlurmJob(tmp_path / "logs" / ".array-a" / "submitit", "12_2")
     [script] = job.submission().function.scripts
     assert script.folder == str(RunPaths(tmp_path / "logs" / "r2").root)

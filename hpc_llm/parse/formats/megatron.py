@@ -55,6 +55,8 @@ def _columns(pairs: bytes) -> dict[str, Value]:
         name = re.sub(r"[_\- ]+", " ", key.decode("utf-8", "replace")).strip().lower()
         # One name, two meanings: only the unit tells tokens from floating-point operations.
         wanted = "tokens_per_second_per_gpu" if unit.lower().startswith(b"token") else _NAMES.get(name)
+        if wanted == "step_time_ms" and unit.strip().lower() in (b"s", b"sec", b"secs", b"second", b"seconds"):
+            wanted = "step_time_s"
         if wanted is None:
             continue
         column, convert = column_of(wanted)

@@ -1,0 +1,47 @@
+"""The pace of a run is that of all its measured steps, however long its file of steps is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpc_llm.runs.progress import read_pace, read_progress
+
+
+def written(folder: Path, times: list[float], warmup: int = 0) -> Path:
+    """A steps.jsonl with steps of these durations and 100 tokens each."""
+    path, now = folder / "steps.jsonl", 1_780_000_000.0
+    with path.open("w", encoding="utf-8") as file:
+        for number, seconds in enumerate(times, start=1):
+            now += seconds
+            row = {"step": number, "step_time_s": seconds, "tokens_per_second": 100 / seconds, "time": now}
+            file.write(json.dumps({**row, "warmup": number <= warmup, "loss": 1.0}) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("count", [4, 40, 4000])
+def test_slow_steps_at_the_beginning_count(tmp_path: Path, count: int) -> None:
+    times = [0.5 if number < count // 2 else 0.1 for number in range(count)]
+    path = written(tmp_path, times)
+    mean = sum(times) / count
+    pace = read_pace(path)
+    assert pace is not None and pace.step == count and pace.step_time_s == pytest.approx(mean, rel=1e-3)
+    progress = read_progress(path)
+    assert progress.step == count and progress.tokens_per_second == pytest.approx(100 / mean, rel=1e-3)
+
+
+@pytest.mark.parametrize("count", [20, 2000])
+def test_warm_up_does_not_count_and_a_half_line_is_left_out(tmp_path: Path, count: int) -> None:
+    path = written(tmp_path, [9.0] * 5 + [0.2] * (count - 5), warmup=5)
+    with path.open("a") as file:
+        file.write('{"step": 99999, "step_ti')
+    progress = read_progress(path)
+    assert progress.step == count and progress.tokens_per_second == pytest.approx(500, rel=1e-3)
+    assert read_progress(written(tmp_path, [1.0] * 3, warmup=5)).tokens_per_second is None
+
+
+def test_without_a_file_there_is_no_pace(tmp_path: Path) -> None:
+    assert read_pace(tmp_path / "none") is None
+    assert read_progress(tmp_path / "none").step is None
