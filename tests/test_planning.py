@@ -139,7 +139,7 @@ def test_each_value_says_where_it_comes_from() -> None:
         "cpus_per_task": "cluster taiwania2: node.cpus_per_gpu",
         "recompute": "method z3",
         "optimizer": "method z3, lr: default for tiny: 0.1 / hidden size 128",
-        "lr_ramp_steps": "default: a tenth of the steps, at least 5",
+        "lr_ramp_steps": "default: a tenth of the steps, at least 5, at most half of them and 2000",
         "weights": "computed: a preset has no weights",
         "data_parallel": "computed: each rank trains on samples of its own",
         "precision": "bf16 becomes fp16: V100-SXM2-32GB (sm_70) has no bf16 units",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rendering import planned
+from rendering import batch, planned
 
 from hpc_llm.cli import run
 from hpc_llm.errors import RequestError
@@ -178,11 +178,11 @@ def test_an_experiment_file_sends_no_variable_out_of_the_run_s_folder(setting: s
 )
 def test_what_tells_which_run_or_job_it_is_belongs_to_nobody_s_env(name: str) -> None:
     with pytest.raises(RequestError, match=name):
-        planned("delta", "z3", set=(f"env.{name}=1",))
+        batch("delta", "z3", set=(f"env.{name}=1",))
 
 
 @pytest.mark.parametrize(
     "name", ["SLURM_CPU_BIND", "SLURM_MPI_TYPE", "HPC_LLM_COMPILE_CPU_OPS", "SRUN_CPUS_PER_TASK_X"]
 )
 def test_what_says_how_slurm_starts_tasks_may_be_set(name: str) -> None:
-    assert planned("delta", "z3", set=(f"env.{name}=1",)).plan.env == {name: "1"}
+    assert f"export {name}=1" in batch("delta", "z3", set=(f"env.{name}=1",)).scripts[0].text

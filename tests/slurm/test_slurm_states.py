@@ -18,7 +18,7 @@ from made_runs import make_run, send_job, send_runs
 from scratch_slurm import ScratchSlurm
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.run import ARRAY, Outcome, RunPaths
 from hpc_llm.runs import RunStatus, cancel, status, wait
 from hpc_llm.submit import new_run_id
 from hpc_llm.submit.identity import Identity
@@ -231,7 +231,7 @@ def test_an_array_never_takes_the_place_of_another(bench: Bench) -> None:
     first = bench.array(2, "true", "--hold")
     [folder] = bench.logs.glob(".array-*")
     with pytest.raises(RequestError, match="already a job array"):
-        send_runs(bench.logs, [("second-0", {}), ("second-1", {})], "x", folder.name)
+        send_runs(bench.logs, [("second-0", {}), ("second-1", {})], "x", folder.name.removeprefix(ARRAY))
     assert list(bench.logs.glob("second-*")) == []
     assert (folder / "0").resolve() == first[0].root.resolve()
     cancel(first)
