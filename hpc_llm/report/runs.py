@@ -120,9 +120,9 @@ class ReportedRun:
     @property
     def settings(self) -> dict[str, Any]:
         """All of the plan as `path -> value`, without what repeats of a run differ in: its seed and its name."""
-        return {
-            path: value for path, value in _flat(self.plan).items() if value is not None and not _is_a_repeats(path)
-        }
+        ran = self.result.get("engine") if self.plan else None  # the plan's fallback may have run
+        plan = {**self.plan, "engine": ran} if ran else self.plan
+        return {path: value for path, value in _flat(plan).items() if value is not None and not _is_a_repeats(path)}
 
     @property
     def configuration(self) -> dict[str, Any]:

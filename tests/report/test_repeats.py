@@ -130,6 +130,13 @@ def test_runs_whose_plans_differ_are_no_repeats_and_say_in_what(change: dict[str
     assert table["configuration"].nunique() == 2
 
 
+def test_a_run_in_which_the_fallback_trained_is_no_repeat_of_one_in_which_the_plan_s_engine_did() -> None:
+    plan = {"engine": "fsdp2", "engine_fallback": "deepspeed"}
+    as_planned, fallen_back, unknown = run(plan), run(plan), run(plan)
+    as_planned.result, fallen_back.result = {"engine": "fsdp2"}, {"engine": "deepspeed"}
+    assert [row.settings["engine"] for row in (as_planned, fallen_back, unknown)] == ["fsdp2", "deepspeed", "fsdp2"]
+
+
 def test_runs_whose_plans_differ_in_the_seed_and_the_name_are_repeats() -> None:
     other = PLAN | {"seed": 7, "job_name": "again", "data": {"seed": 2, "source": "random"}}
     table = compared(run(PLAN, tokens_per_second=100.0), run(other, tokens_per_second=104.0))
