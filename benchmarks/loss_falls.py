@@ -21,13 +21,13 @@ from typing import Any
 
 from methods_on_gpu import last_lines, prepare, run
 
-from hpc_llm.cluster import load_cluster
-from hpc_llm.experiment import Experiment, Plan
-from hpc_llm.hardware import detect
-from hpc_llm.method import load_method
-from hpc_llm.planning import Site, plan
-from hpc_llm.record_files import read_json, read_json_lines, write_json
-from hpc_llm.run import RunPaths
+from hpc_llm.plan.experiment import Experiment, Plan
+from hpc_llm.plan.method import load_method
+from hpc_llm.plan.planning import Site, plan
+from hpc_llm.records.files import read_json, read_json_lines, write_json
+from hpc_llm.records.run import RunPaths
+from hpc_llm.site.cluster import load_cluster
+from hpc_llm.site.hardware import detect
 
 FALL_NATS, JUMP_NATS = 1.0, 0.5
 

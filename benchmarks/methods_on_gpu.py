@@ -24,14 +24,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from hpc_llm.cluster import load_cluster  # noqa: E402
-from hpc_llm.experiment import Experiment, Plan  # noqa: E402
-from hpc_llm.hardware import detect  # noqa: E402
-from hpc_llm.method import load_method  # noqa: E402
-from hpc_llm.model import architecture  # noqa: E402
-from hpc_llm.planning import Site, plan  # noqa: E402
-from hpc_llm.record_files import read_json, write_json  # noqa: E402
-from hpc_llm.run import RunPaths  # noqa: E402
+from hpc_llm.plan.experiment import Experiment, Plan  # noqa: E402
+from hpc_llm.plan.method import load_method  # noqa: E402
+from hpc_llm.plan.model import architecture  # noqa: E402
+from hpc_llm.plan.planning import Site, plan  # noqa: E402
+from hpc_llm.records.files import read_json, write_json  # noqa: E402
+from hpc_llm.records.run import RunPaths  # noqa: E402
+from hpc_llm.site.cluster import load_cluster  # noqa: E402
+from hpc_llm.site.hardware import detect  # noqa: E402
 
 METHODS = ("z2o", "z3", "z3o", "q")
 

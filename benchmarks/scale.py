@@ -21,7 +21,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.run import RunPaths
+from hpc_llm.records.run import RunPaths
 
 HPC_LLM = str(Path(sys.executable).with_name("hpc-llm"))
 REQUEST = [

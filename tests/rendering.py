@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.batch import Batch, make_batch
-from hpc_llm.cluster import Cluster, cluster_names, load_cluster
-from hpc_llm.experiment import Experiment, PlanWithOrigins
-from hpc_llm.hardware import Hardware
-from hpc_llm.method import load_method, method_names
-from hpc_llm.planning import Site, plan
+from hpc_llm.job.batch import Batch, make_batch
+from hpc_llm.plan.experiment import Experiment, PlanWithOrigins
+from hpc_llm.plan.method import load_method, method_names
+from hpc_llm.plan.planning import Site, plan
+from hpc_llm.site.cluster import Cluster, cluster_names, load_cluster
+from hpc_llm.site.hardware import Hardware
 
 ACCOUNTS = {"taiwania2": "ACD110018", "delta": "bbka-delta-gpu"}
 H100 = Hardware("NVIDIA H100 80GB HBM3", "sm_90", 79.6, 4, "nvidia", 16)

@@ -17,9 +17,9 @@ from typing import Any
 from checkout import ROOT
 from rendering import batch
 
-from hpc_llm.cluster import Cluster, parse_cluster
-from hpc_llm.submit import code_digest, code_snapshot
-from hpc_llm.yaml_text import read_yaml
+from hpc_llm.schedulers import code_digest, code_snapshot
+from hpc_llm.site.cluster import Cluster, parse_cluster
+from hpc_llm.text.yaml_text import read_yaml
 
 MODULES = """\
 module() {
@@ -199,7 +199,7 @@ class Machine:
         """The script of a sweep as a job array of Slurm's, and the folders of its runs, made as a submission makes them."""
         from rendering import batch
 
-        from hpc_llm.submit import code_digest
+        from hpc_llm.schedulers import code_digest
 
         made = batch(
             self.cluster(scheduler="slurm"), *methods, run_id="sweep", logs=self.logs, code=self.code, digest=code_digest(),

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from hpc_llm.account_pattern import LONGEST_ACCOUNT, check_pattern, fits
+from hpc_llm.site.account_pattern import LONGEST_ACCOUNT, check_pattern, fits
 
 GOOD = {
     "": ("x", "x" * 65), "-delta-gpu$": ("bbka-delta-gpu", "bbka-delta-cpu"), "^(ACD|MST|GOV|ENT)[0-9]+$": ("ACD1", "ACD"),

@@ -620,7 +620,7 @@ def test_a_sweep_on_one_machine_gives_new_ids_each_time(cli: Any) -> None:
     from datetime import datetime
     from random import Random
 
-    from hpc_llm.submit.runs import new_run_id
+    from hpc_llm.schedulers.runs import new_run_id
 
     now = datetime(2026, 1, 2, 3, 4, 5)
     ids: list[str] = []

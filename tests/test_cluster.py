@@ -11,11 +11,11 @@ from checkout import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_llm.cluster import Cluster, load_cluster, parse_cluster
 from hpc_llm.errors import ProfileError, RequestError
-from hpc_llm.schema import profile_schema
-from hpc_llm.slurm_time import format_time, parse_time
-from hpc_llm.yaml_text import read_yaml
+from hpc_llm.plan.schema import profile_schema
+from hpc_llm.site.cluster import Cluster, load_cluster, parse_cluster
+from hpc_llm.site.slurm_time import format_time, parse_time
+from hpc_llm.text.yaml_text import read_yaml
 
 
 def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rendering import planned
 
-from hpc_llm.deepspeed_config import check_keys
 from hpc_llm.errors import RequestError
+from hpc_llm.plan.deepspeed_config import check_keys
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.request import homework_plan, parse_arguments
 

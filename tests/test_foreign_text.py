@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from hpc_llm.record_files import write_json
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
 from hpc_llm.report.files import write_markdown
 from hpc_llm.report.latex import latex_text
 from hpc_llm.report.page import _json
-from hpc_llm.run import RunPaths
 from hpc_llm.text.shown import json_text, markdown_text, one_line, plain_text, safe_text, shown
 
 CSI, OSC, BEL, C1 = "\x1b[2J\x1b[31m", "\x1b]0;owned\x07", "\x07", "\x9b31m\x85"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rendering import planned
 
-from hpc_llm.hardware import Hardware, detect, parse_nvidia_smi, parse_rocm_smi
+from hpc_llm.site.hardware import Hardware, detect, parse_nvidia_smi, parse_rocm_smi
 
 MI210 = """\
 device,VRAM Total Memory (B),VRAM Total Used Memory (B),Card Series,Card Model,Card Vendor,Card SKU,Subsystem ID,Device Rev,Node ID,GUID,GFX Version

@@ -12,8 +12,8 @@ from checkout import ROOT
 from rendering import METHODS, planned
 
 from hpc_llm.errors import HpcLlmError, PlanError, ProfileError
-from hpc_llm.method import Method, load_method, parse_method, spelled
-from hpc_llm.yaml_text import read_yaml
+from hpc_llm.plan.method import Method, load_method, parse_method, spelled
+from hpc_llm.text.yaml_text import read_yaml
 
 LOGS = ROOT.parent / "shared" / "logs" / "homework_deepspeed"
 

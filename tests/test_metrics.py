@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpc_llm import metrics
+from hpc_llm.records import metrics
 
 
 def test_tokens_per_second_is_global() -> None:

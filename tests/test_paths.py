@@ -9,9 +9,9 @@ import pytest
 from rendering import ACCOUNTS, planned, script
 from test_planning import refused, variant
 
-from hpc_llm.cluster import Cluster, load_cluster
 from hpc_llm.errors import PlanError, ProfileError, RequestError
-from hpc_llm.submit.paths import missing_paths, with_named_environment
+from hpc_llm.schedulers.paths import missing_paths, with_named_environment
+from hpc_llm.site.cluster import Cluster, load_cluster
 
 
 def environment(folder: Path) -> Path:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from rendering import ACCOUNTS, CLUSTERS, H100, METHODS, planned
 
-from hpc_llm.cluster import Cluster, load_cluster, parse_cluster
 from hpc_llm.errors import HpcLlmError, PlanError, RequestError
-from hpc_llm.experiment import Experiment, Plan, PlanWithOrigins
-from hpc_llm.hardware import Hardware
-from hpc_llm.method import load_method
-from hpc_llm.planning import Site, plan
+from hpc_llm.plan.experiment import Experiment, Plan, PlanWithOrigins
+from hpc_llm.plan.method import load_method
+from hpc_llm.plan.planning import Site, plan
+from hpc_llm.site.cluster import Cluster, load_cluster, parse_cluster
+from hpc_llm.site.hardware import Hardware
 
 CPU = Hardware(cpus=8)
 V100 = Hardware("Tesla V100-SXM2-32GB", "sm_70", 32.0, 8, "nvidia", 40)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from standin import Ended, Machine
 
-from hpc_llm import start
-from hpc_llm.record_files import write_json
-from hpc_llm.run import Outcome, RunPaths, Stop
+from hpc_llm.job import start
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import Outcome, RunPaths, Stop
 from hpc_llm.runs.looks import look
-from hpc_llm.submit import code_digest
+from hpc_llm.schedulers import code_digest
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from rendering import batch, planned
 
 from hpc_llm.cli import run
 from hpc_llm.errors import RequestError
-from hpc_llm.reach import SCRATCH, leaves_folder, loads_code
-from hpc_llm.settings import refuse_reach
+from hpc_llm.plan.settings import refuse_reach
+from hpc_llm.site.reach import SCRATCH, leaves_folder, loads_code
 
 LOCAL = ("--cluster", "local", "--method", "z3o", "--model", "tiny")
 AWAY = (

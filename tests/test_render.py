@@ -18,10 +18,10 @@ from rendering import CLUSTERS, METHODS, batch, explained_lines, planned, script
 from test_planning import CPU, refused, variant
 
 from hpc_llm import __version__
-from hpc_llm.batch import Batch
-from hpc_llm.cluster import load_cluster
 from hpc_llm.errors import PlanError, RequestError
-from hpc_llm.render import sbatch_word, shell_comment, shell_expand, shell_word
+from hpc_llm.job.batch import Batch
+from hpc_llm.job.render import sbatch_word, shell_comment, shell_expand, shell_word
+from hpc_llm.site.cluster import load_cluster
 
 GOLDEN = ROOT / "tests" / "golden"
 RECORD = "HPC_LLM_RECORD_GOLDEN"

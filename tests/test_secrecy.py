@@ -17,9 +17,9 @@ from rights import needs_root
 from standin import Machine
 
 from hpc_llm.cli import run
-from hpc_llm.env_file import EnvFileError, parse
-from hpc_llm.run import Stop
-from hpc_llm.secrecy import is_secret, is_secret_name, redacted
+from hpc_llm.records.run import Stop
+from hpc_llm.text.env_file import EnvFileError, parse
+from hpc_llm.text.secrecy import is_secret, is_secret_name, redacted
 
 TOKEN = "hf_AbCdEfGhIj1234567890"
 LOCAL = ("--cluster", "local", "--method", "z2", "--model", "tiny")

@@ -8,8 +8,8 @@ import pytest
 from rendering import planned
 
 from hpc_llm.errors import HpcLlmError, RequestError
-from hpc_llm.experiment import Plan
-from hpc_llm.settings import parse_value, split_pair
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.plan.settings import parse_value, split_pair
 
 
 def after(*settings: str, method: str = "z3", cluster: str = "delta") -> Plan:

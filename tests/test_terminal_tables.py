@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hpc_llm.record_files import write_json
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
 from hpc_llm.text.tables import table, wrapped
 
 HPC_LLM = [sys.executable, "-c", "from hpc_llm.cli import main; main()"]

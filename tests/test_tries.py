@@ -15,8 +15,8 @@ from uuid import uuid4
 import pytest
 from standin import Ended, Machine
 
-from hpc_llm.record_files import read_json_lines
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import read_json_lines
+from hpc_llm.records.run import RunPaths
 
 LEFT = {"exit.json", "result.json", "steps.jsonl", "failures", "telemetry.jsonl", "telemetry-1.jsonl"}
 

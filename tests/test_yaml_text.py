@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpc_llm.errors import ProfileError
-from hpc_llm.yaml_text import DEEPEST, LARGEST_BYTES, MOST_VALUES, parse_yaml, read_yaml
+from hpc_llm.text.yaml_text import DEEPEST, LARGEST_BYTES, MOST_VALUES, parse_yaml, read_yaml
 
 NINE = ", ".join(["{0}"] * 9)
 BOMB = "a: &a [x]\n" + "".join(

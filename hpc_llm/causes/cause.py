@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
 
 TRAINED_ON = 8
 """So many training steps after a message say that the program went on in spite of it."""

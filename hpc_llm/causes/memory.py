@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hpc_llm import out_of_memory as words
 from hpc_llm.causes.cause import Cause, Role, Sign, sign
 from hpc_llm.causes.schedulers import by_signal, lsf, pbs_status
-from hpc_llm.out_of_memory import SIZE, Words
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
+from hpc_llm.text import out_of_memory as words
+from hpc_llm.text.out_of_memory import SIZE, Words
 
 
 def _says(said: Words, **more: Any) -> Sign:

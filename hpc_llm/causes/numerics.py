@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import Cause, sign
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
 
 NAN_LOSS = Cause(
     id="nan_loss",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import Cause, Role, sign
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
 
 PYTHON_EXCEPTION = Cause(
     id="python_exception",

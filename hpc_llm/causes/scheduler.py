@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpc_llm.causes.cause import Cause, Role, sign
 from hpc_llm.causes.schedulers import AT, NODE_REFUSED, SLURM, by_signal, lsf, pbs_status
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
 
 WALLTIME = Cause(
     id="walltime",

@@ -11,8 +11,8 @@ from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import Found, without_rank
-from hpc_llm.run import Outcome
-from hpc_llm.secrecy import redacted
+from hpc_llm.records.run import Outcome
+from hpc_llm.text.secrecy import redacted
 
 TAKEN_DOWN = frozenset(("walltime", "preempted", "cancelled"))
 """The scheduler ended the job: what the ranks say afterwards follows from it."""

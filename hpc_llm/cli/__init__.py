@@ -89,7 +89,7 @@ def _run(arguments: list[str]) -> int:
         return 141
     except Exception as error:
         if _is_usage_error(error):
-            from hpc_llm.secrecy import redacted
+            from hpc_llm.text.secrecy import redacted
 
             error.message = redacted(str(getattr(error, "message", error)))  # type: ignore[attr-defined]
             error.show()  # type: ignore[attr-defined]
@@ -124,7 +124,7 @@ def _is_usage_error(error: Exception) -> bool:
 
 def _readable(sentence: str) -> str:
     """The sentence without a secret that it quotes, cut in the middle where it quotes what nobody would read to its end."""
-    from hpc_llm.secrecy import redacted
+    from hpc_llm.text.secrecy import redacted
 
     sentence = redacted(sentence)
     return sentence if len(sentence) <= _LONGEST else f"{sentence[: _LONGEST // 2]} … {sentence[-_LONGEST // 2 :]}"

@@ -13,7 +13,7 @@ from hpc_llm.cli.output import note, print_json
 from hpc_llm.text.shown import one_line
 
 if TYPE_CHECKING:
-    from hpc_llm.run import RunPaths
+    from hpc_llm.records.run import RunPaths
     from hpc_llm.runs import Cancellation
     from hpc_llm.runs.local_orphans import LocalOrphan
 
@@ -86,7 +86,7 @@ def _find(texts: list[str], logs: Path) -> tuple[list[RunPaths], list[str], list
 def _refuse_to_choose(text: str, found: list[RunPaths], gone: list[str], logs: Path) -> None:
     """Refuse a number that names jobs of several submissions: of Slurm and of this machine, or one that came twice."""
     from hpc_llm.errors import RequestError
-    from hpc_llm.submit.runs import read_identity
+    from hpc_llm.schedulers.runs import read_identity
 
     named: dict[tuple[str, str | None], str] = {}
     for run in found:

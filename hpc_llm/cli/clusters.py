@@ -10,7 +10,7 @@ from hpc_llm.cli.options import JsonOption
 from hpc_llm.cli.output import note, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from hpc_llm.cluster import Cluster, Gpu
+    from hpc_llm.site.cluster import Cluster, Gpu
 
 
 def register(app: typer.Typer) -> None:
@@ -23,10 +23,10 @@ def clusters(
     as_json: JsonOption = False,
 ) -> None:
     """List the cluster profiles, or show one: GPUs, partitions and limits, prelude, sources, what is unverified."""
-    from hpc_llm.cluster import Cluster, load_cluster
+    from hpc_llm.site.cluster import Cluster, load_cluster
 
     if schema:
-        from hpc_llm.schema import profile_schema
+        from hpc_llm.plan.schema import profile_schema
 
         print_json(profile_schema(Cluster))
     elif name is not None:
@@ -40,8 +40,8 @@ def clusters(
 
 
 def _list(as_json: bool) -> None:
-    from hpc_llm.cluster import cluster_names, load_cluster
     from hpc_llm.errors import ProfileError
+    from hpc_llm.site.cluster import cluster_names, load_cluster
 
     found = []
     for name in cluster_names():

@@ -14,10 +14,10 @@ from hpc_llm.cli.output import note
 from hpc_llm.cli.progress import Waits
 from hpc_llm.cli.terminal import Output
 from hpc_llm.errors import RequestError
-from hpc_llm.record_files import open_regular
+from hpc_llm.records.files import open_regular
 
 if TYPE_CHECKING:
-    from hpc_llm.run import RunPaths
+    from hpc_llm.records.run import RunPaths
 
 POLL_S = 0.5
 CHECK_S = 5.0

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpc_llm.experiment import PlanWithOrigins
-from hpc_llm.render import arrow, folded
-from hpc_llm.secrecy import HIDDEN, is_secret, redacted
+from hpc_llm.job.render import arrow, folded
+from hpc_llm.plan.experiment import PlanWithOrigins
+from hpc_llm.text.secrecy import HIDDEN, is_secret, redacted
 
 _TELLS_NOTHING = ("default", "request", "not set", "template")
 _ABSENT = "-"

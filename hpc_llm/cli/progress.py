@@ -11,7 +11,7 @@ from hpc_llm.cli.terminal import steered
 from hpc_llm.text.shown import one_line
 
 if TYPE_CHECKING:
-    from hpc_llm.run import RunPaths
+    from hpc_llm.records.run import RunPaths
     from hpc_llm.runs import RunStatus
 
 

@@ -17,7 +17,7 @@ from hpc_llm.cli.terminal import write_exactly
 from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
-    from hpc_llm.batch import Batch
+    from hpc_llm.job.batch import Batch
 
 
 def register(app: typer.Typer) -> None:
@@ -92,7 +92,7 @@ def tell_arguments(batch: Batch) -> None:
     """Say what sbatch gets beside each script; only submission draws the UUID."""
     if batch.planned[0].plan.scheduler != "slurm":
         return
-    from hpc_llm.submit.identity import sbatch_arguments
+    from hpc_llm.schedulers.identity import sbatch_arguments
 
     names = zip(batch.job_names, batch.comments, strict=True)
     arguments = [sbatch_arguments(name, comment, "UUID") for name, comment in dict.fromkeys(names)]
@@ -129,10 +129,10 @@ def _difference(batch: Batch, other: str, options: RunOptions) -> str:
     from hpc_llm.cli.plan_text import differences
     from hpc_llm.cli.request import batches, elsewhere
     from hpc_llm.cli.runs import find_run
-    from hpc_llm.cluster import cluster_names
-    from hpc_llm.record_files import read_json, read_text
-    from hpc_llm.render import folded
-    from hpc_llm.secrecy import redacted
+    from hpc_llm.job.render import folded
+    from hpc_llm.records.files import read_json, read_text
+    from hpc_llm.site.cluster import cluster_names
+    from hpc_llm.text.secrecy import redacted
 
     ours, planned = batch.scripts[0].text, batch.planned[0].plan
     their_plan: Any

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from hpc_llm.cli.options import RunOptions
 from hpc_llm.cli.output import note
 from hpc_llm.errors import RequestError, unknown_name
-from hpc_llm.experiment import Experiment
+from hpc_llm.plan.experiment import Experiment
 
 if TYPE_CHECKING:
-    from hpc_llm.batch import Batch
-    from hpc_llm.cluster import Cluster
-    from hpc_llm.experiment import PlanWithOrigins
-    from hpc_llm.planning import Site
+    from hpc_llm.job.batch import Batch
+    from hpc_llm.plan.experiment import PlanWithOrigins
+    from hpc_llm.plan.planning import Site
+    from hpc_llm.site.cluster import Cluster
 
 LISTS = ("data", "sbatch", "set")
 INTEGERS = {f.name for f in fields(Experiment) if f.type == "int | None"}
@@ -68,7 +68,7 @@ def read_request(options: RunOptions) -> Request:
 
 def _refuse_secret_flags(options: RunOptions) -> None:
     """Refuse a flag that holds a secret before anything looks at it, and could repeat it in a message."""
-    from hpc_llm.secrecy import WAY_IN, is_secret
+    from hpc_llm.text.secrecy import WAY_IN, is_secret
 
     for field in fields(RunOptions):
         given = getattr(options, field.name)
@@ -83,8 +83,8 @@ def _refuse_secret_flags(options: RunOptions) -> None:
 
 def _hides_secret(flag: str, key: str, value: str) -> bool:
     """Whether the value of a setting is a list or a mapping with a secret in it."""
-    from hpc_llm.secrecy import find_secret
-    from hpc_llm.yaml_text import parse_yaml
+    from hpc_llm.text.secrecy import find_secret
+    from hpc_llm.text.yaml_text import parse_yaml
 
     try:
         return flag == "--set" and find_secret({key: parse_yaml(value, key)}) is not None
@@ -110,9 +110,9 @@ def _names() -> list[str]:
 
 
 def _read_experiment(path: Path) -> dict[str, Any]:
-    from hpc_llm.secrecy import refuse_secrets
-    from hpc_llm.settings import refuse_reach
-    from hpc_llm.yaml_text import read_yaml
+    from hpc_llm.plan.settings import refuse_reach
+    from hpc_llm.text.secrecy import refuse_secrets
+    from hpc_llm.text.yaml_text import read_yaml
 
     values: dict[str, Any] = {}
     content = read_yaml(path)
@@ -163,7 +163,7 @@ def _items(path: Path, name: str, item: Any) -> Iterator[str]:
 
 def _settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """`PATH=VALUE` for each value of a mapping of plan fields, however deep it is."""
-    from hpc_llm.yaml_text import parse_yaml
+    from hpc_llm.text.yaml_text import parse_yaml
 
     for key, value in mapping.items():
         place = f"{prefix}{key}"
@@ -177,7 +177,7 @@ def _settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 def experiments(request: Request, cluster: str) -> list[Experiment]:
     """One experiment per method of the sweep on one cluster."""
-    from hpc_llm.model import is_checkpoint
+    from hpc_llm.plan.model import is_checkpoint
 
     rest: dict[str, Any] = {k: v for k, v in request.values.items() if k not in ("cluster", "method")}
     rest |= {k: tuple(rest[k]) for k in LISTS if k in rest}
@@ -195,14 +195,14 @@ def experiments(request: Request, cluster: str) -> list[Experiment]:
 
 def site_of(cluster: Cluster) -> Site:
     """What planning has to know about this machine."""
-    from hpc_llm.planning import Site
+    from hpc_llm.plan.planning import Site
 
     scheduler = cluster.scheduler
     if scheduler == "auto":
         scheduler = "slurm" if shutil.which("sbatch") else "local"
     hardware = None
     if cluster.gpu.vendor == "auto" or scheduler == "local":
-        from hpc_llm.hardware import detect
+        from hpc_llm.site.hardware import detect
 
         hardware = detect()
     return Site(scheduler=scheduler, hardware=hardware, account=os.environ.get("SBATCH_ACCOUNT") or None)
@@ -213,7 +213,7 @@ def batches(options: RunOptions, *, preview: bool) -> Iterator[Batch]:
 
     With `preview` and no --run-id a placeholder stands where the run id will be.
     """
-    from hpc_llm.cluster import load_cluster
+    from hpc_llm.site.cluster import load_cluster
 
     request = read_request(options)
     _tell_templates(options.templates)
@@ -223,8 +223,8 @@ def batches(options: RunOptions, *, preview: bool) -> Iterator[Batch]:
 
 def _tell_templates(named: Path | None) -> None:
     """Say which templates are used in place of the bundled ones, and which of the working directory are not."""
-    from hpc_llm.profiles import bundled
-    from hpc_llm.templating import NAMES, own_templates
+    from hpc_llm.job.templating import NAMES, own_templates
+    from hpc_llm.site.profiles import bundled
 
     own = own_templates(named)
     if own:
@@ -237,7 +237,7 @@ def _tell_templates(named: Path | None) -> None:
 
 def elsewhere(options: RunOptions, name: str) -> Batch:
     """The same request on cluster `name`, for comparison: without what only makes sense on its own cluster."""
-    from hpc_llm.cluster import Account, load_cluster
+    from hpc_llm.site.cluster import Account, load_cluster
 
     request = read_request(options)
     own = ("partition", "account", "sbatch")
@@ -249,12 +249,12 @@ def elsewhere(options: RunOptions, name: str) -> Batch:
 
 
 def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: bool) -> Batch:
-    from hpc_llm.batch import make_batch
-    from hpc_llm.method import load_method
-    from hpc_llm.planning import plan
-    from hpc_llm.secrecy import WAY_IN, has_secret_shape
-    from hpc_llm.submit.paths import with_named_environment
-    from hpc_llm.submit.snapshot import code_archive, code_digest
+    from hpc_llm.job.batch import make_batch
+    from hpc_llm.plan.method import load_method
+    from hpc_llm.plan.planning import plan
+    from hpc_llm.schedulers.paths import with_named_environment
+    from hpc_llm.schedulers.snapshot import code_archive, code_digest
+    from hpc_llm.text.secrecy import WAY_IN, has_secret_shape
 
     cluster, site = with_named_environment(cluster, os.environ), site_of(cluster)
     planned = [
@@ -281,7 +281,7 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
 
 def _check_secrets(planned: Sequence[PlanWithOrigins]) -> None:
     """Wherever a value came from, a file of variables or the environment: no record may keep a secret."""
-    from hpc_llm.secrecy import WAY_IN, check_env_file, find_secret
+    from hpc_llm.text.secrecy import WAY_IN, check_env_file, find_secret
 
     for one in planned:
         place = find_secret(one.plan.to_dict())
@@ -296,7 +296,7 @@ def _run_ids(
     options: RunOptions, cluster: str, runs: Sequence[tuple[str, str]], several: bool, preview: bool
 ) -> tuple[list[str], str]:
     """The id of each run, and a name for all of them together."""
-    from hpc_llm.run import RUN_ID_PLACEHOLDER, file_name_part
+    from hpc_llm.records.run import RUN_ID_PLACEHOLDER, file_name_part
 
     base = options.run_id or (RUN_ID_PLACEHOLDER if preview else None)
     if options.run_id is not None and file_name_part(options.run_id, limit=200) != options.run_id:
@@ -308,7 +308,7 @@ def _run_ids(
     import random
     from datetime import datetime
 
-    from hpc_llm.submit.runs import new_run_id
+    from hpc_llm.schedulers.runs import new_run_id
 
     now, rng = datetime.now(), random.Random()
     ids: list[str] = []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_llm.errors import RequestError, unknown_name
-from hpc_llm.run import RunPaths, is_run, iter_runs
+from hpc_llm.records.run import RunPaths, is_run, iter_runs
 
 _JOB_ID = re.compile(r"\d+(?:_\d+)?")
 _FEW = 12
@@ -102,7 +102,7 @@ def _of_job(text: str, runs: Sequence[RunPaths]) -> list[RunPaths]:
 
 
 def _job_id(run: RunPaths) -> str | None:
-    from hpc_llm.submit.runs import read_identity
+    from hpc_llm.schedulers.runs import read_identity
 
     identity = read_identity(run)
     return identity.job_id if identity else None

@@ -54,7 +54,7 @@ def status(
 
 def print_statuses(statuses: Sequence[RunStatus]) -> None:
     """The table, and under it the reasons of runs that did not complete."""
-    from hpc_llm.slurm_time import format_time
+    from hpc_llm.site.slurm_time import format_time
 
     rows = [
         [
@@ -77,7 +77,7 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
 
 def _where_runs_are(logs: Path) -> str:
     """That there are none in `logs`, and the latest folder below it that holds some, as the demo makes one."""
-    from hpc_llm.run import iter_runs
+    from hpc_llm.records.run import iter_runs
 
     below = sorted((path for path in logs.glob("[!.]*") if path.is_dir() and not path.is_symlink()), reverse=True)
     for folder in below[:20]:

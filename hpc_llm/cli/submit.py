@@ -15,9 +15,9 @@ from hpc_llm.cli.output import note, print_json
 from hpc_llm.cli.terminal import write_exactly
 
 if TYPE_CHECKING:
-    from hpc_llm.batch import Batch
-    from hpc_llm.run import RunPaths
-    from hpc_llm.submit import NewRun, Submission
+    from hpc_llm.job.batch import Batch
+    from hpc_llm.records.run import RunPaths
+    from hpc_llm.schedulers import NewRun, Submission
 
 NOT_COMPLETED = 3
 
@@ -59,7 +59,7 @@ def submit(
         print_json({"runs": [_document(run, statuses and statuses[i]) for i, run in enumerate(runs)]})
     if statuses is None:
         return 0
-    from hpc_llm.run import Outcome
+    from hpc_llm.records.run import Outcome
 
     return 0 if all(s.outcome is Outcome.COMPLETED for s in statuses) else NOT_COMPLETED
 
@@ -95,7 +95,7 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     refuses leaves nothing behind, nor does what was to follow it.
     """
     from hpc_llm.runs import make_way
-    from hpc_llm.submit import code_snapshot, create_runs, take_back
+    from hpc_llm.schedulers import code_snapshot, create_runs, take_back
 
     on_slurm = any(batch.planned[0].plan.scheduler == "slurm" for batch in batches)
     make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, on_slurm=on_slurm)
@@ -121,7 +121,7 @@ def _check_site(batch: Batch, force: bool, dry_run: bool) -> None:
     import shutil
 
     from hpc_llm.errors import PlanError, SubmissionError
-    from hpc_llm.submit.site import check_paths, check_slurm
+    from hpc_llm.schedulers.site import check_paths, check_slurm
 
     plan, name = batch.planned[0].plan, batch.cluster.name
     if plan.scheduler == "slurm" and shutil.which("sbatch") is None:
@@ -147,10 +147,10 @@ def _submissions(batches: Sequence[Batch]) -> list[Submission]:
     """One a batch: a job, an array, or a queue on this machine."""
     from uuid import uuid4
 
-    from hpc_llm.run import ARRAY
-    from hpc_llm.slurm_request import slurm_tasks_per_node
-    from hpc_llm.submit import Submission
-    from hpc_llm.submit.clients import cluster_name
+    from hpc_llm.plan.slurm_request import slurm_tasks_per_node
+    from hpc_llm.records.run import ARRAY
+    from hpc_llm.schedulers import Submission
+    from hpc_llm.schedulers.clients import cluster_name
 
     sweep = str(uuid4())
     found = []
@@ -174,7 +174,7 @@ def _submissions(batches: Sequence[Batch]) -> list[Submission]:
 
 
 def _new_runs(batches: Sequence[Batch]) -> Iterator[list[NewRun]]:
-    from hpc_llm.submit import NewRun
+    from hpc_llm.schedulers import NewRun
 
     for batch in batches:
         texts = (script.text for script in batch.scripts)
@@ -249,7 +249,7 @@ def _line(path: Path) -> str:
 
 
 def _job_id(run: RunPaths) -> str | None:
-    from hpc_llm.submit.runs import read_identity
+    from hpc_llm.schedulers.runs import read_identity
 
     identity = read_identity(run)
     return identity.job_id if identity else None
@@ -272,7 +272,7 @@ def _waited(runs: list[RunPaths], quiet: bool) -> list[Any]:
 
 
 def _document(run: RunPaths, status: Any) -> dict[str, Any]:
-    from hpc_llm.record_files import read_json, read_text
+    from hpc_llm.records.files import read_json, read_text
 
     document: dict[str, Any] = {
         "run_id": run.run_id,

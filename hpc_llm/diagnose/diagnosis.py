@@ -16,7 +16,7 @@ from hpc_llm.causes.verdict import Verdict
 from hpc_llm.diagnose.details import explain
 from hpc_llm.diagnose.elsewhere import in_other_words
 from hpc_llm.diagnose.remedies import BY_FACTS, BY_PLAN, Case, filled, page_locked, without_what_it_has
-from hpc_llm.secrecy import redacted
+from hpc_llm.text.secrecy import redacted
 
 _SHOWN = 6
 _OF_A_STEP = 20

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hpc_llm.errors import RequestError
-from hpc_llm.experiment import Plan
-from hpc_llm.method import spelled
-from hpc_llm.model import architecture, num_parameters
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.plan.method import spelled
+from hpc_llm.plan.model import architecture, num_parameters
 
 _STAGES = {"z1": 1, "z2": 2, "z3": 3}
 _SHORTEST = 64

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpc_llm.cluster import Cluster, Node, Partition
 from hpc_llm.diagnose.ladder import letters_of, rungs, states_bytes
 from hpc_llm.diagnose.packages import mismatched, missing
-from hpc_llm.experiment import Plan
-from hpc_llm.metrics import MIN_MEASURED_STEPS
-from hpc_llm.recipe import frozen_by, learning_rate
-from hpc_llm.sbatch_options import memory_bytes
-from hpc_llm.settings import parse_value
-from hpc_llm.slurm_time import format_time
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.plan.recipe import frozen_by, learning_rate
+from hpc_llm.plan.settings import parse_value
+from hpc_llm.records.metrics import MIN_MEASURED_STEPS
+from hpc_llm.site.cluster import Cluster, Node, Partition
+from hpc_llm.site.sbatch_options import memory_bytes
+from hpc_llm.site.slurm_time import format_time
 
 _MARGIN = 1.15
 """Steps are not all as fast as the last ones."""

@@ -11,18 +11,18 @@ from pathlib import Path
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import first_of
-from hpc_llm.cluster import Cluster, load_cluster
 from hpc_llm.diagnose.diagnosis import Diagnosis, Evidence, explained, unexplained
 from hpc_llm.diagnose.inputs import diagnose_files
 from hpc_llm.diagnose.remedies import Case
 from hpc_llm.errors import RequestError
-from hpc_llm.experiment import Plan
-from hpc_llm.profiles import find_file
-from hpc_llm.record_files import read_text
-from hpc_llm.run import Outcome, RunPaths, is_run
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.records.files import read_text
+from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import AT_ONCE, Look, look
 from hpc_llm.runs.output import read_output
 from hpc_llm.runs.progress import read_pace
+from hpc_llm.site.cluster import Cluster, load_cluster
+from hpc_llm.site.profiles import find_file
 
 _LARGEST_EVIDENCE = 1 << 20
 """Bytes of a record in which a line is looked for."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from operator import mul, truediv
 
-from hpc_llm import metrics
+from hpc_llm.records import metrics
 
 EXACT = 1 << 17
 CLASSES_PER_E = 1000

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from hpc_llm.json_text import figures
 from hpc_llm.parse import facts
+from hpc_llm.text.json_text import figures
 
 _TABLE_KEYS = {"step": "step", "training loss": "loss", "validation loss": "eval_loss"}
 

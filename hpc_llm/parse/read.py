@@ -23,8 +23,8 @@ from hpc_llm.parse.runs import LogRun
 from hpc_llm.parse.scan import Scanner
 from hpc_llm.parse.summary import row_of
 from hpc_llm.parse.unparsed import Unparsed
-from hpc_llm.record_files import NOT_THEIRS, is_trusted_link, reason_of
-from hpc_llm.run import Outcome
+from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, reason_of
+from hpc_llm.records.run import Outcome
 from hpc_llm.text import sources
 
 STDIN = "-"

@@ -63,7 +63,7 @@ class Row:
     perplexity: float | None = None
     elapsed_s: float | None = None
     outcome: str | None = None
-    """A value of `hpc_llm.run.Outcome`."""
+    """A value of `hpc_llm.records.run.Outcome`."""
     outcome_reason: str | None = None
     invalid_reason: str | None = None
     job_id: str | None = None

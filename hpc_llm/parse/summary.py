@@ -9,7 +9,7 @@ from hpc_llm.parse.registry import LineFormat, line_format
 from hpc_llm.parse.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
 from hpc_llm.parse.rules import LEFT_EMPTY, Value
 from hpc_llm.parse.runs import RATES, LogRun
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
 
 LEAST_FOR_WARMUP = 3
 """With fewer step lines than this the first one is not left out of the means."""

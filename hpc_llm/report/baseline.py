@@ -11,10 +11,10 @@ import pandas as pd
 from hpc_llm.errors import RequestError
 from hpc_llm.parse import COLUMNS as RUN_COLUMNS
 from hpc_llm.parse.rows import TRAIN, kind_of_task, row_from
+from hpc_llm.records.run import Outcome
 from hpc_llm.report.comparison import SHAPE, as_numbers, compare, count, figure, run_table, text
 from hpc_llm.report.metric import MFU, PEAK_ALLOCATED, STEP_P50, TOKENS, Metric
 from hpc_llm.report.runs import ReportedRun, collect
-from hpc_llm.run import Outcome
 from hpc_llm.text.shown import plain_text
 
 COMPARED: tuple[Metric, ...] = (TOKENS, MFU, STEP_P50, PEAK_ALLOCATED)

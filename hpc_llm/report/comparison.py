@@ -14,10 +14,10 @@ from typing import Any, cast
 import pandas as pd
 
 from hpc_llm.parse import COLUMNS, UNKNOWN_FORMAT
+from hpc_llm.records.run import Outcome
 from hpc_llm.report.metric import LOSS, METRICS, Metric
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.statistics import estimate
-from hpc_llm.run import Outcome
 from hpc_llm.text.shown import one_line
 
 SHAPE = ("kind", "task", "model", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from hpc_llm.parse import UNKNOWN_FORMAT
+from hpc_llm.records.run import Outcome
 from hpc_llm.report.comparison import NOT_OVER, text
 from hpc_llm.report.report import Report
 from hpc_llm.report.runs import ReportedRun
-from hpc_llm.run import Outcome
 
 _NO_CAUSE = frozenset(("unknown", "none"))
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pandas as pd
 
+from hpc_llm.records.run import Outcome
 from hpc_llm.report.comparison import count, figure, text
 from hpc_llm.report.files import gpus, method
 from hpc_llm.report.metric import PEAK_ALLOCATED, TOKENS_PER_GPU, counted
@@ -15,7 +16,6 @@ from hpc_llm.report.report import Report
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.sections import Section
 from hpc_llm.report.telemetry import Curve
-from hpc_llm.run import Outcome
 from hpc_llm.text.shown import one_line
 
 _WIDE = 20.0

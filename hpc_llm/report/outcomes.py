@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hpc_llm.diagnose import diagnose_files, jobs_under
 from hpc_llm.parse.parallel import of_each
+from hpc_llm.records.run import Outcome
 from hpc_llm.report.runs import ReportedRun
-from hpc_llm.run import Outcome
 
 
 def explain(runs: Sequence[ReportedRun], paths: Iterable[str]) -> None:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from hpc_llm import __version__
 from hpc_llm.parse import UNKNOWN_FORMAT
+from hpc_llm.records.run import Outcome
 from hpc_llm.report.baseline import Change
 from hpc_llm.report.bundle import vega_bundle
 from hpc_llm.report.comparison import NOT_OVER, best, count, figure, text
@@ -25,7 +26,6 @@ from hpc_llm.report.metric import METRICS, TOKENS_PER_GPU, Metric, counted
 from hpc_llm.report.records import plain, records
 from hpc_llm.report.report import Report, best_rate, regressions
 from hpc_llm.report.sections import Section, identity_columns, shape
-from hpc_llm.run import Outcome
 from hpc_llm.text.shown import shown
 
 _SHORT = {"OOM_DEVICE": "OOM", "OOM_HOST": "host OOM"}

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.records.run import file_name_part
 from hpc_llm.report.figures import ALL_MODELS, Figure, figures, method_names
 from hpc_llm.report.report import Report
-from hpc_llm.run import file_name_part
 
 # Told apart without colour too; the darker variants keep 3:1 on white. The page has the same order.
 _COLOURS = ("#0067a5", "#c24e00", "#007a5c", "#a8397f", "#8a6400", "#5a4fcf", "#4d5660", "#0086a8")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from hpc_llm.parse import UNKNOWN_FORMAT
+from hpc_llm.records.run import Outcome
 from hpc_llm.report.baseline import COMPARED, Change, became_invalid, changes
 from hpc_llm.report.comparison import compare, run_table, text
 from hpc_llm.report.files import gpus
@@ -17,7 +18,6 @@ from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.scaling import scaling
 from hpc_llm.report.sections import Section, sections
 from hpc_llm.report.statistics import CONFIDENCE_PERCENT
-from hpc_llm.run import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,13 @@ from hpc_llm.errors import RequestError, pass_over, unknown_name
 from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, inputs, parse_paths, parse_steps
 from hpc_llm.parse.formats.own_run import row_of, steps_of_last_try
 from hpc_llm.parse.parallel import of_each
-from hpc_llm.record_files import read_text
+from hpc_llm.records.files import read_text
+from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.report.sharing import Pool
 from hpc_llm.report.telemetry import Curve, utilization
-from hpc_llm.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import look
 from hpc_llm.runs.records import Records
-from hpc_llm.secrecy import redacted, without_secrets
+from hpc_llm.text.secrecy import redacted, without_secrets
 
 MAX_STEPS = 400
 """Steps kept of one run; a longer one keeps every second, fourth, eighth … and its last."""

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pandas as pd
 
+from hpc_llm.records.run import Outcome
 from hpc_llm.report.comparison import count, figure, text
-from hpc_llm.run import Outcome
 
 COLUMNS = (
     "kind", "cluster", "gpu", "method", "configuration", "precision", "model", "sequence_length", "batch", "world_size",

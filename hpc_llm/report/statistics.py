@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpc_llm import metrics
+from hpc_llm.records import metrics
 
 CONFIDENCE_PERCENT = 95
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
-from hpc_llm.record_files import read_json_lines
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import read_json_lines
+from hpc_llm.records.run import RunPaths
 
 MAX_POINTS = 120
 """Points kept of one run."""

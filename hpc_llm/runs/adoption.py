@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
-from hpc_llm.record_files import OTHERS_MAY_WRITE, read_json
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import OTHERS_MAY_WRITE, read_json
+from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.local_process import process_in
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.scheduler import Answer, ask
-from hpc_llm.submit.claim import STALE_S, claim_folder, is_claimed
-from hpc_llm.submit.clock import file_age
-from hpc_llm.submit.identity import Identity
-from hpc_llm.submit.marks import Living, living
-from hpc_llm.submit.process import can_be_seen, ended_with_a_restart, is_alive, session_is_alive
-from hpc_llm.submit.runs import (
+from hpc_llm.schedulers.claim import STALE_S, claim_folder, is_claimed
+from hpc_llm.schedulers.clock import file_age
+from hpc_llm.schedulers.identity import Identity
+from hpc_llm.schedulers.marks import Living, living
+from hpc_llm.schedulers.process import can_be_seen, ended_with_a_restart, is_alive, session_is_alive
+from hpc_llm.schedulers.runs import (
     answer_file,
     asking_file,
     is_refusal,
@@ -32,7 +32,7 @@ from hpc_llm.submit.runs import (
     submitit_folder,
     write_job,
 )
-from hpc_llm.submit.submission import array_of
+from hpc_llm.schedulers.submission import array_of
 
 PATIENCE_S = STALE_S
 """So long a submission that nobody here can see counts as under way: of another host, of a container."""

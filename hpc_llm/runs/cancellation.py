@@ -11,20 +11,20 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hpc_llm.errors import RequestError
-from hpc_llm.record_files import read_json
-from hpc_llm.run import Outcome, RunPaths, is_run
+from hpc_llm.records.files import read_json
+from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.adoption import Standing, is_own, standings, why_not_own
 from hpc_llm.runs.local_orphans import LocalOrphan, local_orphans
 from hpc_llm.runs.local_process import process_in
 from hpc_llm.runs.scheduler import Answer, ask, find_job, queued, scancel
 from hpc_llm.runs.slurm_records import JobRecord, compress_job_ids
 from hpc_llm.runs.statuses import RunStatus, status
-from hpc_llm.submit.claim import claim_folder, claimed, is_claimed
-from hpc_llm.submit.identity import Identity, uuid_in_comment
-from hpc_llm.submit.marks import Living, Marked, end_run, living
-from hpc_llm.submit.process import end_group, place_of
-from hpc_llm.submit.runs import original_of, read_identity
-from hpc_llm.submit.submission import array_of
+from hpc_llm.schedulers.claim import claim_folder, claimed, is_claimed
+from hpc_llm.schedulers.identity import Identity, uuid_in_comment
+from hpc_llm.schedulers.marks import Living, Marked, end_run, living
+from hpc_llm.schedulers.process import end_group, place_of
+from hpc_llm.schedulers.runs import original_of, read_identity
+from hpc_llm.schedulers.submission import array_of
 
 _UNTOUCHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUE_HOLD", "REQUEUED")
 _LOOKS_S = (0.2, 0.8, 2.0, 0.0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
 
 _FIRST, _LAST = 946_684_800.0, 7_258_118_400.0
 """Unix time of the years 2000 and 2200: no run began before or after."""

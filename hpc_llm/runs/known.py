@@ -9,7 +9,7 @@ from hpc_llm.causes.cause import Cause
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import Verdict
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
 from hpc_llm.runs.local_process import LocalState
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.slurm_records import JobRecord

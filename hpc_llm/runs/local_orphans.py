@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_llm.submit.marks import Marked, end_run, living
-from hpc_llm.submit.runs import is_run_of
+from hpc_llm.schedulers.marks import Marked, end_run, living
+from hpc_llm.schedulers.runs import is_run_of
 
 
 @dataclass(frozen=True)

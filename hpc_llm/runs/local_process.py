@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpc_llm.run import RunPaths
+from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.records import Records
-from hpc_llm.submit.marks import Living, Marked
-from hpc_llm.submit.process import hides_others, is_alive, place_of
-from hpc_llm.submit.runs import original_of
+from hpc_llm.schedulers.marks import Living, Marked
+from hpc_llm.schedulers.process import hides_others, is_alive, place_of
+from hpc_llm.schedulers.runs import original_of
 
 
 @dataclass(frozen=True, kw_only=True)

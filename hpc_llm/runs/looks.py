@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
 from hpc_llm.errors import pass_over
-from hpc_llm.record_files import reason_of
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import reason_of
+from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.adoption import adopt, has_begun, is_being_asked
 from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.local_process import local_state
@@ -25,8 +25,8 @@ from hpc_llm.runs.reading import read_records
 from hpc_llm.runs.records import SCHEMA, Damage, KeptRecord, Records
 from hpc_llm.runs.scheduler import Answer, ask
 from hpc_llm.runs.slurm_records import JobRecord
-from hpc_llm.submit.identity import Identity
-from hpc_llm.submit.marks import Living, living
+from hpc_llm.schedulers.identity import Identity
+from hpc_llm.schedulers.marks import Living, living
 
 AT_ONCE = 500
 _LONGEST_KEEPING_S = 0.3

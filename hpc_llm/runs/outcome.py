@@ -14,7 +14,7 @@ from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.tries import since, taken_down
 from hpc_llm.causes.verdict import Verdict, decide, is_undone
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
 from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.pending import explain_wait
 from hpc_llm.runs.records import Records

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO
 
 from hpc_llm.causes.log import LogFindings
-from hpc_llm.record_files import open_regular
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import open_regular
+from hpc_llm.records.run import RunPaths
 from hpc_llm.text import sources
 from hpc_llm.text.blocks import Block, open_blocks
 

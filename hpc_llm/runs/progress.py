@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.record_files import json_object, open_regular
+from hpc_llm.records.files import json_object, open_regular
 from hpc_llm.runs.fields import Fields
 
 _END_BYTES = 16 * 1024

@@ -8,14 +8,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hpc_llm.json_text import DamagedRecordError
-from hpc_llm.record_files import NOT_THEIRS, is_trusted_link, load_json, load_json_lines, reason_of
-from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, load_json, load_json_lines, reason_of
+from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, Start
 from hpc_llm.runs.slurm_records import JobRecord
-from hpc_llm.submit.identity import Identity, identity_of
-from hpc_llm.submit.runs import read_identity, where_it_ran
+from hpc_llm.schedulers.identity import Identity, identity_of
+from hpc_llm.schedulers.runs import read_identity, where_it_ran
+from hpc_llm.text.json_text import DamagedRecordError
 
 _T = TypeVar("_T")
 _AT = RunPaths(Path())

@@ -18,19 +18,27 @@ from pathlib import Path
 from uuid import uuid4
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.record_files import read_json, read_own, reason_of
-from hpc_llm.run import RunPaths, array_folder, is_run, iter_runs
+from hpc_llm.records.files import read_json, read_own, reason_of
+from hpc_llm.records.run import RunPaths, array_folder, is_run, iter_runs
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings, written_by_others
 from hpc_llm.runs.local_orphans import local_orphans
 from hpc_llm.runs.scheduler import Answer, Printing, jobs_under
 from hpc_llm.runs.sending import send
-from hpc_llm.submit.claim import claim_folder, claimed
-from hpc_llm.submit.clock import file_age
-from hpc_llm.submit.identity import Identity
-from hpc_llm.submit.marks import living
-from hpc_llm.submit.runs import INCOMING, answer_file, asking_file, is_run_of, read_identity, submitit_folder, take_back
-from hpc_llm.submit.start import revoke_start
-from hpc_llm.submit.submission import Submission, array_of, submission_of
+from hpc_llm.schedulers.claim import claim_folder, claimed
+from hpc_llm.schedulers.clock import file_age
+from hpc_llm.schedulers.identity import Identity
+from hpc_llm.schedulers.marks import living
+from hpc_llm.schedulers.runs import (
+    INCOMING,
+    answer_file,
+    asking_file,
+    is_run_of,
+    read_identity,
+    submitit_folder,
+    take_back,
+)
+from hpc_llm.schedulers.start import revoke_start
+from hpc_llm.schedulers.submission import Submission, array_of, submission_of
 
 
 class Deed(str, Enum):

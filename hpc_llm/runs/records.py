@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpc_llm.run import Outcome, RunPaths, Stop
+from hpc_llm.records.run import Outcome, RunPaths, Stop
 from hpc_llm.runs.slurm_records import JobRecord
-from hpc_llm.submit.identity import Identity
-from hpc_llm.submit.submission import SCHEMA as JOB_SCHEMA
+from hpc_llm.schedulers.identity import Identity
+from hpc_llm.schedulers.submission import SCHEMA as JOB_SCHEMA
 
 SCHEMA = 1
 """Of the records of a run; one of a higher number is shown and not guessed at."""

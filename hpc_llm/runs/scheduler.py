@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from hpc_llm.run import ARRAY
+from hpc_llm.records.run import ARRAY
 from hpc_llm.runs.slurm_records import (
     SACCT_DELIMITER,
     SACCT_FIELDS,
@@ -19,8 +19,8 @@ from hpc_llm.runs.slurm_records import (
     parse_sacct,
     parse_squeue,
 )
-from hpc_llm.submit.clients import call, cluster_name
-from hpc_llm.submit.identity import Identity, is_job_of, uuid_in_comment
+from hpc_llm.schedulers.clients import call, cluster_name
+from hpc_llm.schedulers.identity import Identity, is_job_of, uuid_in_comment
 
 AT_ONCE = 1000
 """Jobs that one command is asked for: its arguments have a limit."""

@@ -6,14 +6,14 @@ import time
 from collections.abc import Sequence
 
 from hpc_llm.errors import SubmissionError
-from hpc_llm.run import RunPaths
+from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.adoption import adopt
 from hpc_llm.runs.scheduler import ask
-from hpc_llm.submit.claim import claim_folder, release
-from hpc_llm.submit.local import submit_local
-from hpc_llm.submit.runs import read_identity, take_back
-from hpc_llm.submit.slurm import UnclearAnswer, submit_slurm
-from hpc_llm.submit.submission import Submission
+from hpc_llm.schedulers.claim import claim_folder, release
+from hpc_llm.schedulers.local import submit_local
+from hpc_llm.schedulers.runs import read_identity, take_back
+from hpc_llm.schedulers.slurm import UnclearAnswer, submit_slurm
+from hpc_llm.schedulers.submission import Submission
 
 _LATE_S = 10.0
 """So long Slurm may take to show a job of which sbatch did not say that it was taken."""

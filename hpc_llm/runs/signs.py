@@ -10,7 +10,7 @@ from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.causes.cause import Role, Sign
 from hpc_llm.causes.scheduler import CANCELLED
 from hpc_llm.causes.search import Found, signs_in
-from hpc_llm.run import Outcome, Stop
+from hpc_llm.records.run import Outcome, Stop
 from hpc_llm.runs.records import ExitRecord, Failure, Records, Result
 from hpc_llm.runs.slurm_records import JobRecord
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, iso
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.progress import read_progress

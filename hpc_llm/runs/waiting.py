@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from hpc_llm.run import RunPaths
+from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.statuses import RunStatus, status
 
 _FIRST_S = 2.0

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-from hpc_llm.json_text import figures
 from hpc_llm.text import sources
+from hpc_llm.text.json_text import figures
 
 _LINE_END = re.compile(rb"\r\n?|\n|#015")
 

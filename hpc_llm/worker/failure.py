@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import HpcLlmError
-from hpc_llm.out_of_memory import is_device, is_host, is_page_locking
-from hpc_llm.record_files import read_json
-from hpc_llm.run import Outcome, RunPaths
-from hpc_llm.secrecy import redacted
+from hpc_llm.records.files import read_json
+from hpc_llm.records.run import Outcome, RunPaths
+from hpc_llm.text.out_of_memory import is_device, is_host, is_page_locking
+from hpc_llm.text.secrecy import redacted
 from hpc_llm.worker.result import SCHEMA, Record, build_result
 
 

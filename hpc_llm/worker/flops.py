@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from hpc_llm import metrics
+from hpc_llm.records import metrics
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _ATTENTION = {"full_attention", "sliding_attention"}

@@ -10,8 +10,8 @@ from typing import IO, Any
 import torch
 import torch.distributed as dist
 
-from hpc_llm.experiment import Plan
-from hpc_llm.record_files import new_file
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.records.files import new_file
 from hpc_llm.worker.data import Batch
 from hpc_llm.worker.engines import Engine, StepEnd
 from hpc_llm.worker.loss import Loss, sum_targets, summed_loss

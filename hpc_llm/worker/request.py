@@ -15,14 +15,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.deepspeed_config import check_keys
 from hpc_llm.errors import RequestError
-from hpc_llm.experiment import Plan
-from hpc_llm.model import ALIASES, architecture, is_checkpoint
-from hpc_llm.record_files import read_json, write_json
-from hpc_llm.run import RunPaths
-from hpc_llm.secrecy import refuse_secrets
-from hpc_llm.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.plan.deepspeed_config import check_keys
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.plan.model import ALIASES, architecture, is_checkpoint
+from hpc_llm.plan.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.records.files import read_json, write_json
+from hpc_llm.records.run import RunPaths
+from hpc_llm.text.secrecy import refuse_secrets
 from hpc_llm.worker.ranks import Ranks
 
 EXPERIMENT_SCHEMA = 1

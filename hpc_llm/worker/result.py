@@ -11,10 +11,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm import metrics
-from hpc_llm.experiment import Plan
-from hpc_llm.record_files import read_json
-from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.records import metrics
+from hpc_llm.records.files import read_json
+from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.worker.ranks import Ranks
 
 if TYPE_CHECKING:  # a run that fails before torch is imported leaves a result too

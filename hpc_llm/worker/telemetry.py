@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from hpc_llm.record_files import append_to, read_json_lines
+from hpc_llm.records.files import append_to, read_json_lines
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import samplers
 from hpc_llm.worker.ranks import Ranks

@@ -6,9 +6,9 @@ import os
 
 import torch
 
-from hpc_llm.experiment import Plan
-from hpc_llm.run import Outcome
-from hpc_llm.synthetic import DESCRIPTION
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.plan.synthetic import DESCRIPTION
+from hpc_llm.records.run import Outcome
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import engines, telemetry
 from hpc_llm.worker.data import batches

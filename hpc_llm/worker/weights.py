@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.checkpoint import read_checkpoint
 from hpc_llm.errors import RequestError, WorkerError
+from hpc_llm.plan.checkpoint import read_checkpoint
 
 _SHOWN = 3
 _LARGEST_TABLE = 100_000_000

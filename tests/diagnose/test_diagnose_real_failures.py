@@ -16,10 +16,10 @@ from made_runs import make_run
 from tiny_plans import make_plan
 
 from hpc_llm.diagnose import Diagnosis, diagnose_files, diagnose_run
-from hpc_llm.experiment import Plan
-from hpc_llm.run import RunPaths
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.records.run import RunPaths
 from hpc_llm.runs import wait
-from hpc_llm.submit import submit_local
+from hpc_llm.schedulers import submit_local
 
 SCRIPT = """\
 #!/bin/bash

@@ -15,8 +15,8 @@ from tiny_plans import make_plan
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.cli import run as command
 from hpc_llm.diagnose import diagnose_run
-from hpc_llm.record_files import write_json
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
 
 MOMENT = 1_780_000_000.0
 

@@ -12,7 +12,7 @@ from test_diagnose_run import MOMENT, new_run
 
 from hpc_llm.diagnose import Diagnosis, diagnose_run
 from hpc_llm.parse import parse_paths
-from hpc_llm.run import RunPaths
+from hpc_llm.records.run import RunPaths
 
 LAUNCHED = "hpc-llm: gn1, /envs/one/bin/python, modules none\n"
 FAILED = "Traceback (most recent call last):\n  File \"t.py\", line 1, in f\nKeyError: 'lr'\n"

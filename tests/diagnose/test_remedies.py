@@ -14,7 +14,6 @@ from typer.main import get_command
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.cli import make_app
 from hpc_llm.cli.options import RunOptions
-from hpc_llm.cluster import load_cluster
 from hpc_llm.diagnose.diagnosis import Diagnosis
 from hpc_llm.diagnose.elsewhere import in_other_words
 from hpc_llm.diagnose.ladder import letters_of, states_bytes
@@ -29,7 +28,8 @@ from hpc_llm.diagnose.remedies import (
     walltime,
     without_what_it_has,
 )
-from hpc_llm.experiment import Plan
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.site.cluster import load_cluster
 
 COMPOSED = ("z1+o", "z2+o+r", "z3+lora", "qlora+r", "lora", "q+r", "z3+o+r", "z1", "z2+lora+o")
 FULL = {"asked": "2.00 GiB", "capacity": "31.74 GiB", "allocated": "30.00 GiB", "reserved": "0.5 GiB"}

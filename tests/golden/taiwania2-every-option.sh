@@ -336,7 +336,7 @@ case $(stat -L -c %a "$env_file") in
   *) die 79 "others may open the file $env_file: chmod 600 it" ;;
 esac
 # It is read, not run: what a line would do in a shell has no effect here.
-settings=$("$python" -I -S -c "$start" "$code_archive" "$code_digest" hpc_llm.env_file "$env_file" 2>/dev/null) || die 79 "the file $env_file cannot be used: ${settings:-"$python does not read it"}"
+settings=$("$python" -I -S -c "$start" "$code_archive" "$code_digest" hpc_llm.text.env_file "$env_file" 2>/dev/null) || die 79 "the file $env_file cannot be used: ${settings:-"$python does not read it"}"
 eval "$settings"
 unset settings
 

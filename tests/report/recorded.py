@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpc_llm.run import RunPaths
+from hpc_llm.records.run import RunPaths
 
 BEGAN = 1777629600.0
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.record_files import write_json
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
 
 GIB = 1 << 30
 HOSTILE_CLUSTER = "<script>alert(1)</script>"

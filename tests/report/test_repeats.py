@@ -12,7 +12,7 @@ from synthetic import Made, write_run
 
 from hpc_llm.errors import PassedOverWarning
 from hpc_llm.parse import Row
-from hpc_llm.record_files import write_json
+from hpc_llm.records.files import write_json
 from hpc_llm.report.baseline import changes
 from hpc_llm.report.comparison import best, compare, run_table
 from hpc_llm.report.metric import MFU, PEAK_ALLOCATED, TOKENS

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 from run_folders import Folder, Slurm, job
 
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
 from hpc_llm.runs.slurm_records import JobRecord
 
 LASTED = 3600.0

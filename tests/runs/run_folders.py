@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.record_files import write_json
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.scheduler import Answer
 from hpc_llm.runs.slurm_records import JobRecord
-from hpc_llm.submit.identity import Identity
+from hpc_llm.schedulers.identity import Identity
 
 UUID = "8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b"
 NOW = 1_790_000_000.0

@@ -14,8 +14,8 @@ from rights import needs_root
 from run_folders import Folder
 
 from hpc_llm.cli import run as command
-from hpc_llm.record_files import LARGEST_RECORD
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import LARGEST_RECORD
+from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.reading import read_records
 
 COMMANDS = ("status", "parse", "diagnose", "report")

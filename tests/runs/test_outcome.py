@@ -8,8 +8,8 @@ import socket
 import pytest
 from run_folders import BEGAN, ENDED, NOW, UUID, Folder, Slurm, job
 
-from hpc_llm.record_files import read_json, write_json
-from hpc_llm.run import Outcome, Stop
+from hpc_llm.records.files import read_json, write_json
+from hpc_llm.records.run import Outcome, Stop
 from hpc_llm.runs.known import Judgement
 from hpc_llm.runs.looks import look
 

@@ -12,7 +12,7 @@ from test_one_judge import reported
 
 from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.cli import run as command
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
 
 WRITTEN = Path(__file__).parent / "version_0_1"
 CAUSES = {

@@ -18,7 +18,7 @@ from typing import Any
 from login_node import LoginNode, job_id, printed, until
 from scratch_site import ScratchSite, create_environment, executable
 
-from hpc_llm.run import RunPaths
+from hpc_llm.records.run import RunPaths
 
 TINY = (
     "--method=z3", "--model=tiny", "--gpus-per-node=0", "--steps=4", "--warmup-steps=1", "--sequence-length=32",

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from scratch_slurm import ScratchSlurm
 
-from hpc_llm.run import RunPaths
+from hpc_llm.records.run import RunPaths
 
 COMMAND = str(Path(sys.executable).with_name("hpc-llm"))
 

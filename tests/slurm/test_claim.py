@@ -21,16 +21,16 @@ from scratch_slurm import ScratchSlurm
 from test_identity import HELD, HELD_ARRAY, change, ghost, logs, record, sbatch
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.record_files import write_json
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
 from hpc_llm.runs import Deed, cancel, make_way, reconcile, reconciliation, status
 from hpc_llm.runs.adoption import Standing, standings
-from hpc_llm.submit import NewRun, Submission, create_runs
-from hpc_llm.submit import runs as submitted_runs
-from hpc_llm.submit.claim import STALE_S, claim, claim_folder, release
-from hpc_llm.submit.process import describe_process
-from hpc_llm.submit.runs import take_back
-from hpc_llm.submit.submission import submission_of
+from hpc_llm.schedulers import NewRun, Submission, create_runs
+from hpc_llm.schedulers import runs as submitted_runs
+from hpc_llm.schedulers.claim import STALE_S, claim, claim_folder, release
+from hpc_llm.schedulers.process import describe_process
+from hpc_llm.schedulers.runs import take_back
+from hpc_llm.schedulers.submission import submission_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
 __all__ = ["logs"]  # a fixture
@@ -38,7 +38,7 @@ __all__ = ["logs"]  # a fixture
 RACER = """\
 import sys
 from pathlib import Path
-from hpc_llm.submit.claim import claim
+from hpc_llm.schedulers.claim import claim
 folder, rounds, gate = Path(sys.argv[1]), int(sys.argv[2]), sys.stdin
 for number in range(rounds):
     gate.readline()
@@ -61,7 +61,7 @@ def another_process(*statements: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def claims(folder: Path) -> str:
-    return f"from hpc_llm.submit.claim import claim; assert claim(Path({str(folder)!r}))"
+    return f"from hpc_llm.schedulers.claim import claim; assert claim(Path({str(folder)!r}))"
 
 
 def test_of_many_that_find_a_dead_one_s_claim_one_gets_it(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from scratch_slurm import ScratchSlurm
 
 from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.record_files import write_json
-from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs import (
     Deed,
     cancel,
@@ -37,10 +37,10 @@ from hpc_llm.runs import (
 from hpc_llm.runs.adoption import Standing, standings
 from hpc_llm.runs.scheduler import _by_name, _proven, _sacct, ask
 from hpc_llm.runs.slurm_records import SACCT_DELIMITER, SACCT_FIELDS, parse_sacct
-from hpc_llm.submit import UnclearAnswer
-from hpc_llm.submit.clients import cluster_name
-from hpc_llm.submit.runs import answer_file, asking_file, read_identity, submitit_folder
-from hpc_llm.submit.submission import submission_of
+from hpc_llm.schedulers import UnclearAnswer
+from hpc_llm.schedulers.clients import cluster_name
+from hpc_llm.schedulers.runs import answer_file, asking_file, read_identity, submitit_folder
+from hpc_llm.schedulers.submission import submission_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
 

@@ -16,10 +16,10 @@ from login_node import COMMAND, until
 from made_runs import make_run
 
 from hpc_llm.errors import RequestError
-from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs import RunStatus, cancel, cancel_job, homeless, status, wait
-from hpc_llm.submit import submit_local
-from hpc_llm.submit.process import describe_process, end_group, is_alive
+from hpc_llm.schedulers import submit_local
+from hpc_llm.schedulers.process import describe_process, end_group, is_alive
 
 PYTHON = str(Path(COMMAND).with_name("python"))
 
@@ -94,8 +94,8 @@ def test_the_script_sees_the_submitter_s_devices_and_no_other_job_s_ranks(
 SUBMIT_AND_SLEEP = """
 import sys, time
 from pathlib import Path
-from hpc_llm.run import RunPaths
-from hpc_llm.submit import submit_local
+from hpc_llm.records.run import RunPaths
+from hpc_llm.schedulers import submit_local
 print(submit_local([RunPaths(Path(folder)) for folder in sys.argv[1:]]), flush=True)
 time.sleep(60)
 """

@@ -21,7 +21,7 @@ from made_runs import make_run
 from rights import needs_root
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs import (
     Deed,
     RunStatus,
@@ -36,10 +36,10 @@ from hpc_llm.runs import (
     wait,
 )
 from hpc_llm.runs.adoption import Standing, standings
-from hpc_llm.submit import NewRun, Submission, create_runs, process, submit_local
-from hpc_llm.submit.marks import end_run, living
-from hpc_llm.submit.process import describe_process, is_alive
-from hpc_llm.submit.start import revoke_start, take_start
+from hpc_llm.schedulers import NewRun, Submission, create_runs, process, submit_local
+from hpc_llm.schedulers.marks import end_run, living
+from hpc_llm.schedulers.process import describe_process, is_alive
+from hpc_llm.schedulers.start import revoke_start, take_start
 
 pytestmark = pytest.mark.timeout(120)
 LEAVES_A_RECORD = """\
@@ -120,7 +120,7 @@ def submitting(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A command that submits, with something done to it on the way."""
     program = (
-        "import os, signal, sys; from pathlib import Path; from hpc_llm.run import RunPaths; import hpc_llm.submit.local as local; "
+        "import os, signal, sys; from pathlib import Path; from hpc_llm.records.run import RunPaths; import hpc_llm.schedulers.local as local; "
         f"{patch}; runs = [RunPaths(Path(each)) for each in sys.argv[1:]]; {deed}"
     )
     command = [sys.executable, "-c", program, *(str(run.root) for run in runs)]
@@ -448,7 +448,9 @@ def test_a_queue_of_another_container_or_machine_is_left_to_it(logs: Path, other
     assert "cancel it there" in (refused.problem or "") and not runs[1].cancelled.exists()
 
 
-LOOK = "import sys; from pathlib import Path; from hpc_llm.run import RunPaths; from hpc_llm.runs import status; "
+LOOK = (
+    "import sys; from pathlib import Path; from hpc_llm.records.run import RunPaths; from hpc_llm.runs import status; "
+)
 LOOK += "state = status([RunPaths(Path(sys.argv[1]))])[0]; print(state.state, state.outcome, state.reason)"
 
 

@@ -10,8 +10,8 @@ from login_node import LoginNode, job_id, printed, until
 from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm
 
-from hpc_llm.record_files import read_json_lines
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import read_json_lines
+from hpc_llm.records.run import RunPaths
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 

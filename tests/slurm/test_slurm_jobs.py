@@ -16,7 +16,7 @@ from login_node import LoginNode, job_id, printed, until
 from scratch_site import CLUSTERS, ScratchSite, executable
 from scratch_slurm import ScratchSlurm
 
-from hpc_llm.run import RunPaths, Stop
+from hpc_llm.records.run import RunPaths, Stop
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 

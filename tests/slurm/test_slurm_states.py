@@ -18,11 +18,11 @@ from made_runs import make_run, send_job, send_runs
 from scratch_slurm import ScratchSlurm
 
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import ARRAY, Outcome, RunPaths
+from hpc_llm.records.run import ARRAY, Outcome, RunPaths
 from hpc_llm.runs import RunStatus, cancel, status, wait
-from hpc_llm.submit import new_run_id
-from hpc_llm.submit.identity import Identity
-from hpc_llm.submit.runs import read_identity
+from hpc_llm.schedulers import new_run_id
+from hpc_llm.schedulers.identity import Identity
+from hpc_llm.schedulers.runs import read_identity
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -288,7 +288,7 @@ def test_a_command_killed_before_sbatch_leaves_a_run_that_is_not_alive(bench: Be
 def test_a_killed_wait_does_not_end_the_job(bench: Bench) -> None:
     run = bench.run("sleep 300")
     running(run)
-    waiting = "import sys; from pathlib import Path; from hpc_llm.run import RunPaths; from hpc_llm.runs import wait\n"
+    waiting = "import sys; from pathlib import Path; from hpc_llm.records.run import RunPaths; from hpc_llm.runs import wait\n"
     waiting += "wait([RunPaths(Path(sys.argv[1]))])"
     command = subprocess.Popen([Path(COMMAND).with_name("python"), "-c", waiting, str(run.root)])
     with pytest.raises(subprocess.TimeoutExpired):

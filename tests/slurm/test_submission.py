@@ -24,13 +24,13 @@ from made_runs import make_run, send_job, send_runs
 from rights import needs_root
 
 import hpc_llm
-from hpc_llm import start
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.run import RunPaths, Stop
-from hpc_llm.submit import NewRun, Submission, code_digest, code_snapshot, create_runs, discard_run, new_run_id
-from hpc_llm.submit.environment import inherited_from_slurm, without_slurm
-from hpc_llm.submit.runs import accepted_job_id
-from hpc_llm.submit.snapshot import code_archive
+from hpc_llm.job import start
+from hpc_llm.records.run import RunPaths, Stop
+from hpc_llm.schedulers import NewRun, Submission, code_digest, code_snapshot, create_runs, discard_run, new_run_id
+from hpc_llm.schedulers.environment import inherited_from_slurm, without_slurm
+from hpc_llm.schedulers.runs import accepted_job_id
+from hpc_llm.schedulers.snapshot import code_archive
 
 NOW = datetime(2026, 11, 21, 9, 5, 7)
 
@@ -241,7 +241,7 @@ def test_the_archive_may_change_once_a_rank_has_read_it(tmp_path: Path) -> None:
 
 
 def test_submitting_nothing_imports_no_submitit() -> None:
-    code = "import sys, hpc_llm.submit, hpc_llm.runs; print([m for m in sys.modules if m.startswith(('submitit', 'pandas', 'torch'))])"
+    code = "import sys, hpc_llm.schedulers, hpc_llm.runs; print([m for m in sys.modules if m.startswith(('submitit', 'pandas', 'torch'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tiny_plans import RunPlan
 
-from hpc_llm.experiment import Plan
-from hpc_llm.record_files import read_json
-from hpc_llm.run import RunPaths
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.records.files import read_json
+from hpc_llm.records.run import RunPaths
 from hpc_llm.worker import pretrain_llm
 from hpc_llm.worker.ranks import find_ranks
 from hpc_llm.worker.result import Record

@@ -10,7 +10,7 @@ import pytest
 from tiny_models import FAMILIES, first_loss, save
 from tiny_plans import RunPlan, make_plan
 
-from hpc_llm.run import RunPaths
+from hpc_llm.records.run import RunPaths
 
 pytestmark = pytest.mark.train
 

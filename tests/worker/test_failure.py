@@ -10,8 +10,8 @@ import pytest
 import torch
 from tiny_plans import RunPlan, make_plan, start_worker
 
-from hpc_llm.record_files import read_json
-from hpc_llm.run import Outcome, RunPaths
+from hpc_llm.records.files import read_json
+from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.worker import loop
 from hpc_llm.worker.failure import classify
 

@@ -15,9 +15,9 @@ import pytest
 from rights import GROUP, as_user, needs_root
 
 from hpc_llm.errors import SubmissionError
-from hpc_llm.record_files import write_json
-from hpc_llm.run import RunPaths
-from hpc_llm.submit import NewRun, Submission, code_snapshot, create_runs
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
+from hpc_llm.schedulers import NewRun, Submission, code_snapshot, create_runs
 
 
 @pytest.fixture

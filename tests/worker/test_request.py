@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from tiny_plans import make_plan
 
-from hpc_llm import start
 from hpc_llm.errors import RequestError
-from hpc_llm.record_files import read_json, write_json
-from hpc_llm.run import RunPaths, is_run
-from hpc_llm.submit.snapshot import code_digest, code_snapshot
+from hpc_llm.job import start
+from hpc_llm.records.files import read_json, write_json
+from hpc_llm.records.run import RunPaths, is_run
+from hpc_llm.schedulers.snapshot import code_digest, code_snapshot
 from hpc_llm.worker.pretrain_llm import main
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.request import _folder_name, homework_plan, parse_arguments, read_deepspeed_config, read_request
@@ -139,7 +139,7 @@ def test_a_travelling_copy_runs_where_nothing_of_ours_is_installed(tmp_path: Pat
 
 def test_what_runs_before_torch_needs_the_standard_library_only() -> None:
     modules = ["worker.ranks", "worker.request", "worker.failure", "worker.result", "worker.pretrain_llm"]
-    modules += ["metrics", "model", "experiment", "run", "errors"]
+    modules += ["records.metrics", "plan.model", "plan.experiment", "records.run", "errors"]
     program = (
         f"import sys, importlib; before = set(sys.modules); "
         f"[importlib.import_module('hpc_llm.' + name) for name in {modules!r}]; "

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tiny_plans import RunPlan, make_plan
 
-from hpc_llm.run import RunPaths
+from hpc_llm.records.run import RunPaths
 from hpc_llm.worker import samplers, telemetry
 from hpc_llm.worker.samplers import GpuState
 from hpc_llm.worker.telemetry import Gpus, Telemetry

@@ -16,9 +16,9 @@ from rendering import planned
 from tiny_models import first_loss, save
 from tiny_plans import METHODS, RunPlan, make_plan
 
-from hpc_llm.experiment import Plan
-from hpc_llm.record_files import read_json
-from hpc_llm.run import RunPaths
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.records.files import read_json
+from hpc_llm.records.run import RunPaths
 from hpc_llm.worker import loop
 
 pytestmark = pytest.mark.train
@@ -91,7 +91,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from hpc_llm.model import PRESETS
+    from hpc_llm.plan.model import PRESETS
     from hpc_llm.worker.model import hf_config
 
     folder = tmp_path_factory.mktemp("model") / "tiny"

@@ -9,8 +9,8 @@ import pytest
 from tiny_plans import make_plan, start_worker
 
 from hpc_llm.errors import RequestError
-from hpc_llm.record_files import write_json
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
 from hpc_llm.worker.loop import StepLog
 from hpc_llm.worker.pretrain_llm import main
 from hpc_llm.worker.request import refuse_used_folder

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tiny_plans import make_plan, start_worker
 
-from hpc_llm.record_files import read_json
-from hpc_llm.run import RunPaths
+from hpc_llm.records.files import read_json
+from hpc_llm.records.run import RunPaths
 
 pytestmark = pytest.mark.train
 
@@ -84,7 +84,7 @@ STARTS_A_PROGRAM = """
 import os, signal, subprocess, sys
 from pathlib import Path
 from tiny_plans import make_plan
-from hpc_llm.run import RunPaths
+from hpc_llm.records.run import RunPaths
 from hpc_llm.worker import signals
 from hpc_llm.worker.ranks import find_ranks
 from hpc_llm.worker.result import Record

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.experiment import Plan
-from hpc_llm.record_files import write_json
-from hpc_llm.run import RunPaths
-from hpc_llm.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.plan.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
 
 RunPlan = Callable[[Plan], dict[str, Any]]
 """Trains a plan and gives its result.json."""

@@ -16,9 +16,9 @@ from typing import Any
 
 from masking import masked
 
-from hpc_llm.experiment import Plan
-from hpc_llm.record_files import read_json, write_json
-from hpc_llm.run import RunPaths
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.records.files import read_json, write_json
+from hpc_llm.records.run import RunPaths
 from hpc_llm.worker import pretrain_llm, training
 from hpc_llm.worker.engines import Engine
 from hpc_llm.worker.ranks import Ranks, find_ranks

@@ -10,10 +10,10 @@ import math
 import re
 from collections.abc import Mapping
 
-from hpc_llm.json_text import figures
 from hpc_llm.parse.formats.hf_trainer import seconds
 from hpc_llm.parse.registry import LineFormat
 from hpc_llm.parse.rules import Kind, Value, leave_empty, rule
+from hpc_llm.text.json_text import figures
 
 _NUMBERS = {
     "loss": ("loss", 1),

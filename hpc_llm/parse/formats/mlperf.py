@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hpc_llm.json_text import figures
 from hpc_llm.parse.registry import LineFormat
 from hpc_llm.parse.rules import Kind, Value, rule
+from hpc_llm.text.json_text import figures
 
 _LOSS_BENCHMARKS = ("llama2_70b_lora", "gpt3", "llama31_405b", "llama31_8b")
 _FACTS = {

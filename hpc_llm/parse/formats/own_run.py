@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpc_llm import metrics
 from hpc_llm.parse.registry import FolderFormat
 from hpc_llm.parse.rows import COLUMNS, STEP_COLUMNS, Row, Step, kind_of_task
-from hpc_llm.record_files import read_json_lines
-from hpc_llm.run import Outcome, RunPaths, is_run
+from hpc_llm.records import metrics
+from hpc_llm.records.files import read_json_lines
+from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.fields import Fields, is_figure, iso
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.records import Records

@@ -13,7 +13,7 @@ from typing import Any
 
 from hpc_llm.parse.registry import DocumentFormat
 from hpc_llm.parse.rows import TRAIN, Row, Step
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
 
 _KEY = re.compile(r"(?P<model>.{1,200}?)-bs(?P<batch>\d{1,9})-seq(?P<length>\d{1,9})-(?P<flags>.*)")
 

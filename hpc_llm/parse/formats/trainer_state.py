@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hpc_llm.json_text import figures
 from hpc_llm.parse.formats.hf_trainer import rates
 from hpc_llm.parse.registry import DocumentFormat
 from hpc_llm.parse.rows import TRAIN, Row, Step
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
+from hpc_llm.text.json_text import figures
 
 
 def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:

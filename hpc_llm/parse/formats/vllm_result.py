@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hpc_llm.json_text import figures
 from hpc_llm.parse.registry import DocumentFormat
 from hpc_llm.parse.rows import INFER, Row, Step
-from hpc_llm.run import Outcome
+from hpc_llm.records.run import Outcome
+from hpc_llm.text.json_text import figures
 
 _KEYS = (("total_token_throughput", "duration"), ("tokens_per_second", "elapsed_time"), (None, "avg_latency"))
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from hpc_llm.errors import WorkerError, unknown_name
-from hpc_llm.experiment import Plan
-from hpc_llm.optimizers import NAMES, bitsandbytes_name
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.plan.optimizers import NAMES, bitsandbytes_name
 from hpc_llm.worker.engines.engine import StepEnd
 
 

@@ -1,0 +1,150 @@
+"""What a folder with a model in it holds: config and weights as Hugging Face writes them. Standard library only.
+
+Only the names, sizes and first bytes of the weights are looked at, so a login node can do it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.errors import RequestError
+from hpc_llm.records.files import open_regular, read_regular
+from hpc_llm.text.json_text import DamagedRecordError, figures
+
+_WHOLE = ("model.safetensors", "pytorch_model.bin")
+_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+_POINTER = b"version https://git-lfs"
+_DOWNLOAD = "`hf download NAME --local-dir DIR` brings a whole one"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder that a model can be made from."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    """Its config.json."""
+    weights: tuple[Path, ...]
+    """Its files of weights; none where only the shape of the model is there."""
+
+    def size(self, *keys: str) -> int | None:
+        """The first of these sizes that the config gives; families call the same thing by several names."""
+        for key in keys:
+            value = self.config.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+        return None
+
+    @property
+    def hidden_size(self) -> int | None:
+        return self.size("hidden_size", "n_embd", "d_model")
+
+    @property
+    def max_position_embeddings(self) -> int | None:
+        """Longest sequence, tokens."""
+        return self.size("max_position_embeddings", "n_positions", "max_seq_len")
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Look into `folder`. Raises RequestError where it is no model, or where its weights are not whole."""
+    config = read_config(folder)
+    if config.get("is_encoder_decoder"):
+        raise RequestError(f"the model in {folder} is an encoder and decoder, only causal language models are trained.")
+    weights = _weights(folder)
+    for path in weights:
+        _check_file(path)
+    if not weights:
+        _explain_others(folder)
+    return Checkpoint(folder, config, weights)
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether the folder says how text becomes tokens."""
+    return any((folder / name).is_file() for name in _TOKENIZERS)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder."""
+    path = folder / "config.json"
+    try:
+        config = figures(read_regular(path).decode("utf-8"))
+    except OSError:
+        raise RequestError(_no_config(folder)) from None
+    except DamagedRecordError as error:
+        raise RequestError(f"{path} cannot be read: {error}.") from None
+    except ValueError as error:
+        raise RequestError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(config, dict):
+        raise RequestError(f"{path} must hold one JSON object.")
+    return config
+
+
+def _no_config(folder: Path) -> str:
+    snapshots = sorted(folder.glob("snapshots/*/config.json"))
+    if snapshots:
+        return f"the folder {folder} is an entry of the Hub's cache, the model is in {snapshots[-1].parent}: give that folder."
+    return (
+        f"the folder {folder} holds no config.json, so it is no checkpoint: give a folder written by save_pretrained, "
+        "or the name of a preset (`hpc-llm models` lists them)."
+    )
+
+
+def _weights(folder: Path) -> tuple[Path, ...]:
+    """The files that transformers would load, safetensors first."""
+    for whole, index in zip(_WHOLE, _INDEXES, strict=True):
+        if (folder / whole).exists():
+            return (folder / whole,)
+        if (folder / index).exists():
+            return _shards(folder / index)
+    return ()
+
+
+def _shards(index: Path) -> tuple[Path, ...]:
+    """The files that an index of weights names."""
+    try:
+        names = figures(read_regular(index).decode("utf-8"))["weight_map"].values()
+        return tuple(index.parent / name for name in sorted(set(names)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise RequestError(f"{index} does not say which files hold the weights: {_DOWNLOAD}.") from None
+
+
+def _check_file(path: Path) -> None:
+    """Raise RequestError where a file of weights is not there or not the weights themselves."""
+    try:
+        start = _beginning(path)
+    except OSError as error:
+        raise RequestError(f"the weights {path} cannot be read: {error.strerror}. {_DOWNLOAD}.") from None
+    if not start:
+        raise RequestError(f"the weights {path} are an empty file: {_DOWNLOAD}.")
+    if start == _POINTER:
+        raise RequestError(f"the weights {path} are a pointer of Git LFS: run `git lfs pull` in {path.parent}.")
+
+
+def _beginning(path: Path) -> bytes:
+    file = open_regular(path)
+    if file is None:
+        raise OSError(errno.EINVAL, "it is no regular file")
+    with file:
+        return file.read(len(_POINTER))
+
+
+def _explain_others(folder: Path) -> None:
+    """Raise RequestError where a folder without weights that can be loaded holds another kind of them."""
+    if (folder / "adapter_config.json").exists():
+        raise RequestError(f"the folder {folder} holds an adapter without its base model: merge the two first.")
+    if any(folder.glob("consolidated*.pth")):
+        raise RequestError(
+            f"the folder {folder} holds weights in the format of Meta, not of Hugging Face: {_DOWNLOAD}."
+        )

@@ -1,0 +1,254 @@
+"""Files of records on a file system that others share: written whole or not at all, read within limits. Standard library only.
+
+What is ours only we can write: a folder or file that the umask would leave open to a group is not. Where others may put
+something, in folders that several people share or in their own, a file is opened once and looked at as it was opened: it is
+a regular one, and no link by which somebody shows us a file of ours as theirs.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from hpc_llm.text.json_text import DamagedRecordError, decoded
+
+LARGEST_RECORD = 1 << 26
+"""Bytes; a record that is larger was not written by us."""
+_LONGEST_LINE = 1 << 20
+_LARGEST_LINES = 1 << 31
+"""Bytes of a JSONL file that are read: ten million steps are no run."""
+NOT_THEIRS = "it is a link of somebody to what is not theirs"
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def reason_of(error: OSError) -> str:
+    """One clause on why a file cannot be read.
+
+    >>> reason_of(PermissionError(13, "Permission denied"))
+    'permission denied'
+    """
+    text = error.strerror or str(error)
+    return text[:1].lower() + text[1:]
+
+
+def make_shared_folder(folder: Path) -> None:
+    """Make a folder as open as the one that holds it: where several people keep their runs together, all write there.
+
+    As in /tmp, what one of them puts there only they can rename or remove.
+    """
+    if folder.is_dir():
+        return
+    if not folder.parent.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _make_sticky(folder.parent, stat.S_IMODE(folder.parent.stat().st_mode))
+    folder.mkdir(exist_ok=True)
+    _make_sticky(folder, stat.S_IMODE(folder.parent.stat().st_mode))
+
+
+def _make_sticky(folder: Path, mode: int) -> None:
+    """Give a folder that was just made this mode where others may write in it."""
+    if mode & OTHERS_MAY_WRITE:
+        folder.chmod(mode | stat.S_ISVTX)
+
+
+def make_own_folder(folder: Path) -> None:
+    """Make a folder in which nobody else can write; the umask decides who may read it."""
+    folder.mkdir(0o755, parents=True, exist_ok=True)
+
+
+def new_file(path: Path, mode: int = 0o644) -> IO[str]:
+    """A file that was not there before, for writing text; nobody else can write it, the umask decides who may read it."""
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+    return open(handle, "w", encoding="utf-8", newline="")
+
+
+def append_to(path: Path) -> IO[str]:
+    """A file for text that is added at its end, as `new_file` makes one; a link is none."""
+    handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    return open(handle, "a", encoding="utf-8", newline="")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` to `path` whole or not at all."""
+    make_own_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    try:
+        with new_file(temporary) as file:
+            json.dump(value, file, indent=1, ensure_ascii=False, allow_nan=False)
+            file.write("\n")
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def load_json(path: Path | str) -> dict[str, Any] | None:
+    """The object in `path`, or None when there is no such file.
+
+    Raises:
+        DamagedRecordError: it is not whole, no JSON object, too large, or no regular file, which might block for ever.
+    """
+    try:
+        text = read_regular(path).decode("utf-8")
+        value = decoded(text)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise DamagedRecordError(reason_of(error)) from None
+    except UnicodeDecodeError:
+        raise DamagedRecordError("it is not UTF-8") from None
+    except RecursionError:
+        raise DamagedRecordError("it is nested too deep") from None
+    except ValueError as error:
+        raise DamagedRecordError(str(error) if isinstance(error, DamagedRecordError) else "it is no JSON") from None
+    if not isinstance(value, dict):
+        raise DamagedRecordError("it is no JSON object")
+    return value
+
+
+def load_json_lines(path: Path | str) -> list[dict[str, Any]]:
+    """The objects of a short JSONL file, without a half-written line.
+
+    Raises:
+        DamagedRecordError: it cannot be read at all.
+    """
+    try:
+        lines = read_regular(path).splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DamagedRecordError(reason_of(error)) from None
+    return [value for value in map(json_object, lines) if value is not None]
+
+
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """The object of a JSONL line; None where it is damaged, or half of one."""
+    try:
+        value = decoded(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in `path`, or None when there is none yet or it is not whole."""
+    try:
+        return load_json(path)
+    except DamagedRecordError:
+        return None
+
+
+def open_regular(path: Path) -> IO[bytes] | None:
+    """The file, if it is one: a pipe or a device might block for ever. Raises OSError where it cannot be opened."""
+    handle = _opened(path)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        return None
+    return open(handle, "rb")
+
+
+def read_text(path: Path, most: int = LARGEST_RECORD) -> str | None:
+    """So many bytes of a text as there are, at most `most`; None where there is no regular file that can be read."""
+    try:
+        file = open_regular(path)
+        if file is None:
+            return None
+        with file:
+            return file.read(most).decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
+def read_own(path: Path) -> bytes:
+    """All bytes of a file that nobody but this user can have written.
+
+    Raises:
+        OSError: it cannot be read.
+        DamagedRecordError: somebody else can have written it, or it is no regular file, or too large.
+    """
+    handle = os.open(path, _READING | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(handle)
+        if found.st_uid != os.geteuid() or found.st_mode & OTHERS_MAY_WRITE:
+            raise DamagedRecordError("others can have written it")
+        return _all_of(handle, found)
+    finally:
+        os.close(handle)
+
+
+def is_trusted_link(path: Path | str) -> bool:
+    """Whether a link may be followed: it is this user's or root's, or leads to what is its maker's.
+
+    By any other link its maker would have us show, as if it were theirs, what only we may read.
+    """
+    made, target = os.lstat(path).st_uid, os.stat(path).st_uid
+    return made in (os.geteuid(), 0, target)
+
+
+def _opened(path: Path | str) -> int:
+    """The file as a descriptor; never waits for a pipe, and follows no link that is not to be trusted."""
+    try:
+        return os.open(path, _READING | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno != errno.ELOOP or not os.path.islink(path):
+            raise
+    handle = os.open(path, _READING)
+    try:
+        if os.lstat(path).st_uid not in (os.geteuid(), 0, os.fstat(handle).st_uid):
+            raise PermissionError(errno.EPERM, NOT_THEIRS, str(path))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def read_regular(path: Path | str) -> bytes:
+    """All bytes of a record; without a file object, for ten thousand runs have many records."""
+    handle = _opened(path)
+    try:
+        return _all_of(handle, os.fstat(handle))
+    finally:
+        os.close(handle)
+
+
+def _all_of(handle: int, found: os.stat_result) -> bytes:
+    """What an open file of that size holds."""
+    if not stat.S_ISREG(found.st_mode):
+        raise DamagedRecordError("it is no regular file")
+    if found.st_size > LARGEST_RECORD:
+        raise DamagedRecordError(f"it is larger than {LARGEST_RECORD >> 20} MiB")
+    text = os.read(handle, found.st_size)
+    while len(text) < found.st_size and (more := os.read(handle, found.st_size - len(text))):
+        text += more
+    return text
+
+
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file; nothing where there is none, and without a half-written last line.
+
+    What is appended meanwhile is left out, and so is what follows a hole: nobody may keep a reader busy for ever.
+    """
+    try:
+        file = open_regular(path)
+        if file is None:
+            return
+        with file:
+            left = min(os.fstat(file.fileno()).st_size, _LARGEST_LINES)
+            while left > 0 and (line := file.readline(min(_LONGEST_LINE, left))):
+                left -= len(line)
+                value = json_object(line)
+                if value is not None:
+                    yield value
+                elif len(line) == _LONGEST_LINE and not line.strip(b"\0"):
+                    return
+    except OSError:
+        return

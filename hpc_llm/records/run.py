@@ -1,0 +1,307 @@
+"""A run: one folder that holds all of one attempt and outlives the shell. Standard library only.
+
+`RunPaths` is the only place that builds a file name of a run. Writers replace whole files through a temporary name,
+so a reader on another node sees the old or the new content and never half of one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.errors import pass_over
+from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, read_json, reason_of, write_json
+
+RUN_ID_PLACEHOLDER = "RUN-ID"
+"""Stands for the run id in a preview: the id is the one thing that only submission decides."""
+
+TRY_FILES = ("exit.json", "result.json", "steps.jsonl", "failures", "telemetry*.jsonl")
+"""What one try of a run writes, as patterns; the job script moves them to `tries` before the next one."""
+
+
+class Outcome(str, Enum):
+    """How a run ended. OOM and TIMEOUT are results with a row of their own, not gaps in the table."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    OOM_DEVICE = "OOM_DEVICE"
+    OOM_HOST = "OOM_HOST"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+    PREEMPTED = "PREEMPTED"
+    NODE_FAIL = "NODE_FAIL"
+    INVALID = "INVALID"
+    UNKNOWN = "UNKNOWN"
+
+
+class Stop(int, Enum):
+    """Exit codes by which the job script says that it stopped before training began."""
+
+    NO_MODULE_SYSTEM = 71
+    MODULE_FAILED = 72
+    NO_CONDA = 73
+    ENV_NOT_ACTIVE = 74
+    NO_TRAINING_STACK = 75
+    NO_RUN_FOLDER = 76
+    NO_LAUNCHER = 77
+    CODE_CHANGED = 78
+    NO_ENV_FILE = 79
+    CANCELLED = 80
+
+    @property
+    def meaning(self) -> str:
+        """One clause for a table or a message."""
+        return _STOP_MEANINGS[self]
+
+
+_STOP_MEANINGS = {
+    Stop.NO_MODULE_SYSTEM: "the module system is missing",
+    Stop.MODULE_FAILED: "a module failed to load",
+    Stop.NO_CONDA: "conda is missing or its shell hook failed",
+    Stop.ENV_NOT_ACTIVE: "the Python environment did not activate",
+    Stop.NO_TRAINING_STACK: "the Python environment lacks the training packages",
+    Stop.NO_RUN_FOLDER: "the run folder is not visible on the compute node",
+    Stop.NO_LAUNCHER: "the launcher is not on PATH",
+    Stop.CODE_CHANGED: "the training program is not as it was submitted",
+    Stop.NO_ENV_FILE: "the file with the job's own variables cannot be used",
+    Stop.CANCELLED: "it was cancelled before it began",
+}
+
+
+ARRAY = ".array-"
+"""Begins the name of an array's folder, whose links lead from its tasks to their runs. It lies beside the runs and in no
+folder that all arrays share: who had made that one could rename what others put there."""
+
+
+def array_folder(logs: Path, array: str) -> Path:
+    """The folder of the array of that name among the runs in `logs`."""
+    return logs / f"{ARRAY}{array}"
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The files of one run."""
+
+    root: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.root.name
+
+    def write(self, path: Path, value: Any) -> None:
+        """Write one of the run's records, whole or not at all; a folder that was removed is not made anew.
+
+        Raises:
+            OSError: the folder is gone, or cannot be written.
+        """
+        if not self.root.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "the run folder was removed", str(self.root))
+        write_json(path, value)
+
+    @property
+    def experiment(self) -> Path:
+        """The resolved plan with its origins, the versions and the git commit."""
+        return self.root / "experiment.json"
+
+    @property
+    def script(self) -> Path:
+        """The batch script exactly as submitted."""
+        return self.root / "job.sh"
+
+    @property
+    def job(self) -> Path:
+        """Which job it is: written before the scheduler is asked, completed by its answer."""
+        return self.root / "job.json"
+
+    @property
+    def submission(self) -> Path:
+        """What version 0.1 wrote in place of `job`: scheduler, job id and time, and no UUID."""
+        return self.root / "submission.json"
+
+    @property
+    def started(self) -> Path:
+        """One JSON object a try, appended by the first statement of the job script: its job id, cluster and time."""
+        return self.root / "started.jsonl"
+
+    @property
+    def scheduler_record(self) -> Path:
+        """What the scheduler last said of the job once it was over: sites forget their jobs."""
+        return self.root / "scheduler.json"
+
+    @property
+    def tries(self) -> Path:
+        """What the tries before the last one left: a job that Slurm queues again keeps its folder."""
+        return self.root / "tries"
+
+    def earlier_tries(self) -> list[RunPaths]:
+        """The folders of the tries before the last one, in order; each has the files of a run that a try writes."""
+        try:
+            with os.scandir(self.tries) as found:
+                numbers = sorted(int(e.name) for e in found if e.name.isdecimal() and not e.is_symlink())
+        except OSError:
+            return []
+        if self.tries.is_symlink():  # the job script makes none
+            return []
+        return [RunPaths(self.tries / str(number)) for number in numbers]
+
+    def left_by_try(self) -> list[str]:
+        """Which of the files that a try writes are there."""
+        return [path.name for pattern in TRY_FILES for path in sorted(self.root.glob(pattern))]
+
+    @property
+    def submitit(self) -> Path:
+        """What submitit writes."""
+        return self.root / "submitit"
+
+    @property
+    def process(self) -> Path:
+        """Which process leads the local queue that holds the run and, once started, its script."""
+        return self.submitit / "process.json"
+
+    def start_mark(self, uuid: str) -> Path:
+        """Who has started it for that submission: only one can make it (see `schedulers.start`)."""
+        return self.submitit / f"start-{uuid}.json"
+
+    @property
+    def kept_answer(self) -> Path:
+        """What version 0.1 kept of the scheduler's answer, with the outcome that it made of it."""
+        return self.submitit / "final.json"
+
+    @property
+    def stdout(self) -> Path:
+        return self.root / "log.out"
+
+    @property
+    def stderr(self) -> Path:
+        return self.root / "log.err"
+
+    @property
+    def steps(self) -> Path:
+        """One JSON object a training step, appended as it happens."""
+        return self.root / "steps.jsonl"
+
+    @property
+    def telemetry(self) -> Path:
+        """One JSON object a GPU and second, appended as it happens; of the first node where there are several."""
+        return self.telemetry_of(0)
+
+    def telemetry_of(self, node: int) -> Path:
+        """The same of any node, counted from 0."""
+        return self.root / (f"telemetry-{node}.jsonl" if node else "telemetry.jsonl")
+
+    def telemetry_files(self) -> list[Path]:
+        """Those of all nodes that left one."""
+        return sorted(self.root.glob("telemetry*.jsonl"))
+
+    @property
+    def result(self) -> Path:
+        """The summary of the measured numbers."""
+        return self.root / "result.json"
+
+    @property
+    def exit(self) -> Path:
+        """Written by the job script on its way out."""
+        return self.root / "exit.json"
+
+    @property
+    def cancelled(self) -> Path:
+        """Marker: the user asked to cancel this run."""
+        return self.root / "cancelled.json"
+
+    @property
+    def failures(self) -> Path:
+        return self.root / "failures"
+
+    def failure(self, rank: int) -> Path:
+        """The error of one rank."""
+        return self.failures / f"rank-{rank}.json"
+
+    def failure_records(self) -> list[dict[str, Any]]:
+        """The errors of all ranks that left one, the earliest first; each has its rank and a time."""
+        records = [
+            {**record, "rank": int(_number(record.get("rank"))), "time": _number(record.get("time"))}
+            for path in sorted(self.failures.glob("rank-*.json"))
+            if (record := read_json(path))
+        ]
+        return sorted(records, key=lambda record: float(record["time"]))
+
+
+_RECORDS = frozenset(
+    path.parts[0]
+    for name, member in vars(RunPaths).items()
+    if isinstance(member, property) and isinstance(path := getattr(RunPaths(Path()), name), Path)
+)
+
+
+def is_record(path: str) -> bool:
+    """Whether a path, relative to the folder of a run, is one of its records or lies in one.
+
+    >>> is_record("result.json"), is_record("./tries/1/x"), is_record("telemetry-3.jsonl"), is_record("profile/result.json")
+    (True, True, True, False)
+    """
+    first = os.path.normpath(path).split(os.sep)[0]
+    return first in _RECORDS or any(fnmatch(first, pattern) for pattern in TRY_FILES)
+
+
+def _number(value: object) -> float:
+    """The number that a record holds, 0 where somebody damaged it."""
+    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e18 else 0.0
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `folder` is a run of ours; one that nobody may look into is none."""
+    try:
+        return RunPaths(folder).experiment.is_file()
+    except OSError:
+        return False
+
+
+def iter_runs(logs: Path) -> Iterator[RunPaths]:
+    """The runs directly under `logs`, oldest first (their names start with the time).
+
+    A folder that cannot be looked into is passed over with a warning. A link to a run beside it is no second run.
+    """
+    try:
+        with os.scandir(logs) as found:
+            entries = sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    names = {entry.name for entry in entries}
+    for entry in entries:
+        try:
+            if _is_run_entry(entry, names, logs):
+                yield RunPaths(logs / entry.name)
+        except OSError as error:
+            pass_over(entry.path, reason_of(error))
+
+
+def _is_run_entry(entry: os.DirEntry[str], names: set[str], logs: Path) -> bool:
+    """Whether this entry of `logs` is a run, and not another name of one; raises OSError where nobody can or should say."""
+    try:
+        is_file = stat.S_ISREG(os.stat(RunPaths(Path(entry.path)).experiment).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if not is_file or not entry.is_symlink():
+        return is_file
+    if not is_trusted_link(entry.path):
+        raise PermissionError(errno.EPERM, NOT_THEIRS)
+    target = Path(entry.path).resolve()
+    return not (target.name in names and target.parent == logs.resolve())
+
+
+def file_name_part(text: str, limit: int = 40) -> str:
+    """`text` as a part of a file name: letters, digits, dot, underscore and hyphen only.
+
+    >>> file_name_part("z3+o+r")
+    'z3-o-r'
+    """
+    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
+    return cleaned[:limit].rstrip("-.") or "x"

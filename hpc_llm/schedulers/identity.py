@@ -1,0 +1,172 @@
+"""Which job a run is: what is drawn before the scheduler is asked, and what its answer adds.
+
+A job id alone proves nothing: Slurm's state may be wiped and its ids used again, and two clusters have the same ones. So
+each submission draws a UUID and hands it to sbatch beside the script, whole in the job's comment and short at the end of
+its name, for accounting may keep no comment. A run is (Slurm's cluster, UUID, task of the array).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.records.run import RunPaths, array_folder
+
+MARK = "hpc-llm:"
+"""Stands before the UUID in a job's comment."""
+SHORT = 8
+"""Digits of the UUID at the end of a job's name."""
+LONGEST_NAME = 200
+"""Characters of a job's name before them: what prints it cuts it somewhere behind."""
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_IN_COMMENT = re.compile(rf"{MARK}({_UUID})")
+_JOB_ID = re.compile(r"[1-9][0-9]{0,9}(?:_[0-9]{1,9})?")
+"""As Slurm counts; anything else in a record is damage, and would spoil the question for all runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """The job of one run, as far as it is known."""
+
+    scheduler: str
+    """`slurm` or `local`."""
+    uuid: str | None = None
+    """Of the submission; None for a run of version 0.1, which drew none."""
+    cluster: str | None = None
+    """Slurm's own name of the cluster that was asked; not the name of a profile."""
+    job_id: str | None = None
+    """As Slurm's commands take it, `123` or `123_4`; None while nobody knows it."""
+    array_task: int | None = None
+    job_name: str | None = None
+    """With the short UUID at its end."""
+    submitted_at: float | None = None
+    """Unix time at which the scheduler answered, or was about to be asked."""
+    submitter: Mapping[str, Any] | None = None
+    """The process that asks the scheduler (see `schedulers.process`)."""
+    process: Mapping[str, Any] | None = None
+    """The leader of the local queue that holds the run."""
+    run_id: str | None = None
+    """The run for which the job was submitted: a folder of another name was renamed since, or is a copy."""
+    run_dir: str | None = None
+    """Where the run's folder was made."""
+    output: str | None = None
+    """Path to which the script prints, as Slurm knows it."""
+    is_recorded: bool = True
+    """Whether the job id stands in job.json; False where sbatch's answer or the script told it, or nobody did."""
+
+    @property
+    def key(self) -> tuple[str | None, str | int | None]:
+        """What tells runs apart among all jobs of all clusters."""
+        return (self.uuid, self.array_task) if self.uuid else (None, self.job_id)
+
+    def is_of(self, run_id: str) -> bool:
+        """Whether the job was submitted for the run of that name, as far as the record says; a folder of another name was
+        renamed, or is a copy."""
+        return self.run_id in (None, run_id)
+
+    def name_of(self, run_id: str) -> str:
+        """The name under which the run that is called `run_id` now was made."""
+        return self.run_id or run_id
+
+    def with_job(self, job_id: str) -> Identity:
+        """The same run, of which the job, or the array that holds it, is known now."""
+        parent = job_id.partition("_")[0]
+        return replace(self, job_id=parent if self.array_task is None else f"{parent}_{self.array_task}")
+
+
+def identity_of(record: Mapping[str, Any]) -> Identity | None:
+    """The identity in a record of job.json, or of version 0.1's submission.json; None where it is damaged."""
+    scheduler, job_id, uuid = (_text(record.get(name)) for name in ("scheduler", "job_id", "uuid"))
+    if scheduler not in ("slurm", "local") or (uuid is not None and not re.fullmatch(_UUID, uuid)):
+        return None
+    if scheduler == "slurm" and job_id is not None and not _JOB_ID.fullmatch(job_id):
+        return None
+    if scheduler == "slurm" and uuid is None and job_id is None:
+        return None
+    task = record.get("array_task")
+    return Identity(
+        scheduler=scheduler,
+        uuid=uuid,
+        cluster=_text(record.get("cluster")),
+        job_id=job_id,
+        array_task=task if isinstance(task, int) and not isinstance(task, bool) and 0 <= task < 10**9 else None,
+        job_name=_text(record.get("job_name")),
+        submitted_at=_moment(record.get("submitted_at")) or _moment(record.get("intended_at")),
+        submitter=_process(record.get("submitter")),
+        process=_process(record.get("process")),
+        run_id=_text(record.get("run_id")),
+        run_dir=_text(record.get("run_dir")),
+        output=_output(record),
+        is_recorded=scheduler == "local" or job_id is not None,
+    )
+
+
+def _output(record: Mapping[str, Any]) -> str | None:
+    run_dir, array, task = (record.get(name) for name in ("run_dir", "array", "array_task"))
+    if not isinstance(run_dir, str) or not run_dir:
+        return None
+    folder = Path(run_dir) if not isinstance(array, str) else array_folder(Path(run_dir).parent, array) / str(task)
+    return str(RunPaths(folder).stdout)
+
+
+def uuid_in_comment(comment: str | None) -> str | None:
+    """The UUID that a job's comment holds, whatever a user wrote beside it.
+
+    >>> uuid_in_comment("hpc-llm:8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b mine")
+    '8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b'
+    """
+    found = _IN_COMMENT.search(comment or "")
+    return found.group(1) if found else None
+
+
+def is_job_of(uuid: str, job_name: str | None, comment: str | None) -> bool:
+    """Whether a job with this name and comment is of the submission `uuid`: the comment decides where it holds one.
+
+    >>> uuid = "8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b"
+    >>> is_job_of(uuid, "tiny-z3-8d0d1a3e", None), is_job_of(uuid, "tiny-z3", None)
+    (True, False)
+    """
+    named = uuid_in_comment(comment)
+    if named is not None:
+        return named == uuid
+    return (job_name or "").endswith(f"-{uuid[:SHORT]}")
+
+
+def marked_name(job_name: str, uuid: str) -> str:
+    """The job's name with the short UUID behind it.
+
+    >>> marked_name("tiny-z3", "8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b")
+    'tiny-z3-8d0d1a3e'
+    """
+    return f"{job_name[:LONGEST_NAME]}-{uuid[:SHORT]}"
+
+
+def marked_comment(comment: str | None, uuid: str) -> str:
+    """The job's comment: the whole UUID first, for a program that lists jobs may cut what follows."""
+    return f"{MARK}{uuid}" + (f" {comment}" if comment else "")
+
+
+def sbatch_arguments(job_name: str, comment: str | None, uuid: str) -> list[str]:
+    """What sbatch gets beside the script: the same flags in the script itself yield to these."""
+    return [f"--job-name={marked_name(job_name, uuid)}", f"--comment={marked_comment(comment, uuid)}"]
+
+
+def _text(value: object) -> str | None:
+    """One line that a command can take as an argument."""
+    return value if isinstance(value, str) and value.isprintable() and value else None
+
+
+def _process(value: object) -> Mapping[str, Any] | None:
+    return value if isinstance(value, dict) and isinstance(value.get("pid"), int) else None
+
+
+def _moment(value: object) -> float | None:
+    """Unix time of an ISO 8601 text."""
+    try:
+        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,0 +1,291 @@
+"""The life of a run folder around submission: named, made whole out of sight, shown, completed, or taken back."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import re
+import shutil
+import string
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from hpc_llm.errors import RequestError, SubmissionError
+from hpc_llm.records.files import make_own_folder, make_shared_folder, new_file, read_json, read_json_lines, read_text
+from hpc_llm.records.run import RunPaths, array_folder, file_name_part, is_run
+from hpc_llm.schedulers.claim import claim, claim_folder
+from hpc_llm.schedulers.identity import Identity, identity_of, is_job_of
+from hpc_llm.schedulers.submission import Submission, array_of, now
+
+INCOMING = ".incoming-"
+"""Begins the name of the folder in which those of a request are made; they are shown when all are whole. Each request has one
+of its own, beside the runs: in a folder that another user has made, what is made could be replaced."""
+_LETTERS = string.ascii_lowercase + string.digits
+_UNCLEAR = re.compile(
+    r"timed out|timeout|zero bytes|unexpected message|reset by peer|broken pipe|communication|protocol|not connected"
+    r"|message length|unpack|header|submitted batch job",
+    re.IGNORECASE,
+)
+"""Words of sbatch that leave open whether Slurm has taken the job, whatever its exit code."""
+_ACCEPTED = re.compile(r"^[ \t]*Submitted batch job ([1-9][0-9]{0,9})\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """What a run's folder holds before it is submitted."""
+
+    run_id: str
+    experiment: Mapping[str, Any]
+    script: str
+
+
+def new_run_id(
+    cluster: str, method: str, model: str, now: datetime, rng: random.Random, taken: Container[str] = ()
+) -> str:
+    """`YYYYMMDD-HHMMSS-cluster-method-model-xxxx`, none of `taken`; pass the ids of the same sweep as `taken`."""
+    parts = [file_name_part(part) for part in (cluster, method, Path(model).name)]
+    while True:
+        run_id = "-".join([f"{now:%Y%m%d-%H%M%S}", *parts, "".join(rng.choices(_LETTERS, k=4))])
+        if run_id not in taken:
+            return run_id
+
+
+def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]]) -> list[list[RunPaths]]:
+    """Make the folders of all runs of one request, each with its experiment, its script and the intent to submit it.
+
+    They are made out of sight and then renamed: a command that is killed meanwhile leaves no half of a run. Returns the
+    runs of each group.
+
+    Raises:
+        RequestError: `logs` already holds a run or an array of that name; an attempt is never overwritten, and nothing of
+            this request is left then.
+    """
+    logs = logs.absolute()
+    staging = logs / f"{INCOMING}{uuid4()}"
+    try:
+        make_shared_folder(logs)
+        staging.mkdir(0o755)
+        owner = staging.lstat().st_uid
+    except OSError as error:
+        raise SubmissionError(
+            f"{logs} cannot be written ({error.strerror}): nothing was submitted; --logs DIR"
+        ) from error
+    shown: list[Path] = []
+    try:
+        for submission, runs in groups:
+            _make(staging, logs, submission, runs)
+            if not claim(claim_folder(RunPaths(staging / runs[0].run_id), submission.array)):
+                raise OSError(errno.EIO, "no file can be made that only one process makes", str(staging))
+        for submission, runs in groups:
+            if submission.array is not None:  # first, for it holds the claim
+                array = submission.array
+                _show(array_folder(staging, array), array_folder(logs, array), f"a job array {array}", shown, owner)
+            for run in runs:
+                _show(staging / run.run_id, logs / run.run_id, f"a run {run.run_id}", shown, owner)
+    except BaseException as error:
+        for folder in shown:
+            shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise SubmissionError(f"{logs} cannot be written ({error.strerror}): nothing was submitted") from error
+        raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return [[RunPaths(logs / run.run_id) for run in runs] for _, runs in groups]
+
+
+def _make(staging: Path, logs: Path, submission: Submission, runs: Sequence[NewRun]) -> None:
+    """The folders of one submission under `staging`; equal scripts are one file with several names."""
+    scripts: dict[str, Path] = {}
+    for task, new in enumerate(runs):
+        run = RunPaths(staging / new.run_id)
+        make_own_folder(run.root)
+        if not _linked(scripts.get(new.script), run.script):
+            with new_file(run.script, 0o755) as file:
+                file.write(new.script)
+            scripts.setdefault(new.script, run.script)
+        _write(run.experiment, new.experiment)
+        _write(run.job, submission.intent(logs / new.run_id, task))
+    if submission.array is not None:
+        _link_array(array_folder(staging, submission.array), [new.run_id for new in runs])
+    make_own_folder(submitit_folder(RunPaths(staging / runs[0].run_id), submission.array))
+
+
+def _linked(original: Path | None, name: Path) -> bool:
+    """Whether `name` could be made another name of the file `original`."""
+    try:
+        if original is not None:
+            os.link(original, name)
+    except OSError:  # a file system without hard links, or their limit is reached
+        return False
+    return original is not None
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    """Nobody sees the folder yet, so no temporary name is needed."""
+    with new_file(path) as file:
+        file.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _link_array(folder: Path, run_ids: Sequence[str]) -> None:
+    """Make `folder/<k>` lead to the k-th run, so that one `--output=folder/%a/log.out` serves all tasks."""
+    make_own_folder(folder)
+    for task, run_id in enumerate(run_ids):
+        (folder / str(task)).symlink_to(Path("..", run_id))
+
+
+def _show(made: Path, shown: Path, what: str, done: list[Path], owner: int) -> None:
+    """Rename a whole folder to where it is seen: of two commands with the same name one wins."""
+    try:
+        os.rename(made, shown)
+    except OSError as error:
+        if not shown.is_dir():
+            raise
+        raise RequestError(f"there is already {what} in {shown.parent}: leave --run-id out, or give another") from error
+    if shown.lstat().st_uid != owner:
+        raise SubmissionError(
+            f"what was made as {shown} is somebody else's by now: nothing was submitted. Others can rename what lies in "
+            f"{shown.parent}: `chmod +t` it, or keep your runs in a folder of your own (--logs DIR)."
+        )
+    done.append(shown)
+
+
+def discard_run(run: RunPaths) -> None:
+    """Take a run back that never was submitted."""
+    shutil.rmtree(run.root, ignore_errors=True)
+
+
+def take_back(runs: Sequence[RunPaths], array: str | None, uuid: str | None) -> None:
+    """Remove the folders of a submission, or of some of its runs, that reached no scheduler.
+
+    What was made anew under the same names, by a submission of another UUID, stays. The links of an array stay as long
+    as one of its tasks is left: it prints through them.
+    """
+    ours = [run for run in runs if (read_json(run.job) or {}).get("uuid") == uuid]
+    links = [] if array is None else _links(array, ours)
+    for run in ours:
+        discard_run(run)
+    for link in links:
+        link.unlink(missing_ok=True)
+    if links and not any(path.name.isdecimal() for path in links[0].parent.iterdir()):
+        shutil.rmtree(links[0].parent, ignore_errors=True)
+
+
+def _links(array: str, runs: Sequence[RunPaths]) -> list[Path]:
+    """The links by which the tasks of `array` find these runs."""
+    tasks = [((read_json(run.job) or {}).get("array_task"), run) for run in runs]
+    paths = [(array_folder(run.root.parent, array) / str(task), run) for task, run in tasks if isinstance(task, int)]
+    return [path for path, run in paths if path.is_symlink() and Path(os.readlink(path)).name == run.run_id]
+
+
+def submitit_folder(run: RunPaths, array: str | None) -> Path:
+    """Where submitit writes, and the answer of sbatch is kept: with the run, or with the array that holds it."""
+    return run.submitit if array is None else array_folder(run.root.parent, array) / "submitit"
+
+
+def asking_file(folder: Path) -> Path:
+    """Which process asks, or asked, sbatch."""
+    return folder / "asking.json"
+
+
+def answer_file(folder: Path) -> Path:
+    """sbatch's own answer, kept from the moment that it gives it."""
+    return folder / "sbatch.json"
+
+
+def accepted_job_id(answer: str) -> str | None:
+    """The job id in what sbatch prints, among whatever a site makes it say besides; None where it says several.
+
+    >>> accepted_job_id("INFO: job 7 of your limit of 20\\nSubmitted batch job 4711 on cluster x")
+    '4711'
+    """
+    found = set(_ACCEPTED.findall(answer))
+    return found.pop() if len(found) == 1 else None
+
+
+def read_identity(run: RunPaths) -> Identity | None:
+    """Which job the run is; None where nothing tells, as in a copy without its records.
+
+    A job id that nobody could write into job.json any more is taken from the answer of sbatch, or from the script, whose
+    first statement writes it down.
+    """
+    record = read_json(run.job)
+    if record is None:
+        record = read_json(run.submission)
+        return identity_of(record) if record is not None else _answered_before(run)
+    identity = identity_of(record)
+    if identity is None or identity.scheduler != "slurm":
+        return identity
+    if identity.job_id is not None:
+        return where_it_ran(identity, read_json_lines(run.started))
+    job_id = answered_job_id(submitit_folder(run, array_of(record))) or _started(run, identity)
+    return identity if job_id is None else identity.with_job(job_id)
+
+
+def is_run_of(folder: Path, uuid: str) -> bool:
+    """Whether a run stands in `folder` that is of the submission `uuid`, and not another one under its name."""
+    return is_run(folder) and (read_json(RunPaths(folder).job) or {}).get("uuid") == uuid
+
+
+def original_of(run: RunPaths, identity: Identity) -> Path | None:
+    """The folder of which this one is a copy; None for the run itself, be it that its folder was renamed or moved since."""
+    if identity.uuid is None or identity.is_of(run.run_id):
+        return None
+    places = [run.root.parent / str(identity.run_id), *([Path(identity.run_dir)] if identity.run_dir else [])]
+    return next((place for place in places if is_run_of(place, identity.uuid)), None)
+
+
+def where_it_ran(identity: Identity, starts: Iterable[Mapping[str, Any]]) -> Identity:
+    """The same job, of the cluster on which its script says that it runs: in a federation that need not be the one asked."""
+    parent = (identity.job_id or "").partition("_")[0]
+    for line in starts:
+        cluster, name = line.get("cluster"), line.get("job_name")
+        proven = isinstance(name, str) and is_job_of(identity.uuid or "", name, None)
+        if proven and line.get("job_id") == parent and isinstance(cluster, str) and cluster:
+            identity = replace(identity, cluster=cluster)
+    return identity
+
+
+def answered_job_id(folder: Path) -> str | None:
+    """The job id that sbatch gave; one that failed may have been told of another job by the site, and proves nothing."""
+    answer = read_json(answer_file(folder)) or {}
+    told = answer.get("stdout")
+    return accepted_job_id(told) if isinstance(told, str) and answer.get("returncode") == 0 else None
+
+
+def is_refusal(answer: Mapping[str, Any] | None) -> bool:
+    """Whether sbatch ended by itself with a message by which Slurm has not taken the job."""
+    code = (answer or {}).get("returncode")
+    said = " ".join(str((answer or {}).get(stream)) for stream in ("stdout", "stderr"))
+    return isinstance(code, int) and 0 < code < 128 and _UNCLEAR.search(said) is None
+
+
+def _started(run: RunPaths, identity: Identity) -> str | None:
+    """The job id that the script itself found, where it ran on the cluster that was asked."""
+    for line in read_json_lines(run.started):
+        job_id, cluster = line.get("job_id"), line.get("cluster")
+        known = identity.cluster is None or cluster in (None, "", identity.cluster)
+        name = line.get("job_name")
+        ours = not isinstance(name, str) or is_job_of(identity.uuid or "", name, None)
+        if isinstance(job_id, str) and job_id.isdecimal() and known and ours:
+            return job_id
+    return None
+
+
+def _answered_before(run: RunPaths) -> Identity | None:
+    """Of a run of version 0.1 whose command died before it wrote the submission down."""
+    job_id = accepted_job_id(read_text(run.submitit / "sbatch.out") or "")
+    return Identity(scheduler="slurm", job_id=job_id) if job_id else None
+
+
+def write_job(run: RunPaths, job_id: str, **more: Any) -> None:
+    """Complete job.json with the scheduler's answer; `job_id` is as the scheduler's commands take it: `123` or `123_4`."""
+    record = read_json(run.job)
+    if record is None:
+        raise RequestError(f"run {run.run_id} has no job.json: its folder is damaged. `hpc-llm reconcile` looks again.")
+    run.write(run.job, {**record, "job_id": job_id, "submitted_at": now(), **more})

@@ -1,0 +1,117 @@
+"""Whether the Slurm that commands here talk to is the cluster of the profile, and could ever start the job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hpc_llm.errors import RequestError
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.schedulers.clients import call, cluster_name, is_answering
+from hpc_llm.schedulers.paths import missing_paths
+from hpc_llm.site.cluster import Cluster
+from hpc_llm.site.slurm_time import format_time, parse_limit
+
+_SHOWN = 12
+"""Names that are listed whole."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LivePartition:
+    """What Slurm itself says of a partition; None is no limit, or none that is understood."""
+
+    total_nodes: int | None
+    max_nodes: int | None
+    max_time_s: int | None
+
+
+def live_partitions() -> dict[str, LivePartition] | None:
+    """The partitions of this Slurm by name, the hidden ones too; None where it gives no answer."""
+    if not is_answering():
+        return None
+    told, _ = call(["scontrol", "--all", "--oneliner", "show", "partitions"])
+    if told is None:
+        return None
+    found = {}
+    for line in told.splitlines():
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if "PartitionName" in fields:
+            found[fields["PartitionName"]] = _partition(fields)
+    return found
+
+
+def _partition(fields: Mapping[str, str]) -> LivePartition:
+    try:
+        max_time = parse_limit(fields.get("MaxTime", ""))
+    except RequestError:
+        max_time = None
+    return LivePartition(
+        total_nodes=_count(fields.get("TotalNodes")), max_nodes=_count(fields.get("MaxNodes")), max_time_s=max_time
+    )
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def objections(
+    plan: Plan, cluster: Cluster, name: str | None, partitions: Mapping[str, LivePartition] | None
+) -> Iterator[str]:
+    """Why the job does not belong to the Slurm of that name, or would never start there; one sentence each.
+
+    What is not known says nothing.
+    """
+    here = f"this Slurm is {name}" if name else "this Slurm"
+    if name is not None and cluster.slurm_clusters and name not in cluster.slurm_clusters:
+        yield f"{here}, cluster {cluster.name} is {' or '.join(cluster.slurm_clusters)}"
+        return
+    if not partitions:
+        return
+    own = [partition.name for partition in cluster.partitions]
+    if own and not set(own) & set(partitions):
+        yield f"{here} and has none of the partitions of cluster {cluster.name} ({_listed(own)}), it has {_listed(partitions)}"
+        return
+    if plan.partition is None:
+        return
+    # sbatch takes a list of partitions, of which the job starts on one.
+    wanted = plan.partition.split(",")
+    missing = [one for one in wanted if one not in partitions]
+    if missing:
+        yield f"{here} and has no partition {missing[0]}, it has {_listed(partitions)}"
+        return
+    yield from _too_large(plan, [(one, partitions[one]) for one in wanted])
+
+
+def _too_large(plan: Plan, wanted: list[tuple[str, LivePartition]]) -> Iterator[str]:
+    names = " and ".join(name for name, _ in wanted)
+    totals = [one.total_nodes for _, one in wanted]
+    most = max((total for total in totals if total is not None), default=None)
+    if most is not None and None not in totals and plan.nodes > most:
+        yield f"{plan.nodes} nodes are asked for, partition {names} has {most}"
+    if "qos" in plan.sbatch:  # which may lift the limits of a partition
+        return
+    limits = [one.max_nodes for _, one in wanted]
+    if all(limit is not None and plan.nodes > limit for limit in limits):
+        yield f"{plan.nodes} nodes are asked for, partition {names} allows {max(n for n in limits if n is not None)}"
+    times = [one.max_time_s for _, one in wanted]
+    if plan.time_s is not None and all(time is not None and plan.time_s > time for time in times):
+        longest = format_time(max(time for time in times if time is not None))
+        yield f"{format_time(plan.time_s)} is asked for, partition {names} allows {longest}"
+
+
+def _listed(names: Mapping[str, object] | list[str]) -> str:
+    shown = sorted(names)[:_SHOWN]
+    return ", ".join(shown) + (f" and {len(names) - len(shown)} more (`sinfo -a`)" if len(names) > len(shown) else "")
+
+
+def check_slurm(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    """Ask this Slurm once, and say what speaks against the job there."""
+    if plan.scheduler == "slurm":
+        yield from objections(plan, cluster, cluster_name(), live_partitions())
+
+
+def check_paths(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    """What the profile names and is not here; nothing where no Slurm answers, for then this is some other machine."""
+    if plan.scheduler == "local" or is_answering():
+        yield from missing_paths(cluster, os.environ)

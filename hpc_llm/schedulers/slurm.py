@@ -1,0 +1,105 @@
+"""Submission to Slurm: one job, or one array for all runs of a sweep on a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpc_llm.errors import SubmissionError
+from hpc_llm.records.files import make_own_folder, read_json
+from hpc_llm.records.run import RunPaths
+from hpc_llm.schedulers.queue import QueuedScript, RunScripts
+from hpc_llm.schedulers.runs import answer_file, answered_job_id, asking_file, is_refusal, submitit_folder, write_job
+from hpc_llm.schedulers.submission import Submission
+
+if TYPE_CHECKING:
+    from hpc_llm.schedulers.executors import ScriptExecutor
+
+
+class UnclearAnswer(SubmissionError):
+    """sbatch was asked, and whether Slurm has the job is open."""
+
+
+def submit_slurm(submission: Submission, runs: Sequence[RunPaths], script: str) -> list[str]:
+    """Hand `script` to sbatch, once, and record each run's job id, `123` or `123_4`, as Slurm prints it.
+
+    Task k of an array is `runs[k]`. Beside the script sbatch gets the arguments of job.json. The runs' folders hold the same
+    bytes as job.sh, which are not read here: others may be able to put another folder there meanwhile.
+
+    Nothing is taken back here: whoever asked looks for the job in Slurm first (`runs.sending`).
+
+    Raises:
+        SubmissionError: sbatch refused, with its message, or was not asked at all.
+        UnclearAnswer: nobody can tell from the answer whether Slurm has taken the job.
+    """
+    if submission.array is None and len(runs) != 1:
+        raise ValueError(f"{len(runs)} runs need an array")
+    folder = submitit_folder(runs[0], submission.array)
+    make_own_folder(folder)
+    try:
+        job_ids = _sbatch(folder, submission, runs, script)
+    except SubmissionError as error:
+        job_id = answered_job_id(folder)
+        if job_id is None:
+            if asking_file(folder).exists() and not is_refusal(read_json(answer_file(folder))):
+                raise UnclearAnswer(str(error)) from error
+            raise
+        job_ids = [job_id if submission.array is None else f"{job_id}_{task}" for task in range(len(runs))]
+    for run, job_id in zip(runs, job_ids, strict=True):
+        with contextlib.suppress(OSError):  # the answer of sbatch is kept, too, and the script tells its job
+            write_job(run, job_id)
+    return job_ids
+
+
+def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths], script: str) -> list[str]:
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+    executor = _executor(folder, submission, script)
+    minutes = {} if submission.time_s is None else {"time": math.ceil(submission.time_s / 60)}
+    executor.update_parameters(nodes=submission.nodes, ntasks_per_node=submission.tasks_per_node, **minutes)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # submitit prints the message that the error carries
+            jobs = executor.submit_array([RunScripts((QueuedScript(str(run.root)),)) for run in runs])
+    except FailedJobError as error:
+        raise SubmissionError(_refusal(_one_line(error))) from error
+    except FailedSubmissionError as error:
+        raise SubmissionError(f"{_one_line(error)}.") from error
+    return [job.job_id for job in jobs]
+
+
+def _executor(folder: Path, submission: Submission, script: str) -> ScriptExecutor:
+    from hpc_llm.schedulers.executors import ScriptExecutor
+
+    if shutil.which("sbatch") is None or shutil.which("srun") is None:
+        raise SubmissionError(
+            "sbatch or srun is not on PATH: run this on a login node of the cluster, or choose --cluster local"
+        )
+    return ScriptExecutor(folder, script, submission.arguments, is_array=submission.array is not None)
+
+
+_NO_SLURM = re.compile(
+    r"configuration source|DNS SRV|_dns_srv|slurm\.conf|Unable to contact slurm controller|Unable to establish control",
+    re.IGNORECASE,
+)
+
+
+def _refusal(said: str) -> str:
+    """What sbatch's message means; its own words are no use to who is on a machine without a Slurm."""
+    if _NO_SLURM.search(said):
+        return (
+            "sbatch finds no Slurm here: no configuration, or a controller that gives no answer. Run this on a login node of "
+            f"the cluster, or choose --cluster local. sbatch said: {said}."
+        )
+    return f"sbatch refused the job: {said}."
+
+
+def _one_line(error: Exception) -> str:
+    """sbatch's message without its prefixes, which repeat on every line."""
+    lines = [line.removeprefix("sbatch: ").removeprefix("error: ").strip() for line in str(error).splitlines()]
+    return "; ".join(line for line in lines if line).rstrip(".") or "it ended without a word"

@@ -1,0 +1,98 @@
+"""The code that travels with a run: the job's Python may be somebody else's environment and hold nothing of ours.
+
+It is one archive a content and user, `logs/.code/<digest>-<user id>.zip`. A later edit or upgrade of the checkout does not
+reach jobs that are still queued.
+
+Others may be able to write where runs live, so the archive is used only while it is exactly what its digest says: it is
+looked at before a job is submitted, and each rank checks the very bytes that it runs (`hpc_llm.job.start`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+import zipfile
+from pathlib import Path
+from uuid import uuid4
+
+import hpc_llm
+from hpc_llm.errors import SubmissionError
+from hpc_llm.records.files import make_shared_folder, read_regular, reason_of
+
+_PACKAGE = Path(hpc_llm.__file__).parent
+_MODULES = (
+    "__init__", "errors",
+    "text/__init__", "text/env_file", "text/json_text", "text/out_of_memory", "text/secrecy",
+    "records/__init__", "records/files", "records/metrics", "records/run",
+    "plan/__init__", "plan/checkpoint", "plan/deepspeed_config", "plan/deepspeed_limits", "plan/engine_choice", "plan/experiment",
+    "plan/model", "plan/optimizers", "plan/synthetic",
+)  # fmt: skip
+"""What the worker may import besides itself; nothing in them needs more than the standard library."""
+_THE_SAME_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def code_archive(logs: Path, package: Path = _PACKAGE) -> Path:
+    """Where the archive of this code belongs; each user has one, for nobody else's can be trusted to stay there."""
+    return logs.absolute() / ".code" / f"{code_digest(package)[:12]}-{os.geteuid()}.zip"
+
+
+def code_digest(package: Path = _PACKAGE) -> str:
+    """SHA-256 of the archive, 64 hexadecimal digits, as `sha256sum` prints it."""
+    return hashlib.sha256(_archive(package)).hexdigest()
+
+
+def code_snapshot(logs: Path, package: Path = _PACKAGE) -> Path:
+    """The archive, made on first use and made anew where it is not, or no longer, what it should be.
+
+    Raises:
+        SubmissionError: it cannot be written, or something that is in its place cannot be removed.
+    """
+    target, content = code_archive(logs, package), _archive(package)
+    if _holds(target, content):
+        return target
+    made = target.with_name(f".{uuid4()}")
+    try:
+        make_shared_folder(target.parent)
+        with open(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644), "wb") as file:
+            file.write(content)
+        if target.is_dir() and not target.is_symlink():
+            os.rename(target, made.with_suffix(".old"))
+        os.replace(made, target)
+    except OSError as error:
+        raise SubmissionError(
+            f"the code that travels with the runs cannot be written to {target}: {reason_of(error)}. "
+            "Use another --logs, in a folder of your own."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            made.unlink(missing_ok=True)
+        shutil.rmtree(made.with_suffix(".old"), ignore_errors=True)
+    if not _holds(target, content):
+        raise SubmissionError(
+            f"{target} does not stay as it was written: others write there. Use another --logs, in a folder of your own."
+        )
+    return target
+
+
+def _archive(package: Path) -> bytes:
+    """The same bytes for the same code, whenever and wherever they are made."""
+    sources = [Path(f"{name}.py") for name in _MODULES]
+    sources += sorted(path.relative_to(package) for path in (package / "worker").rglob("*.py"))
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
+        for source in sources:
+            entry = zipfile.ZipInfo(f"hpc_llm/{source.as_posix()}", _THE_SAME_TIME)
+            entry.create_system, entry.external_attr = 3, 0o100644 << 16
+            archive.writestr(entry, (package / source).read_bytes())
+    return content.getvalue()
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Whether the file is this user's and holds that; whatever else may be there is none of it."""
+    try:
+        return path.lstat().st_uid == os.geteuid() and read_regular(path) == content
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,1 @@
+"""What is true of a site: clusters, their parts and limits, the profiles that state them."""

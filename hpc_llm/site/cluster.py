@@ -1,0 +1,187 @@
+"""Cluster: the true facts of a site, read strictly from `clusters/<name>.yaml`.
+
+Each field says what it means and in which unit. A field exists only if the plan, the script or `hpc-llm clusters`
+uses it. Times are text as Slurm writes them, memory is in the unit that the name says.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from hpc_llm.errors import PlanError, ProfileError, RequestError
+from hpc_llm.site.parts import (
+    Access,
+    Account,
+    Capabilities,
+    Defaults,
+    Environment,
+    Gpu,
+    Launch,
+    Node,
+    Partition,
+    Prelude,
+    Request,
+    Status,
+    Strict,
+    check_variable,
+)
+from hpc_llm.site.profiles import explain_validation, list_files, read_profile
+from hpc_llm.site.sbatch_options import Source, read_options, rivals
+
+__all__ = [
+    "Account", "Capabilities", "Cluster", "Gpu", "Node", "Partition", "allowed_keys", "check_variable", "cluster_names",
+    "load_cluster", "parse_cluster",
+]  # fmt: skip
+
+
+class Cluster(Strict):
+    """A site: partitions and limits, GPUs, modules, environment, launch habits."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    title: str
+    status: Status
+    sources: list[str] = Field(min_length=1)
+    """Where the facts come from."""
+    unverified: list[str] = Field(default=[])
+    """What nobody has checked yet."""
+    scheduler: Literal["slurm", "local", "auto"]
+    """`auto`: sbatch where it is on PATH, else the same script run by bash on this machine."""
+    slurm_cluster: str | list[str] | None = None
+    """ClusterName of its Slurm (`scontrol show config`), or several: then nothing is submitted to another."""
+    account: Account = Account()
+    gpu: Gpu
+    node: Node = Node()
+    partitions: list[Partition] = Field(default=[])
+    """Empty: the site's partitions are not known, any is passed on."""
+    request: Request
+    launch: Launch
+    prelude: Prelude
+    env: Environment = Environment()
+    access: Access = Access()
+    network: str = ""
+    """The fabric, for people."""
+    paths: dict[str, str] = Field(default={})
+    """Useful folders, for people."""
+    defaults: Defaults = Defaults()
+    notes: list[str] = Field(default=[])
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Cluster":
+        names = [p.name for p in self.partitions]
+        if len(set(names)) < len(names):
+            raise ValueError(f"partitions: a name comes twice in {', '.join(names)}")
+        if sum(p.default for p in self.partitions) > 1:
+            raise ValueError("partitions: one of them can be the default, not several")
+        self._check_extra()
+        if self.request.memory != "omit":
+            for node in [self.node_of(p) for p in self.partitions] or [self.node]:
+                missing = node.mem_gb_per_gpu is None or (
+                    self.request.memory == "mem-per-cpu" and not node.cpus_per_gpu
+                )
+                if missing and self.gpu.vendor in ("nvidia", "amd"):
+                    raise ValueError(
+                        f"request.memory is '{self.request.memory}', which is computed from node.mem_gb_per_gpu "
+                        "(and node.cpus_per_gpu for mem-per-cpu): one of them is missing"
+                    )
+        return self
+
+    def _check_extra(self) -> None:
+        try:
+            extra = self.extra_options
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        for name in extra:
+            is_memory = name.startswith("mem") and self.request.memory != "omit"
+            if (name == "constraint" and self.request.constraint) or (name == "exclusive" and self.request.exclusive):
+                raise ValueError(f"request.extra holds --{name}, which request.{name} asks for. Keep one of them.")
+            if is_memory and (name == "mem" or name in rivals("mem")):
+                raise ValueError(f"request.extra holds --{name}, but request.memory asks for memory. Keep one of them.")
+
+    @property
+    def extra_options(self) -> dict[str, str]:
+        """The options of `request.extra`, '' where one has no value."""
+        source = Source(
+            place="request.extra holds",
+            is_profile=True,
+            forbidden=self.request.forbid,
+            refuser="request.forbid",
+            counts_gpus=self.counts_gpus,
+        )
+        return read_options(self.request.extra, source)
+
+    @property
+    def slurm_clusters(self) -> list[str]:
+        """The names that its Slurm may have; empty where none is known."""
+        return [self.slurm_cluster] if isinstance(self.slurm_cluster, str) else list(self.slurm_cluster or [])
+
+    @property
+    def counts_gpus(self) -> bool:
+        """Whether plans here count GPUs."""
+        return self.gpu.vendor != "none"
+
+    def partition(self, name: str | None) -> Partition | None:
+        """The partition of that name, or the default one; None where partitions are not known."""
+        for partition in self.partitions:
+            if partition.name == name or (name is None and partition.default):
+                return partition
+        return None
+
+    def gpu_of(self, partition: Partition | None) -> Gpu:
+        return partition.gpu if partition and partition.gpu else self.gpu
+
+    def on(self, partition: Partition | None) -> "Cluster":
+        """The cluster as a job on that partition sees it: with the partition's own modules, Python and variables.
+
+        Raises PlanError where it has GPUs of another vendor and states no modules for them.
+        """
+        if partition is None:
+            return self
+        vendor = self.gpu_of(partition).vendor
+        if partition.prelude is None and vendor != self.gpu.vendor:
+            raise PlanError(
+                f"partition {partition.name} of cluster {self.name} has GPUs of {vendor}, and the modules and the Python of the "
+                f"profile are for {self.gpu.vendor}. Give the partition a prelude of its own in your clusters/{self.name}.yaml."
+            )
+        own = {"prelude": partition.prelude or self.prelude, "env": partition.env or self.env}
+        return self.model_copy(update=own)
+
+    def node_of(self, partition: Partition | None) -> Node:
+        return partition.node if partition and partition.node else self.node
+
+
+def parse_cluster(data: dict[str, Any], where: Path | str) -> Cluster:
+    """A Cluster from the mapping of a file; a ProfileError names file, key and what is allowed."""
+    try:
+        cluster = Cluster.model_validate(data)
+    except ValidationError as error:
+        raise explain_validation(error, where, allowed_keys(Cluster)) from None
+    if isinstance(where, Path) and where.stem != cluster.name:
+        raise ProfileError(f"{where}: 'name' is '{cluster.name}', it must be the file's name, '{where.stem}'.")
+    return cluster
+
+
+def load_cluster(name: str) -> Cluster:
+    """The cluster `name`, a user's own before a bundled one."""
+    data, path = read_profile("clusters", name)
+    return parse_cluster(data, path)
+
+
+def cluster_names() -> list[str]:
+    return list(list_files("clusters"))
+
+
+def allowed_keys(model: type[BaseModel], prefix: str = "") -> dict[str, list[str]]:
+    """Dotted place -> the keys that are valid there, for a model and the models inside it."""
+    keys = {prefix: [f.alias or n for n, f in model.model_fields.items()]}
+    for name, model_field in model.model_fields.items():
+        for inner in _models_in(model_field.annotation):
+            keys.update(allowed_keys(inner, f"{prefix}.{name}" if prefix else name))
+    return keys
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [m for part in getattr(annotation, "__args__", ()) for m in _models_in(part)]

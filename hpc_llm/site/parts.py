@@ -1,0 +1,319 @@
+"""The parts of a cluster's profile, each read strictly: status, GPUs, partitions, requests, launchers, modules, variables.
+
+Each field says what it means and in which unit.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from hpc_llm.errors import RequestError
+from hpc_llm.site.account_pattern import check_pattern
+from hpc_llm.site.sbatch_options import changes_size
+from hpc_llm.site.slurm_time import LONGEST_S, parse_limit, parse_time
+from hpc_llm.text.env_file import is_reserved
+
+Launcher = Literal["srun", "torchrun", "mpirun", "python"]
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def check_variable(name: str, value: str = "") -> None:
+    """Raise a RequestError unless a job script can set an environment variable of that name to that value."""
+    if not _VARIABLE_NAME.fullmatch(name):
+        raise RequestError(f"{name!r} is not a name of an environment variable: use letters, digits and underscores.")
+    if is_reserved(name):
+        raise RequestError(f"the variable {name} is the job script's own, or changes how bash reads it. Leave it out.")
+    if "\0" in value:
+        raise RequestError(f"the value of {name} holds a NUL character, which no environment can carry.")
+
+
+def _check_time(text: str, read: Callable[[str], int] = parse_time) -> str:
+    try:
+        seconds = read(text)
+    except RequestError as error:
+        raise ValueError(str(error)) from None
+    if not 0 < seconds <= LONGEST_S:
+        raise ValueError(f"Slurm counts from 1 second to {LONGEST_S // 86400} days")
+    return text
+
+
+def _check_limit(text: str) -> str:
+    return _check_time(text, parse_limit)
+
+
+class Strict(BaseModel):
+    # defer_build: only the outermost model is ever validated, so only its validator is built.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+class Status(Strict):
+    state: Literal["active", "verify", "retired"]
+    """`verify`: something essential here rests on one source; check before you rely on it."""
+    checked: str = Field(pattern=r"^\d{4}-\d{2}$")
+    """Month of the last check, YYYY-MM."""
+    note: str = ""
+
+
+class Account(Strict):
+    required: bool = False
+    pattern: str | None = None
+    """Regular expression that a valid account matches; short, and repeating single characters and sets only."""
+    default: str | None = None
+    """Your own account, in a profile of your own."""
+    list_command: str | None = None
+    """Command on the login node that lists your accounts."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        check_pattern(pattern or "")
+        return pattern
+
+
+class Capabilities(Strict):
+    """What the GPU can do in hardware and with the usual libraries."""
+
+    bf16: bool
+    flash_attention_2: bool
+    int8: bool
+    """bitsandbytes LLM.int8()."""
+    nf4: bool
+    """bitsandbytes 4-bit NF4."""
+    tf32: bool = False
+
+
+class Gpu(Strict):
+    vendor: Literal["nvidia", "amd", "none", "auto"]
+    """`none`: the CPU; `auto`: whatever this machine has, found when planning."""
+    model: str | None = None
+    """Name as the vendor writes it; the run is INVALID when the device found at run time is another."""
+    arch: str | None = None
+    """`sm_70`, `gfx90a`, ..."""
+    memory_gib: float | None = Field(default=None, ge=0)
+    """Device memory, GiB."""
+    per_node: int = Field(default=0, ge=0)
+    """Devices per node; on MI250X the GCDs."""
+    capabilities: Capabilities | None = None
+    peak_tflops: dict[Literal["bf16", "fp16", "fp32"], float] = {}
+    """Dense peak by precision, TFLOP/s, for MFU."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Gpu":
+        if self.vendor in ("nvidia", "amd"):
+            for name in ("model", "arch", "memory_gib", "capabilities", "per_node"):
+                if getattr(self, name) is None or (name == "per_node" and not self.per_node):
+                    raise ValueError(f"{name} is missing, a GPU of vendor '{self.vendor}' has it")
+        return self
+
+
+class Node(Strict):
+    cpus: int | None = Field(default=None, gt=0)
+    """Cores per node that a job may use."""
+    mem_gb: float | None = Field(default=None, gt=0)
+    """Host memory per node that a job may use, decimal GB."""
+    cpus_per_gpu: int | None = Field(default=None, gt=0)
+    """Share of the cores per GPU; what a rank gets unless the request says otherwise."""
+    mem_gb_per_gpu: float | None = Field(default=None, gt=0)
+    """Share of the host memory per GPU, decimal GB."""
+    enforce_ratio: bool = False
+    """The site refuses a job that asks for more cores per GPU than `cpus_per_gpu`."""
+
+
+class Partition(Strict):
+    name: str = Field(min_length=1)
+    max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS, D-HH:MM:SS or UNLIMITED.")]
+    default: bool = False
+    max_nodes: int | None = Field(default=None, gt=0)
+    """Most nodes of one job."""
+    max_gpus: int | None = Field(default=None, gt=0)
+    """Most GPUs of one user at a time."""
+    gpu: Gpu | None = None
+    """The GPU of this partition where it differs from the cluster's."""
+    node: Node | None = None
+    prelude: "Prelude | None" = None
+    """Modules and Python of this partition, all of it, where they differ from the cluster's."""
+    env: "Environment | None" = None
+    """Environment variables of this partition instead of the cluster's."""
+    note: str = ""
+
+    _time = field_validator("max_time")(_check_limit)
+
+    @model_validator(mode="after")
+    def _names_no_environment(self) -> "Partition":
+        python = self.prelude.python if self.prelude else None
+        if python and python.kind == "conda" and python.env and not re.match(r"[/$~]", python.env):
+            raise ValueError(
+                f"prelude.python.env is the name '{python.env}': of a partition give the environment's folder, which "
+                "`conda env list` shows"
+            )
+        return self
+
+    @property
+    def max_time_s(self) -> int:
+        """Longest wall time, seconds."""
+        return parse_limit(self.max_time)
+
+
+class Request(Strict):
+    gpu_style: Literal["gres", "gpus-per-node", "gpus", "gpus-per-task", "none"]
+    """How the site wants GPUs asked for."""
+    gpu_type: str | None = None
+    """Type in front of the count, e.g. `h100-80`."""
+    memory: Literal["omit", "mem", "mem-per-gpu", "mem-per-cpu"] = "omit"
+    """Which memory flag the site accepts; `omit`: its default follows the GPUs."""
+    constraint: str | None = None
+    exclusive: bool = False
+    forbid: list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]] = []
+    """Flags that the site refuses, without the dashes in front, e.g. `gres`."""
+    extra: list[str] = []
+    """Further flags for every job, e.g. `--hint=nomultithread`; not those that the plan or hpc-llm sets."""
+    export: Literal["none", "all"] = "none"
+    """`none`: the job starts with a clean environment, whatever the submitting shell holds."""
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> "Request":
+        if self.gpu_type and self.gpu_style == "none":
+            raise ValueError("gpu_type has no effect with gpu_style 'none'")
+        return self
+
+
+class Launch(Strict):
+    single_node: Launcher
+    multi_node: Launcher
+    allowed: list[Launcher]
+    mpirun_args: list[str] = []
+    srun_args: list[str] = []
+    master_addr_suffix: str = ""
+    """Appended to the host name of the first node, e.g. `i` for the InfiniBand name."""
+
+    @model_validator(mode="after")
+    def _defaults_allowed(self) -> "Launch":
+        for name in (self.single_node, self.multi_node):
+            if name not in self.allowed:
+                raise ValueError(f"'{name}' is not in allowed: {', '.join(self.allowed)}")
+        for word in self.srun_args:
+            if changes_size(word):
+                raise ValueError(
+                    f"srun_args holds {word}: the plan decides how many nodes and tasks there are. Leave it out"
+                )
+        return self
+
+
+class Python(Strict):
+    kind: Literal["conda", "venv", "module", "current"]
+    """`module`: a loaded module brings Python; `current`: the interpreter that runs hpc-llm."""
+    env: str | None = None
+    """Folder of the environment (conda prefix or venv); ${USER}, ${HOME} and other variables are expanded."""
+    hook: str = "auto"
+    """conda's shell hook; `auto` asks `conda info --base`."""
+    make: str = ""
+    """How the environment is made, for people."""
+
+    @model_validator(mode="after")
+    def _env_where_needed(self) -> "Python":
+        if self.kind in ("conda", "venv") and not self.env:
+            raise ValueError(f"env is missing, kind '{self.kind}' needs the folder of the environment")
+        if self.kind not in ("conda", "venv") and self.env:
+            raise ValueError(
+                f"env has no effect with kind '{self.kind}', leave it out (env: null where it is inherited)"
+            )
+        if self.kind != "conda" and self.hook != "auto":
+            raise ValueError(
+                f"hook has no effect with kind '{self.kind}', leave it out (hook: auto where it is inherited)"
+            )
+        return self
+
+
+class Prelude(Strict):
+    module_system: Literal["lmod", "tcl", "none"]
+    init: list[str] = []
+    """Files that define `module`; the first that exists is read, unless `module` is defined already."""
+    start: Literal["none", "purge", "force-purge", "reset"] = "none"
+    """What to do with modules that are loaded at the start."""
+    use: list[str] = []
+    """Module folders; added after `start`, since a reset forgets them."""
+    load: list[str] = []
+    """Modules, in this order, one load each, each checked."""
+    load_multi_node: list[str] = []
+    """Further modules for jobs of several nodes."""
+    python: Python
+
+    @model_validator(mode="after")
+    def _modules_where_there_are_modules(self) -> "Prelude":
+        if self.module_system == "none":
+            for name in ("init", "use", "load", "load_multi_node"):
+                if getattr(self, name):
+                    raise ValueError(f"{name} has no effect with module_system 'none'. Valid: lmod, tcl")
+        return self
+
+
+class Environment(Strict):
+    """Environment variables of the job. Values may use ${USER} and other variables, nothing else is expanded."""
+
+    file: str | None = Field(default=None, min_length=1)
+    """File of your own variables that the job reads, in a profile of your own; yours, and readable by nobody else."""
+    common: dict[str, str] = {}
+    single_node: dict[str, str] = {}
+    multi_node: dict[str, str] = {}
+    local: dict[str, str] = {}
+    """Only when the script runs without a scheduler."""
+    per_job_dirs: dict[str, str] = {}
+    """Variable -> name of a folder under $TMPDIR that the job makes first and removes last."""
+    unset: list[str] = []
+    """Variables that are removed after the modules are loaded."""
+
+    @field_validator("common", "single_node", "multi_node", "local", "per_job_dirs", "unset")
+    @classmethod
+    def _can_be_set(cls, values: Any) -> Any:
+        pairs = values.items() if isinstance(values, dict) else ((name, "") for name in values)
+        for name, value in pairs:
+            try:
+                check_variable(name, value)
+            except RequestError as error:
+                raise ValueError(str(error)) from None
+        return values
+
+    @field_validator("per_job_dirs")
+    @classmethod
+    def _plain_folders(cls, folders: dict[str, str]) -> dict[str, str]:
+        for folder in folders.values():
+            if not re.fullmatch(r"[A-Za-z0-9._-]*[A-Za-z0-9_-]", folder):
+                raise ValueError(f"'{folder}' is not the plain name of a folder, as in miopen-cache")
+        return folders
+
+
+class Access(Strict):
+    internet_compute: Literal["yes", "no", "proxy", "unknown"] = "unknown"
+    """`no`: the job sets HF_HUB_OFFLINE=1."""
+    proxy_env: dict[str, str] = {}
+    """Variables that lead to the proxy, e.g. https_proxy; with `proxy` only."""
+
+    @model_validator(mode="after")
+    def _proxy(self) -> "Access":
+        if bool(self.proxy_env) != (self.internet_compute == "proxy"):
+            raise ValueError("proxy_env and internet_compute 'proxy' go together")
+        for name, value in self.proxy_env.items():
+            try:
+                check_variable(name, value)
+            except RequestError as error:
+                raise ValueError(str(error)) from None
+        return self
+
+
+class Defaults(Strict):
+    """What this cluster suggests where the request says nothing."""
+
+    model: str | None = None
+    time: str | None = None
+    gpus_per_node: int | None = Field(default=None, ge=0)
+    micro_batch_size: int | None = Field(default=None, gt=0)
+    sequence_length: int | None = Field(default=None, gt=0)
+    steps: int | None = Field(default=None, gt=0)
+    warmup_steps: int | None = Field(default=None, ge=0)
+
+    @field_validator("time")
+    @classmethod
+    def _time(cls, text: str | None) -> str | None:
+        return text if text is None else _check_time(text)

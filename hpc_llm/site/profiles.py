@@ -1,0 +1,179 @@
+"""Where clusters and methods are found.
+
+Search order: the folder of that name in the working directory, the user's configuration folder, the files that
+hpc-llm brings. The first file with a name wins, so a user's own replaces a bundled one. The working directory may be a
+stranger's checkout, so whoever reads a file from there is told.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.errors import FoundHereWarning, ProfileError, unknown_name
+from hpc_llm.site.reach import loads_code, refuse_scratch
+from hpc_llm.text.secrecy import WAY_IN, find_secret
+from hpc_llm.text.yaml_text import read_yaml
+
+PACKAGE = Path(__file__).parents[1]
+SUFFIXES = {"clusters": ".yaml", "configs": ".yaml"}
+NOUNS = {"clusters": "cluster", "configs": "method"}
+
+
+def bundled(kind: str) -> Path:
+    """Folder `kind` as installed (inside the package) or as in a checkout (beside it)."""
+    installed = PACKAGE / "_data" / kind
+    return installed if installed.is_dir() else PACKAGE.parent / kind
+
+
+def user_config() -> Path:
+    """The user's configuration folder, by the XDG convention."""
+    return _xdg("XDG_CONFIG_HOME", ".config")
+
+
+def user_cache() -> Path:
+    """The user's cache folder, by the XDG convention."""
+    return _xdg("XDG_CACHE_HOME", ".cache")
+
+
+def _xdg(variable: str, fallback: str) -> Path:
+    base = os.environ.get(variable, "")
+    # A relative one is to be ignored, says the convention: it would be another folder in each working directory.
+    return Path(base if os.path.isabs(base) else os.path.join(os.path.expanduser("~"), fallback)) / "hpc-llm"
+
+
+def search_path(kind: str) -> list[Path]:
+    """Folders that may hold files of `kind`, `clusters` or `configs`, the strongest first."""
+    return [Path.cwd() / kind, user_config() / kind, bundled(kind)]
+
+
+def list_files(kind: str) -> dict[str, Path]:
+    """Name -> file of everything of `kind`, shadowed files left out."""
+    suffix = SUFFIXES[kind]
+    found: dict[str, Path] = {}
+    for folder in reversed(search_path(kind)):
+        if folder.is_dir():
+            found.update({p.name.removesuffix(suffix): p for p in sorted(folder.glob(f"*{suffix}"))})
+    return dict(sorted(found.items()))
+
+
+def find_file(kind: str, name: str) -> Path:
+    """The file of `kind` called `name`, or a ProfileError that lists the names there are."""
+    for folder in search_path(kind):
+        path = folder / f"{name}{SUFFIXES[kind]}"
+        if os.sep not in name and path.is_file():
+            return path
+    next_step = f"Add {kind}/{name}{SUFFIXES[kind]} to make it one." if name.isidentifier() else ""
+    raise ProfileError(unknown_name(NOUNS[kind], name, list_files(kind), next_step=next_step))
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over`; mappings are merged key by key, anything else is replaced."""
+    result = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def read_profile(kind: str, name: str) -> tuple[dict[str, Any], Path]:
+    """The mapping of a named file with what it `extends` filled in, and the file."""
+    path = find_file(kind, name)
+    return _extended(kind, _read(kind, path), path, (path,)), path
+
+
+def _read(kind: str, path: Path) -> dict[str, Any]:
+    """The mapping of one file; a warning tells where it is from if that is the working directory."""
+    here = Path.cwd() / kind
+    values = read_yaml(path)
+    if path.parent == here and here.resolve() != bundled(kind).resolve():
+        hidden = [folder / path.name for folder in search_path(kind)[1:] if (folder / path.name).is_file()]
+        if not hidden or not _is_same(path, hidden[0]):
+            whose = {user_config() / kind: "your own", bundled(kind): "the one that hpc-llm brings"}
+            instead = f", in place of {whose[hidden[0].parent]}" if hidden else ""
+            brings = _code_brought(values) if kind == "clusters" else ""
+            warnings.warn(
+                f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}", FoundHereWarning, stacklevel=3
+            )
+            if kind == "configs":
+                refuse_scratch({"deepspeed": values.get("deepspeed")}, str(path))
+    place = find_secret(values)
+    if place is not None:
+        raise ProfileError(f"{path}: {place} holds what looks like a secret. {WAY_IN}")
+    return values
+
+
+def _code_brought(values: dict[str, Any]) -> str:
+    """Which facts of a cluster found here decide what code its jobs load, as a clause for the one who is told of it."""
+    blocks = [values, *(one for one in _list(values.get("partitions")) if isinstance(one, dict))]
+    names: dict[str, None] = {}
+    for block in blocks:
+        prelude = _mapping(block.get("prelude"))
+        python = _mapping(prelude.get("python"))
+        groups = (*_mapping(block.get("env")).values(), _mapping(block.get("access")).get("proxy_env"))
+        names |= dict.fromkeys(f"prelude.{key}" for key in ("init", "use", "load") if prelude.get(key))
+        names |= dict.fromkeys(f"prelude.python.{key}" for key in ("env", "hook") if python.get(key))
+        names |= dict.fromkeys(str(name) for group in groups for name in _mapping(group) if loads_code(str(name)))
+        names |= dict.fromkeys(
+            f"launch.{key}" for key, value in _mapping(block.get("launch")).items() if _is_arguments(key, value)
+        )
+    return f"; it says what code the job loads ({', '.join(names)})" if names else ""
+
+
+def _is_arguments(key: Any, value: Any) -> bool:
+    return bool(value) and str(key).endswith("_args")
+
+
+def _mapping(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two files say the same, so that it makes no difference which of them is read."""
+    try:
+        return one.stat().st_size == other.stat().st_size and one.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
+
+
+def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
+    parent = data.pop("extends", None)
+    if parent is None:
+        return data
+    for folder in search_path(kind):
+        candidate = folder / f"{parent}{SUFFIXES[kind]}"
+        if candidate.is_file() and candidate.resolve() not in [p.resolve() for p in chain]:
+            base = _extended(kind, _read(kind, candidate), candidate, (*chain, candidate))
+            return merged(base, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
+    if any(p.name == f"{parent}{SUFFIXES[kind]}" for p in chain):
+        raise ProfileError(f"{path}: extends: {parent} extends itself in the end. Name another {NOUNS[kind]}.")
+    raise ProfileError(f"{path}: extends: " + unknown_name(NOUNS[kind], str(parent), list_files(kind)))
+
+
+def explain_validation(error: Any, path: Path | str, allowed: dict[str, list[str]]) -> ProfileError:
+    """A ProfileError in plain sentences from a pydantic ValidationError.
+
+    `allowed` maps a dotted place in the file to the keys that are valid there.
+    """
+    sentences = []
+    for item in error.errors():
+        place = ".".join(str(part) for part in item["loc"])
+        parent = ".".join(str(part) for part in item["loc"][:-1] if not isinstance(part, int))
+        if item["type"] == "extra_forbidden":
+            name = unknown_name("key", str(item["loc"][-1]), allowed.get(parent, []), where=parent or "the top level")
+            sentences.append(name)
+        elif item["type"] == "missing":
+            sentences.append(f"'{place}' is missing.")
+        else:
+            message = item["msg"].removeprefix("Value error, ").rstrip(".")
+            message = message[:1].lower() + message[1:]
+            # A rule over several keys says itself which of them it means; the whole mapping would only hide it.
+            shown = "" if isinstance(item["input"], dict) else f" is {item['input']!r}"
+            sentences.append(f"'{place}'{shown}: {message}." if place else f"{message}.")
+    return ProfileError(f"{path}: " + " ".join(sentences))

@@ -1,0 +1,231 @@
+"""What looks like a secret, by its name or by its shape: no record, script, page or message may keep it.
+
+Standard library only. A name counts by its whole words, so TOKENIZERS_PARALLELISM and SSH_AUTH_SOCK are none; a value by
+the prefixes and forms that services give their keys, so that a secret is found under any name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpc_llm.errors import RequestError
+from hpc_llm.text.env_file import EnvFileError
+from hpc_llm.text.env_file import read as read_env_file
+
+_PASSWORDS = frozenset(
+    "PASSWORD PASSWORDS PASSWD PASSPHRASE PASSCODE CREDENTIAL CREDENTIALS CREDS SECRET SECRETS".split()
+)
+_KEYS = frozenset(
+    """TOKEN KEY KEYS APIKEY APIKEYS APITOKEN ACCESSKEY ACCESSTOKEN SECRETKEY PRIVATEKEY AUTHTOKEN AUTHKEY BEARER JWT AUTHORIZATION
+    """.split()
+)
+"""Of these no plain number is one."""
+_AT_THE_END = frozenset("PASS PWD PW AUTH PAT DSN COOKIE".split())
+"""Words that mean a secret as the last of several: DB_PASS does, PWD and PASS_RATE do not."""
+_RUN_TOGETHER = re.compile(
+    r"\A[A-Z]{2,20}(?:PASSWORDS?|PASSWD|PASSPHRASE|APIKEYS?|APITOKEN|ACCESSKEY|ACCESSTOKEN|SECRETKEY|PRIVATEKEY|AUTHTOKEN)\Z"
+)
+_ABOUT = frozenset(
+    """PATH PATHS FILE FILES DIR FOLDER SOCK URL URI NAME HOST PORT ENDPOINT SIZE LENGTH LEN COUNT LIMIT TYPE TYPES MODE HEADS DIM
+    TTL TIMEOUT EXPIRY METHOD PROVIDER PREFIX SUFFIX MASK ALGORITHM ALGORITHMS POLICY BACKEND HELPER HELPERS DROPOUT""".split()
+)
+"""Last words of names that say where a secret lies, or something of it, and not the secret itself."""
+_HARMLESS = re.compile(r"(?:true|false|yes|no|on|off|none|null|[+-]?\d{0,3}(?:\.\d*)?|\$\{?\w+\}?)", re.IGNORECASE)
+"""Switches, small numbers, and names of other variables."""
+_NUMBER = re.compile(r"[+-]?\d{1,9}(?:\.\d*)?")
+_SHAPES = re.compile(
+    r"""(?<![A-Za-z0-9])(?:
+      hf_(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,} | hf_[A-Za-z0-9]{20,} | api_org_[A-Za-z0-9]{16,}
+    | sk-(?:[a-z]{2,8}-(?:[a-z0-9]{2,8}-)?)?[A-Za-z0-9_]{16,} | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}
+    | gh[opsur]_[A-Za-z0-9]{16,} | github_pat_[A-Za-z0-9_]{16,} | dckr_(?:pat|oat)_[A-Za-z0-9_-]{16,}
+    | (?:AKIA|ASIA)[A-Z0-9]{12,} | (?:gsk|r8|glsa|ntn|shpat|tgp_v1|wandb_v1)_[A-Za-z0-9_]{24,} | dapi[a-f0-9]{32}
+    | gl(?:pat|dt|rt|ptt|cbt|agent|oas|soat|ft|imt)-[A-Za-z0-9_-]{12,}
+    | xox[a-z]-[A-Za-z0-9-]{8,} | xapp-[A-Za-z0-9-]{12,} | hooks\.slack\.com/services/[A-Za-z0-9/]{16,}
+    | AIza[A-Za-z0-9_-]{30,} | ya29\.[A-Za-z0-9_-]{16,} | GOCSPX-[A-Za-z0-9_-]{20,}
+    | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{30,} | nvapi-[A-Za-z0-9_-]{20,} | dop_v1_[a-f0-9]{32,}
+    | hv[sbr]\.[A-Za-z0-9_-]{20,} | SG\.[A-Za-z0-9_-]{16,60}\.[A-Za-z0-9_-]{16,} | AGE-SECRET-KEY-1[A-Z0-9]{20,}
+    | [A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,}
+    | eyJ[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,}
+    | [a-z][a-z0-9+.-]{0,20}://[^\s/?\#@:'"]{0,200}:[^\s/?\#@'"$]{1,500}@
+    | https?://(?=[A-Za-z_-]{0,60}[0-9])[A-Za-z0-9_-]{20,200}@
+    )
+    | -----BEGIN\ [A-Z0-9\ ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----[A-Za-z0-9+/=\s]{0,10000}
+    | (?<=[Bb]earer\ )(?=[A-Za-z_.~+/=-]{0,200}[0-9])[A-Za-z0-9_.~+/=-]{12,}
+    | (?<=[Aa]uthorization:\ )(?:[A-Za-z]{2,20}\ )?[A-Za-z0-9_.~+/=-]{6,}
+    | (?<=AccountKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=AccessKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=[?&]sig=)[A-Za-z0-9%+/]{20,}""",
+    re.VERBOSE,
+)
+_RANDOM = re.compile(r"(?<![A-Za-z0-9+/=_.-])(?:[A-Za-z0-9+/]{40}|[A-Za-z0-9+/]{86}==)(?![A-Za-z0-9+/=_.-])")
+"""Keys of AWS and of Azure's storage have no other mark than their length."""
+_ASSIGNED = re.compile(
+    r"""(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]*)["']?[=:](?:"([^"\n]{0,500})"|'([^'\n]{0,500})'|([^\s,;&'"]*))"""
+)
+_FOLLOWED = re.compile(
+    r"""(?<![A-Za-z0-9_])(?<![A-Za-z0-9_]-)([A-Za-z][A-Za-z0-9_-]{0,60})["']?(?:[\ ]{0,3}[=:][\ ]{0,3}|[\ ])["']?((?=[A-Za-z+/_-]{0,100}[0-9])[A-Za-z0-9+/_-]{24,})"""
+)
+"""A name, perhaps a sign of equality, and what is long enough for a key and no word."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+HIDDEN = "(hidden)"
+_SHORT = 400
+WAY_IN = (
+    "Records and scripts are read by others: write NAME=VALUE into a file, `chmod 600` it, and name it by --env-file FILE "
+    "(env.file in a profile); the job reads it and nothing keeps what it holds."
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or key of that name holds a secret.
+
+    >>> is_secret_name("WANDB_API_KEY"), is_secret_name("hubToken"), is_secret_name("PGPASSWORD"), is_secret_name("KEYBOARD")
+    (True, True, True, False)
+    """
+    return _kind_of(name) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind_of(name: str) -> str | None:
+    """`password` or `key`, for what a name says that it holds; None where that is no secret."""
+    words = [word.upper() for word in _WORD.findall(name)]
+    while words and words[-1].isdecimal():
+        words.pop()
+    if not words or words[-1] in _ABOUT:
+        return None
+    kinds = {_kind_of_word(*three) for three in zip(["", *words], words, [*words[1:], ""], strict=False)}
+    return "password" if "password" in kinds else "key" if "key" in kinds else None
+
+
+def _kind_of_word(before: str, word: str, after: str) -> str | None:
+    is_pair = word == "KEY" and (before == "PUBLIC" or after in ("VALUE", "VALUES"))
+    if word in _PASSWORDS or (_RUN_TOGETHER.match(word) and "PASS" in word):
+        return "password"
+    if (word in _KEYS and not is_pair) or _RUN_TOGETHER.match(word):
+        return "key"
+    return "password" if before and not after and word in _AT_THE_END else None
+
+
+def is_secret(text: str, name: str = "") -> bool:
+    """Whether `text`, the value of `name`, is or holds a secret.
+
+    >>> is_secret("hf_abcdEFGH12345678"), is_secret("any words", "HF_TOKEN"), is_secret("1", "HF_TOKEN")
+    (True, True, False)
+    """
+    return has_secret_shape(text) or _is_kept(name, text) or any(_is_kept(*pair) for pair in _assigned(text))
+
+
+def _assigned(text: str) -> Iterator[tuple[str, str]]:
+    """(name, value) of what a text assigns to a name."""
+    for name, *values in _ASSIGNED.findall(text):
+        yield name, "".join(values)
+    yield from _FOLLOWED.findall(text)
+
+
+def _is_kept(name: str, value: str) -> bool:
+    """Whether the value of a secret's name is one: a switch is none, nor is the path of a file of credentials."""
+    kind = _kind_of(name)
+    if kind is None or _HARMLESS.fullmatch(value.strip()) or (kind == "key" and _NUMBER.fullmatch(value.strip())):
+        return False
+    return not (value.startswith(("/", "~/", "${", "./")) and "CRED" in name.upper())
+
+
+def find_secret(value: Any, place: str = "") -> str | None:
+    """The dotted place of the first secret in a value of JSON types; None where there is none."""
+    return next(_secrets(value, place, ""), None)
+
+
+def _secrets(value: Any, place: str, name: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if is_secret(str(key)):
+                yield f"{place}.{HIDDEN}".lstrip(".")
+            else:
+                yield from _secrets(inner, f"{place}.{key}".lstrip("."), str(key))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _secrets(inner, place, name)
+    elif value is not None and not isinstance(value, bool) and is_secret(str(value), name):
+        yield place
+
+
+def refuse_secrets(value: Any, where: str) -> None:
+    """Raise a RequestError that names the place, and not the secret, where `value` holds one."""
+    place = find_secret(value)
+    if place is not None:
+        raise RequestError(f"{where}{': ' if place else ''}{place} holds what looks like a secret. {WAY_IN}")
+
+
+def redacted(text: str) -> str:
+    """`text` without the secrets that are known by their shape, or by the name that they are assigned to."""
+    if "\n" in text and "PRIVATE KEY" not in text:  # no other secret goes over several lines
+        return "\n".join(map(redacted, text.split("\n")))
+    return _short_redacted(text) if len(text) <= _SHORT else _redacted(text)
+
+
+@functools.lru_cache(maxsize=20_000)
+def _short_redacted(text: str) -> str:
+    """The same: most lines of scripts and words of plans stand in many runs."""
+    return _redacted(text)
+
+
+def _redacted(text: str) -> str:
+    def hidden(found: re.Match[str]) -> str:
+        # In lower case it is as likely an argument in a line of source: sorted(runs, key=age).
+        value = next((one for one in found.groups()[1:] if one), "")
+        is_hidden = (found[1].isupper() or found.re is _FOLLOWED) and _is_kept(found[1], value)
+        return found[0].replace(value, HIDDEN) if is_hidden else found[0]
+
+    text = _RANDOM.sub(lambda found: HIDDEN if _is_random(found[0]) else found[0], _SHAPES.sub(HIDDEN, text))
+    return _FOLLOWED.sub(hidden, _ASSIGNED.sub(hidden, text))
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """A value of JSON types in which each text that is, or holds, a secret is hidden.
+
+    >>> without_secrets({"env": {"HF_TOKEN": "abc"}, "steps": 3, "line": "export API_KEY=12345678x"})
+    {'env': {'HF_TOKEN': '(hidden)'}, 'steps': 3, 'line': 'export API_KEY=(hidden)'}
+    """
+    if isinstance(value, Mapping):
+        return {redacted(str(key)): without_secrets(inner, str(key)) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(inner, name) for inner in value]
+    if not isinstance(value, str):
+        return value
+    return HIDDEN if is_secret_name(name) and _is_kept(name, value) else redacted(value)
+
+
+def has_secret_shape(text: str) -> bool:
+    """Whether a secret that is known by its shape stands anywhere in `text`."""
+    return _SHAPES.search(text) is not None or any(_is_random(found[0]) for found in _RANDOM.finditer(text))
+
+
+def _is_random(text: str) -> bool:
+    """Whether letters and digits change too often for words, and it is no hexadecimal sum."""
+    kinds = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "/" for c in text]
+    changes = sum(one != other for one, other in itertools.pairwise(kinds))
+    return {"A", "a", "0"} <= set(kinds) and changes * 5 >= len(text) * 2
+
+
+def check_env_file(path: str) -> None:
+    """Raise a RequestError where others may open the file, or a line of it is wrong; one that is not here is left to the job."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        raise RequestError(f"--env-file {path} is no regular file. Name one that holds NAME=VALUE lines.")
+    if found.st_uid != os.geteuid():
+        raise RequestError(f"--env-file {path} belongs to somebody else: the job reads only a file of your own.")
+    if found.st_mode & 0o077:
+        raise RequestError(f"others may open --env-file {path}: chmod 600 {shlex.quote(path)}")
+    with contextlib.suppress(OSError):
+        try:
+            read_env_file(path)
+        except EnvFileError as error:
+            raise RequestError(f"--env-file {path}: {error}.") from None
