@@ -70,17 +70,23 @@ def train(planned: Plan, scratch: Path, environment: dict[str, str], timeout: fl
     paths = RunPaths(scratch / planned.method)
     write_json(paths.experiment, {"schema": 1, "run_id": paths.run_id, "plan": planned.to_dict()})
     launch = ["-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(paths.root)]
-    if planned.world_size > 1:
-        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={planned.world_size}", *launch]
+    if planned.parallel.world_size > 1:
+        launch = [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={planned.parallel.world_size}",
+            *launch,
+        ]
     began = time.monotonic()
-    done = run([sys.executable, *launch], {**environment, "HPC_LLM_LAUNCHER": planned.launcher}, timeout)
+    done = run([sys.executable, *launch], {**environment, "HPC_LLM_LAUNCHER": planned.job.launcher}, timeout)
     result = read_json(paths.result) or {"outcome": "none", "outcome_reason": last_lines(done.stderr)}
     losses = [step["loss"] for step in read_json_lines(paths.steps) if step.get("loss") is not None]
     row = {
         "method": planned.method,
-        "learning_rate": planned.optimizer["lr"],
-        "lr_ramp_steps": planned.lr_ramp_steps,
-        "loss_floor_nats": planned.loss_floor_nats,
+        "learning_rate": planned.optimizer.lr,
+        "lr_ramp_steps": planned.training.lr_ramp_steps,
+        "loss_floor_nats": planned.training.loss_floor_nats,
         "losses": losses,
         "tokens_per_second": result.get("tokens_per_second"),
         "measured_window_s": result.get("measured_window_s"),

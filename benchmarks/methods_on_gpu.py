@@ -155,7 +155,7 @@ def run_ours(plan: Plan, scratch: Path, environment: dict[str, str], timeout: fl
     if result is None or done.returncode != 0 or result["outcome"] != "COMPLETED":
         return Outcome({}, (result or {}).get("outcome_reason") or last_lines(done.stderr))
     keys = ("peak_allocated_bytes", "peak_device_bytes", "peak_host_bytes", "loss_first", "loss_last", "adaptations")
-    tokens = plan.global_batch_size * plan.sequence_length
+    tokens = plan.batch.global_batch_size * plan.batch.sequence_length
     numbers = {
         # Over the whole window, as the plain program measures; the worker's own figure leaves out what is between steps.
         "tokens_per_second": result["measured_steps"] * tokens / result["measured_window_s"],
@@ -168,13 +168,13 @@ def run_ours(plan: Plan, scratch: Path, environment: dict[str, str], timeout: fl
 
 def run_plain(plan: Plan, scratch: Path, environment: dict[str, str], timeout: float) -> Outcome:
     model_config, deepspeed_config = scratch / "model.json", scratch / f"{plan.method}.json"
-    write_json(model_config, architecture(plan.model).config_values())
-    write_json(deepspeed_config, plan.deepspeed)
+    write_json(model_config, architecture(plan.model.name).config_values())
+    write_json(deepspeed_config, plan.engine.deepspeed)
     command = [sys.executable, str(ROOT / "benchmarks" / "plain_deepspeed.py")]
     command += ["--model-config", str(model_config), "--deepspeed-config", str(deepspeed_config)]
-    command += ["--sequence-length", str(plan.sequence_length), "--seed", str(plan.seed)]
-    command += ["--steps", str(plan.steps), "--warmup-steps", str(plan.warmup_steps)]
-    done = run([*command, *(["--nf4"] if plan.quantization else [])], environment, timeout)
+    command += ["--sequence-length", str(plan.batch.sequence_length), "--seed", str(plan.workload.seed)]
+    command += ["--steps", str(plan.workload.steps), "--warmup-steps", str(plan.workload.warmup_steps)]
+    done = run([*command, *(["--nf4"] if plan.model.quantization else [])], environment, timeout)
     if done.returncode != 0:
         return Outcome({}, last_lines(done.stderr))
     return Outcome(json.loads(done.stdout.splitlines()[-1]))

@@ -92,11 +92,17 @@ def measure(asked: dict[str, Any], environment: dict[str, str], timeout: float) 
         paths = RunPaths(Path(scratch) / "run")
         write_json(paths.experiment, {"schema": 1, "run_id": "run", "plan": planned.to_dict()})
         launch = ["-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(paths.root)]
-        if planned.world_size > 1:
-            launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={planned.world_size}", *launch]
+        if planned.parallel.world_size > 1:
+            launch = [
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                f"--nproc-per-node={planned.parallel.world_size}",
+                *launch,
+            ]
         began = time.monotonic()
         try:
-            done = run([sys.executable, *launch], {**environment, "HPC_LLM_LAUNCHER": planned.launcher}, timeout)
+            done = run([sys.executable, *launch], {**environment, "HPC_LLM_LAUNCHER": planned.job.launcher}, timeout)
         except subprocess.TimeoutExpired as error:
             return {"outcome": "TIMEOUT", "reason": f"not over after {error.timeout:.0f} s"}
         result = read_json(paths.result) or {"outcome": "FAILED", "outcome_reason": last_lines(done.stderr)}

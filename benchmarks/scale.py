@@ -119,7 +119,13 @@ def make(logs: Path, count: int) -> None:
         moment = datetime.fromtimestamp(began, timezone.utc)
         run = RunPaths(logs / f"{moment:%Y%m%d-%H%M%S}-taiwania2-z3-llama2-7b-{number:05}")
         run.root.mkdir(parents=True)
-        made = Made(run, number, began, {**rendered["plan"], "seed": chance.randrange(4)}, chance)
+        made = Made(
+            run,
+            number,
+            began,
+            {**rendered["plan"], "workload": {**rendered["plan"]["workload"], "seed": chance.randrange(4)}},
+            chance,
+        )
         made.begin(rendered["script"])
         ENDINGS["completed" if chance.random() < 0.6 else chance.choice(names[1:])](made)
 

@@ -16,6 +16,7 @@ from rendering import explained_lines, planned
 
 from hpc_llm import __version__
 from hpc_llm.cli import run
+from hpc_llm.plan.experiment import flat_plan
 
 ENTRY = Path(sys.executable).with_name("hpc-llm")
 LOCAL = ("--cluster", "local", "--method", "z3")
@@ -389,7 +390,7 @@ def test_json_of_a_script(cli: Any) -> None:
     document = json.loads(cli("render", *LOCAL, "--json", "--steps", "9").out)
     assert set(document) == {"script", "plan", "origins"}
     assert document["script"] == cli("render", *LOCAL, "--steps", "9").out
-    assert document["plan"]["steps"] == 9
+    assert document["plan"]["workload"]["steps"] == 9
     assert [entry["line"] for entry in document["origins"]] == list(range(1, document["script"].count("\n") + 1))
     assert {"line", "origin"} == set(document["origins"][0])
     sweep = json.loads(cli("render", "--cluster", "mi210", "--method", "z3,q", "--json").out)
@@ -419,7 +420,7 @@ def test_explain_shows_the_whole_plan_and_each_lines_origin(cli: Any) -> None:
     assert origins["module reset"] == "cluster delta: prelude.start"
     assert origins["load_module aws-ofi-nccl"] == "cluster delta: prelude.load_multi_node"
     shown = {line.split()[0]: (line.split(maxsplit=1)[-1], origin) for line, origin in plan}
-    values = json.loads(cli("render", *arguments, "--json").out)["plan"]
+    values = flat_plan(json.loads(cli("render", *arguments, "--json").out)["plan"])
     assert set(values) <= set(shown) and {"zero_optimization.sub_group_size", "optimizer.params.lr"} <= set(shown)
     assert shown["lr"] == ("0.0003", "") and shown["optimizer"][1] == "--set"
     assert shown["nodes"] == ("2", "--nodes") and shown["steps"] == ("30", "")
@@ -512,18 +513,29 @@ def test_a_file_holds_any_option_and_flags_win(cli: Any) -> None:
         "set: {optimizer: {lr: 1e-3}, recompute: false, env.A: 007, env.B: yes, deepspeed.zero_optimization.sub_group_size: 1e9}\n",
     )
     plan = plan_of(cli, file, "--steps", "50", "--set", "env.A=flag")
-    assert (plan["method"], plan["account"], plan["time_s"], plan["seed"], plan["job_name"]) == (
+    assert (
+        plan["method"],
+        plan["job"]["account"],
+        plan["job"]["time_s"],
+        plan["workload"]["seed"],
+        plan["job"]["name"],
+    ) == (
         "z3+r",
         "ACD9",
         600,
         7,
         "5",
     )
-    assert (plan["steps"], plan["micro_batch_size"], plan["model"], plan["partition"]) == (50, 2, "tiny", "gtest")
-    assert plan["sbatch"] == {"qos": "high", "requeue": ""}
-    assert plan["optimizer"]["lr"] == 1e-3 and plan["recompute"] is False
-    assert plan["env"] == {"A": "flag", "B": "yes"}
-    assert plan["deepspeed"]["zero_optimization"]["sub_group_size"] == 10**9
+    assert (
+        plan["workload"]["steps"],
+        plan["batch"]["micro_batch_size"],
+        plan["model"]["name"],
+        plan["job"]["partition"],
+    ) == (50, 2, "tiny", "gtest")
+    assert plan["job"]["sbatch"] == {"qos": "high", "requeue": ""}
+    assert plan["optimizer"]["lr"] == 1e-3 and plan["model"]["recompute"] is False
+    assert plan["job"]["env"] == {"A": "flag", "B": "yes"}
+    assert plan["engine"]["deepspeed"]["zero_optimization"]["sub_group_size"] == 10**9
     origins = dict(explained_lines(cli("render", file, "--explain").out))
     assert origins["#SBATCH --time=00:10:00"] == "mine.yaml"
     assert origins["#SBATCH --qos=high"] == "mine.yaml" and origins["export A=007"] == "mine.yaml: set"
@@ -532,11 +544,11 @@ def test_a_file_holds_any_option_and_flags_win(cli: Any) -> None:
 def test_settings_of_a_file_keep_their_types(cli: Any) -> None:
     text = 'cluster: local\nmethod: q\nset:\n  - optimizer.lr=1e-3\n  - {quantization: {double_quant: false}, env: {X: "true", Y: 5}}\n'
     plan = plan_of(cli, saved("a.yaml", text))
-    assert plan["optimizer"]["lr"] == 1e-3 and plan["quantization"]["double_quant"] is False
-    assert plan["env"] == {"X": "true", "Y": "5"}
+    assert plan["optimizer"]["lr"] == 1e-3 and plan["model"]["quantization"]["double_quant"] is False
+    assert plan["job"]["env"] == {"X": "true", "Y": "5"}
     text = "cluster: local\nmethod: z2+lora\nset: {peft.target_modules: [q_proj, v_proj], model: 'tiny'}\n"
     plan = plan_of(cli, saved("b.yaml", text))
-    assert plan["peft"]["target_modules"] == ["q_proj", "v_proj"] and plan["model"] == "tiny"
+    assert plan["model"]["peft"]["target_modules"] == ["q_proj", "v_proj"] and plan["model"]["name"] == "tiny"
 
 
 @pytest.mark.parametrize(
@@ -588,10 +600,12 @@ def test_folders_and_files_are_found_from_where_the_user_stands(cli: Any) -> Non
     saved("model/tokenizer.json", "{}")
     saved("a b.txt", "text")
     plan = plan_of(cli, *LOCAL, "--model", "model", "--data", "a b.txt", "--sequence-length", "32")
-    assert plan["model"] == str(Path.cwd() / "model") and plan["data"] == [str(Path.cwd() / "a b.txt")]
+    assert plan["model"]["name"] == str(Path.cwd() / "model") and plan["workload"]["data"] == [
+        str(Path.cwd() / "a b.txt")
+    ]
     assert "takes 64 tokens at most" in cli("render", *LOCAL, "--model", "model").err
     # The name of a preset is the preset, whatever lies beside.
-    assert plan_of(cli, *LOCAL, "--model", "tiny")["model"] == "tiny"
+    assert plan_of(cli, *LOCAL, "--model", "tiny")["model"]["name"] == "tiny"
     assert "--data nofile: there is no such file" in cli("render", *LOCAL, "--data", "nofile").err.replace(
         f"{Path.cwd()}/", ""
     )

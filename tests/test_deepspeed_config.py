@@ -97,7 +97,7 @@ print("@@read")
 def test_deepspeed_reads_the_config_of_every_method() -> None:
     configs = {}
     for name in METHODS:
-        config = planned("taiwania2", name, gpus_per_node=1).plan.deepspeed
+        config = planned("taiwania2", name, gpus_per_node=1).plan.engine.deepspeed
         configs[name] = {
             k: v for k, v in config.items() if k != "quantize_training"
         }  # the worker leaves it out as well

@@ -105,5 +105,5 @@ def test_the_homeworks_configs_are_held_to_the_same(tmp_path: Path) -> None:
 
 def test_each_rank_is_a_data_parallel_group_of_its_own() -> None:
     plan = planned("delta", "z3", nodes=2, gpus_per_node=4, micro_batch_size=3, gradient_accumulation_steps=2).plan
-    assert (plan.world_size, plan.data_parallel, plan.global_batch_size) == (8, 8, 48)
-    assert plan.deepspeed["train_batch_size"] == 48
+    assert (plan.parallel.world_size, plan.parallel.data, plan.batch.global_batch_size) == (8, 8, 48)
+    assert plan.engine.deepspeed["train_batch_size"] == 48

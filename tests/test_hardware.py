@@ -104,9 +104,9 @@ def test_a_tool_that_fails_means_the_cpu(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_is_found_is_planned_for() -> None:
     for text, precision in (("Tesla V100-SXM2-32GB, 32768, 7.0", "fp16"), ("NVIDIA A40, 46068, 8.6", "bf16")):
         plan = planned("local", "z3", hardware=parse_nvidia_smi(text, 8)).plan
-        assert (plan.precision, plan.expected_gpu, plan.gpus_per_node) == (precision, text.split(",")[0], 1)
+        assert (plan.model.precision, plan.gpu.model, plan.parallel.gpus_per_node) == (precision, text.split(",")[0], 1)
     amd = planned("local", "z3+f", hardware=parse_rocm_smi(MI210, 8), gpus_per_node=2).plan
-    assert (amd.world_size, amd.precision) == (2, "bf16")
+    assert (amd.parallel.world_size, amd.model.precision) == (2, "bf16")
     # Nothing is known of its generation: planned as a modern one, and no notice that would be a guess.
     unknown = planned("local", "z3", hardware=parse_nvidia_smi("NVIDIA GB10, [N/A], [N/A]", 8))
-    assert (unknown.plan.expected_gpu, unknown.notices) == ("NVIDIA GB10", ())
+    assert (unknown.plan.gpu.model, unknown.notices) == ("NVIDIA GB10", ())

@@ -91,7 +91,7 @@ def test_all_that_the_worker_imports_travels_with_it() -> None:
 
 
 def dotted(name: str) -> str:
-    """The module of a carried file: `plan/__init__` is `plan`, `plan/model` is `plan.model`."""
+    """The module of a carried file: `plan/__init__` is `plan`, `plan/model` is `plan.model.name`."""
     return name.removesuffix("/__init__").replace("/", ".")
 
 

@@ -12,7 +12,7 @@ from checkout import ROOT
 from rendering import METHODS, planned
 
 from hpc_llm.errors import HpcLlmError, PlanError, ProfileError
-from hpc_llm.plan.method import Method, load_method, parse_method, spelled
+from hpc_llm.plan.method import Method, letters_of, load_method, parse_method
 from hpc_llm.text.yaml_text import read_yaml
 
 LOGS = ROOT.parent / "shared" / "logs" / "homework_deepspeed"
@@ -86,7 +86,7 @@ def test_a_wrong_method_is_told_file_key_and_what_is_allowed(place: str, value: 
 @pytest.mark.parametrize("name", METHODS)
 def test_letters_of_the_shipped_methods_tell_what_they_do(name: str) -> None:
     method = load_method(name)
-    assert method.letters == spelled(method.model_dump())
+    assert planned("delta", name).plan.letters == letters_of(planned("delta", name).plan) == method.letters
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ HOMEWORK: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", HOMEWORK)
 def test_the_homeworks_methods_carry_its_values(name: str) -> None:
     """On its machine of eight V100: the clipping apart, which is 0 in words where the homework left it to an old default."""
-    config = dict(planned("taiwania2", name).plan.deepspeed)
+    config = dict(planned("taiwania2", name).plan.engine.deepspeed)
     assert config.pop("gradient_clipping") == 0.0
     assert config == HOMEWORK[name]
 
@@ -293,7 +293,7 @@ def test_the_homeworks_methods_equal_what_its_runs_printed(name: str, log: str, 
     for key in not_ours:
         theirs.pop(key, None)
         theirs.get("zero_optimization", {}).pop(key, None)
-    ours = dict(planned("taiwania2", name).plan.deepspeed)
+    ours = dict(planned("taiwania2", name).plan.engine.deepspeed)
     if name == "q-hpc2":
         assert ours.pop("fp16") == {"enabled": True}
     else:

@@ -145,6 +145,6 @@ def test_the_partitions_modules_and_variables_take_the_place_of_the_clusters() -
     assert "pytorch-conda" not in text and "PYTORCH_CUDA_ALLOC_CONF" not in text and "module reset" not in text
     other = script(cluster, "z3", account=ACCOUNTS["delta"])
     assert "load_module pytorch-conda/2.8" in other and "rocm" not in other
-    assert planned(cluster, "z3", partition="gpuMI100x8").plan.expected_gpu == "MI100"
+    assert planned(cluster, "z3", partition="gpuMI100x8").plan.gpu.model == "MI100"
     said = "bitsandbytes nf4 does not run on MI100 (gfx908) of cluster delta. Choose a method without q."
     refused(PlanError, said, cluster, "q", partition="gpuMI100x8")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from dataclasses import fields
 from typing import Any
 
 import pytest
 from rendering import ACCOUNTS, CLUSTERS, H100, METHODS, planned
 
 from hpc_llm.errors import HpcLlmError, PlanError, RequestError
-from hpc_llm.plan.experiment import Experiment, Plan, PlanWithOrigins
+from hpc_llm.plan.experiment import PATHS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.plan.method import load_method
 from hpc_llm.plan.planning import Site, plan
 from hpc_llm.site.cluster import Cluster, load_cluster, parse_cluster
@@ -44,24 +43,29 @@ def variant(base: str, **changes: Any) -> Cluster:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_planned_on_every_cluster_with_all_origins(cluster: str, method: str) -> None:
     found = planned(cluster, method)
-    assert set(found.origins) == {f.name for f in fields(Plan)}
+    assert set(found.origins) == set(PATHS)
     assert all(found.origins.values())
     assert Plan.from_dict(found.plan.to_dict()) == found.plan
-    config = found.plan.deepspeed
-    assert config["train_batch_size"] == found.plan.global_batch_size
-    assert config.get(found.plan.precision, {}).get("enabled") is True
-    assert not {"fp16", "bf16", "bfloat16"} - {found.plan.precision} & set(config)
+    config = found.plan.engine.deepspeed
+    assert config["train_batch_size"] == found.plan.batch.global_batch_size
+    assert config.get(found.plan.model.precision, {}).get("enabled") is True
+    assert not {"fp16", "bf16", "bfloat16"} - {found.plan.model.precision} & set(config)
 
 
 @pytest.mark.parametrize(
     ("model", "weights"), [("llama2-7b", "random"), ("org/name", "random"), ("/work/m", "checkpoint")]
 )
 def test_a_plan_of_before_is_read_as_it_was_meant(model: str, weights: str) -> None:
-    older = {**planned("taiwania2", "z3").plan.to_dict(), "model": model}
+    older = {**planned("taiwania2", "z3").plan.flat(), "model": model}
     for name in ("data_parallel", "weights", "lr_ramp_steps", "loss_floor_nats"):
         del older[name]
     plan = Plan.from_dict(older)
-    assert (plan.data_parallel, plan.weights, plan.lr_ramp_steps, plan.loss_floor_nats) == (8, weights, 0, None)
+    assert (plan.parallel.data, plan.model.weights, plan.training.lr_ramp_steps, plan.training.loss_floor_nats) == (
+        8,
+        weights,
+        0,
+        None,
+    )
 
 
 def test_planning_the_same_twice_gives_the_same() -> None:
@@ -170,15 +174,15 @@ def test_precision_follows_the_gpu_and_says_so(
     cluster: str, method: str, hardware: Hardware, precision: str, notice: str
 ) -> None:
     found = planned(cluster, method, hardware=hardware)
-    assert found.plan.precision == precision
+    assert found.plan.model.precision == precision
     assert found.notices == ((notice,) if notice else ())
 
 
 def test_a_precision_of_ones_own_silences_the_notice() -> None:
     found = planned("taiwania2", "z3", set=("precision=fp32",))
-    assert found.plan.precision == "fp32" and found.notices == ()
-    assert "fp16" not in found.plan.deepspeed and "bf16" not in found.plan.deepspeed
-    assert found.plan.peak_flops == 15.7e12
+    assert found.plan.model.precision == "fp32" and found.notices == ()
+    assert "fp16" not in found.plan.engine.deepspeed and "bf16" not in found.plan.engine.deepspeed
+    assert found.plan.gpu.peak_flops == 15.7e12
 
 
 @pytest.mark.parametrize(
@@ -230,22 +234,32 @@ def test_what_a_gpu_cannot_do_is_refused_with_reason_and_alternative(
 )
 def test_what_a_gpu_can_do_is_planned(cluster: str, method: str) -> None:
     found = planned(cluster, method, set=("quantization.kind=int8",) if method == "q" else ())
-    assert found.plan.attention == ("flash_attention_2" if "f" in method.split("+") else "sdpa")
+    assert found.plan.model.attention == ("flash_attention_2" if "f" in method.split("+") else "sdpa")
 
 
 def test_peak_and_expected_gpu_follow_partition_and_precision() -> None:
     plan = planned("delta", "z3", partition="gpuH200x8").plan
-    assert (plan.expected_gpu, plan.peak_flops, plan.gpus_per_node, plan.cpus_per_task) == ("H200", 989e12, 8, 12)
+    assert (plan.gpu.model, plan.gpu.peak_flops, plan.parallel.gpus_per_node, plan.job.cpus_per_task) == (
+        "H200",
+        989e12,
+        8,
+        12,
+    )
     cpu = planned("local", "z3", hardware=CPU).plan
-    assert (cpu.expected_gpu, cpu.peak_flops, cpu.gpus_per_node, cpu.world_size) == (None, None, 0, 1)
-    assert planned("delta", "z3", set=("peak_flops=1e14",)).plan.peak_flops == 1e14
+    assert (cpu.gpu.model, cpu.gpu.peak_flops, cpu.parallel.gpus_per_node, cpu.parallel.world_size) == (
+        None,
+        None,
+        0,
+        1,
+    )
+    assert planned("delta", "z3", set=("peak_flops=1e14",)).plan.gpu.peak_flops == 1e14
     refused(RequestError, "peak_flops=0", "delta", set=("peak_flops=0",))
-    refused(RequestError, "peak_flops=", "delta", set=("peak_flops=many",))
+    refused(RequestError, "peak_flops", "delta", set=("peak_flops=many",))
 
 
 def test_an_unknown_gpu_has_no_peak_rather_than_a_guess() -> None:
     plan = planned("local", "z3", hardware=Hardware("NVIDIA Something 9000", "sm_200", 10.0, 1, "nvidia", 4)).plan
-    assert plan.peak_flops is None and plan.expected_gpu == "NVIDIA Something 9000" and plan.precision == "bf16"
+    assert plan.gpu.peak_flops is None and plan.gpu.model == "NVIDIA Something 9000" and plan.model.precision == "bf16"
 
 
 # --- batch shape ----------------------------------------------------------------------------------------------------
@@ -263,10 +277,10 @@ def test_an_unknown_gpu_has_no_peak_rather_than_a_guess() -> None:
 )
 def test_batch_numbers_are_computed(cluster: str, asked: dict[str, Any], world: int, batch: int) -> None:
     plan = planned(cluster, "z3", **asked).plan
-    assert (plan.world_size, plan.global_batch_size) == (world, batch)
-    assert plan.deepspeed["train_batch_size"] == batch
-    assert plan.deepspeed["train_micro_batch_size_per_gpu"] == plan.micro_batch_size
-    assert plan.deepspeed["gradient_accumulation_steps"] == plan.gradient_accumulation_steps
+    assert (plan.parallel.world_size, plan.batch.global_batch_size) == (world, batch)
+    assert plan.engine.deepspeed["train_batch_size"] == batch
+    assert plan.engine.deepspeed["train_micro_batch_size_per_gpu"] == plan.batch.micro_batch_size
+    assert plan.engine.deepspeed["gradient_accumulation_steps"] == plan.batch.gradient_accumulation_steps
 
 
 @pytest.mark.parametrize(
@@ -299,9 +313,9 @@ def test_the_rest_of_the_shape_is_checked_too() -> None:
 
 def test_few_steps_leave_something_to_measure() -> None:
     refused(RequestError, "warmup_steps is 0 of 2 steps: at least 3 steps must be measured", "local", steps=2)
-    assert planned("local", "z3", steps=3).plan.warmup_steps == 0
-    assert planned("local", "z3", steps=6).plan.warmup_steps == 3
-    assert planned("local", "z3", steps=100).plan.warmup_steps == 5
+    assert planned("local", "z3", steps=3).plan.workload.warmup_steps == 0
+    assert planned("local", "z3", steps=6).plan.workload.warmup_steps == 3
+    assert planned("local", "z3", steps=100).plan.workload.warmup_steps == 5
 
 
 # --- accounts, times, partitions, nodes, launchers ------------------------------------------------------------------
@@ -328,7 +342,7 @@ def test_the_account_comes_from_flag_environment_or_profile() -> None:
         found = plan(
             experiment, profile, method, Site(scheduler="slurm", account=environment), {"account": "--account"}
         )
-        return found.plan.account, found.origins["account"]
+        return found.plan.job.account, found.origins["account"]
 
     mine = variant("taiwania2", account={"default": "ACD3"})
     assert account("ACD1", "ACD2", mine) == ("ACD1", "--account")
@@ -348,15 +362,15 @@ def test_a_time_over_the_limit_is_refused_and_the_right_partition_named() -> Non
     refused(PlanError, "Ask for less with --time, since no partition here allows it.", "taiwania2", time="5-00:00:00")
     refused(RequestError, "'tomorrow' is not a time.", "taiwania2", time="tomorrow")
     refused(RequestError, "time '0' is no time at all.", "taiwania2", time="0")
-    assert planned("taiwania2", "z3", partition="gtest", time="30").plan.time_s == 1800
-    assert planned("taiwania2", "z3", partition="gp4d", time="4-00:00:00").plan.time_s == 345600
+    assert planned("taiwania2", "z3", partition="gtest", time="30").plan.job.time_s == 1800
+    assert planned("taiwania2", "z3", partition="gp4d", time="4-00:00:00").plan.job.time_s == 345600
 
 
 def test_a_default_time_gives_way_to_the_partitions_limit() -> None:
     cluster = variant("taiwania2", defaults={"time": "10:00:00"})
     found = planned(cluster, "z3", partition="gtest")
-    assert found.plan.time_s == 1800 and found.origins["time_s"] == "cluster taiwania2: limit of the partition"
-    assert planned(cluster, "z3").plan.time_s == 36000
+    assert found.plan.job.time_s == 1800 and found.origins["time_s"] == "cluster taiwania2: limit of the partition"
+    assert planned(cluster, "z3").plan.job.time_s == 36000
 
 
 def test_partitions_nodes_and_gpus_are_held_to_their_limits() -> None:
@@ -378,18 +392,18 @@ def test_partitions_nodes_and_gpus_are_held_to_their_limits() -> None:
         PlanError, "2 nodes: cluster local runs on this machine, without a scheduler. Use --nodes 1.", "local", nodes=2
     )
     refused(PlanError, "1 GPUs per node: cluster local has no GPU per node. Choose --gpus-per-node 0..0.", "local", hardware=CPU, gpus_per_node=1)  # fmt: skip
-    assert planned("taiwania2", "z3", partition="express", nodes=32).plan.world_size == 256
-    assert planned("delta", "z3", partition="gpuA100x8").plan.gpus_per_node == 8
-    assert planned("mi210", "z3", partition="whatever").plan.partition == "whatever"
+    assert planned("taiwania2", "z3", partition="express", nodes=32).plan.parallel.world_size == 256
+    assert planned("delta", "z3", partition="gpuA100x8").plan.parallel.gpus_per_node == 8
+    assert planned("mi210", "z3", partition="whatever").plan.job.partition == "whatever"
 
 
 def test_launchers_follow_nodes_ranks_and_the_site() -> None:
-    assert planned("taiwania2", "z3").plan.launcher == "mpirun"
-    assert planned("taiwania2", "z3", nodes=2).plan.launcher == "torchrun"
-    assert planned("delta", "z3", gpus_per_node=1).plan.launcher == "srun"
-    assert planned("delta", "z3", set=("launcher=torchrun",)).plan.launcher == "torchrun"
+    assert planned("taiwania2", "z3").plan.job.launcher == "mpirun"
+    assert planned("taiwania2", "z3", nodes=2).plan.job.launcher == "torchrun"
+    assert planned("delta", "z3", gpus_per_node=1).plan.job.launcher == "srun"
+    assert planned("delta", "z3", set=("launcher=torchrun",)).plan.job.launcher == "torchrun"
     one = planned("local", "z3", gpus_per_node=1)
-    assert (one.plan.launcher, one.origins["launcher"]) == ("python", "computed: one rank needs no launcher")
+    assert (one.plan.job.launcher, one.origins["launcher"]) == ("python", "computed: one rank needs no launcher")
     refused(
         PlanError,
         "there is no launcher 'mpirun' in cluster delta: did you mean 'srun'? Valid: srun, torchrun.",
@@ -402,7 +416,7 @@ def test_launchers_follow_nodes_ranks_and_the_site() -> None:
 
 def test_what_has_no_meaning_without_a_scheduler_is_said() -> None:
     found = planned("mi210", "z3", scheduler="local", partition="p", account="a", sbatch=("qos=x", "nice"))
-    assert (found.plan.partition, found.plan.account, found.plan.sbatch) == (None, None, {})
+    assert (found.plan.job.partition, found.plan.job.account, found.plan.job.sbatch) == (None, None, {})
     assert found.notices == (
         "partition p has no meaning without a scheduler and is left out",
         "account a has no meaning without a scheduler and is left out",
@@ -421,12 +435,12 @@ def test_what_has_no_meaning_without_a_scheduler_is_said() -> None:
 )
 def test_memory_is_asked_for_in_the_sites_style(style: str, node: dict[str, Any], mem: str | None) -> None:
     cluster = variant("taiwania2", request={"memory": style}, node=node)
-    assert planned(cluster, "z3", gpus_per_node=2).plan.mem == mem
+    assert planned(cluster, "z3", gpus_per_node=2).plan.job.mem == mem
 
 
 def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
     plan = planned("delta", "z3", gpus_per_node=1).plan
-    assert plan.mem is not None and 62e9 < int(plan.mem.removesuffix("M")) * 2**20 <= 62.5e9
+    assert plan.job.mem is not None and 62e9 < int(plan.job.mem.removesuffix("M")) * 2**20 <= 62.5e9
 
 
 # --- --sbatch -------------------------------------------------------------------------------------------------------
@@ -517,15 +531,15 @@ def test_sbatch_options_that_the_site_forbids_are_refused() -> None:
     )
     refused(RequestError, "as the beginning of --exclusive", cluster, sbatch=("exclus",))
     refused(PlanError, "cluster mi210 refuses --mem-per-cpu", cluster, sbatch=("--mem-per-cpu=1G",))
-    assert planned(cluster, "z3", sbatch=("mem=10G",)).plan.sbatch == {"mem": "10G"}
+    assert planned(cluster, "z3", sbatch=("mem=10G",)).plan.job.sbatch == {"mem": "10G"}
 
 
 def test_the_ratio_of_cores_to_gpus_is_enforced_where_the_site_does() -> None:
     refused(PlanError, "asks for 8 cores: cluster taiwania2 has 4 cores for 1 GPUs", "taiwania2", gpus_per_node=1, sbatch=("cpus-per-task=8",))  # fmt: skip
     found = planned("taiwania2", "z3", sbatch=("cpus-per-task=2",))
-    assert (found.plan.cpus_per_task, found.origins["cpus_per_task"]) == (2, "--sbatch")
+    assert (found.plan.job.cpus_per_task, found.origins["cpus_per_task"]) == (2, "--sbatch")
     # torchrun is one task for Slurm, so its cores are shared by the ranks that it starts.
-    assert planned("taiwania2", "z3", nodes=2, sbatch=("cpus-per-task=32",)).plan.cpus_per_task == 4
+    assert planned("taiwania2", "z3", nodes=2, sbatch=("cpus-per-task=32",)).plan.job.cpus_per_task == 4
 
 
 @pytest.mark.parametrize(
@@ -560,7 +574,7 @@ def test_what_takes_the_place_of_the_profiles_word_is_said(pair: str, taken: str
 def test_the_limits_hold_where_slurm_chooses_the_partition() -> None:
     parts = [p.model_dump() | {"default": False} for p in load_cluster("taiwania2").partitions]
     cluster = variant("taiwania2", partitions=parts)
-    assert planned(cluster, "z3", time="4-00:00:00", nodes=32).plan.partition is None
+    assert planned(cluster, "z3", time="4-00:00:00", nodes=32).plan.job.partition is None
     refused(PlanError, "time 4-00:01:00: cluster taiwania2 allows 4-00:00:00.", cluster, time="4-00:01:00")
     refused(PlanError, "33 x 8 = 264 GPUs: cluster taiwania2 allows 256 per user.", cluster, nodes=33)
 
@@ -569,13 +583,13 @@ def test_more_nodes_than_any_cluster_has_are_refused() -> None:
     said = "100000 nodes: no cluster has so many, though partition gpuA100x4 of cluster delta states no limit. Ask for fewer with --nodes."
     refused(PlanError, said, "delta", nodes=100_000)
     refused(PlanError, "100000 nodes: no cluster has so many, though cluster mi210 states no limit.", "mi210", nodes=100_000)  # fmt: skip
-    assert planned("delta", "z3", nodes=2000).plan.nodes == 2000
+    assert planned("delta", "z3", nodes=2000).plan.parallel.nodes == 2000
 
 
 def test_a_partition_without_a_limit_takes_what_slurm_can_count() -> None:
     parts = [{"name": "long", "max_time": "UNLIMITED", "default": True}, {"name": "short", "max_time": "01:00:00"}]
     cluster = variant("taiwania2", partitions=parts)
-    assert planned(cluster, "z3", time="365-00:00:00").plan.time_s == 365 * 86400
+    assert planned(cluster, "z3", time="365-00:00:00").plan.job.time_s == 365 * 86400
     refused(RequestError, "time '24856-00:00:00': Slurm counts to 24855 days. Ask for less with --time.", cluster, time="24856-00:00:00")  # fmt: skip
     refused(PlanError, "allows 01:00:00. Ask for less with --time, or take a partition that allows it: long.", cluster, partition="short", time="02:00:00")  # fmt: skip
     for word in ("UNLIMITED", "infinite", " Unlimited "):
@@ -586,7 +600,7 @@ def test_other_sbatch_options_pass() -> None:
     plan = planned(
         "delta", "z3", sbatch=("qos=high", "exclusive", "constraint=projects", "comment=a b=c", "gres=lustre:1")
     ).plan
-    assert plan.sbatch == {
+    assert plan.job.sbatch == {
         "qos": "high",
         "exclusive": "",
         "constraint": "projects",
@@ -599,8 +613,8 @@ def test_other_sbatch_options_pass() -> None:
 
 
 def test_the_job_name_is_one_line() -> None:
-    assert planned("local", "z3+o", model="tiny").plan.job_name == "tiny-z3-o"
-    assert planned("local", "z3", name="my job; rm -rf ~").plan.job_name == "my job; rm -rf ~"
+    assert planned("local", "z3+o", model="tiny").plan.job.name == "tiny-z3-o"
+    assert planned("local", "z3", name="my job; rm -rf ~").plan.job.name == "my job; rm -rf ~"
     for name in ("", "a\nb", "a\x1fb", "a\x7f"):
         refused(RequestError, "is empty or holds a control character", "local", name=name)
     refused(RequestError, "there is no task 'pretrian': did you mean 'pretrain'?", "local", task="pretrian")

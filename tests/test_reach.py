@@ -55,7 +55,7 @@ def test_deepspeed_writes_in_the_run_s_folder_alone(place: str) -> None:
     for path in ("result.json", "./job.sh", "tries/1", "telemetry-2.jsonl", "log.err", "x/../exit.json"):
         with pytest.raises(RequestError, match=r"is a record of the run itself|leads out of"):
             planned("local", "z2", set=(f"deepspeed.{place}={path}",))
-    kept: Any = planned("local", "z2", set=(f"deepspeed.{place}=profile/x",)).plan.deepspeed
+    kept: Any = planned("local", "z2", set=(f"deepspeed.{place}=profile/x",)).plan.engine.deepspeed
     for part in place.split("."):
         kept = kept[part]
     assert kept == "profile/x"

@@ -40,7 +40,7 @@ def refused(model: str, *settings: str, **asked: Any) -> str:
 
 def weights(model: str, *settings: str) -> tuple[str, str]:
     found = planned("local", "z3", model=model, set=settings, sequence_length=32)
-    return found.plan.weights, found.origins["weights"]
+    return found.plan.model.weights, found.origins["weights"]
 
 
 def test_a_preset_is_random_and_says_so() -> None:
@@ -118,7 +118,7 @@ def test_a_folder_of_the_cluster_alone_needs_the_users_word(tmp_path: Path) -> N
     elsewhere = "/work/on/the/cluster/only"
     assert f"there is no folder {elsewhere} here. If only the cluster has it, say what it holds: --set weights=checkpoint" in refused(elsewhere)  # fmt: skip
     found = planned("taiwania2", "z3", model=elsewhere, set=("weights=checkpoint",))
-    assert (found.plan.weights, found.plan.job_name, found.plan.optimizer["lr"]) == ("checkpoint", "only-z3", 2e-5)
+    assert (found.plan.model.weights, found.plan.job.name, found.plan.optimizer.lr) == ("checkpoint", "only-z3", 2e-5)
     file = tmp_path / "model.gguf"
     file.write_bytes(b"x")
     assert "is a file: give the folder that holds it" in refused(str(file))
@@ -130,7 +130,7 @@ def test_text_for_loaded_weights_needs_their_tokenizer(tmp_path: Path) -> None:
     assert f"--data {text}: the folder {model} holds no tokenizer" in refused(model, data=(text,))
     assert planned("local", "z3", model=model, data=(text,), set=("weights=random",), sequence_length=32)
     folder(tmp_path / "m", LLAMA, vocab__json=b"{}", merges__txt=b"")
-    assert planned("local", "z3", model=model, data=(text,), sequence_length=32).plan.weights == "checkpoint"
+    assert planned("local", "z3", model=model, data=(text,), sequence_length=32).plan.model.weights == "checkpoint"
 
 
 def test_a_sequence_longer_than_a_checkpoint_takes_is_refused(tmp_path: Path) -> None:
@@ -145,36 +145,36 @@ def test_a_sequence_longer_than_a_checkpoint_takes_is_refused(tmp_path: Path) ->
 )  # fmt: skip
 def test_the_default_learning_rate_goes_down_with_the_width(model: str, rate: float) -> None:
     found = planned("local", "z3", model=model)
-    assert found.plan.optimizer["lr"] == found.plan.deepspeed["optimizer"]["params"]["lr"] == rate
+    assert found.plan.optimizer.lr == found.plan.engine.deepspeed["optimizer"]["params"]["lr"] == rate
     assert f"lr: default for {model}: 0.1 / hidden size" in found.origins["optimizer"]
 
 
 def test_a_learning_rate_that_is_said_stands() -> None:
-    assert planned("local", "z3", set=("optimizer.lr=3e-4",)).plan.optimizer["lr"] == 3e-4
-    assert planned("local", "z3-hpc2").plan.optimizer["lr"] == 1e-5
-    assert planned("local", "z3-hpc2").plan.lr_ramp_steps == 0
+    assert planned("local", "z3", set=("optimizer.lr=3e-4",)).plan.optimizer.lr == 3e-4
+    assert planned("local", "z3-hpc2").plan.optimizer.lr == 1e-5
+    assert planned("local", "z3-hpc2").plan.training.lr_ramp_steps == 0
     lora = planned("local", "z2+lora", model="llama2-7b")
-    assert lora.plan.optimizer["lr"] == 2e-4
+    assert lora.plan.optimizer.lr == 2e-4
     assert lora.origins["optimizer"] == "method z2+lora, lr: default for LoRA on llama2-7b: 1 / hidden size 4096"
-    assert planned("local", "z2+lora", model="/elsewhere", set=("weights=checkpoint",)).plan.optimizer["lr"] == 2e-4
+    assert planned("local", "z2+lora", model="/elsewhere", set=("weights=checkpoint",)).plan.optimizer.lr == 2e-4
     quantized = planned("delta", "q", model="llama2-7b")
-    assert quantized.plan.optimizer["lr"] == 2e-4 and "a quantized base" in quantized.origins["optimizer"]
+    assert quantized.plan.optimizer.lr == 2e-4 and "a quantized base" in quantized.origins["optimizer"]
     assert load_method("z3").optimizer.lr is None
 
 
 @pytest.mark.parametrize(("steps", "ramp"), [(3, 1), (8, 4), (30, 5), (60, 6), (200, 20), (100_000, 2000)])
 def test_the_learning_rate_rises_over_the_first_steps(steps: int, ramp: int) -> None:
     assert ramp_steps(steps) == ramp
-    assert planned("local", "z3", steps=steps).plan.lr_ramp_steps == ramp
+    assert planned("local", "z3", steps=steps).plan.training.lr_ramp_steps == ramp
 
 
 def test_one_thing_sets_the_learning_rate() -> None:
     scheduler = "deepspeed.scheduler={type: WarmupLR, params: {warmup_num_steps: 5}}"
-    assert planned("local", "z3", set=(scheduler,)).plan.lr_ramp_steps == 0
+    assert planned("local", "z3", set=(scheduler,)).plan.training.lr_ramp_steps == 0
     with pytest.raises(RequestError, match=r"deepspeed\.scheduler sets the learning rate too"):
         planned("local", "z3", set=(scheduler, "lr_ramp_steps=5"))
 
 
 def test_the_plan_says_what_can_be_learned_of_its_data(tmp_path: Path) -> None:
-    assert planned("local", "z3").plan.loss_floor_nats == pytest.approx(1.2130, abs=1e-4) == LOSS_FLOOR_NATS
-    assert planned("local", "z3", data=(str(tmp_path / "a.txt"),)).plan.loss_floor_nats is None
+    assert planned("local", "z3").plan.training.loss_floor_nats == pytest.approx(1.2130, abs=1e-4) == LOSS_FLOOR_NATS
+    assert planned("local", "z3", data=(str(tmp_path / "a.txt"),)).plan.training.loss_floor_nats is None

@@ -389,4 +389,4 @@ def test_an_own_launcher_in_an_array_is_the_same_for_all() -> None:
 def test_nothing_of_the_plan_is_lost_between_plan_and_script() -> None:
     plan = planned("delta", "z3", nodes=2, time="01:30:00").plan
     lines = header(script("delta", "z3", nodes=2, time="01:30:00"))
-    assert f"--nodes={plan.nodes}" in lines and f"--mem={plan.mem}" in lines and "--time=01:30:00" in lines
+    assert f"--nodes={plan.parallel.nodes}" in lines and f"--mem={plan.job.mem}" in lines and "--time=01:30:00" in lines

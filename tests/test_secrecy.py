@@ -190,7 +190,7 @@ def test_a_secret_in_an_older_record_is_not_shown_by_a_comparison(
     name: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     value = TOKEN if name == "ANY" else "two plainwords"
-    plan = planned("local", "z2", model="tiny").plan.to_dict() | {"env": {name: value, "NCCL_DEBUG": "INFO"}}
+    plan = planned("local", "z2", model="tiny").plan.flat() | {"env": {name: value, "NCCL_DEBUG": "INFO"}}
     folder = Path("logs/older")
     folder.mkdir(parents=True)
     (folder / "experiment.json").write_text(json.dumps({"schema": 1, "plan": plan}))
@@ -236,7 +236,7 @@ def test_the_job_reads_the_file_and_nothing_else_holds_it(machine: Machine, secr
     assert ended.seen is not None
     assert (ended.seen["env"]["HF_TOKEN"], ended.seen["env"]["OTHER_KEY"]) == (TOKEN, "two words")
     assert TOKEN not in text + ended.stdout + ended.stderr + json.dumps(ended.exit)
-    plan: dict[str, Any] = planned("local", "z2", scheduler="local", env_file=str(secret)).plan.to_dict()
+    plan: dict[str, Any] = planned("local", "z2", scheduler="local", env_file=str(secret)).plan.flat()
     assert plan["env_file"] == str(secret) and TOKEN not in json.dumps(plan)
 
 

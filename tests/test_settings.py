@@ -8,7 +8,8 @@ import pytest
 from rendering import planned
 
 from hpc_llm.errors import HpcLlmError, RequestError
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.plan.experiment import PATHS, Plan
+from hpc_llm.plan.parts import Lora, OptimizerSetup, Quantization
 from hpc_llm.plan.settings import parse_value, split_pair
 
 
@@ -45,38 +46,61 @@ def test_pairs_are_split_at_the_first_equals_sign() -> None:
 
 
 def test_settings_reach_the_plan() -> None:
-    assert after("optimizer.lr=3e-4").optimizer["lr"] == 3e-4
-    assert after("optimizer.lr=3e-4").deepspeed["optimizer"]["params"]["lr"] == 3e-4
-    assert after("optimizer={type: Adam, lr: 1}").optimizer == {
-        "type": "Adam", "lr": 1.0, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0,
-    }  # fmt: skip
-    assert after("optimizer.type=AdamW8bit").deepspeed.get("optimizer") is None
-    assert after("steps=1e2").steps == 100
-    assert after("recompute=true").recompute is True
-    assert after("precision=fp32").deepspeed.keys().isdisjoint({"fp16", "bf16"})
-    assert after("peft={r: 4}").peft == {
-        "kind": "lora",
-        "r": 4,
-        "alpha": 16,
-        "dropout": 0.0,
-        "target_modules": "all-linear",
-    }
-    peft = after("peft.target_modules=[q_proj, v_proj]", method="z2+lora").peft
-    assert peft is not None and peft["target_modules"] == ["q_proj", "v_proj"]
-    assert after("quantization.kind=fp4", method="q").quantization == {"kind": "fp4", "double_quant": True, "compute_dtype": "bf16"}  # fmt: skip
-    assert after("quantization=null", method="q").quantization is None
-    assert after("env.NCCL_DEBUG=INFO", "env.N=5", "env.E=").env == {"NCCL_DEBUG": "INFO", "N": "5", "E": ""}
-    assert after("steps=10", "steps=20").steps == 20
+    assert after("optimizer.lr=3e-4").optimizer.lr == 3e-4
+    assert after("optimizer.lr=3e-4").engine.deepspeed["optimizer"]["params"]["lr"] == 3e-4
+    assert after("optimizer={type: Adam, lr: 1}").optimizer == OptimizerSetup(type="Adam", lr=1.0)
+    assert after("optimizer.type=AdamW8bit").engine.deepspeed.get("optimizer") is None
+    assert after("steps=1e2").workload.steps == 100
+    assert after("recompute=true").model.recompute is True
+    assert after("precision=fp32").engine.deepspeed.keys().isdisjoint({"fp16", "bf16"})
+    assert after("peft={r: 4}").model.peft == Lora(r=4, alpha=16, dropout=0.0, target_modules="all-linear")
+    peft = after("peft.target_modules=[q_proj, v_proj]", method="z2+lora").model.peft
+    assert peft is not None and peft.target_modules == ["q_proj", "v_proj"]
+    assert after("quantization.kind=fp4", method="q").model.quantization == Quantization(
+        kind="fp4", double_quant=True, compute_dtype="bf16"
+    )
+    assert after("quantization=null", method="q").model.quantization is None
+    assert after("env.NCCL_DEBUG=INFO", "env.N=5", "env.E=").job.env == {"NCCL_DEBUG": "INFO", "N": "5", "E": ""}
+    assert after("steps=10", "steps=20").workload.steps == 20
 
 
 def test_deepspeeds_keys_are_reached_and_added() -> None:
-    zero = after("deepspeed.zero_optimization.sub_group_size=1e9").deepspeed["zero_optimization"]
+    zero = after("deepspeed.zero_optimization.sub_group_size=1e9").engine.deepspeed["zero_optimization"]
     assert zero["sub_group_size"] == 1_000_000_000 and isinstance(zero["sub_group_size"], int)
-    assert after("deepspeed.zero_optimization.round_robin_gradients=true").deepspeed["zero_optimization"]["round_robin_gradients"] is True  # fmt: skip
-    assert after("deepspeed.flops_profiler.enabled=true").deepspeed["flops_profiler"] == {"enabled": True}
-    assert after("deepspeed.bf16.immediate_grad_update=true").deepspeed["bf16"] == {"immediate_grad_update": True, "enabled": True}  # fmt: skip
-    loss_scale = after("precision=fp16", "deepspeed.fp16.loss_scale=128").deepspeed["fp16"]
+    assert after("deepspeed.zero_optimization.round_robin_gradients=true").engine.deepspeed["zero_optimization"]["round_robin_gradients"] is True  # fmt: skip
+    assert after("deepspeed.flops_profiler.enabled=true").engine.deepspeed["flops_profiler"] == {"enabled": True}
+    assert after("deepspeed.bf16.immediate_grad_update=true").engine.deepspeed["bf16"] == {"immediate_grad_update": True, "enabled": True}  # fmt: skip
+    loss_scale = after("precision=fp16", "deepspeed.fp16.loss_scale=128").engine.deepspeed["fp16"]
     assert loss_scale == {"loss_scale": 128, "enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("short", "path", "value"),
+    [
+        ("micro_batch_size", "batch.micro_batch_size", "3"), ("steps", "workload.steps", "17"), ("precision", "model.precision", "fp32"),
+        ("engine", "engine.name", "fsdp2"), ("deepspeed.gradient_clipping", "engine.deepspeed.gradient_clipping", "0.5"),
+        ("env.A", "job.env.A", "1"), ("peak_flops", "gpu.peak_flops", "1e14"), ("tasks_per_node", "parallel.tasks_per_node", "1"),
+        ("recompute", "model.recompute", "true"), ("launcher", "job.launcher", "torchrun"), ("lr_ramp_steps", "workload.lr_ramp_steps", "2"),
+    ],
+)  # fmt: skip
+def test_a_path_through_the_parts_is_the_short_name(short: str, path: str, value: str) -> None:
+    assert after(f"{path}={value}") == after(f"{short}={value}") != after()
+
+
+def test_every_field_has_one_short_name() -> None:
+    plan = after()
+    assert set(plan.flat()) == set(PATHS)
+    assert Plan.from_dict(plan.flat()) == plan == Plan.from_dict(plan.to_dict())
+
+
+def test_what_follows_from_a_value_follows_from_its_setting() -> None:
+    found = planned("delta", "z3", set=("steps=6", "micro_batch_size=3", "gradient_accumulation_steps=2"))
+    assert (found.plan.workload.warmup_steps, found.plan.batch.global_batch_size) == (
+        3,
+        3 * 2 * found.plan.parallel.data,
+    )
+    assert found.plan.engine.deepspeed["train_batch_size"] == found.plan.batch.global_batch_size
+    assert found.origins["steps"] == "request: set"
 
 
 def test_the_letters_follow_what_is_set() -> None:

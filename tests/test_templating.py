@@ -57,7 +57,7 @@ def test_templates_of_the_working_directory_are_used_only_where_they_are_named(o
     folder = own_folder / "templates"
     shutil.copytree(ROOT / "templates", folder)
     with (folder / "launch.sh.j2").open("a") as file:
-        file.write("# a line of mine {{ plan.steps }}\n")
+        file.write("# a line of mine {{ plan.workload.steps }}\n")
     silent = cli("render", *LOCAL)
     assert silent.code == 0 and "a line of mine" not in silent.out
     assert f"{folder} is not used: --templates templates takes job.sh.j2, prelude.sh.j2, launch.sh.j2" in silent.err
@@ -96,7 +96,7 @@ HARMFUL = [
     "{{ (plan | attr('__class__')) }}",
     "{{ '{0.__class__}'.format(plan) }}",
     "{{ plan.update({'steps': 1}) }}",
-    "{{ plan.data.append('x') }}",
+    "{{ plan.workload.data.append('x') }}",
     "{{ origins.clear() }}",
     "{{ ''.join.__self__ }}",
     "{% for x in [1] | map(attribute='__class__') %}{{ x }}{% endfor %}",
@@ -143,7 +143,7 @@ def test_a_template_that_does_not_end_is_stopped(mine: Path, text: str) -> None:
         ("{% if %}\n", "line 1: Expected an expression, got 'end of statement block'."),
         ("a\nb\n{% for x in y %}\n", "line 3: Unexpected end of template."),
         ("{{ 1 / 0 }}\n", "line 1: division by zero."),
-        ("{{ plan.steps | nofilter }}\n", "line 1: No filter named 'nofilter'."),
+        ("{{ plan.workload.steps | nofilter }}\n", "line 1: No filter named 'nofilter'."),
         ("{% include 'other.j2' %}\n", "line 1: there is no template 'other.j2', there are job.sh.j2"),
     ],
 )

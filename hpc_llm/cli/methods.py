@@ -61,24 +61,21 @@ def _list(as_json: bool) -> None:
 
 def _deepspeed(method: Method) -> dict[str, Any]:
     from hpc_llm.plan.draft import FALLBACKS
+    from hpc_llm.plan.parts import BatchShape, OptimizerSetup
     from hpc_llm.plan.planning import complete_deepspeed
     from hpc_llm.plan.recipe import frozen_by, learning_rate
 
     precision = "bf16" if method.precision == "auto" else method.precision
-    shape = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "global_batch_size": None}
+    shape = BatchShape(micro_batch_size=1, gradient_accumulation_steps=1, global_batch_size=1, sequence_length=1)
     # Plain DeepSpeed would take its own default, which suits no model of this kind.
     rate, _ = learning_rate(
         FALLBACKS["model"], None, frozen_by(lora=method.peft is not None, quantized=method.quantization is not None)
     )
     optimizer = method.optimizer.model_dump()
-    values = {
-        **shape,
-        "precision": precision,
-        "deepspeed": method.deepspeed,
-        "optimizer": {**optimizer, "lr": rate if optimizer["lr"] is None else optimizer["lr"]},
-    }
+    setup = OptimizerSetup(**{**optimizer, "lr": rate if optimizer["lr"] is None else optimizer["lr"]})
+    config = complete_deepspeed(method.deepspeed, shape, precision, setup)
     # The global batch follows from the number of ranks: DeepSpeed computes it when the key is absent.
-    return {k: v for k, v in complete_deepspeed(values).items() if v is not None}
+    return {key: value for key, value in config.items() if key != "train_batch_size"}
 
 
 def _show(method: Method) -> None:

@@ -51,7 +51,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def plan_table(planned: PlanWithOrigins) -> Iterator[str]:
     """All values of a plan, the DeepSpeed config included; where one comes from, unless that tells nothing."""
-    for name, value in planned.plan.to_dict().items():
+    for name, value in planned.plan.flat().items():
         origin = planned.origins.get(name, "")
         origin = "" if origin in _TELLS_NOTHING else origin
         if not isinstance(value, dict) or not value:
@@ -77,4 +77,4 @@ def explained(planned: tuple[PlanWithOrigins, ...]) -> Iterator[str]:
     yield from plan_table(first)
     for other in planned[1:]:
         yield f"# {other.plan.method} instead of {first.plan.method}"
-        yield from differences(first.plan.to_dict(), other.plan.to_dict())
+        yield from differences(first.plan.flat(), other.plan.flat())

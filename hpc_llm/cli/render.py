@@ -73,9 +73,9 @@ def tell_notices(batch: Batch) -> None:
     said: dict[str, None] = {}
     for planned in batch.planned:
         said.update(dict.fromkeys(planned.notices))
-    if batch.cluster.scheduler == "auto" and batch.planned[0].plan.scheduler == "local":
+    if batch.cluster.scheduler == "auto" and batch.planned[0].plan.job.scheduler == "local":
         said["sbatch is not on PATH here, so the script is for bash"] = None
-    if batch.planned[0].plan.scheduler == "slurm":
+    if batch.planned[0].plan.job.scheduler == "slurm":
         said.update(dict.fromkeys(_without_effect()))
     for sentence in said:
         note(f"cluster {batch.cluster.name}: {sentence}")
@@ -90,7 +90,7 @@ def _without_effect() -> Iterator[str]:
 
 def tell_arguments(batch: Batch) -> None:
     """Say what sbatch gets beside each script; only submission draws the UUID."""
-    if batch.planned[0].plan.scheduler != "slurm":
+    if batch.planned[0].plan.job.scheduler != "slurm":
         return
     from hpc_llm.schedulers.identity import sbatch_arguments
 
@@ -130,6 +130,7 @@ def _difference(batch: Batch, other: str, options: RunOptions) -> str:
     from hpc_llm.cli.request import batches, elsewhere
     from hpc_llm.cli.runs import find_run
     from hpc_llm.job.render import folded
+    from hpc_llm.plan.experiment import flat_plan
     from hpc_llm.records.files import read_json, read_text
     from hpc_llm.site.cluster import cluster_names
     from hpc_llm.text.secrecy import redacted
@@ -138,7 +139,7 @@ def _difference(batch: Batch, other: str, options: RunOptions) -> str:
     their_plan: Any
     if other in cluster_names():
         there = elsewhere(options, other)
-        theirs, their_plan = there.scripts[0].text, there.planned[0].plan.to_dict()
+        theirs, their_plan = there.scripts[0].text, there.planned[0].plan.flat()
     else:
         try:
             run = find_run(other, options.logs)
@@ -157,8 +158,8 @@ def _difference(batch: Batch, other: str, options: RunOptions) -> str:
             ours = next(batches(same_id, preview=True)).scripts[0].text
     if not isinstance(their_plan, dict) or not their_plan:
         note(f"{other} keeps no plan that can be read: only the scripts are compared")
-        their_plan = planned.to_dict()
-    fields = [f"{row}\n" for row in differences(their_plan, planned.to_dict())]
+        their_plan = planned.flat()
+    fields = [f"{row}\n" for row in differences(flat_plan(their_plan), planned.flat())]
     # A script that another version or somebody else wrote may hold what ours would refuse.
     lines = map(
         redacted, difflib.unified_diff(theirs.splitlines(), ours.splitlines(), other, "this script", lineterm="")

@@ -262,7 +262,9 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
     ]
     _check_secrets(planned)
     several = len(planned) > 1 or len(request.sweep("cluster")) > 1
-    run_ids, name = _run_ids(options, cluster.name, [(p.plan.method, p.plan.model) for p in planned], several, preview)
+    run_ids, name = _run_ids(
+        options, cluster.name, [(p.plan.method, p.plan.model.name) for p in planned], several, preview
+    )
     batch = make_batch(
         cluster,
         planned,
@@ -284,12 +286,12 @@ def _check_secrets(planned: Sequence[PlanWithOrigins]) -> None:
     from hpc_llm.text.secrecy import WAY_IN, check_env_file, find_secret
 
     for one in planned:
-        place = find_secret(one.plan.to_dict())
+        place = find_secret(one.plan.flat())
         if place is not None:
             origin = one.origins.get(place.split(".")[0], "the plan")
             raise RequestError(f"{place} ({origin}) holds what looks like a secret. {WAY_IN}")
-        if one.plan.env_file is not None:
-            check_env_file(os.path.expandvars(os.path.expanduser(one.plan.env_file)))
+        if one.plan.job.env_file is not None:
+            check_env_file(os.path.expandvars(os.path.expanduser(one.plan.job.env_file)))
 
 
 def _run_ids(

@@ -97,7 +97,7 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     from hpc_llm.runs import make_way
     from hpc_llm.schedulers import code_snapshot, create_runs, take_back
 
-    on_slurm = any(batch.planned[0].plan.scheduler == "slurm" for batch in batches)
+    on_slurm = any(batch.planned[0].plan.job.scheduler == "slurm" for batch in batches)
     make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, on_slurm=on_slurm)
     code_snapshot(logs)
     submissions = _submissions(batches)
@@ -124,21 +124,21 @@ def _check_site(batch: Batch, force: bool, dry_run: bool) -> None:
     from hpc_llm.schedulers.site import check_paths, check_slurm
 
     plan, name = batch.planned[0].plan, batch.cluster.name
-    if plan.scheduler == "slurm" and shutil.which("sbatch") is None:
+    if plan.job.scheduler == "slurm" and shutil.which("sbatch") is None:
         if dry_run:  # a look at the script from elsewhere
             return
         raise SubmissionError(
             f"sbatch is not on PATH: submit from a login node of cluster {name}. "
             "`hpc-llm render` prints the script without it."
         )
-    cluster = batch.cluster.on(batch.cluster.partition(plan.partition))
+    cluster = batch.cluster.on(batch.cluster.partition(plan.job.partition))
     absent = list(check_paths(plan, cluster))
     if dry_run:  # a look at the script from anywhere
         for sentence in absent:
             note(sentence)
     for objection in [*check_slurm(plan, cluster), *([] if dry_run else absent)]:
         if not force:
-            here = f"a login node of {name}" if plan.scheduler == "slurm" else f"the machine of cluster {name}"
+            here = f"a login node of {name}" if plan.job.scheduler == "slurm" else f"the machine of cluster {name}"
             raise PlanError(f"{objection}. Is this {here}? --force submits all the same.")
         note(f"--force, although {objection}")
 
@@ -156,15 +156,15 @@ def _submissions(batches: Sequence[Batch]) -> list[Submission]:
     found = []
     for batch in batches:
         plan = batch.planned[0].plan
-        is_slurm = plan.scheduler == "slurm"
+        is_slurm = plan.job.scheduler == "slurm"
         found.append(
             Submission(
-                scheduler=plan.scheduler,
+                scheduler=plan.job.scheduler,
                 job_name=batch.job_names[0],
                 comment=batch.comments[0],
-                nodes=plan.nodes,
-                tasks_per_node=slurm_tasks_per_node(plan.launcher, plan.tasks_per_node),
-                time_s=plan.time_s,
+                nodes=plan.parallel.nodes,
+                tasks_per_node=slurm_tasks_per_node(plan.job.launcher, plan.parallel.tasks_per_node),
+                time_s=plan.job.time_s,
                 array=batch.array.folder.name.removeprefix(ARRAY) if batch.array else None,
                 cluster=cluster_name() if is_slurm else None,
                 sweep=sweep,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hpc_llm.errors import RequestError
 from hpc_llm.plan.experiment import Plan
-from hpc_llm.plan.method import spelled
+from hpc_llm.plan.method import letters_of
 from hpc_llm.plan.model import architecture, num_parameters
 
 _STAGES = {"z1": 1, "z2": 2, "z3": 3}
@@ -29,28 +29,28 @@ def rungs(plan: Plan) -> Iterator[Rung]:
     """The steps from the least costly one on; each keeps the ones before it."""
     smaller = _smaller_micro_batch(plan)
     if smaller is not None:
-        flags = f"--micro-batch-size {smaller.micro_batch_size} --gradient-accumulation-steps {smaller.gradient_accumulation_steps}"
-        yield Rung(flags, f"a smaller micro batch at the same global batch of {plan.global_batch_size}", smaller)
+        flags = f"--micro-batch-size {smaller.batch.micro_batch_size} --gradient-accumulation-steps {smaller.batch.gradient_accumulation_steps}"
+        yield Rung(flags, f"a smaller micro batch at the same global batch of {plan.batch.global_batch_size}", smaller)
         plan = smaller
     asked = method = plan.method
     for letters, added, why in _more_saving(plan):
         method = f"{method}+{added}" if added else letters
-        plan = replace(plan, letters=letters, method=method, recompute=True)
+        plan = plan.changed(letters=letters, method=method, recompute=True)
         yield Rung(f"--method {method}", why, plan)
-    if plan.sequence_length >= 2 * _SHORTEST:
-        shorter = replace(plan, sequence_length=plan.sequence_length // 2)
+    if plan.batch.sequence_length >= 2 * _SHORTEST:
+        shorter = plan.changed(sequence_length=plan.batch.sequence_length // 2)
         flags = f"--method {method} " if method != asked else ""
         why = "shorter sequences, which is another experiment"
-        yield Rung(f"{flags}--sequence-length {shorter.sequence_length}", why, shorter)
+        yield Rung(f"{flags}--sequence-length {shorter.batch.sequence_length}", why, shorter)
 
 
 def _smaller_micro_batch(plan: Plan) -> Plan | None:
     """Half the micro batch or the next smaller one that divides the same global batch; None at 1."""
-    sequences = plan.micro_batch_size * plan.gradient_accumulation_steps
-    fitting = [n for n in range(1, plan.micro_batch_size // 2 + 1) if sequences % n == 0]
+    sequences = plan.batch.micro_batch_size * plan.batch.gradient_accumulation_steps
+    fitting = [n for n in range(1, plan.batch.micro_batch_size // 2 + 1) if sequences % n == 0]
     if not fitting:
         return None
-    return replace(plan, micro_batch_size=fitting[-1], gradient_accumulation_steps=sequences // fitting[-1])
+    return plan.changed(micro_batch_size=fitting[-1], gradient_accumulation_steps=sequences // fitting[-1])
 
 
 def _more_saving(plan: Plan) -> Iterator[tuple[str, str, str]]:
@@ -61,14 +61,14 @@ def _more_saving(plan: Plan) -> Iterator[tuple[str, str, str]]:
     if "r" not in rest:
         rest = [*rest, "r"]
         yield _spelled(stage, rest), "r", "recompute activations: about a third more time"
-    if plan.quantization is not None:
+    if plan.model.quantization is not None:
         return  # what is quantized cannot be moved, and what is not is small
-    if stage != "z3" and plan.world_size > 1:
+    if stage != "z3" and plan.parallel.world_size > 1:
         stage = "z3"
         yield (
             _spelled(stage, rest),
             "",
-            f"partition parameters, gradients and optimizer states over {plan.world_size} ranks",
+            f"partition parameters, gradients and optimizer states over {plan.parallel.world_size} ranks",
         )
     if "o" not in rest:
         stage, rest = "z3", ["o", *rest]
@@ -80,11 +80,6 @@ def _more_saving(plan: Plan) -> Iterator[tuple[str, str, str]]:
     elif stage != "z3":
         stage = "z3"
         yield _spelled(stage, rest), "", "move the parameters to the host as well"
-
-
-def letters_of(plan: Plan) -> str:
-    """The letters of what the plan does, whatever its method is called."""
-    return spelled(plan.to_dict())
 
 
 def _spelled(stage: str | None, rest: list[str]) -> str:
@@ -100,15 +95,19 @@ def states_bytes(plan: Plan, letters: str | None = None) -> int | None:
     ranks that share it; in full precision 4, 4 and 8. Activations and buffers come on top. With `letters` as if the plan
     had those.
     """
-    if plan.quantization is not None or plan.peft is not None or plan.optimizer.get("type") not in ("AdamW", "Adam"):
+    if (
+        plan.model.quantization is not None
+        or plan.model.peft is not None
+        or plan.optimizer.type not in ("AdamW", "Adam")
+    ):
         return None
     try:
-        parameters = num_parameters(architecture(plan.model))
+        parameters = num_parameters(architecture(plan.model.name))
     except RequestError:
         return None
-    parts, ranks = (letters or plan.letters).split("+"), plan.world_size
+    parts, ranks = (letters or plan.letters).split("+"), plan.parallel.world_size
     stage = _STAGES.get(parts[0], 0)
-    is_mixed = plan.precision in ("bf16", "fp16")
+    is_mixed = plan.model.precision in ("bf16", "fp16")
     weights, gradients, states = (2.0, 2.0, 12.0) if is_mixed else (4.0, 4.0, 8.0)
     if stage >= 1:
         states /= ranks

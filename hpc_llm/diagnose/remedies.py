@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from hpc_llm.diagnose.ladder import letters_of, rungs, states_bytes
+from hpc_llm.diagnose.ladder import rungs, states_bytes
 from hpc_llm.diagnose.packages import mismatched, missing
 from hpc_llm.plan.experiment import Plan
+from hpc_llm.plan.method import letters_of
 from hpc_llm.plan.recipe import frozen_by, learning_rate
 from hpc_llm.plan.settings import parse_value
 from hpc_llm.records.metrics import MIN_MEASURED_STEPS
@@ -38,7 +39,7 @@ class Case:
 
     @property
     def partition(self) -> Partition | None:
-        return self.cluster.partition(self.plan.partition) if self.cluster else None
+        return self.cluster.partition(self.plan.job.partition) if self.cluster else None
 
     @property
     def node(self) -> Node | None:
@@ -48,7 +49,7 @@ class Case:
     def gpu_bytes(self) -> float | None:
         """Memory of one GPU: what the message says, else what the profile says."""
         told = size_bytes(self.facts.get("capacity") or self.facts.get("capacity_old"))
-        if told is not None or self.cluster is None or not self.plan.gpus_per_node:
+        if told is not None or self.cluster is None or not self.plan.parallel.gpus_per_node:
             return told
         gib = self.cluster.gpu_of(self.partition).memory_gib
         return gib * 2**30 if gib else None
@@ -60,7 +61,7 @@ def device_oom(case: Case) -> list[str]:
     asked, capacity = size_bytes(facts.get("asked")), size_bytes(facts.get("capacity"))
     reserved = size_bytes(facts.get("reserved"))
     settings = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"
-    own = {**(case.cluster.env.common if case.cluster else {}), **plan.env}
+    own = {**(case.cluster.env.common if case.cluster else {}), **plan.job.env}
     is_expandable = any("expandable_segments:True" in own.get(name, "") for name in settings)
     if asked and reserved and reserved > asked and not is_expandable:
         lines.append(
@@ -73,9 +74,9 @@ def device_oom(case: Case) -> list[str]:
 
 def _not_alone(plan: Plan) -> str:
     held = "another process held the GPU's memory"
-    if plan.scheduler != "slurm":
+    if plan.job.scheduler != "slurm":
         return f"{held}: end it, or choose another GPU (`nvidia-smi` or `rocm-smi` shows which is free)"
-    if "exclusive" in plan.sbatch:
+    if "exclusive" in plan.job.sbatch:
         return f"{held}, though the job asked for the node alone: tell the site"
     return f"--sbatch exclusive  ({held}: no other job then has a part of the node)"
 
@@ -104,20 +105,27 @@ def _steps_down(case: Case) -> list[str]:
 def host_oom(case: Case) -> list[str]:
     """More memory, then fewer ranks that share it, then less on the host."""
     plan, lines = case.plan, []
-    asked, there = memory_bytes(plan.sbatch.get("mem") or plan.mem or ""), case.node.mem_gb if case.node else None
+    asked, there = (
+        memory_bytes(plan.job.sbatch.get("mem") or plan.job.mem or ""),
+        case.node.mem_gb if case.node else None,
+    )
     whole = asked == 0 or bool(asked and there and asked >= 0.97 * there * 1e9)
-    may_ask = plan.scheduler == "slurm" and not (case.cluster and "mem" in case.cluster.request.forbid)
+    may_ask = plan.job.scheduler == "slurm" and not (case.cluster and "mem" in case.cluster.request.forbid)
     if may_ask and not whole:
         had = next(
-            (plan.sbatch[name] for name in ("mem", "mem-per-gpu", "mem-per-cpu") if name in plan.sbatch), plan.mem
+            (plan.job.sbatch[name] for name in ("mem", "mem-per-gpu", "mem-per-cpu") if name in plan.job.sbatch),
+            plan.job.mem,
         )
         lines.append("--sbatch mem=0  (all of the node's memory" + (f", it had {had})" if had else ")"))
     # Where memory follows the GPUs, fewer ranks have less of it, unless they ask for all.
-    fewer = plan.tasks_per_node // 2
-    room, states = case.gpu_bytes, states_bytes(replace(plan, world_size=max(fewer, 1) * plan.nodes), letters_of(plan))
+    fewer = plan.parallel.tasks_per_node // 2
+    room, states = (
+        case.gpu_bytes,
+        states_bytes(plan.changed(world_size=max(fewer, 1) * plan.parallel.nodes), letters_of(plan)),
+    )
     if fewer and (room is None or states is None or states < room):
-        why = f"{fewer} ranks on a node instead of {plan.tasks_per_node}: each has host buffers of its own"
-        flags = f"--gpus-per-node {fewer}" if plan.gpus_per_node else f"--set tasks_per_node={fewer}"
+        why = f"{fewer} ranks on a node instead of {plan.parallel.tasks_per_node}: each has host buffers of its own"
+        flags = f"--gpus-per-node {fewer}" if plan.parallel.gpus_per_node else f"--set tasks_per_node={fewer}"
         lines.append(f"{flags}{' --sbatch mem=0' if may_ask else ''}  ({why})")
     lines += _less_offload(case)
     return lines or [
@@ -153,34 +161,36 @@ def walltime(case: Case) -> list[str]:
         ]
     if pace is None or spent is None:
         return (
-            [f"--steps {made}  (so many were made; {plan.steps} were planned)"] if _is_enough(plan, int(made)) else []
+            [f"--steps {made}  (so many were made; {plan.workload.steps} were planned)"]
+            if _is_enough(plan, int(made))
+            else []
         )
     per_step, start_up = float(pace), max(float(spent) - int(made) * float(pace), 0.0)
-    needed = _rounded(start_up + plan.steps * per_step * _MARGIN)
-    told = f"{plan.steps} steps of {per_step:.3g} s, of which it made {made}"
-    if plan.time_s is not None and needed <= plan.time_s:
-        had = f"its steps say that {format_time(needed)} are enough, and it had {format_time(plan.time_s)}"
+    needed = _rounded(start_up + plan.workload.steps * per_step * _MARGIN)
+    told = f"{plan.workload.steps} steps of {per_step:.3g} s, of which it made {made}"
+    if plan.job.time_s is not None and needed <= plan.job.time_s:
+        had = f"its steps say that {format_time(needed)} are enough, and it had {format_time(plan.job.time_s)}"
         return [f"{had}: look for what it waited for (the last lines of its output) before asking for more time"]
     lines = _more_time(case, needed, told)
-    limit = plan.time_s or (max(_limits(case).values(), default=None))
+    limit = plan.job.time_s or (max(_limits(case).values(), default=None))
     if limit is not None:
-        fitting = min(int((limit / _MARGIN - start_up) / per_step), plan.steps - 1) if per_step else 0
+        fitting = min(int((limit / _MARGIN - start_up) / per_step), plan.workload.steps - 1) if per_step else 0
         if _is_enough(plan, fitting):
             lines.append(
-                f"--steps {_round_down(fitting)}  (they fit into {format_time(limit)}; {plan.steps} were planned)"
+                f"--steps {_round_down(fitting)}  (they fit into {format_time(limit)}; {plan.workload.steps} were planned)"
             )
     return lines or [f"it needs about {format_time(needed)}: {told}. Fewer steps, or faster ones, is for you to decide"]
 
 
 def _more_time(case: Case, needed: int, told: str) -> list[str]:
     plan, limits = case.plan, _limits(case)
-    here = limits.get(plan.partition or "", max(limits.values(), default=None))
+    here = limits.get(plan.job.partition or "", max(limits.values(), default=None))
     if here is None or needed <= here:
         return [f"--time {format_time(needed)}  ({told})"]
     longer = [name for name, limit in limits.items() if limit >= needed and _same_gpu(case, name)]
     if longer:
         return [
-            f"--partition {longer[0]} --time {format_time(needed)}  ({told}; {plan.partition} allows {format_time(here)})"
+            f"--partition {longer[0]} --time {format_time(needed)}  ({told}; {plan.job.partition} allows {format_time(here)})"
         ]
     longest = max(limits.values())
     return [
@@ -189,7 +199,7 @@ def _more_time(case: Case, needed: int, told: str) -> list[str]:
 
 
 def _limits(case: Case) -> dict[str, int]:
-    if case.cluster is None or case.plan.scheduler != "slurm":
+    if case.cluster is None or case.plan.job.scheduler != "slurm":
         return {}
     return {partition.name: partition.max_time_s for partition in case.cluster.partitions}
 
@@ -201,7 +211,7 @@ def _same_gpu(case: Case, name: str) -> bool:
 
 def _is_enough(plan: Plan, steps: int) -> bool:
     """Whether so many steps can be planned: some of them have to be measured."""
-    return plan.warmup_steps + MIN_MEASURED_STEPS <= steps < plan.steps
+    return plan.workload.warmup_steps + MIN_MEASURED_STEPS <= steps < plan.workload.steps
 
 
 def _rounded(seconds: float) -> int:
@@ -217,36 +227,36 @@ def _round_down(steps: int) -> int:
 def gpu_missing(case: Case) -> list[str]:
     plan, node = case.plan, case.facts.get("node")
     lines = [
-        f"the plan has {plan.tasks_per_node} ranks and {plan.gpus_per_node} GPUs on a node: "
+        f"the plan has {plan.parallel.tasks_per_node} ranks and {plan.parallel.gpus_per_node} GPUs on a node: "
         "see that the job got them (nvidia-smi or rocm-smi in the job)"
     ]
-    if plan.scheduler == "slurm" and node:
+    if plan.job.scheduler == "slurm" and node:
         lines.append(f"--sbatch exclude={node}  (if that node should have them and does not)")
     return lines
 
 
 def _usual_rate(plan: Plan) -> float:
     """The learning rate that planning would choose, as far as the model can be seen from here."""
-    frozen = frozen_by(lora=plan.peft is not None, quantized=plan.quantization is not None)
-    return learning_rate(plan.model, None, frozen)[0]
+    frozen = frozen_by(lora=plan.model.peft is not None, quantized=plan.model.quantization is not None)
+    return learning_rate(plan.model.name, None, frozen)[0]
 
 
 def _numbers(case: Case) -> list[str]:
     """For numbers that ran away: less of a step, a wider range, and what is not set yet."""
     plan, lines = case.plan, []
-    rate = plan.optimizer.get("lr")
+    rate = plan.optimizer.lr
     if isinstance(rate, (int, float)) and rate > 0:
         usual = _usual_rate(plan)
         if rate > 10 * usual:
             lines.append(f"--set optimizer.lr={usual:g}  (what this model's width suggests, it was {rate:g})")
         else:
             lines.append(f"--set optimizer.lr={rate / 3:.1g}  (a smaller learning rate, it was {rate:g})")
-    if not plan.deepspeed.get("gradient_clipping"):
+    if not plan.engine.deepspeed.get("gradient_clipping"):
         lines.append("--set deepspeed.gradient_clipping=1.0  (there was none)")
     gpu = case.cluster.gpu_of(case.partition) if case.cluster else None
-    if plan.precision == "fp16" and gpu is not None and gpu.capabilities is not None and gpu.capabilities.bf16:
+    if plan.model.precision == "fp16" and gpu is not None and gpu.capabilities is not None and gpu.capabilities.bf16:
         lines.append("--set precision=bf16  (its range is that of fp32)")
-    elif plan.precision == "fp16":
+    elif plan.model.precision == "fp16":
         lines.append("--set precision=fp32  (this GPU has no bf16: twice the memory and slower)")
     return [*lines, "if it is so from the first step, look at the data and the checkpoint"]
 
@@ -254,15 +264,15 @@ def _numbers(case: Case) -> list[str]:
 def preempted(case: Case) -> list[str]:
     lines = ["submit it again as it is: nothing is wrong with it"]
     others = [name for name in _limits(case) if "preempt" not in name and _same_gpu(case, name)]
-    fitting = [name for name in others if (case.plan.time_s or 0) <= _limits(case)[name]]
-    if case.plan.partition and "preempt" in case.plan.partition and fitting:
+    fitting = [name for name in others if (case.plan.job.time_s or 0) <= _limits(case)[name]]
+    if case.plan.job.partition and "preempt" in case.plan.job.partition and fitting:
         lines.append(f"--partition {fitting[0]}  (nobody is preempted there, as far as its name tells)")
     return lines
 
 
 def page_locked(case: Case) -> list[str]:
     """What host memory does, after the pages that are pinned without need."""
-    zero = case.plan.deepspeed.get("zero_optimization") or {}
+    zero = case.plan.engine.deepspeed.get("zero_optimization") or {}
     lines = [
         f"--set deepspeed.zero_optimization.{part}.pin_memory=false  (page-locked memory ran out)"
         for part in ("offload_optimizer", "offload_param")
@@ -316,15 +326,15 @@ def without_what_it_has(remedy: str, plan: Plan) -> str:
 
 def _has(plan: Plan, line: str) -> bool:
     """Whether the line asks for what the plan has, or for what has no meaning where it ran."""
-    if plan.scheduler != "slurm" and "--sbatch" in line:
+    if plan.job.scheduler != "slurm" and "--sbatch" in line:
         return True
     settings = re.findall(r"--set ([\w.]+)=([\w.:-]+)", line)
     options = re.findall(r"--sbatch ([a-z-]+)=([\w.-]+)", line)
     if not settings and not options:
         return False
-    values = plan.to_dict()
+    values = plan.flat()
     return all(_value(values, path) == parse_value(text) for path, text in settings) and all(
-        plan.sbatch.get(name) == value for name, value in options
+        plan.job.sbatch.get(name) == value for name, value in options
     )
 
 

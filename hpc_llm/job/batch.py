@@ -52,7 +52,7 @@ def make_batch(
 ) -> Batch:
     """Render the scripts of `planned`, whose runs will be called `run_ids`; `name` is that of the array, if it is one."""
     logs = logs.absolute()
-    if len(planned) > 1 and planned[0].plan.scheduler == "slurm":
+    if len(planned) > 1 and planned[0].plan.job.scheduler == "slurm":
         array = JobArray(
             array_folder(logs, name), tuple(f"{i} ({p.plan.method})" for i, p in zip(run_ids, planned, strict=True))
         )
@@ -80,10 +80,10 @@ def _in_the_job(
     planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobArray | None
 ) -> tuple[str, str | None]:
     """The job's name and comment, as its script asks for them."""
-    if planned.plan.scheduler != "slurm":
-        return planned.plan.job_name, None
+    if planned.plan.job.scheduler != "slurm":
+        return planned.plan.job.name, None
     flags = sbatch_flags(planned, cluster, place, array)
-    return flags["job-name"][0] or planned.plan.job_name, flags.get("comment", (None, ""))[0]
+    return flags["job-name"][0] or planned.plan.job.name, flags.get("comment", (None, ""))[0]
 
 
 def _array_script(
@@ -91,9 +91,9 @@ def _array_script(
 ) -> tuple[Script, PlanWithOrigins]:
     """The one script of an array, and the plan that it shows; the runs may differ only in what the worker reads."""
     first = planned[0]
-    job_name = first.plan.job_name
+    job_name = first.plan.job.name
     if first.origins["job_name"].startswith("computed"):
-        job_name = f"{file_name_part(Path(first.plan.model).name)}-sweep"
+        job_name = f"{file_name_part(Path(first.plan.model.name).name)}-sweep"
     shown = renamed(first, job_name)
     script = render(shown, cluster, place, array)
     for other in planned[1:]:

@@ -109,8 +109,8 @@ class Place:
 def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobArray | None = None) -> Script:
     """The script of one run, or of an array of runs that share everything but their folder."""
     plan, origins = planned.plan, planned.origins
-    is_slurm = plan.scheduler == "slurm"
-    cluster = cluster.on(cluster.partition(plan.partition))
+    is_slurm = plan.job.scheduler == "slurm"
+    cluster = cluster.on(cluster.partition(plan.job.partition))
     marked = render_template(
         {
             "plan": plan.to_dict(),
@@ -124,7 +124,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "code_digest": place.code_digest,
             "start": _START.read_text(encoding="utf-8").partition('"""\n\n')[2].strip(),
             "python_folder": str(place.python.parent),
-            "env_file": plan.env_file and _env_file(plan.env_file, cluster),
+            "env_file": plan.job.env_file and _env_file(plan.job.env_file, cluster),
             "job_dirs": cluster.env.per_job_dirs,
             "variables": [asdict(variable) for variable in variables(plan, cluster, origins)],
             "try_files": list(TRY_FILES),
@@ -218,27 +218,27 @@ def sbatch_flags(
 ) -> dict[str, tuple[str | None, str]]:
     """Value and origin of each flag of sbatch; what --sbatch gives replaces what else would stand there."""
     plan, origins, site = planned.plan, planned.origins, f"cluster {cluster.name}"
-    flags: dict[str, tuple[str | None, str]] = {"job-name": (plan.job_name, origins["job_name"])}
-    if plan.account is not None:
-        flags["account"] = (plan.account, origins["account"])
-    if plan.partition is not None:
-        flags["partition"] = (plan.partition, origins["partition"])
-    flags["nodes"] = (str(plan.nodes), origins["nodes"])
-    per_launcher = slurm_tasks_per_node(plan.launcher, plan.tasks_per_node)
+    flags: dict[str, tuple[str | None, str]] = {"job-name": (plan.job.name, origins["job_name"])}
+    if plan.job.account is not None:
+        flags["account"] = (plan.job.account, origins["account"])
+    if plan.job.partition is not None:
+        flags["partition"] = (plan.job.partition, origins["partition"])
+    flags["nodes"] = (str(plan.parallel.nodes), origins["nodes"])
+    per_launcher = slurm_tasks_per_node(plan.job.launcher, plan.parallel.tasks_per_node)
     flags["ntasks-per-node"] = (str(per_launcher), origins["tasks_per_node"])
-    if plan.cpus_per_task is not None:
-        cores = plan.cpus_per_task * plan.tasks_per_node // per_launcher
+    if plan.job.cpus_per_task is not None:
+        cores = plan.job.cpus_per_task * plan.parallel.tasks_per_node // per_launcher
         flags["cpus-per-task"] = (str(cores), origins["cpus_per_task"])
     flags.update(_gpu_flags(plan, cluster, per_launcher))
-    if plan.mem is not None:
-        flags[cluster.request.memory] = (plan.mem, origins["mem"])
-    if plan.time_s is not None:
-        flags["time"] = (format_time(plan.time_s), origins["time_s"])
+    if plan.job.mem is not None:
+        flags[cluster.request.memory] = (plan.job.mem, origins["mem"])
+    if plan.job.time_s is not None:
+        flags["time"] = (format_time(plan.job.time_s), origins["time_s"])
     if cluster.request.constraint:
         flags["constraint"] = (cluster.request.constraint, f"{site}: request.constraint")
     if cluster.request.exclusive:
         flags["exclusive"] = (None, f"{site}: request.exclusive")
-    for options, origin in ((cluster.extra_options, f"{site}: request.extra"), (plan.sbatch, origins["sbatch"])):
+    for options, origin in ((cluster.extra_options, f"{site}: request.extra"), (plan.job.sbatch, origins["sbatch"])):
         for name, value in options.items():
             _add_flag(flags, name, value, origin)
     flags.update(_output_flags(place, cluster, array))
@@ -259,14 +259,14 @@ def _add_flag(flags: dict[str, tuple[str | None, str]], name: str, value: str, o
 
 
 def _gpu_flags(plan: Plan, cluster: Cluster, tasks_per_node: int) -> dict[str, tuple[str | None, str]]:
-    style, count = cluster.request.gpu_style, plan.gpus_per_node
+    style, count = cluster.request.gpu_style, plan.parallel.gpus_per_node
     if style == "none" or count == 0:
         return {}
     kind = f"{cluster.request.gpu_type}:" if cluster.request.gpu_type else ""
     values = {
         "gres": f"gpu:{kind}{count}",
         "gpus-per-node": f"{kind}{count}",
-        "gpus": f"{kind}{count * plan.nodes}",
+        "gpus": f"{kind}{count * plan.parallel.nodes}",
         "gpus-per-task": f"{kind}{max(count // tasks_per_node, 1)}",
     }
     return {style: (values[style], f"cluster {cluster.name}: request.gpu_style")}
@@ -311,26 +311,28 @@ def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[
     """The environment variables of the job, a later group winning over an earlier one."""
     site = f"cluster {cluster.name}"
     groups = [("env.common", cluster.env.common)]
-    if plan.nodes == 1:
+    if plan.parallel.nodes == 1:
         groups.append(("env.single_node", cluster.env.single_node))
     else:
         groups.append(("env.multi_node", cluster.env.multi_node))
-    if plan.scheduler == "local":
+    if plan.job.scheduler == "local":
         groups.append(("env.local", cluster.env.local))
     found = {"PYTHONUNBUFFERED": Variable("PYTHONUNBUFFERED", "1", "hpc-llm: logs appear as they are written", False)}
     extensions = f"${{HOME}}/.cache/hpc-llm/{cluster.name}/torch_extensions"
     found["TORCH_EXTENSIONS_DIR"] = Variable(
         "TORCH_EXTENSIONS_DIR", extensions, "hpc-llm: operators compiled for one cluster stay apart", True
     )
-    if plan.cpus_per_task is not None:
-        found["OMP_NUM_THREADS"] = Variable("OMP_NUM_THREADS", str(plan.cpus_per_task), origins["cpus_per_task"], False)
+    if plan.job.cpus_per_task is not None:
+        found["OMP_NUM_THREADS"] = Variable(
+            "OMP_NUM_THREADS", str(plan.job.cpus_per_task), origins["cpus_per_task"], False
+        )
     if cluster.access.internet_compute == "no":
         found["HF_HUB_OFFLINE"] = Variable("HF_HUB_OFFLINE", "1", f"{site}: access.internet_compute", False)
     groups.insert(0, ("access.proxy_env", cluster.access.proxy_env))
     for group, values in groups:
         for name, value in values.items():
             found[name] = Variable(name, value, f"{site}: {group}", True)
-    for name, value in plan.env.items():
+    for name, value in plan.job.env.items():
         check_variable(name, value)
         found[name] = Variable(name, value, origins["env"], False)
     return list(found.values())

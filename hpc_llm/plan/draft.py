@@ -8,6 +8,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.plan.experiment import Experiment
+from hpc_llm.plan.settings import Settings
 from hpc_llm.site.hardware import Hardware
 
 FALLBACKS: dict[str, Any] = {
@@ -37,24 +38,30 @@ class Site:
 
 
 class Draft:
-    """Values on the way to a Plan, each set together with where it comes from."""
+    """The values of a plan as they are decided: where each comes from, and what the user should be told."""
 
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self.origins: dict[str, str] = {}
         self.notices: list[str] = []
 
     def put(self, name: str, value: Any, origin: str) -> Any:
-        self.values[name] = value
-        self.origins[name] = origin
-        return value
+        """The value of the field with that short name, as the settings leave it."""
+        is_set = bool(self.settings.of(name))
+        self.origins[name] = self.settings.origin if is_set else origin
+        return self.settings.applied(name, value)
 
     def first(self, name: str, *choices: tuple[Any, str]) -> Any:
-        """Put the first choice that is not None; None if there is none."""
+        """The first choice that is not None, as the settings leave it; None if there is none."""
         for value, origin in choices:
             if value is not None:
                 return self.put(name, value, origin)
         return self.put(name, None, "not set")
+
+    def computed(self, name: str, value: Any, origin: str) -> Any:
+        """A value that follows from others, whatever was put before."""
+        self.origins[name] = origin
+        return value
 
 
 class Said:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.plan.parts import ModelSetup
 
 EngineName = Literal["deepspeed", "plain", "fsdp2"]
 """What can carry out the training steps: DeepSpeed, plain PyTorch (DDP), PyTorch's fully sharded data parallel."""
@@ -16,25 +17,25 @@ _OF_ALL = ("gradient_clipping", "fp16", "bf16", "steps_per_print")
 """Keys of a DeepSpeed config that every engine heeds, or that change nothing but what is printed."""
 
 
-def check_engine(name: str, values: Mapping[str, Any]) -> None:
+def check_engine(name: str, model: ModelSetup, deepspeed: Mapping[str, Any]) -> None:
     """Raise PlanError where the engine cannot do what the plan asks for; the message names those that can."""
     if name not in ENGINES:
         raise RequestError(unknown_name("engine", name, ENGINES))
-    lack = _LIMITS[name](values)
+    lack = _LIMITS[name](model, deepspeed)
     if lack is not None:
-        able = ", ".join(other for other in ENGINES if _LIMITS[other](values) is None)
+        able = ", ".join(other for other in ENGINES if _LIMITS[other](model, deepspeed) is None)
         raise PlanError(f"engine {name} {lack}. Engines that can: {able}.")
 
 
-def choose_engine(asked: str, settings: Iterable[str], values: Mapping[str, Any]) -> tuple[str, str | None]:
+def choose_engine(asked: str, settings: Iterable[Sequence[str]]) -> tuple[str, str | None]:
     """The engine, and why another one than `asked`: what it does not heed must not be set in vain.
 
-    `settings` are the `PATH=VALUE` pairs of the request.
+    `settings` are the keys within the DeepSpeed config that the request sets, the outermost first.
     """
-    own = [item for item in settings if item.startswith("deepspeed.")]
-    only = [item for item in own if item.removeprefix("deepspeed.").partition("=")[0].split(".")[0] not in _OF_ALL]
+    only = [keys for keys in settings if not keys or keys[0] not in _OF_ALL]
     if only and asked != "deepspeed":
-        return "deepspeed", f"engine {asked} becomes deepspeed: {only[0].partition('=')[0]} is set, which only it heeds"
+        path = ".".join(("deepspeed", *only[0]))
+        return "deepspeed", f"engine {asked} becomes deepspeed: {path} is set, which only it heeds"
     return asked, None
 
 
@@ -43,25 +44,26 @@ def fallback_of(name: str) -> str | None:
     return None if name == "deepspeed" else "deepspeed"
 
 
-def _of_plain(values: Mapping[str, Any]) -> str | None:
-    return "holds the whole model on each rank, and cannot split it" if _stage(values) else None
+def zero_stage(deepspeed: Mapping[str, Any]) -> int:
+    """ZeRO's stage in a DeepSpeed config; 0 means that nothing is split."""
+    return int((deepspeed.get("zero_optimization") or {}).get("stage", 0))
 
 
-def _of_fsdp2(values: Mapping[str, Any]) -> str | None:
-    if _stage(values) != 3:
+def _of_plain(model: ModelSetup, deepspeed: Mapping[str, Any]) -> str | None:
+    return "holds the whole model on each rank, and cannot split it" if zero_stage(deepspeed) else None
+
+
+def _of_fsdp2(model: ModelSetup, deepspeed: Mapping[str, Any]) -> str | None:
+    if zero_stage(deepspeed) != 3:
         return "splits the parameters among all ranks, as ZeRO-3 does, and nothing less"
-    zero = values["deepspeed"]["zero_optimization"]
+    zero = deepspeed["zero_optimization"]
     if zero.get("offload_optimizer") or zero.get("offload_param"):
         return "keeps everything on the device, and cannot offload"
-    return "trains whole models: no quantization, no LoRA" if values["quantization"] or values["peft"] else None
+    return "trains whole models: no quantization, no LoRA" if model.quantization or model.peft else None
 
 
-def _stage(values: Mapping[str, Any]) -> int:
-    return int((values["deepspeed"].get("zero_optimization") or {}).get("stage", 0))
-
-
-_LIMITS: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = {
-    "deepspeed": lambda values: None,
+_LIMITS: Mapping[str, Callable[[ModelSetup, Mapping[str, Any]], str | None]] = {
+    "deepspeed": lambda model, deepspeed: None,
     "plain": _of_plain,
     "fsdp2": _of_fsdp2,
 }

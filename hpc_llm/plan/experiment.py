@@ -5,11 +5,22 @@ The worker reads the plan on a compute node whose Python may hold nothing of our
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, get_type_hints
 
-from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.plan.parts import (
+    BatchShape,
+    EngineSetup,
+    ExpectedGpu,
+    JobRequest,
+    ModelSetup,
+    OptimizerSetup,
+    Parallel,
+    Training,
+    Workload,
+    read_part,
+)
 
 TASKS = ("pretrain",)
 
@@ -53,92 +64,112 @@ class Experiment:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One run with everything decided. Sizes are counts, times are seconds, rates are per second."""
+    """One run with everything decided, nested by subject."""
 
     task: str
     cluster: str
-    scheduler: str
-    """`slurm` or `local`."""
-    launcher: str
-    """`srun`, `torchrun`, `mpirun` or `python`."""
     method: str
     letters: str
     """The method in the letters of the paper, e.g. `z3+o+r`."""
-    model: str
-    weights: str
-    """What training starts from: `random`, or `checkpoint`, the weights in the folder `model`."""
-    nodes: int
-    gpus_per_node: int
-    """0 means the CPU."""
-    tasks_per_node: int
-    """Ranks per node."""
-    cpus_per_task: int | None
-    """CPU cores per rank."""
-    world_size: int
-    data_parallel: int
-    """Groups of ranks that each train on samples of their own; today every rank is such a group."""
-    micro_batch_size: int
-    gradient_accumulation_steps: int
-    global_batch_size: int
-    """Sequences per optimizer step over all groups of ranks."""
-    sequence_length: int
-    steps: int
-    warmup_steps: int
-    seed: int
-    precision: str
-    """`bf16`, `fp16` or `fp32`."""
-    attention: str
-    """`sdpa`, `eager` or `flash_attention_2`."""
-    recompute: bool
-    """Activation recomputation (gradient checkpointing)."""
-    quantization: dict[str, Any] | None
-    peft: dict[str, Any] | None
-    optimizer: dict[str, Any]
-    lr_ramp_steps: int
-    """First steps over which the learning rate rises in a straight line to the optimizer's; they may be measured."""
-    engine: str
-    """What carries out the training steps, one of engine_choice.ENGINES."""
-    engine_fallback: str | None
-    """What does where a node's software cannot run that one; None means that the run fails then."""
-    data: list[str]
-    loss_floor_nats: float | None
-    """Mean loss that no model can go below on the data, nats a token; None where nobody knows it."""
-    deepspeed: dict[str, Any]
-    """The complete DeepSpeed config."""
-    expected_gpu: str | None
-    peak_flops: float | None
-    """Dense peak of one GPU at the planned precision, FLOP/s."""
-    partition: str | None
-    account: str | None
-    time_s: int | None
-    """Wall time limit."""
-    job_name: str
-    mem: str | None
-    """Value for --mem where the site wants it."""
-    sbatch: dict[str, str] = field(default_factory=dict)
-    env: dict[str, str] = field(default_factory=dict)
-    """Environment variables of the job that the request adds or replaces; never a secret."""
-    env_file: str | None = None
-    """File of the user's own variables, which the job reads: only its path is kept."""
+    workload: Workload
+    """The task's own part."""
+    model: ModelSetup
+    batch: BatchShape
+    parallel: Parallel
+    optimizer: OptimizerSetup
+    engine: EngineSetup
+    job: JobRequest
+    gpu: ExpectedGpu
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as JSON types."""
+        """The plan as nested JSON types."""
         return asdict(self)
+
+    def flat(self) -> dict[str, Any]:
+        """The plan as short name -> JSON value, for tables and comparisons; mappings stay whole."""
+        return flat_plan(self.to_dict())
+
+    @property
+    def training(self) -> Training:
+        """The workload of a task that trains."""
+        if not isinstance(self.workload, Training):
+            raise TypeError(f"task {self.task} does not train")
+        return self.workload
+
+    def changed(self, **values: Any) -> Plan:
+        """A plan with other values, given by their short names."""
+        return Plan.from_dict(self.flat() | values)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Plan:
-        """The plan from `to_dict`'s result; keys of a newer version are an error that names them."""
-        known = {f.name for f in fields(cls)}
-        for key in values:
-            if key not in known:
-                raise RequestError(
-                    unknown_name("plan field", key, known, next_step="Was it written by a newer version?")
-                )
-        return cls(**{**_of_older_plans(values), **values})
+        """The plan from `to_dict`'s or `flat`'s result; keys of a newer version are an error that names them.
+
+        Raises:
+            RequestError: a key that no plan has.
+            TypeError: a value is missing, or is no mapping where one is needed.
+        """
+        nested = nested_plan(_of_older_plans(values)) if is_flat(values) else values
+        workload = WORKLOADS.get(str(values.get("task")), Training)
+        made: Plan = read_part(cls, nested, {"workload": workload})
+        return made
+
+
+WORKLOADS: dict[str, type[Workload]] = {"pretrain": Training}
+"""Each task's own part of the plan."""
+
+
+def is_flat(values: Mapping[str, Any]) -> bool:
+    """Whether these are the short names of a plan, as records before version 0.2 hold it."""
+    return not isinstance(values.get("parallel"), Mapping)
+
+
+def flat_plan(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Short name -> value of a plan as a record holds it, whatever version wrote it; what is strange stays as it is."""
+    if is_flat(values):
+        return dict(values)
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in _WHOLE or not isinstance(value, Mapping):
+            found[name] = value
+        else:
+            found |= {SHORT.get(f"{name}.{key}", str(key)): inner for key, inner in value.items()}
+    return found
+
+
+def nested_plan(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The opposite of `flat_plan`; a name that no plan has stays at the top."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        part, _, key = PATHS.get(name, name).rpartition(".")
+        (found.setdefault(part, {}) if part else found)[key] = value
+    return found
+
+
+_WHOLE = ("optimizer",)
+"""Parts that tables and `--set` treat as one mapping."""
+
+
+def _short_names() -> Iterator[tuple[str, str]]:
+    types = get_type_hints(Plan)
+    for one in fields(Plan):
+        if one.name in _WHOLE or not is_dataclass(types[one.name]):
+            yield one.name, one.name
+            continue
+        for part in WORKLOADS.values() if one.name == "workload" else (types[one.name],):
+            for inner in fields(part):
+                short: str = inner.metadata.get("short", inner.name)
+                yield short, f"{one.name}.{inner.name}"
+
+
+PATHS: dict[str, str] = dict(_short_names())
+"""Short name -> path of each field of a plan, in the plan's order."""
+
+SHORT: dict[str, str] = {path: name for name, path in PATHS.items()}
+"""Path -> short name."""
 
 
 def _of_older_plans(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What plans did not say before they had these fields, as it was then: a full path was loaded, no name ever was."""
+    """With what plans did not say before they had these fields, as it was then: a full path was loaded, no name ever was."""
     loaded = str(values.get("model", "")).startswith("/")
     meant = {
         "engine": "deepspeed",
@@ -147,7 +178,13 @@ def _of_older_plans(values: Mapping[str, Any]) -> dict[str, Any]:
         "loss_floor_nats": None,
         "weights": "checkpoint" if loaded else "random",
     }
-    return {**meant, "data_parallel": values["world_size"]} if "world_size" in values else meant
+    if "world_size" in values:
+        meant["data_parallel"] = values["world_size"]
+    optimizer = values.get("optimizer")
+    if isinstance(optimizer, Mapping):  # it held all that a file of DeepSpeed's said
+        known = {one.name for one in fields(OptimizerSetup)}
+        values = {**values, "optimizer": {key: value for key, value in optimizer.items() if key in known}}
+    return {**meant, **values}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,5 +193,5 @@ class PlanWithOrigins:
 
     plan: Plan
     origins: dict[str, str]
-    """Plan field -> `flag`, `file`, `cluster NAME`, `method NAME`, `default` or `computed`, in words."""
+    """Short name of a plan field -> `flag`, `file`, `cluster NAME`, `method NAME`, `default` or `computed`, in words."""
     notices: tuple[str, ...] = ()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from hpc_llm.errors import PlanError
 from hpc_llm.plan.method import Method
+from hpc_llm.plan.parts import ModelSetup, Precision
 from hpc_llm.records import metrics
 from hpc_llm.site.cluster import Capabilities, Cluster, Gpu
 from hpc_llm.site.hardware import Hardware
@@ -40,9 +38,9 @@ def actual_gpu(gpu: Gpu, hardware: Hardware | None) -> Gpu:
     )
 
 
-def choose_precision(method: Method, gpu: Gpu) -> tuple[str, str]:
+def choose_precision(method: Method, gpu: Gpu) -> tuple[Precision, str]:
     """The precision and, where the method's wish cannot be met, the sentence that says so."""
-    wish = "bf16" if method.precision == "auto" else method.precision
+    wish: Precision = "bf16" if method.precision == "auto" else method.precision
     if gpu.vendor == "none":
         if wish == "fp16":
             return "bf16", f"fp16 becomes bf16: the CPU cannot train in fp16 (method {method.name})"
@@ -53,10 +51,10 @@ def choose_precision(method: Method, gpu: Gpu) -> tuple[str, str]:
     return wish, ""
 
 
-def check_capabilities(values: Mapping[str, Any], gpu: Gpu, cluster: Cluster) -> None:
-    """Raise a PlanError with the alternative where the plan's `values` ask of the GPU what it cannot do."""
+def check_capabilities(model: ModelSetup, stage: int, gpu: Gpu, cluster: Cluster) -> None:
+    """Raise a PlanError with the alternative where the plan asks of the GPU what it cannot do; `stage` is ZeRO's."""
     can, name = gpu.capabilities, f"{gpu.model} ({gpu.arch})"
-    if values["attention"] == "flash_attention_2":
+    if model.attention == "flash_attention_2":
         if gpu.vendor == "none":
             raise PlanError("FlashAttention-2 runs on GPUs only. Use sdpa: leave f out, or --set attention=sdpa.")
         if can and not can.flash_attention_2:
@@ -64,19 +62,18 @@ def check_capabilities(values: Mapping[str, Any], gpu: Gpu, cluster: Cluster) ->
                 f"FlashAttention-2 does not run on {name} of cluster {cluster.name}. "
                 "Use PyTorch's fused attention instead: leave f out, or --set attention=sdpa."
             )
-    quantization = values["quantization"]
-    if quantization and can:
-        kind = quantization["kind"]
+    if model.quantization and can:
+        kind = model.quantization.kind
         possible = can.int8 if kind == "int8" else can.nf4
         if not possible:
             other = "nf4" if kind == "int8" and can.nf4 else None
             advice = f"Use --set quantization.kind={other}." if other else "Choose a method without q."
             raise PlanError(f"bitsandbytes {kind} does not run on {name} of cluster {cluster.name}. {advice}")
-    if quantization and values["deepspeed"].get("zero_optimization", {}).get("stage") == 3 and not values["peft"]:
+    if model.quantization and stage == 3 and not model.peft:
         raise PlanError(
             "a quantized base under ZeRO-3 has no trainable linear layers to split. Use qlora with z3, or q alone."
         )
-    if values["precision"] == "bf16" and can and not can.bf16:
+    if model.precision == "bf16" and can and not can.bf16:
         raise PlanError(f"bf16 does not run on {name} of cluster {cluster.name}. Use --set precision=fp16.")
-    if values["precision"] == "fp16" and gpu.vendor == "none":
+    if model.precision == "fp16" and gpu.vendor == "none":
         raise PlanError("fp16 does not train on a CPU. Use --set precision=bf16 or fp32.")

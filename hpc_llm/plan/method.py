@@ -14,7 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
 from hpc_llm.plan.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.plan.engine_choice import EngineName
+from hpc_llm.plan.experiment import Plan
 from hpc_llm.plan.optimizers import OptimizerName
+from hpc_llm.plan.parts import ModelSetup
 from hpc_llm.site.cluster import allowed_keys
 from hpc_llm.site.profiles import explain_validation, list_files, read_profile
 
@@ -92,7 +94,13 @@ class Method(_Strict):
 
     @model_validator(mode="after")
     def _letters_tell_the_truth(self) -> "Method":
-        said = spelled(self.model_dump())
+        said = spelled(
+            self.deepspeed,
+            quantization=self.quantization,
+            peft=self.peft,
+            recompute=self.recompute,
+            attention=self.attention,
+        )
         if self.letters != said:
             raise ValueError(f"letters is '{self.letters}', but what the file says is '{said}'")
         return self
@@ -156,7 +164,13 @@ def compose(name: str) -> Method:
     parse_method(data, path)  # says what is wrong with the file before anything is added to it
     for letter in letters:
         _add_letter(data, letter, name)
-    data["letters"] = spelled(data)
+    data["letters"] = spelled(
+        data["deepspeed"],
+        quantization=data.get("quantization"),
+        peft=data.get("peft"),
+        recompute=bool(data.get("recompute")),
+        attention=data.get("attention", ""),
+    )
     return parse_method(data, path).model_copy(
         update={"name": name, "description": _described(data["description"], letters)}
     )
@@ -211,18 +225,36 @@ def _add_letter(data: dict[str, Any], letter: str, name: str) -> None:
         data["optimizer"] = {**data["optimizer"], "type": "AdamW8bit"}
 
 
-def spelled(values: Mapping[str, Any]) -> str:
-    """The letters of what a method or a plan with these values does, in the order of the paper."""
-    zero = values["deepspeed"].get("zero_optimization", {})
+def spelled(
+    deepspeed: Mapping[str, Any], *, quantization: object, peft: object, recompute: bool, attention: str
+) -> str:
+    """The letters of what a method or a plan with these settings does, in the order of the paper."""
+    zero = deepspeed.get("zero_optimization") or {}
     parts = [f"z{zero['stage']}"] if zero.get("stage") else []
     parts += ["o"] if zero.get("offload_optimizer") else []
-    if values.get("peft"):
-        parts.append("qlora" if values.get("quantization") else "lora")
-    elif values.get("quantization"):
+    if peft:
+        parts.append("qlora" if quantization else "lora")
+    elif quantization:
         parts.append("q")
-    parts += ["r"] if values.get("recompute") else []
-    parts += ["f"] if values.get("attention") == "flash_attention_2" else []
+    parts += ["r"] if recompute else []
+    parts += ["f"] if attention == "flash_attention_2" else []
     return "+".join(parts) or "ddp"
+
+
+def letters_of(plan: Plan) -> str:
+    """The letters of what a plan does, whatever its method is called."""
+    return plan_letters(plan.model, plan.engine.deepspeed)
+
+
+def plan_letters(model: ModelSetup, deepspeed: Mapping[str, Any]) -> str:
+    """The letters of what training of that model with these settings of DeepSpeed does."""
+    return spelled(
+        deepspeed,
+        quantization=model.quantization,
+        peft=model.peft,
+        recompute=model.recompute,
+        attention=model.attention,
+    )
 
 
 def _described(base: str, letters: list[str]) -> str:

@@ -1,30 +1,48 @@
 """plan(): the request with everything decided, each value with its origin. Pure: no clock, no environment, no subprocess.
 
-What a GPU or a site cannot do is caught here, before anything is queued.
+Each part of the plan is decided once, from what was decided before it. What a GPU or a site cannot do is caught here, before
+anything is queued.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.plan.checkpoint import Checkpoint
 from hpc_llm.plan.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.plan.draft import FALLBACKS, Draft, Said, Site, one_line, positive
-from hpc_llm.plan.engine_choice import check_engine, choose_engine, fallback_of
+from hpc_llm.plan.engine_choice import check_engine, choose_engine, fallback_of, zero_stage
 from hpc_llm.plan.experiment import TASKS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.plan.gpu import actual_gpu, check_capabilities, choose_precision
-from hpc_llm.plan.method import Lora, Method, Optimizer, Quantization, spelled
+from hpc_llm.plan.method import Lora, Method, Optimizer, Quantization, plan_letters
 from hpc_llm.plan.optimizers import OF_DEEPSPEED
+from hpc_llm.plan.parts import (
+    BatchShape,
+    EngineSetup,
+    ExpectedGpu,
+    JobRequest,
+    ModelSetup,
+    OptimizerSetup,
+    Parallel,
+    Training,
+    read_part,
+)
+from hpc_llm.plan.parts import Lora as LoraSetup
+from hpc_llm.plan.parts import Quantization as QuantizationSetup
 from hpc_llm.plan.recipe import check_length, check_tokenizer, choose_ramp, choose_weights, frozen_by, learning_rate
-from hpc_llm.plan.settings import apply_settings, split_pair
+from hpc_llm.plan.settings import Settings
 from hpc_llm.plan.slurm_request import (
+    Ask,
     ask_account,
-    ask_cores_and_memory,
+    ask_cores,
+    ask_launcher,
+    ask_memory,
     ask_options,
     ask_partition,
     ask_resources,
@@ -39,6 +57,8 @@ from hpc_llm.site.reach import refuse_way_out
 
 __all__ = ["Site", "complete_deepspeed", "plan", "renamed"]
 
+_M = TypeVar("_M", bound=BaseModel)
+
 
 def plan(
     experiment: Experiment, cluster: Cluster, method: Method, site: Site, sources: Mapping[str, str] | None = None
@@ -48,74 +68,150 @@ def plan(
     `sources` says where each field of the experiment came from (`--steps`, `FILE.yaml`); a field that is not in it was
     set by the caller. Raises PlanError or RequestError when the site, its GPU or the method cannot do it.
     """
-    draft = Draft()
     said = Said(experiment, sources or {})
-    partition = ask_partition(said, cluster, site, draft)
-    cluster = cluster.on(partition)
-    gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
-    ask_resources(said, cluster, partition, gpu, site, draft)
-    _batch(said, cluster, draft)
-    _method(method, gpu, draft)
-    _bookkeeping(said, cluster, partition, site, draft)
-    _settings(said, draft)
-    return _finish(draft, cluster, partition, gpu, site)
-
-
-def _batch(said: Said, cluster: Cluster, draft: Draft) -> None:
-    for name in (
-        "model",
-        "micro_batch_size",
-        "gradient_accumulation_steps",
-        "sequence_length",
-        "steps",
-        "warmup_steps",
-    ):
-        suggested = getattr(cluster.defaults, name, None)
-        fallback = FALLBACKS[name]
-        if name == "warmup_steps":
-            fallback = min(fallback, max(draft.values["steps"] - metrics.MIN_MEASURED_STEPS, 0))
-        value = draft.first(name, said(name), (suggested, f"cluster {cluster.name}: defaults"), (fallback, "default"))
-        if name not in ("model", "warmup_steps"):
-            positive(name, value)
-    draft.first("seed", said("seed"), (FALLBACKS["seed"], "default"))
-
-
-def _method(method: Method, gpu: Gpu, draft: Draft) -> None:
-    origin = f"method {method.name}"
-    draft.put("method", method.name, "request")
-    draft.put("letters", method.letters, origin)
-    precision, why = choose_precision(method, gpu)
-    draft.put("precision", precision, why or origin)
-    draft.put("attention", method.attention, origin)
-    draft.put("recompute", method.recompute, origin)
-    draft.put("quantization", method.quantization and method.quantization.model_dump(), origin)
-    draft.put("peft", method.peft and method.peft.model_dump(), origin)
-    draft.put("optimizer", method.optimizer.model_dump(), origin)
-    draft.put("lr_ramp_steps", method.lr_ramp_steps, origin)
-    draft.put("weights", None, "not set")
-    draft.put("engine", method.engine, origin)
-    draft.put("deepspeed", copy.deepcopy(method.deepspeed), origin)
-
-
-def _bookkeeping(said: Said, cluster: Cluster, partition: Partition | None, site: Site, draft: Draft) -> None:
-    experiment = said.experiment
+    pairs, source = said("set")
+    draft = Draft(Settings(pairs, source if source.startswith("--") else f"{source}: set"))
     if experiment.task not in TASKS:
         raise RequestError(unknown_name("task", experiment.task, TASKS))
-    draft.put("task", *said("task"))
-    draft.put("cluster", cluster.name, "request")
-    draft.put("data", list(experiment.data), said("data")[1] if experiment.data else "default: synthetic tokens")
-    floor = None if experiment.data else LOSS_FLOOR_NATS
-    draft.put(
-        "loss_floor_nats", floor, "not known" if experiment.data else "computed: the entropy of the synthetic tokens"
+    partition, partition_name = ask_partition(said, cluster, site, draft)
+    cluster = cluster.on(partition)
+    gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
+    parallel = ask_resources(said, cluster, partition, gpu, site, draft)
+    batch = _batch(said, cluster, parallel, draft)
+    workload = _workload(said, cluster, method, draft)
+    deepspeed = _deepspeed(method, draft)
+    model, found = _model(said, cluster, method, gpu, batch, workload, draft)
+    check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
+    optimizer = _optimizer(method, model, found, draft)
+    workload = _ramp(workload, deepspeed, draft)
+    engine = _engine(method, model, batch, optimizer, deepspeed, draft)
+    decided = Plan(
+        task=_said_whole(draft, "task", said("task")),
+        cluster=_said_whole(draft, "cluster", (cluster.name, "request")),
+        method=_said_whole(draft, "method", (method.name, "request")),
+        letters=_letters(method, model, deepspeed, draft),
+        workload=workload,
+        model=model,
+        batch=batch,
+        parallel=parallel,
+        optimizer=optimizer,
+        engine=engine,
+        job=_job(said, cluster, partition, partition_name, parallel, model, method, site, draft),
+        gpu=_gpu(cluster, gpu, parallel, model, draft),
     )
-    ask_account(said, cluster, site, draft)
-    ask_time(said, cluster, partition, draft)
-    default_name = f"{draft.values['model'].rstrip('/').rsplit('/', 1)[-1]}-{draft.values['method']}"
-    name = draft.first("job_name", said("name"), (file_name_part(default_name), "computed: model and method"))
-    one_line("job name", name)
-    ask_options(said, cluster, site, draft)
-    draft.put("env", {}, "not set")
-    draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file"))
+    return PlanWithOrigins(plan=decided, origins=draft.origins, notices=tuple(draft.notices))
+
+
+def _said_whole(draft: Draft, name: str, said: tuple[str, str]) -> str:
+    value: str = draft.computed(name, *said)
+    return value
+
+
+def _batch(said: Said, cluster: Cluster, parallel: Parallel, draft: Draft) -> BatchShape:
+    micro, accumulation, length = (
+        _count(said, cluster, name, draft)
+        for name in ("micro_batch_size", "gradient_accumulation_steps", "sequence_length")
+    )
+    batch = micro * accumulation * parallel.data
+    return BatchShape(
+        micro_batch_size=micro,
+        gradient_accumulation_steps=accumulation,
+        global_batch_size=draft.computed(
+            "global_batch_size", batch, "computed: micro_batch_size x gradient_accumulation_steps x data_parallel"
+        ),
+        sequence_length=length,
+    )
+
+
+def _count(said: Said, cluster: Cluster, name: str, draft: Draft) -> int:
+    """A number of at least 1 that the request, the cluster or a default gives."""
+    suggested = (getattr(cluster.defaults, name, None), f"cluster {cluster.name}: defaults")
+    value: int = draft.first(name, said(name), suggested, (FALLBACKS[name], "default"))
+    positive(name, value)
+    return value
+
+
+def _workload(said: Said, cluster: Cluster, method: Method, draft: Draft) -> Training:
+    steps = _count(said, cluster, "steps", draft)
+    fallback = min(FALLBACKS["warmup_steps"], max(steps - metrics.MIN_MEASURED_STEPS, 0))
+    warmup: int = draft.first("warmup_steps", said("warmup_steps"), (fallback, "default"))
+    if warmup < 0 or steps - warmup < metrics.MIN_MEASURED_STEPS:
+        raise RequestError(
+            f"warmup_steps is {warmup} of {steps} steps: at least "
+            f"{metrics.MIN_MEASURED_STEPS} steps must be measured, or the run is invalid. Choose more --steps."
+        )
+    seed: int = draft.first("seed", said("seed"), (FALLBACKS["seed"], "default"))
+    if not 0 <= seed < 2**32:
+        raise RequestError(f"seed is {seed}, it must be between 0 and {2**32 - 1}.")
+    data = list(said.experiment.data)
+    floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
+    return Training(
+        steps=steps,
+        warmup_steps=warmup,
+        seed=seed,
+        lr_ramp_steps=draft.put("lr_ramp_steps", method.lr_ramp_steps, f"method {method.name}"),
+        data=draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
+        loss_floor_nats=draft.put("loss_floor_nats", floor, why),
+    )
+
+
+def _ramp(workload: Training, deepspeed: Mapping[str, Any], draft: Draft) -> Training:
+    """The ramp of the learning rate, where nobody has said how long it is."""
+    steps, origin = choose_ramp(workload.lr_ramp_steps, workload.steps, own="scheduler" in deepspeed)
+    return replace(
+        workload, lr_ramp_steps=draft.computed("lr_ramp_steps", steps, origin or draft.origins["lr_ramp_steps"])
+    )
+
+
+def _model(
+    said: Said, cluster: Cluster, method: Method, gpu: Gpu, batch: BatchShape, workload: Training, draft: Draft
+) -> tuple[ModelSetup, Checkpoint | None]:
+    """The model, and its checkpoint where there is one to be seen."""
+    origin = f"method {method.name}"
+    suggested = (getattr(cluster.defaults, "model", None), f"cluster {cluster.name}: defaults")
+    name: str = draft.first("model", said("model"), suggested, (FALLBACKS["model"], "default"))
+    precision, why = choose_precision(method, gpu)
+    precision = draft.put("precision", precision, why or origin)
+    if " becomes " in draft.origins["precision"]:
+        draft.notices.append(draft.origins["precision"])
+    quantization = _checked("quantization", method.quantization, Quantization, origin, draft)
+    peft = _checked("peft", method.peft, Lora, origin, draft)
+    asked = draft.put("weights", None, "not set")
+    weights, why, found = choose_weights(name, asked)
+    draft.computed("weights", weights, why if asked is None else draft.origins["weights"])
+    check_length(name, found, batch.sequence_length)
+    check_tokenizer(found, weights, workload.data)
+    model = ModelSetup(
+        name=name,
+        weights=weights,
+        precision=precision,
+        attention=draft.put("attention", method.attention, origin),
+        recompute=draft.put("recompute", method.recompute, origin),
+        quantization=quantization and read_part(QuantizationSetup, {**quantization, "compute_dtype": precision}),
+        peft=peft and read_part(LoraSetup, peft),
+    )
+    return model, found
+
+
+def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, draft: Draft) -> OptimizerSetup:
+    values = _checked("optimizer", method.optimizer, Optimizer, f"method {method.name}", draft)
+    if values["lr"] is None:
+        frozen = frozen_by(lora=model.peft is not None, quantized=model.quantization is not None)
+        values["lr"], why = learning_rate(model.name, found, frozen)
+        draft.origins["optimizer"] += f", lr: {why}"
+    optimizer: OptimizerSetup = read_part(OptimizerSetup, values)
+    return optimizer
+
+
+def _checked(name: str, of_method: _M | None, model: type[_M], origin: str, draft: Draft) -> Any:
+    """A part of the method that --set may change, held to what a method file may say there; None stays None."""
+    value = draft.put(name, of_method and of_method.model_dump(), origin)
+    if value is None:
+        return None
+    try:
+        return model.model_validate(value).model_dump()
+    except ValidationError as error:
+        raise explain_validation(error, f"--set {name}", allowed_keys(model)) from None
 
 
 COMPUTED_BLOCKS = {
@@ -128,147 +224,120 @@ COMPUTED_BLOCKS = {
 """Places in the DeepSpeed config that follow from the plan."""
 
 
-def _settings(said: Said, draft: Draft) -> None:
-    settings, source = said("set")
-    origin = source if source.startswith("--") else f"{source}: set"
-    for name in apply_settings(draft.values, settings):
-        draft.origins[name] = origin
-    for item in settings:
-        place = split_pair(item, "--set")[0].removeprefix("deepspeed.")
+def _deepspeed(method: Method, draft: Draft) -> dict[str, Any]:
+    """The method's DeepSpeed config with the settings, without what is computed."""
+    settings = draft.settings.of("deepspeed")
+    config: dict[str, Any] = draft.put("deepspeed", copy.deepcopy(method.deepspeed), f"method {method.name}")
+    for place in (".".join(setting.inside) for setting in settings):
         for computed, advice in COMPUTED_BLOCKS.items():
-            if item.startswith("deepspeed.") and (place == computed or place.startswith(f"{computed}.")):
+            if place == computed or place.startswith(f"{computed}."):
                 raise RequestError(f"deepspeed.{place} is computed. {advice}")
-        other = {"fp16": "fp16", "bf16": "bf16"}.get(place.split(".")[0])
-        if item.startswith("deepspeed.") and other and draft.values["precision"] != other:
-            raise PlanError(f"deepspeed.{place} has no effect: the precision is {draft.values['precision']}.")
     where = "--set deepspeed" if settings else "deepspeed"
-    check_keys(draft.values["deepspeed"], where)
-    refuse_way_out(draft.values["deepspeed"], where, is_record)
+    check_keys(config, where)
+    refuse_way_out(config, where, is_record)
     for key in (*COMPUTED, "optimizer"):
-        if key in draft.values["deepspeed"]:
+        if key in config:
             raise RequestError(f"deepspeed.{key} is computed. {COMPUTED_BLOCKS[key]}")
-    _checked_parts(draft.values)
-    _engine(draft, settings)
-    for name in ("tasks_per_node", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "steps"):
-        positive(name, draft.values[name])
-    if not 0 <= draft.values["seed"] < 2**32:
-        raise RequestError(f"seed is {draft.values['seed']}, it must be between 0 and {2**32 - 1}.")
+    return config
 
 
-def _engine(draft: Draft, settings: Sequence[str]) -> None:
-    values = draft.values
-    name, why = choose_engine(values["engine"], settings, values)
+def _engine(
+    method: Method,
+    model: ModelSetup,
+    batch: BatchShape,
+    optimizer: OptimizerSetup,
+    deepspeed: Mapping[str, Any],
+    draft: Draft,
+) -> EngineSetup:
+    set_keys: Sequence[Sequence[str]] = [setting.inside for setting in draft.settings.of("deepspeed")]
+    for keys in set_keys:
+        if keys and keys[0] in ("fp16", "bf16") and keys[0] != model.precision:
+            raise PlanError(f"deepspeed.{'.'.join(keys)} has no effect: the precision is {model.precision}.")
+    asked = draft.put("engine", method.engine, f"method {method.name}")
+    name, why = choose_engine(asked, set_keys)
     if why is not None:
-        draft.put("engine", name, f"computed: {why}")
+        draft.computed("engine", name, f"computed: {why}")
         draft.notices.append(why)
-    check_engine(name, values)
-    draft.put("engine_fallback", fallback_of(name), "computed: what trains the same with other software")
+    check_engine(name, model, deepspeed)
+    fallback = draft.computed(
+        "engine_fallback", fallback_of(name), "computed: what trains the same with other software"
+    )
+    return EngineSetup(
+        name=name, fallback=fallback, deepspeed=complete_deepspeed(deepspeed, batch, model.precision, optimizer)
+    )
 
 
-def _checked_parts(values: dict[str, Any]) -> None:
-    """Hold the parts that --set can change to what a method file may say there."""
-    models: dict[str, type[Quantization] | type[Lora] | type[Optimizer]]
-    models = {"quantization": Quantization, "peft": Lora, "optimizer": Optimizer}
-    for name, model in models.items():
-        if values[name] is None:
-            continue
-        try:
-            values[name] = model.model_validate(values[name]).model_dump()
-        except ValidationError as error:
-            raise explain_validation(error, f"--set {name}", allowed_keys(model)) from None
+def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], draft: Draft) -> str:
+    letters = plan_letters(model, deepspeed)
+    changed = letters != method.letters
+    origin = "computed: what the method does after --set" if changed else f"method {method.name}"
+    found: str = draft.computed("letters", letters, origin)
+    return found
 
 
-def _finish(draft: Draft, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site) -> PlanWithOrigins:
-    values = draft.values
-    _learning(draft)
-    check_capabilities(values, gpu, cluster)
-    if " becomes " in draft.origins["precision"]:
-        draft.notices.append(draft.origins["precision"])
-    letters = spelled(values)
-    if letters != values["letters"]:
-        draft.put("letters", letters, "computed: what the method does after --set")
-    if values["launcher"] not in cluster.launch.allowed:
-        raise PlanError(
-            unknown_name("launcher", values["launcher"], cluster.launch.allowed, where=f"cluster {cluster.name}")
-        )
-    measured = values["steps"] - values["warmup_steps"]
-    if values["warmup_steps"] < 0 or measured < metrics.MIN_MEASURED_STEPS:
-        raise RequestError(
-            f"warmup_steps is {values['warmup_steps']} of {values['steps']} steps: at least "
-            f"{metrics.MIN_MEASURED_STEPS} steps must be measured, or the run is invalid. Choose more --steps."
-        )
-    world = values["nodes"] * values["tasks_per_node"]
-    draft.put("world_size", world, "computed: nodes x tasks_per_node")
-    if world == 1 and values["launcher"] == "torchrun":
-        draft.put("launcher", "python", "computed: one rank needs no launcher")
-    if world > 1 and values["launcher"] == "python":
-        others = ", ".join(name for name in cluster.launch.allowed if name != "python") or "none here"
-        raise PlanError(f"launcher python starts one rank, the plan has {world}. Launchers for several: {others}.")
-    if values["launcher"] == "srun" and values["scheduler"] != "slurm":
-        raise PlanError(
-            f"launcher srun needs Slurm, cluster {cluster.name} runs on this machine. Use another launcher."
-        )
-    if 0 < values["gpus_per_node"] < values["tasks_per_node"]:
-        raise PlanError(
-            f"tasks_per_node is {values['tasks_per_node']} with {values['gpus_per_node']} GPUs per node: "
-            "each rank needs a GPU of its own."
-        )
-    groups = draft.put("data_parallel", world, "computed: each rank trains on samples of its own")
-    batch = values["micro_batch_size"] * values["gradient_accumulation_steps"] * groups
-    draft.put("global_batch_size", batch, "computed: micro_batch_size x gradient_accumulation_steps x data_parallel")
-    ask_cores_and_memory(draft, cluster, partition, site)
-    on_gpu = bool(values["gpus_per_node"])
-    draft.put("expected_gpu", gpu.model if on_gpu else None, f"cluster {cluster.name}: gpu.model")
-    _peak(draft, cluster, gpu.peak_tflops.get(values["precision"]) if on_gpu else None)
-    values["deepspeed"] = complete_deepspeed(values)
-    if values["quantization"]:
-        values["quantization"] = {**values["quantization"], "compute_dtype": values["precision"]}
-    return PlanWithOrigins(plan=Plan(**values), origins=draft.origins, notices=tuple(draft.notices))
+def _job(
+    said: Said,
+    cluster: Cluster,
+    partition: Partition | None,
+    partition_name: str | None,
+    parallel: Parallel,
+    model: ModelSetup,
+    method: Method,
+    site: Site,
+    draft: Draft,
+) -> JobRequest:
+    draft.computed("scheduler", site.scheduler, f"cluster {cluster.name}: scheduler")
+    launcher = ask_launcher(parallel, cluster, site, draft)
+    account = ask_account(said, cluster, site, draft)
+    time_s = ask_time(said, cluster, partition, draft)
+    default_name = file_name_part(f"{model.name.rstrip('/').rsplit('/', 1)[-1]}-{method.name}")
+    name: str = draft.first("job_name", said("name"), (default_name, "computed: model and method"))
+    one_line("job name", name)
+    options = ask_options(said, cluster, site, draft)
+    ask = Ask(parallel=parallel, launcher=launcher, options=options, cluster=cluster, partition=partition)
+    cores = ask_cores(ask, site, draft)
+    return JobRequest(
+        scheduler=site.scheduler,
+        launcher=launcher,
+        partition=partition_name,
+        account=account,
+        time_s=time_s,
+        name=name,
+        cpus_per_task=cores,
+        mem=ask_memory(ask, cores, draft),
+        sbatch=options,
+        env=draft.put("env", {}, "not set"),
+        env_file=draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file")),
+    )
 
 
-def _learning(draft: Draft) -> None:
-    """Decide what training starts from and how fast it learns, where nobody has said."""
-    values = draft.values
-    model, optimizer = values["model"], values["optimizer"]
-    weights, why, found = choose_weights(model, values["weights"])
-    draft.put("weights", weights, why if values["weights"] is None else draft.origins["weights"])
-    check_length(model, found, values["sequence_length"])
-    check_tokenizer(found, weights, values["data"])
-    if optimizer["lr"] is None:
-        rate, why = learning_rate(
-            model, found, frozen_by(lora=values["peft"] is not None, quantized=values["quantization"] is not None)
-        )
-        values["optimizer"] = {**optimizer, "lr": rate}
-        draft.origins["optimizer"] += f", lr: {why}"
-    steps, origin = choose_ramp(values["lr_ramp_steps"], values["steps"], own="scheduler" in values["deepspeed"])
-    draft.put("lr_ramp_steps", steps, origin or draft.origins["lr_ramp_steps"])
+def _gpu(cluster: Cluster, gpu: Gpu, parallel: Parallel, model: ModelSetup, draft: Draft) -> ExpectedGpu:
+    on_gpu = bool(parallel.gpus_per_node)
+    expected = draft.put("expected_gpu", gpu.model if on_gpu else None, f"cluster {cluster.name}: gpu.model")
+    tflops = gpu.peak_tflops.get(model.precision) if on_gpu else None
+    peak = draft.put("peak_flops", tflops and tflops * 1e12, f"cluster {cluster.name}: gpu.peak_tflops")
+    if peak is not None and (isinstance(peak, bool) or not isinstance(peak, (int, float)) or peak <= 0):
+        raise RequestError(f"--set peak_flops={peak!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
+    return ExpectedGpu(model=expected, peak_flops=peak)
 
 
-def _peak(draft: Draft, cluster: Cluster, tflops: float | None) -> None:
-    """The profile's peak, unless --set gave one."""
-    given = draft.values.get("peak_flops")
-    if given is None:
-        draft.put("peak_flops", tflops and tflops * 1e12, f"cluster {cluster.name}: gpu.peak_tflops")
-    elif isinstance(given, bool) or not isinstance(given, (int, float)) or given <= 0:
-        raise RequestError(f"--set peak_flops={given!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
-
-
-def complete_deepspeed(values: Mapping[str, Any]) -> dict[str, Any]:
+def complete_deepspeed(
+    deepspeed: Mapping[str, Any], batch: BatchShape, precision: str, optimizer: OptimizerSetup
+) -> dict[str, Any]:
     """The DeepSpeed config with batch sizes, precision blocks and optimizer filled in from the plan's values."""
-    config = {k: v for k, v in values["deepspeed"].items() if k not in ("fp16", "bf16", "bfloat16")}
-    config["train_micro_batch_size_per_gpu"] = values["micro_batch_size"]
-    config["gradient_accumulation_steps"] = values["gradient_accumulation_steps"]
-    config["train_batch_size"] = values["global_batch_size"]
-    if values["precision"] in ("fp16", "bf16"):
-        block = values["deepspeed"].get(values["precision"]) or {}
-        config[values["precision"]] = {**block, "enabled": True}
-    optimizer = values["optimizer"]
-    if optimizer["type"] in OF_DEEPSPEED:
-        parameters = {k: v for k, v in optimizer.items() if k != "type"}
-        config["optimizer"] = {"type": optimizer["type"], "params": parameters}
+    config = {k: v for k, v in deepspeed.items() if k not in ("fp16", "bf16", "bfloat16")}
+    config["train_micro_batch_size_per_gpu"] = batch.micro_batch_size
+    config["gradient_accumulation_steps"] = batch.gradient_accumulation_steps
+    config["train_batch_size"] = batch.global_batch_size
+    if precision in ("fp16", "bf16"):
+        block = deepspeed.get(precision) or {}
+        config[precision] = {**block, "enabled": True}
+    if optimizer.type in OF_DEEPSPEED:
+        parameters = {k: v for k, v in asdict(optimizer).items() if k != "type"}
+        config["optimizer"] = {"type": optimizer.type, "params": parameters}
     return config
 
 
 def renamed(planned: PlanWithOrigins, job_name: str) -> PlanWithOrigins:
-    """The same plan under another job name, as for a job array."""
-    return replace(planned, plan=replace(planned.plan, job_name=job_name))
+    """The same plan under another job name."""
+    return replace(planned, plan=replace(planned.plan, job=replace(planned.plan.job, name=job_name)))

@@ -1,14 +1,18 @@
-"""`--set PATH=VALUE`: change any field of a plan, and `KEY=VALUE` pairs in general."""
+"""`--set PATH=VALUE`: change any field of a plan, and `KEY=VALUE` pairs in general.
+
+A setting is the strongest of all sources of a value and is heeded where that value is decided, so that everything which
+follows from the value follows from the setting.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, get_type_hints
 
 from hpc_llm.errors import ProfileError, RequestError, unknown_name
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.plan.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.plan.optimizers import NAMES
 from hpc_llm.site.reach import refuse_loading, refuse_scratch
 
@@ -17,17 +21,19 @@ FREE = ("deepspeed", "env")
 """Mappings that take keys they do not hold yet; DeepSpeed's are checked afterwards."""
 MODELLED = ("quantization", "peft", "optimizer")
 """Mappings whose values a model of the method checks afterwards."""
-OPTIONAL = {f.name for f in fields(Plan) if "None" in str(f.type)}
 FIXED = {
     "task": "use --task",
     "data": "use --data",
     "loss_floor_nats": "it follows from the data",
     "world_size": "set nodes or tasks_per_node",
     "data_parallel": "set nodes or tasks_per_node",
+    "tensor_parallel": "no task can do it yet",
+    "pipeline_parallel": "no task can do it yet",
     "global_batch_size": "set micro_batch_size or gradient_accumulation_steps",
     "cluster": "use --cluster",
     "method": "use --method",
     "letters": "use --method",
+    "engine_fallback": "it follows from the engine",
     "scheduler": "set it in the cluster's profile",
     "sbatch": "use --sbatch KEY=VALUE",
     "env_file": "use --env-file",
@@ -48,6 +54,16 @@ CHOICES = {
     "optimizer.type": NAMES,
     "weights": ("random", "checkpoint"),
 }
+
+
+def _optional() -> set[str]:
+    """Short names of the fields that may be none."""
+    parts = [one for name, one in get_type_hints(Plan).items() if is_dataclass(one) and name != "workload"]
+    types = {one.name: (one, str(one.type)) for part in (*parts, *WORKLOADS.values()) for one in fields(part)}
+    return {one.metadata.get("short", name) for name, (one, kind) in types.items() if "None" in kind}
+
+
+OPTIONAL = frozenset(_optional())
 
 
 def split_pair(text: str, flag: str) -> tuple[str, str]:
@@ -71,75 +87,122 @@ def parse_value(text: str) -> Any:
     return int(value) if is_whole else value
 
 
-def refuse_reach(settings: Iterable[str], where: str) -> None:
+@dataclass(frozen=True)
+class Setting:
+    """One `PATH=VALUE`, its path in short names."""
+
+    field: str
+    """Short name of the plan's field."""
+    inside: tuple[str, ...]
+    """Keys within the field's mapping, the outermost first; none for the field itself."""
+    text: str
+    asked: str
+    """The path as it was typed."""
+
+    @property
+    def path(self) -> str:
+        """The path in short names, with dots."""
+        return ".".join((self.field, *self.inside))
+
+
+def read_setting(pair: str) -> Setting:
+    """The setting that a `PATH=VALUE` stands for; a path may be a short name or lead through the plan's parts.
+
+    Raises:
+        RequestError: it is not written so, or nothing can be set there.
+    """
+    asked, text = split_pair(pair, "--set")
+    if "=" not in pair:
+        raise RequestError(f"--set {pair!r}: write it as PATH=VALUE, e.g. --set optimizer.lr=1e-4.")
+    name, inside = _field_of(asked)
+    if name in FIXED:
+        raise RequestError(f"--set {asked}: {name} cannot be set: {FIXED[name]}.")
+    if name == "env" and len(inside) != 1:
+        raise RequestError(f"--set {asked}: write it as env.NAME=VALUE.")
+    return Setting(name, inside, text, asked)
+
+
+def _field_of(asked: str) -> tuple[str, tuple[str, ...]]:
+    """Short name of the field that a path leads to, and what is left of the path."""
+    first, *rest = asked.split(".")
+    if rest and (short := SHORT.get(f"{first}.{rest[0]}")) is not None:
+        return short, tuple(rest[1:])
+    if first in PATHS:
+        return first, tuple(rest)
+    names = PATHS.keys() - FIXED.keys()
+    raise RequestError(unknown_name("plan field", first, names, where=f"--set {asked}"))
+
+
+class Settings:
+    """All settings of a request, each heeded where its field is decided."""
+
+    def __init__(self, pairs: Iterable[str] = (), origin: str = "--set") -> None:
+        self.all = [read_setting(pair) for pair in pairs]
+        self.origin = origin
+
+    def of(self, field: str) -> list[Setting]:
+        """The settings of that field, in the order in which they were given."""
+        return [one for one in self.all if one.field == field]
+
+    def applied(self, field: str, value: Any) -> Any:
+        """`value` as the settings of the field leave it; a mapping is changed in place."""
+        for setting in self.of(field):
+            value = _changed(value, setting)
+        return value
+
+
+def _changed(value: Any, setting: Setting) -> Any:
+    name, asked = setting.field, setting.asked
+    new = setting.text if name == "env" else parse_value(setting.text)
+    choices = CHOICES.get(setting.path)
+    if choices is not None and new not in choices:
+        raise RequestError(f"--set {asked}={setting.text}: valid are {', '.join(choices)}.")
+    if not setting.inside:
+        return None if new is None and name in OPTIONAL else _same_type(asked, value, new)
+    holder, last = _holder(value, setting), setting.inside[-1]
+    if name not in FREE and last not in holder:
+        raise RequestError(unknown_name("key", last, holder, where=f"--set {asked}"))
+    holder[last] = new if name in (*FREE, *MODELLED) else _same_type(asked, holder[last], new)
+    return value
+
+
+def _holder(value: Any, setting: Setting) -> dict[str, Any]:
+    """The mapping that the last part of the path is a key of."""
+    if not isinstance(value, dict):
+        state = "is not used by this method" if value is None else "has no parts"
+        raise RequestError(f"--set {setting.asked}: {setting.field} {state}.")
+    for part in setting.inside[:-1]:
+        inner = value.setdefault(part, {}) if setting.field in FREE else value.get(part)
+        if not isinstance(inner, dict):
+            raise RequestError(f"--set {setting.asked}: '{part}' holds {inner!r}, which has no parts.")
+        value = inner
+    found: dict[str, Any] = value
+    return found
+
+
+def refuse_reach(pairs: Iterable[str], where: str) -> None:
     """Raise a RequestError for a setting of a file that decides which code the job loads, or on which disk it writes.
 
-    A setting that cannot be read is left to `apply_settings`, which says what is wrong with it.
+    A setting that cannot be read is left to `read_setting`, which says what is wrong with it.
     """
-    for setting in settings:
-        path, text = split_pair(setting, "--set")
-        top, _, rest = path.partition(".")
-        if top == "env":
-            refuse_loading(rest, text, where)
-        elif top == "deepspeed":
+    for pair in pairs:
+        try:
+            setting = read_setting(pair)
+        except RequestError:
+            continue
+        if setting.field == "env":
+            refuse_loading(setting.inside[0], setting.text, where)
+        elif setting.field == "deepspeed":
             with contextlib.suppress(ProfileError):
-                refuse_scratch(_nested(path.split("."), parse_value(text)), where)
+                refuse_scratch(_nested(setting.inside, parse_value(setting.text)), where)
 
 
-def _nested(parts: list[str], value: Any) -> dict[str, Any]:
-    """`value` under its keys, the outermost first."""
-    for part in reversed(parts):
-        value = {part: value}
+def _nested(keys: Iterable[str], value: Any) -> dict[str, Any]:
+    """`value` under its keys, the outermost first, as within a plan's `deepspeed`."""
+    for key in reversed(["deepspeed", *keys]):
+        value = {key: value}
     nested: dict[str, Any] = value
     return nested
-
-
-def apply_settings(values: dict[str, Any], settings: Iterable[str]) -> list[str]:
-    """Apply `PATH=VALUE` pairs to the values of a plan in place; returns the plan fields that they changed."""
-    changed = []
-    for setting in settings:
-        path, text = split_pair(setting, "--set")
-        if "=" not in setting:
-            raise RequestError(f"--set {setting!r}: write it as PATH=VALUE, e.g. --set optimizer.lr=1e-4.")
-        _apply(values, path, text)
-        changed.append(path.split(".", 1)[0])
-    return changed
-
-
-def _apply(values: dict[str, Any], path: str, text: str) -> None:
-    top, *rest = path.split(".")
-    names = {f.name for f in fields(Plan)} - set(FIXED)
-    if top in FIXED:
-        raise RequestError(f"--set {path}: {top} cannot be set: {FIXED[top]}.")
-    if top not in names:
-        raise RequestError(unknown_name("plan field", top, names, where=f"--set {path}"))
-    if top == "env" and len(rest) != 1:
-        raise RequestError(f"--set {path}: write it as env.NAME=VALUE.")
-    value = text if top == "env" else parse_value(text)
-    if path in CHOICES and value not in CHOICES[path]:
-        raise RequestError(f"--set {path}={text}: valid are {', '.join(CHOICES[path])}.")
-    if not rest:
-        values[top] = None if value is None and top in OPTIONAL else _same_type(path, values.get(top), value)
-        return
-    holder = _holder(values, top, rest, path)
-    last = rest[-1]
-    if top not in FREE and last not in holder:
-        raise RequestError(unknown_name("key", last, holder, where=f"--set {path}"))
-    holder[last] = value if top in (*FREE, *MODELLED) else _same_type(path, holder[last], value)
-
-
-def _holder(values: dict[str, Any], top: str, rest: list[str], path: str) -> dict[str, Any]:
-    """The mapping that the last part of the path is a key of."""
-    holder = values.get(top)
-    if not isinstance(holder, dict):
-        state = "is not used by this method" if holder is None else "has no parts"
-        raise RequestError(f"--set {path}: {top} {state}.")
-    for part in rest[:-1]:
-        inner = holder.setdefault(part, {}) if top in FREE else holder.get(part)
-        if not isinstance(inner, dict):
-            raise RequestError(f"--set {path}: '{part}' holds {inner!r}, which has no parts.")
-        holder = inner
-    return holder
 
 
 _NOUNS = {

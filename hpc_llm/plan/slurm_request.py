@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.plan.draft import FALLBACKS, Draft, Said, Site, one_line, positive
+from hpc_llm.plan.parts import Parallel
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Gpu, Node, Partition
 from hpc_llm.site.sbatch_options import Source, memory_bytes, read_options, rivals
@@ -16,23 +19,21 @@ MOST_NODES = 20_000
 """No cluster under Slurm has had more; who asks for more has mistyped it."""
 
 
-def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> Partition | None:
+def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tuple[Partition | None, str | None]:
+    """The partition's facts, where the profile has them, and the name to ask for."""
     name, origin = said("partition")
     if name is not None:
         one_line("partition", name)
     partition = cluster.partition(name)
     if site.scheduler == "local":
         _without_scheduler("partition", name, draft)
-        draft.put("partition", None, "no scheduler")
-        return partition
+        return partition, draft.put("partition", None, "no scheduler")
     if partition is None and cluster.partitions and name is not None:
         raise PlanError(
             unknown_name("partition", name, [p.name for p in cluster.partitions], where=f"cluster {cluster.name}")
         )
-    draft.first(
-        "partition", (name, origin), (partition and partition.name, f"cluster {cluster.name}: default partition")
-    )
-    return partition
+    default = (partition and partition.name, f"cluster {cluster.name}: default partition")
+    return partition, draft.first("partition", (name, origin), default)
 
 
 def _without_scheduler(what: str, value: Any, draft: Draft) -> None:
@@ -42,8 +43,8 @@ def _without_scheduler(what: str, value: Any, draft: Draft) -> None:
 
 def ask_resources(
     said: Said, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site, draft: Draft
-) -> None:
-    draft.put("scheduler", site.scheduler, f"cluster {cluster.name}: scheduler")
+) -> Parallel:
+    """Nodes, GPUs and ranks."""
     nodes = draft.first("nodes", said("nodes"), (FALLBACKS["nodes"], "default"))
     positive("nodes", nodes)
     per_node = gpu.per_node if gpu.vendor != "none" else 0
@@ -60,10 +61,34 @@ def ask_resources(
         raise PlanError(
             f"{nodes} nodes: cluster {cluster.name} runs on this machine, without a scheduler. Use --nodes 1."
         )
-    draft.put("tasks_per_node", max(gpus, 1), "computed: one rank per GPU")
-    launch = cluster.launch
-    name = launch.single_node if nodes == 1 else launch.multi_node
-    draft.put("launcher", name, f"cluster {cluster.name}: launch.{'single' if nodes == 1 else 'multi'}_node")
+    ranks = draft.put("tasks_per_node", max(gpus, 1), "computed: one rank per GPU")
+    positive("tasks_per_node", ranks)
+    if 0 < gpus < ranks:
+        raise PlanError(f"tasks_per_node is {ranks} with {gpus} GPUs per node: each rank needs a GPU of its own.")
+    world = draft.computed("world_size", nodes * ranks, "computed: nodes x tasks_per_node")
+    groups = draft.computed("data_parallel", world, "computed: each rank trains on samples of its own")
+    for name in ("tensor_parallel", "pipeline_parallel"):
+        draft.computed(name, 1, "default")
+    return Parallel(nodes=nodes, gpus_per_node=gpus, tasks_per_node=ranks, world_size=world, data=groups)
+
+
+def ask_launcher(parallel: Parallel, cluster: Cluster, site: Site, draft: Draft) -> str:
+    """What starts the ranks."""
+    kind = "single_node" if parallel.nodes == 1 else "multi_node"
+    name: str = draft.put("launcher", getattr(cluster.launch, kind), f"cluster {cluster.name}: launch.{kind}")
+    if name not in cluster.launch.allowed:
+        raise PlanError(unknown_name("launcher", name, cluster.launch.allowed, where=f"cluster {cluster.name}"))
+    world = parallel.world_size
+    if world == 1 and name == "torchrun":
+        name = draft.computed("launcher", "python", "computed: one rank needs no launcher")
+    if world > 1 and name == "python":
+        others = ", ".join(other for other in cluster.launch.allowed if other != "python") or "none here"
+        raise PlanError(f"launcher python starts one rank, the plan has {world}. Launchers for several: {others}.")
+    if name == "srun" and site.scheduler != "slurm":
+        raise PlanError(
+            f"launcher srun needs Slurm, cluster {cluster.name} runs on this machine. Use another launcher."
+        )
+    return name
 
 
 def _place(cluster: Cluster, partition: Partition | None) -> str:
@@ -97,7 +122,8 @@ def _check_size(nodes: int, gpus: int, cluster: Cluster, partition: Partition | 
         )
 
 
-def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> None:
+def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> dict[str, str]:
+    """The options of --sbatch."""
     source = Source(
         place="--sbatch",
         forbidden=cluster.request.forbid,
@@ -108,7 +134,7 @@ def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> None:
     if site.scheduler == "local":
         _without_scheduler("--sbatch", ", ".join(options), draft)
         options = {}
-    draft.put("sbatch", options, said("sbatch")[1] if options else "not set")
+    options = draft.put("sbatch", options, said("sbatch")[1] if options else "not set")
     own = dict(cluster.extra_options)
     if cluster.request.constraint:
         own["constraint"] = cluster.request.constraint
@@ -117,15 +143,16 @@ def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> None:
             if other in own and (other, own[other]) != (name, options[name]):
                 was = f"{other}={own[other]}" if own[other] else other
                 draft.notices.append(f"--sbatch {name} takes the place of {was}, which every job has here")
+    return dict(options)
 
 
-def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> None:
+def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str | None:
     rule = cluster.account
     if site.scheduler == "local":
         _without_scheduler("account", said("account")[0], draft)
         draft.put("account", None, "no scheduler")
-        return
-    account = draft.first(
+        return None
+    account: str | None = draft.first(
         "account",
         said("account"),
         (site.account, "environment: SBATCH_ACCOUNT"),
@@ -137,27 +164,28 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> None:
             raise PlanError(
                 f"cluster {cluster.name} needs an account. Give --account NAME or set SBATCH_ACCOUNT.{listing}"
             )
-        return
+        return None
     one_line("account", account)
     if rule.pattern and not fits(rule.pattern, account):
         raise PlanError(
             f"account '{account}' does not fit cluster {cluster.name}, whose accounts match {rule.pattern}.{listing}"
         )
+    return account
 
 
-def ask_time(said: Said, cluster: Cluster, partition: Partition | None, draft: Draft) -> None:
+def ask_time(said: Said, cluster: Cluster, partition: Partition | None, draft: Draft) -> int | None:
+    """Wall time limit in seconds."""
     choices = [partition] if partition else cluster.partitions
     longest = max((p.max_time_s for p in choices), default=LONGEST_S)
     text = draft.first("time_s", said("time"), (cluster.defaults.time, f"cluster {cluster.name}: defaults"))
     if text is None:
-        return
+        return None
     seconds = parse_time(text)
     if said("time")[0] is None and seconds > longest:
         seconds = longest  # nobody asked for the default, so it gives way
         draft.origins["time_s"] = f"cluster {cluster.name}: limit of the partition"
     if seconds <= 0:
         raise RequestError(f"time '{text}' is no time at all. Write HH:MM:SS.")
-    draft.values["time_s"] = seconds
     if seconds > LONGEST_S:
         raise RequestError(f"time '{text}': Slurm counts to {LONGEST_S // 86400} days. Ask for less with --time.")
     if seconds > longest:
@@ -171,57 +199,77 @@ def ask_time(said: Said, cluster: Cluster, partition: Partition | None, draft: D
             f"time {format_time(seconds)}: {_place(cluster, partition)} allows "
             f"{format_time(longest)}. Ask for less with --time, {advice}."
         )
+    return seconds
 
 
-def ask_cores_and_memory(draft: Draft, cluster: Cluster, partition: Partition | None, site: Site) -> None:
-    gpus, tasks, node = draft.values["gpus_per_node"], draft.values["tasks_per_node"], cluster.node_of(partition)
-    cores = None
-    if node.cpus_per_gpu and gpus:
-        cores = max(node.cpus_per_gpu * gpus // tasks, 1)
+@dataclass(frozen=True)
+class Ask:
+    """What the cores and the memory of a job follow from."""
+
+    parallel: Parallel
+    launcher: str
+    options: Mapping[str, str]
+    """Those of --sbatch."""
+    cluster: Cluster
+    partition: Partition | None
+
+    @property
+    def node(self) -> Node:
+        return self.cluster.node_of(self.partition)
+
+
+def ask_cores(ask: Ask, site: Site, draft: Draft) -> int | None:
+    """CPU cores per rank."""
+    gpus, ranks, node = ask.parallel.gpus_per_node, ask.parallel.tasks_per_node, ask.node
+    cores = max(node.cpus_per_gpu * gpus // ranks, 1) if node.cpus_per_gpu and gpus else None
     # Without it torchrun gives each rank one thread, and an optimizer on the host crawls.
-    here = max(site.hardware.cpus // tasks, 1) if site.scheduler == "local" and site.hardware else None
-    draft.first(
+    here = max(site.hardware.cpus // ranks, 1) if site.scheduler == "local" and site.hardware else None
+    found: int | None = draft.first(
         "cpus_per_task",
-        (_asked_cores(draft, cluster, node), "--sbatch"),
-        (cores, f"cluster {cluster.name}: node.cpus_per_gpu"),
+        (_asked_cores(ask), "--sbatch"),
+        (cores, f"cluster {ask.cluster.name}: node.cpus_per_gpu"),
         (here, "detected: the cores of this machine over its ranks"),
     )
-    _check_memory(draft, cluster, partition)
-    share = _memory_share(cluster.request.memory, node, gpus)
+    return found
+
+
+def ask_memory(ask: Ask, cores: int | None, draft: Draft) -> str | None:
+    """Value of the site's flag for memory."""
+    _check_memory(ask, cores)
+    share = _memory_share(ask.cluster.request.memory, ask.node, ask.parallel.gpus_per_node)
     if share is None:
         draft.put("mem", None, "not set")
-    else:
-        # The profile counts decimal GB, Slurm's M is 2^20: round down, a GiB too much is charged as another GPU.
-        draft.put("mem", f"{int(share * 1e9 / 2**20)}M", f"cluster {cluster.name}: node.mem_gb_per_gpu")
+        return None
+    # The profile counts decimal GB, Slurm's M is 2^20: round down, a GiB too much is charged as another GPU.
+    memory: str = draft.put("mem", f"{int(share * 1e9 / 2**20)}M", f"cluster {ask.cluster.name}: node.mem_gb_per_gpu")
+    return memory
 
 
-def _asked_cores(draft: Draft, cluster: Cluster, node: Node) -> int | None:
+def _asked_cores(ask: Ask) -> int | None:
     """Cores per rank of `--sbatch cpus-per-task=N`, where N counts for each task that the launcher asks Slurm for."""
-    text: str | None = draft.values["sbatch"].get("cpus-per-task")
+    text = ask.options.get("cpus-per-task")
     if text is None:
         return None
     if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
         raise RequestError(f"--sbatch cpus-per-task={text}: a whole number is needed.")
-    gpus: int = draft.values["gpus_per_node"]
-    tasks: int = draft.values["tasks_per_node"]
-    asked = int(text) * slurm_tasks_per_node(draft.values["launcher"], tasks)
+    gpus, ranks, node = ask.parallel.gpus_per_node, ask.parallel.tasks_per_node, ask.node
+    asked = int(text) * slurm_tasks_per_node(ask.launcher, ranks)
     limits = [(node.cpus, "cores per node")]
     if node.enforce_ratio and node.cpus_per_gpu:
         limits.append((node.cpus_per_gpu * gpus, f"cores for {gpus} GPUs"))
     for limit, what in limits:
         if limit is not None and asked > limit:
             raise PlanError(
-                f"--sbatch cpus-per-task={text} asks for {asked} cores: cluster {cluster.name} has {limit} {what}."
+                f"--sbatch cpus-per-task={text} asks for {asked} cores: cluster {ask.cluster.name} has {limit} {what}."
             )
-    return max(asked // tasks, 1)
+    return max(asked // ranks, 1)
 
 
-def _check_memory(draft: Draft, cluster: Cluster, partition: Partition | None) -> None:
+def _check_memory(ask: Ask, cores: int | None) -> None:
     """Hold the memory that --sbatch asks for to what a node has."""
-    values, node = draft.values, cluster.node_of(partition)
-    cores = (values["cpus_per_task"] or 1) * values["tasks_per_node"]
-    for name, times in (("mem", 1), ("mem-per-cpu", cores), ("mem-per-gpu", values["gpus_per_node"])):
-        text = values["sbatch"].get(name)
+    node, on_node = ask.node, (cores or 1) * ask.parallel.tasks_per_node
+    for name, times in (("mem", 1), ("mem-per-cpu", on_node), ("mem-per-gpu", ask.parallel.gpus_per_node)):
+        text = ask.options.get(name)
         if text is None:
             continue
         size = memory_bytes(text)
@@ -231,8 +279,8 @@ def _check_memory(draft: Draft, cluster: Cluster, partition: Partition | None) -
             )
         if node.mem_gb and size * times > node.mem_gb * 1e9:
             raise PlanError(
-                f"--sbatch {name}={text} asks for {size * times / 2**30:.0f}G on a node: {_place(cluster, partition)} "
-                f"has {node.mem_gb * 1e9 / 2**30:.0f}G there. Ask for less."
+                f"--sbatch {name}={text} asks for {size * times / 2**30:.0f}G on a node: "
+                f"{_place(ask.cluster, ask.partition)} has {node.mem_gb * 1e9 / 2**30:.0f}G there. Ask for less."
             )
 
 

@@ -14,6 +14,7 @@ from hpc_llm.errors import RequestError, pass_over, unknown_name
 from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, inputs, parse_paths, parse_steps
 from hpc_llm.parse.formats.own_run import row_of, steps_of_last_try
 from hpc_llm.parse.parallel import of_each
+from hpc_llm.plan.experiment import flat_plan
 from hpc_llm.records.files import read_text
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.report.sharing import Pool
@@ -249,7 +250,7 @@ def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
         without_secrets(experiment),
         without_secrets(result),
     )  # anybody may have written them, or led here
-    run.plan = pool.record(_mapping(experiment.get("plan")))
+    run.plan = pool.record(flat_plan(_mapping(experiment.get("plan"))))
     run.origins = pool.record(_mapping(experiment.get("origins")))
     run.notices = [*_items(experiment.get("notices")), *_items(result.get("adaptations"))]
     run.versions = pool.record({**_mapping(experiment.get("versions")), **_mapping(result.get("versions"))})

@@ -72,10 +72,10 @@ def objections(
     if own and not set(own) & set(partitions):
         yield f"{here} and has none of the partitions of cluster {cluster.name} ({_listed(own)}), it has {_listed(partitions)}"
         return
-    if plan.partition is None:
+    if plan.job.partition is None:
         return
     # sbatch takes a list of partitions, of which the job starts on one.
-    wanted = plan.partition.split(",")
+    wanted = plan.job.partition.split(",")
     missing = [one for one in wanted if one not in partitions]
     if missing:
         yield f"{here} and has no partition {missing[0]}, it has {_listed(partitions)}"
@@ -87,17 +87,17 @@ def _too_large(plan: Plan, wanted: list[tuple[str, LivePartition]]) -> Iterator[
     names = " and ".join(name for name, _ in wanted)
     totals = [one.total_nodes for _, one in wanted]
     most = max((total for total in totals if total is not None), default=None)
-    if most is not None and None not in totals and plan.nodes > most:
-        yield f"{plan.nodes} nodes are asked for, partition {names} has {most}"
-    if "qos" in plan.sbatch:  # which may lift the limits of a partition
+    if most is not None and None not in totals and plan.parallel.nodes > most:
+        yield f"{plan.parallel.nodes} nodes are asked for, partition {names} has {most}"
+    if "qos" in plan.job.sbatch:  # which may lift the limits of a partition
         return
     limits = [one.max_nodes for _, one in wanted]
-    if all(limit is not None and plan.nodes > limit for limit in limits):
-        yield f"{plan.nodes} nodes are asked for, partition {names} allows {max(n for n in limits if n is not None)}"
+    if all(limit is not None and plan.parallel.nodes > limit for limit in limits):
+        yield f"{plan.parallel.nodes} nodes are asked for, partition {names} allows {max(n for n in limits if n is not None)}"
     times = [one.max_time_s for _, one in wanted]
-    if plan.time_s is not None and all(time is not None and plan.time_s > time for time in times):
+    if plan.job.time_s is not None and all(time is not None and plan.job.time_s > time for time in times):
         longest = format_time(max(time for time in times if time is not None))
-        yield f"{format_time(plan.time_s)} is asked for, partition {names} allows {longest}"
+        yield f"{format_time(plan.job.time_s)} is asked for, partition {names} allows {longest}"
 
 
 def _listed(names: Mapping[str, object] | list[str]) -> str:
@@ -107,11 +107,11 @@ def _listed(names: Mapping[str, object] | list[str]) -> str:
 
 def check_slurm(plan: Plan, cluster: Cluster) -> Iterator[str]:
     """Ask this Slurm once, and say what speaks against the job there."""
-    if plan.scheduler == "slurm":
+    if plan.job.scheduler == "slurm":
         yield from objections(plan, cluster, cluster_name(), live_partitions())
 
 
 def check_paths(plan: Plan, cluster: Cluster) -> Iterator[str]:
     """What the profile names and is not here; nothing where no Slurm answers, for then this is some other machine."""
-    if plan.scheduler == "local" or is_answering():
+    if plan.job.scheduler == "local" or is_answering():
         yield from missing_paths(cluster, os.environ)

@@ -61,26 +61,26 @@ class Batch:
 
 def share_of(plan: Plan, ranks: Ranks) -> Share:
     """The samples of this rank."""
-    return Share(ranks.rank * plan.data_parallel // ranks.world_size, plan.data_parallel)
+    return Share(ranks.rank * plan.parallel.data // ranks.world_size, plan.parallel.data)
 
 
 def batches(plan: Plan, vocab_size: int, ranks: Ranks, device: torch.device) -> Iterator[Batch]:
     """Endless micro batches of this rank, from the plan's text files or made up."""
     share = share_of(plan, ranks)
-    if plan.data:
-        tokenize, end = find_tokenizer(plan.model, vocab_size, loaded=plan.weights == "checkpoint")
+    if plan.training.data:
+        tokenize, end = find_tokenizer(plan.model.name, vocab_size, loaded=plan.model.weights == "checkpoint")
         sequences = packed_sequences(plan, tokenize, end, share)
     else:
         sequences = synthetic_sequences(plan, vocab_size, share)
-    return prefetched_batches(sequences, plan.micro_batch_size, device)
+    return prefetched_batches(sequences, plan.batch.micro_batch_size, device)
 
 
 def synthetic_sequences(plan: Plan, vocab_size: int, share: Share) -> Iterator[torch.Tensor]:
     """Endless sequences of the seed's Markov chain. Drawn on the host, so that every device gets the same ones."""
-    chain = make_chain(plan.seed, vocab_size)
+    chain = make_chain(plan.workload.seed, vocab_size)
     names, jumps = torch.tensor(chain.names), torch.tensor(chain.jumps)[torch.tensor(EIGHTHS)]
-    generator = torch.Generator().manual_seed(plan.seed * 100003 + share.index)
-    shape = (max(1, _CHUNK_TOKENS // plan.sequence_length), plan.sequence_length)
+    generator = torch.Generator().manual_seed(plan.workload.seed * 100003 + share.index)
+    shape = (max(1, _CHUNK_TOKENS // plan.batch.sequence_length), plan.batch.sequence_length)
     while True:
         moves = jumps[torch.randint(len(EIGHTHS), shape, generator=generator)]
         moves[:, 0] = torch.randint(len(names), (shape[0],), generator=generator)
@@ -129,8 +129,8 @@ def packed_sequences(plan: Plan, tokenize: Tokenize, end: int, share: Share) -> 
     plan's seed. Raises WorkerError when the text is too short to give each group one sequence.
     """
     for epoch in itertools.count():
-        chooser = random.Random(f"{plan.seed}/{epoch}/{share.index}")
-        blocks = _blocks(_tokens(plan.data, tokenize, end), plan.sequence_length)
+        chooser = random.Random(f"{plan.workload.seed}/{epoch}/{share.index}")
+        blocks = _blocks(_tokens(plan.training.data, tokenize, end), plan.batch.sequence_length)
         mine = itertools.islice(blocks, share.index, None, share.count)
         empty = True
         for tokens in _shuffled(mine, chooser):
@@ -138,8 +138,8 @@ def packed_sequences(plan: Plan, tokenize: Tokenize, end: int, share: Share) -> 
             yield torch.tensor(tokens, dtype=torch.int64)
         if empty:
             raise WorkerError(
-                f"the text in {', '.join(plan.data)} is too short: {share.count} ranks need at least "
-                f"{share.count * plan.sequence_length} tokens. Give more text or a shorter sequence_length."
+                f"the text in {', '.join(plan.training.data)} is too short: {share.count} ranks need at least "
+                f"{share.count * plan.batch.sequence_length} tokens. Give more text or a shorter sequence_length."
             )
 
 

@@ -23,7 +23,7 @@ GIB = 2**30
 
 def run_steps(engine: Engine, batches: Iterator[Batch], meter: Meter, plan: Plan, log: StepLog | None) -> None:
     """Run all steps of `plan`. Every rank measures; `log`, on rank 0, writes the steps down as they are known."""
-    for number in range(1, plan.steps + 1):
+    for number in range(1, plan.workload.steps + 1):
         meter.begin_step()
         ramp_up(engine, plan, number)
         rate = engine.learning_rate  # a scheduler of DeepSpeed changes it when the step is done
@@ -36,15 +36,15 @@ def run_steps(engine: Engine, batches: Iterator[Batch], meter: Meter, plan: Plan
 
 def ramp_up(engine: Engine, plan: Plan, number: int) -> None:
     """Let the learning rate of the first steps rise in a straight line to the plan's."""
-    if number > plan.lr_ramp_steps:
+    if number > plan.training.lr_ramp_steps:
         return
     for group in engine.param_groups:
-        group["lr"] = plan.optimizer["lr"] * number / plan.lr_ramp_steps
+        group["lr"] = plan.optimizer.lr * number / plan.training.lr_ramp_steps
 
 
 def _step(engine: Engine, batches: Iterator[Batch], plan: Plan) -> tuple[Loss, StepEnd]:
     """One optimizer step, in which each predicted token of all micro batches and ranks counts the same."""
-    micro_batches = [next(batches) for _ in range(plan.gradient_accumulation_steps)]
+    micro_batches = [next(batches) for _ in range(plan.batch.gradient_accumulation_steps)]
     targets = sum_targets(micro_batches)
     # An engine averages gradients over parts, whatever number of tokens each part holds.
     weight = engine.averages_over / _targets_of_all(targets, plan)
@@ -59,11 +59,11 @@ def _step(engine: Engine, batches: Iterator[Batch], plan: Plan) -> tuple[Loss, S
 def _targets_of_all(targets: int | torch.Tensor, plan: Plan) -> int | torch.Tensor:
     """Predicted tokens of the global batch, of which this rank has `targets`; 1 where all of them are masked."""
     if isinstance(targets, int):
-        return max(targets * plan.data_parallel, 1)
-    if plan.world_size > 1:
+        return max(targets * plan.parallel.data, 1)
+    if plan.parallel.world_size > 1:
         targets = targets.clone()
         dist.all_reduce(targets)
-        targets = targets * plan.data_parallel // plan.world_size  # ranks that share a batch counted it each
+        targets = targets * plan.parallel.data // plan.parallel.world_size  # ranks that share a batch counted it each
     return targets.clamp(min=1)
 
 
@@ -79,7 +79,7 @@ class StepLog:
     def __init__(self, path: Path, plan: Plan) -> None:
         self._file: IO[str] = new_file(path)  # the steps of another try are never touched
         self._tokens = plan_tokens_per_step(plan)
-        self._steps = plan.steps
+        self._steps = plan.workload.steps
 
     def write(self, step: Step) -> None:
         row = step_row(step, self._tokens)

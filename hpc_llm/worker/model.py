@@ -18,6 +18,7 @@ from torch import nn
 from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.plan.experiment import Plan
 from hpc_llm.plan.model import Architecture, architecture, is_checkpoint
+from hpc_llm.plan.parts import Lora, Quantization
 from hpc_llm.worker.flops import full_shape
 from hpc_llm.worker.weights import load_checkpoint, load_config
 
@@ -33,13 +34,15 @@ def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> 
     """
     stage3 = _is_split(config)
     try:
-        model = _quantized_model(plan, device, stage3) if plan.quantization else _plain_model(plan, config, device)
+        model = (
+            _quantized_model(plan, device, stage3) if plan.model.quantization else _plain_model(plan, config, device)
+        )
     except ImportError as error:
         raise WorkerError(f"the plan's model needs a package that is missing here: {error}.") from error
     model.config.use_cache = False
-    if plan.peft is not None:
-        model = _with_lora(model, plan.peft)
-    if plan.recompute:
+    if plan.model.peft is not None:
+        model = _with_lora(model, plan.model.peft)
+    if plan.model.recompute:
         recompute(model)
     model.train()
     return model
@@ -82,16 +85,16 @@ def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) ->
     from transformers import AutoModelForCausalLM
 
     stage3 = _is_split(config)
-    loads = plan.weights == "checkpoint"
+    loads = plan.model.weights == "checkpoint"
     if not stage3 and not loads:
-        model = skeleton(plan, DTYPES[plan.precision])
+        model = skeleton(plan, DTYPES[plan.model.precision])
         _fill(model, device)
         return model
-    how = {"dtype": DTYPES[plan.precision], "attn_implementation": plan.attention}
+    how = {"dtype": DTYPES[plan.model.precision], "attn_implementation": plan.model.attention}
     with zero3_init(config, enabled=stage3):
         if not loads:
             return AutoModelForCausalLM.from_config(_shape(plan), **how)
-        return load_checkpoint(plan.model, device_map=None if stage3 else _device_map(device), **how)
+        return load_checkpoint(plan.model.name, device_map=None if stage3 else _device_map(device), **how)
 
 
 def _is_split(config: Mapping[str, Any]) -> bool:
@@ -100,7 +103,7 @@ def _is_split(config: Mapping[str, Any]) -> bool:
 
 def _shape(plan: Plan) -> Any:
     """Hugging Face's config object of the plan's model."""
-    return load_config(plan.model) if is_checkpoint(plan.model) else hf_config(architecture(plan.model))
+    return load_config(plan.model.name) if is_checkpoint(plan.model.name) else hf_config(architecture(plan.model.name))
 
 
 def skeleton(plan: Plan, dtype: torch.dtype) -> Any:
@@ -109,7 +112,7 @@ def skeleton(plan: Plan, dtype: torch.dtype) -> Any:
 
     shape = _shape(plan)
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(shape, dtype=dtype, attn_implementation=plan.attention)
+        return AutoModelForCausalLM.from_config(shape, dtype=dtype, attn_implementation=plan.model.attention)
 
 
 def _device_map(device: torch.device) -> dict[str, torch.device] | None:
@@ -120,43 +123,41 @@ def _device_map(device: torch.device) -> dict[str, torch.device] | None:
 
 def _quantized_model(plan: Plan, device: torch.device, stage3: bool) -> Any:
     """A model whose linear layers, the output head apart, are quantized and frozen; the rest trains."""
-    quantization = plan.quantization or {}
-    if quantization.get("kind") not in KINDS:
-        raise WorkerError(unknown_name("quantization kind", str(quantization.get("kind")), KINDS))
+    quantization = plan.model.quantization
+    if quantization is None or quantization.kind not in KINDS:
+        raise WorkerError(unknown_name("quantization kind", str(quantization and quantization.kind), KINDS))
     # Split among ranks, packed weights travel as the training's own type: DeepSpeed gathers one type at a time.
-    storage = DTYPES[plan.precision] if stage3 else torch.uint8
-    if plan.weights == "checkpoint":
+    storage = DTYPES[plan.model.precision] if stage3 else torch.uint8
+    if plan.model.weights == "checkpoint":
         return _quantized_checkpoint(plan, quantization, storage, device)
     return _quantized_shape(plan, quantization, storage, device)
 
 
-def _quantized_checkpoint(
-    plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device
-) -> Any:
+def _quantized_checkpoint(plan: Plan, quantization: Quantization, storage: torch.dtype, device: torch.device) -> Any:
     from transformers import BitsAndBytesConfig
 
-    kind = quantization["kind"]
+    kind = quantization.kind
     if kind == "int8":
         how = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
     else:
         how = BitsAndBytesConfig(
             load_in_4bit=True,
             bnb_4bit_quant_type=kind,
-            bnb_4bit_use_double_quant=bool(quantization.get("double_quant", False)),
+            bnb_4bit_use_double_quant=quantization.double_quant,
             bnb_4bit_compute_dtype=_compute_dtype(plan, quantization),
             bnb_4bit_quant_storage=storage,
         )
     return load_checkpoint(
-        plan.model,
-        dtype=DTYPES[plan.precision],
-        attn_implementation=plan.attention,
+        plan.model.name,
+        dtype=DTYPES[plan.model.precision],
+        attn_implementation=plan.model.attention,
         quantization_config=how,
         device_map={"": device},
     )
 
 
-def _quantized_shape(plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device) -> Any:
-    model = skeleton(plan, DTYPES[plan.precision])
+def _quantized_shape(plan: Plan, quantization: Quantization, storage: torch.dtype, device: torch.device) -> Any:
+    model = skeleton(plan, DTYPES[plan.model.precision])
     head = model.get_output_embeddings()
     linears = [
         (name, module) for name, module in model.named_modules() if type(module) is nn.Linear and module is not head
@@ -173,7 +174,7 @@ def _quantized_shape(plan: Plan, quantization: Mapping[str, Any], storage: torch
 
 def _quantized_linear(
     linear: nn.Linear,
-    quantization: Mapping[str, Any],
+    quantization: Quantization,
     compute_dtype: torch.dtype,
     storage: torch.dtype,
     spread: float,
@@ -185,11 +186,11 @@ def _quantized_linear(
     shape = (linear.in_features, linear.out_features)
     has_bias = linear.bias is not None
     weight = torch.empty(linear.weight.shape, dtype=linear.weight.dtype, device=device).normal_(std=spread)
-    if quantization["kind"] == "int8":
+    if quantization.kind == "int8":
         layer = bnb.nn.Linear8bitLt(*shape, has_bias, has_fp16_weights=False, device="meta")
         layer.weight = bnb.nn.Int8Params(weight.cpu(), requires_grad=False, has_fp16_weights=False).to(device)
     else:
-        double, kind = bool(quantization.get("double_quant", False)), quantization["kind"]
+        double, kind = quantization.double_quant, quantization.kind
         layer = bnb.nn.Linear4bit(*shape, has_bias, compute_dtype, double, kind, storage, device="meta")
         empty = layer.weight
         layer.weight = bnb.nn.Params4bit(
@@ -226,27 +227,27 @@ def inner_first(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Mod
     yield name, module
 
 
-def _mark_quantized(model: Any, quantization: Mapping[str, Any]) -> None:
+def _mark_quantized(model: Any, quantization: Quantization) -> None:
     """Say what PEFT asks for before it wraps quantized layers."""
-    in_8bit = quantization["kind"] == "int8"
+    in_8bit = quantization.kind == "int8"
     model.is_loaded_in_8bit = in_8bit
     model.is_loaded_in_4bit = not in_8bit
 
 
-def _compute_dtype(plan: Plan, quantization: Mapping[str, Any]) -> torch.dtype:
-    return DTYPES[quantization.get("compute_dtype") or plan.precision]
+def _compute_dtype(plan: Plan, quantization: Quantization) -> torch.dtype:
+    return DTYPES[quantization.compute_dtype or plan.model.precision]
 
 
-def _with_lora(model: Any, peft: Mapping[str, Any]) -> Any:
-    if peft.get("kind") != "lora":
-        raise WorkerError(unknown_name("peft kind", str(peft.get("kind")), ("lora",)))
+def _with_lora(model: Any, peft: Lora) -> Any:
+    if peft.kind != "lora":
+        raise WorkerError(unknown_name("peft kind", peft.kind, ("lora",)))
     from peft import LoraConfig, get_peft_model
 
     how = LoraConfig(
-        r=int(peft["r"]),
-        lora_alpha=int(peft["alpha"]),
-        lora_dropout=float(peft.get("dropout", 0.0)),
-        target_modules=peft.get("target_modules", "all-linear"),
+        r=peft.r,
+        lora_alpha=peft.alpha,
+        lora_dropout=peft.dropout,
+        target_modules=peft.target_modules,
         task_type="CAUSAL_LM",
     )
     # The adapters stay in the model's own precision: DeepSpeed keeps the fp32 copy and wants one type throughout.

@@ -64,9 +64,9 @@ def prepare(arguments: argparse.Namespace) -> Record:
 def run(record: Record) -> int:
     """Train as the record's plan says. Whatever happens ends in result.json."""
     try:
-        if record.ranks.world_size != record.plan.world_size:
+        if record.ranks.world_size != record.plan.parallel.world_size:
             raise failure.RunIsInvalid(
-                f"{record.ranks.world_size} ranks were started, the plan is for {record.plan.world_size}: look at the "
+                f"{record.ranks.world_size} ranks were started, the plan is for {record.plan.parallel.world_size}: look at the "
                 f"launch line, {record.ranks.launcher} was read (HPC_LLM_LAUNCHER overrules)."
             )
         from hpc_llm.worker.training import train  # imports torch: slow, and it may be missing

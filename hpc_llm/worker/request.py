@@ -19,6 +19,17 @@ from hpc_llm.errors import RequestError
 from hpc_llm.plan.deepspeed_config import check_keys
 from hpc_llm.plan.experiment import Plan
 from hpc_llm.plan.model import ALIASES, architecture, is_checkpoint
+from hpc_llm.plan.parts import (
+    BatchShape,
+    EngineSetup,
+    ExpectedGpu,
+    JobRequest,
+    ModelSetup,
+    OptimizerSetup,
+    Parallel,
+    Precision,
+    Training,
+)
 from hpc_llm.plan.synthetic import LOSS_FLOOR_NATS
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths
@@ -26,6 +37,7 @@ from hpc_llm.text.secrecy import refuse_secrets
 from hpc_llm.worker.ranks import Ranks
 
 EXPERIMENT_SCHEMA = 1
+_OPTIMIZER = ("lr", "betas", "eps", "weight_decay")
 
 TRY = "HPC_LLM_TRY"
 """The number of this try, which the job script sets once it has put away what earlier tries left."""
@@ -143,47 +155,58 @@ def homework_plan(
     if recompute is not None:
         sentences.append("gradient_checkpointing is no DeepSpeed key: it is read as recompute.")
     block = deepspeed.setdefault("optimizer", {"type": "AdamW", "params": {"lr": 1e-5}})
+    parameters = block.get("params") or {}
     plan = Plan(
         task="pretrain",
         cluster="unknown",
-        scheduler="slurm" if "SLURM_JOB_ID" in os.environ else "local",
-        launcher=ranks.launcher,
         method=arguments.deepspeed_config.stem,
         letters=_letters(deepspeed, _enabled(recompute)),
-        model=arguments.model_name,
-        weights="checkpoint" if is_checkpoint(arguments.model_name) else "random",
-        nodes=max(1, ranks.world_size // ranks.local_world_size),
-        gpus_per_node=gpus_per_node,
-        tasks_per_node=ranks.local_world_size,
-        cpus_per_task=None,
-        world_size=ranks.world_size,
-        data_parallel=ranks.world_size,
-        micro_batch_size=arguments.batch_size,
-        gradient_accumulation_steps=deepspeed["gradient_accumulation_steps"],
-        global_batch_size=deepspeed["train_batch_size"],
-        sequence_length=arguments.seq_len,
-        steps=arguments.total_steps,
-        warmup_steps=_warmup_steps(arguments),
-        seed=arguments.seed,
-        precision=_precision(deepspeed),
-        attention="sdpa",
-        recompute=_enabled(recompute),
-        quantization=None,
-        peft=None,
-        optimizer={"type": block.get("type", "AdamW"), **(block.get("params") or {})},
-        lr_ramp_steps=0,
-        engine="deepspeed",
-        engine_fallback=None,
-        data=[],
-        loss_floor_nats=LOSS_FLOOR_NATS,
-        deepspeed=deepspeed,
-        expected_gpu=None,
-        peak_flops=None,
-        partition=None,
-        account=None,
-        time_s=None,
-        job_name="pretrain_llm",
-        mem=None,
+        workload=Training(
+            steps=arguments.total_steps,
+            warmup_steps=_warmup_steps(arguments),
+            seed=arguments.seed,
+            lr_ramp_steps=0,
+            data=[],
+            loss_floor_nats=LOSS_FLOOR_NATS,
+        ),
+        model=ModelSetup(
+            name=arguments.model_name,
+            weights="checkpoint" if is_checkpoint(arguments.model_name) else "random",
+            precision=_precision(deepspeed),
+            attention="sdpa",
+            recompute=_enabled(recompute),
+            quantization=None,
+            peft=None,
+        ),
+        batch=BatchShape(
+            micro_batch_size=arguments.batch_size,
+            gradient_accumulation_steps=deepspeed["gradient_accumulation_steps"],
+            global_batch_size=deepspeed["train_batch_size"],
+            sequence_length=arguments.seq_len,
+        ),
+        parallel=Parallel(
+            nodes=max(1, ranks.world_size // ranks.local_world_size),
+            gpus_per_node=gpus_per_node,
+            tasks_per_node=ranks.local_world_size,
+            world_size=ranks.world_size,
+            data=ranks.world_size,
+        ),
+        # What else the config says of the optimizer DeepSpeed reads there itself.
+        optimizer=OptimizerSetup(
+            type=block.get("type", "AdamW"), **{key: parameters[key] for key in _OPTIMIZER if key in parameters}
+        ),
+        engine=EngineSetup(name="deepspeed", fallback=None, deepspeed=deepspeed),
+        job=JobRequest(
+            scheduler="slurm" if "SLURM_JOB_ID" in os.environ else "local",
+            launcher=ranks.launcher,
+            partition=None,
+            account=None,
+            time_s=None,
+            name="pretrain_llm",
+            cpus_per_task=None,
+            mem=None,
+        ),
+        gpu=ExpectedGpu(model=None, peak_flops=None),
     )
     return plan, tuple(sentences)
 
@@ -221,11 +244,11 @@ def _enabled(block: Any) -> bool:
     return bool(block)
 
 
-def _precision(config: Mapping[str, Any]) -> str:
-    for name, keys in (("bf16", ("bf16", "bfloat16")), ("fp16", ("fp16",))):
-        if any(_enabled(config.get(key)) for key in keys if config.get(key) is not None):
-            return name
-    return "fp32"
+def _precision(config: Mapping[str, Any]) -> Precision:
+    def is_on(*keys: str) -> bool:
+        return any(_enabled(config[key]) for key in keys if config.get(key) is not None)
+
+    return "bf16" if is_on("bf16", "bfloat16") else "fp16" if is_on("fp16") else "fp32"
 
 
 def _letters(config: Mapping[str, Any], recompute: bool) -> str:

@@ -86,15 +86,15 @@ def build_result(
         "num_parameters": record.num_parameters,
         "trainable_parameters": record.trainable_parameters,
         "world_size": record.ranks.world_size,
-        "data_parallel": plan.data_parallel,
-        "micro_batch_size": plan.micro_batch_size,
-        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
-        "global_batch_size": plan.global_batch_size,
-        "sequence_length": plan.sequence_length,
-        "weights": plan.weights,
-        "loss_floor_nats": plan.loss_floor_nats,
-        "precision": plan.precision,
-        "warmup_steps": plan.warmup_steps,
+        "data_parallel": plan.parallel.data,
+        "micro_batch_size": plan.batch.micro_batch_size,
+        "gradient_accumulation_steps": plan.batch.gradient_accumulation_steps,
+        "global_batch_size": plan.batch.global_batch_size,
+        "sequence_length": plan.batch.sequence_length,
+        "weights": plan.model.weights,
+        "loss_floor_nats": plan.training.loss_floor_nats,
+        "precision": plan.model.precision,
+        "warmup_steps": plan.workload.warmup_steps,
         **_rates(record, [step.time_s for step in steps if not step.warmup]),
         **_memory(record),
         **{key: record.gpu_means.get(key) for key in ("gpu_utilization_mean", "gpu_power_w_mean", "energy_j")},
@@ -137,7 +137,10 @@ def step_row(step: Step, tokens: int) -> dict[str, Any]:
 def plan_tokens_per_step(plan: Plan) -> int:
     """Tokens of one optimizer step over all ranks."""
     return metrics.tokens_per_step(
-        plan.data_parallel, plan.micro_batch_size, plan.gradient_accumulation_steps, plan.sequence_length
+        plan.parallel.data,
+        plan.batch.micro_batch_size,
+        plan.batch.gradient_accumulation_steps,
+        plan.batch.sequence_length,
     )
 
 
@@ -150,7 +153,7 @@ def _rates(record: Record, times: list[float]) -> dict[str, Any]:
     if per_gpu is not None and record.flops_per_token is not None:
         tflops = metrics.model_tflops_per_gpu(per_gpu, record.flops_per_token)
     gpu = record.hardware.get("gpu")
-    peak = plan.peak_flops or (metrics.peak_flops(gpu, plan.precision) if gpu else None)
+    peak = plan.gpu.peak_flops or (metrics.peak_flops(gpu, plan.model.precision) if gpu else None)
     return {
         "measured_steps": len(times),
         "step_time_s_mean": metrics.mean(times),
@@ -161,7 +164,7 @@ def _rates(record: Record, times: list[float]) -> dict[str, Any]:
         "tokens_per_second_per_gpu": per_gpu,
         "model_tflops_per_gpu": tflops,
         "peak_flops": peak,
-        "mfu": metrics.mfu(tflops, peak, quantized=plan.quantization is not None),
+        "mfu": metrics.mfu(tflops, peak, quantized=plan.model.quantization is not None),
     }
 
 
@@ -180,9 +183,9 @@ def _invalid_reason(record: Record, steps: list[Step]) -> str | None:
         losses=[step.loss for step in steps],
         skipped_steps=sum(step.skipped for step in measured),
         world_size=record.ranks.world_size,
-        planned_world_size=record.plan.world_size,
+        planned_world_size=record.plan.parallel.world_size,
         gpu=record.hardware.get("gpu"),
-        expected_gpu=record.plan.expected_gpu,
+        expected_gpu=record.plan.gpu.model,
         device_clock_s=record.meter.device_elapsed_s if record.meter else None,
         host_clock_s=record.meter.elapsed_s if record.meter else None,
     )

@@ -35,7 +35,7 @@ def train(record: Record) -> None:
 def _prepare_device(record: Record) -> torch.device:
     """Choose the device and tell every library about it through the environment."""
     record.versions = devices.versions()
-    gpus = devices.visible_gpus(record.plan.gpus_per_node)
+    gpus = devices.visible_gpus(record.plan.parallel.gpus_per_node)
     index = device_index(record.ranks, gpus) if gpus else 0
     device = devices.choose_device(index, gpus)
     record.hardware = devices.hardware(device)
@@ -48,15 +48,15 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
     plan = record.plan
     kind, sentences = engines.choose(plan)
     record.engine = kind.name
-    record.adaptations += [*sentences, *devices.emulated_bf16(plan.precision, device)]
+    record.adaptations += [*sentences, *devices.emulated_bf16(plan.model.precision, device)]
     kind.join(device)
-    torch.manual_seed(plan.seed)
+    torch.manual_seed(plan.workload.seed)
     built = kind.build(plan, device)
     record.adaptations += built.sentences
     model = built.engine.module
     record.num_parameters, record.trainable_parameters = count_parameters(model)
-    record.flops_per_token = model_flops_per_token(model, plan.sequence_length)
-    torch.manual_seed(plan.seed + record.ranks.rank)  # dropout differs between ranks
+    record.flops_per_token = model_flops_per_token(model, plan.batch.sequence_length)
+    torch.manual_seed(plan.workload.seed + record.ranks.rank)  # dropout differs between ranks
     return built.engine
 
 
@@ -65,7 +65,7 @@ def _measure(record: Record, engine: engines.Engine, device: torch.device) -> No
     tokens = batches(plan, engine.module.config.vocab_size, ranks, device)
     if ranks.rank == 0:
         print(f"pretrain_llm: {starting_point(plan)}", flush=True)
-    record.meter = Meter(device, plan.steps, plan.warmup_steps, ranks.world_size)
+    record.meter = Meter(device, plan.workload.steps, plan.workload.warmup_steps, ranks.world_size)
     log = StepLog(record.paths.steps, plan) if ranks.rank == 0 else None
     gpus = telemetry.find_gpus(device, ranks)
     with telemetry.recording(record, gpus):
@@ -76,5 +76,9 @@ def _measure(record: Record, engine: engines.Engine, device: torch.device) -> No
 
 def starting_point(plan: Plan) -> str:
     """Which weights are trained on which data, in words."""
-    weights = f"random weights in the shape of {plan.model}" if plan.weights == "random" else f"weights of {plan.model}"
-    return f"{weights}, on {', '.join(plan.data) if plan.data else DESCRIPTION}"
+    weights = (
+        f"random weights in the shape of {plan.model.name}"
+        if plan.model.weights == "random"
+        else f"weights of {plan.model.name}"
+    )
+    return f"{weights}, on {', '.join(plan.training.data) if plan.training.data else DESCRIPTION}"

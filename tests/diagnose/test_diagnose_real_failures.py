@@ -50,7 +50,9 @@ def says(folder: Path, code: str, *, environ: dict[str, str] | None = None) -> D
 def train(logs: Path, plan: Plan) -> RunPaths:
     """A run of the real training program, under torchrun if it has several ranks, started as `hpc-llm submit` does."""
     launch = (
-        f"-m torch.distributed.run --standalone --nproc-per-node={plan.world_size}" if plan.world_size > 1 else "-u"
+        f"-m torch.distributed.run --standalone --nproc-per-node={plan.parallel.world_size}"
+        if plan.parallel.world_size > 1
+        else "-u"
     )
     script = (
         f"export OMP_NUM_THREADS=1\n{sys.executable} {launch} -m hpc_llm.worker.pretrain_llm --run-dir {logs / 'r'}"

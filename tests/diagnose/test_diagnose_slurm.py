@@ -138,9 +138,9 @@ def test_the_remedy_can_be_followed(failing: Failing) -> None:
     pairs = re.findall(r"(--[a-z-]+) (\S+)", remedies)
     rendered = json.loads(failing.node.do("render", "--json", *TAIWANIA, *[word for pair in pairs for word in pair]))
     asked = dict(pairs)
-    assert rendered["plan"]["steps"] == int(asked["--steps"])
+    assert rendered["plan"]["workload"]["steps"] == int(asked["--steps"])
     if "--time" in asked:  # what its steps need may be more than any partition allows
-        assert rendered["plan"]["time_s"] == parse_time(asked["--time"]) > 600
+        assert rendered["plan"]["job"]["time_s"] == parse_time(asked["--time"]) > 600
     assert "#SBATCH --exclude=tw2\n" in re.sub(r" +#[^\n]*", "", rendered["script"])
 
 

@@ -83,14 +83,19 @@ def test_every_advised_request_plans_and_changes_something(cause: str) -> None:
 def test_out_of_memory_each_step_needs_less_and_fits_by_its_states() -> None:
     for cluster, method, asked in cases():
         plan = planned(cluster, method, **asked).plan
-        before = (plan.micro_batch_size, states_bytes(plan, letters_of(plan)), plan.sequence_length, plan.recompute)
+        before = (
+            plan.batch.micro_batch_size,
+            states_bytes(plan, letters_of(plan)),
+            plan.batch.sequence_length,
+            plan.model.recompute,
+        )
         for line in device_oom(Case(plan=plan, facts=FULL)):
             if not flags_of(line) or "env." in line:
                 continue
             again = asked_again(asked, cluster, method, line)
             states = states_bytes(again, letters_of(again))
-            after = (again.micro_batch_size, states, again.sequence_length, again.recompute)
-            assert again.global_batch_size == plan.global_batch_size
+            after = (again.batch.micro_batch_size, states, again.batch.sequence_length, again.model.recompute)
+            assert again.batch.global_batch_size == plan.batch.global_batch_size
             assert after != before, (cluster, method, line)
             assert states is None or states < 31.74 * 2**30, (cluster, method, line)
 
@@ -135,7 +140,7 @@ def test_time_is_asked_for_by_the_runs_own_steps(steps: int, pace: float, partit
         if not asked:
             continue
         again = asked_again({"steps": steps, "partition": partition, "time": limit}, "taiwania2", "z3", line)
-        assert again.time_s is not None and 60 + again.steps * pace < again.time_s
+        assert again.job.time_s is not None and 60 + again.workload.steps * pace < again.job.time_s
 
 
 def test_no_time_is_advised_where_no_step_was_made() -> None:
@@ -149,7 +154,7 @@ def test_pages_are_unpinned_where_they_are_pinned() -> None:
     lines = page_locked(Case(plan=plan))
     for line, part in zip(lines, ("offload_optimizer", "offload_param"), strict=False):
         again = asked_again({}, "taiwania2", "z3o", line)
-        assert again.deepspeed["zero_optimization"][part]["pin_memory"] is False
+        assert again.engine.deepspeed["zero_optimization"][part]["pin_memory"] is False
     assert not any("pin_memory" in line for line in page_locked(Case(plan=planned("taiwania2", "z3").plan)))
 
 

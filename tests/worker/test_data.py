@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def test_the_entropy_of_made_up_tokens_is_what_the_plan_says() -> None:
         singles[first] += count
     total = sum(pairs.values())
     entropy = -sum(count / total * math.log(count / singles[first]) for (first, _), count in pairs.items())
-    assert entropy == pytest.approx(plan.loss_floor_nats, abs=2e-3)
+    assert entropy == pytest.approx(plan.workload.loss_floor_nats, abs=2e-3)
     assert (len(singles), len(pairs)) == (64, 256)
     assert max(singles.values()) < 1.1 * min(singles.values())  # no token alone is a good guess
 
@@ -86,7 +85,7 @@ def text_plan(tmp_path: Path, text: str, **changes: Any) -> Plan:
 
 
 def sequences(plan: Plan, rank: int, world_size: int, count: int) -> list[list[int]]:
-    plan = replace(plan, world_size=world_size, data_parallel=world_size)
+    plan = plan.changed(world_size=world_size, data_parallel=world_size)
     stream = batches(plan, 512, ranks(rank, world_size), CPU)
     return [next(stream).tokens[0].tolist() for _ in range(count)]
 

@@ -19,14 +19,14 @@ ALL = Toolchain(host=True, device=True)
 
 def test_on_the_cpu_nothing_is_compiled_or_pinned() -> None:
     plan = make_plan("z3o")
-    before = copy.deepcopy(plan.deepspeed)
+    before = copy.deepcopy(plan.engine.deepspeed)
     adapted = adapt_config(plan, "cpu", ALL)
     zero = adapted.config["zero_optimization"]
     assert zero["offload_optimizer"]["pin_memory"] is False
     assert zero["offload_param"]["pin_memory"] is False
     assert adapted.config["optimizer"]["params"]["torch_adam"] is True
     assert len(adapted.sentences) == 2
-    assert plan.deepspeed == before
+    assert plan.engine.deepspeed == before
 
 
 def test_the_cpu_compiles_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +38,7 @@ def test_the_cpu_compiles_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_a_gpu_with_compilers_the_config_is_the_plans() -> None:
     plan = make_plan("z3o")
     adapted = adapt_config(plan, "cuda", ALL)
-    assert adapted.config == plan.deepspeed
+    assert adapted.config == plan.engine.deepspeed
     assert adapted.sentences == ()
 
 

@@ -23,8 +23,8 @@ def test_it_trains(name: str, method: str, run_plan: RunPlan) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_can_be_planned_and_deepspeed_gets_its_own_alone(name: str) -> None:
     plan = planned("delta", "z3", set=(f"optimizer.type={name}",)).plan
-    assert plan.optimizer["type"] == name
-    assert ("optimizer" in plan.deepspeed) == (name in OF_DEEPSPEED)
+    assert plan.optimizer.type == name
+    assert ("optimizer" in plan.engine.deepspeed) == (name in OF_DEEPSPEED)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_DEEPSPEED])

@@ -14,6 +14,7 @@ from tiny_plans import make_plan
 
 from hpc_llm.errors import RequestError
 from hpc_llm.job import start
+from hpc_llm.plan.parts import OptimizerSetup
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths, is_run
 from hpc_llm.schedulers.snapshot import code_digest, code_snapshot
@@ -76,10 +77,20 @@ def test_the_homeworks_flags_become_a_plan(homework_config: Path) -> None:
     ranks = Ranks(3, 8, 3, 8, "127.0.0.1", 29500, "mpirun")
     config = {**read_deepspeed_config(homework_config), "gradient_checkpointing": {"enable": True}}
     plan, sentences = homework_plan(arguments, config, ranks, 8)
-    assert (plan.world_size, plan.global_batch_size, plan.nodes, plan.gpus_per_node) == (8, 8, 1, 8)
-    assert (plan.precision, plan.letters, plan.recompute, plan.steps) == ("bf16", "z2+o+r", True, 100)
-    assert plan.optimizer == {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0}
-    assert "gradient_checkpointing" not in plan.deepspeed
+    assert (
+        plan.parallel.world_size,
+        plan.batch.global_batch_size,
+        plan.parallel.nodes,
+        plan.parallel.gpus_per_node,
+    ) == (8, 8, 1, 8)
+    assert (plan.model.precision, plan.letters, plan.model.recompute, plan.workload.steps) == (
+        "bf16",
+        "z2+o+r",
+        True,
+        100,
+    )
+    assert plan.optimizer == OptimizerSetup(type="AdamW", lr=1e-3)
+    assert "gradient_checkpointing" not in plan.engine.deepspeed
     assert any("llama2-7b with random weights is trained" in sentence for sentence in sentences)
 
 

@@ -72,7 +72,7 @@ def test_tokens_per_second_agree_with_a_clock_of_ones_own(run_plan: RunPlan, mon
     monkeypatch.setattr(loop, "_step", timed)
     plan = make_plan("z2", sequence_length=256, micro_batch_size=8, gradient_accumulation_steps=2, steps=17)
     result = run_plan(plan)
-    seconds = ended[-1] - began[plan.warmup_steps]
+    seconds = ended[-1] - began[plan.workload.warmup_steps]
     assert result["tokens_per_second"] == pytest.approx(15 * 8 * 2 * 256 / seconds, rel=0.02)
     assert result["measured_window_s"] == pytest.approx(seconds, rel=0.02)
     assert result["device_clock_s"] is None  # the CPU has no clock but the host's
@@ -108,7 +108,7 @@ def plain_losses(checkpoint: Path, plan: Plan, mask: bool = False) -> list[float
     from hpc_llm.worker.data import batches
     from hpc_llm.worker.ranks import Ranks
 
-    world_size, cpu = plan.world_size, torch.device("cpu")
+    world_size, cpu = plan.parallel.world_size, torch.device("cpu")
     streams = [batches(plan, 512, Ranks(r, world_size, r, world_size, "", 0, ""), cpu) for r in range(world_size)]
     if mask:
         streams = [masked(stream, rank) for rank, stream in enumerate(streams)]
@@ -116,10 +116,10 @@ def plain_losses(checkpoint: Path, plan: Plan, mask: bool = False) -> list[float
     values = {key: value for key, value in ADAMW.items() if key != "type"}
     optimizer = torch.optim.AdamW(model.parameters(), **values)  # type: ignore[arg-type]
     losses = []
-    for step in range(1, plan.steps + 1):
+    for step in range(1, plan.workload.steps + 1):
         for group in optimizer.param_groups:
-            group["lr"] = values["lr"] * min(step / plan.lr_ramp_steps, 1)
-        drawn = [next(stream) for stream in streams for _ in range(plan.gradient_accumulation_steps)]
+            group["lr"] = values["lr"] * min(step / plan.workload.lr_ramp_steps, 1)
+        drawn = [next(stream) for stream in streams for _ in range(plan.batch.gradient_accumulation_steps)]
         tokens = torch.cat([batch.tokens for batch in drawn])
         labels = torch.cat([batch.tokens if batch.labels is None else batch.labels for batch in drawn])
         loss = model(input_ids=tokens, labels=labels).loss  # transformers' mean over what is not masked
@@ -254,5 +254,5 @@ def test_what_is_chosen_when_nothing_is_said_learns(
     losses = step_losses(tmp_path / "run")
     assert result["outcome"] == "COMPLETED", result["outcome_reason"]
     assert max(losses) < losses[0] + 0.1
-    assert plan.loss_floor_nats is not None
-    assert plan.loss_floor_nats < losses[-1] < below
+    assert plan.workload.loss_floor_nats is not None
+    assert plan.workload.loss_floor_nats < losses[-1] < below

@@ -49,7 +49,7 @@ def first_loss(folder: Path, plan: Plan) -> float:
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    count, cpu = plan.world_size, torch.device("cpu")
+    count, cpu = plan.parallel.world_size, torch.device("cpu")
     drawn = [next(batches(plan, 512, Ranks(rank, count, rank, count, "", 0, ""), cpu)).tokens for rank in range(count)]
     tokens = torch.cat(drawn)
     with torch.no_grad():

@@ -105,7 +105,7 @@ def make_plan(method: str = "z2", world_size: int = 1, **changes: Any) -> Plan:
         "job_name": "test",
         "mem": None,
     }
-    return Plan(**{**values, **changes})
+    return Plan.from_dict({**values, **changes})
 
 
 def start_worker(folder: Path, plan: Plan, *launch: str, **environ: str) -> subprocess.Popen[str]:

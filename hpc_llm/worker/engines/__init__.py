@@ -22,13 +22,13 @@ def find(name: str) -> EngineKind:
 
 def choose(plan: Plan) -> tuple[EngineKind, list[str]]:
     """The plan's engine, or its fallback where this node cannot run it, and a sentence then."""
-    wanted = find(plan.engine)
+    wanted = find(plan.engine.name)
     lack = wanted.missing()
     if lack is None:
         return wanted, []
-    if plan.engine_fallback is None:
+    if plan.engine.fallback is None:
         raise WorkerError(f"the engine {wanted.name} cannot run on this node: {lack}.")
-    other = find(plan.engine_fallback)
+    other = find(plan.engine.fallback)
     also = other.missing()
     if also is not None:
         raise WorkerError(f"neither the engine {wanted.name} nor {other.name} can run on this node: {lack}; {also}.")

@@ -43,9 +43,9 @@ def adapt_config(plan: Plan, device_type: str, toolchain: Toolchain, removed_key
     `removed_keys` are top-level keys that the installed DeepSpeed refuses, with its reason. Raises RequestError for a
     key that no DeepSpeed knows and WorkerError for what the device cannot do at all.
     """
-    check_keys(plan.deepspeed, where="the plan's deepspeed")
+    check_keys(plan.engine.deepspeed, where="the plan's deepspeed")
     _check_batch(plan)
-    config = copy.deepcopy(plan.deepspeed)
+    config = copy.deepcopy(plan.engine.deepspeed)
     sentences: list[str] = []
     if "quantize_training" in removed_keys and config.pop("quantize_training", None) is not None:
         sentences.append("The installed DeepSpeed has no quantize_training any more, so it is left out.")
@@ -62,20 +62,20 @@ def adapt_config(plan: Plan, device_type: str, toolchain: Toolchain, removed_key
 def _check_batch(plan: Plan) -> None:
     """Raise RequestError where the config's batch is not the plan's, as after an edit by hand."""
     planned = {
-        "train_batch_size": plan.global_batch_size,
-        "train_micro_batch_size_per_gpu": plan.micro_batch_size,
-        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+        "train_batch_size": plan.batch.global_batch_size,
+        "train_micro_batch_size_per_gpu": plan.batch.micro_batch_size,
+        "gradient_accumulation_steps": plan.batch.gradient_accumulation_steps,
     }
-    computed = plan.data_parallel * plan.micro_batch_size * plan.gradient_accumulation_steps
-    if plan.global_batch_size != computed or plan.data_parallel != plan.world_size:
+    computed = plan.parallel.data * plan.batch.micro_batch_size * plan.batch.gradient_accumulation_steps
+    if plan.batch.global_batch_size != computed or plan.parallel.data != plan.parallel.world_size:
         raise RequestError(
-            f"the plan's global_batch_size is {plan.global_batch_size} for {plan.world_size} ranks in {plan.data_parallel} "
-            f"groups with {plan.micro_batch_size} x {plan.gradient_accumulation_steps} sequences each: it must be "
-            f"{plan.world_size * plan.micro_batch_size * plan.gradient_accumulation_steps}."
+            f"the plan's global_batch_size is {plan.batch.global_batch_size} for {plan.parallel.world_size} ranks in {plan.parallel.data} "
+            f"groups with {plan.batch.micro_batch_size} x {plan.batch.gradient_accumulation_steps} sequences each: it must be "
+            f"{plan.parallel.world_size * plan.batch.micro_batch_size * plan.batch.gradient_accumulation_steps}."
         )
     for key, value in planned.items():
-        if plan.deepspeed.get(key, value) != value:
-            raise RequestError(f"the plan's deepspeed: {key} is {plan.deepspeed[key]!r}, the plan says {value}.")
+        if plan.engine.deepspeed.get(key, value) != value:
+            raise RequestError(f"the plan's deepspeed: {key} is {plan.engine.deepspeed[key]!r}, the plan says {value}.")
 
 
 def zero_stage(config: Mapping[str, Any]) -> int:
@@ -90,11 +90,11 @@ def offload_device(config: Mapping[str, Any], what: str) -> str:
 
 def client_optimizer_name(plan: Plan) -> str | None:
     """bitsandbytes' class for the plan's optimizer; None where DeepSpeed builds it."""
-    return bitsandbytes_name(str(plan.optimizer.get("type", "")))
+    return bitsandbytes_name(plan.optimizer.type)
 
 
 def _refuse_fp16_on_cpu(plan: Plan, config: Mapping[str, Any]) -> None:
-    if plan.precision == "fp16" or (config.get("fp16") or {}).get("enabled") is True:
+    if plan.model.precision == "fp16" or (config.get("fp16") or {}).get("enabled") is True:
         raise WorkerError(
             "DeepSpeed does not train in fp16 on the CPU: choose precision bf16 or fp32, or run on a GPU."
         )
@@ -193,7 +193,7 @@ class DeepSpeedEngine(Engine):
             model=model, model_parameters=parameters, optimizer=optimizer, config=config
         )
         self.module = self._engine.module
-        self.averages_over = plan.gradient_accumulation_steps * plan.data_parallel
+        self.averages_over = plan.batch.gradient_accumulation_steps * plan.parallel.data
 
     def forward(self, **inputs: Any) -> Any:
         return self._engine(**inputs)
@@ -235,7 +235,7 @@ class DeepSpeedEngine(Engine):
 
 def _client_optimizer(plan: Plan, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
     """bitsandbytes' optimizer where the plan names one; None where DeepSpeed builds it."""
-    kind = str(plan.optimizer.get("type", ""))
+    kind = plan.optimizer.type
     if kind in OF_DEEPSPEED or (client_optimizer_name(plan) is None and "8bit" not in kind.lower()):
         return None
     return make_optimizer(plan.optimizer, parameters)

@@ -28,7 +28,7 @@ class Fsdp2Engine(Engine):
 
     def __init__(self, plan: Plan, model: Any, device: torch.device) -> None:
         self.module = model
-        self.averages_over = plan.world_size
+        self.averages_over = plan.parallel.world_size
         self._stepper = Stepper(plan, trainable(model), device)
 
     def forward(self, **inputs: Any) -> Any:
@@ -57,12 +57,12 @@ def _missing() -> str | None:
 
 
 def _build(plan: Plan, device: torch.device) -> Built:
-    if plan.quantization or plan.peft:
+    if plan.model.quantization or plan.model.peft:
         raise WorkerError("the engine fsdp2 trains whole models: choose another one for quantization and LoRA.")
     model = skeleton(plan, torch.float32)
     model.config.use_cache = False
     _materialise(model, plan, device)
-    if plan.recompute:
+    if plan.model.recompute:
         recompute(model)
     model.train()
     return Built(Fsdp2Engine(plan, model, device))
@@ -91,11 +91,11 @@ def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
 
 def _source(plan: Plan) -> Mapping[str, torch.Tensor] | None:
     """The values of the checkpoint on the first rank, nothing on the others; None where weights are random."""
-    if plan.weights != "checkpoint":
+    if plan.model.weights != "checkpoint":
         return None
     if dist.get_rank() != 0:
         return {}
-    state: dict[str, torch.Tensor] = load_checkpoint(plan.model, dtype=torch.float32).state_dict()
+    state: dict[str, torch.Tensor] = load_checkpoint(plan.model.name, dtype=torch.float32).state_dict()
     return state
 
 
@@ -122,8 +122,8 @@ def _splitter(plan: Plan, device: torch.device) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh = init_device_mesh(device.type, (plan.world_size,))
-    low = None if plan.precision == "fp32" else DTYPES[plan.precision]
+    mesh = init_device_mesh(device.type, (plan.parallel.world_size,))
+    low = None if plan.model.precision == "fp32" else DTYPES[plan.model.precision]
     policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
     return lambda module: fully_shard(module, mesh=mesh, mp_policy=policy)
 

@@ -24,13 +24,13 @@ class PlainEngine(Engine):
 
     def __init__(self, plan: Plan, model: Any, device: torch.device) -> None:
         self.module = model
-        self.averages_over = plan.world_size
+        self.averages_over = plan.parallel.world_size
         self._masters = Masters(trainable(model))
         self._stepper = Stepper(plan, self._masters.parameters, device)
         # With several micro batches their sum is kept in fp32 and averaged once, for which DDP has no way.
-        self._averages_itself = plan.world_size > 1 and plan.gradient_accumulation_steps > 1
+        self._averages_itself = plan.parallel.world_size > 1 and plan.batch.gradient_accumulation_steps > 1
         self._model = model
-        if plan.world_size > 1:
+        if plan.parallel.world_size > 1:
             self._model = DistributedDataParallel(
                 model, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True
             )

@@ -11,25 +11,25 @@ from torch import nn
 from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.plan.experiment import Plan
 from hpc_llm.plan.optimizers import NAMES, bitsandbytes_name
+from hpc_llm.plan.parts import OptimizerSetup
 from hpc_llm.worker.engines.engine import StepEnd
 
 
-def make_optimizer(values: Mapping[str, Any], parameters: Sequence[torch.Tensor]) -> torch.optim.Optimizer:
+def make_optimizer(setup: OptimizerSetup, parameters: Sequence[torch.Tensor]) -> torch.optim.Optimizer:
     """The optimizer that the plan names, over `parameters`.
 
     Adam decays weights as AdamW does, as it does in DeepSpeed: with the same plan all engines train the same.
     """
     shared = {
-        "lr": values["lr"],
-        "betas": tuple(values.get("betas", (0.9, 0.999))),
-        "eps": values.get("eps", 1e-8),
-        "weight_decay": values.get("weight_decay", 0.0),
+        "lr": setup.lr,
+        "betas": tuple(setup.betas),
+        "eps": setup.eps,
+        "weight_decay": setup.weight_decay,
     }
-    kind = str(values.get("type", ""))
-    if kind in ("AdamW", "Adam"):
+    if setup.type in ("AdamW", "Adam"):
         fused = all(parameter.is_cuda for parameter in parameters)
         return torch.optim.AdamW(parameters, fused=fused or None, **shared)
-    return bitsandbytes_optimizer(kind, parameters, shared)
+    return bitsandbytes_optimizer(setup.type, parameters, shared)
 
 
 def bitsandbytes_optimizer(
@@ -90,7 +90,7 @@ class Stepper:
 
     def __init__(self, plan: Plan, parameters: Sequence[torch.Tensor], device: torch.device) -> None:
         self._parameters = list(parameters)
-        self._largest_norm = float(plan.deepspeed.get("gradient_clipping") or 0.0)
+        self._largest_norm = float(plan.engine.deepspeed.get("gradient_clipping") or 0.0)
         self.optimizer = make_optimizer(plan.optimizer, self._parameters)
         self._scaler = _scaler(plan, device)
 
@@ -123,9 +123,9 @@ class Stepper:
 
 def _scaler(plan: Plan, device: torch.device) -> Any:
     """A loss scaler with the settings of DeepSpeed's fp16 block, whose defaults are meant where it is silent."""
-    if plan.precision != "fp16":
+    if plan.model.precision != "fp16":
         return None
-    block = plan.deepspeed.get("fp16") or {}
+    block = plan.engine.deepspeed.get("fp16") or {}
     fixed = float(block.get("loss_scale") or 0.0)
     if fixed:
         return torch.amp.GradScaler(device.type, init_scale=fixed, growth_interval=2**31 - 1, backoff_factor=1.0 - 1e-9)

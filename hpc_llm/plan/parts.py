@@ -1,0 +1,192 @@
+"""The parts of a plan, one class a subject. Standard library only.
+
+Sizes are counts, times are seconds, rates are per second. A field whose short name in `--set` and in tables is not its own
+says so with `short`; short names are unique over all parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal, get_args, get_type_hints
+
+from hpc_llm.errors import RequestError, unknown_name
+
+Precision = Literal["bf16", "fp16", "fp32"]
+"""Number format of weights and activations."""
+
+
+def short(name: str) -> Any:
+    """A field that `--set` and tables call `name`."""
+    return field(metadata={"short": name})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What every task has to do; a task adds what is its own."""
+
+    steps: int
+    """Steps in all, warm-up included: of the optimizer where something is trained."""
+    warmup_steps: int
+    """First steps that are left out of the measurement."""
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Workload):
+    """Optimizer steps on text or on synthetic tokens."""
+
+    lr_ramp_steps: int
+    """First steps over which the learning rate rises in a straight line to the optimizer's; they may be measured."""
+    data: list[str]
+    """Text files; none means synthetic tokens."""
+    loss_floor_nats: float | None
+    """Mean loss that no model can go below on the data, nats a token; None where nobody knows it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantization:
+    """bitsandbytes storage of the frozen linear layers."""
+
+    kind: str
+    """`nf4`, `fp4` or `int8`."""
+    double_quant: bool = False
+    """Whether the quantization constants are quantized too (4-bit kinds)."""
+    compute_dtype: str | None = None
+    """Precision in which the layers multiply."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora:
+    """Low-rank adapters on frozen weights."""
+
+    kind: str = "lora"
+    r: int
+    """Rank of the update."""
+    alpha: int
+    dropout: float
+    target_modules: str | list[str]
+    """Names of layers, or `all-linear`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSetup:
+    """The model and how its weights and activations are held."""
+
+    name: str = short("model")
+    """Preset name or checkpoint folder."""
+    weights: str
+    """What the run starts from: `random`, or `checkpoint`, the weights in the folder `name`."""
+    precision: Precision
+    attention: str
+    """`sdpa`, `eager` or `flash_attention_2`."""
+    recompute: bool
+    """Activation recomputation (gradient checkpointing)."""
+    quantization: Quantization | None
+    peft: Lora | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchShape:
+    """How many tokens one optimizer step sees."""
+
+    micro_batch_size: int
+    """Sequences per rank and forward pass."""
+    gradient_accumulation_steps: int
+    global_batch_size: int
+    """Sequences per optimizer step over all groups of ranks."""
+    sequence_length: int
+    """Tokens per sequence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel:
+    """Where the ranks are, and what each group of them shares."""
+
+    nodes: int
+    gpus_per_node: int
+    """0 means the CPU."""
+    tasks_per_node: int
+    """Ranks per node."""
+    world_size: int
+    data: int = short("data_parallel")
+    """Groups of ranks that each train on samples of their own."""
+    tensor: int = field(default=1, metadata={"short": "tensor_parallel"})
+    """Ranks that share each layer."""
+    pipeline: int = field(default=1, metadata={"short": "pipeline_parallel"})
+    """Groups of ranks among which the layers are divided."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSetup:
+    """The optimizer of the trained weights."""
+
+    type: str
+    """One of optimizers.NAMES."""
+    lr: float = 1e-3
+    """Peak learning rate; PyTorch's and DeepSpeed's own where a file of the homework names none."""
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSetup:
+    """What carries out the steps."""
+
+    name: str = short("engine")
+    """One of engine_choice.ENGINES."""
+    fallback: str | None = short("engine_fallback")
+    """What does where a node's software cannot run that one; None means that the run fails then."""
+    deepspeed: dict[str, Any]
+    """The complete DeepSpeed config."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRequest:
+    """What is asked of the scheduler, and what the job finds in its environment."""
+
+    scheduler: str
+    """`slurm` or `local`."""
+    launcher: str
+    """`srun`, `torchrun`, `mpirun` or `python`."""
+    partition: str | None
+    account: str | None
+    time_s: int | None
+    """Wall time limit."""
+    name: str = short("job_name")
+    cpus_per_task: int | None
+    """CPU cores per rank."""
+    mem: str | None
+    """Value for --mem where the site wants it."""
+    sbatch: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    """Environment variables of the job that the request adds or replaces; never a secret."""
+    env_file: str | None = None
+    """File of the user's own variables, which the job reads: only its path is kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedGpu:
+    """The GPU that the ranks should find."""
+
+    model: str | None = short("expected_gpu")
+    peak_flops: float | None
+    """Dense peak of one GPU at the planned precision, FLOP/s."""
+
+
+def read_part(kind: Any, values: Any, kinds: Mapping[str, Any] | None = None) -> Any:
+    """An object of the dataclass `kind` from a mapping, and so for its parts; `kinds` are those of some fields."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{kind.__name__} is {values!r} and no mapping")
+    types = get_type_hints(kind) | dict(kinds or {})
+    known = {one.name for one in fields(kind)}
+    for key in values:
+        if key not in known:
+            raise RequestError(unknown_name("plan field", key, known, next_step="Was it written by a newer version?"))
+    return kind(**{name: _read_value(types[name], value) for name, value in values.items()})
+
+
+def _read_value(kind: Any, value: Any) -> Any:
+    parts = [one for one in (kind, *get_args(kind)) if is_dataclass(one)]
+    return read_part(parts[0], value) if parts and value is not None else value
