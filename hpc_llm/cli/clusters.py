@@ -139,3 +139,18 @@ def _show(cluster: Cluster) -> None:
             for p in cluster.partitions
         ]
         print_table(rows, ["partition", "time limit", "nodes per job", "GPUs per user", "GPUs per node", "note"])
+    if cluster.qos:
+        typer.echo()
+        limits = ["time limit", "nodes per job", "GPUs per job", "GPUs per user"]
+        print_table(_qos_rows(cluster), ["qos", *limits, "partitions", "lifts of these", "note"])
+
+
+def _qos_rows(cluster: Cluster) -> list[list[str | int | None]]:
+    rows: list[list[str | int | None]] = []
+    for q in cluster.qos:
+        lifts = "not known" if q.lifts is None else ", ".join(q.lifts) or "nothing"
+        limits = [q.max_time, q.max_nodes, q.max_gpus_per_job, q.max_gpus_per_user]
+        rows.append(
+            [q.name + (" (default)" if q.default else ""), *limits, ", ".join(q.partitions) or "all", lifts, q.note]
+        )
+    return rows

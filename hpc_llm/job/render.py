@@ -238,9 +238,10 @@ def sbatch_flags(
         flags["constraint"] = (cluster.request.constraint, f"{site}: request.constraint")
     if cluster.request.exclusive:
         flags["exclusive"] = (None, f"{site}: request.exclusive")
-    for options, origin in ((cluster.extra_options, f"{site}: request.extra"), (plan.sbatch, origins["sbatch"])):
+    own, asked = (cluster.extra_options, f"{site}: request.extra"), (plan.sbatch, origins["sbatch"])
+    for options, origin in (own, asked):
         for name, value in options.items():
-            _add_flag(flags, name, value, origin)
+            _add_flag(flags, name, value, origins.get(f"sbatch.{name}", origin) if options is plan.sbatch else origin)
     flags.update(_output_flags(place, cluster, array))
     for name in cluster.request.forbid:
         if name in flags:
@@ -252,9 +253,10 @@ def _add_flag(flags: dict[str, tuple[str | None, str]], name: str, value: str, o
     """Put a flag in the place of what it excludes; only --gres holds several things, the GPUs first."""
     for other in rivals(name):
         flags.pop(other, None)
-    before = flags[name][0] if name == "gres" and name in flags else None
-    if before is not None and asks_for_gpus(name, before) and not asks_for_gpus(name, value):
-        value = f"{before},{value}"
+    before = (flags[name][0] or "").split(",") if name == "gres" and name in flags else []
+    gpus = [one for one in before if asks_for_gpus(name, one)]
+    if not asks_for_gpus(name, value):
+        value = ",".join((*gpus, value))
     flags[name] = (value or None, origin)
 
 

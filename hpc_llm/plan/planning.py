@@ -18,6 +18,7 @@ from hpc_llm.plan.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.plan.engine_choice import check_engine, choose_engine, fallback_of
 from hpc_llm.plan.experiment import TASKS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.plan.gpu import actual_gpu, check_capabilities, choose_precision
+from hpc_llm.plan.limits import JobQos, job_qos
 from hpc_llm.plan.method import Lora, Method, Optimizer, Quantization, spelled
 from hpc_llm.plan.optimizers import OF_DEEPSPEED
 from hpc_llm.plan.recipe import check_length, check_tokenizer, choose_ramp, choose_weights, frozen_by, learning_rate
@@ -53,10 +54,12 @@ def plan(
     partition = ask_partition(said, cluster, site, draft)
     cluster = cluster.on(partition)
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
-    ask_resources(said, cluster, partition, gpu, site, draft)
+    ask_options(said, cluster, site, draft)
+    qos = job_qos(draft, cluster, partition) if site.scheduler == "slurm" else JobQos()
+    ask_resources(said, cluster, partition, qos, gpu, site, draft)
     _batch(said, cluster, draft)
     _method(method, gpu, draft)
-    _bookkeeping(said, cluster, partition, site, draft)
+    _bookkeeping(said, cluster, partition, qos, site, draft)
     _settings(said, draft)
     return _finish(draft, cluster, partition, gpu, site)
 
@@ -97,7 +100,9 @@ def _method(method: Method, gpu: Gpu, draft: Draft) -> None:
     draft.put("deepspeed", copy.deepcopy(method.deepspeed), origin)
 
 
-def _bookkeeping(said: Said, cluster: Cluster, partition: Partition | None, site: Site, draft: Draft) -> None:
+def _bookkeeping(
+    said: Said, cluster: Cluster, partition: Partition | None, qos: JobQos, site: Site, draft: Draft
+) -> None:
     experiment = said.experiment
     if experiment.task not in TASKS:
         raise RequestError(unknown_name("task", experiment.task, TASKS))
@@ -109,11 +114,10 @@ def _bookkeeping(said: Said, cluster: Cluster, partition: Partition | None, site
         "loss_floor_nats", floor, "not known" if experiment.data else "computed: the entropy of the synthetic tokens"
     )
     ask_account(said, cluster, site, draft)
-    ask_time(said, cluster, partition, draft)
+    ask_time(said, cluster, partition, qos, draft)
     default_name = f"{draft.values['model'].rstrip('/').rsplit('/', 1)[-1]}-{draft.values['method']}"
     name = draft.first("job_name", said("name"), (file_name_part(default_name), "computed: model and method"))
     one_line("job name", name)
-    ask_options(said, cluster, site, draft)
     draft.put("env", {}, "not set")
     draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file"))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.plan.draft import FALLBACKS, Draft, Said, Site, one_line, positive
+from hpc_llm.plan.limits import Asked, JobQos, hold, most_allowed, place_of
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Gpu, Node, Partition
 from hpc_llm.site.sbatch_options import Source, memory_bytes, read_options, rivals
@@ -41,7 +42,7 @@ def _without_scheduler(what: str, value: Any, draft: Draft) -> None:
 
 
 def ask_resources(
-    said: Said, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site, draft: Draft
+    said: Said, cluster: Cluster, partition: Partition | None, qos: JobQos, gpu: Gpu, site: Site, draft: Draft
 ) -> None:
     draft.put("scheduler", site.scheduler, f"cluster {cluster.name}: scheduler")
     nodes = draft.first("nodes", said("nodes"), (FALLBACKS["nodes"], "default"))
@@ -54,8 +55,8 @@ def ask_resources(
         (min(suggested, per_node) if suggested is not None else None, f"cluster {cluster.name}: defaults"),
         (per_node, f"cluster {cluster.name}: gpu.per_node"),
     )
-    _check_gpus(gpus, per_node, gpu, cluster, _place(cluster, partition))
-    _check_size(nodes, gpus, cluster, partition)
+    _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
+    _check_size(nodes, gpus, cluster, partition, qos, draft)
     if site.scheduler == "local" and nodes > 1:
         raise PlanError(
             f"{nodes} nodes: cluster {cluster.name} runs on this machine, without a scheduler. Use --nodes 1."
@@ -64,10 +65,6 @@ def ask_resources(
     launch = cluster.launch
     name = launch.single_node if nodes == 1 else launch.multi_node
     draft.put("launcher", name, f"cluster {cluster.name}: launch.{'single' if nodes == 1 else 'multi'}_node")
-
-
-def _place(cluster: Cluster, partition: Partition | None) -> str:
-    return f"partition {partition.name} of cluster {cluster.name}" if partition else f"cluster {cluster.name}"
 
 
 def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str) -> None:
@@ -81,20 +78,29 @@ def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str
         raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
 
 
-def _check_size(nodes: int, gpus: int, cluster: Cluster, partition: Partition | None) -> None:
-    """Hold nodes and GPUs to the partition's limits, or where Slurm chooses it, to the widest of all."""
-    where, choices = _place(cluster, partition), [partition] if partition else cluster.partitions
-    most = max((p.max_nodes or MOST_NODES for p in choices), default=MOST_NODES)
-    if nodes > most:
-        known = most < MOST_NODES
-        says = f"{where} allows {most} per job" if known else f"no cluster has so many, though {where} states no limit"
-        raise PlanError(f"{nodes} nodes: {says}. Ask for fewer with --nodes.")
-    limits = [p.max_gpus for p in choices]
-    widest = max((limit for limit in limits if limit), default=0)
-    if limits and all(limits) and nodes * gpus > widest:
-        raise PlanError(
-            f"{nodes} x {gpus} = {nodes * gpus} GPUs: {where} allows {widest} per user. Ask for fewer nodes."
-        )
+def _check_size(
+    nodes: int, gpus: int, cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft
+) -> None:
+    size = Asked(
+        what="nodes",
+        amount=nodes,
+        said=f"{nodes} nodes",
+        per_partition=" per job",
+        per_qos=" per job",
+        less="Ask for fewer with --nodes",
+    )
+    all_gpus = Asked(
+        what="gpus",
+        amount=nodes * gpus,
+        said=f"{nodes} x {gpus} = {nodes * gpus} GPUs",
+        per_partition=" per user",
+        per_qos=" per job",
+        less="Ask for fewer nodes" if nodes > 1 else "Ask for fewer with --gpus-per-node",
+    )
+    for asked in (size, all_gpus):
+        hold(asked, cluster, partition, qos, draft)
+    if nodes > MOST_NODES:
+        raise PlanError(f"{nodes} nodes: no cluster has so many. Ask for fewer with --nodes.")
 
 
 def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> None:
@@ -109,14 +115,39 @@ def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> None:
         _without_scheduler("--sbatch", ", ".join(options), draft)
         options = {}
     draft.put("sbatch", options, said("sbatch")[1] if options else "not set")
-    own = dict(cluster.extra_options)
+
+
+def _decided(draft: Draft, cluster: Cluster) -> dict[str, tuple[str, str]]:
+    """Options of sbatch beside those that no request may give: their value without the request, and who says so."""
+    values, site = draft.values, f"cluster {cluster.name}"
+    options = {name: (value, f"{site}: request.extra") for name, value in cluster.extra_options.items()}
     if cluster.request.constraint:
-        own["constraint"] = cluster.request.constraint
-    for name in options:
+        options["constraint"] = (cluster.request.constraint, f"{site}: request.constraint")
+    if cluster.request.exclusive:
+        options["exclusive"] = ("", f"{site}: request.exclusive")
+    if values["cpus_per_task"] is not None:
+        tasks = values["tasks_per_node"]
+        cores = values["cpus_per_task"] * tasks // slurm_tasks_per_node(values["launcher"], tasks)
+        options["cpus-per-task"] = (str(cores), draft.origins["cpus_per_task"])
+    if values["mem"] is not None:
+        options[cluster.request.memory] = (values["mem"], draft.origins["mem"])
+    return options
+
+
+def _tell_replaced(draft: Draft, cluster: Cluster) -> dict[str, str]:
+    """Say of each option of the request which other it replaces; option -> where it comes from, with that."""
+    options, decided = draft.values["sbatch"], _decided(draft, cluster)
+    origins = {}
+    for name, value in options.items():
         for other in (name, *rivals(name)):
-            if other in own and (other, own[other]) != (name, options[name]):
-                was = f"{other}={own[other]}" if own[other] else other
-                draft.notices.append(f"--sbatch {name} takes the place of {was}, which every job has here")
+            if other not in decided or (other, decided[other][0]) == (name, value):
+                continue
+            was, who = decided[other]
+            instead = f"{other}={was}" if was else other
+            given = f"--sbatch {name}={value}" if value else f"--sbatch {name}"
+            draft.notices.append(f"{given} takes the place of {instead} ({who})")
+            origins[name] = f"{draft.origins['sbatch']}, instead of {instead} ({who})"
+    return origins
 
 
 def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> None:
@@ -145,32 +176,28 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> None:
         )
 
 
-def ask_time(said: Said, cluster: Cluster, partition: Partition | None, draft: Draft) -> None:
-    choices = [partition] if partition else cluster.partitions
-    longest = max((p.max_time_s for p in choices), default=LONGEST_S)
+def ask_time(said: Said, cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft) -> None:
     text = draft.first("time_s", said("time"), (cluster.defaults.time, f"cluster {cluster.name}: defaults"))
     if text is None:
         return
     seconds = parse_time(text)
-    if said("time")[0] is None and seconds > longest:
-        seconds = longest  # nobody asked for the default, so it gives way
-        draft.origins["time_s"] = f"cluster {cluster.name}: limit of the partition"
     if seconds <= 0:
         raise RequestError(f"time '{text}' is no time at all. Write HH:MM:SS.")
-    draft.values["time_s"] = seconds
     if seconds > LONGEST_S:
         raise RequestError(f"time '{text}': Slurm counts to {LONGEST_S // 86400} days. Ask for less with --time.")
-    if seconds > longest:
-        longer = [p.name for p in cluster.partitions if p.max_time_s >= seconds]
-        advice = (
-            f"or take a partition that allows it: {', '.join(longer)}"
-            if longer
-            else "since no partition here allows it"
-        )
-        raise PlanError(
-            f"time {format_time(seconds)}: {_place(cluster, partition)} allows "
-            f"{format_time(longest)}. Ask for less with --time, {advice}."
-        )
+    asked = Asked(
+        what="time",
+        amount=seconds,
+        said=f"time {format_time(seconds)}",
+        less="Ask for less with --time",
+        shown=format_time,
+    )
+    most = most_allowed(asked, cluster, partition, qos)
+    if said("time")[0] is None and most is not None and seconds > most[0]:
+        draft.put("time_s", most[0], f"cluster {cluster.name}: limit of the {most[1]}")
+        return  # nobody asked for the default, so it gives way
+    draft.values["time_s"] = seconds
+    hold(asked, cluster, partition, qos, draft)
 
 
 def ask_cores_and_memory(draft: Draft, cluster: Cluster, partition: Partition | None, site: Site) -> None:
@@ -182,17 +209,28 @@ def ask_cores_and_memory(draft: Draft, cluster: Cluster, partition: Partition | 
     here = max(site.hardware.cpus // tasks, 1) if site.scheduler == "local" and site.hardware else None
     draft.first(
         "cpus_per_task",
-        (_asked_cores(draft, cluster, node), "--sbatch"),
         (cores, f"cluster {cluster.name}: node.cpus_per_gpu"),
         (here, "detected: the cores of this machine over its ranks"),
     )
-    _check_memory(draft, cluster, partition)
     share = _memory_share(cluster.request.memory, node, gpus)
-    if share is None:
-        draft.put("mem", None, "not set")
-    else:
-        # The profile counts decimal GB, Slurm's M is 2^20: round down, a GiB too much is charged as another GPU.
-        draft.put("mem", f"{int(share * 1e9 / 2**20)}M", f"cluster {cluster.name}: node.mem_gb_per_gpu")
+    # The profile counts decimal GB, Slurm's M is 2^20: round down, a GiB too much is charged as another GPU.
+    mem = None if share is None else f"{int(share * 1e9 / 2**20)}M"
+    draft.first("mem", (mem, f"cluster {cluster.name}: node.mem_gb_per_gpu"))
+    _replace(draft, cluster, node)
+    _check_memory(draft, cluster, partition)
+
+
+def _replace(draft: Draft, cluster: Cluster, node: Node) -> None:
+    """Let the request's own options decide what the plan keeps of them."""
+    asked, options = _asked_cores(draft, cluster, node), draft.values["sbatch"]
+    origins = _tell_replaced(draft, cluster)
+    draft.origins.update({f"sbatch.{name}": origin for name, origin in origins.items()})
+    if asked is not None:
+        draft.put("cpus_per_task", asked, origins.get("cpus-per-task", draft.origins["sbatch"]))
+    style = cluster.request.memory
+    for name in (style, *rivals(style)):
+        if name in options and draft.values["mem"] is not None:
+            draft.put("mem", options[name] if name == style else None, origins.get(name, draft.origins["sbatch"]))
 
 
 def _asked_cores(draft: Draft, cluster: Cluster, node: Node) -> int | None:
@@ -231,7 +269,7 @@ def _check_memory(draft: Draft, cluster: Cluster, partition: Partition | None) -
             )
         if node.mem_gb and size * times > node.mem_gb * 1e9:
             raise PlanError(
-                f"--sbatch {name}={text} asks for {size * times / 2**30:.0f}G on a node: {_place(cluster, partition)} "
+                f"--sbatch {name}={text} asks for {size * times / 2**30:.0f}G on a node: {place_of(cluster, partition)} "
                 f"has {node.mem_gb * 1e9 / 2**30:.0f}G there. Ask for less."
             )
 
