@@ -43,7 +43,7 @@ TAIWANIA2 = ("--cluster", "taiwania2", "--account", "ACD1")
             ("--method", "z3,q", "--set", "peft.r=8"),
             "every method on cluster taiwania2: --set peft.r: peft is not used",
         ),
-        (("--method", "z3,q", "--steps", "3"), "every method on cluster taiwania2: warmup_steps is"),
+        (("--method", "z3,q", "--steps", "2"), "every method on cluster taiwania2: warmup_steps is"),
         (
             ("--method", "z3,q", "--time", "9-0"),
             "time 9-00:00:00: partition gp2d of cluster taiwania2 allows 2-00:00:00.",
