@@ -89,6 +89,14 @@ def _variables(cluster: Cluster) -> list[str]:
     return [f"{k}={v}{when}" for group, when in groups for k, v in getattr(cluster.env, group).items()]
 
 
+def _own_profile(cluster: Cluster) -> str:
+    """How to begin a profile that changes some of these facts."""
+    from hpc_llm.site.profiles import user_config
+
+    folder = user_config() / "clusters"
+    return f"to change some of this, write `extends: {cluster.name}` and what differs into {folder / 'NAME.yaml'}"
+
+
 def _show(cluster: Cluster) -> None:
     prelude, account = cluster.prelude, cluster.account
     needed = f"required, matches {account.pattern}" if account.required and account.pattern else "required"
@@ -123,6 +131,7 @@ def _show(cluster: Cluster) -> None:
             ("notes", cluster.notes),
             ("unverified", cluster.unverified),
             ("sources", cluster.sources),
+            ("your own", _own_profile(cluster)),
         ]
     )
     if cluster.partitions:

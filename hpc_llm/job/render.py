@@ -44,10 +44,10 @@ class Script:
     text: str
     origins: tuple[str, ...]
 
-    def explained(self) -> str:
+    def explained(self, width: int = WIDTH) -> str:
         """The script with each line's origin at its right, for reading, not for running."""
         lines = zip(self.text.removesuffix("\n").split("\n"), self.origins, strict=True)
-        shown = (row for line, origin in lines for row in arrow(line, "" if origin in _OWN_WORDS else origin))
+        shown = (row for line, origin in lines for row in arrow(line, "" if origin in _OWN_WORDS else origin, width))
         return "".join(f"{row}\n" for row in shown)
 
 
