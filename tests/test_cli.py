@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -627,6 +628,20 @@ def test_a_cluster_of_ones_own_is_one_file(cli: Any) -> None:
     assert "the lab" in cli("clusters").out
     out = cli("render", "--cluster", "lab", "--method", "z3").out
     assert "load_module mine/1\n" in out and "--account" not in out
+
+
+def test_clusters_says_how_to_begin_ones_own_and_that_is_so(cli: Any) -> None:
+    """The hint is followed to the letter."""
+    for base in ("local", "taiwania2"):
+        said = re.sub(r"\s+", " ", cli("clusters", base).out)
+        words = re.search(r"write `(extends: \w+)` and what differs into (\S+)/NAME\.yaml", said)
+        assert words is not None
+        folder = Path(words[2]).expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
+        saved(f"{folder}/mine-{base}.yaml", f"{words[1]}\ntitle: the workshop's\ndefaults: {{steps: 77}}\n")
+        assert "the workshop's" in cli("clusters").out
+        plan = plan_of(cli, "--cluster", f"mine-{base}", "--method", "z2", "--account", "ACD1", "--model", "tiny")
+        assert (plan["cluster"], plan["workload"]["steps"]) == (f"mine-{base}", 77)
 
 
 def test_a_sweep_on_one_machine_gives_new_ids_each_time(cli: Any) -> None:

@@ -64,6 +64,24 @@ SECRETS = [
     "AIzaSyA1234567890abcdefghijklmnopqrstuv", "sk_live_abcdefghij1234567890", "hvs.abcdefghijklmnopqrstuvwx", "abc8Q~abcdefghijklmnopqrstuvwxyz012345678",
     "https://hooks.slack.com/services/T00000000/B00000000/abcdefgh", "gsk_abcdefghijklmnopqrstuvwxyz01",
     "-----BEGIN PGP PRIVATE KEY BLOCK-----\nabc",
+    # headers, whole or assigned
+    "AUTHORIZATION: Basic dXNlcjpwYXNz", "Authorization: Bearer plainword", "Proxy-Authorization: Digest abcdef12", "X-Api-Key: 0123abcd",
+    "x-auth-token: plainwords", "PRIVATE-TOKEN: abcdef123", "OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer abc123def",
+    "H='authorization=Basic dXNlcjpwYXNz'", "-H 'x-goog-api-key: abcdef123'", "header basic dXNlcjpwYXNz", "Cookie: session=abcdef0123456789",
+    # trackers
+    "WANDB=0123456789abcdef0123456789abcdef01234567", "WANDB_LOGIN: 0123456789abcdef0123456789abcdef01234567",
+    "wandb login --relogin 0123456789abcdef0123456789abcdef01234567", "COMET=abcdefghijklmnopqrstuvwxy1",
+    "machine api.wandb.ai login user password 0123456789abcdef0123456789abcdef01234567",
+    # other services
+    "eyJhbGciOiJub25lIn0.eyJzdWIiOiIxIn0.", "sk-ant-sid01-Ab-cdefghij_k12", "sk-svcacct-abc_DEF-123456789012345678", "whsec_abcdefghijklmnopqrstuvwx12",
+    "pplx-abcdefghijklmnopqrstuvwxyz0123456789abcdef", "xai-abcdefghijklmnopqrstuvwxyz0123456789", "1//0gabcdefghijklmnopqrstuvwxyz",
+    "shpss_0123456789abcdef0123456789abcdef", "lin_api_abcdefghijklmnopqrstuvwxyz0123456789", "KGAT_0123456789abcdef0123456789abcdef",
+    "123456789:AAEhBOweik6ad9r_QXMENQjcrbGa-12345a", "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs",
+    "https://discord.com/api/webhooks/123456789012345678/abcdefghijklmnopqrstuvwxyz", "sq0csp-abcdefghijklmnopqrstuvwxyz01234567890",
+    "X-Amz-Signature=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "PuTTY-User-Key-File-2: ssh-rsa",
+    # programs
+    "curl -u user:pass https://x", "curl -s --user me:pass x", "sshpass -p hunter2 ssh x", "--api-key abc123", "--hf-token plainword",
+    "wget --password=abcd x", "AWS=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
 ]  # fmt: skip
 
 
@@ -85,6 +103,16 @@ def test_shapes_of_secrets(text: str) -> None:
         "the bearer of this", "Bearer tokens are not shown", "max_tokens=4096", "pad_token=0", "num_key_value_heads: 8", "TOKEN=12345678",
         "KEY_LENGTH=2048", "SHA256:uNiVztksCsDhcJ3Yz0r5Yb5w3vJ7Q7LrO4mWm3cMVrk", "meta-llama/Meta-Llama-3.1-405B-Instruct-FP8",
         "https://user@host/x", "torch-2.5.1+cu124-cp311-cp311-linux_x86_64.whl", "key, value and query", "token: see `wallet`",
+        "WANDB_RUN_ID=0123456789abcdef0123456789abcdef01234567", "WANDB_GIT_COMMIT: 0123456789abcdef0123456789abcdef01234567",
+        "wandb: https://wandb.ai/team/project/runs/0a1b2c3d", "WANDB_PROJECT=llama-2-7b-finetune-run-01", "WANDB_MODE=offline", "wandb login",
+        "WANDB_DIR=/work/0123456789abcdef0123456789abcdef01234567", "commit=0123456789abcdef0123456789abcdef01234567",
+        "COMET_REVISION=0123456789abcdef0123456789abcdef01234567", "sha256=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "models--meta-llama--Llama-2-7b-hf/snapshots/01c7f73d771dfac7d292323805ebc428287df4f9", "md5: d41d8cd98f00b204e9800998ecf8427e",
+        "/scratch/Qwen2.5-Coder-32B-Instruct-GPTQ-Int4", "basic training", "a basic benchmark", "bearer plainword of the news", "rsync -u host:path x",
+        "docker run -u 1000:1000 x", "--pad-token 0", "--sort-key name", "--api-key $KEY", "--api-key ${KEY}", "--max-tokens 4096", "X-Api-Key: $KEY",
+        "authorization: none", "curl -sSL https://x/y:z", "sk-admin-dashboard", "task-rpa_pipeline", "xai-explain", "OMP_PLACES={0}:4:8",
+        "550E8400-E29B-41D4-A716-446655440000", "run_550e8400e29b41d4a716446655440000", "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77",
+        "git+https://github.com/x/y@0123456789abcdef0123456789abcdef01234567", "nvcr.io/nvidia/pytorch:24.05-py3", "secret_santa", "cookie: yes",
         "NVIDIA-H100-80GB-HBM3-MIG-1g", "llama2-7b-z3o-20260101-120000-abcdef", "PWD=/work/me", "PASS_RATE=high", "A100-SXM4-40GB",
     ],
 )  # fmt: skip
@@ -94,13 +122,51 @@ def test_texts_that_only_look_like_them(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a" * 200_000, "a:" * 100_000, "a://" * 50_000, "x=" * 50_000, "eyJ-" * 20_000, "sk-aa-" * 30_000, "a-" * 100_000],
+    [
+        "x-" * 100_000,
+        "--api-" * 40_000,
+        "curl " * 40_000,
+        "basic " * 40_000,
+        "a" * 200_000,
+        "a:" * 100_000,
+        "a://" * 50_000,
+        "x=" * 50_000,
+        "eyJ-" * 20_000,
+        "sk-aa-" * 30_000,
+        "a-" * 100_000,
+    ],
 )
 def test_a_long_text_takes_no_long_time(text: str) -> None:
     started = time.monotonic()
     is_secret(text, text)
     redacted(text)
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AUTH_HEADER", "abcdefgh"), ("AUTH_HEADER", "Bearer plainword"), ("ANY", "Bearer plainword"), ("HTTP_HEADERS", "Authorization=Bearer abc"),
+        ("WANDB", "0123456789abcdef0123456789abcdef01234567"), ("wandb", "0123456789abcdef0123456789abcdef01234567"),
+        ("SWANLAB", "abcdefghij0123456789ABCDE"), ("NEPTUNE", "eyJhcGlfYWRkcmVzcyI6Imh0dHBzOi8vYXBwLm5lcHR1bmUuYWkiLCJhIjoiMSJ9"),
+        ("ANY", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+    ],
+)  # fmt: skip
+def test_a_value_under_a_name_that_tells(name: str, value: str) -> None:
+    assert is_secret(value, name) and is_secret(f"{name}={value}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WANDB_RUN_ID", "0123456789abcdef0123456789abcdef01234567"), ("GIT_COMMIT", "0123456789abcdef0123456789abcdef01234567"),
+        ("WANDB_NAME", "llama2-7b-z3o-20260101-120000-abcdef"), ("REVISION", "0123456789abcdef0123456789abcdef01234567"),
+        ("AUTH_HEADER", "$TOKEN"), ("HTTP_HEADERS", "Accept=text/html"), ("WANDB", "disabled"), ("WANDB_MODE", "offline"),
+        ("MLFLOW_TRACKING_URI", "https://mlflow.some-university.example/tracking1"), ("NAME", "bearer"), ("NAME", "token classification"),
+    ],
+)  # fmt: skip
+def test_a_value_under_a_name_that_tells_nothing(name: str, value: str) -> None:
+    assert not is_secret(value, name) and not is_secret(f"{name}={value}")
 
 
 def test_a_message_names_variables_and_hides_what_they_hold() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -70,6 +71,10 @@ def on_a_terminal(arguments: list[str], folder: Path) -> str:
         ["methods"],
         ["clusters"],
         ["models"],
+        ["clusters", "delta"],
+        ["clusters", "local"],
+        ["render", "--cluster", "mi210", "--method", "z3,q", "--explain"],
+        ["render", "--cluster", "mi210", "--method", "z3o", "--diff", "delta"],
     ],
     ids=" ".join,
 )
@@ -78,6 +83,30 @@ def test_no_line_is_wider_than_the_terminal(place: Path, arguments: list[str]) -
     assert lines and max(map(len, lines)) <= COLUMNS
     if "logs" in arguments:
         assert all(any(run_id in line for line in lines) for run_id in IDS), "a run's name is what one copies"
+
+
+def unfolded(text: str) -> list[str]:
+    """What was printed for reading, without its origins and in whole lines."""
+    lines: list[str] = []
+    for row in text.splitlines():
+        body = re.sub(r"(?:^|  ) *<- .*$", "", row).rstrip()
+        if row.startswith("… "):
+            lines[-1] += body[2:]
+        elif body:
+            lines.append(body)
+    return lines
+
+
+def test_what_a_narrow_terminal_folds_is_what_a_pipe_gets(place: Path) -> None:
+    words = ["render", "--cluster", "mi210", "--method", "z3o", "--explain", "--run-id", "r"]
+    done = subprocess.run([*HPC_LLM, *words], cwd=place, capture_output=True, text=True, check=True)
+    widths = [len(line) for line in done.stdout.splitlines()]
+    assert COLUMNS < max(widths) <= 100
+    # A line that is cut at a space loses it at the end of the row.
+    narrow, wide = (
+        [line.replace(" ", "") for line in unfolded(text)] for text in (on_a_terminal(words, place), done.stdout)
+    )
+    assert narrow == wide
 
 
 def test_a_pipe_gets_one_line_a_run(place: Path) -> None:

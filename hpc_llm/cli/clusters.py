@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -89,6 +90,15 @@ def _variables(cluster: Cluster) -> list[str]:
     return [f"{k}={v}{when}" for group, when in groups for k, v in getattr(cluster.env, group).items()]
 
 
+def _own_profile(cluster: Cluster) -> str:
+    """How to begin a profile that changes some of these facts."""
+    from hpc_llm.site.profiles import user_config
+
+    folder = user_config() / "clusters"
+    shown = Path("~", folder.relative_to(Path.home())) if folder.is_relative_to(Path.home()) else folder
+    return f"to change some of this, write `extends: {cluster.name}` and what differs into {shown / 'NAME.yaml'}"
+
+
 def _show(cluster: Cluster) -> None:
     prelude, account = cluster.prelude, cluster.account
     needed = f"required, matches {account.pattern}" if account.required and account.pattern else "required"
@@ -123,6 +133,7 @@ def _show(cluster: Cluster) -> None:
             ("notes", cluster.notes),
             ("unverified", cluster.unverified),
             ("sources", cluster.sources),
+            ("your own", _own_profile(cluster)),
         ]
     )
     if cluster.partitions:
@@ -139,3 +150,18 @@ def _show(cluster: Cluster) -> None:
             for p in cluster.partitions
         ]
         print_table(rows, ["partition", "time limit", "nodes per job", "GPUs per user", "GPUs per node", "note"])
+    if cluster.qos:
+        typer.echo()
+        limits = ["time limit", "nodes per job", "GPUs per job", "GPUs per user"]
+        print_table(_qos_rows(cluster), ["qos", *limits, "partitions", "lifts of these", "note"])
+
+
+def _qos_rows(cluster: Cluster) -> list[list[str | int | None]]:
+    rows: list[list[str | int | None]] = []
+    for q in cluster.qos:
+        lifts = "not known" if q.lifts is None else ", ".join(q.lifts) or "nothing"
+        limits = [q.max_time, q.max_nodes, q.max_gpus_per_job, q.max_gpus_per_user]
+        rows.append(
+            [q.name + (" (default)" if q.default else ""), *limits, ", ".join(q.partitions) or "all", lifts, q.note]
+        )
+    return rows

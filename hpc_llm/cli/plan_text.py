@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpc_llm.job.render import arrow, folded
+from hpc_llm.job.render import WIDTH, arrow, folded
 from hpc_llm.plan.experiment import PlanWithOrigins
 from hpc_llm.text.secrecy import HIDDEN, is_secret, redacted
 
@@ -28,14 +28,14 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], width: int = WIDTH) -> Iterator[str]:
     """`field: old → new` for each value that two plans do not share."""
     before, after = flat(old), flat(new)
     for name in dict.fromkeys((*after, *before)):
         if name in before and name in after and _is_same(before[name], after[name]):
             continue
         was, now = (_safe(name, side[name]) if name in side else _ABSENT for side in (before, after))
-        yield from folded(f"{name}: {was} → {now}")
+        yield from folded(f"{name}: {was} → {now}", width)
 
 
 def _safe(name: str, value: Any) -> str:
@@ -49,17 +49,17 @@ def _is_same(one: Any, other: Any) -> bool:
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
-def plan_table(planned: PlanWithOrigins) -> Iterator[str]:
+def plan_table(planned: PlanWithOrigins, width: int = WIDTH) -> Iterator[str]:
     """All values of a plan, the DeepSpeed config included; where one comes from, unless that tells nothing."""
     for name, value in planned.plan.flat().items():
         origin = planned.origins.get(name, "")
         origin = "" if origin in _TELLS_NOTHING else origin
         if not isinstance(value, dict) or not value:
-            yield from arrow(f"{name:<{_NAMES}}  {_safe(name, value)}", origin)
+            yield from arrow(f"{name:<{_NAMES}}  {_safe(name, value)}", origin, width)
             continue
-        yield from arrow(name, origin)
+        yield from arrow(name, origin, width)
         for path, inner in flat(value).items():
-            yield from folded(f"  {path:<{2 * _NAMES}}  {_safe(path, inner)}")
+            yield from folded(f"  {path:<{2 * _NAMES}}  {_safe(path, inner)}", width)
 
 
 def _shown(value: Any) -> str:
@@ -70,11 +70,11 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) and value.isprintable() and value else json.dumps(value, ensure_ascii=False)
 
 
-def explained(planned: tuple[PlanWithOrigins, ...]) -> Iterator[str]:
+def explained(planned: tuple[PlanWithOrigins, ...], width: int = WIDTH) -> Iterator[str]:
     """The first plan whole, of the others what they have otherwise."""
     first = planned[0]
-    yield "# the plan; an arrow says where a value comes from, without one it is a default"
-    yield from plan_table(first)
+    yield from folded("# the plan; an arrow says where a value comes from, without one it is a default", width)
+    yield from plan_table(first, width)
     for other in planned[1:]:
-        yield f"# {other.plan.method} instead of {first.plan.method}"
-        yield from differences(first.plan.flat(), other.plan.flat())
+        yield from folded(f"# {other.plan.method} instead of {first.plan.method}", width)
+        yield from differences(first.plan.flat(), other.plan.flat(), width)

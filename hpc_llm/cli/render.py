@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
-from hpc_llm.cli.output import json_text, note
+from hpc_llm.cli.output import json_text, note, terminal_width
 from hpc_llm.cli.terminal import write_exactly
 from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
     from hpc_llm.job.batch import Batch
+
+
+_NARROWEST = 40
+"""Columns below which nobody could read it any more."""
 
 
 def register(app: typer.Typer) -> None:
@@ -56,9 +60,9 @@ def render(
         documents = [_document(batch, i) for batch in found for i in range(len(batch.distinct_scripts))]
         text = json_text(documents[0] if len(documents) == 1 else documents)
     elif diff is not None:
-        text = "".join(_difference(batch, diff, options) for batch in found)
+        text = "".join(_difference(batch, diff, options, _width(output)) for batch in found)
     elif explain:
-        text = "\n".join(_explained(batch) for batch in found)
+        text = "\n".join(_explained(batch, _width(output)) for batch in found)
     else:
         text = "\n".join(script.text for batch in found for script in batch.distinct_scripts)
     if output is None:
@@ -111,18 +115,26 @@ def _document(batch: Batch, index: int) -> dict[str, Any]:
     return {**document, "plans": plans} if batch.array else document
 
 
-def _explained(batch: Batch) -> str:
+def _width(output: Path | None) -> int:
+    """Columns of what is printed for reading: fewer where a narrow terminal shows it."""
+    from hpc_llm.job.render import WIDTH
+
+    columns = terminal_width() if output is None else None
+    return WIDTH if columns is None else max(min(columns, WIDTH), _NARROWEST)
+
+
+def _explained(batch: Batch, width: int) -> str:
     """The plans and the scripts, for reading."""
     from hpc_llm.cli.plan_text import explained
 
-    plans = "".join(f"{row}\n" for row in explained(batch.planned))
+    plans = "".join(f"{row}\n" for row in explained(batch.planned, width))
     scripts = (
-        f"# the script; without an arrow: the template\n{script.explained()}" for script in batch.distinct_scripts
+        f"# the script; without an arrow: the template\n{script.explained(width)}" for script in batch.distinct_scripts
     )
     return "\n".join((plans, *scripts))
 
 
-def _difference(batch: Batch, other: str, options: RunOptions) -> str:
+def _difference(batch: Batch, other: str, options: RunOptions, width: int) -> str:
     """What this request changes: in the plan, field by field, and in the script, as a unified diff."""
     from dataclasses import replace
 
@@ -159,10 +171,11 @@ def _difference(batch: Batch, other: str, options: RunOptions) -> str:
     if not isinstance(their_plan, dict) or not their_plan:
         note(f"{other} keeps no plan that can be read: only the scripts are compared")
         their_plan = planned.flat()
-    fields = [f"{row}\n" for row in differences(flat_plan(their_plan), planned.flat())]
+    fields = [f"{row}\n" for row in differences(flat_plan(their_plan), planned.flat(), width)]
     # A script that another version or somebody else wrote may hold what ours would refuse.
     lines = map(
         redacted, difflib.unified_diff(theirs.splitlines(), ours.splitlines(), other, "this script", lineterm="")
     )
-    script = [f"{row}\n" for line in lines for row in folded(line)]
-    return "".join([*([f"# the plan: {other} → this request\n", *fields] if fields else []), *script])
+    script = [f"{row}\n" for line in lines for row in folded(line, width)]
+    title = [f"{row}\n" for row in folded(f"# the plan: {other} → this request", width)]
+    return "".join([*([*title, *fields] if fields else []), *script])

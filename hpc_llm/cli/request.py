@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_llm.cli.options import RunOptions
 from hpc_llm.cli.output import note
+from hpc_llm.cli.sweep import each, methods_of, of_cluster
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.plan.experiment import Experiment
 
@@ -250,48 +251,53 @@ def elsewhere(options: RunOptions, name: str) -> Batch:
 
 def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: bool) -> Batch:
     from hpc_llm.job.batch import make_batch
-    from hpc_llm.plan.method import load_method
     from hpc_llm.plan.planning import plan
     from hpc_llm.schedulers.paths import with_named_environment
     from hpc_llm.schedulers.snapshot import code_archive, code_digest
     from hpc_llm.text.secrecy import WAY_IN, has_secret_shape
 
-    cluster, site = with_named_environment(cluster, os.environ), site_of(cluster)
-    planned = [
-        plan(e, cluster, load_method(e.method), site, request.sources) for e in experiments(request, cluster.name)
-    ]
-    _check_secrets(planned)
-    several = len(planned) > 1 or len(request.sweep("cluster")) > 1
+    clusters, methods = request.sweep("cluster"), methods_of(request.sweep("method"))
+    several = len(clusters) > 1 or len(methods) > 1
+    with of_cluster(cluster.name, several=len(clusters) > 1):
+        cluster, site = with_named_environment(cluster, os.environ), site_of(cluster)
+    asked = {e.method: e for e in experiments(request, cluster.name)}
+
+    def planned_run(method: str) -> PlanWithOrigins:
+        one = plan(asked[method], cluster, methods[method], site, request.sources)
+        _check_secrets(one)
+        return one
+
+    planned = each(list(methods), cluster.name, planned_run, several=several)
     run_ids, name = _run_ids(
         options, cluster.name, [(p.plan.method, p.plan.model.name) for p in planned], several, preview
     )
-    batch = make_batch(
-        cluster,
-        planned,
-        run_ids,
-        name=name,
-        logs=options.logs,
-        code_archive=code_archive(options.logs),
-        code_digest=code_digest(),
-        python=Path(sys.executable),
-        templates=options.templates,
-    )
+    with of_cluster(cluster.name, several=len(clusters) > 1):
+        batch = make_batch(
+            cluster,
+            planned,
+            run_ids,
+            name=name,
+            logs=options.logs,
+            code_archive=code_archive(options.logs),
+            code_digest=code_digest(),
+            python=Path(sys.executable),
+            templates=options.templates,
+        )
     if any(has_secret_shape(script.text) for script in batch.distinct_scripts):
         raise RequestError(f"the script for cluster {cluster.name} would hold what looks like a secret. {WAY_IN}")
     return batch
 
 
-def _check_secrets(planned: Sequence[PlanWithOrigins]) -> None:
+def _check_secrets(planned: PlanWithOrigins) -> None:
     """Wherever a value came from, a file of variables or the environment: no record may keep a secret."""
     from hpc_llm.text.secrecy import WAY_IN, check_env_file, find_secret
 
-    for one in planned:
-        place = find_secret(one.plan.flat())
-        if place is not None:
-            origin = one.origins.get(place.split(".")[0], "the plan")
-            raise RequestError(f"{place} ({origin}) holds what looks like a secret. {WAY_IN}")
-        if one.plan.job.env_file is not None:
-            check_env_file(os.path.expandvars(os.path.expanduser(one.plan.job.env_file)))
+    place = find_secret(planned.plan.flat())
+    if place is not None:
+        origin = planned.origins.get(place.split(".")[0], "the plan")
+        raise RequestError(f"{place} ({origin}) holds what looks like a secret. {WAY_IN}")
+    if planned.plan.job.env_file is not None:
+        check_env_file(os.path.expandvars(os.path.expanduser(planned.plan.job.env_file)))
 
 
 def _run_ids(

@@ -12,6 +12,7 @@ import typer
 
 from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
 from hpc_llm.cli.output import note, print_json
+from hpc_llm.cli.sweep import of_cluster
 from hpc_llm.cli.terminal import write_exactly
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     groups = create_runs(logs, list(zip(submissions, new, strict=True)))
     for number, (submission, runs) in enumerate(zip(submissions, groups, strict=True)):
         try:
-            _ask(submission, runs, new[number][0].script)
+            with of_cluster(batches[number].cluster.name, several=len(batches) > 1):
+                _ask(submission, runs, new[number][0].script)
         except BaseException:
             for later, its_runs in list(zip(submissions, groups, strict=True))[number + 1 :]:
                 take_back(its_runs, later.array, later.uuid)

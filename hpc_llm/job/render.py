@@ -44,10 +44,10 @@ class Script:
     text: str
     origins: tuple[str, ...]
 
-    def explained(self) -> str:
+    def explained(self, width: int = WIDTH) -> str:
         """The script with each line's origin at its right, for reading, not for running."""
         lines = zip(self.text.removesuffix("\n").split("\n"), self.origins, strict=True)
-        shown = (row for line, origin in lines for row in arrow(line, "" if origin in _OWN_WORDS else origin))
+        shown = (row for line, origin in lines for row in arrow(line, "" if origin in _OWN_WORDS else origin, width))
         return "".join(f"{row}\n" for row in shown)
 
 
@@ -238,9 +238,12 @@ def sbatch_flags(
         flags["constraint"] = (cluster.request.constraint, f"{site}: request.constraint")
     if cluster.request.exclusive:
         flags["exclusive"] = (None, f"{site}: request.exclusive")
-    for options, origin in ((cluster.extra_options, f"{site}: request.extra"), (plan.job.sbatch, origins["sbatch"])):
+    own, asked = (cluster.extra_options, f"{site}: request.extra"), (plan.job.sbatch, origins["sbatch"])
+    for options, origin in (own, asked):
         for name, value in options.items():
-            _add_flag(flags, name, value, origin)
+            _add_flag(
+                flags, name, value, origins.get(f"sbatch.{name}", origin) if options is plan.job.sbatch else origin
+            )
     flags.update(_output_flags(place, cluster, array))
     for name in cluster.request.forbid:
         if name in flags:
@@ -252,9 +255,10 @@ def _add_flag(flags: dict[str, tuple[str | None, str]], name: str, value: str, o
     """Put a flag in the place of what it excludes; only --gres holds several things, the GPUs first."""
     for other in rivals(name):
         flags.pop(other, None)
-    before = flags[name][0] if name == "gres" and name in flags else None
-    if before is not None and asks_for_gpus(name, before) and not asks_for_gpus(name, value):
-        value = f"{before},{value}"
+    before = (flags[name][0] or "").split(",") if name == "gres" and name in flags else []
+    gpus = [one for one in before if asks_for_gpus(name, one)]
+    if not asks_for_gpus(name, value):
+        value = ",".join((*gpus, value))
     flags[name] = (value or None, origin)
 
 

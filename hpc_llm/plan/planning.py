@@ -20,6 +20,7 @@ from hpc_llm.plan.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.plan.engine_choice import check_engine, choose_engine, fallback_of, zero_stage
 from hpc_llm.plan.experiment import TASKS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.plan.gpu import actual_gpu, check_capabilities, choose_precision
+from hpc_llm.plan.limits import JobQos, job_qos
 from hpc_llm.plan.method import Lora, Method, Optimizer, Quantization, plan_letters
 from hpc_llm.plan.optimizers import OF_DEEPSPEED
 from hpc_llm.plan.parts import (
@@ -40,9 +41,8 @@ from hpc_llm.plan.settings import Settings
 from hpc_llm.plan.slurm_request import (
     Ask,
     ask_account,
-    ask_cores,
+    ask_cores_and_memory,
     ask_launcher,
-    ask_memory,
     ask_options,
     ask_partition,
     ask_resources,
@@ -51,7 +51,7 @@ from hpc_llm.plan.slurm_request import (
 from hpc_llm.plan.synthetic import LOSS_FLOOR_NATS
 from hpc_llm.records import metrics
 from hpc_llm.records.run import file_name_part, is_record
-from hpc_llm.site.cluster import Cluster, Gpu, Partition, allowed_keys
+from hpc_llm.site.cluster import Cluster, Gpu, allowed_keys
 from hpc_llm.site.profiles import explain_validation
 from hpc_llm.site.reach import refuse_way_out
 
@@ -76,7 +76,9 @@ def plan(
     partition, partition_name = ask_partition(said, cluster, site, draft)
     cluster = cluster.on(partition)
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
-    parallel = ask_resources(said, cluster, partition, gpu, site, draft)
+    options = ask_options(said, cluster, site, draft)
+    qos = job_qos(options, cluster, partition, draft) if site.scheduler == "slurm" else JobQos()
+    parallel = ask_resources(said, cluster, partition, qos, gpu, site, draft)
     batch = _batch(said, cluster, parallel, draft)
     workload = _workload(said, cluster, method, draft)
     deepspeed = _deepspeed(method, draft)
@@ -85,6 +87,7 @@ def plan(
     optimizer = _optimizer(method, model, found, draft)
     workload = _ramp(workload, deepspeed, draft)
     engine = _engine(method, model, batch, optimizer, deepspeed, draft)
+    ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
     decided = Plan(
         task=_said_whole(draft, "task", said("task")),
         cluster=_said_whole(draft, "cluster", (cluster.name, "request")),
@@ -96,7 +99,7 @@ def plan(
         parallel=parallel,
         optimizer=optimizer,
         engine=engine,
-        job=_job(said, cluster, partition, partition_name, parallel, model, method, site, draft),
+        job=_job(ask, partition_name, f"{model.name.rstrip('/').rsplit('/', 1)[-1]}-{method.name}", draft),
         gpu=_gpu(cluster, gpu, parallel, model, draft),
     )
     return PlanWithOrigins(plan=decided, origins=draft.origins, notices=tuple(draft.notices))
@@ -275,37 +278,25 @@ def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], dr
     return found
 
 
-def _job(
-    said: Said,
-    cluster: Cluster,
-    partition: Partition | None,
-    partition_name: str | None,
-    parallel: Parallel,
-    model: ModelSetup,
-    method: Method,
-    site: Site,
-    draft: Draft,
-) -> JobRequest:
-    draft.computed("scheduler", site.scheduler, f"cluster {cluster.name}: scheduler")
-    launcher = ask_launcher(parallel, cluster, site, draft)
-    account = ask_account(said, cluster, site, draft)
-    time_s = ask_time(said, cluster, partition, draft)
-    default_name = file_name_part(f"{model.name.rstrip('/').rsplit('/', 1)[-1]}-{method.name}")
-    name: str = draft.first("job_name", said("name"), (default_name, "computed: model and method"))
+def _job(ask: Ask, partition: str | None, default_name: str, draft: Draft) -> JobRequest:
+    said, cluster = ask.said, ask.cluster
+    scheduler = draft.computed("scheduler", ask.site.scheduler, f"cluster {cluster.name}: scheduler")
+    launcher = ask_launcher(ask.parallel, cluster, ask.site, draft)
+    name: str = draft.first("job_name", said("name"), (file_name_part(default_name), "computed: model and method"))
     one_line("job name", name)
-    options = ask_options(said, cluster, site, draft)
-    ask = Ask(parallel=parallel, launcher=launcher, options=options, cluster=cluster, partition=partition)
-    cores = ask_cores(ask, site, draft)
+    account = ask_account(said, cluster, ask.site, draft)
+    time_s = ask_time(said, cluster, ask.partition, ask.qos, draft)
+    cores, mem = ask_cores_and_memory(ask, launcher, draft)
     return JobRequest(
-        scheduler=site.scheduler,
+        scheduler=scheduler,
         launcher=launcher,
-        partition=partition_name,
+        partition=partition,
         account=account,
         time_s=time_s,
         name=name,
         cpus_per_task=cores,
-        mem=ask_memory(ask, cores, draft),
-        sbatch=options,
+        mem=mem,
+        sbatch=dict(ask.options),
         env=draft.put("env", {}, "not set"),
         env_file=draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file")),
     )

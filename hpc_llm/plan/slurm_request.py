@@ -9,6 +9,7 @@ from typing import Any
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.plan.draft import FALLBACKS, Draft, Said, Site, one_line, positive
+from hpc_llm.plan.limits import Asked, JobQos, hold, most_allowed, place_of
 from hpc_llm.plan.parts import Parallel
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Gpu, Node, Partition
@@ -42,7 +43,7 @@ def _without_scheduler(what: str, value: Any, draft: Draft) -> None:
 
 
 def ask_resources(
-    said: Said, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site, draft: Draft
+    said: Said, cluster: Cluster, partition: Partition | None, qos: JobQos, gpu: Gpu, site: Site, draft: Draft
 ) -> Parallel:
     """Nodes, GPUs and ranks."""
     nodes = draft.first("nodes", said("nodes"), (FALLBACKS["nodes"], "default"))
@@ -55,8 +56,8 @@ def ask_resources(
         (min(suggested, per_node) if suggested is not None else None, f"cluster {cluster.name}: defaults"),
         (per_node, f"cluster {cluster.name}: gpu.per_node"),
     )
-    _check_gpus(gpus, per_node, gpu, cluster, _place(cluster, partition))
-    _check_size(nodes, gpus, cluster, partition)
+    _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
+    _check_size(nodes, gpus, cluster, partition, qos, draft)
     if site.scheduler == "local" and nodes > 1:
         raise PlanError(
             f"{nodes} nodes: cluster {cluster.name} runs on this machine, without a scheduler. Use --nodes 1."
@@ -91,10 +92,6 @@ def ask_launcher(parallel: Parallel, cluster: Cluster, site: Site, draft: Draft)
     return name
 
 
-def _place(cluster: Cluster, partition: Partition | None) -> str:
-    return f"partition {partition.name} of cluster {cluster.name}" if partition else f"cluster {cluster.name}"
-
-
 def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str) -> None:
     if gpus < 0 or gpus > per_node:
         has = f"{per_node} x {gpu.model}" if per_node else "no GPU"
@@ -106,20 +103,29 @@ def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str
         raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
 
 
-def _check_size(nodes: int, gpus: int, cluster: Cluster, partition: Partition | None) -> None:
-    """Hold nodes and GPUs to the partition's limits, or where Slurm chooses it, to the widest of all."""
-    where, choices = _place(cluster, partition), [partition] if partition else cluster.partitions
-    most = max((p.max_nodes or MOST_NODES for p in choices), default=MOST_NODES)
-    if nodes > most:
-        known = most < MOST_NODES
-        says = f"{where} allows {most} per job" if known else f"no cluster has so many, though {where} states no limit"
-        raise PlanError(f"{nodes} nodes: {says}. Ask for fewer with --nodes.")
-    limits = [p.max_gpus for p in choices]
-    widest = max((limit for limit in limits if limit), default=0)
-    if limits and all(limits) and nodes * gpus > widest:
-        raise PlanError(
-            f"{nodes} x {gpus} = {nodes * gpus} GPUs: {where} allows {widest} per user. Ask for fewer nodes."
-        )
+def _check_size(
+    nodes: int, gpus: int, cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft
+) -> None:
+    size = Asked(
+        what="nodes",
+        amount=nodes,
+        said=f"{nodes} nodes",
+        per_partition=" per job",
+        per_qos=" per job",
+        less="Ask for fewer with --nodes",
+    )
+    all_gpus = Asked(
+        what="gpus",
+        amount=nodes * gpus,
+        said=f"{nodes} x {gpus} = {nodes * gpus} GPUs",
+        per_partition=" per user",
+        per_qos=" per job",
+        less="Ask for fewer nodes" if nodes > 1 else "Ask for fewer with --gpus-per-node",
+    )
+    for asked in (size, all_gpus):
+        hold(asked, cluster, partition, qos, draft)
+    if nodes > MOST_NODES:
+        raise PlanError(f"{nodes} nodes: no cluster has so many. Ask for fewer with --nodes.")
 
 
 def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> dict[str, str]:
@@ -135,14 +141,6 @@ def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> dict[
         _without_scheduler("--sbatch", ", ".join(options), draft)
         options = {}
     options = draft.put("sbatch", options, said("sbatch")[1] if options else "not set")
-    own = dict(cluster.extra_options)
-    if cluster.request.constraint:
-        own["constraint"] = cluster.request.constraint
-    for name in options:
-        for other in (name, *rivals(name)):
-            if other in own and (other, own[other]) != (name, options[name]):
-                was = f"{other}={own[other]}" if own[other] else other
-                draft.notices.append(f"--sbatch {name} takes the place of {was}, which every job has here")
     return dict(options)
 
 
@@ -173,79 +171,127 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str |
     return account
 
 
-def ask_time(said: Said, cluster: Cluster, partition: Partition | None, draft: Draft) -> int | None:
+def ask_time(said: Said, cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft) -> int | None:
     """Wall time limit in seconds."""
-    choices = [partition] if partition else cluster.partitions
-    longest = max((p.max_time_s for p in choices), default=LONGEST_S)
     text = draft.first("time_s", said("time"), (cluster.defaults.time, f"cluster {cluster.name}: defaults"))
     if text is None:
         return None
     seconds = parse_time(text)
-    if said("time")[0] is None and seconds > longest:
-        seconds = longest  # nobody asked for the default, so it gives way
-        draft.origins["time_s"] = f"cluster {cluster.name}: limit of the partition"
     if seconds <= 0:
         raise RequestError(f"time '{text}' is no time at all. Write HH:MM:SS.")
     if seconds > LONGEST_S:
         raise RequestError(f"time '{text}': Slurm counts to {LONGEST_S // 86400} days. Ask for less with --time.")
-    if seconds > longest:
-        longer = [p.name for p in cluster.partitions if p.max_time_s >= seconds]
-        advice = (
-            f"or take a partition that allows it: {', '.join(longer)}"
-            if longer
-            else "since no partition here allows it"
-        )
-        raise PlanError(
-            f"time {format_time(seconds)}: {_place(cluster, partition)} allows "
-            f"{format_time(longest)}. Ask for less with --time, {advice}."
-        )
+    asked = Asked(
+        what="time",
+        amount=seconds,
+        said=f"time {format_time(seconds)}",
+        less="Ask for less with --time",
+        shown=format_time,
+    )
+    most = most_allowed(asked, cluster, partition, qos)
+    if said("time")[0] is None and most is not None and seconds > most[0]:
+        # Nobody asked for the default, so it gives way.
+        limit: int = draft.computed("time_s", most[0], f"cluster {cluster.name}: limit of the {most[1]}")
+        return limit
+    hold(asked, cluster, partition, qos, draft)
     return seconds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Ask:
-    """What the cores and the memory of a job follow from."""
+    """What a job is asked for from, once its place and its ranks are decided."""
 
-    parallel: Parallel
-    launcher: str
-    options: Mapping[str, str]
-    """Those of --sbatch."""
+    said: Said
+    site: Site
     cluster: Cluster
     partition: Partition | None
+    qos: JobQos
+    options: Mapping[str, str]
+    """Those of --sbatch."""
+    parallel: Parallel
 
     @property
     def node(self) -> Node:
         return self.cluster.node_of(self.partition)
 
+    def slurm_tasks(self, launcher: str) -> int:
+        """Tasks per node that Slurm is asked for."""
+        return slurm_tasks_per_node(launcher, self.parallel.tasks_per_node)
 
-def ask_cores(ask: Ask, site: Site, draft: Draft) -> int | None:
-    """CPU cores per rank."""
-    gpus, ranks, node = ask.parallel.gpus_per_node, ask.parallel.tasks_per_node, ask.node
-    cores = max(node.cpus_per_gpu * gpus // ranks, 1) if node.cpus_per_gpu and gpus else None
+
+def ask_cores_and_memory(ask: Ask, launcher: str, draft: Draft) -> tuple[int | None, str | None]:
+    """CPU cores per rank, and the value of the site's flag for memory."""
+    gpus, ranks, node, cluster = ask.parallel.gpus_per_node, ask.parallel.tasks_per_node, ask.node, ask.cluster
+    hardware = ask.site.hardware if ask.site.scheduler == "local" else None
+    share = max(node.cpus_per_gpu * gpus // ranks, 1) if node.cpus_per_gpu and gpus else None
     # Without it torchrun gives each rank one thread, and an optimizer on the host crawls.
-    here = max(site.hardware.cpus // ranks, 1) if site.scheduler == "local" and site.hardware else None
-    found: int | None = draft.first(
+    here = max(hardware.cpus // ranks, 1) if hardware else None
+    cores: int | None = draft.first(
         "cpus_per_task",
-        (_asked_cores(ask), "--sbatch"),
-        (cores, f"cluster {ask.cluster.name}: node.cpus_per_gpu"),
+        (share, f"cluster {cluster.name}: node.cpus_per_gpu"),
         (here, "detected: the cores of this machine over its ranks"),
     )
-    return found
-
-
-def ask_memory(ask: Ask, cores: int | None, draft: Draft) -> str | None:
-    """Value of the site's flag for memory."""
-    _check_memory(ask, cores)
-    share = _memory_share(ask.cluster.request.memory, ask.node, ask.parallel.gpus_per_node)
-    if share is None:
-        draft.put("mem", None, "not set")
-        return None
+    memory = _memory_share(cluster.request.memory, node, gpus)
     # The profile counts decimal GB, Slurm's M is 2^20: round down, a GiB too much is charged as another GPU.
-    memory: str = draft.put("mem", f"{int(share * 1e9 / 2**20)}M", f"cluster {ask.cluster.name}: node.mem_gb_per_gpu")
-    return memory
+    mem = None if memory is None else f"{int(memory * 1e9 / 2**20)}M"
+    draft.first("mem", (mem, f"cluster {cluster.name}: node.mem_gb_per_gpu"))
+    cores, mem = _replaced(ask, launcher, cores, mem, draft)
+    _check_memory(ask, cores)
+    return cores, mem
 
 
-def _asked_cores(ask: Ask) -> int | None:
+def _replaced(
+    ask: Ask, launcher: str, cores: int | None, mem: str | None, draft: Draft
+) -> tuple[int | None, str | None]:
+    """Cores and memory as the request's own options of sbatch have them."""
+    decided = _decided(ask, launcher, cores, mem, draft)
+    asked, origins, own = (
+        _asked_cores(ask, launcher),
+        _tell_replaced(ask.options, decided, draft),
+        draft.origins["sbatch"],
+    )
+    draft.origins.update({f"sbatch.{name}": origin for name, origin in origins.items()})
+    if asked is not None:
+        cores = draft.computed("cpus_per_task", asked, origins.get("cpus-per-task", own))
+    style = ask.cluster.request.memory
+    for name in (style, *rivals(style)):
+        if name in ask.options and mem is not None:
+            mem = draft.computed("mem", ask.options[name] if name == style else None, origins.get(name, own))
+    return cores, mem
+
+
+def _decided(ask: Ask, launcher: str, cores: int | None, mem: str | None, draft: Draft) -> dict[str, tuple[str, str]]:
+    """Options of sbatch beside those that no request may give: their value without the request, and who says so."""
+    request, site = ask.cluster.request, f"cluster {ask.cluster.name}"
+    options = {name: (value, f"{site}: request.extra") for name, value in ask.cluster.extra_options.items()}
+    if request.constraint:
+        options["constraint"] = (request.constraint, f"{site}: request.constraint")
+    if request.exclusive:
+        options["exclusive"] = ("", f"{site}: request.exclusive")
+    if cores is not None:
+        per_task = cores * ask.parallel.tasks_per_node // ask.slurm_tasks(launcher)
+        options["cpus-per-task"] = (str(per_task), draft.origins["cpus_per_task"])
+    if mem is not None:
+        options[request.memory] = (mem, draft.origins["mem"])
+    return options
+
+
+def _tell_replaced(options: Mapping[str, str], decided: Mapping[str, tuple[str, str]], draft: Draft) -> dict[str, str]:
+    """Say of each option of the request which other it replaces; option -> where it comes from, with that."""
+    origins = {}
+    for name, value in options.items():
+        for other in (name, *rivals(name)):
+            if other not in decided or (other, decided[other][0]) == (name, value):
+                continue
+            was, who = decided[other]
+            instead = f"{other}={was}" if was else other
+            given = f"--sbatch {name}={value}" if value else f"--sbatch {name}"
+            draft.notices.append(f"{given} takes the place of {instead} ({who})")
+            origins[name] = f"{draft.origins['sbatch']}, instead of {instead} ({who})"
+    return origins
+
+
+def _asked_cores(ask: Ask, launcher: str) -> int | None:
     """Cores per rank of `--sbatch cpus-per-task=N`, where N counts for each task that the launcher asks Slurm for."""
     text = ask.options.get("cpus-per-task")
     if text is None:
@@ -253,7 +299,7 @@ def _asked_cores(ask: Ask) -> int | None:
     if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
         raise RequestError(f"--sbatch cpus-per-task={text}: a whole number is needed.")
     gpus, ranks, node = ask.parallel.gpus_per_node, ask.parallel.tasks_per_node, ask.node
-    asked = int(text) * slurm_tasks_per_node(ask.launcher, ranks)
+    asked = int(text) * ask.slurm_tasks(launcher)
     limits = [(node.cpus, "cores per node")]
     if node.enforce_ratio and node.cpus_per_gpu:
         limits.append((node.cpus_per_gpu * gpus, f"cores for {gpus} GPUs"))
@@ -280,7 +326,7 @@ def _check_memory(ask: Ask, cores: int | None) -> None:
         if node.mem_gb and size * times > node.mem_gb * 1e9:
             raise PlanError(
                 f"--sbatch {name}={text} asks for {size * times / 2**30:.0f}G on a node: "
-                f"{_place(ask.cluster, ask.partition)} has {node.mem_gb * 1e9 / 2**30:.0f}G there. Ask for less."
+                f"{place_of(ask.cluster, ask.partition)} has {node.mem_gb * 1e9 / 2**30:.0f}G there. Ask for less."
             )
 
 

@@ -80,16 +80,17 @@ def objections(
     if missing:
         yield f"{here} and has no partition {missing[0]}, it has {_listed(partitions)}"
         return
-    yield from _too_large(plan, [(one, partitions[one]) for one in wanted])
+    has_qos = "qos" in {**cluster.extra_options, **plan.job.sbatch}
+    yield from _too_large(plan, [(one, partitions[one]) for one in wanted], has_qos)
 
 
-def _too_large(plan: Plan, wanted: list[tuple[str, LivePartition]]) -> Iterator[str]:
+def _too_large(plan: Plan, wanted: list[tuple[str, LivePartition]], has_qos: bool) -> Iterator[str]:
     names = " and ".join(name for name, _ in wanted)
     totals = [one.total_nodes for _, one in wanted]
     most = max((total for total in totals if total is not None), default=None)
     if most is not None and None not in totals and plan.parallel.nodes > most:
         yield f"{plan.parallel.nodes} nodes are asked for, partition {names} has {most}"
-    if "qos" in plan.job.sbatch:  # which may lift the limits of a partition
+    if has_qos:  # which may lift the limits of a partition
         return
     limits = [one.max_nodes for _, one in wanted]
     if all(limit is not None and plan.parallel.nodes > limit for limit in limits):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from hpc_llm.errors import PlanError, ProfileError, RequestError
+from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
 from hpc_llm.site.parts import (
     Access,
     Account,
@@ -21,6 +21,7 @@ from hpc_llm.site.parts import (
     Node,
     Partition,
     Prelude,
+    Qos,
     Request,
     Status,
     Strict,
@@ -30,7 +31,7 @@ from hpc_llm.site.profiles import explain_validation, list_files, read_profile
 from hpc_llm.site.sbatch_options import Source, read_options, rivals
 
 __all__ = [
-    "Account", "Capabilities", "Cluster", "Gpu", "Node", "Partition", "allowed_keys", "check_variable", "cluster_names",
+    "Account", "Capabilities", "Cluster", "Gpu", "Node", "Partition", "Qos", "allowed_keys", "check_variable", "cluster_names",
     "load_cluster", "parse_cluster",
 ]  # fmt: skip
 
@@ -55,6 +56,10 @@ class Cluster(Strict):
     node: Node = Node()
     partitions: list[Partition] = Field(default=[])
     """Empty: the site's partitions are not known, any is passed on."""
+    qos: list[Qos] = Field(default=[])
+    """The site's QOS; a job names one by `--sbatch qos=NAME`, or every job by `--qos=NAME` in request.extra."""
+    qos_complete: bool = False
+    """Whether `qos` holds all that there are: then a name that it lacks is refused, else it passes with a notice."""
     request: Request
     launch: Launch
     prelude: Prelude
@@ -75,6 +80,7 @@ class Cluster(Strict):
         if sum(p.default for p in self.partitions) > 1:
             raise ValueError("partitions: one of them can be the default, not several")
         self._check_extra()
+        self._check_qos()
         if self.request.memory != "omit":
             for node in [self.node_of(p) for p in self.partitions] or [self.node]:
                 missing = node.mem_gb_per_gpu is None or (
@@ -98,6 +104,39 @@ class Cluster(Strict):
                 raise ValueError(f"request.extra holds --{name}, which request.{name} asks for. Keep one of them.")
             if is_memory and (name == "mem" or name in rivals("mem")):
                 raise ValueError(f"request.extra holds --{name}, but request.memory asks for memory. Keep one of them.")
+
+    def _check_qos(self) -> None:
+        known = [p.name for p in self.partitions]
+        names = [q.name.lower() for q in self.qos]
+        if len(set(names)) < len(names):
+            raise ValueError(f"qos: a name comes twice in {', '.join(names)}")
+        if self.qos_complete and not names:
+            raise ValueError("qos_complete has no effect without qos, the list of all of them")
+        for place in (name for q in self.qos for name in q.partitions if known):
+            if place not in known:
+                raise ValueError("qos.partitions: " + unknown_name("partition", place, known))
+        for partition in [None, *self.partitions]:
+            defaults = [q.name for q in self._defaults(partition)]
+            if len(defaults) > 1:
+                where = f"on partition {partition.name}" if partition else "where no partition is named"
+                raise ValueError(f"qos: {where} one of them can be the default, not {' and '.join(defaults)}")
+        for name in self.extra_options.get("qos", "").split(","):
+            if name and self.qos_complete and self.qos_named(name) is None:
+                raise ValueError("request.extra: " + unknown_name("qos", name, [q.name for q in self.qos]))
+
+    def _defaults(self, partition: Partition | None) -> list[Qos]:
+        """What a job gets that names no QOS: the partition's own before the cluster's."""
+        defaults = [q for q in self.qos if q.default]
+        own = [q for q in defaults if partition and partition.name in q.partitions]
+        return own or [q for q in defaults if not q.partitions]
+
+    def default_qos(self, partition: Partition | None) -> Qos | None:
+        """What Slurm gives a job on that partition that names no QOS; None where that is not known."""
+        return next(iter(self._defaults(partition)), None)
+
+    def qos_named(self, name: str) -> Qos | None:
+        """The QOS of that name, which Slurm reads in any case; None where the profile has none."""
+        return next((q for q in self.qos if q.name.lower() == name.lower()), None)
 
     @property
     def extra_options(self) -> dict[str, str]:

@@ -156,6 +156,44 @@ class Partition(Strict):
         return parse_limit(self.max_time)
 
 
+Lifted = Literal["time", "nodes", "gpus"]
+"""A limit of a partition that a QOS may lift."""
+
+
+class Qos(Strict):
+    """A quality of service of Slurm and its limits. A limit that is left out is not stated, and nothing is held to it."""
+
+    name: str = Field(pattern=r"^[^\s,=]+$")
+    max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS, D-HH:MM:SS or UNLIMITED.")] | None = None
+    max_nodes: int | None = Field(default=None, gt=0)
+    """Most nodes of one job."""
+    max_gpus_per_job: int | None = Field(default=None, gt=0)
+    max_gpus_per_user: int | None = Field(default=None, gt=0)
+    """Most GPUs of one user at a time, for people: no job is refused for it."""
+    partitions: list[str] = []
+    """Partitions that it is for; empty: all."""
+    default: bool = False
+    """Whether Slurm gives it to a job on these partitions that names none."""
+    lifts: list[Lifted] | None = None
+    """Limits of the partition that do not hold under it: `time` (Slurm's flag PartitionTimeLimit), `nodes` (PartitionMaxNodes),
+    `gpus` (OverPartQOS); [] for none. Left out: not known, so a job that names it and is over such a limit passes with a notice."""
+    note: str = ""
+
+    @field_validator("max_time")
+    @classmethod
+    def _time(cls, text: str | None) -> str | None:
+        return text if text is None else _check_limit(text)
+
+    @property
+    def max_time_s(self) -> int | None:
+        """Longest wall time, seconds."""
+        return None if self.max_time is None else parse_limit(self.max_time)
+
+    def is_for(self, partition: Partition | None) -> bool:
+        """Whether jobs on the partition may have it; on one that is not known, yes."""
+        return partition is None or not self.partitions or partition.name in self.partitions
+
+
 class Request(Strict):
     gpu_style: Literal["gres", "gpus-per-node", "gpus", "gpus-per-task", "none"]
     """How the site wants GPUs asked for."""

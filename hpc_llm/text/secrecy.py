@@ -6,6 +6,7 @@ the prefixes and forms that services give their keys, so that a secret is found 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import itertools
@@ -13,7 +14,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hpc_llm.errors import RequestError
@@ -44,27 +45,51 @@ _NUMBER = re.compile(r"[+-]?\d{1,9}(?:\.\d*)?")
 _SHAPES = re.compile(
     r"""(?<![A-Za-z0-9])(?:
       hf_(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,} | hf_[A-Za-z0-9]{20,} | api_org_[A-Za-z0-9]{16,}
+    | sk-(?:ant|proj|svcacct|admin)-(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_-]{16,}
     | sk-(?:[a-z]{2,8}-(?:[a-z0-9]{2,8}-)?)?[A-Za-z0-9_]{16,} | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}
     | gh[opsur]_[A-Za-z0-9]{16,} | github_pat_[A-Za-z0-9_]{16,} | dckr_(?:pat|oat)_[A-Za-z0-9_-]{16,}
-    | (?:AKIA|ASIA)[A-Z0-9]{12,} | (?:gsk|r8|glsa|ntn|shpat|tgp_v1|wandb_v1)_[A-Za-z0-9_]{24,} | dapi[a-f0-9]{32}
+    | (?:AKIA|ASIA|ABIA)[A-Z0-9]{12,} | (?:shpss|lin_api|figd|rpa|KGAT|whsec|secret)_(?=[A-Za-z_]{0,60}[0-9])[A-Za-z0-9]{24,}
+    | (?:pplx|xai)-(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{24,} | sq0(?:csp|atp)-[A-Za-z0-9_-]{20,} | 1//0[A-Za-z0-9_-]{20,}
+    | [0-9]{8,10}:AA[A-Za-z0-9_-]{33} | [MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}
+    | discord(?:app)?\.com/api/webhooks/[0-9]{10,20}/[A-Za-z0-9_-]{20,}
+    | (?:gsk|r8|glsa|ntn|shpat|tgp_v1|wandb_v1)_[A-Za-z0-9_]{24,} | dapi[a-f0-9]{32}
     | gl(?:pat|dt|rt|ptt|cbt|agent|oas|soat|ft|imt)-[A-Za-z0-9_-]{12,}
     | xox[a-z]-[A-Za-z0-9-]{8,} | xapp-[A-Za-z0-9-]{12,} | hooks\.slack\.com/services/[A-Za-z0-9/]{16,}
     | AIza[A-Za-z0-9_-]{30,} | ya29\.[A-Za-z0-9_-]{16,} | GOCSPX-[A-Za-z0-9_-]{20,}
     | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{30,} | nvapi-[A-Za-z0-9_-]{20,} | dop_v1_[a-f0-9]{32,}
     | hv[sbr]\.[A-Za-z0-9_-]{20,} | SG\.[A-Za-z0-9_-]{16,60}\.[A-Za-z0-9_-]{16,} | AGE-SECRET-KEY-1[A-Z0-9]{20,}
     | [A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,}
-    | eyJ[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,}
+    | eyJ[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,} | eyJ[A-Za-z0-9_-]{6,2000}\.eyJ[A-Za-z0-9_-]{3,2000}\.
+    | (?:[Ss]et-)?[Cc]ookie:\ ?[^\s=;:]{1,60}=[^\s;$]{8,} | wandb\ login(?:\ --[a-z-]{1,20}){0,3}\ [0-9a-f]{40} | PuTTY-User-Key-File-[0-9]
+    | curl\ [^\n]{0,80}?(?:-u|--user)[\ =][^\s:]{1,60}:[^\s$][^\s]{0,200} | sshpass\ -p\ ?[^\s$-][^\s]{0,200}
     | [a-z][a-z0-9+.-]{0,20}://[^\s/?\#@:'"]{0,200}:[^\s/?\#@'"$]{1,500}@
     | https?://(?=[A-Za-z_-]{0,60}[0-9])[A-Za-z0-9_-]{20,200}@
     )
     | -----BEGIN\ [A-Z0-9\ ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----[A-Za-z0-9+/=\s]{0,10000}
     | (?<=[Bb]earer\ )(?=[A-Za-z_.~+/=-]{0,200}[0-9])[A-Za-z0-9_.~+/=-]{12,}
-    | (?<=[Aa]uthorization:\ )(?:[A-Za-z]{2,20}\ )?[A-Za-z0-9_.~+/=-]{6,}
+    | (?<=X-Amz-Signature=)[0-9a-f]{64} | (?<=X-Goog-Signature=)[0-9a-f]{32,}
     | (?<=AccountKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=AccessKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=[?&]sig=)[A-Za-z0-9%+/]{20,}""",
     re.VERBOSE,
 )
 _RANDOM = re.compile(r"(?<![A-Za-z0-9+/=_.-])(?:[A-Za-z0-9+/]{40}|[A-Za-z0-9+/]{86}==)(?![A-Za-z0-9+/=_.-])")
 """Keys of AWS and of Azure's storage have no other mark than their length."""
+_HEADER = re.compile(
+    r"""(?<![A-Za-z0-9_])((?i:(?:proxy-)?authorization|x-[a-z-]{0,20}(?:api-?key|token|secret)|api-key|private-token)["']?[\ ]{0,2}[:=][\ ]{0,2}["']?)((?:[A-Za-z][A-Za-z0-9-]{1,20}\ )?[^\s"',;$(]{4,500})"""
+)
+"""Headers of HTTP that let somebody in, and their value, with the scheme before it."""
+_BEARER = re.compile(r"(?:[\w.-]{1,80}=)?\s{0,5}[Bb]earer\ {1,3}[^\s$]{6,}\s{0,5}")
+"""A whole value; within a text two such words can be anything."""
+_BASIC = re.compile(r"(?<![A-Za-z0-9])[Bb]asic\ ([A-Za-z0-9+/]{6,200}={0,2})(?![A-Za-z0-9+/=])")
+_OPTION = re.compile(
+    r"""(?<![\w-])--?((?:[a-z]{2,12}[-_]){0,2}(?:api[-_]?key|password|passwd|passphrase|secret(?:[-_]key)?|(?:access|auth|hf|hub|api)[-_]token))[\ =]["']?([^\s"'$<-][^\s"']{3,200})"""
+)
+"""An option of some program, and its value."""
+_TRACKERS = frozenset("WANDB COMET NEPTUNE CLEARML SWANLAB MLFLOW".split())
+_IDENTIFIES = frozenset(
+    "ID IDS RUN COMMIT SHA REVISION REV HASH DIGEST VERSION TAG TAGS GROUP PROJECT ARTIFACT SWEEP ENTITY CHECKSUM".split()
+)
+"""Words of names whose value is known to all, however random it looks."""
+_KEY_LIKE = re.compile(r"[0-9a-f]{32,100}|(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_=-]{24,2000}")
 _ASSIGNED = re.compile(
     r"""(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]*)["']?[=:](?:"([^"\n]{0,500})"|'([^'\n]{0,500})'|([^\s,;&'"]*))"""
 )
@@ -103,6 +128,8 @@ def _kind_of(name: str) -> str | None:
 
 
 def _kind_of_word(before: str, word: str, after: str) -> str | None:
+    if word == "AUTH" and after in ("HEADER", "HEADERS"):
+        return "password"
     is_pair = word == "KEY" and (before == "PUBLIC" or after in ("VALUE", "VALUES"))
     if word in _PASSWORDS or (_RUN_TOGETHER.match(word) and "PASS" in word):
         return "password"
@@ -117,7 +144,9 @@ def is_secret(text: str, name: str = "") -> bool:
     >>> is_secret("hf_abcdEFGH12345678"), is_secret("any words", "HF_TOKEN"), is_secret("1", "HF_TOKEN")
     (True, True, False)
     """
-    return has_secret_shape(text) or _is_kept(name, text) or any(_is_kept(*pair) for pair in _assigned(text))
+    if has_secret_shape(text) or _is_kept(name, text):
+        return True
+    return any(_is_kept(*pair) for pair in _assigned(text))
 
 
 def _assigned(text: str) -> Iterator[tuple[str, str]]:
@@ -129,10 +158,21 @@ def _assigned(text: str) -> Iterator[tuple[str, str]]:
 
 def _is_kept(name: str, value: str) -> bool:
     """Whether the value of a secret's name is one: a switch is none, nor is the path of a file of credentials."""
+    if _is_trackers(name) and _KEY_LIKE.fullmatch(value.strip()):
+        return True
+    if _BEARER.fullmatch(value) or (_RANDOM.fullmatch(value) and _is_random(value)):
+        return True
     kind = _kind_of(name)
     if kind is None or _HARMLESS.fullmatch(value.strip()) or (kind == "key" and _NUMBER.fullmatch(value.strip())):
         return False
     return not (value.startswith(("/", "~/", "${", "./")) and "CRED" in name.upper())
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_trackers(name: str) -> bool:
+    """Whether a variable of that name is a tracker's, and not one that names a run or the like."""
+    words = {word.upper() for word in _WORD.findall(name)}
+    return bool(words & _TRACKERS) and not words & (_ABOUT | _IDENTIFIES)
 
 
 def find_secret(value: Any, place: str = "") -> str | None:
@@ -182,6 +222,8 @@ def _redacted(text: str) -> str:
         return found[0].replace(value, HIDDEN) if is_hidden else found[0]
 
     text = _RANDOM.sub(lambda found: HIDDEN if _is_random(found[0]) else found[0], _SHAPES.sub(HIDDEN, text))
+    for pattern, is_one in _NAMED if _may_be_named(text) else ():
+        text = pattern.sub(functools.partial(_without_value, is_one), text)
     return _FOLLOWED.sub(hidden, _ASSIGNED.sub(hidden, text))
 
 
@@ -202,7 +244,11 @@ def without_secrets(value: Any, name: str = "") -> Any:
 
 def has_secret_shape(text: str) -> bool:
     """Whether a secret that is known by its shape stands anywhere in `text`."""
-    return _SHAPES.search(text) is not None or any(_is_random(found[0]) for found in _RANDOM.finditer(text))
+    if _SHAPES.search(text) or any(_is_random(found[0]) for found in _RANDOM.finditer(text)):
+        return True
+    if not _may_be_named(text):
+        return False
+    return any(is_one(found) for pattern, is_one in _NAMED for found in pattern.finditer(text))
 
 
 def _is_random(text: str) -> bool:
@@ -210,6 +256,38 @@ def _is_random(text: str) -> bool:
     kinds = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "/" for c in text]
     changes = sum(one != other for one, other in itertools.pairwise(kinds))
     return {"A", "a", "0"} <= set(kinds) and changes * 5 >= len(text) * 2
+
+
+def _may_be_named(text: str) -> bool:
+    """Whether a word stands there without which no pattern of `_NAMED` finds anything; most lines have none."""
+    lower = text.lower()
+    return any(word in lower for word in ("auth", "key", "token", "pass", "secret", "basic "))
+
+
+def _is_value(found: re.Match[str]) -> bool:
+    """Whether what stands behind the name of a header or an option is no switch, number or name of a variable."""
+    return not (_HARMLESS.fullmatch(found[2]) or _NUMBER.fullmatch(found[2]) or found[2].startswith(HIDDEN))
+
+
+def _is_basic(found: re.Match[str]) -> bool:
+    """Whether it is `user:password` in base64."""
+    try:
+        return b":" in base64.b64decode(found[1], validate=True)
+    except ValueError:
+        return False
+
+
+def _without_value(is_one: Callable[[re.Match[str]], bool], found: re.Match[str]) -> str:
+    value = found[found.re.groups]
+    return found[0][: -len(value)] + HIDDEN if is_one(found) else found[0]
+
+
+_NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
+    (_HEADER, _is_value),
+    (_OPTION, _is_value),
+    (_BASIC, _is_basic),
+)
+"""What is known by the words before it: the last group of each is the secret."""
 
 
 def check_env_file(path: str) -> None:
