@@ -1,3 +1,21 @@
-"""hpc-llm: run the same LLM experiment on any Slurm/module cluster."""
+"""hpc-llm: run the same LLM experiment on any Slurm/module cluster.
+
+The functions of `hpc_llm.api` are to be had from here; nothing of them is imported before it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpc_llm.api import Rows, Run, cancel, prepare, render, results, status, submit, wait
 
 __version__ = "0.1.0"
+__all__ = ["Rows", "Run", "__version__", "cancel", "prepare", "render", "results", "status", "submit", "wait"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return getattr(importlib.import_module("hpc_llm.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

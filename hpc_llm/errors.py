@@ -91,10 +91,15 @@ class PassedOverWarning(UserWarning):
     """Something could not be read and was left out; the message says what, and why."""
 
 
-class FoundHereWarning(UserWarning):
-    """A file of the working directory decides something; the message says which, and what it stands in place of."""
+class Notice(UserWarning):
+    """What a caller should know though nothing is wrong, as that a file of the working directory decides something."""
 
 
 def pass_over(place: object, why: str) -> None:
     """Warn that `place` is left out: one bad folder must not keep all others from being shown."""
     warnings.warn(f"{place}: {why}", PassedOverWarning, stacklevel=3)
+
+
+def notice(text: str) -> None:
+    """Tell the caller: the command line prints it, a program gets a Notice."""
+    warnings.warn(text, Notice, stacklevel=3)

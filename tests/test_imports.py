@@ -98,7 +98,16 @@ def dotted(name: str) -> str:
 def imports_of(path: Path, package: Path) -> set[str]:
     """The modules of ours that a file imports, without the package's name before them."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    for_types = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hpc_llm":
             module = str(node.module).removeprefix("hpc_llm").lstrip(".")
             inside = [f"{module}.{alias.name}".lstrip(".") for alias in node.names]

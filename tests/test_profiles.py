@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
-from hpc_llm.errors import FoundHereWarning, ProfileError
+from hpc_llm.errors import Notice, ProfileError
 from hpc_llm.plan.method import load_method, method_names, parse_method
 from hpc_llm.site.cluster import Cluster, cluster_names, load_cluster, parse_cluster
 from hpc_llm.site.profiles import find_file, list_files, user_cache, user_config
@@ -168,7 +168,7 @@ def announced(load: Callable[[], Any]) -> list[str]:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         load()
-    return [str(one.message) for one in said if one.category is FoundHereWarning]
+    return [str(one.message) for one in said if one.category is Notice]
 
 
 def test_a_file_of_the_working_directory_is_announced_with_what_it_hides(own_folder: Path) -> None:

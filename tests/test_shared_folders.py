@@ -16,8 +16,8 @@ import pytest
 from rights import GROUP, as_user, needs_root
 from standin import Machine
 
+from hpc_llm.api.find import find_run
 from hpc_llm.cli import run as command
-from hpc_llm.cli.runs import find_run
 from hpc_llm.errors import RequestError
 from hpc_llm.records.files import append_to, read_json_lines, read_own, write_json
 from hpc_llm.records.run import RunPaths, Stop

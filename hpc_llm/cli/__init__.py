@@ -14,7 +14,7 @@ import typer
 from hpc_llm import __version__
 from hpc_llm.cli.output import note
 from hpc_llm.cli.terminal import guarded
-from hpc_llm.errors import FoundHereWarning, HpcLlmError, PassedOverWarning
+from hpc_llm.errors import HpcLlmError, Notice, PassedOverWarning
 
 COMMANDS = (
     "clusters", "methods", "models", "render", "submit", "status", "logs", "cancel", "reconcile", "parse", "diagnose", "report",
@@ -103,7 +103,7 @@ def _tell_what_is_passed_over() -> None:
     """Print one line for each thing that could not be read, or that was found here, once, however often it is come across."""
     told: set[str] = set()
     otherwise = warnings.showwarning
-    beginnings: dict[type[Warning], str] = {PassedOverWarning: "passed over ", FoundHereWarning: ""}
+    beginnings: dict[type[Warning], str] = {PassedOverWarning: "passed over ", Notice: ""}
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if category not in beginnings:

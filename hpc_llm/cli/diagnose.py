@@ -78,16 +78,10 @@ def diagnose(
 
 
 def _diagnose(target: str, logs: Path) -> Iterable[Diagnosis]:
-    from hpc_llm.cli.runs import find_run
-    from hpc_llm.diagnose import diagnose_jobs, diagnose_run, diagnose_stream, jobs_under
+    from hpc_llm.api import diagnose
+    from hpc_llm.diagnose import diagnose_stream
 
-    path = Path(target)
-    if target == "-":
-        yield diagnose_stream(sys.stdin.buffer)
-    elif path.exists():
-        yield from diagnose_jobs(jobs_under([path]))
-    else:
-        yield diagnose_run(find_run(target, logs))
+    return [diagnose_stream(sys.stdin.buffer)] if target == "-" else diagnose(target, logs=logs)
 
 
 def _list(ids: list[str] | None, as_json: bool) -> None:

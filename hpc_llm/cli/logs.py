@@ -38,7 +38,7 @@ def logs_command(
 
     A terminal gets it without what would steer it; a pipe or a file gets it as it is.
     """
-    from hpc_llm.cli.runs import find_run
+    from hpc_llm.api.find import find_run
 
     found = find_run(run, logs)
     streams = [(found.stdout, Output(sys.stdout)), (found.stderr, Output(sys.stderr))]

@@ -48,7 +48,7 @@ def parse_command(
     logs: LogsOption = Path("logs"),
 ) -> None:
     """Turn training logs of any known format into one row a run."""
-    from hpc_llm.cli.runs import paths_of
+    from hpc_llm.api.find import paths_of
     from hpc_llm.parse import parse_paths, parse_steps, write_rows
 
     chosen = output_format or _default_format(output)

@@ -24,7 +24,7 @@ def reconcile_command(
     as_json: JsonOption = False,
 ) -> None:
     """Adopt jobs that no run knows, clear runs that never became a job, submit the missing members of a sweep."""
-    from hpc_llm.cli.runs import find_runs
+    from hpc_llm.api.find import find_runs
     from hpc_llm.runs import cut_off, reconcile
 
     done = reconcile(find_runs(runs, logs), dry_run=dry_run)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import os
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from hpc_llm.cli.asking import asked, batches_of
 from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
 from hpc_llm.cli.output import json_text, note, terminal_width
 from hpc_llm.cli.terminal import write_exactly
@@ -48,13 +47,10 @@ def render(
     as_json: JsonOption = False,
 ) -> None:
     """Print the exact batch script that submit would send; only the run id is decided at submission."""
-    from hpc_llm.cli.request import batches
-
     if sum((explain, as_json, diff is not None)) > 1:
         raise RequestError("--explain, --json and --diff exclude each other: --json holds the origins already.")
-    found = list(batches(options, preview=True))
+    found = batches_of(options, preview=True)
     for batch in found:
-        tell_notices(batch)
         tell_arguments(batch)
     if as_json:
         documents = [_document(batch, i) for batch in found for i in range(len(batch.distinct_scripts))]
@@ -70,26 +66,6 @@ def render(
     else:
         output.write_text(text, encoding="utf-8")
         note(f"written to {output}")
-
-
-def tell_notices(batch: Batch) -> None:
-    """Say what the plan changed on its own, once each."""
-    said: dict[str, None] = {}
-    for planned in batch.planned:
-        said.update(dict.fromkeys(planned.notices))
-    if batch.cluster.scheduler == "auto" and batch.planned[0].plan.job.scheduler == "local":
-        said["sbatch is not on PATH here, so the script is for bash"] = None
-    if batch.planned[0].plan.job.scheduler == "slurm":
-        said.update(dict.fromkeys(_without_effect()))
-    for sentence in said:
-        note(f"cluster {batch.cluster.name}: {sentence}")
-
-
-def _without_effect() -> Iterator[str]:
-    """Variables by which sbatch would change the job: it never gets them, or the script would not be what runs."""
-    for name in sorted(os.environ):
-        if name.startswith("SBATCH_") and name != "SBATCH_ACCOUNT":
-            yield f"{name} of this shell has no effect on the job: say it with an option, or with --sbatch"
 
 
 def tell_arguments(batch: Batch) -> None:
@@ -138,9 +114,9 @@ def _difference(batch: Batch, other: str, options: RunOptions, width: int) -> st
     """What this request changes: in the plan, field by field, and in the script, as a unified diff."""
     from dataclasses import replace
 
+    from hpc_llm.api.batches import elsewhere
+    from hpc_llm.api.find import find_run
     from hpc_llm.cli.plan_text import differences
-    from hpc_llm.cli.request import batches, elsewhere
-    from hpc_llm.cli.runs import find_run
     from hpc_llm.job.render import folded
     from hpc_llm.plan.experiment import flat_plan
     from hpc_llm.records.files import read_json, read_text
@@ -150,7 +126,7 @@ def _difference(batch: Batch, other: str, options: RunOptions, width: int) -> st
     ours, planned = batch.scripts[0].text, batch.planned[0].plan
     their_plan: Any
     if other in cluster_names():
-        there = elsewhere(options, other)
+        there = elsewhere(*asked(options), other)
         theirs, their_plan = there.scripts[0].text, there.planned[0].plan.flat()
     else:
         try:
@@ -167,7 +143,7 @@ def _difference(batch: Batch, other: str, options: RunOptions, width: int) -> st
         if options.run_id is None and len(batch.planned) == 1:
             # Under its id, so that only what the request changes is shown.
             same_id = replace(options, run_id=run.run_id, cluster=batch.cluster.name)
-            ours = next(batches(same_id, preview=True)).scripts[0].text
+            ours = batches_of(same_id, preview=True)[0].scripts[0].text
     if not isinstance(their_plan, dict) or not their_plan:
         note(f"{other} keeps no plan that can be read: only the scripts are compared")
         their_plan = planned.flat()

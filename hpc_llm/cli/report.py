@@ -15,10 +15,10 @@ EXIT_REGRESSION = 3
 
 
 def register(app: typer.Typer) -> None:
-    app.command("report")(report)
+    app.command("report")(report_command)
 
 
-def report(
+def report_command(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Runs, logs, or folders of them.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder to write to.")] = Path("report"),
     baseline: Annotated[
@@ -45,36 +45,16 @@ def report(
 
     if fail_on_regression and baseline is None:
         raise RequestError("--fail-on-regression needs something to compare with: give --baseline RUN or CSV.")
-    if output.exists() and not output.is_dir():
-        raise RequestError(f"-o {output} is a file: give a folder, which is made if it is not there.")
-    from hpc_llm.report import (
-        assumptions,
-        collect,
-        explain,
-        make_report,
-        read_baseline,
-        regressions,
-        require_plotting,
-        summary,
-        write_report,
-    )
+    from hpc_llm.api import report
 
-    require_plotting()
     gc.set_threshold(5_000, 10, 10)  # tables of thousands of rows hold each other in cycles, and need much memory
-    then = (baseline, read_baseline(baseline)) if baseline is not None else None
-    runs = collect(paths, without=output, assumed=assumptions(assume or []))
-    if not any(run.is_known for run in runs):
-        raise RequestError(
-            f"there is no run or log of a known format in {', '.join(paths)}: give folders or files that hold one."
-        )
-    explain(runs, paths)
-    made = make_report(runs, then, tolerance)
-    files, found = write_report(made, output), regressions(made)
-    note(summary(made))
-    if made.baseline is not None:
-        note(f"rows compared with {baseline}: {len(made.baseline.changes)}, of them worse: {len(found)}")
-    _print(files, found, as_json)
-    return EXIT_REGRESSION if fail_on_regression and found else 0
+    made = report(paths, output=output, baseline=baseline, tolerance=tolerance, assume=assume or ())
+    note(made.summary)
+    if made.report.baseline is not None:
+        compared = len(made.report.baseline.changes)
+        note(f"rows compared with {baseline}: {compared}, of them worse: {len(made.regressions)}")
+    _print(made.files, made.regressions, as_json)
+    return EXIT_REGRESSION if fail_on_regression and made.regressions else 0
 
 
 def _print(files: list[Path], regressions: list[str], as_json: bool) -> None:

@@ -33,7 +33,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """What became of the runs: state, outcome, time, tokens/s so far."""
-    from hpc_llm.cli.runs import find_runs
+    from hpc_llm.api.find import find_runs
     from hpc_llm.runs import status as ask
 
     while True:

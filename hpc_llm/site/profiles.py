@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import FoundHereWarning, ProfileError, unknown_name
+from hpc_llm.errors import Notice, ProfileError, unknown_name
 from hpc_llm.site.reach import loads_code, refuse_scratch
 from hpc_llm.text.secrecy import WAY_IN, find_secret
 from hpc_llm.text.yaml_text import read_yaml
@@ -94,9 +94,7 @@ def _read(kind: str, path: Path) -> dict[str, Any]:
             whose = {user_config() / kind: "your own", bundled(kind): "the one that hpc-llm brings"}
             instead = f", in place of {whose[hidden[0].parent]}" if hidden else ""
             brings = _code_brought(values) if kind == "clusters" else ""
-            warnings.warn(
-                f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}", FoundHereWarning, stacklevel=3
-            )
+            warnings.warn(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}", Notice, stacklevel=3)
             if kind == "configs":
                 refuse_scratch({"deepspeed": values.get("deepspeed")}, str(path))
     place = find_secret(values)

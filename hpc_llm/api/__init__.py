@@ -1,0 +1,56 @@
+"""What hpc-llm does, as functions: the command line calls these and nothing else.
+
+    runs = submit(cluster="local", method="z3,q", model="tiny", steps=20)
+    wait(runs)
+    print(results(runs).to_pandas())
+
+Options are those of the command line with underscores, and what an experiment file may say. Errors are those of
+`hpc_llm.errors`; what else a caller should know comes as a warning, `errors.Notice`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpc_llm.api.answers import WrittenReport, diagnose, report
+    from hpc_llm.api.cancelling import cancel
+    from hpc_llm.api.experiments import Options, plan, prepare, render, submit
+    from hpc_llm.api.handle import Run, status, wait
+    from hpc_llm.api.rows import Rows, parse, parse_steps, results
+
+_MODULES = {
+    "answers": ("WrittenReport", "diagnose", "report"),
+    "cancelling": ("cancel",),
+    "experiments": ("Options", "plan", "prepare", "render", "submit"),
+    "rows": ("Rows", "parse", "parse_steps", "results"),
+    "handle": ("Run", "status", "wait"),
+}
+"""Names are looked up when they are used: a command needs one of them and stays quick."""
+
+__all__ = [
+    "Options",
+    "Rows",
+    "Run",
+    "WrittenReport",
+    "cancel",
+    "diagnose",
+    "parse",
+    "parse_steps",
+    "plan",
+    "prepare",
+    "render",
+    "report",
+    "results",
+    "status",
+    "submit",
+    "wait",
+]
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"hpc_llm.api.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

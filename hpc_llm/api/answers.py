@@ -1,0 +1,108 @@
+"""Why runs ended as they did, and how they compare."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpc_llm.api.find import find_run
+from hpc_llm.api.handle import Run
+from hpc_llm.errors import RequestError
+
+if TYPE_CHECKING:
+    from hpc_llm.diagnose import Diagnosis
+    from hpc_llm.report import Report
+
+OUTPUT = "report"
+"""Folder of a report where none is named."""
+
+
+def diagnose(
+    targets: Run | str | os.PathLike[str] | Iterable[Run | str | os.PathLike[str]],
+    *,
+    logs: str | os.PathLike[str] = "logs",
+) -> list[Diagnosis]:
+    """Why runs or training logs ended: the cause, the evidence, what to do. Targets are runs, their names, files, folders.
+
+    Raises:
+        RequestError: a target that is neither a path nor the name of a run in `logs`.
+    """
+    given = [targets] if isinstance(targets, (Run, str, os.PathLike)) else targets
+    return [found for target in given for found in _diagnose(target, Path(logs))]
+
+
+def _diagnose(target: Run | str | os.PathLike[str], logs: Path) -> Iterable[Diagnosis]:
+    from hpc_llm.diagnose import diagnose_jobs, diagnose_run, jobs_under
+
+    if isinstance(target, Run):
+        yield diagnose_run(target.paths)
+    elif (path := Path(target)).exists():
+        yield from diagnose_jobs(jobs_under([path]))
+    else:
+        yield diagnose_run(find_run(os.fspath(target), logs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenReport:
+    """A report and where it was written."""
+
+    report: Report
+    files: list[Path]
+    """The page first."""
+    regressions: list[str]
+    """What got worse than the baseline beyond the tolerance, one sentence each."""
+
+    @property
+    def summary(self) -> str:
+        """One line: how many runs of how many settings, and how they ended."""
+        from hpc_llm.report import summary
+
+        return summary(self.report)
+
+
+def report(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    output: str | os.PathLike[str] = OUTPUT,
+    baseline: str | os.PathLike[str] | None = None,
+    tolerance: float = 0.05,
+    assume: Iterable[str] = (),
+) -> WrittenReport:
+    """Comparison table, plots and one HTML page of runs, logs, or folders of them, written to the folder `output`.
+
+    `baseline` is an earlier run, log or CSV to compare with; a change for the worse by a share of `tolerance` is no
+    regression yet. `assume` holds `COLUMN=VALUE` for what logs do not say.
+
+    Raises:
+        RequestError: a path that is not there, no run in any, or an `output` that is a file.
+        HpcLlmError: a package of the extra `plot` is missing.
+    """
+    from hpc_llm.report import (
+        assumptions,
+        collect,
+        explain,
+        make_report,
+        read_baseline,
+        regressions,
+        require_plotting,
+        write_report,
+    )
+
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"-o {folder} is a file: give a folder, which is made if it is not there.")
+    require_plotting()
+    given: list[Any] = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    names = [os.fspath(path) for path in given]
+    then = (Path(baseline), read_baseline(Path(baseline))) if baseline is not None else None
+    runs = collect(names, without=folder, assumed=assumptions(list(assume)))
+    if not any(run.is_known for run in runs):
+        raise RequestError(
+            f"there is no run or log of a known format in {', '.join(names)}: give folders or files that hold one."
+        )
+    explain(runs, names)
+    made = make_report(runs, then, tolerance)
+    return WrittenReport(report=made, files=write_report(made, folder), regressions=regressions(made))

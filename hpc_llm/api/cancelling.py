@@ -1,0 +1,106 @@
+"""Which runs and jobs are meant by what a user names, and their end."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpc_llm.api.find import find_runs
+from hpc_llm.api.handle import Named, Run
+from hpc_llm.errors import RequestError
+from hpc_llm.records.run import RunPaths
+
+if TYPE_CHECKING:
+    from hpc_llm.runs import Cancellation
+    from hpc_llm.runs.local_orphans import LocalOrphan
+
+_JOB_ID = re.compile(r"\d+(?:_\d+)?")
+
+
+def cancel(runs: Named | Iterable[Named], *, logs: str | os.PathLike[str] = "logs") -> list[Cancellation]:
+    """Cancel runs; only jobs that are proven to be theirs are touched, and what was over is said.
+
+    Runs are named by their ids, the start of those, or their job ids, also where their folders are gone.
+
+    Raises:
+        RequestError: a name that nothing has, or several jobs have; nothing was done.
+    """
+    from hpc_llm.runs import cancel, cancel_job, cancel_orphan
+
+    given = [runs] if isinstance(runs, (Run, str, os.PathLike)) else list(runs)
+    folder = Path(logs)
+    known = [one.paths for one in given if isinstance(one, Run)]
+    texts = [
+        one if isinstance(one, str) else os.path.join(os.fspath(one), "") for one in given if not isinstance(one, Run)
+    ]
+    found, job_ids, gone = _find(texts, folder)
+    all_runs = list(dict.fromkeys([*known, *found]))
+    done = cancel(all_runs) if all_runs else []
+    done += [cancel_job(job_id) for job_id in job_ids]
+    return done + [one for name in gone if (one := cancel_orphan(name, folder)) is not None]
+
+
+def _find(texts: list[str], logs: Path) -> tuple[list[RunPaths], list[str], list[str]]:
+    """The runs that are meant, the ids of jobs of which there is no run here, and the names of runs that are gone."""
+    runs: dict[RunPaths, None] = {}
+    job_ids: list[str] = []
+    names: list[str] = []
+    for text in texts:
+        gone = _of_runs_that_are_gone(text, logs)  # of a sweep whose other runs may be there still
+        try:
+            found = find_runs([text], logs)
+        except RequestError:
+            if any(one.run_id == text for one in _orphans(logs)):
+                names.append(text)
+                continue
+            if not _JOB_ID.fullmatch(text):
+                raise
+            found, gone = [], gone or [text]
+        if _JOB_ID.fullmatch(text):
+            _refuse_to_choose(text, found, gone, logs)
+        job_ids += gone
+        runs |= dict.fromkeys(found)
+    return list(runs), list(dict.fromkeys(job_ids)), names
+
+
+def _refuse_to_choose(text: str, found: list[RunPaths], gone: list[str], logs: Path) -> None:
+    """Refuse a number that names jobs of several submissions: of Slurm and of this machine, or one that came twice."""
+    from hpc_llm.schedulers.runs import read_identity
+
+    named: dict[tuple[str, str | None], str] = {}
+    for run in found:
+        identity = read_identity(run)
+        is_over = identity is not None and identity.scheduler == "local" and run.exit.exists()
+        if identity is not None and not is_over:  # numbers of processes come again
+            named.setdefault((identity.scheduler, identity.uuid), run.run_id)
+    orphans = [one for one in _orphans(logs) if one.job_id in gone]
+    for one in orphans:
+        named.setdefault(("local", one.script.uuid), one.run_id)
+    if len(gone) > len(orphans) and found and not any(scheduler == "slurm" for scheduler, _ in named):
+        named["slurm", None] = f"job {text}"
+    if len(named) > 1:
+        what = [f"{name} ({'of Slurm' if key[0] == 'slurm' else 'on this machine'})" for key, name in named.items()]
+        raise RequestError(
+            f"{text} is the job id of {' and of '.join(what)}: nothing was done. Give the name of the run that is meant, as "
+            f"in `hpc-llm cancel {next(iter(named.values()))}`."
+        )
+
+
+def _orphans(logs: Path) -> list[LocalOrphan]:
+    """Scripts that this machine runs and whose folder is gone from `logs`."""
+    from hpc_llm.runs.local_orphans import local_orphans
+
+    return list(local_orphans(logs))
+
+
+def _of_runs_that_are_gone(text: str, logs: Path) -> list[str]:
+    """The ids of jobs that are, or are tasks of, the job `text`, print into `logs` and have no run there any more."""
+    from hpc_llm.runs import homeless
+
+    if not text.isdecimal():
+        return []
+    ids = [one.job_id for one in homeless(logs) if one.job_id is not None]
+    return [job_id for job_id in ids if text in (job_id, job_id.partition("_")[0])]
