@@ -10,7 +10,7 @@ from hpc_llm.plan.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.plan.limits import Asked, JobQos, hold, most_allowed, place_of
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Gpu, Node, Partition
-from hpc_llm.site.sbatch_options import Source, memory_bytes, read_options, rivals
+from hpc_llm.site.sbatch_options import Source, memory_bytes, named_nodes, not_known, read_options, rivals
 from hpc_llm.site.slurm_time import LONGEST_S, format_time, parse_time
 
 MOST_NODES = 20_000
@@ -27,9 +27,10 @@ def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> Par
         draft.put("partition", None, "no scheduler")
         return partition
     if partition is None and cluster.partitions and name is not None:
-        raise PlanError(
-            unknown_name("partition", name, [p.name for p in cluster.partitions], where=f"cluster {cluster.name}")
-        )
+        names = [p.name for p in cluster.partitions]
+        several = f"--partition {name}: the plan depends on the partition's GPUs and limits. Name one of them."
+        is_list = set(name.split(",")) <= set(names)
+        raise PlanError(several if is_list else unknown_name("partition", name, names, where=f"cluster {cluster.name}"))
     draft.first(
         "partition", (name, origin), (partition and partition.name, f"cluster {cluster.name}: default partition")
     )
@@ -71,9 +72,8 @@ def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str
     if gpus < 0 or gpus > per_node:
         has = f"{per_node} x {gpu.model}" if per_node else "no GPU"
         fewest = 0 if cluster.request.gpu_style == "none" else min(1, per_node)
-        raise PlanError(
-            f"{gpus} GPUs per node: {where} has {has} per node. Choose --gpus-per-node {fewest}..{per_node}."
-        )
+        choice = f"Choose --gpus-per-node {fewest}..{per_node}" if per_node else "Leave --gpus-per-node out"
+        raise PlanError(f"{gpus} GPUs per node: {where} has {has} per node. {choice}.")
     if gpus == 0 and per_node and cluster.request.gpu_style != "none":
         raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
 
@@ -115,6 +115,7 @@ def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> None:
         _without_scheduler("--sbatch", ", ".join(options), draft)
         options = {}
     draft.put("sbatch", options, said("sbatch")[1] if options else "not set")
+    draft.notices += [f"--sbatch {name}: {why}" for name in options if (why := not_known(name))]
 
 
 def _decided(draft: Draft, cluster: Cluster) -> dict[str, tuple[str, str]]:
@@ -217,7 +218,7 @@ def ask_cores_and_memory(draft: Draft, cluster: Cluster, partition: Partition | 
     mem = None if share is None else f"{int(share * 1e9 / 2**20)}M"
     draft.first("mem", (mem, f"cluster {cluster.name}: node.mem_gb_per_gpu"))
     _replace(draft, cluster, node)
-    _check_memory(draft, cluster, partition)
+    _check_options(draft, cluster, partition)
 
 
 def _replace(draft: Draft, cluster: Cluster, node: Node) -> None:
@@ -254,24 +255,44 @@ def _asked_cores(draft: Draft, cluster: Cluster, node: Node) -> int | None:
     return max(asked // tasks, 1)
 
 
-def _check_memory(draft: Draft, cluster: Cluster, partition: Partition | None) -> None:
-    """Hold the memory that --sbatch asks for to what a node has."""
+def _check_options(draft: Draft, cluster: Cluster, partition: Partition | None) -> None:
+    """Hold what the request's and the profile's own options ask of a node to what it has, and named nodes to their number."""
+    options = draft.values["sbatch"]
+    replaced = {other for name in options for other in (name, *rivals(name))}
+    given = [("--sbatch ", name, value) for name, value in options.items()]
+    given += [
+        ("request.extra: --", name, value) for name, value in cluster.extra_options.items() if name not in replaced
+    ]
+    for place, name, value in given:
+        said = f"{place}{name}={value}"
+        _check_memory(said, name, value, draft, cluster, partition)
+        cores = cluster.node_of(partition).cpus
+        if name == "mincpus" and cores and value.isdecimal() and int(value) > cores:
+            raise PlanError(f"{said}: {place_of(cluster, partition)} has {cores} cores per node. Ask for less.")
+        names = named_nodes(value) if name == "nodelist" else None
+        if names is not None and names > draft.values["nodes"]:
+            raise PlanError(
+                f"{said} names {names} nodes, which the job would all get, and the plan has {draft.values['nodes']}. "
+                f"Use --nodes {names}, or name fewer."
+            )
+
+
+def _check_memory(
+    said: str, name: str, value: str, draft: Draft, cluster: Cluster, partition: Partition | None
+) -> None:
     values, node = draft.values, cluster.node_of(partition)
     cores = (values["cpus_per_task"] or 1) * values["tasks_per_node"]
-    for name, times in (("mem", 1), ("mem-per-cpu", cores), ("mem-per-gpu", values["gpus_per_node"])):
-        text = values["sbatch"].get(name)
-        if text is None:
-            continue
-        size = memory_bytes(text)
-        if size is None:
-            raise RequestError(
-                f"--sbatch {name}={text}: not an amount. Write a whole number with M, G or T, as in 64G."
-            )
-        if node.mem_gb and size * times > node.mem_gb * 1e9:
-            raise PlanError(
-                f"--sbatch {name}={text} asks for {size * times / 2**30:.0f}G on a node: {place_of(cluster, partition)} "
-                f"has {node.mem_gb * 1e9 / 2**30:.0f}G there. Ask for less."
-            )
+    times = {"mem": 1, "mem-per-cpu": cores, "mem-per-gpu": values["gpus_per_node"]}.get(name)
+    if times is None:
+        return
+    size = memory_bytes(value)
+    if size is None:
+        raise RequestError(f"{said}: not an amount. Write a whole number with M, G or T, as in 64G.")
+    if node.mem_gb and size * times > node.mem_gb * 1e9:
+        raise PlanError(
+            f"{said} asks for {size * times / 2**30:.0f}G on a node: {place_of(cluster, partition)} "
+            f"has {node.mem_gb * 1e9 / 2**30:.0f}G there. Ask for less."
+        )
 
 
 def slurm_tasks_per_node(launcher: str, ranks_per_node: int) -> int:

@@ -1,0 +1,110 @@
+"""Requests and profiles that nobody would expect: refused with one sentence that can be followed, or passed with what is to know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rendering import planned
+from test_planning import refused, variant
+
+from hpc_llm.errors import HpcLlmError, PlanError, ProfileError, RequestError
+
+
+@pytest.mark.parametrize(
+    ("option", "error", "said"),
+    [
+        ("tres-per-task=cpu=4", RequestError, "--sbatch tres-per-task: the plan has to know it. Use --sbatch cpus-per-task=N."),
+        ("tres-per-task=license/x:1,cpu:4", RequestError, "Use --sbatch cpus-per-task=N."),
+        ("nodefile=/x", RequestError, "--sbatch nodefile: the plan has to know it. Use --sbatch nodelist=NAMES."),
+        ("nodelist=a,b,c", PlanError, "--sbatch nodelist=a,b,c names 3 nodes, which the job would all get, and the plan has 2. "
+                                      "Use --nodes 3, or name fewer."),
+        ("nodelist=gn[001-004,9]", PlanError, "names 5 nodes"),
+        ("mincpus=65", PlanError, "--sbatch mincpus=65: partition gpuA100x4 of cluster delta has 64 cores per node. Ask for less."),
+        ("mem=300G", PlanError, "--sbatch mem=300G asks for 300G on a node: partition gpuA100x4 of cluster delta has 233G there."),
+        ("mem=1e3G", RequestError, "--sbatch mem=1e3G: not an amount."),
+        ("mem-per-cpu=lots", RequestError, "--sbatch mem-per-cpu=lots: not an amount."),
+    ],
+)  # fmt: skip
+def test_what_no_job_could_be_is_refused(option: str, error: type[HpcLlmError], said: str) -> None:
+    refused(error, said, "delta", nodes=2, sbatch=(option,))
+
+
+@pytest.mark.parametrize(
+    "option", ["nodelist=a,b", "nodelist=gn[1-2]", "nodelist=gn1", "nodelist=./names", "mincpus=64", "tres-per-task=license/x:1", "mem=0", "foo"]
+)  # fmt: skip
+def test_what_a_job_can_be_passes(option: str) -> None:
+    assert option.partition("=")[0] in planned("delta", "z3", nodes=2, sbatch=(option,)).plan.sbatch
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (
+            "--mem=10000G",
+            "request.extra: --mem=10000G asks for 10000G on a node: partition gp2d of cluster taiwania2 has 671G there.",
+        ),
+        ("--mem=much", "request.extra: --mem=much: not an amount."),
+        ("--nodelist=a[1-4]", "request.extra: --nodelist=a[1-4] names 4 nodes"),
+        ("--mincpus=33", "request.extra: --mincpus=33: partition gp2d of cluster taiwania2 has 32 cores per node."),
+    ],
+)
+def test_an_option_of_the_profile_passes_the_same_check(extra: str, said: str) -> None:
+    cluster = variant("taiwania2", request={"extra": [extra]})
+    refused(RequestError, said, cluster)
+    name = extra.removeprefix("--").partition("=")[0]
+    instead = {"mem": "mem=1G", "nodelist": "nodelist=a1", "mincpus": "mincpus=8"}[name]
+    assert planned(cluster, "z3", sbatch=(instead,)).plan.sbatch == dict([instead.split("=")])
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (
+            "partion=x",
+            "--sbatch partion: --partion is no option of sbatch that is known here (did you mean --partition?), it passes as",
+        ),
+        ("exclusiv", None),
+        ("bell=4", "--sbatch bell: --bell is no option of sbatch that is known here, it passes as it is written"),
+        ("nice=4", None),
+    ],
+)
+def test_an_option_that_sbatch_may_not_have_is_told(option: str, said: str | None) -> None:
+    if option == "exclusiv":
+        refused(RequestError, "sbatch reads it as the beginning of --exclusive", "delta", sbatch=(option,))
+        return
+    notices = planned("delta", "z3", sbatch=(option,)).notices
+    assert notices == () if said is None else notices[0].startswith(said)
+
+
+def test_several_partitions_are_one_too_many() -> None:
+    refused(PlanError, "--partition gp1d,gp2d: the plan depends on the partition's GPUs and limits. Name one of them.", "taiwania2", partition="gp1d,gp2d")  # fmt: skip
+    refused(PlanError, "there is no partition 'gp1d,gp9d' in cluster taiwania2", "taiwania2", partition="gp1d,gp9d")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"slurm_cluster": ""}, "slurm_cluster names no cluster, and would check nothing. Leave it out, or name one."),
+        ({"slurm_cluster": []}, "slurm_cluster names no cluster"),
+        ({"slurm_cluster": ["a", ""]}, "slurm_cluster names no cluster"),
+        ({"partitions": [{"name": "a,b", "max_time": "1:00"}]}, "'partitions.0.name' is 'a,b'"),
+        ({"partitions": [{"name": "a b", "max_time": "1:00"}]}, "'partitions.0.name' is 'a b'"),
+        ({"prelude": {"python": {"kind": "conda", "env": "./env"}}}, "env is './env', and the job works in the folder of its run."),
+        ({"prelude": {"python": {"kind": "conda", "env": "envs/mine"}}}, "env is 'envs/mine'"),
+        ({"prelude": {"python": {"kind": "venv", "env": "venv"}}}, "env is 'venv', and the job works in the folder of its run. Give the full"),
+        ({"prelude": {"python": {"kind": "conda", "env": "/e", "hook": "conda.sh"}}}, "hook is 'conda.sh'"),
+        ({"prelude": {"use": ["modulefiles"]}}, "use is 'modulefiles'"),
+        ({"env": {"file": "secrets"}}, "file is 'secrets', and the job works in the folder of its run."),
+        ({"prelude": {"init": ["modules.sh"]}}, "init is 'modules.sh'"),
+    ],
+)  # fmt: skip
+def test_a_profile_that_would_check_or_find_nothing_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        variant("taiwania2", **changes)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("env", ["by-name", "/e", "~/e", "${HOME}/e", "$HOME/e"])
+def test_an_environment_that_the_job_finds_passes(env: str) -> None:
+    assert variant("taiwania2", prelude={"python": {"kind": "conda", "env": env}}).prelude.python.env == env
