@@ -7,7 +7,7 @@ from typing import Any
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.plan.draft import FALLBACKS, Draft, Said, Site, one_line, positive
-from hpc_llm.plan.limits import Asked, JobQos, hold, most_allowed, place_of
+from hpc_llm.plan.limits import Asked, JobQos, hold, most_allowed, place_of, sizes
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Gpu, Node, Partition
 from hpc_llm.site.sbatch_options import Source, memory_bytes, named_nodes, not_known, read_options, rivals
@@ -57,7 +57,7 @@ def ask_resources(
         (per_node, f"cluster {cluster.name}: gpu.per_node"),
     )
     _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
-    _check_size(nodes, gpus, cluster, partition, qos, draft)
+    _check_size(cluster, partition, qos, draft)
     if site.scheduler == "local" and nodes > 1:
         raise PlanError(
             f"{nodes} nodes: cluster {cluster.name} runs on this machine, without a scheduler. Use --nodes 1."
@@ -78,27 +78,10 @@ def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str
         raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
 
 
-def _check_size(
-    nodes: int, gpus: int, cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft
-) -> None:
-    size = Asked(
-        what="nodes",
-        amount=nodes,
-        said=f"{nodes} nodes",
-        per_partition=" per job",
-        per_qos=" per job",
-        less="Ask for fewer with --nodes",
-    )
-    all_gpus = Asked(
-        what="gpus",
-        amount=nodes * gpus,
-        said=f"{nodes} x {gpus} = {nodes * gpus} GPUs",
-        per_partition=" per user",
-        per_qos=" per job",
-        less="Ask for fewer nodes" if nodes > 1 else "Ask for fewer with --gpus-per-node",
-    )
-    for asked in (size, all_gpus):
+def _check_size(cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft) -> None:
+    for asked in sizes(draft):
         hold(asked, cluster, partition, qos, draft)
+    nodes = draft.values["nodes"]
     if nodes > MOST_NODES:
         raise PlanError(f"{nodes} nodes: no cluster has so many. Ask for fewer with --nodes.")
 
