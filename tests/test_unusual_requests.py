@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rendering import planned
 from test_planning import refused, variant
 
+from hpc_llm.cli import run
 from hpc_llm.errors import HpcLlmError, PlanError, ProfileError, RequestError
 
 
@@ -108,3 +111,57 @@ def test_a_profile_that_would_check_or_find_nothing_is_refused(changes: dict[str
 @pytest.mark.parametrize("env", ["by-name", "/e", "~/e", "${HOME}/e", "$HOME/e"])
 def test_an_environment_that_the_job_finds_passes(env: str) -> None:
     assert variant("taiwania2", prelude={"python": {"kind": "conda", "env": env}}).prelude.python.env == env
+
+
+def test_memory_without_a_unit_is_told() -> None:
+    assert (
+        "--sbatch mem=64 is 64 MiB on a node: without a unit sbatch reads M"
+        in planned("delta", "z3", sbatch=("mem=64",)).notices
+    )
+    for whole in ("mem=0", "mem=64G", "mem=65536", "mem=512M"):
+        assert not any("without a unit" in said for said in planned("delta", "z3", sbatch=(whole,)).notices)
+
+
+@pytest.mark.parametrize("text", ["qos = high", "qos=high ", "qos=\u00a0high"])
+def test_a_blank_at_an_end_would_be_part_of_the_value(text: str) -> None:
+    refused(RequestError, "has a blank at an end. Write qos=high.", "delta", sbatch=(text,))
+    assert planned("delta", "z3", sbatch=("comment= a b ",)).plan.sbatch == {"comment": " a b "}
+
+
+def asked(tmp_path: Path, capsys: pytest.CaptureFixture[str], sbatch: str, *words: str) -> tuple[list[str], str]:
+    """The #SBATCH lines and what was said of an experiment file with those options."""
+    path = tmp_path / "e.yaml"
+    path.write_text(f"cluster: taiwania2\nmethod: z3\naccount: ACD1\n{sbatch}\n")
+    run(["render", str(path), *words])
+    said = capsys.readouterr()
+    return re.findall(r"^#SBATCH --(.*)$", said.out, re.MULTILINE), said.err
+
+
+@pytest.mark.parametrize("flag", ["mem=8G", "--mem=8G", "mem-per-gpu=8G", "mem-per-cpu=1G"])
+def test_a_flag_wins_over_what_it_excludes_in_the_file(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, _ = asked(
+        tmp_path, capsys, "sbatch: {mem: 64G, nice: 5, requeue: }", "--sbatch", flag, "--sbatch", "no-requeue"
+    )
+    assert flag.removeprefix("--") in lines and "nice=5" in lines and "no-requeue" in lines
+    assert "mem=64G" not in lines and "requeue" not in lines
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "said"),
+    [
+        (
+            "sbatch: {requeue: false}",
+            "sbatch.requeue is false, and nothing asks for it unless it is named. Leave it out.",
+        ),
+        ("qos: high", "there is no option 'qos'."),
+        ("qos: high", "One of sbatch goes into sbatch: {qos: VALUE}."),
+        ("sbatch: [mem=1G, mem=2G]", "--sbatch mem is given twice"),
+    ],
+)
+def test_a_file_is_told_what_to_write(
+    sbatch: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, told = asked(tmp_path, capsys, sbatch)
+    assert lines == [] and said in told

@@ -60,7 +60,9 @@ def read_request(options: RunOptions) -> Request:
         if flag is None or flag == []:
             continue
         # A repeatable flag adds to the file's list, anything else replaces the file's value.
-        values[name] = [*_not_replaced(values.get(name, []), flag), *flag] if name in LISTS else flag
+        before = values.get(name, [])
+        kept = before if name == "data" else _not_replaced(before, flag) if name in LISTS else []
+        values[name] = [*kept, *flag] if name in LISTS else flag
         sources[name] = f"--{name.replace('_', '-')}"
     for name, value in values.items():
         _check_encoding(name, value)
@@ -94,8 +96,11 @@ def _hides_secret(flag: str, key: str, value: str) -> bool:
 
 
 def _not_replaced(of_file: list[str], flags: list[str]) -> list[str]:
-    """What the file says of other keys than the flags do, which win."""
-    keys = {flag.partition("=")[0].strip().removeprefix("--") for flag in flags if "=" in flag}
+    """What the file says of other keys than the flags do, which win, over what they exclude too."""
+    from hpc_llm.site.sbatch_options import rivals
+
+    keys = {flag.partition("=")[0].strip().removeprefix("--") for flag in flags}
+    keys |= {other for key in keys for other in rivals(key)}
     return [item for item in of_file if item.partition("=")[0].strip().removeprefix("--") not in keys]
 
 
@@ -112,6 +117,7 @@ def _names() -> list[str]:
 
 def _read_experiment(path: Path) -> dict[str, Any]:
     from hpc_llm.plan.settings import refuse_reach
+    from hpc_llm.site.sbatch_options import KNOWN
     from hpc_llm.text.secrecy import refuse_secrets
     from hpc_llm.text.yaml_text import read_yaml
 
@@ -123,7 +129,8 @@ def _read_experiment(path: Path) -> dict[str, Any]:
         if name == "templates":
             raise RequestError(f"{path}: templates are named by --templates on the command line, not in a file.")
         if name not in _names():
-            raise RequestError(f"{path}: " + unknown_name("option", str(key), _names()))
+            hint = f"One of sbatch goes into sbatch: {{{key}: VALUE}}." if str(key) in KNOWN else ""
+            raise RequestError(f"{path}: " + unknown_name("option", str(key), _names(), next_step=hint))
         if name in values:
             raise RequestError(f"{path}: {name} comes twice. Keep one of them.")
         values[name] = _typed(path, name, value)
@@ -157,6 +164,11 @@ def _items(path: Path, name: str, item: Any) -> Iterator[str]:
     elif not isinstance(item, dict) or name == "data":
         raise RequestError(f"{path}: {name} holds {item!r}, text is needed.")
     elif name == "sbatch":
+        off = next((key for key, value in item.items() if value is False), None)
+        if off is not None:
+            raise RequestError(
+                f"{path}: sbatch.{off} is false, and nothing asks for it unless it is named. Leave it out."
+            )
         yield from (str(k) if v in (None, True) else f"{k}={v}" for k, v in item.items())
     else:
         yield from _settings(item)

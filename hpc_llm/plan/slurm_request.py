@@ -271,6 +271,8 @@ def _check_memory(
     size = memory_bytes(value)
     if size is None:
         raise RequestError(f"{said}: not an amount. Write a whole number with M, G or T, as in 64G.")
+    if value.isdecimal() and 0 < size * times < 2**30:
+        draft.notices.append(f"{said} is {size * times / 2**20:.0f} MiB on a node: without a unit sbatch reads M")
     if node.mem_gb and size * times > node.mem_gb * 1e9:
         raise PlanError(
             f"{said} asks for {size * times / 2**30:.0f}G on a node: {place_of(cluster, partition)} "

@@ -67,6 +67,8 @@ _TRACKED = frozenset(
 """Options by which hpc-llm would lose the job: it sets them itself, or they change what sbatch does or answers."""
 _ONE_OF = (("mem", "mem-per-cpu", "mem-per-gpu"), ("requeue", "no-requeue"), ("exclusive", "oversubscribe"))
 """Options of which sbatch refuses two together, or takes the last."""
+_FOR_PEOPLE = ("comment", "admin-comment", "extra")
+"""Options that take any text."""
 _NO_SIGNAL = "nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with {time}"
 
 
@@ -161,6 +163,8 @@ def _check_value(name: str, value: str, source: Source) -> None:
         raise RequestError(
             f"{source.said(name)} {value!r} is empty or holds a control character, which would break a #SBATCH line."
         )
+    if value != value.strip() and value.strip() and name not in _FOR_PEOPLE:
+        raise RequestError(f"{source.said(name)}={value!r} has a blank at an end. Write {name}={value.strip()}.")
     if not value.strip() and name in _NEED_VALUE:
         raise RequestError(f"{source.said(name)}: sbatch needs a value there. Write {name}=VALUE.")
 
