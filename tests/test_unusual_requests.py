@@ -165,3 +165,16 @@ def test_a_file_is_told_what_to_write(
 ) -> None:
     lines, told = asked(tmp_path, capsys, sbatch)
     assert lines == [] and said in told
+
+
+def test_an_option_of_sbatch_given_to_us_is_told_its_way(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (["--qos", "high"], "--sbatch qos=VALUE"),
+        (["--exclusive"], "--sbatch exclusive"),
+        (["--mem=4G"], "--sbatch mem="),
+    ):
+        assert run(["render", "--cluster", "mi210", "--method", "z3", *words]) == 2
+        assert f"of sbatch's own options it is {said}" in capsys.readouterr().err
+    for words in (["--array=1-2"], ["--ntasks", "4"], ["--colour"]):
+        assert run(["render", "--cluster", "mi210", "--method", "z3", *words]) == 2
+        assert "of sbatch's own" not in capsys.readouterr().err

@@ -208,6 +208,18 @@ def asks_for_gpus(name: str, value: str) -> bool:
     return name in _GPUS or (name in _MAY_HOLD_GPUS and _GPU_AMONG_OTHERS.search(value) is not None)
 
 
+def way_of(name: str) -> str | None:
+    """How a request says an option of sbatch; None of what sbatch does not have, or the plan or hpc-llm decides.
+
+    >>> way_of("qos"), way_of("requeue"), way_of("array"), way_of("colour")
+    ('--sbatch qos=VALUE', '--sbatch requeue', None, None)
+    """
+    taken = name in _OWNED or name in _TRACKED or name in _GPUS or name == "signal"
+    if name not in KNOWN or taken:
+        return None
+    return f"--sbatch {name}=VALUE" if name in _NEED_VALUE else f"--sbatch {name}"
+
+
 def not_known(name: str) -> str | None:
     """What to say of an option that sbatch does not have by itself; None of one that it has.
 
