@@ -65,7 +65,7 @@ def asked(name: str, *more: str) -> dict[str, Any]:
         ({**asked("debug"), "nodes": 9, "gpus_per_node": 1}, "9 nodes: qos debug"),
         ({"nodes": 9, "gpus_per_node": 1}, "9 nodes: partition gpu of cluster taiwania2 allows 8 per job. Ask for fewer with --nodes, "
          "or take a qos that allows it: --sbatch qos=long or --sbatch qos=wide."),
-        ({**asked("wide"), "nodes": 17}, "17 nodes: qos wide of cluster taiwania2 allows 16 per job. Ask for fewer with --nodes, or"),
+        ({**asked("wide"), "nodes": 17}, "17 nodes: qos wide of cluster taiwania2 allows 16 per job. Ask for fewer with --nodes."),
         ({**asked("long"), "nodes": 6}, "6 x 8 = 48 GPUs: partition gpu of cluster taiwania2 allows 40 per user. Ask for fewer nodes, "
          "or take a qos that allows it: --sbatch qos=wide."),
         (
@@ -143,6 +143,16 @@ def test_partitions_are_advised_only_where_the_qos_allows_as_much_there() -> Non
     bound = [{"name": "n", "default": True, "max_time": "1-12:00:00"}]
     cluster = variant("taiwania2", partitions=PARTS, qos=bound)
     refused(PlanError, "allows 1-12:00:00. Ask for less with --time.", cluster, time="2-00:00:00")
+
+
+def test_what_is_advised_allows_all_that_is_asked_for() -> None:
+    """Neither `small`, which has the time, nor `tiny`, which has the time as well, would take that many nodes."""
+    qos = [{"name": "short", "max_time": "00:10:00"}, {"name": "small", "max_nodes": 2}, {"name": "wide", "lifts": []}]
+    tiny = {"name": "tiny", "max_time": "5-00:00:00", "max_nodes": 1}
+    cluster = variant("taiwania2", partitions=[*PARTS, tiny], qos=qos)
+    refused(PlanError, "allows 00:10:00. Ask for less with --time, or take a qos that allows it: --sbatch qos=wide.", cluster, time="01:00:00", nodes=3, **asked("short"))  # fmt: skip
+    refused(PlanError, "allows 1-00:00:00. Ask for less with --time, or take a partition that allows it: big.", cluster, time="2-00:00:00", nodes=3)  # fmt: skip
+    refused(PlanError, "take a partition that allows it: big, tiny.", cluster, time="2-00:00:00")
 
 
 def test_without_a_scheduler_no_qos_counts() -> None:

@@ -63,7 +63,9 @@ def read_request(
             continue
         given = option if spelled else _typed("the request", name, option)
         # A repeatable option adds to the experiment's list, anything else replaces its value.
-        values[name] = [*_not_replaced(values.get(name, []), given), *given] if name in LISTS else given
+        before = values.get(name, [])
+        kept = before if name == "data" else _not_replaced(before, given) if name in LISTS else []
+        values[name] = [*kept, *given] if name in LISTS else given
         sources[name] = place
     for name, value in values.items():
         _check_encoding(name, value)
@@ -114,8 +116,11 @@ def _hides_secret(name: str, key: str, value: str) -> bool:
 
 
 def _not_replaced(of_file: list[str], flags: list[str]) -> list[str]:
-    """What the file says of other keys than the flags do, which win."""
-    keys = {flag.partition("=")[0].strip().removeprefix("--") for flag in flags if "=" in flag}
+    """What the file says of other keys than the flags do, which win, over what they exclude too."""
+    from hpc_llm.site.sbatch_options import rivals
+
+    keys = {flag.partition("=")[0].strip().removeprefix("--") for flag in flags}
+    keys |= {other for key in keys for other in rivals(key)}
     return [item for item in of_file if item.partition("=")[0].strip().removeprefix("--") not in keys]
 
 
@@ -140,13 +145,16 @@ def _read_experiment(path: Path) -> dict[str, Any]:
 
 
 def _read_mapping(content: Mapping[str, Any], where: str) -> dict[str, Any]:
+    from hpc_llm.site.sbatch_options import KNOWN
+
     values: dict[str, Any] = {}
     for key, value in content.items():
         name = str(key).replace("-", "_")
         if name == "templates":
             raise RequestError(f"{where}: templates are named by --templates on the command line, not in a file.")
         if name not in NAMES:
-            raise RequestError(f"{where}: " + unknown_name("option", str(key), NAMES))
+            hint = f"One of sbatch goes into sbatch: {{{key}: VALUE}}." if str(key) in KNOWN else ""
+            raise RequestError(f"{where}: " + unknown_name("option", str(key), NAMES, next_step=hint))
         if name in values:
             raise RequestError(f"{where}: {name} comes twice. Keep one of them.")
         values[name] = _typed(where, name, value)
@@ -185,6 +193,11 @@ def _items(where: str, name: str, item: Any) -> Iterator[str]:
     elif not isinstance(item, dict) or name == "data":
         raise RequestError(f"{where}: {name} holds {item!r}, text is needed.")
     elif name == "sbatch":
+        off = next((key for key, value in item.items() if value is False), None)
+        if off is not None:
+            raise RequestError(
+                f"{where}: sbatch.{off} is false, and nothing asks for it unless it is named. Leave it out."
+            )
         yield from (str(k) if v in (None, True) else f"{k}={v}" for k, v in item.items())
     else:
         yield from _settings(item)

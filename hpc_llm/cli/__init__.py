@@ -93,6 +93,7 @@ def _run(arguments: list[str]) -> int:
 
             error.message = redacted(str(getattr(error, "message", error)))  # type: ignore[attr-defined]
             error.show()  # type: ignore[attr-defined]
+            _tell_way(arguments, getattr(error, "option_name", None))
             return int(error.exit_code)  # type: ignore[attr-defined]
         if os.environ.get("HPC_LLM_DEBUG") == "1":
             raise
@@ -115,6 +116,15 @@ def _tell_what_is_passed_over() -> None:
     for category in beginnings:
         warnings.simplefilter("always", category)
     warnings.showwarning = show
+
+
+def _tell_way(arguments: list[str], option: str | None) -> None:
+    """Say how an option of sbatch is given, where somebody gave it to one of our commands."""
+    from hpc_llm.site.sbatch_options import way_of
+
+    way = way_of(option.removeprefix("--")) if option and arguments[:1] in (["render"], ["submit"]) else None
+    if way is not None:
+        note(f"of sbatch's own options it is {way}")
 
 
 def _is_usage_error(error: Exception) -> bool:

@@ -6,7 +6,7 @@ QOS has which flag only the site knows: where a job names a QOS and the profile 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpc_llm.errors import PlanError, unknown_name
@@ -92,6 +92,28 @@ class Asked:
         return {"time": qos.max_time_s, "nodes": qos.max_nodes, "gpus": qos.max_gpus_per_job}[self.what]
 
 
+def sizes(nodes: int, gpus: int) -> list[Asked]:
+    """The nodes of a job and all of its GPUs, of which each node has `gpus`."""
+    return [
+        Asked(
+            what="nodes",
+            amount=nodes,
+            said=f"{nodes} nodes",
+            per_partition=" per job",
+            per_qos=" per job",
+            less="Ask for fewer with --nodes",
+        ),
+        Asked(
+            what="gpus",
+            amount=nodes * gpus,
+            said=f"{nodes} x {gpus} = {nodes * gpus} GPUs",
+            per_partition=" per user",
+            per_qos=" per job",
+            less="Ask for fewer nodes" if nodes > 1 else "Ask for fewer with --gpus-per-node",
+        ),
+    ]
+
+
 def widest(asked: Asked, cluster: Cluster, partition: Partition | None) -> int | None:
     """The limit of the partition, or where Slurm chooses it, the widest of all; None where one has none."""
     limits = [asked.of_partition(one) for one in ([partition] if partition else cluster.partitions)]
@@ -107,13 +129,18 @@ def most_allowed(asked: Asked, cluster: Cluster, partition: Partition | None, qo
     return min(limits, default=None)
 
 
-def hold(asked: Asked, cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft) -> None:
-    """Raise a PlanError that names the limit and the way out where the job asks for more than it may."""
+def hold(
+    asked: Asked, size: Sequence[Asked], cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft
+) -> None:
+    """Raise a PlanError that names the limit and the way out where the job asks for more than it may.
+
+    `size` is what it asks for besides, which the way out must allow too.
+    """
     limit = widest(asked, cluster, partition)
     own = asked.of_qos(qos.facts) if qos.facts else None
     if own is not None and asked.amount > own:
         allows = f"{qos.said(cluster)} allows {asked.shown(own)}{asked.per_qos}"
-        raise PlanError(f"{asked.said}: {allows}. {asked.less}{_ways(asked, cluster, partition, qos)}.")
+        raise PlanError(f"{asked.said}: {allows}. {asked.less}{_ways([asked, *size], cluster, partition, qos)}.")
     if limit is None or asked.amount <= limit or qos.lifts(asked.what):
         return
     allows = f"{asked.said}: {place_of(cluster, partition)} allows {asked.shown(limit)}{asked.per_partition}"
@@ -121,33 +148,39 @@ def hold(asked: Asked, cluster: Cluster, partition: Partition | None, qos: JobQo
         draft.notices.append(f"{allows}, and whether qos {qos.name} lifts that is not known here")
         return
     nowhere = ", since no partition here allows it" if asked.what == "time" else ""
-    raise PlanError(f"{allows}. {asked.less}{_ways(asked, cluster, partition, qos) or nowhere}.")
+    raise PlanError(f"{allows}. {asked.less}{_ways([asked, *size], cluster, partition, qos) or nowhere}.")
 
 
-def _ways(asked: Asked, cluster: Cluster, partition: Partition | None, qos: JobQos) -> str:
-    """Where the same would be allowed, as the end of a sentence."""
-    others = [q.name for q in cluster.qos if q is not qos.facts and _allows(asked, cluster, partition, q)]
+def _ways(asked: Sequence[Asked], cluster: Cluster, partition: Partition | None, qos: JobQos) -> str:
+    """Where all that is asked for would be allowed, as the end of a sentence."""
+    others = [q.name for q in cluster.qos if q is not qos.facts and _allow(asked, cluster, partition, q)]
     by_qos = (
         f", or take a qos that allows it: {' or '.join(f'--sbatch qos={name}' for name in others)}" if others else ""
     )
     # To take a partition for its size would take its GPUs, of which a node may have another number.
-    names = list(_partitions_for(asked, cluster, qos)) if asked.what == "time" else []
+    names = _partitions_for(asked, cluster, qos) if asked[0].what == "time" else []
     return (f", or take a partition that allows it: {', '.join(names)}" if names else "") + by_qos
 
 
-def _partitions_for(asked: Asked, cluster: Cluster, qos: JobQos) -> Iterator[str]:
+def _partitions_for(asked: Sequence[Asked], cluster: Cluster, qos: JobQos) -> list[str]:
+    found = []
     for partition in cluster.partitions:
         facts = cluster.default_qos(partition) if qos.name is None or qos.is_default else qos.facts
-        limit = asked.of_partition(partition)
-        is_within = limit is None or asked.amount <= limit
-        if facts is None or facts.is_for(partition):
-            own = asked.of_qos(facts) if facts else None
-            if is_within and (own is None or asked.amount <= own):
-                yield partition.name
+        if _allow(asked, cluster, partition, facts):
+            found.append(partition.name)
+    return found
 
 
-def _allows(asked: Asked, cluster: Cluster, partition: Partition | None, qos: Qos) -> bool:
+def _allow(asked: Iterable[Asked], cluster: Cluster, partition: Partition | None, qos: Qos | None) -> bool:
     """Whether it is certain that a job on that partition gets as much under that QOS."""
-    limit, own = widest(asked, cluster, partition), asked.of_qos(qos)
-    is_within = limit is None or asked.amount <= limit or asked.what in (qos.lifts or ())
-    return qos.is_for(partition) and is_within and (own is None or asked.amount <= own)
+    if qos is None:
+        return all(_is_within(one.amount, widest(one, cluster, partition)) for one in asked)
+    return qos.is_for(partition) and all(
+        _is_within(one.amount, one.of_qos(qos))
+        and (one.what in (qos.lifts or ()) or _is_within(one.amount, widest(one, cluster, partition)))
+        for one in asked
+    )
+
+
+def _is_within(amount: int, limit: int | None) -> bool:
+    return limit is None or amount <= limit

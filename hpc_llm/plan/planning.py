@@ -285,7 +285,7 @@ def _job(ask: Ask, partition: str | None, default_name: str, draft: Draft) -> Jo
     name: str = draft.first("job_name", said("name"), (file_name_part(default_name), "computed: model and method"))
     one_line("job name", name)
     account = ask_account(said, cluster, ask.site, draft)
-    time_s = ask_time(said, cluster, ask.partition, ask.qos, draft)
+    time_s = ask_time(ask, draft)
     cores, mem = ask_cores_and_memory(ask, launcher, draft)
     return JobRequest(
         scheduler=scheduler,

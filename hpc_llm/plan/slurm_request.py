@@ -9,11 +9,11 @@ from typing import Any
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.plan.draft import FALLBACKS, Draft, Said, Site, one_line, positive
-from hpc_llm.plan.limits import Asked, JobQos, hold, most_allowed, place_of
+from hpc_llm.plan.limits import Asked, JobQos, hold, most_allowed, place_of, sizes
 from hpc_llm.plan.parts import Parallel
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Gpu, Node, Partition
-from hpc_llm.site.sbatch_options import Source, memory_bytes, read_options, rivals
+from hpc_llm.site.sbatch_options import Source, memory_bytes, named_nodes, not_known, read_options, rivals
 from hpc_llm.site.slurm_time import LONGEST_S, format_time, parse_time
 
 MOST_NODES = 20_000
@@ -30,9 +30,10 @@ def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tup
         _without_scheduler("partition", name, draft)
         return partition, draft.put("partition", None, "no scheduler")
     if partition is None and cluster.partitions and name is not None:
-        raise PlanError(
-            unknown_name("partition", name, [p.name for p in cluster.partitions], where=f"cluster {cluster.name}")
-        )
+        names = [p.name for p in cluster.partitions]
+        several = f"--partition {name}: the plan depends on the partition's GPUs and limits. Name one of them."
+        is_list = set(name.split(",")) <= set(names)
+        raise PlanError(several if is_list else unknown_name("partition", name, names, where=f"cluster {cluster.name}"))
     default = (partition and partition.name, f"cluster {cluster.name}: default partition")
     return partition, draft.first("partition", (name, origin), default)
 
@@ -96,9 +97,8 @@ def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str
     if gpus < 0 or gpus > per_node:
         has = f"{per_node} x {gpu.model}" if per_node else "no GPU"
         fewest = 0 if cluster.request.gpu_style == "none" else min(1, per_node)
-        raise PlanError(
-            f"{gpus} GPUs per node: {where} has {has} per node. Choose --gpus-per-node {fewest}..{per_node}."
-        )
+        choice = f"Choose --gpus-per-node {fewest}..{per_node}" if per_node else "Leave --gpus-per-node out"
+        raise PlanError(f"{gpus} GPUs per node: {where} has {has} per node. {choice}.")
     if gpus == 0 and per_node and cluster.request.gpu_style != "none":
         raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
 
@@ -106,24 +106,9 @@ def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str
 def _check_size(
     nodes: int, gpus: int, cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft
 ) -> None:
-    size = Asked(
-        what="nodes",
-        amount=nodes,
-        said=f"{nodes} nodes",
-        per_partition=" per job",
-        per_qos=" per job",
-        less="Ask for fewer with --nodes",
-    )
-    all_gpus = Asked(
-        what="gpus",
-        amount=nodes * gpus,
-        said=f"{nodes} x {gpus} = {nodes * gpus} GPUs",
-        per_partition=" per user",
-        per_qos=" per job",
-        less="Ask for fewer nodes" if nodes > 1 else "Ask for fewer with --gpus-per-node",
-    )
-    for asked in (size, all_gpus):
-        hold(asked, cluster, partition, qos, draft)
+    size = sizes(nodes, gpus)
+    for asked in size:
+        hold(asked, size, cluster, partition, qos, draft)
     if nodes > MOST_NODES:
         raise PlanError(f"{nodes} nodes: no cluster has so many. Ask for fewer with --nodes.")
 
@@ -141,6 +126,7 @@ def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> dict[
         _without_scheduler("--sbatch", ", ".join(options), draft)
         options = {}
     options = draft.put("sbatch", options, said("sbatch")[1] if options else "not set")
+    draft.notices += [f"--sbatch {name}: {why}" for name in options if (why := not_known(name))]
     return dict(options)
 
 
@@ -171,8 +157,9 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str |
     return account
 
 
-def ask_time(said: Said, cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft) -> int | None:
+def ask_time(ask: Ask, draft: Draft) -> int | None:
     """Wall time limit in seconds."""
+    said, cluster, partition, qos = ask.said, ask.cluster, ask.partition, ask.qos
     text = draft.first("time_s", said("time"), (cluster.defaults.time, f"cluster {cluster.name}: defaults"))
     if text is None:
         return None
@@ -193,7 +180,7 @@ def ask_time(said: Said, cluster: Cluster, partition: Partition | None, qos: Job
         # Nobody asked for the default, so it gives way.
         limit: int = draft.computed("time_s", most[0], f"cluster {cluster.name}: limit of the {most[1]}")
         return limit
-    hold(asked, cluster, partition, qos, draft)
+    hold(asked, sizes(ask.parallel.nodes, ask.parallel.gpus_per_node), cluster, partition, qos, draft)
     return seconds
 
 
@@ -236,7 +223,7 @@ def ask_cores_and_memory(ask: Ask, launcher: str, draft: Draft) -> tuple[int | N
     mem = None if memory is None else f"{int(memory * 1e9 / 2**20)}M"
     draft.first("mem", (mem, f"cluster {cluster.name}: node.mem_gb_per_gpu"))
     cores, mem = _replaced(ask, launcher, cores, mem, draft)
-    _check_memory(ask, cores)
+    _check_options(ask, cores, draft)
     return cores, mem
 
 
@@ -311,23 +298,41 @@ def _asked_cores(ask: Ask, launcher: str) -> int | None:
     return max(asked // ranks, 1)
 
 
-def _check_memory(ask: Ask, cores: int | None) -> None:
-    """Hold the memory that --sbatch asks for to what a node has."""
-    node, on_node = ask.node, (cores or 1) * ask.parallel.tasks_per_node
-    for name, times in (("mem", 1), ("mem-per-cpu", on_node), ("mem-per-gpu", ask.parallel.gpus_per_node)):
-        text = ask.options.get(name)
-        if text is None:
-            continue
-        size = memory_bytes(text)
-        if size is None:
-            raise RequestError(
-                f"--sbatch {name}={text}: not an amount. Write a whole number with M, G or T, as in 64G."
-            )
-        if node.mem_gb and size * times > node.mem_gb * 1e9:
+def _check_options(ask: Ask, cores: int | None, draft: Draft) -> None:
+    """Hold what the request's and the profile's own options ask of a node to what it has, and named nodes to their number."""
+    replaced = {other for name in ask.options for other in (name, *rivals(name))}
+    own = ask.cluster.extra_options
+    given = [("--sbatch ", name, value) for name, value in ask.options.items()]
+    given += [("request.extra: --", name, value) for name, value in own.items() if name not in replaced]
+    for place, name, value in given:
+        said, most = f"{place}{name}={value}", ask.node.cpus
+        _check_memory(said, name, value, ask, cores, draft)
+        if name == "mincpus" and most and value.isdecimal() and int(value) > most:
+            where = place_of(ask.cluster, ask.partition)
+            raise PlanError(f"{said}: {where} has {most} cores per node. Ask for less.")
+        names = named_nodes(value) if name == "nodelist" else None
+        if names is not None and names > ask.parallel.nodes:
             raise PlanError(
-                f"--sbatch {name}={text} asks for {size * times / 2**30:.0f}G on a node: "
-                f"{place_of(ask.cluster, ask.partition)} has {node.mem_gb * 1e9 / 2**30:.0f}G there. Ask for less."
+                f"{said} names {names} nodes, which the job would all get, and the plan has {ask.parallel.nodes}. "
+                f"Use --nodes {names}, or name fewer."
             )
+
+
+def _check_memory(said: str, name: str, value: str, ask: Ask, cores: int | None, draft: Draft) -> None:
+    on_node = (cores or 1) * ask.parallel.tasks_per_node
+    times = {"mem": 1, "mem-per-cpu": on_node, "mem-per-gpu": ask.parallel.gpus_per_node}.get(name)
+    if times is None:
+        return
+    size = memory_bytes(value)
+    if size is None:
+        raise RequestError(f"{said}: not an amount. Write a whole number with M, G or T, as in 64G.")
+    if value.isdecimal() and 0 < size * times < 2**30:
+        draft.notices.append(f"{said} is {size * times / 2**20:.0f} MiB on a node: without a unit sbatch reads M")
+    if ask.node.mem_gb and size * times > ask.node.mem_gb * 1e9:
+        raise PlanError(
+            f"{said} asks for {size * times / 2**30:.0f}G on a node: {place_of(ask.cluster, ask.partition)} "
+            f"has {ask.node.mem_gb * 1e9 / 2**30:.0f}G there. Ask for less."
+        )
 
 
 def slurm_tasks_per_node(launcher: str, ranks_per_node: int) -> int:

@@ -74,6 +74,8 @@ class Cluster(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Cluster":
+        if self.slurm_cluster is not None and not (self.slurm_clusters and all(self.slurm_clusters)):
+            raise ValueError("slurm_cluster names no cluster, and would check nothing. Leave it out, or name one")
         names = [p.name for p in self.partitions]
         if len(set(names)) < len(names):
             raise ValueError(f"partitions: a name comes twice in {', '.join(names)}")

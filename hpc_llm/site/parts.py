@@ -4,7 +4,7 @@ Each field says what it means and in which unit.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -37,6 +37,13 @@ def _check_time(text: str, read: Callable[[str], int] = parse_time) -> str:
     if not 0 < seconds <= LONGEST_S:
         raise ValueError(f"Slurm counts from 1 second to {LONGEST_S // 86400} days")
     return text
+
+
+def _check_full(paths: Iterable[str], field: str) -> None:
+    """Raise a ValueError unless the job finds each of the paths, whatever folder it begins in."""
+    for path in paths:
+        if not path.startswith(("/", "~/", "$")):
+            raise ValueError(f"{field} is '{path}', and the job works in the folder of its run. Give the full path")
 
 
 def _check_limit(text: str) -> str:
@@ -122,7 +129,7 @@ class Node(Strict):
 
 
 class Partition(Strict):
-    name: str = Field(min_length=1)
+    name: str = Field(pattern=r"^[^\s,]+$")
     max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS, D-HH:MM:SS or UNLIMITED.")]
     default: bool = False
     max_nodes: int | None = Field(default=None, gt=0)
@@ -257,6 +264,10 @@ class Python(Strict):
             raise ValueError(
                 f"env has no effect with kind '{self.kind}', leave it out (env: null where it is inherited)"
             )
+        if self.env and (self.kind == "venv" or "/" in self.env):
+            _check_full([self.env], "env")
+        if self.hook != "auto":
+            _check_full([self.hook], "hook")
         if self.kind != "conda" and self.hook != "auto":
             raise ValueError(
                 f"hook has no effect with kind '{self.kind}', leave it out (hook: auto where it is inherited)"
@@ -280,6 +291,8 @@ class Prelude(Strict):
 
     @model_validator(mode="after")
     def _modules_where_there_are_modules(self) -> "Prelude":
+        for field in ("init", "use"):
+            _check_full(getattr(self, field), field)
         if self.module_system == "none":
             for name in ("init", "use", "load", "load_multi_node"):
                 if getattr(self, name):
@@ -301,6 +314,12 @@ class Environment(Strict):
     """Variable -> name of a folder under $TMPDIR that the job makes first and removes last."""
     unset: list[str] = []
     """Variables that are removed after the modules are loaded."""
+
+    @field_validator("file")
+    @classmethod
+    def _found_by_the_job(cls, path: str | None) -> str | None:
+        _check_full([path] if path else [], "file")
+        return path
 
     @field_validator("common", "single_node", "multi_node", "local", "per_job_dirs", "unset")
     @classmethod

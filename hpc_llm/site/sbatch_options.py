@@ -6,6 +6,8 @@ decides could be overruled in many ways; here each way has the same name, and wh
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -49,6 +51,7 @@ _OWNED = {
     "ntasks-per-node": ("--gpus-per-node", "defaults.gpus_per_node"),
     "ntasks-per-gpu": ("--gpus-per-node", "defaults.gpus_per_node"),
     "cpus-per-gpu": ("--sbatch cpus-per-task=N", "node.cpus_per_gpu"),
+    "nodefile": ("--sbatch nodelist=NAMES", "--nodelist=NAMES"),
 }
 """What the plan has to know, and what sets it in a request and in a profile; None where each request decides."""
 _OWNED_BY_PROFILE = {"cpus-per-task": "node.cpus_per_gpu"}
@@ -56,6 +59,7 @@ _OWNED_BY_PROFILE = {"cpus-per-task": "node.cpus_per_gpu"}
 _SIZES = ("nodes", "ntasks", "ntasks-per-node")
 _GPUS = frozenset(("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"))
 _MAY_HOLD_GPUS = frozenset(("gres", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task"))
+_CPU_AMONG_OTHERS = re.compile(r"(?:^|,)cpu[:=]")
 _GPU_AMONG_OTHERS = re.compile(r"(?:^|[,/:])gpu(?:$|[:=,/])")
 _TRACKED = frozenset(
     """output error open-mode array export export-file clusters parsable quiet test-only wait wrap help usage version""".split()
@@ -63,6 +67,8 @@ _TRACKED = frozenset(
 """Options by which hpc-llm would lose the job: it sets them itself, or they change what sbatch does or answers."""
 _ONE_OF = (("mem", "mem-per-cpu", "mem-per-gpu"), ("requeue", "no-requeue"), ("exclusive", "oversubscribe"))
 """Options of which sbatch refuses two together, or takes the last."""
+_FOR_PEOPLE = ("comment", "admin-comment", "extra")
+"""Options that take any text."""
 _NO_SIGNAL = "nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with {time}"
 
 
@@ -140,6 +146,8 @@ def _check_owner(name: str, value: str, source: Source) -> None:
     own: tuple[str, str | None] | None = _OWNED.get(name)
     if source.counts_gpus and asks_for_gpus(name, value):
         own = ("--gpus-per-node", "gpu.per_node and request.gpu_style")
+    if name == "tres-per-task" and _CPU_AMONG_OTHERS.search(value):
+        own = _OWNED["cpus-per-gpu"]
     if source.is_profile and name in _OWNED_BY_PROFILE:
         own = ("", _OWNED_BY_PROFILE[name])
     if own is not None:
@@ -155,6 +163,8 @@ def _check_value(name: str, value: str, source: Source) -> None:
         raise RequestError(
             f"{source.said(name)} {value!r} is empty or holds a control character, which would break a #SBATCH line."
         )
+    if value != value.strip() and value.strip() and name not in _FOR_PEOPLE:
+        raise RequestError(f"{source.said(name)}={value!r} has a blank at an end. Write {name}={value.strip()}.")
     if not value.strip() and name in _NEED_VALUE:
         raise RequestError(f"{source.said(name)}: sbatch needs a value there. Write {name}=VALUE.")
 
@@ -196,6 +206,54 @@ def asks_for_gpus(name: str, value: str) -> bool:
     (True, False, True)
     """
     return name in _GPUS or (name in _MAY_HOLD_GPUS and _GPU_AMONG_OTHERS.search(value) is not None)
+
+
+def way_of(name: str) -> str | None:
+    """How a request says an option of sbatch; None of what sbatch does not have, or the plan or hpc-llm decides.
+
+    >>> way_of("qos"), way_of("requeue"), way_of("array"), way_of("colour")
+    ('--sbatch qos=VALUE', '--sbatch requeue', None, None)
+    """
+    taken = name in _OWNED or name in _TRACKED or name in _GPUS or name == "signal"
+    if name not in KNOWN or taken:
+        return None
+    return f"--sbatch {name}=VALUE" if name in _NEED_VALUE else f"--sbatch {name}"
+
+
+def not_known(name: str) -> str | None:
+    """What to say of an option that sbatch does not have by itself; None of one that it has.
+
+    >>> not_known("partion"), not_known("qos")
+    ('--partion is no option of sbatch that is known here (did you mean --partition?), it passes as it is written', None)
+    """
+    if name in KNOWN:
+        return None
+    close = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.75)
+    hint = f" (did you mean --{close[0]}?)" if close else ""
+    return f"--{name} is no option of sbatch that is known here{hint}, it passes as it is written"
+
+
+_HOSTS = re.compile(r"(?:[A-Za-z0-9._-]|\[[0-9,-]+\])+")
+
+
+def named_nodes(text: str) -> int | None:
+    """How many nodes a value of --nodelist names; None where that is not certain.
+
+    >>> named_nodes("a1,a2"), named_nodes("gn[01-04,7],login"), named_nodes("a[1-2]b[1-3]"), named_nodes("./file")
+    (2, 6, 6, None)
+    """
+    names = re.split(r",(?![^\[]*\])", text)
+    if not all(_HOSTS.fullmatch(name) for name in names) or "/" in text:
+        return None
+    return sum(math.prod(_in_brackets(part) for part in re.findall(r"\[([0-9,-]+)\]", name)) for name in names)
+
+
+def _in_brackets(text: str) -> int:
+    """How many numbers a list of ranges such as `1-4,7` has."""
+    ranges = (part.partition("-") for part in text.split(","))
+    return sum(
+        abs(int(last) - int(first)) + 1 if first.isdigit() and last.isdigit() else 1 for first, _, last in ranges
+    )
 
 
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)B?", re.IGNORECASE)
