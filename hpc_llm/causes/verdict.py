@@ -22,6 +22,7 @@ _AFTER_ALL = frozenset(("host_oom", "gpu_hardware", "node_fail"))
 _CARETS = re.compile(r"\^{2,}|^[\s^]+")
 REASON_LENGTH = 200
 """Characters of the reason in a table."""
+_WAITS = frozenset(("collective_timeout", "unreachable"))
 _FAILS_FIRST = frozenset(("python_exception", "segfault"))
 """A rank that ends so leaves the others waiting."""
 _SPEAKS_OF_OTHERS = re.compile(
@@ -150,8 +151,8 @@ def _without_explained(roots: list[Found]) -> list[Found]:
 
 
 def _without_waiting(roots: list[Found]) -> list[Found]:
-    """Leave out that ranks waited for one that had failed in their sight: before the time-out, and without a step since."""
-    waits = [f for f in roots if f.cause.id == "collective_timeout"]
+    """Leave out that ranks missed one that had failed in their sight: before they missed it, and without a step since."""
+    waits = [f for f in roots if f.cause.id in _WAITS]
     first: dict[str, Found] = {}
     for one in sorted(waits, key=lambda f: f.position):
         first.setdefault(one.file, one)
