@@ -77,7 +77,7 @@ CONTAINER_FAILED = Cause(
         ),
         sign(
             "pyxis: ",
-            r"slurmstepd\S{0,80}: error: pyxis: (?:container start failed|couldn't start container|failed to import|child \d+ failed|failed to create container|\[ERROR\])[^\n]{0,120}",
+            r"slurmstepd\S{0,80}: error: pyxis: (?:error: a container with name|container start failed|couldn't start container|failed to import|child \d+ failed|failed to create container|\[ERROR\])[^\n]{0,120}",
             survived_after=STARTED,
             confidence=0.9,
         ),

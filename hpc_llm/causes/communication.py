@@ -179,7 +179,12 @@ UNREACHABLE = Cause(
             confidence=0.7,
             remedy=_FABRIC,
         ),
-        sign("NET/OFI ", r"NCCL WARN NET/OFI [^\n]{0,60}completed with error", confidence=0.7, remedy=_FABRIC),
+        sign(
+            "NET/OFI ",
+            r"NCCL WARN NET/OFI [^\n]{0,160}(?:completed with error|\bRC: -?\d)",
+            confidence=0.7,
+            remedy=_FABRIC,
+        ),
     ),
 )
 

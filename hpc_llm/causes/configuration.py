@@ -205,8 +205,9 @@ CONFIG_ERROR = Cause(
             remedy="correct what the evidence names: the resources that were asked for, or the program that was to start",
         ),
         sign(
-            ("OPAL ERROR: ", "SLURM's PMI support", "PMI_Init", "PMI2_Init"),
-            r"OPAL ERROR: \w[^\n]{0,40} in file \S{0,40}pmix\S{0,30}|OMPI was not built with SLURM's PMI support|PMI2?_Init(?:ialized)? (?:failed|returned)",
+            ("OPAL ERROR: ", "SLURM's PMI support", "PMI_Init", "PMI2_Init", "Invalid MPI type", "mpi plugin"),
+            r"OPAL ERROR: \w[^\n]{0,40} in file \S{0,40}pmix\S{0,30}|OMPI was not built with SLURM's PMI support|PMI2?_Init(?:ialized)? (?:failed|returned)"
+            r"|^[^\n]{0,12}srun: error: (?:Invalid MPI type|cannot find mpi plugin)",
             confidence=0.8,
             remedy=(
                 "the launcher and the MPI library do not belong together: `srun --mpi=list` shows what Slurm offers; "

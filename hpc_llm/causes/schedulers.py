@@ -15,7 +15,7 @@ NODE_REFUSED = (
 """Why slurmd did not start a task, where another node may."""
 BEYOND_NODE = (
     r"(?:Unable to (?:satisfy cpu bind request|layout tasks on given cpus|satisfy \w+ request)|More processors requested"
-    r"|Requested node configuration|Invalid \w+|Memory required)"
+    r"|Requested node configuration|Invalid (?!MPI\b)\w+|Memory required)"
 )
 """Why no node would have."""
 

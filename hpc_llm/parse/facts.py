@@ -43,6 +43,8 @@ _OF_AN_END = re.compile(
 )
 """What a line says that has the time of an end, or of a failure, in it."""
 
+_OF_A_STEP = re.compile(rb"(?i)\b(?:step|global_step|iter(?:ation)?)\b[ =:]{1,12}[1-9]|SamplesPerSec=")
+
 
 def first_time(text: bytes, begin: int, end: int) -> str | None:
     """The first time stamp in `text` between these positions, as ISO 8601 without a zone: when a run began.
@@ -58,9 +60,9 @@ def first_time(text: bytes, begin: int, end: int) -> str | None:
         return None
     line = text.rfind(b"\n", begin, match.start()) + 1
     line_end = text.find(b"\n", match.end())
-    if _OF_AN_END.search(text, max(line, begin), line_end if line_end >= 0 else len(text)):
+    line_end = line_end if line_end >= 0 else len(text)
+    if _OF_AN_END.search(text, max(line, begin), line_end) or _OF_A_STEP.search(text, begin, line_end):
         return None
-    before = text[begin : max(line, begin)]
-    if TRACEBACK in before or next(progress.steps(before), None) is not None:
+    if TRACEBACK in text[begin:line] or next(progress.steps(text[begin:line_end]), None) is not None:
         return None
     return f"{match[1].decode()}T{match[2].decode()}"

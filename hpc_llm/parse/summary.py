@@ -35,6 +35,8 @@ def row_of(run: LogRun) -> Row:
             one.finish(values)
     run.left_empty = str(values[LEFT_EMPTY]) if LEFT_EMPTY in values else None
     columns: dict[str, Any] = {name: value for name, value in values.items() if name in COLUMNS}
+    if not run.began and run.numbered and (run.first or 0) > (_steps_in_first_line(run) or 1):
+        columns.pop("started_at", None)  # the log begins in the middle, or the run goes on with an earlier one
     columns["format"] = seen[0].name if seen else MESSAGES if run.tail.speaks else UNKNOWN_FORMAT
     columns["loss_first"], columns["loss_last"] = run.first_loss, run.last_loss
     if not seen or seen[0].averages:
@@ -71,6 +73,7 @@ def _add_means(run: LogRun, columns: dict[str, Any], single: bool) -> None:
         if not run.first_is_after_pause and (not without_first or not distribution.count):
             distribution.take_first(_steps_in_first_line(run) or 1)
     if run.distributions and single:
+        columns.setdefault("warmup_steps", 1 if without_first else None)
         columns.setdefault("measured_steps", max(one.count for one in run.distributions.values()) or None)
     elif run.distributions:
         _count_steps(run, columns, without_first)

@@ -344,6 +344,12 @@ def test_csv_of_a_log(read):
         "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***\n",
         'Traceback (most recent call last):\n  File "a.py", line 1\nKeyError: 1\nRoot Cause:\n  time      : 2026-01-01_10:00:00\n',
         STEP.format(i=1, n=1, loss=2, tps=5, peak=1) + "Training completed at 2026-01-01 10:00:00\n",
+        "[INFO 2026-01-01 10:00:00] 0/2650, SamplesPerSec=13.1\n[INFO 2026-01-01 10:00:15] 0/2700, SamplesPerSec=13.2\n",
+        "[titan] 2026-01-01 10:00:00,735 - root - INFO - [GC] Performing collection\n"
+        + "".join(
+            f"[titan] 2026-01-01 10:00:{i // 10},735 - root - INFO - step: {i}  loss:  6.1  memory: 49.66GiB(52.28%)  tps: 5,856  mfu: 34.29%\n"
+            for i in (200, 210, 220)
+        ),
     ],
 )
 def test_the_time_of_an_end_is_no_start(read, text):
