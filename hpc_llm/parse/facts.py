@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from hpc_llm.causes import progress
 from hpc_llm.causes.tracebacks import TRACEBACK
 from hpc_llm.parse.rules import Kind, Rule, rule
 
@@ -43,7 +42,10 @@ _OF_AN_END = re.compile(
 )
 """What a line says that has the time of an end, or of a failure, in it."""
 
-_OF_A_STEP = re.compile(rb"(?i)\b(?:step|global_step|iter(?:ation)?)\b[ =:]{1,12}[1-9]|SamplesPerSec=")
+# Not by a progress bar: loading weights draws one, too.
+_OF_A_STEP = re.compile(
+    rb"(?i)\b(?:step|global_step|iter(?:ation)?)\b[ =:]{1,12}[1-9]|SamplesPerSec=|\bloss['\"]?[ \t]{0,8}[:=|]?[ \t]{0,8}['\"]?[-+]?\d"
+)
 
 
 def first_time(text: bytes, begin: int, end: int) -> str | None:
@@ -63,6 +65,4 @@ def first_time(text: bytes, begin: int, end: int) -> str | None:
     line_end = line_end if line_end >= 0 else len(text)
     if _OF_AN_END.search(text, max(line, begin), line_end) or _OF_A_STEP.search(text, begin, line_end):
         return None
-    if TRACEBACK in text[begin:line] or next(progress.steps(text[begin:line_end]), None) is not None:
-        return None
-    return f"{match[1].decode()}T{match[2].decode()}"
+    return None if TRACEBACK in text[begin:line] else f"{match[1].decode()}T{match[2].decode()}"
