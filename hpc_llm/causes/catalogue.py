@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes import (
+    building,
     communication,
     configuration,
     environment,
@@ -21,6 +22,7 @@ CAUSES: tuple[Cause, ...] = (
     *communication.CAUSES,
     *gpus.CAUSES,
     *environment.CAUSES,
+    *building.CAUSES,
     *configuration.CAUSES,
     *numerics.CAUSES,
     *node.CAUSES,

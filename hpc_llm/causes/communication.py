@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.causes.cause import Cause, Role, sign
+from hpc_llm.causes.cause import STARTED, Cause, Role, sign
 
 _EXCEPTION = r"^[^\n]{0,120}?\b"
 
@@ -57,9 +57,15 @@ COLLECTIVE_TIMEOUT = Cause(
             remedy=_NOT_ALL_CAME,
         ),
         sign(
-            ("RendezvousTimeoutError", "client socket has timed out after", "Socket Timeout"),
+            (
+                "RendezvousTimeoutError",
+                "RendezvousConnectionError",
+                "client socket has timed out after",
+                "Socket Timeout",
+                "connect() timed out",
+            ),
             _EXCEPTION
-            + r"RendezvousTimeoutError|client socket has timed out after \d+ ?m?s while trying to connect to \((?P<address>[^)]{1,80})\)"
+            + r"Rendezvous(?:Timeout|Connection)Error(?::|$)|RuntimeError: connect\(\) timed out\. Original timeout was \d+ ms|client socket has timed out after \d+ ?m?s while trying to connect to \((?P<address>[^)]{1,80})\)"
             r"|RuntimeError: Socket Timeout",
             confidence=0.85,
             remedy=_NOT_ALL_CAME,
@@ -67,19 +73,11 @@ COLLECTIVE_TIMEOUT = Cause(
         sign(
             ("socketStartConnect: Connect to ", "socketPollConnect"),
             r"socket(?:StartConnect: Connect to|PollConnect: connect to|PollConnect:? [^\n]{0,40}) ?(?P<address>\S{1,80})[^\n]{0,40}"
-            r"(?:failed|returned|refused|exceeded)",
+            r"(?:timed out|exceeded)",
             confidence=0.8,
             remedy=_NOT_ALL_CAME,
         ),
-        sign(
-            "NET/IB ",
-            r"NET/IB ?: Got completion (?:from peer (?P<address>\S{1,80}) )?with (?:error|status)[ =]12\b",
-            confidence=0.7,
-            remedy=(
-                "a node or the network between the nodes did not answer: look at the output of the other ranks for one that died\n"
-                "otherwise submit it again, without the node at that address: --sbatch exclude={node}"
-            ),
-        ),
+        sign("RendezvousClosedError", _EXCEPTION + r"RendezvousClosedError(?::|$)", role=Role.CASCADE),
         sign(
             ("DEADLINE_EXCEEDED: ", "heartbeat timeout"),
             r"XlaRuntimeError: DEADLINE_EXCEEDED: (?:Barrier timed out|Connect\(\) timed out)|UNAVAILABLE: Task \S{1,80} heartbeat timeout",
@@ -97,6 +95,99 @@ COLLECTIVE_TIMEOUT = Cause(
     ),
 )
 
+_NO_WAY = r"(?:No route to host|Network is unreachable|Host is unreachable|Host is down)"
+_NO_LOGIN = (
+    "from the first node log in to {node} without a password: ssh {node} hostname (a key of yours in ~/.ssh/authorized_keys, "
+    "and its host key in ~/.ssh/known_hosts)\n"
+    "many sites forbid ssh between nodes: start the ranks with srun instead"
+)
+_FABRIC = (
+    "a node or the network between the nodes did not answer: look at the output of the other ranks for one that died\n"
+    "otherwise submit it again, without the node at that address: --sbatch exclude={node}"
+)
+
+UNREACHABLE = Cause(
+    id="unreachable",
+    title="another process could not be reached",
+    meaning=(
+        "A process did not get through to one on another node: no route, a name that is not known, a connection or a "
+        "login that was refused, or a fault of the network."
+    ),
+    remedy=(
+        "see that the address in the evidence is reachable from the other nodes, and not a login or a management network: "
+        "--set env.NCCL_SOCKET_IFNAME=… and env.GLOO_SOCKET_IFNAME=…\n"
+        "where it was refused, nothing listened there any more: look at the output of that rank\n"
+        "otherwise submit it again, without the node at that address: --sbatch exclude={node}"
+    ),
+    retry=True,
+    precedence=57,
+    explains=frozenset(("collective_timeout", "segfault", "python_exception")),
+    signs=(
+        sign(
+            ("No route to host", "is unreachable", "Host is down"),
+            rf"^[^\n\"']{{0,200}}(?:[Cc]onnect|[Ss]ocket|ssh|bind)[^\n]{{0,160}}{_NO_WAY}",
+            survived_after=STARTED,
+            confidence=0.9,
+        ),
+        sign(
+            ("onnection refused", " refused"),
+            r"(?:socket(?:StartConnect|PollConnect)\S* |transport/tcp/\w+\.cc:\d+\] )[^\n]{0,120}[Cc]onnection refused",
+            confidence=0.8,
+        ),
+        sign(
+            ("socketStartConnect: Connect to ", "socketPollConnect"),
+            r"socket(?:StartConnect: Connect to|PollConnect: connect to|PollConnect:? [^\n]{0,40}) ?(?P<address>\S{1,80})[^\n]{0,40}"
+            r"(?:failed|returned)(?![^\n]{0,40}(?:timed out|exceeded))",
+            confidence=0.8,
+        ),
+        sign(
+            ("cannot be retrieved (gai error", "Could not resolve hostname", "Name or service not known"),
+            r"network addresses of \([^)\n]{1,120}\) cannot be retrieved \(gai error|^ssh: Could not resolve hostname (?P<node>[\w.-]+)"
+            r"|\b(?:init_process_group|TCPStore|MASTER_ADDR)[^\n]{0,80}Name or service not known",
+            survived_after=STARTED,
+            confidence=0.9,
+            remedy=(
+                "the name of the first node is not known on another one: see MASTER_ADDR in the job, and how the site's nodes are called\n"
+                "the first node's own address serves as well: `hostname -I` there"
+            ),
+        ),
+        sign(
+            "Permission denied (",
+            r"^(?!git@)(?:[\w.-]{1,80}: ){0,2}(?:[\w.-]{1,40}@)?(?P<node>[\w.-]{1,80}): Permission denied \((?:[\w-]{1,30},?){1,6}\)|^Permission denied \((?:[\w-]{1,30},?){1,6}\)",
+            survived_after=STARTED,
+            confidence=0.85,
+            retry=False,
+            remedy=_NO_LOGIN,
+        ),
+        sign(
+            "Host key verification failed",
+            r"^(?:(?P<node>[\w.-]{1,80}): )?Host key verification failed",
+            survived_after=STARTED,
+            confidence=0.85,
+            retry=False,
+            remedy=_NO_LOGIN,
+        ),
+        sign(
+            "was not reachable via ssh",
+            r"RuntimeError: Using hostfile at \S{1,200} but host=(?P<node>[\w.-]+) was not reachable via ssh",
+            retry=False,
+            remedy=_NO_LOGIN,
+        ),
+        sign(
+            "NET/IB ",
+            r"NET/IB ?: Got completion (?:from peer (?P<address>\S{1,80}) )?with (?:error|status)[ =]12\b",
+            confidence=0.7,
+            remedy=_FABRIC,
+        ),
+        sign(
+            "NET/OFI ",
+            r"NCCL WARN NET/OFI [^\n]{0,160}(?:completed with error|\bRC: -?\d)",
+            confidence=0.7,
+            remedy=_FABRIC,
+        ),
+    ),
+)
+
 PORT_IN_USE = Cause(
     id="port_in_use",
     title="the rendezvous port is in use",
@@ -107,7 +198,7 @@ PORT_IN_USE = Cause(
     ),
     retry=True,
     precedence=85,
-    explains=frozenset(("collective_timeout", "python_exception")),
+    explains=frozenset(("collective_timeout", "unreachable", "python_exception")),
     signs=(
         sign(
             ("ddress already in use", "EADDRINUSE", "another process is utilizing it"),
@@ -118,4 +209,4 @@ PORT_IN_USE = Cause(
     ),
 )
 
-CAUSES = (COLLECTIVE_TIMEOUT, PORT_IN_USE)
+CAUSES = (COLLECTIVE_TIMEOUT, UNREACHABLE, PORT_IN_USE)

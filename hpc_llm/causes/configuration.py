@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
-from hpc_llm.causes.schedulers import BEYOND_NODE, lsf
+from hpc_llm.causes.schedulers import BEYOND_NODE, FLUX_LITERALS, flux, lsf
 
 MODEL_MISSING = Cause(
     id="model_missing",
@@ -16,7 +16,7 @@ MODEL_MISSING = Cause(
     ),
     retry=False,
     precedence=77,
-    explains=frozenset(("python_exception", "collective_timeout")),
+    explains=frozenset(("python_exception", "collective_timeout", "unreachable")),
     signs=(
         sign(
             ("gated repo", "GatedRepoError"),
@@ -77,6 +77,18 @@ MODEL_MISSING = Cause(
             ),
         ),
         sign(
+            ("lient Error: ", "lient error '"),
+            r"(?:40[13] Client Error: [^\n]{0,60}|Client error '40[13] \w+') for url:? '?https://(?:huggingface\.co|hf-mirror\.com)/"
+            r"(?:\S{1,200}/resolve/|api/whoami|api/(?:models|datasets)/[\w.-]+(?:/[\w.-]+)?(?:/(?:revision|tree)/\S*)?(?:[ ']|$))",
+            survived_after=STARTED,
+            confidence=0.85,
+            remedy=(
+                "the Hub knows no such name, or does not let you have it: see the name, accept the model's licence on its page, "
+                "and log in where you download it: hf auth login\n"
+                "then on a login node: hf download NAME --local-dir DIR, and --model DIR"
+            ),
+        ),
+        sign(
             "SafetensorError",
             r"SafetensorError: Error while deserializing header",
             remedy="the checkpoint is damaged or a Git LFS pointer: download it again",
@@ -91,7 +103,7 @@ CONFIG_ERROR = Cause(
     remedy="correct the setting named in the evidence before submitting again: --set PATH=VALUE, or the method's file",
     retry=False,
     precedence=76,
-    explains=frozenset(("python_exception", "collective_timeout")),
+    explains=frozenset(("python_exception", "collective_timeout", "unreachable")),
     signs=(
         sign(
             "validation error",
@@ -179,6 +191,35 @@ CONFIG_ERROR = Cause(
             r"slurmstepd: error: execve\(\): (?!\S{1,200}/slurm_script)(?P<program>\S{1,200}): (?:No such file or directory|Permission denied|Exec format error)",
             confidence=0.85,
             remedy="{program} cannot be started on the compute node: see its name, that it may be executed, and PATH in the job",
+        ),
+        sign(
+            ("srun: ", "sbatch: ", "salloc: "),
+            r"^(?:srun|sbatch|salloc): (?:unrecognized option|invalid option|option [^\n]{1,60} (?:requires an argument|is ambiguous))[^\n]{0,80}",
+            confidence=0.95,
+            remedy="this Slurm, or a plugin that it lacks, does not know that option: leave it out, or ask the site for the plugin",
+        ),
+        sign(
+            FLUX_LITERALS,
+            f"(?:{flux('alloc|feasibility|validate|depend')})|(?:{flux('exec')})[^\\n]{{0,120}}(?:No such file or directory|Permission denied)",
+            confidence=0.9,
+            remedy="correct what the evidence names: the resources that were asked for, or the program that was to start",
+        ),
+        sign(
+            ("OPAL ERROR: ", "SLURM's PMI support", "PMI_Init", "PMI2_Init", "Invalid MPI type", "mpi plugin"),
+            r"OPAL ERROR: \w[^\n]{0,40} in file \S{0,40}pmix\S{0,30}|OMPI was not built with SLURM's PMI support|PMI2?_Init(?:ialized)? (?:failed|returned)"
+            r"|^[^\n]{0,12}srun: error: (?:Invalid MPI type|cannot find mpi plugin)",
+            confidence=0.8,
+            remedy=(
+                "the launcher and the MPI library do not belong together: `srun --mpi=list` shows what Slurm offers; "
+                "start the program with the mpirun of its own MPI"
+            ),
+        ),
+        sign(
+            "checkpoint being loaded used a DP world size of ",
+            remedy=(
+                "resume with as many ranks as the checkpoint was written by\n"
+                "or turn it into a universal one first: python -m deepspeed.checkpoint.ds_to_universal"
+            ),
         ),
         sign(
             "TERM_",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.causes.cause import Cause, sign
+from hpc_llm.causes.cause import STARTED, Cause, sign
 
 GPU_MISSING = Cause(
     id="gpu_missing",
@@ -46,6 +46,11 @@ _REBUILD = (
     "an extension was built for another torch: remove its build folder "
     "(~/.cache/torch_extensions, or TORCH_EXTENSIONS_DIR) so that it is built again\n"
     "give each environment a TORCH_EXTENSIONS_DIR of its own; reinstall packages that bring compiled code"
+)
+
+_BITSANDBYTES = (
+    "this bitsandbytes has no library for torch's CUDA or ROCm: pip install --upgrade bitsandbytes\n"
+    "python -m bitsandbytes says what it looked for"
 )
 
 DRIVER_MISMATCH = Cause(
@@ -116,9 +121,24 @@ DRIVER_MISMATCH = Cause(
             remedy="load the toolkit's module that torch was built with (prelude.load in the cluster's profile), which sets CUDA_HOME",
         ),
         sign(
-            ("GLIBC_", "GLIBCXX_"),
-            r"version `GLIBC(?:XX)?_[\d.]+' not found",
+            ("GLIBC_", "GLIBCXX_", "CXXABI_"),
+            r"version `(?:GLIBC(?:XX)?|CXXABI)_[\d.]+' not found",
             remedy="the package was built on a newer system than the node's: build it there, or take another build",
+        ),
+        sign(
+            ("CUDA Setup failed despite ", "CUDA binary not found at ", "bitsandbytes native library functionality"),
+            r"CUDA Setup failed despite (?:CUDA|GPU) being available|Configured \w+ binary not found at \S{1,300}libbitsandbytes"
+            r"|RuntimeError: Attempted to use bitsandbytes native library functionality but it's not available",
+            remedy=_BITSANDBYTES,
+        ),
+        # At import it only says so; who needs it finds out later.
+        sign(
+            ("CUDA binary at ", "bitsandbytes native library"),
+            r"^Could not (?:find the bitsandbytes \w+ binary at|load bitsandbytes native library)",
+            precedence=44,
+            survived_after=STARTED,
+            confidence=0.7,
+            remedy=_BITSANDBYTES,
         ),
         sign(
             "Driver/library version mismatch",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hpc_llm.causes.cause import Cause, Role, Sign, sign
-from hpc_llm.causes.schedulers import by_signal, lsf, pbs_status
+from hpc_llm.causes.schedulers import by_signal, lsf, openmpi_signal, pbs_status
 from hpc_llm.records.run import Outcome
 from hpc_llm.text import out_of_memory as words
 from hpc_llm.text.out_of_memory import SIZE, Words
@@ -110,6 +110,17 @@ HOST_OOM = Cause(
         ),
         sign("killed by the cgroup out-of-memory", confidence=0.97),
         sign(
+            "oom: Memory cgroup",
+            r"flux-shell\[\d+\]: +ERROR: oom: Memory cgroup out of memory: killed",
+            confidence=0.97,
+        ),
+        sign(
+            "Killed signal terminated program",
+            r"fatal error: Killed signal terminated program cc1plus",
+            confidence=0.9,
+            remedy="a compiler ran out of memory: --set env.MAX_JOBS=2 starts fewer of them at once\n" + _HOST_REMEDY,
+        ),
+        sign(
             ("exceeded memory limit", "emory limit at some point", "Exceeded job memory limit"),
             r"(?:[Ss]tep \S{1,30}|[Jj]ob \S{1,30}|StepId=\S{1,30})[^\n]{0,40}? exceeded memory limit"
             r"(?: \((?P<used>\d+) > (?P<limit>\d+)\))?|Exceeded (?:job|step) memory limit",
@@ -164,7 +175,7 @@ HOST_OOM = Cause(
                 "exit code 137",
                 "code 137",
                 "SIGKILL: 9>",
-                "on signal 9 (Killed)",
+                "signal 9 (Killed)",
                 "signal SIGKILL",
                 "SIGNAL: 9 ",
                 "EXIT CODE: ",
@@ -176,7 +187,8 @@ HOST_OOM = Cause(
             # A survivor that lost its peer within the same second may be named as the first failure in its stead.
             r"|Signal 9 \(SIGKILL\) received by PID"
             r"|[Ee]xited with exit code 137\b|exit(?:ed with)? code 137\b|died with <Signals\.SIGKILL: 9>"
-            r"|exited on signal 9 \(Killed\)|terminated with signal SIGKILL\b|KILLED BY SIGNAL: 9 |^= +EXIT CODE: (?:9|137)$"
+            rf"|{openmpi_signal(9, 'Killed')}"
+            r"|terminated with signal SIGKILL\b|KILLED BY SIGNAL: 9 |^= +EXIT CODE: (?:9|137)$"
             r"|terminated with an error exit status \(137\)|^Exited by signal 9\.$|" + pbs_status(by_signal(9)),
             precedence=41,
             confidence=0.6,

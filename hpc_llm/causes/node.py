@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
-from hpc_llm.causes.schedulers import by_signal, pbs_status
+from hpc_llm.causes.schedulers import by_signal, openmpi_signal, pbs_status
 
 
 def _named(name: str, number: int) -> str:
@@ -71,8 +71,9 @@ BUS_ERROR = Cause(
                 "signal SIGBUS",
                 "*** SIGBUS",
                 "Exit_status",
+                "signal 7 (",
             ),
-            rf"{_named('SIGBUS', 7)}|"
+            rf"{_named('SIGBUS', 7)}|{openmpi_signal(7, 'Bus error')}|"
             r"failed \(exitcode: -7\)|return code = -7\b|exit(?:ed with)?(?: exit)? code 135\b|Signal 7 \(SIGBUS\)"
             r"|died with <Signals\.SIGBUS: 7>",
             confidence=0.9,
@@ -119,8 +120,9 @@ SEGFAULT = Cause(
                 "Exit_status",
                 "EXIT CODE: 139",
                 "SIGNAL: 11 ",
+                "signal 11 (",
             ),
-            rf"{_named('SIGSEGV', 11)}|^= +EXIT CODE: 139$|KILLED BY SIGNAL: 11 |"
+            rf"{_named('SIGSEGV', 11)}|{openmpi_signal(11, 'Segmentation fault')}|^= +EXIT CODE: 139$|KILLED BY SIGNAL: 11 |"
             r"failed \(exitcode: -11\)|return code = -11\b|exit(?:ed with)?(?: exit)? code 139\b|Signal 11 \(SIGSEGV\)"
             r"|died with <Signals\.SIGSEGV: 11>",
             confidence=0.9,
@@ -142,7 +144,7 @@ SEGFAULT = Cause(
                 "EXIT CODE: 134",
                 "SIGNAL: 6 ",
             ),
-            rf"{_named('SIGABRT', 6)}|^= +EXIT CODE: 134$|KILLED BY SIGNAL: 6 |exited on signal 6 \(Aborted\)|"
+            rf"{_named('SIGABRT', 6)}|^= +EXIT CODE: 134$|KILLED BY SIGNAL: 6 |{openmpi_signal(6, 'Aborted')}|"
             r"failed \(exitcode: -[468]\)|return code = -[468]\b|[Ee]xited with exit code 13[246]\b|^[^\n\"]{1,200}: line \d+: +\d+ Aborted|Fatal Python error: Aborted"
             # The word before it is in the language of the shell.
             r"|^[^\n\"]{0,200}\(core dumped\)(?:$| {2,}\S)|Signal 6 \(SIGABRT\)|died with <Signals\.SIGABRT: 6>"
@@ -167,6 +169,13 @@ SEGFAULT = Cause(
                 "if it happens on one node only, leave that node out: --sbatch exclude={node}"
             ),
         ),
+        # Rust's word; where Python passes it on as an exception, that says more.
+        sign(
+            "' panicked at ",
+            r"^(?:\[\w+\]: ?)?thread '[^'\n]{0,80}' (?:\(\d+\) )?panicked at ",
+            precedence=40,
+            confidence=0.7,
+        ),
         sign(
             ("unspecified launch failure", "rrorLaunchFailure"),
             r"unspecified launch failure|(?:cuda|hip)ErrorLaunchFailure",
@@ -183,4 +192,31 @@ SEGFAULT = Cause(
     ),
 )
 
-CAUSES = (DISK_FULL, BUS_ERROR, SEGFAULT)
+FILE_SYSTEM = Cause(
+    id="file_system",
+    title="the file system failed",
+    meaning="A shared file system took a file away or did not answer: the node lost its server, or a file was replaced under it.",
+    remedy=(
+        "submit it again; if it is one node that fails, without that: --sbatch exclude={node}, and tell the site\n"
+        "if every try ends at the same file, somebody replaces or deletes it while the job reads it"
+    ),
+    retry=True,
+    precedence=87,
+    explains=frozenset(("python_exception", "collective_timeout", "unreachable", "cancelled", "segfault")),
+    signs=(
+        sign(("Stale file handle", "Stale NFS file handle"), r"\[Errno 116\] Stale (?:NFS )?file handle"),
+        sign("Stale ", r"^[^\n\"']{1,200}: Stale (?:NFS )?file handle$", precedence=46, confidence=0.75),
+        sign(
+            ("ransport endpoint shutdown", "Transport endpoint is not connected"),
+            r"\[Errno 108\] Cannot send after transport endpoint shutdown"
+            r"|\[Errno 107\] Transport endpoint is not connected: ['\"]/|^[^\n\"']{1,200}: Cannot send after transport endpoint shutdown$",
+        ),
+        sign("LustreError: ", r"LustreError: [^\n]{0,200}This client was evicted by", confidence=0.9),
+        sign(
+            ("Input/output error", "Remote I/O error"),
+            r"\[Errno 5\] Input/output error: ['\"]/|\[Errno 121\] Remote I/O error",
+        ),
+    ),
+)
+
+CAUSES = (DISK_FULL, BUS_ERROR, SEGFAULT, FILE_SYSTEM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import Cause, Role, sign
+from hpc_llm.causes.schedulers import flux
 from hpc_llm.records.run import Outcome
 
 PYTHON_EXCEPTION = Cause(
@@ -43,7 +44,7 @@ PYTHON_EXCEPTION = Cause(
         # Without a traceback only these are taken for the end of a program: others write lines like them and go on.
         sign(
             "Error: ",
-            r"^(?:\[rank\d+\]: )?(?P<exception>(?:torch\.Accelerator|Runtime|Assertion|Import|FileNotFound|FileExists|Permission|Value|Type|Key|Index|Attribute"
+            r"^(?:\[rank\d+\]: |\(\w{1,60} pid=[^()\n]{1,80}\) )?(?P<exception>(?:torch\.Accelerator|torch\.distributed\.DistBackend|Runtime|Assertion|Import|FileNotFound|FileExists|Permission|Value|Type|Key|Index|Attribute"
             r"|Name|NotImplemented|ZeroDivision|Recursion|UnicodeDecode|ConnectionRefused|OS)Error)"
             r": (?P<message>\S[^\n]{0,300})",
             confidence=0.75,
@@ -54,6 +55,36 @@ PYTHON_EXCEPTION = Cause(
             r"(?:slurmstepd: error: |^[^\n\"']{0,60} error: )\*\*\* STEP \S{1,40}(?: ON \S{1,200})? FAILED \([^\n)]{1,80}\) \*\*\*",
             role=Role.CONFIRMATION,
         ),
+        sign(
+            (
+                "MPI_ABORT was invoked",
+                "MPI_Abort(",
+                "detected that one or more",
+                "Primary job ",
+                "noticed that process",
+                "has exited due to process rank",
+            ),
+            r"^[^\n]{0,40}\bMPI_ABORT was invoked on rank \d|\bapplication called MPI_Abort\(|^(?:mpirun|mpiexec|prterun) (?:noticed that process rank|detected that one or more"
+            r" processes|has exited due to process rank)|^Primary job +terminated normally, but \d+ process\w* returned",
+            role=Role.CONFIRMATION,
+        ),
+        sign(
+            ("job.exception ", "flux-job: task(s) "),
+            flux("exec") + r"|^flux-job: task\(s\) (?!Terminated)\w",
+            role=Role.CONFIRMATION,
+        ),
+        sign(
+            (
+                "Raylet is terminated",
+                "worker died or was killed",
+                "WorkerCrashedError: ",
+                "ActorDiedError: ",
+                "RayActorError: ",
+            ),
+            r"Raylet is terminated[^\n]{0,200}Termination is unexpected|A worker died or was killed while executing a task by an unexpected system error"
+            r"|ray\.exceptions\.(?:WorkerCrashed|ActorDied|RayActor)Error: ",
+            role=Role.CONFIRMATION,
+        ),
         sign("ChildFailedError", role=Role.CONFIRMATION),
         sign("exits with return code = ", r"exits with return code = -?\d+", role=Role.CONFIRMATION),
         sign(
@@ -61,6 +92,33 @@ PYTHON_EXCEPTION = Cause(
             r"^[^\n]{0,12}srun: error: [^\n]{1,120}: Exited with exit code \d+",
             role=Role.CONFIRMATION,
         ),
+    ),
+)
+
+INDEX_OUT_OF_RANGE = Cause(
+    id="index_out_of_range",
+    title="an index was out of range",
+    meaning=(
+        "A lookup was given a number beyond its table: most often a token id at or above the size of the vocabulary, a position "
+        "beyond the longest sequence that the model takes, or a label that is no class."
+    ),
+    remedy=(
+        "compare the tokenizer with the model: the largest token id must be below vocab_size (tokens that were added want "
+        "model.resize_token_embeddings(len(tokenizer)))\n"
+        "see that no sequence is longer than the model's max_position_embeddings\n"
+        "--set env.CUDA_LAUNCH_BLOCKING=1 makes it stop at the call that does it"
+    ),
+    retry=False,
+    precedence=79,
+    explains=frozenset(("python_exception", "segfault", "collective_timeout", "unreachable")),
+    signs=(
+        sign(
+            "Assertion `",
+            r"Assertion `(?:srcIndex < srcSelectDimSize|[^`'\n]{0,200}\"index out of bounds\"|t >= 0 && t < n_classes|cur_target >= 0 && cur_target < n_classes"
+            r"|idx_dim >= 0 && idx_dim < index_size[^`'\n]{0,60}|ind >= ?0 && ind < ind_dim_size[^`'\n]{0,60})[`'] failed",
+        ),
+        sign("IndexError: index out of range in self", confidence=0.9),
+        sign("IndexError: Target ", r"IndexError: Target -?\d+ is out of bounds", confidence=0.9),
     ),
 )
 
@@ -87,4 +145,4 @@ NONE = Cause(
     outcome=Outcome.COMPLETED,
 )
 
-CAUSES = (PYTHON_EXCEPTION, UNKNOWN, NONE)
+CAUSES = (PYTHON_EXCEPTION, INDEX_OUT_OF_RANGE, UNKNOWN, NONE)

@@ -39,6 +39,9 @@ END_TEXTS = (
     b"Exit_status",
 )
 
+_PLANNED_STOP = re.compile(rb"exiting program (?:after (?P<minutes>\d+(?:\.\d+)?) minutes|at iteration +(?P<step>\d+))")
+"""By its own settings Megatron ends a run after a time, or at a step, that need not be its last."""
+
 _FULL = re.compile(rb"100%|\b(\d+)/\1 \[")
 """A progress bar that has come to its end."""
 _LAST_STEP = re.compile(
@@ -75,6 +78,19 @@ def last_end(text: bytes) -> int | None:
     for match in END.finditer(text):
         position = match.start()
     return position
+
+
+def planned_stop(text: bytes, position: int) -> str | None:
+    """How the program says, at `position`, that it stopped by its settings; None where it says that training is over.
+
+    >>> planned_stop(b"[exiting program after 235.1 minutes] datetime: 2026-01-01", 1)
+    'after 235.1 minutes'
+    """
+    found = _PLANNED_STOP.match(text, position)
+    if found is None:
+        return None
+    minutes, step = found["minutes"], found["step"]
+    return f"after {minutes.decode()} minutes" if minutes else f"at iteration {step.decode()}"
 
 
 def begins_anew(text: bytes, position: int = 0) -> bool:

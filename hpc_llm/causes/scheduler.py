@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import Cause, Role, sign
-from hpc_llm.causes.schedulers import AT, NODE_REFUSED, SLURM, by_signal, lsf, pbs_status
+from hpc_llm.causes.schedulers import (
+    AT,
+    FLUX_LITERALS,
+    NODE_REFUSED,
+    SLURM,
+    by_signal,
+    flux,
+    lsf,
+    openmpi_signal,
+    pbs_status,
+)
 from hpc_llm.records.run import Outcome
 
 WALLTIME = Cause(
@@ -29,6 +39,7 @@ WALLTIME = Cause(
         sign("Exit_status", pbs_status("-2[89]"), confidence=0.85),
         sign(("TERM_RUNLIMIT", "TERM_CPULIMIT", "TERM_DEADLINE"), lsf("RUNLIMIT|CPULIMIT|DEADLINE"), confidence=0.99),
         sign("timed-out and not checkpointable", confidence=0.9),
+        sign(FLUX_LITERALS, flux("timeout"), confidence=0.99),
     ),
 )
 
@@ -48,6 +59,7 @@ PREEMPTED = Cause(
             confidence=0.99,
         ),
         sign("TERM_PREEMPT", lsf("PREEMPT"), confidence=0.97),
+        sign(FLUX_LITERALS, flux("preempt"), confidence=0.97),
     ),
 )
 
@@ -69,6 +81,7 @@ CANCELLED = Cause(
             lsf("OWNER|ADMIN|FORCE_OWNER|FORCE_ADMIN|BUCKET_KILL|REQUEUE_OWNER|REQUEUE_ADMIN|LOAD|WINDOW"),
             confidence=0.97,
         ),
+        sign(FLUX_LITERALS, flux("cancel"), confidence=0.97),
         sign("Job deleted at request of ", r"(?:^|;)Job deleted at request of \S", confidence=0.9),
         # Slurm does so for a preemption, for a failed node and when somebody asks for it: alone it says none of these.
         sign(
@@ -113,9 +126,9 @@ CANCELLED = Cause(
         ),
         sign("Exit_status", pbs_status(by_signal(15, 2, 1)), precedence=17, confidence=0.5),
         sign(
-            ("exit code 143", "exit code 130", "code 129", "by signal ", "on signal 15", "SIGNAL: 15"),
+            ("exit code 143", "exit code 130", "code 129", "by signal ", "signal 15 (", "SIGNAL: 15"),
             r"^Exited with exit code (?:129|130|143)\.$|^Exited by signal (?:1|2|15)\.$"
-            r"|exited on signal 15 \(Terminated\)|KILLED BY SIGNAL: 15 ",
+            r"|KILLED BY SIGNAL: 15 |" + openmpi_signal(15, "Terminated"),
             precedence=16,
             confidence=0.5,
         ),
@@ -172,6 +185,14 @@ NODE_FAIL = Cause(
             confidence=0.85,
         ),
         sign("TERM_ZOMBIE", lsf("ZOMBIE"), confidence=0.9),
+        sign(FLUX_LITERALS, f"(?:{flux('node-failure')})(?:[^\\n]{{0,80}}? on (?P<node>[\\w.-]+))?", confidence=0.97),
+        # Ray's word on a node of its own cluster.
+        sign(
+            ("because its node has died", "was unexpectedly lost"),
+            r"The (?:actor|worker|task) (?:is dead|died|failed) because its node has died"
+            r"|gcs_node_manager[^\n]{1,80}Node with id \w+ was unexpectedly lost",
+            confidence=0.85,
+        ),
         sign(
             "PBS: job killed: ",
             r"=>> PBS: job killed: node \d+ \((?P<node>[\w.-]+)\) requested job (?:terminate|die)",

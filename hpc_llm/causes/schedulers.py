@@ -15,7 +15,7 @@ NODE_REFUSED = (
 """Why slurmd did not start a task, where another node may."""
 BEYOND_NODE = (
     r"(?:Unable to (?:satisfy cpu bind request|layout tasks on given cpus|satisfy \w+ request)|More processors requested"
-    r"|Requested node configuration|Invalid \w+|Memory required)"
+    r"|Requested node configuration|Invalid (?!MPI\b)\w+|Memory required)"
 )
 """Why no node would have."""
 
@@ -23,6 +23,20 @@ BEYOND_NODE = (
 def lsf(reasons: str) -> str:
     """The line by which LSF's report, or bacct, says why it killed a job: one of `reasons`, a pattern."""
     return rf"^TERM_(?:{reasons}): job killed|^[^\n]{{0,80}}Completed <exit>; TERM_(?:{reasons})\b"
+
+
+def flux(kinds: str) -> str:
+    """The line by which Flux says why it ended a job: an exception of one of `kinds`, a pattern; in its log of events, too.
+
+    One of a severity above 0 ends nothing.
+    """
+    return (
+        rf"^(?:\S{{0,24}}: )?\d+\.\d+s: job\.exception (?:\S{{1,40}} )?type=(?:{kinds}) severity=0\b"
+        rf"|^[^\n\"']{{0,40}}\bexception type=\"(?:{kinds})\" severity=0\b"
+    )
+
+
+FLUX_LITERALS = ("job.exception ", "exception type=")
 
 
 def pbs_status(statuses: str) -> str:
@@ -33,6 +47,11 @@ def pbs_status(statuses: str) -> str:
 def by_signal(*numbers: int) -> str:
     """The statuses that PBS gives a job whose script was ended by one of these signals."""
     return "|".join(str(256 + number) for number in numbers)
+
+
+def openmpi_signal(number: int, name: str) -> str:
+    """How mpirun says that a signal ended a rank; a release breaks its sentence into lines of a fixed width."""
+    return rf"exited on signal {number} \({name}\)|^(?:on )?signal {number} \({name}\)\.$"
 
 
 _SPEAKS = re.compile(rb"slurm(?:step)?d(?:-[\w.-]{1,80})?: |\b(?:srun|salloc|sbatch): |\*\*\* (?:JOB|STEP) |=>> PBS: ")

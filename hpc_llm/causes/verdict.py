@@ -22,12 +22,15 @@ _AFTER_ALL = frozenset(("host_oom", "gpu_hardware", "node_fail"))
 _CARETS = re.compile(r"\^{2,}|^[\s^]+")
 REASON_LENGTH = 200
 """Characters of the reason in a table."""
+_WAITS = frozenset(("collective_timeout", "unreachable"))
 _FAILS_FIRST = frozenset(("python_exception", "segfault"))
 """A rank that ends so leaves the others waiting."""
 _SPEAKS_OF_OTHERS = re.compile(
-    r"Dist(?:Backend|Network|Store)?Error|NCCL|nccl|c10d|[Gg]loo|Process ?[Gg]roup|[Ss]ocket|[Tt]imed? ?out|monitoredBarrier|[Cc]ollective"
+    r"Dist(?:Backend|Network|Store)?Error|NCCL|nccl|c10d|[Gg]loo|Process ?[Gg]roup|[Ss]ocket|[Tt]imed? ?out|monitoredBarrier|[Cc]ollective|[Cc]onnection|Connect|route to host|\bssh\b"
 )
 """An exception that may be the waiting itself."""
+_PASSED_ON = re.compile(r"CalledProcessError|ChildFailedError|ProcessRaisedException|SystemExit")
+"""An exception by which a launcher says that its program failed."""
 SURE = 0.65
 """A sign that is less sure of its cause says that the run failed, and no more."""
 _TASK_FAILED = re.compile(r"srun: error: \S+: tasks? [\d,-]+: (?!Terminated|Exited with exit code 143$)")
@@ -141,7 +144,7 @@ def _without_aftermath(roots: list[Found]) -> list[Found]:
 
 def _without_explained(roots: list[Found]) -> list[Found]:
     """Leave out what another cause that was found explains."""
-    roots = _without_waiting(roots)
+    roots = _without_waiting(_without_overcome(roots))
     explained: set[str] = set()
     for cause in {f.cause.id: f for f in roots if f.precedence >= _firm(f.cause)}.values():
         explained |= cause.cause.explains
@@ -149,9 +152,26 @@ def _without_explained(roots: list[Found]) -> list[Found]:
     return left or roots
 
 
+def _without_overcome(roots: list[Found]) -> list[Found]:
+    """Leave out that a process was not reached at first, where the one that said so went on and failed of something else."""
+    missed: dict[str, int] = {}
+    for one in (f for f in roots if f.cause.id == "unreachable"):
+        missed[one.file] = min(missed.get(one.file, one.position), one.position)
+    overcome = {
+        f.file
+        for f in roots
+        if f.cause.id == "python_exception"
+        and f.precedence >= _firm(f.cause)
+        and f.position > missed.get(f.file, f.position)
+        and not _SPEAKS_OF_OTHERS.search(f.text)
+        and not _PASSED_ON.search(f.text)
+    }
+    return [f for f in roots if f.cause.id != "unreachable" or f.file not in overcome]
+
+
 def _without_waiting(roots: list[Found]) -> list[Found]:
-    """Leave out that ranks waited for one that had failed in their sight: before the time-out, and without a step since."""
-    waits = [f for f in roots if f.cause.id == "collective_timeout"]
+    """Leave out that ranks missed one that had failed in their sight: before they missed it, and without a step since."""
+    waits = [f for f in roots if f.cause.id in _WAITS]
     first: dict[str, Found] = {}
     for one in sorted(waits, key=lambda f: f.position):
         first.setdefault(one.file, one)

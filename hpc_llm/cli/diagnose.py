@@ -23,7 +23,9 @@ _MEANT = {
     "out_of_memory": ("device_oom", "host_oom"),
     "timeout": ("walltime", "collective_timeout"),
     "time_limit": ("walltime",),
-    "nccl": ("collective_timeout",),
+    "nccl": ("collective_timeout", "unreachable"),
+    "network": ("unreachable",),
+    "ssh": ("unreachable",),
     "hang": ("collective_timeout",),
     "nan": ("nan_loss",),
     "killed": ("host_oom", "cancelled"),
@@ -33,6 +35,8 @@ _MEANT = {
     "sigsegv": ("segfault",),
     "ecc": ("gpu_hardware",),
     "enospc": ("disk_full",),
+    "estale": ("file_system",),
+    "ninja": ("build_failed",),
 }
 """What people call causes otherwise."""
 _SHOWN = 240

@@ -36,6 +36,8 @@ class LineFormat:
     """Printed by a library below another program: gives the steps only where no other format does."""
     averages: bool = True
     """Whether the means of a run are those of its step lines; false where the program prints its own means."""
+    single: bool = False
+    """Whether the figures of a step line are of that step alone, and not of all steps since the line before."""
     packed: bool = False
     """Whether every sample is a full sequence, so that tokens follow from batch and length."""
     kind: str | None = TRAIN

@@ -35,10 +35,12 @@ def row_of(run: LogRun) -> Row:
             one.finish(values)
     run.left_empty = str(values[LEFT_EMPTY]) if LEFT_EMPTY in values else None
     columns: dict[str, Any] = {name: value for name, value in values.items() if name in COLUMNS}
+    if not run.began and run.numbered and (run.first or 0) > (_steps_in_first_line(run) or 1):
+        columns.pop("started_at", None)  # the log begins in the middle, or the run goes on with an earlier one
     columns["format"] = seen[0].name if seen else MESSAGES if run.tail.speaks else UNKNOWN_FORMAT
     columns["loss_first"], columns["loss_last"] = run.first_loss, run.last_loss
     if not seen or seen[0].averages:
-        _add_means(run, columns)
+        _add_means(run, columns, single=bool(seen) and seen[0].single)
     elif run.lines and run.numbered:
         _count_steps(run, columns, without_first=False)
     columns["kind"] = _kind(run, seen[0] if seen else None, columns)
@@ -65,12 +67,15 @@ def _timed(run: LogRun) -> dict[str, Value]:
     return found
 
 
-def _add_means(run: LogRun, columns: dict[str, Any]) -> None:
+def _add_means(run: LogRun, columns: dict[str, Any], single: bool) -> None:
     without_first = run.lines >= LEAST_FOR_WARMUP or run.first_is_after_pause
     for distribution in run.distributions.values():
         if not run.first_is_after_pause and (not without_first or not distribution.count):
             distribution.take_first(_steps_in_first_line(run) or 1)
-    if run.distributions:
+    if run.distributions and single:
+        columns.setdefault("warmup_steps", 1 if without_first else None)
+        columns.setdefault("measured_steps", max(one.count for one in run.distributions.values()) or None)
+    elif run.distributions:
         _count_steps(run, columns, without_first)
     for name in RATES:
         if name in run.distributions and name in COLUMNS:
@@ -110,6 +115,8 @@ def _judge(run: LogRun, columns: dict[str, Any]) -> None:
         columns["outcome_reason"] = _where_it_stops(run)
     elif verdict.outcome is Outcome.COMPLETED and (aftermath := run.tail.aftermath()):
         columns["outcome_reason"] = f"training had ended before: {aftermath}"
+    elif verdict.outcome is Outcome.COMPLETED:
+        columns["outcome_reason"] = verdict.reason or _planned_stop(run)
     if columns["outcome"] == Outcome.INVALID.value:
         columns["invalid_reason"] = run.not_finite_reason or verdict.reason
 
@@ -122,6 +129,17 @@ def _where_it_stops(run: LogRun) -> str:
     total = run.values.get("total_steps")
     of_all = f" of {total}" if total is not None else ""
     return f"the log stops at step {run.last:g}{of_all} without a message of an end"
+
+
+def _planned_stop(run: LogRun) -> str | None:
+    """That a run ended well and not at its last step, where its settings said so."""
+    if run.tail.stopped is None or run.reached_last_step:
+        return None
+    total = run.values.get("total_steps")
+    where = f", at step {run.last:g}" if run.last is not None and run.numbered else ""
+    return (
+        f"stopped by its own settings {run.tail.stopped}{where}{f' of {total}' if where and total is not None else ''}"
+    )
 
 
 def _derive(columns: dict[str, Any], values: Mapping[str, Value], tokens: int | None) -> None:

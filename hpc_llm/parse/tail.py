@@ -46,6 +46,8 @@ class Tail:
     """Bytes that are kept."""
     ended_at: int | None = None
     """Where training came to its end."""
+    stopped: str | None = None
+    """How it says that it stopped there by its own settings, which may be before its last step."""
     job: int | None = None
     """The job whose output it is, where that is known; what Slurm says of another one was printed by the program."""
 
@@ -98,6 +100,7 @@ class Tail:
         end = None if steps_after else progress.last_end(part.text)
         if end is not None and (not part.steps or b"\n" in part.text[part.steps[-1] : end]):
             self.ended_at = max(self.ended_at or 0, part.position + end)
+            self.stopped = progress.planned_stop(part.text, end)
 
     @property
     def speaks(self) -> bool:
@@ -136,6 +139,7 @@ class Tail:
             one.position += self.length
         if later.ended_at is not None:
             self.ended_at = later.ended_at + self.length
+            self.stopped = later.stopped
         for part in later.parts:
             self._append(Part(part.text, part.steps, part.position + self.length))
         self.found += later.found

@@ -55,8 +55,13 @@ _FOR_EVER = (
     # somebody holds it
     (r"JobHeldUser", "it is held", "release it: scontrol release {job}"),
     (r"JobHeldAdmin", "an administrator holds it", "ask the site why"),
-    (r"JobHoldMaxRequeue|\w*requeued_held|\w*requeued_in_held_state|SpecialExit\w*",
-     "Slurm holds it, because it could not be started or was queued again too often",
+    (r"JobHoldMaxRequeue", "Slurm holds it, because it was queued again too often",
+     "look at its output, then release it: scontrol release {job}"),
+    (r"launch_failed_requeued_held", "Slurm holds it, because it could not be started",
+     "look at its output, then release it: scontrol release {job}"),
+    # scontrol requeuehold, a prolog, or a code that the site chose for this: Slurm does not say which.
+    (r"\w*requeued_held|\w*requeued_in_held_state|SpecialExit\w*",
+     "it was queued again and is held, and Slurm does not say by whom",
      "look at its output, then release it: scontrol release {job}"),
     (r"DependencyNeverSatisfied", "the job that it waits for did not succeed",
      _SUBMIT_AGAIN + "without that --sbatch dependency=…"),

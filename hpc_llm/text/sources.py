@@ -30,6 +30,12 @@ LARGEST_DOCUMENT = 1 << 25
 MOST_INFLATED, MOST_TIMES = 1 << 28, 200
 """Of a compressed file more than so many bytes are read only as long as they are at most so many times its size: logs
 shrink to a tenth or a hundredth, and only what was made to fill a machine to a thousandth."""
+REPEATED_AFTER = 1 << 23
+"""Of a compressed file so many bytes are read whatever they are; behind them, lines that only repeat are read once: such a
+file costs its author nothing, and its reader minutes."""
+LONGEST_PERIOD = 1 << 16
+"""Bytes after which lines may begin again."""
+_TRIES = 64
 LARGEST_WINDOW_LOG = 26
 """A decompressor keeps 2 to so many bytes at most: `xz -9` and `zstd --ultra -22` less `--long` need no more."""
 SAMPLE = 1 << 15
@@ -55,7 +61,7 @@ def open_log(path: Path) -> IO[bytes]:
         inflated = _inflated(path, magic)
         if inflated is None:
             return path.open("rb")
-        return cast(IO[bytes], _Measured(inflated, path, MOST_TIMES * path.stat().st_size))
+        return cast(IO[bytes], _OnceOnly(_Measured(inflated, path, MOST_TIMES * path.stat().st_size), path))
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -134,6 +140,66 @@ class _Measured:
                 self._path, f"it is more than {MOST_TIMES} times as large decompressed; what follows that is not read"
             )
         return text
+
+
+class _OnceOnly:
+    """A file without the copies of lines that go on and on; a warning says how many bytes of them were left out."""
+
+    def __init__(self, file: _Measured, path: Path) -> None:
+        self._file = file
+        self._path = path
+        self._read = 0
+        self._before = b""
+        self._left_out = 0
+
+    def __enter__(self) -> _OnceOnly:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.__exit__(*error)
+
+    def read(self, size: int) -> bytes:
+        while text := self._file.read(size):
+            self._read += len(text)
+            period = _period(self._before) if self._read > REPEATED_AFTER else 0
+            before, self._before = self._before, (self._before + text)[-2 * LONGEST_PERIOD :]
+            if not period or not _goes_on(before, text, period):
+                return text
+            copies = len(text) // period * period  # what is left goes on where the text before it ended
+            self._left_out += copies
+            if copies < len(text):
+                return text[copies:]
+        self._tell()
+        return b""
+
+    def _tell(self) -> None:
+        if self._left_out:
+            said, self._left_out = self._left_out, 0
+            pass_over(
+                self._path,
+                f"{said >> 20} MiB of it repeat the lines before them and are not read; lines are counted without them",
+            )
+
+
+def _period(text: bytes) -> int:
+    """Bytes after which the lines of `text` repeat those before them, all through it; 0 where they do not."""
+    end = text.rfind(b"\n") + 1
+    line = text[text.rfind(b"\n", 0, max(0, end - 1)) : end] if end > 1 else b""
+    earlier = end
+    for _ in range(_TRIES if line else 0):  # within a period, its last line may stand several times
+        earlier = text.rfind(line, max(0, end - LONGEST_PERIOD), earlier - 1)
+        if earlier < 0:
+            return 0
+        period = end - len(line) - earlier
+        if text.startswith(text[period:end]):
+            return period
+        earlier += len(line)
+    return 0
+
+
+def _goes_on(before: bytes, text: bytes, period: int) -> bool:
+    """Whether `text` only repeats what stands so many bytes before it."""
+    return (before[-period:] + text)[: len(text)] == text
 
 
 def _open_zstd(path: Path) -> IO[bytes]:

@@ -88,8 +88,8 @@ class StepLog:
         print(
             f"[Step {step.number}/{self._steps}] Loss: {step.loss:.4f} | "
             f"Global Tokens/s: {row['tokens_per_second'] or 0.0:.2f} | "
-            f"GPU Mem (GB): {(step.allocated_bytes or 0) / GIB:.2f} | "
-            f"Peak Mem: {(step.peak_allocated_bytes or 0) / GIB:.2f}",
+            f"GPU Mem (GB): {_gib(step.allocated_bytes)} | "
+            f"Peak Mem: {_gib(step.peak_allocated_bytes)}",
             flush=True,
         )
 
@@ -101,4 +101,9 @@ def print_summary(result: dict[str, Any]) -> None:
     """The homework's last lines; GB there means GiB. The time is that of the measured steps."""
     print(f"Training done in {result['measured_window_s'] or 0.0:.2f} seconds.")
     print(f"Avg Global Tokens/s: {result['tokens_per_second'] or 0.0:.2f}")
-    print(f"Peak GPU Mem (GB): {(result['peak_allocated_bytes'] or 0) / GIB:.2f}", flush=True)
+    print(f"Peak GPU Mem (GB): {_gib(result['peak_allocated_bytes'])}", flush=True)
+
+
+def _gib(size_bytes: int | None) -> str:
+    """As the homework prints memory; without a GPU there is none, which is not 0."""
+    return "n/a" if size_bytes is None else f"{size_bytes / GIB:.2f}"

@@ -85,7 +85,7 @@ def test_a_file_that_grows_beyond_measure_is_cut_and_named(
     monkeypatch.setattr(sources, "MOST_INFLATED", 1 << 21)
     log: Any = tmp_path / "bomb.gz"
     with opened(log, "wb") as file:
-        file.write(b"a" * (1 << 26))
+        file.write(b"a" * (1 << 26))  # no line at all
     with pytest.warns(UserWarning, match=r"bomb.gz: it is more than 200 times as large"), sources.open_log(log) as text:
         assert len(b"".join(sources.reads(text, log))) <= 1 << 24
 
@@ -96,3 +96,34 @@ def test_an_honest_log_is_read_to_its_end_however_well_it_shrinks(tmp_path: Path
         file.write(STEPS * 4000 + END)
     with sources.open_log(log) as text:
         assert b"".join(sources.reads(text, log)).endswith(END)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b" iteration        1/     100 | elapsed time per iteration (ms): 5.0 | learning rate: 1.0E-04 | global batch size: 16 | lm loss: 9.1E+00 |\n",
+        b"UserWarning: the same line again\n",
+        b"one\r 10%|#  | 1/10\rtwo\nthree\n" * 3 + b"four\n",
+    ],
+)
+def test_lines_that_only_repeat_are_read_once_and_the_end_is_found(
+    tmp_path: Path, lines: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "REPEATED_AFTER", 1 << 20)
+    log: Any = tmp_path / "job.log.gz"
+    with gzip.open(log, "wb", 1) as file:
+        file.write(STEPS + lines * ((24 << 20) // len(lines)) + END)
+    with pytest.warns(UserWarning, match=r"job.log.gz: 2[12] MiB of it repeat"), sources.open_log(log) as opened:
+        text = b"".join(sources.reads(opened, log))
+    assert text.startswith(STEPS) and text.endswith(END) and len(text) < 3 << 20
+    middle = text[len(STEPS) : -len(END)]
+    assert middle == lines * (len(middle) // len(lines))
+
+
+def test_lines_that_differ_are_all_read(tmp_path: Path) -> None:
+    log: Any = tmp_path / "job.log.gz"
+    whole = b"".join(b"step %d of 1000000 loss 2.5\n" % (i // 4) for i in range(500_000))
+    with gzip.open(log, "wb", 1) as file:
+        file.write(whole)
+    with sources.open_log(log) as opened:
+        assert b"".join(sources.reads(opened, log)) == whole

@@ -333,3 +333,66 @@ def test_csv_of_a_log(read):
     file = io.StringIO()
     write_rows(read(lines() + END).rows, "csv", file)
     assert file.getvalue().splitlines()[1].startswith("job,job.log,homework-v1,")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STEP.format(i=1, n=2, loss=2, tps=5, peak=1) + "2026-01-01 10:00:00 saving\n",
+        STEP.format(i=1, n=2, loss=2, tps=5, peak=1)
+        + "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T10:00:00 ***\n",
+        "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***\n",
+        'Traceback (most recent call last):\n  File "a.py", line 1\nKeyError: 1\nRoot Cause:\n  time      : 2026-01-01_10:00:00\n',
+        STEP.format(i=1, n=1, loss=2, tps=5, peak=1) + "Training completed at 2026-01-01 10:00:00\n",
+        "[INFO 2026-01-01 10:00:00] 0/2650, SamplesPerSec=13.1\n[INFO 2026-01-01 10:00:15] 0/2700, SamplesPerSec=13.2\n",
+        "[titan] 2026-01-01 10:00:00,735 - root - INFO - [GC] Performing collection\n"
+        + "".join(
+            f"[titan] 2026-01-01 10:00:{i // 10},735 - root - INFO - step: {i}  loss:  6.1  memory: 49.66GiB(52.28%)  tps: 5,856  mfu: 34.29%\n"
+            for i in (200, 210, 220)
+        ),
+    ],
+)
+def test_the_time_of_an_end_is_no_start(read, text):
+    assert [r.started_at for r in read(text).rows] == [None]
+
+
+MEGATRON = " iteration {i:8}/ {n:8} | consumed samples: 16 | elapsed time per iteration (ms): 5.0 | learning rate: 1.0E-04 | global batch size: 16 | lm loss: 2.5E+00 |\n"
+
+
+@pytest.mark.parametrize(
+    ("last", "end", "outcome", "reason"),
+    [
+        (30, "[exiting program after 235.01 minutes] datetime: 2026-01-01 10:00:00", "COMPLETED", "after 235.01 minutes, at step 30 of 100"),
+        (30, "[exiting program at iteration 30] datetime: 2026-01-01 10:00:00", "COMPLETED", "at iteration 30, at step 30 of 100"),
+        (100, "[exiting program after 235.01 minutes] datetime: 2026-01-01 10:00:00", "COMPLETED", None),
+        (100, "[after training is done] datetime: 2026-01-01 10:00:00", "COMPLETED", None),
+        (30, "[exiting program after receiving SIGTERM.] datetime: 2026-01-01 10:00:00", "CANCELLED", "[exiting program after receiving SIGTERM.]"),
+    ],
+)  # fmt: skip
+def test_a_planned_stop_before_the_last_step_is_said(read, last, end, outcome, reason):
+    text = "".join(MEGATRON.format(i=i, n=100) for i in range(10, last + 1, 10)) + end + "\n"
+    [row] = read(text).rows
+    assert row.outcome == outcome
+    assert (row.outcome_reason is None) if reason is None else reason in row.outcome_reason, row.outcome_reason
+
+
+DEEPSPEED = (
+    "[Rank 0] step={i}, skipped=0, lr=[0.0001], mom=[(0.9, 0.999)]\n"
+    "[timer.py:260:stop] epoch=0/micro_step={i}/global_step={i}, RunningAvgSamplesPerSec=20.1, CurrSamplesPerSec=20.5, "
+    "MemAllocated=1.0GB, MaxMemAllocated=2.0GB\n"
+    "[Rank 0] time (ms) | fwd: 10.0 | bwd: 20.0 | step: 5.0\n"
+)
+
+
+@pytest.mark.parametrize(("lines", "measured"), [(1, 1), (2, 2), (3, 2), (10, 9)])
+def test_deepspeeds_timers_measure_the_steps_that_they_print(read, lines, measured):
+    [row] = read("".join(DEEPSPEED.format(i=10 * i) for i in range(1, lines + 1))).rows
+    assert (row.format, row.measured_steps, row.step_time_s_mean) == ("deepspeed", measured, 0.035)
+
+
+def test_no_memory_is_none_and_not_zero(read):
+    line = "[Step {i}/3] Loss: 2.5 | Global Tokens/s: 5.50 | GPU Mem (GB): n/a | Peak Mem: n/a\n"
+    text = "".join(line.format(i=i) for i in (1, 2, 3)) + "Training done in 1.00 seconds.\nPeak GPU Mem (GB): n/a\n"
+    [row] = read(text).rows
+    assert (row.outcome, row.peak_allocated_bytes) == ("COMPLETED", None)
+    assert row.loss_last == 2.5

@@ -54,12 +54,12 @@ def test_the_homeworks_command_line_trains_and_prints_its_lines(homework_config:
     assert done.returncode == 0, done.stderr[-3000:]
     lines = done.stdout.splitlines()
     number = r"\d+\.\d\d"
-    memory = rf"GPU Mem \(GB\): {number} \| Peak Mem: {number}"
+    memory = r"GPU Mem \(GB\): n/a \| Peak Mem: n/a"  # a CPU has none, and none is not 0
     for pattern in (
         rf"\[Step 1/10\] Loss: \d\.\d{{4}} \| Global Tokens/s: {number} \| {memory}",
         rf"Training done in {number} seconds\.",
         rf"Avg Global Tokens/s: {number}",
-        rf"Peak GPU Mem \(GB\): {number}",
+        r"Peak GPU Mem \(GB\): n/a",
     ):
         assert any(re.fullmatch(pattern, line) for line in lines), pattern
     (run,) = (tmp_path / "runs").iterdir()

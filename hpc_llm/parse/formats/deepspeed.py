@@ -2,7 +2,7 @@
 
 It prints no loss, and a first `step=0` before training. Its memory figures are torch bytes divided by 1024**3, although
 they say GB. `RunningAvgSamplesPerSec` is its own mean, without the first two steps; the oldest versions print it alone, as
-`SamplesPerSec`. With the wall clock breakdown on, a step is the sum of its forward, backward and optimizer time.
+`SamplesPerSec`; `CurrSamplesPerSec` is that of the printed step alone. With the wall clock breakdown on, a step is the sum of its forward, backward and optimizer time.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ FORMAT = LineFormat(
     ),
     precedence=90,
     companion=True,
+    single=True,
     rules=(
         rule(
             Kind.STEP,

@@ -24,7 +24,7 @@ FORMAT = LineFormat(
             Kind.STEP,
             r"\[Step <step>/<total_steps>\] Loss: <loss>"
             r" \| (?:Global Tokens/s: <tokens_per_second>|Tokens/s: <tokens_per_second_per_gpu>)"
-            r" \| GPU Mem \(GB\): <allocated_gib>(?: \| Peak Mem: <peak_allocated_gib>)?",
+            r" \| GPU Mem \(GB\): (?:<allocated_gib>|n/a)(?: \| Peak Mem: (?:<peak_allocated_gib>|n/a))?",
             literal="[Step ",
         ),
         rule(Kind.END, r"Training done in <elapsed_s> seconds\.", literal="Training done in "),

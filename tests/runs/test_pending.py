@@ -1,0 +1,24 @@
+"""Why a held job waits: what Slurm says of it, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpc_llm.runs.pending import explain_wait
+from hpc_llm.runs.slurm_records import JobRecord
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("JobHoldMaxRequeue", "because it was queued again too often"),
+        ("launch failed requeued held", "because it could not be started"),
+        ("job requeued in held state", "Slurm does not say by whom"),
+        ("requeued_held", "Slurm does not say by whom"),
+        ("SpecialExit", "Slurm does not say by whom"),
+    ],
+)
+def test_a_job_that_was_queued_again_and_is_held(reason: str, said: str) -> None:
+    found = explain_wait(JobRecord(state="PENDING", reason=reason), "7", 0.0)
+    assert found.is_for_ever and said in found.sentence and "scontrol release 7" in found.remedy
+    assert ("because" in found.sentence) == ("because" in said)
