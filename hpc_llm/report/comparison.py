@@ -1,7 +1,7 @@
 """Rows of runs to the rows of the comparison table: repeats together, everything else apart.
 
-Runs are repeats when their plans are equal but for the seed. The log of another program has no plan: it is a repeat of
-another log of that program where all that tells runs apart is known and everything they say of their settings is equal. Means are over completed runs; a run that ended otherwise keeps a row of its own
+Runs are repeats when their plans are equal but for what cannot change a measurement (`hpc_llm.report.repeats`). The log of
+another program has no plan: it is a repeat of another log of that program where all that tells runs apart is known and everything they say of their settings is equal. Means are over completed runs; a run that ended otherwise keeps a row of its own
 with what it measured until then, and is never averaged or marked as the best.
 """
 

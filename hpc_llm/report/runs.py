@@ -18,6 +18,7 @@ from hpc_llm.parse.read import sample_of
 from hpc_llm.parse.sample import LossAt, StepSample
 from hpc_llm.records.files import read_text
 from hpc_llm.records.run import Outcome, RunPaths, is_run
+from hpc_llm.report.repeats import flat, is_a_repeats, settings_of
 from hpc_llm.report.sharing import Pool
 from hpc_llm.report.telemetry import Curve, utilization
 from hpc_llm.runs.looks import look
@@ -31,7 +32,6 @@ _CONFIGURATION = (
     "deepspeed", "recompute", "attention", "quantization", "peft", "optimizer", "lr_ramp_steps", "weights", "env", "launcher",
     "data",
 )  # fmt: skip
-_OF_A_REPEAT = frozenset(("job_name", "name", "run_id"))
 _BATCH = frozenset(
     f"deepspeed.{name}"
     for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -85,19 +85,19 @@ class ReportedRun:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All of the plan as `path -> value`, without what repeats of a run differ in: its seed and its name."""
+        """All of the plan as `path -> value`, without what repeats of a run may differ in."""
         ran = self.result.get("engine") if self.plan else None  # the plan's fallback may have run
         plan = {**self.plan, "engine": ran} if ran else self.plan
-        return {path: value for path, value in _flat(plan).items() if value is not None and not _is_a_repeats(path)}
+        return settings_of(plan)
 
     @property
     def configuration(self) -> dict[str, Any]:
         """The settings behind the method's name as `path -> value`; empty where there is no plan."""
-        settings = _flat({name: self.plan.get(name) for name in _CONFIGURATION if name in self.plan})
+        settings = flat({name: self.plan.get(name) for name in _CONFIGURATION if name in self.plan})
         return {
             path: value
             for path, value in settings.items()
-            if path not in _BATCH and not path.startswith(_COMPUTED) and not _is_a_repeats(path)
+            if path not in _BATCH and not path.startswith(_COMPUTED) and not is_a_repeats(path)
         }
 
 
@@ -225,19 +225,3 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def _items(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else []
-
-
-def _is_a_repeats(path: str) -> bool:
-    """Whether repeats of a run differ in it: its seeds and its name."""
-    return path in _OF_A_REPEAT or path.rpartition(".")[2] == "seed"
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, item in value.items():
-        path = f"{prefix}{name}"
-        if isinstance(item, Mapping) and item:
-            flat |= _flat(item, f"{path}.")
-        else:
-            flat[path] = item
-    return flat

@@ -144,6 +144,36 @@ def test_runs_whose_plans_differ_in_the_seed_and_the_name_are_repeats() -> None:
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"sbatch": {"begin": "now+1hour"}},
+        {"sbatch": {"comment": "second try", "mail-user": "me", "mail-type": "END"}},
+        {"sbatch": {"dependency": "afterany:7", "kill-on-invalid-dep": "yes"}},
+        {"sbatch": {"nice": "100", "hold": "", "deadline": "tomorrow"}},
+        {"sbatch": {"priority": "5", "requeue": ""}},
+        {"sbatch": {}},
+        {"time_s": 7200, "account": "other"},
+    ],
+)
+def test_what_says_only_when_a_job_starts_tells_no_runs_apart(change: dict[str, Any]) -> None:
+    usual = PLAN | {"time_s": 3600, "account": "mine"}
+    table = compared(run(usual, tokens_per_second=100.0), run(usual | change, tokens_per_second=104.0))
+    assert (table["runs"].tolist(), table["tokens_per_second"].tolist()) == ([2], [102.0])
+    assert table["configuration"].tolist() == [""]
+
+
+@pytest.mark.parametrize(
+    "option", ["exclusive", "constraint", "nodelist", "reservation", "qos", "mem", "cpu-freq", "a-site-s-own"]
+)
+def test_an_option_that_may_change_where_or_beside_what_a_job_runs_tells_runs_apart(option: str) -> None:
+    when = {"sbatch": {"begin": "now"}}
+    table = compared(run(PLAN | when), run(PLAN | {"sbatch": {**when["sbatch"], option: "x"}}))
+    assert table["runs"].tolist() == [1, 1]
+    labels = "".join(table["configuration"])
+    assert option in labels and "begin" not in labels
+
+
+@pytest.mark.parametrize(
     "said", [{"measured_steps": 295}, {"warmup_steps": 0}, {"format": "megatron"}, {"num_parameters": 7}]
 )
 def test_logs_without_a_plan_are_repeats_only_where_all_they_say_agrees(said: dict[str, Any]) -> None:
