@@ -60,7 +60,6 @@ setup(
         "pydantic>=2.7",
         "typer>=0.15",
         "tabulate>=0.9",
-        "pandas>=2.1",
     ],
     extras_require={
         "train": TRAIN,
