@@ -60,6 +60,7 @@ setup(
         "pydantic>=2.7",
         "typer>=0.15",
         "tabulate>=0.9",
+        "psutil>=5.9",
     ],
     extras_require={
         "train": TRAIN,

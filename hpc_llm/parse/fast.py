@@ -126,6 +126,7 @@ class FastLane:
         """The steps, if the chunk goes on like the text before: the same lines around each, steps as far apart."""
         if not self._lines_a_step:
             return None
+        # Counting lines is a hundred times as fast as looking at them, and a line too many or too few may say anything.
         steps, rest = divmod(chunk.count(b"\n"), self._lines_a_step)
         if rest or steps < FEWEST_STEPS:
             return None
@@ -156,6 +157,7 @@ class FastLane:
 
     def _counted(self, chunk: bytes, last: float, steps: int) -> Sequence[float] | None:
         """The numbers of the steps, if the first and the last one are what they must be."""
+        # Between a right first and a right last step as many lines as there must be: taking each number would tell no more.
         first = last + self._spacing
         end = first + self._spacing * steps
         match = self._rule.pattern.search(chunk)
@@ -185,6 +187,7 @@ class FastLane:
         lines = chunk.count(b"\n")
         if len(found) < 2 or lines % len(found) or chunk.count(self.mark) != len(found):
             return
+        # A number found on its own must be that of the step line in every line: elsewhere the same words may stand, too.
         columns = self._by_name(found)
         needed = self._wanted | {self._order}
         self._alone = {name: self._rule.alone[name] for name in needed if name in self._rule.alone}
@@ -232,7 +235,7 @@ class FastLane:
     def _searched(self, chunk: bytes, last: float) -> Steps | None:
         """The steps, if they rise and none of the texts is in the chunk that other rules ask for."""
         if any(text in chunk for text in self._other_texts):
-            return None
+            return None  # something else may stand here: the order of the lines matters, and only the careful lane keeps it
         found = self._rule.pattern.findall(chunk)
         if len(found) < FEWEST_STEPS or (self._exact and chunk.count(self.mark) != len(found)):
             return None

@@ -241,6 +241,7 @@ class LogRun:
             rounding = float(step.pop("clock_rounding_s", 0.0))
             seen = float(tokens) if isinstance(tokens, (int, float)) else None
             self.clock.add(Reading(number, time, seen, rounding), self.is_after_pause)
+        # The first value is kept apart by the distribution: whether it is a warm-up is known only at the end.
         is_first, measured = self.lines == 1, MEASURED & step.keys()
         for name in measured if is_first or not self.is_after_pause else ():
             self.distribution(name).add(float(step[name]), self.weight)
@@ -310,7 +311,7 @@ class LogRun:
         `facts` are those that the last of the step lines prints.
         """
         self.flush()
-        self.clock.stop()
+        self.clock.stop()  # whole chunks bring no clock, so what it has measured ends here
         self.learn({n: v for n, v in facts.items() if n not in _STEP_FIELDS and n not in MEASURED and n not in PEAKS})
         self._advance(order[0], order[0])
         self.recent.extend(order[-_RECENT:])

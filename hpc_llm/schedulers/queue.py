@@ -2,7 +2,7 @@
 
 A machine that measures must not run two at a time. A run is known by the UUID of its submission, never by its path alone:
 the folder may be another run's by the time its turn comes. No record is worth the queue: a full disk ends neither it nor
-the script that runs. Standard library only: it is unpickled in a fresh interpreter.
+the script that runs. It is unpickled in a fresh interpreter of the login side.
 """
 
 from __future__ import annotations
