@@ -39,7 +39,8 @@ TRAIN = [
 ]
 PLOT = ["matplotlib>=3.9", "vl-convert-python>=1.8"]
 ZSTD = ["zstandard>=0.22"]  # in the standard library from Python 3.14 on
-TEST = [*ZSTD, "pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.100", "selenium>=4.25"]
+PANDAS = ["pandas>=2.2"]  # for a program that wants DataFrames of rows
+TEST = [*ZSTD, *PANDAS, "pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.100", "selenium>=4.25"]
 DEV = ["ruff>=0.8", "mypy>=1.13", "import-linter>=2.1", "types-PyYAML", "types-tabulate"]
 
 setup(
@@ -60,12 +61,13 @@ setup(
         "pydantic>=2.7",
         "typer>=0.15",
         "tabulate>=0.9",
-        "pandas>=2.1",
+        "psutil>=5.9",
     ],
     extras_require={
         "train": TRAIN,
         "plot": PLOT,
         "zstd": ZSTD,
+        "pandas": PANDAS,
         "test": [*TRAIN, *PLOT, *TEST],
         "dev": [*TRAIN, *PLOT, *TEST, *DEV],
     },

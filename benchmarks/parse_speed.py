@@ -11,6 +11,7 @@ resident size of any one of them. The last line is JSON.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -21,9 +22,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 MIB = 2**20
@@ -132,21 +135,12 @@ READERS = {"loop": usual_loop, "hpc-llm": ours}
 def pss(pid: int) -> int:
     """Proportional share of memory of a process and its children, in bytes."""
     total = 0
-    for process in (pid, *children(pid)):
-        try:
-            text = Path(f"/proc/{process}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+                total += one.memory_full_info().pss
     return total
-
-
-def children(pid: int) -> Iterator[int]:
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            yield from map(int, path.read_text().split())
-        except OSError:
-            continue
 
 
 def in_fresh_process(reader: str, path: Path, kind: str) -> dict[str, Any]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import email
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from packaging.requirements import Requirement
 from rendering import script
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -50,6 +54,39 @@ def test_the_wheel_holds_all_code_and_all_data(wheel: Path) -> None:
         assert path.relative_to(ROOT).as_posix() in names
     assert "hpc_llm/py.typed" in names
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "logs")) or name.endswith(".pyc")]
+
+
+def needed(name: str, seen: set[str]) -> set[str]:
+    """The distributions that pip installs for `name` without extras, itself included, as they are installed here."""
+    key = re.sub(r"[-_.]+", "-", name).lower()
+    if key not in seen:
+        seen.add(key)
+        for text in metadata.requires(name) or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                needed(requirement.name, seen)
+    return seen
+
+
+def test_the_base_install_is_small_and_holds_nothing_that_computes(wheel: Path) -> None:
+    found = needed_of_wheel(wheel)
+    assert not found & {"pandas", "numpy", "matplotlib", "torch"}
+    files = [file.locate() for name in found for file in metadata.files(name) or ()]
+    size = sum(Path(str(file)).stat().st_size for file in files if Path(str(file)).is_file())
+    with zipfile.ZipFile(wheel) as ours:
+        size += sum(one.file_size for one in ours.infolist())
+    assert 10_000_000 < size < 60_000_000, f"{size / 1e6:.1f} MB in {', '.join(sorted(found))}"
+
+
+def needed_of_wheel(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as ours:
+        (path,) = [name for name in ours.namelist() if name.endswith(".dist-info/METADATA")]
+        lines = email.message_from_bytes(ours.read(path)).get_all("Requires-Dist", [])
+    found: set[str] = set()
+    for requirement in map(Requirement, lines):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            needed(requirement.name, found)
+    return found
 
 
 def from_elsewhere(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -381,6 +381,26 @@ def test_an_array_task_finds_its_run(machine: Machine) -> None:
     assert ended.code == Stop.NO_RUN_FOLDER.value and "is not visible on" in ended.stderr
 
 
+@pytest.mark.parametrize("task", [1, 10])
+def test_of_two_array_tasks_that_are_led_to_one_run_the_second_refuses(machine: Machine, task: int) -> None:
+    text, folders = machine.array("ddp", "z1", "z2", "z3", "z2o", "z3o", "z1+r", "z2+r", "z3+r", "z2o+r", "z3o+r")
+    for number, folder in enumerate(folders):
+        write_json(
+            folder / "job.json", {"schema": 1, "uuid": "8d0d1a3e-0000-4000-8000-000000000000", "array_task": number}
+        )
+    link = folders[0].parent / ".array-sweep" / str(task)
+    link.unlink()
+    link.symlink_to(folders[0])
+    slurm = {"SLURM_ARRAY_JOB_ID": "9", "SLURM_JOB_NAME": "sweep-8d0d1a3e"}
+    first = machine.run(text, folders[0], SLURM_ARRAY_TASK_ID="0", **slurm)
+    held = {path.name: path.read_bytes() for path in folders[0].glob("*.json*") if path.name != "started.jsonl"}
+    second = machine.run(text, folders[0], SLURM_ARRAY_TASK_ID=str(task), **slurm)
+    assert (first.code, second.code) == (0, Stop.NO_RUN_FOLDER.value)
+    assert f"run folder {folders[0]} is that of another task (on " in second.stderr
+    assert {path.name: path.read_bytes() for path in folders[0].glob("*.json*") if path.name != "started.jsonl"} == held
+    assert not (folders[0] / "tries").exists()
+
+
 def test_two_jobs_on_one_host_do_not_share_a_port(machine: Machine) -> None:
     ports = set()
     for job in ("1000", "1001", "1002"):

@@ -16,8 +16,9 @@ from operator import le, lt
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.parse import facts
 from hpc_llm.parse.registry import LineFormat
-from hpc_llm.parse.rules import LARGEST, Kind, Rule, Value, floats, number
+from hpc_llm.parse.rules import LARGEST, Convert, Kind, Rule, Value, floats, number
 from hpc_llm.parse.runs import MEASURED, PEAKS
+from hpc_llm.parse.sample import LossAt
 
 FEWEST_STEPS = 64
 """A chunk with fewer step lines than this is worth the careful lane."""
@@ -40,6 +41,18 @@ class Steps:
     the last may be all."""
     facts: Mapping[str, Value]
     """All that the last step line says."""
+    losses: Sequence[bytes] = ()
+    """The loss that each of them prints, as text, empty where it prints none: of the most nobody asks for the number."""
+    loss_of: Convert = number
+    numbered: bool = True
+    """Whether `order` are step numbers."""
+
+    def loss_at(self, place: int) -> LossAt:
+        """The step at that place."""
+        text = self.losses[place] if self.losses else b""
+        loss = self.loss_of(text) if text else None
+        step = int(self.order[place]) if self.numbered else None
+        return LossAt(step, float(loss) if isinstance(loss, (int, float)) else None)
 
 
 class FastLane:
@@ -113,19 +126,38 @@ class FastLane:
         """The steps, if the chunk goes on like the text before: the same lines around each, steps as far apart."""
         if not self._lines_a_step:
             return None
+        # Counting lines is a hundred times as fast as looking at them, and a line too many or too few may say anything.
         steps, rest = divmod(chunk.count(b"\n"), self._lines_a_step)
         if rest or steps < FEWEST_STEPS:
             return None
         if _shapes_after(chunk, self.mark) != self._shapes:
             return None
         order = self._counted(chunk, last, steps) if self._order == "step" else self._ordered(chunk, last, steps)
-        columns = {name: self._column(chunk, name, steps) for name in self._wanted} if order else {}
-        if order is None or any(values is None for values in columns.values()):
+        has_losses = "loss" in self._wanted
+        losses = self._alone["loss"].findall(chunk) if order and has_losses else []
+        if order is None or (has_losses and len(losses) != steps):
             return None
-        return Steps(order, {name: values for name, values in columns.items() if values}, self._facts(chunk))
+        columns = {name: self._column(chunk, name, steps) for name in self._wanted - {"loss"}}
+        if any(values is None for values in columns.values()):
+            return None
+        return self._steps(order, {**columns, "loss": self._ends(losses)}, losses, chunk)
+
+    def _steps(
+        self, order: Sequence[float], columns: Mapping[str, list[float] | None], losses: Sequence[bytes], chunk: bytes
+    ) -> Steps:
+        known = {name: values for name, values in columns.items() if values}
+        convert = dict(self._rule.columns).get("loss", number)
+        return Steps(order, known, self._facts(chunk), losses, convert, self._order == "step")
+
+    def _ends(self, losses: Sequence[bytes]) -> list[float]:
+        """The losses of a regular chunk: where all are finite, the first and the last say all that a row needs."""
+        if losses and b"n" not in b"".join(losses).lower():
+            losses = [losses[0], losses[-1]]
+        return self._convert("loss", losses) if losses else []
 
     def _counted(self, chunk: bytes, last: float, steps: int) -> Sequence[float] | None:
         """The numbers of the steps, if the first and the last one are what they must be."""
+        # Between a right first and a right last step as many lines as there must be: taking each number would tell no more.
         first = last + self._spacing
         end = first + self._spacing * steps
         match = self._rule.pattern.search(chunk)
@@ -155,6 +187,7 @@ class FastLane:
         lines = chunk.count(b"\n")
         if len(found) < 2 or lines % len(found) or chunk.count(self.mark) != len(found):
             return
+        # A number found on its own must be that of the step line in every line: elsewhere the same words may stand, too.
         columns = self._by_name(found)
         needed = self._wanted | {self._order}
         self._alone = {name: self._rule.alone[name] for name in needed if name in self._rule.alone}
@@ -176,10 +209,6 @@ class FastLane:
         texts = pattern.findall(chunk)
         if len(texts) != steps:
             return None
-        if (
-            name == "loss" and b"n" not in b"".join(texts).lower()
-        ):  # all finite: the first and the last say all that is needed
-            texts = [texts[0], texts[-1]]
         return self._convert(name, texts)
 
     def _same_in_all(self, chunk: bytes, pattern: re.Pattern[bytes], steps: int) -> bytes | None:
@@ -206,7 +235,7 @@ class FastLane:
     def _searched(self, chunk: bytes, last: float) -> Steps | None:
         """The steps, if they rise and none of the texts is in the chunk that other rules ask for."""
         if any(text in chunk for text in self._other_texts):
-            return None
+            return None  # something else may stand here: the order of the lines matters, and only the careful lane keeps it
         found = self._rule.pattern.findall(chunk)
         if len(found) < FEWEST_STEPS or (self._exact and chunk.count(self.mark) != len(found)):
             return None
@@ -219,7 +248,7 @@ class FastLane:
         if not all(map(lt if by_step else le, chain((last,), order), order)) or order[-1] > LARGEST:
             return None
         values = {name: self._convert(name, columns[name]) for name in self._wanted}
-        return Steps(order, {name: numbers for name, numbers in values.items() if numbers}, self._facts(chunk))
+        return self._steps(order, values, columns["loss"] if "loss" in self._wanted else (), chunk)
 
 
 def _shapes_after(chunk: bytes, mark: bytes) -> list[bytes]:

@@ -10,9 +10,11 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from hpc_llm.parse.joining import join
 from hpc_llm.parse.read import STDIN, Reading, read_inputs
 from hpc_llm.parse.registry import formats_in, line_format
 from hpc_llm.parse.runs import LogRun
@@ -41,6 +43,7 @@ class Task:
     paths: tuple[str, ...]
     size: int
     verbose: bool
+    sampled: bool
     piece: tuple[int, int] | None = None
     """First and last byte of the piece."""
     last: bool = True
@@ -74,17 +77,22 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def read_all(paths: Sequence[Path], *, verbose: bool, jobs: int | None) -> Iterator[tuple[list[Reading], int]]:
-    """What was read since the last item, in the order of the inputs, and the number of bytes that it took."""
+def read_all(
+    paths: Sequence[Path], *, verbose: bool, jobs: int | None, sampled: bool = False
+) -> Iterator[tuple[list[Reading], int]]:
+    """What was read since the last item, in the order of the inputs, and the number of bytes that it took.
+
+    `sampled` keeps some steps of each log's runs.
+    """
     sizes = [size_of(path) for path in paths]
     count = jobs if jobs is not None else processes()
     if count < 2 or not _is_worthwhile(sum(sizes)):
-        for reading, size in zip(read_inputs(paths, verbose=verbose), sizes, strict=True):
+        for reading, size in zip(read_inputs(paths, verbose=verbose, sampled=sampled), sizes, strict=True):
             yield [reading], size
         return
     import multiprocessing
 
-    tasks = list(_tasks(paths, sizes, verbose, count))
+    tasks = list(_tasks(paths, sizes, partial(Task, verbose=verbose, sampled=sampled), count))
     with multiprocessing.get_context("fork").Pool(min(count, len(tasks))) as pool:
         yield from _gather(pool.imap(_do, tasks))
 
@@ -105,24 +113,24 @@ def _is_worthwhile(size: int) -> bool:
     return size >= WORTHWHILE and threading.active_count() == 1 and hasattr(os, "fork")
 
 
-def _tasks(paths: Sequence[Path], sizes: Sequence[int], verbose: bool, count: int) -> Iterator[Task]:
+def _tasks(paths: Sequence[Path], sizes: Sequence[int], task: partial[Task], count: int) -> Iterator[Task]:
     group: list[str] = []
     total = 0
     for path, size in zip(paths, sizes, strict=True):
         alone = str(path) == STDIN or (size > PIECE and sources.is_plain(path))
         if group and (alone or total + size > GROUP or len(group) == MOST_TOGETHER):
-            yield Task(tuple(group), total, verbose)
+            yield task(tuple(group), total)
             group, total = [], 0
         if alone and size:
-            yield from _pieces(path, size, verbose, count)
+            yield from _pieces(path, size, task, count)
         else:
             group.append(str(path))
             total += size
     if group:
-        yield Task(tuple(group), total, verbose)
+        yield task(tuple(group), total)
 
 
-def _pieces(path: Path, size: int, verbose: bool, count: int) -> Iterator[Task]:
+def _pieces(path: Path, size: int, task: partial[Task], count: int) -> Iterator[Task]:
     """The pieces of a large log, two for each of `count` processes or more; all are told what its beginning shows."""
     with sources.open_log(path) as file:
         formats = tuple(
@@ -131,13 +139,15 @@ def _pieces(path: Path, size: int, verbose: bool, count: int) -> Iterator[Task]:
     length = min(max(PIECE, -(-size // (2 * count))), LARGEST_PIECE)
     for begin in range(0, size, length):
         end = min(begin + length, size)
-        yield Task((str(path),), end - begin, verbose, (begin, end), end == size, formats)
+        yield task((str(path),), end - begin, piece=(begin, end), last=end == size, formats=formats)
 
 
 def _do(task: Task) -> Done:
     if task.piece is None:
-        return Done(task, list(read_inputs([Path(path) for path in task.paths], verbose=task.verbose)), [], Unparsed())
-    scanner = Scanner(tuple(map(line_format, task.formats)), count_unparsed=task.verbose)
+        given = [Path(path) for path in task.paths]
+        return Done(task, list(read_inputs(given, verbose=task.verbose, sampled=task.sampled)), [], Unparsed())
+    formats = tuple(map(line_format, task.formats))
+    scanner = Scanner(formats, count_unparsed=task.verbose, sampled=task.sampled)
     path = Path(task.paths[0])
     with sources.open_log(path) as file:
         for number, block in enumerate(sources.reads(sources.Piece(file, *task.piece), path)):
@@ -155,7 +165,7 @@ def _gather(done: Iterable[Done]) -> Iterator[tuple[list[Reading], int]]:
         if one.task.piece is None:
             yield one.readings, one.task.size
             continue
-        runs = LogRun.join((runs, one.runs))
+        runs = join((runs, one.runs))
         unparsed.merge(one.unparsed)
         source = one.task.paths[0]
         yield [Reading.of_runs(source, runs, unparsed)] if one.task.last else [], one.task.size

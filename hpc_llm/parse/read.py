@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +20,7 @@ from hpc_llm.parse.registry import FolderFormat, document_formats, folder_format
 from hpc_llm.parse.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parse.rules import Value
 from hpc_llm.parse.runs import LogRun
+from hpc_llm.parse.sample import StepSample
 from hpc_llm.parse.scan import Scanner
 from hpc_llm.parse.summary import row_of
 from hpc_llm.parse.unparsed import Unparsed
@@ -50,6 +51,8 @@ class Reading:
     """Figures that are printed and not taken, because the log does not say which of their meanings they have: one a run."""
     verdicts: list[Verdict] | None = None
     """How each run ended, of a log that is read line by line."""
+    samples: list[StepSample | None] = field(default_factory=list)
+    """Some steps of the run of each row, where they were asked for and there are any."""
 
     @staticmethod
     def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
@@ -58,7 +61,12 @@ class Reading:
             run.tail.job = job_of(source)
         known = _known_runs(runs)
         left_empty = [run.left_empty for run in runs if run.left_empty is not None]
-        return Reading(source, _named(source, known), unparsed, left_empty, [run.verdict() for run, _ in known])
+        verdicts, samples = [run.verdict() for run, _ in known], [run.sample for run, _ in known]
+        return Reading(source, _named(source, known), unparsed, left_empty, verdicts, samples)
+
+    def with_samples(self) -> Iterator[tuple[Row, StepSample | None]]:
+        """The rows with the steps that were kept of their runs."""
+        return zip_longest(self.rows, self.samples[: len(self.rows)])
 
 
 def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
@@ -131,13 +139,13 @@ def _may_be_read(path: Path) -> bool:
     return False
 
 
-def read_inputs(paths: Sequence[Path], *, verbose: bool = False) -> Iterator[Reading]:
-    """The rows of files, folders that are runs, or stdin (`-`), in their order."""
+def read_inputs(paths: Sequence[Path], *, verbose: bool = False, sampled: bool = False) -> Iterator[Reading]:
+    """The rows of files, folders that are runs, or stdin (`-`), in their order; `sampled` keeps steps of each log's runs."""
     for is_folder, group in groupby(paths, key=lambda path: str(path) != STDIN and path.is_dir()):
         if is_folder:
             yield from _read_folders(list(group))
         else:
-            yield from (_read_file(path, verbose) for path in group)
+            yield from (_read_file(path, verbose, sampled) for path in group)
 
 
 def _read_folders(folders: Sequence[Path]) -> Iterator[Reading]:
@@ -150,14 +158,14 @@ def _folder_format(folder: Path) -> FolderFormat:
     return next(f for f in folder_formats() if f.is_in(folder))
 
 
-def _read_file(path: Path, verbose: bool) -> Reading:
+def _read_file(path: Path, verbose: bool, sampled: bool) -> Reading:
     if str(path) == STDIN:
-        return parse_stream(STDIN, sys.stdin.buffer, verbose=verbose)
+        return parse_stream(STDIN, sys.stdin.buffer, verbose=verbose, sampled=sampled)
     with sources.open_log(path) as file:
-        return parse_stream(str(path), file, verbose=verbose)
+        return parse_stream(str(path), file, verbose=verbose, sampled=sampled)
 
 
-def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False) -> Reading:
+def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False, sampled: bool = False) -> Reading:
     """The rows of an open log; `name` is what they give as their source."""
     text = sources.reads(file, name)
     first = sources.head(text)
@@ -168,12 +176,21 @@ def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False) -> Readin
     if document is not None:
         rows = _document_rows(name, document)
         if rows:
-            return Reading(name, [row for row, _ in rows])
+            samples = [sample_of(steps) if sampled else None for _, steps in rows]
+            return Reading(name, [row for row, _ in rows], samples=samples)
         first = _text_of(document)
-    scanner = Scanner(formats_in(sources.clean(first)), count_unparsed=verbose)
+    scanner = Scanner(formats_in(sources.clean(first)), count_unparsed=verbose, sampled=sampled)
     for _ in _scan(scanner, first, text):
         pass
     return Reading.of_runs(name, scanner.finish(), scanner.unparsed)
+
+
+def sample_of(steps: Iterable[Step]) -> StepSample:
+    """Some of these steps, in bounded memory."""
+    sample = StepSample()
+    for step in steps:
+        sample.add(step.step, step.loss)
+    return sample
 
 
 def parse_steps(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Step]:

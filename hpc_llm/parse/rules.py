@@ -98,6 +98,7 @@ class Scaled:
     to_int: bool
 
     def __call__(self, text: bytes) -> Value | None:
+        # The power goes into the text: 6703.7 * 1e-3 is not the number that is nearest to 6.7037.
         value = number(text + f"e{self.power}".encode()) if self.power else number(text)
         if value is None:  # it has an exponent already
             value = number(text)
@@ -182,12 +183,12 @@ class Rule:
         """The last match of each identity in `chunk`; all matches, where one begins anew in between."""
         assert self.identity is not None
         texts = set(self.identity.findall(chunk))
-        if any(b" 0" + text in chunk for text in texts):
+        if any(b" 0" + text in chunk for text in texts):  # a bar at 0: another of the same length has begun
             yield from self.pattern.finditer(chunk)
             return
         for text in texts:
             match = self.pattern.match(chunk, chunk.rfind(b"\n", 0, chunk.rfind(text)) + 1)
-            if match is None:
+            if match is None:  # the text stands in a line that is none: the last real one is before it
                 yield from (m for m in self.pattern.finditer(chunk) if text in m[0])
             else:
                 yield match

@@ -1,6 +1,8 @@
 """A run while its log is read: what was seen so far.
 
-A log may be read in pieces by several processes: `LogRun.merge` joins what two neighbouring pieces saw of one run.
+Steps come in two ways, which must count the same: one by one (`open_step`, `add_to_step`, `flush`), because further lines
+may add to a step, or as many whole ones (`add_steps`). A log may be read in pieces by several processes; what two
+neighbouring pieces saw of one run is joined in `hpc_llm.parse.joining`, so all that is kept here can be joined.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from hpc_llm.parse.clock import Clock, Reading
 from hpc_llm.parse.means import Distribution
 from hpc_llm.parse.rows import STEP_COLUMNS
 from hpc_llm.parse.rules import Value
+from hpc_llm.parse.sample import StepSample
 from hpc_llm.parse.tail import Tail
 
 TIMES = ("step_time_s",)
@@ -91,6 +94,8 @@ class LogRun:
     not_measured: float = 0.0
     """Steps whose time holds something else, the first line's left out."""
     clock: Clock = field(default_factory=Clock)
+    sample: StepSample | None = None
+    """Some of its steps, where anybody asked for them."""
     left_empty: str | None = None
     """Figures that are printed and not taken, and why."""
     skipped_before: tuple[int, int | None] = (0, 0)
@@ -166,7 +171,7 @@ class LogRun:
             if name in PEAKS | MEASURED and not 0 < float(value) < math.inf:
                 continue  # a zero is a rounded or an empty measurement
             if name in PEAKS:
-                _keep_larger(target, name, value)
+                keep_larger(target, name, value)
             elif name not in FIRST_COUNTS or name not in target:
                 target[name] = value
 
@@ -217,10 +222,17 @@ class LogRun:
         loss = step.get("loss")
         if isinstance(loss, (int, float)):
             self._count_losses([float(loss)], [self.last])
+        if self.sample is not None:
+            self._draw(step.get("step"), loss)
         self._measure(step)
         for name in step.keys() - _OF_THE_STEP:
             self.learn({name: step[name]}, companion=name in self.from_below)
         return step
+
+    def _draw(self, step: Value | None, loss: Value | None) -> None:
+        assert self.sample is not None
+        number = step if isinstance(step, int) else None
+        self.sample.add(number, float(loss) if isinstance(loss, (int, float)) else None)
 
     def _measure(self, step: dict[str, Value]) -> None:
         """Count the step's measurements; those which hold something else than training are taken out of it."""
@@ -229,9 +241,10 @@ class LogRun:
             rounding = float(step.pop("clock_rounding_s", 0.0))
             seen = float(tokens) if isinstance(tokens, (int, float)) else None
             self.clock.add(Reading(number, time, seen, rounding), self.is_after_pause)
+        # The first value is kept apart by the distribution: whether it is a warm-up is known only at the end.
         is_first, measured = self.lines == 1, MEASURED & step.keys()
         for name in measured if is_first or not self.is_after_pause else ():
-            self._distribution(name).add(float(step[name]), self.weight)
+            self.distribution(name).add(float(step[name]), self.weight)
         if not self.is_after_pause:
             return
         for name in measured:
@@ -276,7 +289,8 @@ class LogRun:
             step.setdefault("skipped", in_line > 0)
         self.skipped_before = (number, so_far if isinstance(so_far, int) else None)
 
-    def _distribution(self, name: str) -> Distribution:
+    def distribution(self, name: str) -> Distribution:
+        """That of a measurement, made where there is none yet."""
         return self.distributions.setdefault(name, Distribution(rates=name in RATES))
 
     def _count_losses(self, losses: list[float], steps: Iterable[float | None]) -> None:
@@ -297,7 +311,7 @@ class LogRun:
         `facts` are those that the last of the step lines prints.
         """
         self.flush()
-        self.clock.stop()
+        self.clock.stop()  # whole chunks bring no clock, so what it has measured ends here
         self.learn({n: v for n, v in facts.items() if n not in _STEP_FIELDS and n not in MEASURED and n not in PEAKS})
         self._advance(order[0], order[0])
         self.recent.extend(order[-_RECENT:])
@@ -306,7 +320,7 @@ class LogRun:
             if name == "loss":
                 self._count_losses(numbers, order)
             elif name in PEAKS:
-                _keep_larger(self.values, name, int(max(numbers)))
+                keep_larger(self.values, name, int(max(numbers)))
             elif name in MEASURED:
                 self._extend(name, numbers, order)
         if len(order) > 1:
@@ -315,7 +329,7 @@ class LogRun:
 
     def _extend(self, name: str, numbers: list[float], order: Sequence[float]) -> None:
         """Add measurements of the steps `order`; a line stands for the steps since the line before."""
-        distribution = self._distribution(name)
+        distribution = self.distribution(name)
         if not self.numbered or len(numbers) != len(order):
             distribution.extend(numbers)
             return
@@ -332,96 +346,14 @@ class LogRun:
         self.flush()
         self.closed = True
 
-    def goes_on_in(self, later: LogRun) -> bool:
-        """Whether `later`, the first run of the next piece of the log, is this run still."""
-        if later.began or (self.over and later.has_steps):
-            return False
-        if self.last is None or later.first is None or later.first > self.last:
-            return True
-        # An epoch may come twice, for it is printed rounded; a step, as another rank's copy.
-        return later.first in self.recent if self.numbered else later.first == self.last
-
-    def merge(self, later: LogRun) -> None:
-        """Join what the next piece of the log saw of this run."""
-        numbered = self.numbered and self.last is not None and later.first is not None
-        gap = max(1.0, later.first - self.last) if numbered and later.first and self.last else 1.0
-        if later.orphans:
-            self.add_to_step(later.orphans)
-        paused = self.paused
-        if self.has_steps:  # for a piece that begins among steps, what stands before its first one is no early one
-            for known in (later.values, later.companion):
-                if EARLY_PEAK in known:
-                    _keep_larger(known, "engine_peak_bytes", known.pop(EARLY_PEAK))
-        if later.lines:
-            self.flush()
-            self._merge_pauses(later, gap)
-            self._merge_order(later)
-        self.paused = later.paused or (self.paused and not later.lines)
-        self.was_paused = self.was_paused or later.was_paused
-        self.clock.merge(later.clock, paused)
-        if later.closed and not self.closed:
-            self.flush()
-        self.closed = self.closed or later.closed
-        self.job_over = self.job_over or later.job_over
-        self.tail.merge(later.tail, later.lines)
-        self.formats = {**later.formats, **self.formats}
-        self.packed = self.packed or later.packed
-        self.learn(later.values)
-        self.learn(later.companion, companion=True)
-        self.pending = later.pending or self.pending
-
-    def _merge_pauses(self, later: LogRun, gap: float) -> None:
-        """The first step line of a piece may be the one that follows a pause in the piece before."""
-        after_pause = self.paused or later.first_is_after_pause
-        if not self.lines:
-            self.first_is_after_pause, after_pause = after_pause, False
-        for name, distribution in later.distributions.items():
-            self._distribution(name).merge(distribution, gap, without_first=after_pause)
-        self.not_measured += later.not_measured + (gap if after_pause and later.distributions else 0.0)
-
-    def _merge_order(self, later: LogRun) -> None:
-        if self.first is None:
-            self.first, self.second = later.first, later.second
-        elif self.second is None:
-            self.second = later.first
-        self.last = later.last if later.last is not None else self.last
-        self.lines += later.lines
-        self.numbered = self.numbered or later.numbered
-        self.recent = later.recent or self.recent
-        if self.first_loss is None:
-            self.first_loss = later.first_loss
-        if later.last_loss is not None:
-            self.last_loss = later.last_loss
-        if self.not_finite_at is None:
-            self.not_finite_at = later.not_finite_at
-        if later.ends_not_finite is not None:
-            self.ends_not_finite = later.ends_not_finite
-        if self.stream is None:
-            self.stream = later.stream
-
-    @staticmethod
-    def join(pieces: Iterable[list[LogRun]]) -> list[LogRun]:
-        """The runs of a log from those of its pieces, in order."""
-        runs: list[LogRun] = []
-        for piece in pieces:
-            if runs and piece and runs[-1].goes_on_in(piece[0]):
-                runs[-1].merge(piece[0])
-                piece = piece[1:]
-            for run in piece:
-                if runs:
-                    runs[-1].tail.settle()
-                    known = {**runs[-1].inherited, **runs[-1].values}
-                    run.inherited = {n: known[n] for n in OF_THE_JOB if n in known} | run.inherited
-                runs.append(run)
-        return without_empty(runs)
-
 
 def without_empty(runs: list[LogRun]) -> list[LogRun]:
     """The runs of which anything is known, and the last one, which may go on."""
     return [*(run for run in runs[:-1] if not run.empty), *runs[-1:]]
 
 
-def _keep_larger(values: dict[str, Value], name: str, value: Value) -> None:
+def keep_larger(values: dict[str, Value], name: str, value: Value) -> None:
+    """Take `value` where nothing as large is known."""
     known = values.get(name)
     if known is None or float(value) > float(known):
         values[name] = value

@@ -1,24 +1,23 @@
 """From blocks of text to runs.
 
-Two lanes give the same result. The careful lane looks for every rule of every format in the log and takes the lines in
-order. Most of a long log is nothing but step lines in rising order: there `hpc_llm.parse.fast` takes all numbers of a
-chunk in few searches.
+Two lanes give the same result. The careful lane takes what `hpc_llm.parse.matches` finds in the order in which it stands in
+the log. Most of a long log is nothing but step lines in rising order: there `hpc_llm.parse.fast` takes all numbers of a
+chunk in few searches. A step is complete only when the next one begins, since further lines may add to it; so the run
+holds one open, and all that ends a run flushes it first.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Mapping
 
-from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.parse import facts
 from hpc_llm.parse.fast import FastLane
+from hpc_llm.parse.matches import Border, Hit, WholeHits, hits_in, stream_of, without_endless_lines
 from hpc_llm.parse.registry import LineFormat, formats_in
 from hpc_llm.parse.rows import STEP_COLUMNS
 from hpc_llm.parse.rules import LARGEST, Kind, Rule, Value
 from hpc_llm.parse.runs import OF_THE_JOB, PEAKS, LogRun, without_empty
+from hpc_llm.parse.sample import StepSample
 from hpc_llm.parse.unparsed import Unparsed
 from hpc_llm.text import sources
 
@@ -33,34 +32,7 @@ NEAR = 2048
 STILL_ENDING = 4096
 """The next step within so many bytes after the scheduler ended the job is of that job still."""
 
-_STREAM = re.compile(
-    rb"[ \t]{0,80}(?:\d{1,5}: ?|\[(?:rank|default|Rank )?\d{1,5}\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
-    rb"|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\) ?){1,3}"
-)
-# No program prints a metric that far to the right, and searching endless lines takes endless time.
-LONGEST_SEARCHED = 4096
-_LONG_LINE = re.compile(rb"([^\n]{%d})[^\n]+" % LONGEST_SEARCHED)
 _STEP_FIELDS = frozenset(STEP_COLUMNS)
-
-
-class Border(Enum):
-    """What divides a log into runs, apart from what programs print."""
-
-    CELL = "the next cell of a notebook"
-    JOB_OVER = "the scheduler ended the job"
-
-
-@dataclass(slots=True)
-class Hit:
-    """A match in a chunk: of a rule, which a format may own, or of a border."""
-
-    start: int
-    end: int
-    precedence: int
-    format: LineFormat | None = None
-    rule: Rule | None = None
-    match: re.Match[bytes] | None = None
-    border: Border | None = None
 
 
 class Scanner:
@@ -73,9 +45,14 @@ class Scanner:
         on_step: Callable[[int, Mapping[str, Value]], None] | None = None,
         count_unparsed: bool = False,
         careful: bool = False,
+        sampled: bool = False,
     ) -> None:
-        """`on_step` gets the number of the run, from 0, and each complete step; without it the fast lane is used."""
-        self.runs: list[LogRun] = [LogRun()]
+        """`on_step` gets the number of the run, from 0, and each complete step; without it the fast lane is used.
+
+        `sampled` keeps some of the steps of each run.
+        """
+        self._sampled = sampled
+        self.runs: list[LogRun] = [self._new_run()]
         self.unparsed = Unparsed()
         self._formats: tuple[LineFormat, ...] = ()
         self._on_step = on_step
@@ -90,11 +67,14 @@ class Scanner:
         self._last_step_end = 0
         self._job_over_at = 0
         self._taken_to = 0
-        self._usual_sizes: dict[Rule, tuple[int, int]] = {}
+        self._whole = WholeHits()
         self._aside: dict[str, Value] = {}
         self._rules_of_step: set[Rule | None] = set()
         self._without_start: list[tuple[LogRun, int]] = [(self.runs[0], 0)]
         self._use(formats)
+
+    def _new_run(self) -> LogRun:
+        return LogRun(sample=StepSample() if self._sampled else None)
 
     @property
     def run(self) -> LogRun:
@@ -161,6 +141,8 @@ class Scanner:
         if steps is None:
             return False
         self.run.add_steps(steps.order, steps.columns, steps.facts)
+        if self.run.sample is not None:
+            self.run.sample.extend(len(steps.order), steps.loss_at)
         begin, starts = lane.last_steps(chunk)
         self.run.tail.add(chunk[begin:], [start - begin for start in starts])
         self._last_step_end = self._taken_to = self._offset + length
@@ -170,22 +152,18 @@ class Scanner:
     # The careful lane
 
     def _careful(self, chunk: bytes) -> None:
-        if max(map(len, chunk.split(b"\n"))) > LONGEST_SEARCHED:
-            chunk = _LONG_LINE.sub(rb"\1", chunk)
+        chunk = without_endless_lines(chunk)
         lines = self.run.lines
-        found = sorted(self._find(chunk), key=lambda f: (f.start, f.precedence))
-        if not chunk.endswith(b"\n"):
-            found = [one for one in found if not self._is_cut(one, chunk)]
-        self._usual_sizes.update({rule: _size_of(match) for rule, match in _last_matches(found).items()})
+        found = self._whole.of(hits_in(chunk, self._formats), chunk)
         taken_to = -1
         accepted: list[Hit] = []
         for one in found:
-            if one.rule is not None and one.rule.kind is Kind.STEP and one.start < taken_to:
-                continue
+            if one.is_step and one.start < taken_to:
+                continue  # another reading of the line that was taken as a step
             if self._take(one, chunk):
                 accepted.append(one)
                 self._taken_to = self._offset + one.end
-                if one.rule is not None and one.rule.kind is Kind.STEP:
+                if one.is_step:
                     taken_to = one.end
         self._hand_over(chunk, len(chunk))
         self._handed_to = 0
@@ -194,50 +172,6 @@ class Scanner:
             self.unparsed.look(chunk, [(one.start, one.end) for one in accepted])
         if not self._careful_only and self.run.lines > lines:
             self._fast = self._fast or FastLane.for_formats(self._formats)
-
-    def _is_cut(self, one: Hit, chunk: bytes) -> bool:
-        """Whether a last line was cut short: it has fewer numbers, or fewer digits, than the lines like it before."""
-        if one.rule is None or one.match is None or b"\n" in chunk[one.start :]:
-            return False
-        size = _size_of(one.match)
-        return size < self._usual_sizes.get(one.rule, size)
-
-    def _find(self, chunk: bytes) -> Iterator[Hit]:
-        """The matches of all rules, and the borders, not in order."""
-        repeated: list[tuple[LineFormat, Rule]] = []
-        divided = False
-        for one in self._formats:
-            for rule in one.rules:
-                if rule.literal is not None and rule.literal not in chunk:
-                    continue
-                if rule.identity is not None:
-                    repeated.append((one, rule))
-                    continue
-                for match in rule.pattern.finditer(chunk):
-                    if one.kind is None and is_quoted(chunk, match.start(), match.end()):
-                        continue  # of a scheduler, and not by it
-                    divided = divided or rule.kind in (Kind.START, Kind.END)
-                    yield Hit(match.start(), match.end(), one.precedence, one, rule, match)
-        for border in self._borders(chunk):
-            divided = True
-            yield border
-        for one, rule in repeated:
-            for match in rule.pattern.finditer(chunk) if divided else rule.latest(chunk):
-                yield Hit(match.start(), match.end(), one.precedence, one, rule, match)
-        for rule in facts.RULES:
-            if rule.literal is None or rule.literal in chunk:
-                for match in rule.pattern.finditer(chunk):
-                    if not is_quoted(chunk, match.start(), match.end()):
-                        yield Hit(match.start(), match.end(), 0, None, rule, match)
-
-    @staticmethod
-    def _borders(chunk: bytes) -> Iterator[Hit]:
-        if facts.END_OF_JOB in chunk:
-            for match in facts.JOB_OVER.finditer(chunk):
-                if not is_quoted(chunk, match.start(), match.end()):
-                    yield Hit(match.start(), match.end(), 1 << 30, border=Border.JOB_OVER)
-        for match in facts.START.finditer(chunk):
-            yield Hit(match.start(), match.end(), -1, border=Border.CELL)
 
     def _take(self, found: Hit, chunk: bytes) -> bool:
         """Apply one match; false where it turned out to be no metric."""
@@ -268,7 +202,7 @@ class Scanner:
         elif below:
             self._learn_below(kind, values)
         elif kind is Kind.MORE:
-            if self.run.stream is None or self.run.stream == _stream_of(chunk, found.start):
+            if self.run.stream is None or self.run.stream == stream_of(chunk, found.start):
                 self.run.add_to_step(values)
         elif kind is Kind.TICK:
             if not self.run.over and not self.run.tick(values):
@@ -303,7 +237,7 @@ class Scanner:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
             return
-        elif self._is_copy(number if by_step else None, _stream_of(chunk, found.start), self._offset + found.start):
+        elif self._is_copy(number if by_step else None, stream_of(chunk, found.start), self._offset + found.start):
             self.run.learn_peaks(values)
             return
         elif self._goes_back(number, by_step):
@@ -328,7 +262,7 @@ class Scanner:
     def _open(self, found: Hit, number: float | None, values: Mapping[str, Value], chunk: bytes) -> None:
         self._flush()
         if self.run.stream is None:
-            self.run.stream = _stream_of(chunk, found.start)
+            self.run.stream = stream_of(chunk, found.start)
         aside, self._aside = self._aside, {}
         self.run.open_step(number, values, aside)
         self._step_starts.append(found.start)
@@ -353,7 +287,8 @@ class Scanner:
             return
         known = {**self.run.inherited, **self.run.values}
         inherited = {name: known[name] for name in OF_THE_JOB if name in known}
-        self.runs.append(LogRun(began=True, inherited=inherited))
+        self.runs.append(self._new_run())
+        self.run.began, self.run.inherited = True, inherited
         self._without_start.append((self.run, self._taken_to))
         self._aside = {}
 
@@ -386,25 +321,3 @@ class Scanner:
             for run, begin in self._without_start
             if run is self.run and "started_at" not in run.values and begin + START_WITHIN > end
         ]
-
-
-def _last_matches(found: list[Hit]) -> dict[Rule, re.Match[bytes]]:
-    """The last match of each rule."""
-    return {one.rule: one.match for one in found if one.rule is not None and one.match is not None}
-
-
-def _size_of(match: re.Match[bytes]) -> tuple[int, int]:
-    """How many groups matched, and how many digits after its point a number at the end has.
-
-    >>> _size_of(re.match(rb"(a)? .*", b" Peak Mem: 5.78"))
-    (0, 2)
-    """
-    text = match[0]
-    digits = len(text) - len(text.rstrip(b"0123456789"))
-    return sum(group is not None for group in match.groups()), digits if b"." in text[-24:] else 0
-
-
-def _stream_of(chunk: bytes, position: int) -> bytes:
-    """The prefix that tells the rank whose line this is; empty where there is none."""
-    match = _STREAM.match(chunk, chunk.rfind(b"\n", 0, position) + 1, position)
-    return match[0].strip() if match else b""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import pandas as pd
 
 from hpc_llm.errors import RequestError
 from hpc_llm.parse import COLUMNS as RUN_COLUMNS
@@ -15,6 +14,7 @@ from hpc_llm.records.run import Outcome
 from hpc_llm.report.comparison import SHAPE, as_numbers, compare, count, figure, run_table, text
 from hpc_llm.report.metric import MFU, PEAK_ALLOCATED, STEP_P50, TOKENS, Metric
 from hpc_llm.report.runs import ReportedRun, collect
+from hpc_llm.report.table import Cells, Table
 from hpc_llm.text.shown import plain_text
 
 COMPARED: tuple[Metric, ...] = (TOKENS, MFU, STEP_P50, PEAK_ALLOCATED)
@@ -24,6 +24,7 @@ WATCHED: tuple[Metric, ...] = (TOKENS, PEAK_ALLOCATED)
 _KEY = (*SHAPE, "cluster", "nodes", "world_size", "method", "precision")
 _Key = tuple[int | str | None, ...]
 _COUNTED = ("micro_batch_size", "gradient_accumulation_steps", "sequence_length", "nodes", "world_size")
+_LONGEST_CELL = 1 << 30
 _NEEDED = ("method", "model", "outcome", "tokens_per_second", "peak_allocated_bytes")
 
 
@@ -32,7 +33,7 @@ class Change:
     """A row of the comparison against its counterpart in the baseline."""
 
     row: int
-    """Its index in the comparison."""
+    """Its number in the comparison."""
     ratios: dict[str, float | None]
     """Metric name -> now over then; empty for a row that did not complete."""
     then: dict[str, float | None]
@@ -46,7 +47,7 @@ class Change:
         return bool(self.regressions)
 
 
-def read_baseline(path: Path) -> pd.DataFrame:
+def read_baseline(path: Path) -> Table:
     """The baseline's rows: of a run, a folder or log of runs, a CSV of `hpc-llm parse` or this report's results.csv.
 
     Raises:
@@ -67,35 +68,46 @@ def read_baseline(path: Path) -> pd.DataFrame:
     return table if "runs" in table.columns else compare(run_table(_as_runs(table)))
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
-    try:
-        table = pd.read_csv(path, dtype=object, keep_default_na=False, na_values=[""])
-    except (ValueError, OSError) as error:
-        raise RequestError(f"cannot read the baseline {path} as CSV: {error}") from error
+def _read_csv(path: Path) -> Table:
+    table = _csv_rows(path)
     absent = [name for name in _NEEDED if name not in table.columns]
     if absent:
         raise RequestError(
             f"the baseline {path} lacks the columns {', '.join(absent)}: give a CSV of hpc-llm parse or report."
         )
     if "kind" not in table.columns:  # written before there was more than one
-        tasks = table["task"] if "task" in table.columns else [None] * len(table)
-        table["kind"] = [kind_of_task(text(task)) or TRAIN for task in tasks]
-    for name in RUN_COLUMNS:
-        if name not in table.columns:
-            table[name] = None
-    table = as_numbers(table)
-    for name in table.columns:
-        if not pd.api.types.is_numeric_dtype(table[name]):
-            table[name] = [plain_text(value) if isinstance(value, str) else None for value in table[name]]
+        table.add("kind", [kind_of_task(text(row.get("task"))) or TRAIN for row in table])
+    table = as_numbers(Table(dict.fromkeys((*table.columns, *RUN_COLUMNS)), table.rows))
+    for row in table:
+        row.update({name: plain_text(value) for name, value in row.items() if isinstance(value, str)})
     return table
 
 
-def _as_runs(table: pd.DataFrame) -> list[ReportedRun]:
-    records = table[list(RUN_COLUMNS)].to_dict("records")
-    return [ReportedRun(row=row_from({str(k): v for k, v in record.items() if not pd.isna(v)})) for record in records]
+def _csv_rows(path: Path) -> Table:
+    """The texts of a CSV file; an empty cell is missing."""
+    try:
+        csv.field_size_limit(_LONGEST_CELL)  # a row of many runs names them all
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            columns = next(reader, [])
+            rows = [row for row in reader if row]
+    except (ValueError, OSError, csv.Error) as error:
+        raise RequestError(f"cannot read the baseline {path} as CSV: {error}") from error
+    if not columns:
+        raise RequestError(f"cannot read the baseline {path} as CSV: it is empty")
+    if any(len(row) > len(columns) for row in rows):
+        raise RequestError(
+            f"cannot read the baseline {path} as CSV: a row has more cells than its {len(columns)} columns"
+        )
+    return Table(columns, [{name: cell or None for name, cell in zip(columns, row, strict=False)} for row in rows])
 
 
-def changes(compared: pd.DataFrame, baseline: pd.DataFrame, tolerance: float) -> list[Change]:
+def _as_runs(table: Table) -> list[ReportedRun]:
+    known = ({name: row[name] for name in RUN_COLUMNS if row[name] is not None} for row in table)
+    return [ReportedRun(row=row_from(columns)) for columns in known]
+
+
+def changes(compared: Table, baseline: Table, tolerance: float) -> list[Change]:
     """Each row of `compared` that has a counterpart, in order.
 
     A counterpart agrees in task, model, batch shape, cluster, nodes, ranks, method and precision; where several do, the
@@ -106,8 +118,8 @@ def changes(compared: pd.DataFrame, baseline: pd.DataFrame, tolerance: float) ->
     single = next(iter(then.items())) if len(then) == 1 else None
     now = _completed_keys(compared)
     found = []
-    for index, row in compared.iterrows():
-        key, position = _key(row), int(str(index))
+    for position, row in compared.items():
+        key = _key(row)
         if key in then and _is_completed(row):
             found.append(_change(position, row, exactly.get(_exact_key(row), then[key]), tolerance))
         elif key in then and key not in now:  # where repeats of it complete, their own row is compared
@@ -119,38 +131,38 @@ def changes(compared: pd.DataFrame, baseline: pd.DataFrame, tolerance: float) ->
     return found
 
 
-def became_invalid(invalid: pd.DataFrame, compared: pd.DataFrame, baseline: pd.DataFrame) -> list[int]:
-    """Index of the INVALID runs whose counterpart in the baseline completed, and no repeat of which completes now."""
+def became_invalid(invalid: Table, compared: Table, baseline: Table) -> list[int]:
+    """Numbers of the INVALID runs whose counterpart in the baseline completed, and no repeat of which completes now."""
     lost = _completed(baseline, _key).keys() - _completed_keys(compared)
-    return [int(str(index)) for index, row in invalid.iterrows() if _key(row) in lost]
+    return [index for index, row in invalid.items() if _key(row) in lost]
 
 
-def _completed_keys(compared: pd.DataFrame) -> set[_Key]:
-    return {_key(row) for _, row in compared.iterrows() if _is_completed(row)}
+def _completed_keys(compared: Table) -> set[_Key]:
+    return {_key(row) for row in compared if _is_completed(row)}
 
 
-def _is_completed(row: pd.Series) -> bool:
+def _is_completed(row: Cells) -> bool:
     return bool(row["outcome"] == Outcome.COMPLETED.value)
 
 
-def _completed(baseline: pd.DataFrame, key_of: Callable[[pd.Series], _Key]) -> dict[_Key, dict[str, float | None]]:
+def _completed(baseline: Table, key_of: Callable[[Cells], _Key]) -> dict[_Key, dict[str, float | None]]:
     """The figures of the baseline's completed rows."""
-    places: dict[_Key, list[pd.Series]] = {}
-    for _, row in baseline.iterrows():
+    places: dict[_Key, list[Cells]] = {}
+    for row in baseline:
         if _is_completed(row):
             places.setdefault(key_of(row), []).append(row)
     return {key: _mean_of(rows) for key, rows in places.items()}
 
 
-def _key(row: pd.Series) -> _Key:
+def _key(row: Cells) -> _Key:
     return tuple(count(row[name]) if name in _COUNTED else text(row[name]) for name in _KEY)
 
 
-def _exact_key(row: pd.Series) -> _Key:
+def _exact_key(row: Cells) -> _Key:
     return (*_key(row), text(row["gpu"]), text(row["configuration"]) or None)
 
 
-def _mean_of(rows: list[pd.Series]) -> dict[str, float | None]:
+def _mean_of(rows: list[Cells]) -> dict[str, float | None]:
     """Figures of rows that differ only in what the key leaves out, each weighted with its runs; of a peak the largest."""
     figures: dict[str, float | None] = {}
     for metric in COMPARED:
@@ -165,7 +177,7 @@ def _mean_of(rows: list[pd.Series]) -> dict[str, float | None]:
     return figures
 
 
-def _ratios(row: pd.Series, then: dict[str, float | None]) -> dict[str, float | None]:
+def _ratios(row: Cells, then: dict[str, float | None]) -> dict[str, float | None]:
     ratios: dict[str, float | None] = {}
     for metric in COMPARED:
         now, before = figure(row[metric.name]), then[metric.name]
@@ -173,7 +185,7 @@ def _ratios(row: pd.Series, then: dict[str, float | None]) -> dict[str, float | 
     return ratios
 
 
-def _change(index: int, row: pd.Series, then: dict[str, float | None], tolerance: float) -> Change:
+def _change(index: int, row: Cells, then: dict[str, float | None], tolerance: float) -> Change:
     ratios = _ratios(row, then)
     worse = tuple(w for w in (_worse(metric, ratios[metric.name], tolerance) for metric in WATCHED) if w)
     return Change(row=index, ratios=ratios, then=then, regressions=worse, same_setting=True)

@@ -1,7 +1,7 @@
 """Rows of runs to the rows of the comparison table: repeats together, everything else apart.
 
-Runs are repeats when their plans are equal but for the seed. The log of another program has no plan: it is a repeat of
-another log of that program where all that tells runs apart is known and everything they say of their settings is equal. Means are over completed runs; a run that ended otherwise keeps a row of its own
+Runs are repeats when their plans are equal but for what cannot change a measurement (`hpc_llm.report.repeats`). The log of
+another program has no plan: it is a repeat of another log of that program where all that tells runs apart is known and everything they say of their settings is equal. Means are over completed runs; a run that ended otherwise keeps a row of its own
 with what it measured until then, and is never averaged or marked as the best.
 """
 
@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-import pandas as pd
-
 from hpc_llm.parse import COLUMNS, UNKNOWN_FORMAT
 from hpc_llm.records.run import Outcome
 from hpc_llm.report.metric import LOSS, METRICS, Metric
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.statistics import estimate
+from hpc_llm.report.table import Cells, Table, number_of
 from hpc_llm.text.shown import one_line
 
 SHAPE = ("kind", "task", "model", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")
@@ -41,30 +40,31 @@ NOT_OVER = "NOT_OVER"
 """Stands for the outcome of a run that has none yet; it has not failed."""
 
 
-def run_table(runs: Sequence[ReportedRun]) -> pd.DataFrame:
+def run_table(runs: Sequence[ReportedRun]) -> Table:
     """One row a run with the columns of `parse`, numbers as numbers, and `configuration`, what sets it apart.
 
-    The index is the position in `runs`; missing is NaN.
+    Their numbers are the positions in `runs`.
     """
-    table = pd.DataFrame([run.row.to_dict() for run in runs], columns=list(COLUMNS))
-    table = as_numbers(table)
-    table["outcome"] = [_outcome(run) for run in runs]
-    table["configuration"] = _configurations(table, runs)
-    table["plan"] = [_fingerprint(run.settings, sorted(run.settings)) if run.settings else "" for run in runs]
+    table = as_numbers(Table(COLUMNS, [run.row.to_dict() for run in runs]))
+    table.add("outcome", map(_outcome, runs))
+    table.add("configuration", _configurations(table, runs))
+    settings = [run.settings for run in runs]
+    table.add("plan", (_fingerprint(one, sorted(one)) if one else "" for one in settings))
     _tell_plans_apart(table, runs)
     return table
 
 
-def _tell_plans_apart(table: pd.DataFrame, runs: Sequence[ReportedRun]) -> None:
+def _tell_plans_apart(table: Table, runs: Sequence[ReportedRun]) -> None:
     """Name what differs between runs whose plans do, and that nothing else in the table tells apart."""
     places: dict[Hashable, list[int]] = {}
-    for i, run in table[table["plan"] != ""].iterrows():
-        places.setdefault(tuple(text(run[n]) for n in _KEPT if n != "outcome"), []).append(cast(int, i))
+    for i, run in table.items():
+        if run["plan"]:
+            places.setdefault(tuple(text(run[n]) for n in _KEPT if n != "outcome"), []).append(i)
     for members in places.values():
         differing = _differing([runs[i].settings for i in members])
         for i in members if differing else ():
-            known = [table.loc[i, "configuration"], _label(runs[i].settings, differing)]
-            table.loc[i, "configuration"] = ", ".join(filter(None, known))
+            known = [table[i]["configuration"], _label(runs[i].settings, differing)]
+            table[i]["configuration"] = ", ".join(filter(None, known))
 
 
 def _outcome(run: ReportedRun) -> str:
@@ -74,62 +74,66 @@ def _outcome(run: ReportedRun) -> str:
     return outcome if outcome in Outcome.__members__ else Outcome.UNKNOWN.value
 
 
-def as_numbers(table: pd.DataFrame) -> pd.DataFrame:
-    """`table` with its figures as floats; what is no finite number is NaN."""
+def as_numbers(table: Table) -> Table:
+    """`table` with its figures as floats; what is no finite number is missing."""
     for name in _NUMBERS & set(table.columns):
-        values = pd.to_numeric(table[name], errors="coerce").astype(float)
-        table[name] = values.where(values.abs() != float("inf"))
+        table.add(name, map(number_of, table.column(name)))
     return table
 
 
-def compare(table: pd.DataFrame) -> pd.DataFrame:
+def compare(table: Table) -> Table:
     """One row for each setting and outcome from `run_table`'s rows; INVALID ones and unread inputs have no row.
 
     Besides the columns of SHAPE, SETTING and METRICS, the latter with their intervals: `configuration`, `outcome`,
-    `name`, that of its first run, `runs`, how many it stands for, `members`, their index in `table`, and `outcome_reason`.
+    `name`, that of its first run, `runs`, how many it stands for, `members`, their numbers in `table`, and `outcome_reason`.
     """
-    usable = table[(table["outcome"] != Outcome.INVALID.value) & (table["format"] != UNKNOWN_FORMAT)]
-    rows = [_combined(group) for group in _groups(usable)]
+    usable = table.where(lambda row: row["outcome"] != Outcome.INVALID.value and row["format"] != UNKNOWN_FORMAT)
     columns = [*_KEPT, "name", "runs", *_figure_columns(), "steps", "outcome_reason", "members"]
-    compared = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(_figure_columns(), float))
+    compared = Table(columns, [_combined(group) for group in _groups(usable)])
     order = ["kind", "model", "task", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"]
     keys = [*order, "cluster", "gpu", "world_size", "method", "configuration", "outcome"]
-    return compared.sort_values(keys, kind="stable", na_position="last", ignore_index=True)
+    return compared.sorted_by(keys)
 
 
 def _figure_columns() -> list[str]:
     return [name for m in METRICS for name in ([m.name, m.interval] if m.of_repeats == "mean" else [m.name])]
 
 
-def _groups(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+def _groups(table: Table) -> Iterator[Table]:
     """The runs that belong into one row, in the order of their first one; one table at a time."""
     places: dict[Hashable, list[int]] = {}
-    for index, run in table.iterrows():
-        places.setdefault(_key(cast(int, index), run), []).append(cast(int, index))
+    for index, run in table.items():
+        places.setdefault(_key(index, run), []).append(index)
     for members in places.values():
-        yield table.loc[members]
+        yield table.only(members)
 
 
-def _key(index: int, run: pd.Series) -> Hashable:
+def _key(index: int, run: Cells) -> Hashable:
     unknown = any(_missing(run[name]) for name in MUST_BE_KNOWN) or (_missing(run["cluster"]) and _missing(run["gpu"]))
     stopped_midway = run["outcome"] != Outcome.COMPLETED.value and not _missing(run["tokens_per_second"])
     alone = index if stopped_midway or unknown else None
     names = _KEPT if run["plan"] else (*_KEPT, *_SAID)
-    return (*(None if _missing(run[name]) else run[name] for name in names), run["plan"], alone)
+    return (*(run[name] for name in names), run["plan"], alone)
 
 
-def _combined(group: pd.DataFrame) -> dict[str, Any]:
-    first = group.iloc[0]
-    row: dict[str, Any] = {name: first[name] for name in _KEPT}
-    row["name"] = first["source"] if _missing(first["run_id"]) else first["run_id"]
-    row |= {"runs": len(group), "members": tuple(int(i) for i in group.index)}
+def _combined(group: Table) -> Cells:
+    first = group.first
+    row: Cells = {name: first[name] for name in _KEPT}
+    row["name"] = first["source"] if first["run_id"] is None else first["run_id"]
+    row |= {"runs": len(group), "members": tuple(group.rows)}
     for metric in METRICS:
-        row |= _figures(group[metric.name].dropna().tolist(), metric)
-    steps = (group["warmup_steps"].fillna(0) + group["measured_steps"]).unique()
-    row["steps"] = steps[0] if len(steps) == 1 else None
-    reasons = [r for r in dict.fromkeys(group["outcome_reason"]) if not _missing(r)]
+        row |= _figures(group.known(metric.name), metric)
+    steps = set(map(_steps, group))
+    row["steps"] = steps.pop() if len(steps) == 1 else None
+    reasons = dict.fromkeys(group.known("outcome_reason"))
     row["outcome_reason"] = "; ".join(map(str, reasons)) or None
     return row
+
+
+def _steps(run: Cells) -> float | None:
+    """Warm-up included; None where the log does not say."""
+    measured: float | None = run["measured_steps"]
+    return None if measured is None else measured + (run["warmup_steps"] or 0)
 
 
 def _figures(values: list[float], metric: Metric) -> dict[str, Any]:
@@ -139,20 +143,20 @@ def _figures(values: list[float], metric: Metric) -> dict[str, Any]:
     return {metric.name: found.mean, metric.interval: found.half_width}
 
 
-def best(section: pd.DataFrame) -> dict[str, set[int]]:
-    """Metric name -> index of the rows that are the best of `section`; empty where there is nothing to compare.
+def best(section: Table) -> dict[str, set[int]]:
+    """Metric name -> numbers of the rows that are the best of `section`; empty where there is nothing to compare.
 
     Only completed rows count; what is equal in the digits shown is equally good. The loss counts only where all of them ran equally many steps.
     """
-    done = section[section["outcome"] == Outcome.COMPLETED.value]
+    done = section.where(lambda row: row["outcome"] == Outcome.COMPLETED.value)
     marks: dict[str, set[int]] = {}
     for metric in METRICS:
-        values = done[metric.name].dropna().astype(float)
-        if metric is LOSS and (done["steps"].isna().any() or done["steps"].nunique() > 1):
+        values = {number: row[metric.name] for number, row in done.items() if row[metric.name] is not None}
+        if metric is LOSS and (None in (steps := set(done.column("steps"))) or len(steps) > 1):
             continue
         if len(values) > 1 and metric.better:
-            top = metric.text(values.max() if metric.better == "high" else values.min())
-            marks[metric.name] = {int(str(i)) for i, value in values.items() if metric.text(value) == top}
+            top = metric.text((max if metric.better == "high" else min)(values.values()))
+            marks[metric.name] = {number for number, value in values.items() if metric.text(value) == top}
     return marks
 
 
@@ -175,7 +179,7 @@ def figure(value: object) -> float | None:
     return None if _missing(value) else float(cast(float, value))
 
 
-def _configurations(table: pd.DataFrame, runs: Sequence[ReportedRun]) -> list[str]:
+def _configurations(table: Table, runs: Sequence[ReportedRun]) -> list[str]:
     """What sets each run apart from the usual settings of its method: `sub_group_size=4e9`; mostly nothing.
 
     Usual is what most runs of the same task, model, cluster, method and precision have; where no setting has the
@@ -194,12 +198,12 @@ def _configurations(table: pd.DataFrame, runs: Sequence[ReportedRun]) -> list[st
     return labels
 
 
-def _alike(table: pd.DataFrame) -> dict[Hashable, list[int]]:
+def _alike(table: Table) -> dict[Hashable, list[int]]:
     """The runs among which a method's name must mean one thing; their sizes may differ."""
     places: dict[Hashable, list[int]] = {}
-    for i, run in table.iterrows():
+    for i, run in table.items():
         key = tuple(text(run[name]) for name in ("task", "model", "cluster", "method", "precision"))
-        places.setdefault(key, []).append(cast(int, i))
+        places.setdefault(key, []).append(i)
     return places
 
 

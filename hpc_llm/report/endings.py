@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from hpc_llm.parse import UNKNOWN_FORMAT
 from hpc_llm.records.run import Outcome
 from hpc_llm.report.comparison import NOT_OVER, text
 from hpc_llm.report.report import Report
 from hpc_llm.report.runs import ReportedRun
+from hpc_llm.report.table import Table
 
 _NO_CAUSE = frozenset(("unknown", "none"))
 
@@ -43,10 +42,9 @@ class Ending:
 def endings(report: Report) -> list[Ending]:
     """Each run that ended without completing, INVALID ones included, in the order of the runs."""
     found = []
-    for i, row in report.table.iterrows():
+    for index, row in report.table.items():
         if row["outcome"] in (Outcome.COMPLETED.value, NOT_OVER) or row["format"] == UNKNOWN_FORMAT:
             continue
-        index = int(str(i))
         run = report.runs[index]
         reason = text(row["invalid_reason"]) or text(row["outcome_reason"]) or "no reason is given"
         what = tuple(name for name in (run.row.method, run.row.cluster, run.row.model) if name)
@@ -64,14 +62,14 @@ def endings(report: Report) -> list[Ending]:
     return found
 
 
-def invalid_table(ended: Sequence[Ending]) -> dict[str, pd.DataFrame]:
+def invalid_table(ended: Sequence[Ending]) -> dict[str, Table]:
     """The INVALID runs as a table under its heading, without figures; nothing where there are none."""
     rows = [
         {"Run": one.name, "What": " · ".join(one.what), "Outcome": one.outcome, "Why": one.reason}
         for one in ended
         if one.outcome == Outcome.INVALID.value
     ]
-    return {"INVALID runs": pd.DataFrame(rows)} if rows else {}
+    return {"INVALID runs": Table(rows[0], rows)} if rows else {}
 
 
 def cause_title(run: ReportedRun) -> str | None:

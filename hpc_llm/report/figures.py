@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import pandas as pd
-
 from hpc_llm.records.run import Outcome
 from hpc_llm.report.comparison import count, figure, text
 from hpc_llm.report.files import gpus, method
@@ -15,6 +13,7 @@ from hpc_llm.report.metric import PEAK_ALLOCATED, TOKENS_PER_GPU, counted
 from hpc_llm.report.report import Report
 from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.sections import Section
+from hpc_llm.report.table import Cells, Table
 from hpc_llm.report.telemetry import Curve
 from hpc_llm.text.shown import one_line
 
@@ -79,7 +78,7 @@ def rates(section: Section) -> Figure | None:
     """Tokens/s/GPU with its confidence interval."""
     rows = _completed(section.rows, TOKENS_PER_GPU.name)
     records, cells = [], []
-    for index, row in rows.iterrows():
+    for index, row in rows.items():
         value, half = cast(float, figure(row[TOKENS_PER_GPU.name])), figure(row[TOKENS_PER_GPU.interval])
         low, high = (None, None) if half is None else (value - half, value + half)
         ranks = count(row["world_size"])
@@ -109,7 +108,7 @@ def memory(section: Section) -> Figure | None:
     """Peak memory against tokens/s/GPU."""
     rows = _completed(_completed(section.rows, TOKENS_PER_GPU.name), PEAK_ALLOCATED.name)
     records, cells = [], []
-    for index, row in rows.iterrows():
+    for index, row in rows.items():
         peak, rate = figure(row[PEAK_ALLOCATED.name]), figure(row[TOKENS_PER_GPU.name])
         records.append(_point(index, row) | {"x": PEAK_ALLOCATED.shown(peak), "y": rate, "gpus": gpus(row)})
         cells.append([_panel(row), gpus(row), method(row), PEAK_ALLOCATED.text(peak), TOKENS_PER_GPU.text(rate)])
@@ -130,29 +129,31 @@ def memory(section: Section) -> Figure | None:
 
 def weak_scaling(report: Report, section: Section) -> Figure | None:
     """Speed-up over the number of GPUs while each GPU's work stays the same."""
-    series = report.scaling[report.scaling["row"].isin(section.rows.index) & (report.scaling["kind"] == "weak")]
-    return _scaling(
-        series, section.id, "Speed-up over GPUs", "at the same batch per GPU", [_panel(r) for _, r in series.iterrows()]
-    )
+    series = [row for row in report.scaling if row["row"] in section.rows.rows and row["kind"] == "weak"]
+    return _scaling(series, section.id, "Speed-up over GPUs", "at the same batch per GPU", list(map(_panel, series)))
 
 
 def strong_scaling(report: Report) -> Figure | None:
     """Speed-up over the number of GPUs while the work of all together stays the same; over all sections."""
-    series = report.scaling[report.scaling["kind"] == "strong"]
-    panels = [f"{_panel(r)} · {text(r['model'])} · global batch {r['batch']}" for _, r in series.iterrows()]
+    series = [row for row in report.scaling if row["kind"] == "strong"]
+    panels = [f"{_panel(r)} · {text(r['model'])} · global batch {r['batch']}" for r in series]
     return _scaling(series, STRONG, "Speed-up over GPUs at the same global batch", "at the same global batch", panels)
 
 
-def scaling_tables(report: Report) -> dict[str, pd.DataFrame]:
+def scaling_tables(report: Report) -> dict[str, Table]:
     """Speed-up and efficiency of all series as texts, by title."""
     weak = ((f"Speed-up over GPUs: {section.title}", weak_scaling(report, section)) for section in report.sections)
     drawn = [*weak, ("Speed-up over GPUs at the same global batch", strong_scaling(report))]
-    return {title: pd.DataFrame(one.cells, columns=one.headers) for title, one in drawn if one is not None}
+    return {
+        title: Table(one.headers, [dict(zip(one.headers, cells, strict=True)) for cells in one.cells])
+        for title, one in drawn
+        if one is not None
+    }
 
 
-def _scaling(series: pd.DataFrame, section: str, title: str, fixed: str, panels: Sequence[str]) -> Figure | None:
+def _scaling(series: Sequence[Cells], section: str, title: str, fixed: str, panels: Sequence[str]) -> Figure | None:
     records, cells = [], []
-    for panel, (_, row) in zip(panels, series.iterrows(), strict=True):
+    for panel, row in zip(panels, series, strict=True):
         ranks, fewest = int(row["world_size"]), int(row["base_world_size"])
         speed_up, efficiency = float(row["speed_up"]), float(row["efficiency"])
         point = {"x": ranks, "y": speed_up, "efficiency": efficiency, "ideal": ranks / fewest}
@@ -209,7 +210,7 @@ def utilization(report: Report) -> Figure | None:
     """How busy the GPUs of each run were over its time; INVALID runs have no row and so no curve."""
     curves = [
         (index, row, report.runs[member])
-        for index, row in report.compared.iterrows()
+        for index, row in report.compared.items()
         for member in row["members"]
         if len(report.runs[member].utilization) > 1
     ]
@@ -263,9 +264,9 @@ def _last_losses(cells: Sequence[Sequence[str]]) -> str:
     return f"the last losses lie between {last[0]:.3f} and {last[-1]:.3f}"
 
 
-def _runs_of(report: Report, section: Section) -> Iterator[tuple[object, pd.Series, ReportedRun]]:
+def _runs_of(report: Report, section: Section) -> Iterator[tuple[int, Cells, ReportedRun]]:
     """Index and row of the comparison with each run that it stands for."""
-    for index, row in section.rows.iterrows():
+    for index, row in section.rows.items():
         for member in row["members"]:
             yield index, row, report.runs[member]
 
@@ -290,15 +291,15 @@ def _stops(points: Sequence[tuple[int, float]]) -> list[str]:
     return [f"{points[round(share * (len(points) - 1))][1]:.4g}" for share in _LOSS_STOPS]
 
 
-def _completed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    return rows[(rows["outcome"] == Outcome.COMPLETED.value) & rows[name].notna()]
+def _completed(rows: Table, name: str) -> Table:
+    return rows.where(lambda row: row["outcome"] == Outcome.COMPLETED.value and row[name] is not None)
 
 
-def _point(index: object, row: pd.Series) -> dict[str, Any]:
-    return {"row": int(str(index)), "panel": _panel(row), "method": method(row)}
+def _point(index: int, row: Cells) -> dict[str, Any]:
+    return {"row": index, "panel": _panel(row), "method": method(row)}
 
 
-def _panel(row: pd.Series) -> str:
+def _panel(row: Cells) -> str:
     return text(row["cluster"]) or text(row["gpu"]) or UNKNOWN_CLUSTER
 
 

@@ -6,15 +6,14 @@ the first had no room for. Widths are estimated in Computer Modern at footnotesi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-
-import pandas as pd
 
 from hpc_llm.report.comparison import best
 from hpc_llm.report.files import reading_metrics, reading_table
 from hpc_llm.report.metric import Metric
 from hpc_llm.report.sections import Section, identity_columns
+from hpc_llm.report.table import Table
 from hpc_llm.text.shown import one_line
 
 TEXT_WIDTH_PT = 345.0
@@ -83,7 +82,7 @@ def _tables(section: Section) -> Iterator[str]:
     metrics, marks = reading_metrics(section.rows), {} if section.is_mixed else best(section.rows)
     shown = reading_table(section, metrics)
     names = [*identity_columns(section), "Outcome"]
-    widths = _widths(shown[names])
+    widths = _widths({name: shown.column(name) for name in names})
     bold = {m.header: marks.get(m.name, set()) for m in metrics}
     blocks = _blocks(shown, names, widths, metrics)
     pages = _pages(shown, widths)
@@ -93,24 +92,24 @@ def _tables(section: Section) -> Iterator[str]:
         for columns in blocks:
             number += 1
             caption = section.title if count == 1 else f"{section.title} ({number} of {count})"
-            yield _table(shown.loc[rows, columns], widths, bold, caption)
+            yield _table(shown.only(rows), columns, widths, bold, caption)
 
 
-def _widths(identity: pd.DataFrame) -> dict[str, float]:
+def _widths(identity: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """The width of each text column; where they are too wide for the page, all but the outcome are narrower in proportion."""
-    natural = {n: min(_WIDEST_PT[n], max(map(text_width, [n, *identity[n]]))) for n in identity.columns}
+    natural = {n: min(_WIDEST_PT[n], max(map(text_width, [n, *texts]))) for n, texts in identity.items()}
     outcome = natural.pop("Outcome")
     room = TEXT_WIDTH_PT - _width_of(["#", "Outcome", *natural], {"Outcome": outcome} | dict.fromkeys(natural, 0.0))
     share = min(1.0, room / sum(natural.values()))
     return {name: width * share for name, width in natural.items()} | {"Outcome": outcome}
 
 
-def _blocks(shown: pd.DataFrame, names: list[str], widths: dict[str, float], metrics: list[Metric]) -> list[list[str]]:
+def _blocks(shown: Table, names: list[str], widths: dict[str, float], metrics: list[Metric]) -> list[list[str]]:
     """The columns of each table; the first has all that says what a row is."""
     blocks = [["#", *names]]
     left = TEXT_WIDTH_PT - _width_of(blocks[0], widths)
     for metric in metrics:
-        figures = _BOLD * max(map(text_width, shown[metric.header]))
+        figures = _BOLD * max(map(text_width, shown.column(metric.header)))
         needed = max(text_width(metric.header), figures) + 2 * _GAP_PT
         if needed > left:
             blocks.append(["#", names[0]])
@@ -124,31 +123,46 @@ def _width_of(columns: Sequence[str], widths: dict[str, float]) -> float:
     return sum(widths.get(name, text_width("0000")) + 2 * _GAP_PT for name in columns)
 
 
-def _pages(shown: pd.DataFrame, widths: dict[str, float]) -> list[list[int]]:
+def _pages(shown: Table, widths: dict[str, float]) -> list[list[int]]:
     """The rows of each page, as many as their lines fit."""
     pages: list[list[int]] = [[]]
     left = _LINES
-    for index, row in shown.iterrows():
+    for index, row in shown.items():
         lines = max(1 + int(1.15 * text_width(row[name]) // width) for name, width in widths.items())
         if lines > left and pages[-1]:
             pages.append([])
             left = _LINES
-        pages[-1].append(int(str(index)))
+        pages[-1].append(index)
         left -= lines
     return pages
 
 
-def _table(shown: pd.DataFrame, widths: dict[str, float], bold: dict[str, set[int]], caption: str) -> str:
-    table = shown.copy()
-    for name in table.columns:
-        width = widths.get(name)
-        marked = bold.get(name, set())
-        table[name] = [_cell(str(cell), width, index in marked) for index, cell in table[name].items()]
-    form = "".join("l" if name in widths else "r" for name in table.columns)
-    table.columns = pd.Index([latex_text(name) for name in table.columns])
-    text = str(table.to_latex(index=False, escape=False, column_format=form, caption=latex_text(caption)))
-    begin = "\\begin{tabular}"
-    return text.replace(begin, f"\\centering\\footnotesize\\setlength{{\\tabcolsep}}{{{_GAP_PT:g}pt}}\n{begin}", 1)
+def _table(
+    shown: Table, columns: Sequence[str], widths: dict[str, float], bold: dict[str, set[int]], caption: str
+) -> str:
+    form = "".join("l" if name in widths else "r" for name in columns)
+    rows = [
+        [_cell(str(row[name]), widths.get(name), index in bold.get(name, ())) for name in columns]
+        for index, row in shown.items()
+    ]
+    lines = [
+        "\\begin{table}",
+        f"\\caption{{{latex_text(caption)}}}",
+        f"\\centering\\footnotesize\\setlength{{\\tabcolsep}}{{{_GAP_PT:g}pt}}",
+        f"\\begin{{tabular}}{{{form}}}",
+        "\\toprule",
+        _line(map(latex_text, columns)),
+        "\\midrule",
+        *map(_line, rows),
+        "\\bottomrule",
+        "\\end{tabular}",
+        "\\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + " \\\\"
 
 
 def _cell(value: str, width: float | None, is_bold: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.resources import files
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import pandas as pd
 from markupsafe import Markup
 
 from hpc_llm import __version__
@@ -26,6 +26,7 @@ from hpc_llm.report.metric import METRICS, TOKENS_PER_GPU, Metric, counted
 from hpc_llm.report.records import plain, records
 from hpc_llm.report.report import Report, best_rate, regressions
 from hpc_llm.report.sections import Section, identity_columns, shape
+from hpc_llm.report.table import Cells
 from hpc_llm.text.shown import shown
 
 _SHORT = {"OOM_DEVICE": "OOM", "OOM_HOST": "host OOM"}
@@ -42,7 +43,7 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_visible
     )
     drawn, ended = figures(report), endings(report)
-    row_of = {member: int(str(index)) for index, row in report.compared.iterrows() for member in row["members"]}
+    row_of = {member: index for index, row in report.compared.items() for member in row["members"]}
     return environment.from_string(_asset("page.html.j2")).render(
         created=created.strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
@@ -91,8 +92,7 @@ def _json(value: Any) -> Markup:
 
 def _outcomes(report: Report) -> list[tuple[str, int]]:
     """Outcome and number of runs, in the order of `Outcome`."""
-    known = report.table[report.table["format"] != UNKNOWN_FORMAT]
-    counts = {str(k): int(n) for k, n in known["outcome"].value_counts().items()}
+    counts = Counter(row["outcome"] for row in report.table if row["format"] != UNKNOWN_FORMAT)
     return [(name, counts[name]) for name in (*Outcome.__members__, NOT_OVER) if name in counts]
 
 
@@ -110,7 +110,7 @@ def _highlights(report: Report) -> list[dict[str, str]]:
 
 def _filters(report: Report) -> dict[str, list[str]]:
     rows = report.compared
-    names = {name: sorted({str(v) for v in rows[name] if text(v)}) for name in ("cluster", "method", "outcome")}
+    names = {name: sorted({str(v) for v in rows.column(name) if text(v)}) for name in ("cluster", "method", "outcome")}
     return {name: values for name, values in names.items() if len(values) > 1}
 
 
@@ -122,15 +122,15 @@ def _section(report: Report, section: Section, drawn: Sequence[Figure]) -> dict[
         "title": section.title,
         "is_mixed": section.is_mixed,
         "metrics": metrics,
-        "has_repeats": bool((section.rows["runs"] > 1).any()),
+        "has_repeats": any(row["runs"] > 1 for row in section.rows),
         "columns": [(name, "low" if name == "GPUs" else "text") for name in identity_columns(section)],
-        "rows": [_row(report, row, index, metrics, marks, found) for index, row in section.rows.iterrows()],
+        "rows": [_row(report, row, index, metrics, marks, found) for index, row in section.rows.items()],
         "matrix": None if section.is_mixed else _matrix(section),
         "figures": [f for f in drawn if f.section == section.id],
     }
 
 
-def _identity(row: pd.Series) -> dict[str, dict[str, Any]]:
+def _identity(row: Cells) -> dict[str, dict[str, Any]]:
     """Text, smaller text and value to sort by of the columns that say what a row is."""
     ranks = count(row["world_size"])
     cells = {
@@ -146,15 +146,15 @@ def _identity(row: pd.Series) -> dict[str, dict[str, Any]]:
 
 def _row(
     report: Report,
-    row: pd.Series,
-    index: Any,
+    row: Cells,
+    index: int,
     metrics: list[Metric],
     marks: dict[str, set[int]],
     found: dict[int, Change],
 ) -> dict[str, Any]:
-    change = found.get(int(index))
+    change = found.get(index)
     return {
-        "id": int(index),
+        "id": index,
         "identity": _identity(row),
         "cluster": text(row["cluster"]) or "",
         "method": text(row["method"]) or "",
@@ -162,7 +162,7 @@ def _row(
         "reason": text(row["outcome_reason"]) or "",
         "cause": "; ".join(dict.fromkeys(c for c in (cause_title(report.runs[i]) for i in row["members"]) if c)),
         "runs": count(row["runs"]),
-        "cells": [_cell(row, m, int(index) in marks.get(m.name, ()), change) for m in metrics],
+        "cells": [_cell(row, m, index in marks.get(m.name, ()), change) for m in metrics],
         "regressions": change.regressions if change else (),
         "verdict": _verdict(change),
     }
@@ -175,7 +175,7 @@ def _verdict(change: Change | None) -> str:
     return "no regression" if change.same_setting else "another setting than the baseline's"
 
 
-def _cell(row: pd.Series, metric: Metric, is_best: bool, change: Change | None) -> dict[str, Any]:
+def _cell(row: Cells, metric: Metric, is_best: bool, change: Change | None) -> dict[str, Any]:
     value, half = figure(row[metric.name]), interval(row, metric)
     shown, width = metric.shown(value), metric.shown(half)
     spread = "" if width is None or shown is None else f"± {width:,.{metric.decimals(shown)}f}"
@@ -194,7 +194,7 @@ def _matrix(section: Section) -> dict[str, Any] | None:
     """Clusters against methods: tokens/s/GPU, or how it ended; None where either has one entry only."""
     places: dict[tuple[str, str], dict[tuple[str, str], dict[str, Any]]] = {}
     columns: set[tuple[str, str]] = set()
-    for index, row in section.rows.iterrows():
+    for index, row in section.rows.items():
         name = (text(row["method"]) or "", text(row["configuration"]) or "")
         columns.add(name)
         cells = places.setdefault((text(row["cluster"]) or "", _matrix_gpus(row)), {})
@@ -202,7 +202,7 @@ def _matrix(section: Section) -> dict[str, Any] | None:
         if done or name not in cells:
             value = figure(row[TOKENS_PER_GPU.name]) if done else None
             shown = TOKENS_PER_GPU.text(value) if done else _SHORT.get(row["outcome"], row["outcome"])
-            cells[name] = {"row": int(str(index)), "text": shown, "value": value, "best": False}
+            cells[name] = {"row": index, "text": shown, "value": value, "best": False}
     if len(places) < 2 or len(columns) < 2:
         return None
     for cells in places.values():
@@ -213,7 +213,7 @@ def _matrix(section: Section) -> dict[str, Any] | None:
     return {"columns": names, "rows": [(c, g, [cells.get(n) for n in names]) for (c, g), cells in places.items()]}
 
 
-def _matrix_gpus(row: pd.Series) -> str:
+def _matrix_gpus(row: Cells) -> str:
     ranks = count(row["world_size"])
     return f"{ranks} GPUs" if ranks and ranks > 1 else "1 GPU" if ranks else ""
 

@@ -11,14 +11,13 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import pandas as pd
-
 from hpc_llm.report.comparison import count, figure, text
 from hpc_llm.report.endings import cause_title
 from hpc_llm.report.files import method
 from hpc_llm.report.metric import METRICS
 from hpc_llm.report.report import Report
 from hpc_llm.report.runs import ReportedRun
+from hpc_llm.report.table import Cells
 from hpc_llm.text.shown import shown
 
 Item = str | tuple[str, ...]
@@ -54,8 +53,8 @@ class SharedItems:
 def records(report: Report) -> dict[str, Any]:
     """The rows and runs of the page's dialog, and the items of which they consist."""
     shared = SharedItems()
-    rows = {int(str(i)): {"title": _title(row), "runs": row["members"]} for i, row in report.compared.iterrows()}
-    runs = [_behind(run, report.table.loc[i], shared) for i, run in enumerate(report.runs)]
+    rows = {i: {"title": _title(row), "runs": row["members"]} for i, row in report.compared.items()}
+    runs = [_behind(run, report.table[i], shared) for i, run in enumerate(report.runs)]
     return {"rows": rows, "runs": runs, "items": shared.items()}
 
 
@@ -75,11 +74,11 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int)) else shown(str(value))
 
 
-def _title(row: pd.Series) -> str:
+def _title(row: Cells) -> str:
     return f"{method(row) or 'unknown method'} on {text(row['cluster']) or 'an unknown cluster'}"
 
 
-def _behind(run: ReportedRun, row: pd.Series, shared: SharedItems) -> dict[str, Any]:
+def _behind(run: ReportedRun, row: Cells, shared: SharedItems) -> dict[str, Any]:
     failure = "\n".join(str(run.failure[k]) for k in ("type", "message", "traceback") if run.failure.get(k))
     result = json.dumps(plain(run.result), indent=1, ensure_ascii=False) if run.result else ""
     lists: dict[str, Iterable[Item]] = {
@@ -96,7 +95,7 @@ def _behind(run: ReportedRun, row: pd.Series, shared: SharedItems) -> dict[str, 
     return {"id": run_name(run), **{k: v for k, v in found.items() if v}, **_cause(run, shared)}
 
 
-def _facts(run: ReportedRun, row: pd.Series) -> list[Item]:
+def _facts(run: ReportedRun, row: Cells) -> list[Item]:
     facts = {
         "Outcome": row["outcome"], "Reason": text(row["invalid_reason"]) or text(row["outcome_reason"]),
         "From": run.folder, "Job": run.row.job_id, "Started": run.row.started_at, "Format": run.row.format,

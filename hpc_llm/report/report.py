@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pandas as pd
 
 from hpc_llm.parse import UNKNOWN_FORMAT
 from hpc_llm.records.run import Outcome
@@ -18,6 +17,7 @@ from hpc_llm.report.runs import ReportedRun
 from hpc_llm.report.scaling import scaling
 from hpc_llm.report.sections import Section, sections
 from hpc_llm.report.statistics import CONFIDENCE_PERCENT
+from hpc_llm.report.table import Cells, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,19 +40,19 @@ class Report:
     """The content of a report."""
 
     runs: Sequence[ReportedRun]
-    table: pd.DataFrame
+    table: Table
     """One row a run, by position in `runs`."""
-    compared: pd.DataFrame
+    compared: Table
     """One row a setting and outcome."""
     sections: list[Section]
-    scaling: pd.DataFrame
+    scaling: Table
     baseline: Baseline | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
     def invalid(self) -> list[int]:
         """Positions of the INVALID runs."""
-        return [int(str(i)) for i in self.table.index[self.table["outcome"] == Outcome.INVALID.value]]
+        return [i for i, row in self.table.items() if row["outcome"] == Outcome.INVALID.value]
 
     @property
     def unread(self) -> list[int]:
@@ -61,7 +61,7 @@ class Report:
 
 
 def make_report(
-    runs: Sequence[ReportedRun], baseline: tuple[Path, pd.DataFrame] | None = None, tolerance: float = 0.05
+    runs: Sequence[ReportedRun], baseline: tuple[Path, Table] | None = None, tolerance: float = 0.05
 ) -> Report:
     """Compare `runs` with each other, and with the rows of `baseline` and where they are from."""
     table = run_table(runs)
@@ -69,7 +69,7 @@ def make_report(
     against = None
     if baseline is not None:
         path, then = baseline
-        invalid = table[table["outcome"] == Outcome.INVALID.value]
+        invalid = table.where(lambda row: row["outcome"] == Outcome.INVALID.value)
         lost = became_invalid(invalid, compared, then)
         found = changes(compared, then, tolerance)
         against = Baseline(path=path, tolerance=tolerance, changes=found, became_invalid=lost)
@@ -89,7 +89,8 @@ def reading_notes() -> list[str]:
     return [
         "Means are over completed runs that are not INVALID. A run that ended otherwise has a row of its own with what "
         "it measured until then; it is in no mean and never the best.",
-        "Runs of hpc-llm are repeats when their plans are equal but for the seed. Logs of another program are taken for repeats "
+        "Runs of hpc-llm are repeats when their plans are equal but for the seed and what cannot change a measurement: name, time "
+        "limit, account, and when, in which turn and with whose knowledge Slurm starts the job. Logs of another program are taken for repeats "
         "when cluster or GPU, model, method, ranks and batch shape are known and everything that they say of their settings "
         "agrees, the number of steps included; what they do not say, as their data or learning rate, may differ. "
         f"n is their number, ± half the width of the {CONFIDENCE_PERCENT} % confidence interval of the mean (Student's t). "
@@ -100,22 +101,23 @@ def reading_notes() -> list[str]:
     ]
 
 
-def results_table(report: Report) -> pd.DataFrame:
+def results_table(report: Report) -> Table:
     """The rows of results.csv: the comparison, and the INVALID runs with their reason and without figures."""
     table = report.compared.copy()
-    table["run_ids"] = [" ".join(_run_id(report, i) for i in members) for members in table["members"]]
-    table["cause"] = [_causes(report, members) for members in table["members"]]
+    members = table.column("members")
+    table.add("run_ids", (" ".join(_run_id(report, i) for i in each) for each in members))
+    table.add("cause", (_causes(report, each) for each in members))
     if report.baseline is not None:
         _add_changes(table, report.baseline.changes)
-    invalid = report.table.loc[report.invalid].copy()
-    invalid["runs"] = 1
-    invalid["run_ids"] = [_run_id(report, i) for i in report.invalid]
-    invalid["cause"] = [_causes(report, [i]) for i in report.invalid]
-    invalid["outcome_reason"] = [
-        text(r) or text(o) for r, o in zip(invalid["invalid_reason"], invalid["outcome_reason"], strict=True)
-    ]
-    kept = [name for name in table.columns if name in invalid.columns and name not in {m.name for m in METRICS}]
-    return pd.concat([table, invalid[kept]], ignore_index=True) if len(invalid) else table
+    return Table(table.columns, [*table, *(_invalid_row(report, i, table.columns) for i in report.invalid)])
+
+
+def _invalid_row(report: Report, index: int, columns: Sequence[str]) -> Cells:
+    run = report.table[index]
+    reason = text(run["invalid_reason"]) or text(run["outcome_reason"])
+    told = {"runs": 1, "run_ids": _run_id(report, index), "cause": _causes(report, [index]), "outcome_reason": reason}
+    figures = {metric.name for metric in METRICS}
+    return {name: run.get(name) for name in columns if name not in figures} | told
 
 
 def _causes(report: Report, members: Sequence[int]) -> str | None:
@@ -128,19 +130,19 @@ def _run_id(report: Report, index: int) -> str:
     return report.runs[index].row.run_id or report.runs[index].row.source or ""
 
 
-def _add_changes(table: pd.DataFrame, found: Sequence[Change]) -> None:
+def _add_changes(table: Table, found: Sequence[Change]) -> None:
     by_row = {change.row: change for change in found}
     for metric in COMPARED:
-        ratios = [by_row[i].ratios.get(metric.name) if i in by_row else None for i in table.index]
-        table[f"baseline_ratio_{metric.name}"] = pd.Series(ratios, index=table.index, dtype=float)
-    table["regression"] = ["; ".join(by_row[i].regressions) or None if i in by_row else None for i in table.index]
+        ratios = [by_row[i].ratios.get(metric.name) if i in by_row else None for i in table.rows]
+        table.add(f"baseline_ratio_{metric.name}", ratios)
+    table.add("regression", ("; ".join(by_row[i].regressions) or None if i in by_row else None for i in table.rows))
 
 
 def summary(report: Report) -> str:
     """One line: `42 runs: 30 completed, 3 OOM_DEVICE, …; 21 rows`."""
-    known = report.table[report.table["format"] != UNKNOWN_FORMAT]
-    counts = known["outcome"].value_counts()
-    outcomes = ", ".join(f"{n} {name}" for name, n in counts.items())
+    known = report.table.where(lambda row: row["format"] != UNKNOWN_FORMAT)
+    counts = Counter(known.column("outcome")).most_common()
+    outcomes = ", ".join(f"{n} {name}" for name, n in counts)
     unread = f"; {counted(len(report.unread), 'input')} without a known format" if report.unread else ""
     return f"{counted(len(known), 'run')} ({outcomes}), {counted(len(report.compared), 'row')}{unread}"
 
@@ -149,12 +151,12 @@ def regressions(report: Report) -> list[str]:
     """A line for each row that got worse than the baseline beyond the tolerance."""
     if report.baseline is None:
         return []
-    worse = [(report.compared.loc[c.row], c.regressions) for c in report.baseline.changes if c.is_regression]
+    worse = [(report.compared[c.row], c.regressions) for c in report.baseline.changes if c.is_regression]
     lines = [f"{text(r['method'])} on {text(r['cluster'])}, {gpus(r)}: {'; '.join(words)}" for r, words in worse]
     return [*lines, *(f"{_run_id(report, i)}: INVALID, completed before" for i in report.baseline.became_invalid)]
 
 
-def best_rate(section: Section) -> pd.Series | None:
+def best_rate(section: Section) -> Cells | None:
     """The completed row of most tokens/s."""
-    done = section.rows[(section.rows["outcome"] == Outcome.COMPLETED.value) & section.rows[TOKENS.name].notna()]
-    return done.loc[done[TOKENS.name].idxmax()] if len(done) else None
+    done = [row for row in section.rows if row["outcome"] == Outcome.COMPLETED.value and row[TOKENS.name] is not None]
+    return max(done, key=lambda row: row[TOKENS.name], default=None)

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hpc_llm.diagnose import explain_look
 from hpc_llm.errors import RequestError, pass_over, unknown_name
-from hpc_llm.parse import UNKNOWN_FORMAT, Row, Step, inputs, parse_paths, parse_steps
+from hpc_llm.parse import UNKNOWN_FORMAT, Row, inputs
 from hpc_llm.parse.formats.own_run import row_of, steps_of_last_try
-from hpc_llm.parse.parallel import of_each
+from hpc_llm.parse.parallel import read_all
+from hpc_llm.parse.read import sample_of
+from hpc_llm.parse.sample import LossAt, StepSample
 from hpc_llm.plan.experiment import flat_plan
 from hpc_llm.records.files import read_text
 from hpc_llm.records.run import Outcome, RunPaths, is_run
+from hpc_llm.report.repeats import flat, is_a_repeats, settings_of
 from hpc_llm.report.sharing import Pool
 from hpc_llm.report.telemetry import Curve, utilization
 from hpc_llm.runs.looks import look
 from hpc_llm.runs.records import Records
 from hpc_llm.text.secrecy import redacted, without_secrets
 
-MAX_STEPS = 400
-"""Steps kept of one run; a longer one keeps every second, fourth, eighth … and its last."""
 _LARGEST_TEXT = 1 << 18
 
 # What of a plan makes two runs the same measurement, besides the columns of the table.
@@ -32,7 +33,6 @@ _CONFIGURATION = (
     "deepspeed", "recompute", "attention", "quantization", "peft", "optimizer", "lr_ramp_steps", "weights", "env", "launcher",
     "data",
 )  # fmt: skip
-_OF_A_REPEAT = frozenset(("job_name", "name", "run_id"))
 _BATCH = frozenset(
     f"deepspeed.{name}"
     for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -40,40 +40,6 @@ _BATCH = frozenset(
 """Columns of the table already."""
 _COMPUTED = "deepspeed.optimizer."
 """A plan's optimizer once more, in DeepSpeed's words."""
-
-
-class LossAt(NamedTuple):
-    """What the report draws of a step."""
-
-    step: int | None
-    loss: float | None
-
-
-class ThinnedSteps:
-    """The steps of one run in bounded memory: real steps, none averaged."""
-
-    def __init__(self, limit: int = MAX_STEPS) -> None:
-        self.limit = limit
-        self.count = 0
-        self._every = 1
-        self._kept: list[LossAt] = []
-        self._last: LossAt | None = None
-
-    def add(self, made: Step) -> None:
-        step = LossAt(made.step, made.loss)
-        if self.count % self._every == 0:
-            self._kept.append(step)
-            if len(self._kept) > self.limit:
-                self._kept = self._kept[::2]
-                self._every *= 2
-        self.count += 1
-        self._last = step
-
-    def steps(self) -> list[LossAt]:
-        """The kept steps in order, the last one of the run included."""
-        if self._last is None or (self._kept and self._kept[-1] is self._last):
-            return list(self._kept)
-        return [*self._kept, self._last]
 
 
 _TEXTS = ("cluster", "gpu", "method", "model", "task", "precision")
@@ -120,19 +86,19 @@ class ReportedRun:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All of the plan as `path -> value`, without what repeats of a run differ in: its seed and its name."""
+        """All of the plan as `path -> value`, without what repeats of a run may differ in."""
         ran = self.result.get("engine") if self.plan else None  # the plan's fallback may have run
         plan = {**self.plan, "engine": ran} if ran else self.plan
-        return {path: value for path, value in _flat(plan).items() if value is not None and not _is_a_repeats(path)}
+        return settings_of(plan)
 
     @property
     def configuration(self) -> dict[str, Any]:
         """The settings behind the method's name as `path -> value`; empty where there is no plan."""
-        settings = _flat({name: self.plan.get(name) for name in _CONFIGURATION if name in self.plan})
+        settings = flat({name: self.plan.get(name) for name in _CONFIGURATION if name in self.plan})
         return {
             path: value
             for path, value in settings.items()
-            if path not in _BATCH and not path.startswith(_COMPUTED) and not _is_a_repeats(path)
+            if path not in _BATCH and not path.startswith(_COMPUTED) and not is_a_repeats(path)
         }
 
 
@@ -192,10 +158,10 @@ def _read(paths: Sequence[str | os.PathLike[str]]) -> Iterator[ReportedRun]:
         if is_ours:
             yield from own_runs(given)
             continue
-        steps = _steps(given)
-        for row in parse_paths(given):
-            kept = steps.get(_identity(row.source, row.run_id))
-            yield ReportedRun(row=row, steps=kept.steps() if kept else [], num_steps=kept.count if kept else 0)
+        for readings, _ in read_all(given, verbose=False, jobs=None, sampled=True):
+            for row, sample in (pair for reading in readings for pair in reading.with_samples()):
+                drawn = sample or StepSample()
+                yield ReportedRun(row=row, steps=drawn.drawn(), num_steps=drawn.count)
 
 
 def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
@@ -225,27 +191,12 @@ def _identity(source: str | None, run_id: str | None) -> tuple[str, str | None]:
     return str(Path(source or "").resolve()), run_id
 
 
-def _steps(paths: Iterable[str | os.PathLike[str]]) -> dict[tuple[str, str | None], ThinnedSteps]:
-    files = [[Path(path)] for path in dict.fromkeys(map(str, paths))]
-    found = (of_file.items() for of_file in of_each(_steps_of_file, files))
-    return {_identity(*key): steps for items in found for key, steps in items}
-
-
-def _steps_of_file(paths: list[Path]) -> dict[tuple[str | None, str | None], ThinnedSteps]:
-    found: dict[tuple[str | None, str | None], ThinnedSteps] = {}
-    for step in parse_steps(paths):
-        found.setdefault((step.source, step.run_id), ThinnedSteps()).add(step)
-    return found
-
-
 def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
     paths, experiment = records.run, records.experiment
     result = records.result.values if records.result else {}
     if records.has_steps:
-        thinned = ThinnedSteps()
-        for step in steps_of_last_try(paths, run.row):
-            thinned.add(step)
-        run.steps, run.num_steps = thinned.steps(), thinned.count
+        sample = sample_of(steps_of_last_try(paths, run.row))
+        run.steps, run.num_steps = sample.drawn(), sample.count
     experiment, result = (
         without_secrets(experiment),
         without_secrets(result),
@@ -275,19 +226,3 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def _items(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else []
-
-
-def _is_a_repeats(path: str) -> bool:
-    """Whether repeats of a run differ in it: its seeds and its name."""
-    return path in _OF_A_REPEAT or path.rpartition(".")[2] == "seed"
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, item in value.items():
-        path = f"{prefix}{name}"
-        if isinstance(item, Mapping) and item:
-            flat |= _flat(item, f"{path}.")
-        else:
-            flat[path] = item
-    return flat

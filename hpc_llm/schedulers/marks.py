@@ -1,7 +1,7 @@
 """Processes of ours on this machine, known by variables that they were started with and that end with them.
 
 A process id is soon somebody else's, a folder can be removed and made anew, and a record may be lost with a full disk:
-what a process was started for stands in its environment, whatever becomes of the files. Standard library only.
+what a process was started for stands in its environment, whatever becomes of the files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.records.run import RunPaths
-from hpc_llm.schedulers.process import describe_process, end_all
+from hpc_llm.schedulers.process import describe_process, end_all, process_ids
 
 RUN_DIR, RUN_UUID, QUEUE_ID = "HPC_LLM_RUN_DIR", "HPC_LLM_RUN_UUID", "HPC_LLM_QUEUE_ID"
 """Of the script of a local run, and all that it starts: where the run was made, its submission, the number of its queue."""
@@ -88,7 +88,7 @@ class Living:
 def living() -> Living:
     """Look at the processes of this user; nothing is found where a system has no /proc, or hides them."""
     try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        pids = process_ids()
     except OSError:
         return Living()
     return Living(tuple(one for one in map(_look_at, pids) if one is not None))
@@ -109,6 +109,11 @@ def end_run(uuid: str, run_id: str, grace_s: float = 10.0) -> list[Marked]:
 
 
 def _look_at(pid: int) -> Marked | None:
+    """What marks the process has.
+
+    psutil's `environ` stops at an empty text, as a program leaves it that writes over its environment to change its name in
+    `ps`; the marks may stand behind it. And one search in the raw bytes is enough for nearly all processes.
+    """
     folder = f"/proc/{pid}"
     with contextlib.suppress(OSError):  # it has ended, or is not to be looked into
         if os.stat(folder).st_uid != os.getuid():

@@ -1,4 +1,11 @@
-"""A process that can be recognised later: a pid alone may by then belong to somebody else."""
+"""A process that can be recognised later: a pid alone may by then belong to somebody else.
+
+psutil says who started whom. Who a process is and whether it lives is read from /proc, because psutil would lose something:
+- its time of start is seconds since 1970, worked out from a boot time that moves when the clock is set; a record has to be
+  compared with a process days later, so it keeps the kernel's own ticks since the boot;
+- to it a zombie runs, and waiting for one that nobody collects, as in many containers, never ends;
+- it knows no sessions, no boot and no namespace of process ids, without which a record of another container looks like ours.
+"""
 
 from __future__ import annotations
 
@@ -100,11 +107,15 @@ def session_is_alive(leader: Mapping[str, Any]) -> bool:
     heir = _stat(pid)
     if heir is not None and int(heir[19]) != leader.get("start_ticks"):
         return False  # the pid is somebody else's by now
-    return any(
-        int(fields[3]) == pid and fields[0] not in "ZX"
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and (fields := _stat(int(entry.name)))
-    )
+    return any(int(fields[3]) == pid and fields[0] not in "ZX" for one in process_ids() if (fields := _stat(one)))
+
+
+def process_ids() -> list[int]:
+    """The processes that can be seen. Raises OSError where a system has no /proc.
+
+    Each `status` asks: importing psutil would take many times as long as looking.
+    """
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
 def end_group(process: Mapping[str, Any], grace_s: float = 10.0) -> bool:
@@ -147,10 +158,12 @@ def _group_of(process: Mapping[str, Any]) -> int | None:
 
 
 def _descendants(pids: Iterable[int]) -> list[int]:
+    """All that these have started, from one look: what is asked for one after the other may have moved in between."""
+    import psutil
+
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    for process in psutil.process_iter(["ppid"]):
+        children.setdefault(process.info["ppid"], []).append(process.pid)
     found: list[int] = []
     pending = [child for pid in pids for child in children.get(pid, [])]
     while pending:

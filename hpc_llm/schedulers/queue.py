@@ -2,7 +2,7 @@
 
 A machine that measures must not run two at a time. A run is known by the UUID of its submission, never by its path alone:
 the folder may be another run's by the time its turn comes. No record is worth the queue: a full disk ends neither it nor
-the script that runs. Standard library only: it is unpickled in a fresh interpreter.
+the script that runs. It is unpickled in a fresh interpreter of the login side.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from hpc_llm.records.run import RunPaths, Stop
 from hpc_llm.schedulers.environment import without_slurm
 from hpc_llm.schedulers.marks import QUEUE_ID, QUEUE_MARKS, RUN_DIR, RUN_UUID, end_run
 from hpc_llm.schedulers.process import describe_process, end_group, machine_id
+from hpc_llm.schedulers.sealed import sealed_copy
 from hpc_llm.schedulers.start import take_start
 from hpc_llm.schedulers.submission import now
 
@@ -112,13 +113,14 @@ class _Queue:
         if self._is_left_out(script):
             return None
         record_job(script, self._number, describe_process(os.getppid()))
-        if digest_of(run) != script.digest:
+        text = _script_of(run)
+        if text is None or hashlib.sha256(text).hexdigest() != script.digest:
             self._speak(script, started_at, Stop.CODE_CHANGED.value, "job.sh is not what was submitted")
             return None
         try:
             if not self._patiently(script, lambda: take_start(run, script.uuid)) or self._is_left_out(script):
                 return None
-            process = self._patiently(script, lambda: self._start(script))
+            process = self._patiently(script, lambda: self._start(script, text))
         except OSError as error:
             if self._is_left_out(script):  # cancelled, or removed, while it waited
                 return None
@@ -146,17 +148,25 @@ class _Queue:
                     raise
             time.sleep(_PAUSE_S)
 
-    def _start(self, script: QueuedScript) -> subprocess.Popen[bytes]:
+    def _start(self, script: QueuedScript, text: bytes) -> subprocess.Popen[bytes]:
+        """Start bash on the text that was checked: bash reads a file as it goes along, and others may write that one."""
         run = script.run
-        with run.stdout.open("ab") as out, run.stderr.open("ab") as err:
-            return subprocess.Popen(
-                ["bash", str(run.script)],
-                env={**self._environment, RUN_DIR: script.folder, RUN_UUID: script.uuid, QUEUE_ID: self._number},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,  # a group of its own, which cancelling can end as a whole
-            )
+        copy = sealed_copy(text)
+        try:
+            with run.stdout.open("ab") as out, run.stderr.open("ab") as err:
+                return subprocess.Popen(
+                    # The file behind --rcfile is for terminals and not read here: it says which run this is, to `ps` and to
+                    # `marks`, where an argument would be one of every file that the script sources.
+                    ["bash", "--rcfile", str(run.script), f"/dev/fd/{copy}"],
+                    env={**self._environment, RUN_DIR: script.folder, RUN_UUID: script.uuid, QUEUE_ID: self._number},
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    pass_fds=(copy,),
+                    start_new_session=True,  # a group of its own, which cancelling can end as a whole
+                )
+        finally:
+            os.close(copy)
 
     def _follow(self, script: QueuedScript, started: subprocess.Popen[bytes], started_at: float) -> int:
         process = describe_process(started.pid)
@@ -194,9 +204,14 @@ def record_job(script: QueuedScript, job_id: str, process: Mapping[str, Any]) ->
 
 
 def digest_of(run: RunPaths) -> str | None:
-    """SHA-256 of the run's script; None where it cannot be read."""
+    """SHA-256 of the script, None where there is none that can be read."""
+    text = _script_of(run)
+    return None if text is None else hashlib.sha256(text).hexdigest()
+
+
+def _script_of(run: RunPaths) -> bytes | None:
     try:
-        return hashlib.sha256(read_regular(run.script)).hexdigest()
+        return read_regular(run.script)
     except (OSError, ValueError):
         return None
 

@@ -31,8 +31,9 @@ from hpc_llm.plan.parts import (
     Training,
 )
 from hpc_llm.plan.synthetic import LOSS_FLOOR_NATS
-from hpc_llm.records.files import read_json, write_json
+from hpc_llm.records.files import read_json, read_regular, reason_of, write_json
 from hpc_llm.records.run import RunPaths
+from hpc_llm.text.json_text import DamagedRecordError, decoded
 from hpc_llm.text.secrecy import refuse_secrets
 from hpc_llm.worker.ranks import Ranks
 
@@ -133,14 +134,18 @@ def read_deepspeed_config(path: Path) -> dict[str, Any]:
     import hjson  # comes with DeepSpeed
 
     try:
-        config = hjson.loads(path.read_text(encoding="utf-8"))
+        config = hjson.loads(read_regular(path).decode("utf-8"))
+        plain = decoded(json.dumps(config))
     except OSError as error:
-        raise RequestError(f"the DeepSpeed config {path} cannot be read: {error.strerror}.") from None
-    except hjson.HjsonDecodeError as error:
+        raise RequestError(f"the DeepSpeed config {path} cannot be read: {reason_of(error)}.") from None
+    except RecursionError:
+        raise RequestError(f"the DeepSpeed config {path} is nested too deep.") from None
+    except DamagedRecordError as error:
+        raise RequestError(f"the DeepSpeed config {path} cannot be read: {error}.") from None
+    except ValueError as error:  # no UTF-8, no JSON, digits without end
         raise RequestError(f"the DeepSpeed config {path} is not JSON: {error}.") from None
-    if not isinstance(config, dict):
+    if not isinstance(plain, dict):
         raise RequestError(f"the DeepSpeed config {path} must hold one object.")
-    plain: dict[str, Any] = json.loads(json.dumps(config))
     return plain
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.plan.checkpoint import read_checkpoint
+from hpc_llm.text.json_text import figures
 
 _SHOWN = 3
 _LARGEST_TABLE = 100_000_000
@@ -116,7 +116,14 @@ def _names(path: Path) -> list[str]:
             raise WorkerError(
                 f"the weights {path} are damaged: the table at their beginning would take {length} bytes."
             )
-        table = json.loads(file.read(length))
+        try:
+            table = figures(file.read(length))
+        except ValueError as error:
+            raise WorkerError(
+                f"the weights {path} are damaged: the table at their beginning is no JSON: {error}."
+            ) from None
+    if not isinstance(table, dict):
+        raise WorkerError(f"the weights {path} are damaged: the table at their beginning is no JSON object.")
     return [name for name in table if name != "__metadata__"]
 
 

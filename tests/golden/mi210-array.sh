@@ -148,6 +148,11 @@ if [[ ${SLURM_JOB_NAME:-} =~ -([0-9a-f]{8})$ ]] && [ -f "$run_dir/job.json" ] &&
   printf 'hpc-llm: run folder %s belongs to another job by now (on %s)\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2
   exit 76
 fi
+# Two tasks that are led to one run would write over each other.
+if [ -f "$run_dir/job.json" ] && ! grep -Eq "\"array_task\": *$SLURM_ARRAY_TASK_ID([^0-9]|\$)" "$run_dir/job.json"; then
+  printf 'hpc-llm: run folder %s is that of another task (on %s)\n' "${run_dir//[[:cntrl:]]/ }" "$(hostname)" >&2
+  exit 76
+fi
 trap 'on_signal HUP' HUP
 trap 'on_signal INT' INT
 trap 'on_signal QUIT' QUIT

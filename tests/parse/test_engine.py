@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpc_llm.parse import Row, fast, parallel, parse_paths, scan
+from hpc_llm.parse.joining import join
 from hpc_llm.parse.means import EXACT, Distribution
 from hpc_llm.parse.read import Reading, parse_stream
 from hpc_llm.parse.registry import formats_in
 from hpc_llm.parse.runs import LogRun
+from hpc_llm.parse.sample import LossAt
 from hpc_llm.parse.scan import Scanner
 from hpc_llm.parse.unparsed import Unparsed
 from hpc_llm.text import sources
@@ -63,6 +65,10 @@ logs = st.lists(st.tuples(st.integers(1, 200), st.integers(0, 400), st.sampled_f
 
 def rows(text: bytes, pieces: list[int] | None = None, careful: bool = False) -> list[Row]:
     """The rows of `text`, read whole or in pieces that begin at these lines."""
+    return reading(text, pieces, careful).rows
+
+
+def reading(text: bytes, pieces: list[int] | None = None, careful: bool = False) -> Reading:
     formats = formats_in(text)
     cuts = [0]
     for position in sorted(pieces or []):
@@ -70,10 +76,14 @@ def rows(text: bytes, pieces: list[int] | None = None, careful: bool = False) ->
         cuts.append(start if start else len(text))
     runs: list[LogRun] = []
     for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
-        scanner = Scanner(formats, careful=careful)
+        scanner = Scanner(formats, careful=careful, sampled=True)
         scanner.feed(text[begin:end])
-        runs = LogRun.join((runs, scanner.finish()))
-    return Reading.of_runs("log", runs, Unparsed()).rows
+        runs = join((runs, scanner.finish()))
+    return Reading.of_runs("log", runs, Unparsed())
+
+
+def drawn(one: Reading) -> list[tuple[int, list[LossAt]]]:
+    return [(sample.count, sample.drawn()) for sample in one.samples if sample is not None]
 
 
 @pytest.fixture
@@ -97,7 +107,9 @@ def same(one: list[Row], other: list[Row]) -> None:
 @given(log=logs, seed=st.integers(1, 50))
 def test_fast_lane_gives_the_rows_of_the_careful_lane(template, log, seed):
     text = "".join(part(template, first, count, seed) + noise for first, count, noise in log).encode()
-    same(rows(text), rows(text, careful=True))
+    fast_read, careful_read = reading(text), reading(text, careful=True)
+    same(fast_read.rows, careful_read.rows)
+    assert drawn(fast_read) == drawn(careful_read)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -107,7 +119,9 @@ def test_fast_lane_gives_the_rows_of_the_careful_lane(template, log, seed):
 def test_pieces_give_the_rows_of_the_whole(template, data, seed, count, noise):
     text = (part(template, 1, count, seed) + noise).encode()
     pieces = data.draw(st.lists(st.integers(0, len(text) - 1), max_size=4))
-    same(rows(text, pieces), rows(text))
+    whole, joined = reading(text), reading(text, pieces)
+    same(joined.rows, whole.rows)
+    assert drawn(joined) == drawn(whole)
 
 
 @pytest.mark.usefixtures("small_chunks")

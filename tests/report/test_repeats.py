@@ -72,7 +72,7 @@ def test_repeats_are_one_row_with_the_mean_and_the_largest_peak() -> None:
         *(run(tokens_per_second=r, peak_allocated_bytes=p) for r, p in zip(rates, peaks, strict=True)),
     )
     assert len(table) == 1
-    row = table.iloc[0]
+    row = table.first
     assert (row["runs"], row["tokens_per_second"], row["peak_allocated_bytes"]) == (3, 104.0, 9)
     assert row["tokens_per_second_ci95"] == pytest.approx(9.9366, abs=1e-4)
     assert row["members"] == (0, 1, 2)
@@ -101,13 +101,13 @@ def test_other_settings_of_the_same_method_keep_a_row_and_a_label() -> None:
     usual = {"deepspeed": {"zero_optimization": {"sub_group_size": 1e9}, "train_batch_size": 4}}
     other = {"deepspeed": {"zero_optimization": {"sub_group_size": 4e9}, "train_batch_size": 4}}
     table = compared(run(usual), run(usual), run(other))
-    assert table["configuration"].tolist() == ["", "sub_group_size=4e9"]
-    assert table["runs"].tolist() == [2, 1]
+    assert table.column("configuration") == ["", "sub_group_size=4e9"]
+    assert table.column("runs") == [2, 1]
 
 
 def test_settings_without_a_majority_are_all_named() -> None:
     table = compared(run({"recompute": True}), run({"recompute": False}))
-    assert table["configuration"].tolist() == ["recompute=False", "recompute=True"]
+    assert table.column("configuration") == ["recompute=False", "recompute=True"]
 
 
 PLAN = {"steps": 12, "seed": 42, "optimizer": {"lr": 2e-5}, "job_name": "z3", "data": {"seed": 1, "source": "random"}}
@@ -124,10 +124,10 @@ PLAN = {"steps": 12, "seed": 42, "optimizer": {"lr": 2e-5}, "job_name": "z3", "d
 )
 def test_runs_whose_plans_differ_are_no_repeats_and_say_in_what(change: dict[str, Any], label: str) -> None:
     table = compared(run(PLAN, tokens_per_second=450.0), run(PLAN | change, tokens_per_second=90.0))
-    assert table["runs"].tolist() == [1, 1]
-    assert sorted(table["tokens_per_second"]) == [90.0, 450.0]
-    assert any(label in text for text in table["configuration"])
-    assert table["configuration"].nunique() == 2
+    assert table.column("runs") == [1, 1]
+    assert sorted(table.column("tokens_per_second")) == [90.0, 450.0]
+    assert any(label in text for text in table.column("configuration"))
+    assert len(set(table.column("configuration"))) == 2
 
 
 def test_a_run_in_which_the_fallback_trained_is_no_repeat_of_one_in_which_the_plan_s_engine_did() -> None:
@@ -140,39 +140,69 @@ def test_a_run_in_which_the_fallback_trained_is_no_repeat_of_one_in_which_the_pl
 def test_runs_whose_plans_differ_in_the_seed_and_the_name_are_repeats() -> None:
     other = PLAN | {"seed": 7, "job_name": "again", "data": {"seed": 2, "source": "random"}}
     table = compared(run(PLAN, tokens_per_second=100.0), run(other, tokens_per_second=104.0))
-    assert (table["runs"].tolist(), table["tokens_per_second"].tolist()) == ([2], [102.0])
+    assert (table.column("runs"), table.column("tokens_per_second")) == ([2], [102.0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sbatch": {"begin": "now+1hour"}},
+        {"sbatch": {"comment": "second try", "mail-user": "me", "mail-type": "END"}},
+        {"sbatch": {"dependency": "afterany:7", "kill-on-invalid-dep": "yes"}},
+        {"sbatch": {"nice": "100", "hold": "", "deadline": "tomorrow"}},
+        {"sbatch": {"priority": "5", "requeue": ""}},
+        {"sbatch": {}},
+        {"time_s": 7200, "account": "other"},
+    ],
+)
+def test_what_says_only_when_a_job_starts_tells_no_runs_apart(change: dict[str, Any]) -> None:
+    usual = PLAN | {"time_s": 3600, "account": "mine"}
+    table = compared(run(usual, tokens_per_second=100.0), run(usual | change, tokens_per_second=104.0))
+    assert (table.column("runs"), table.column("tokens_per_second")) == ([2], [102.0])
+    assert table.column("configuration") == [""]
+
+
+@pytest.mark.parametrize(
+    "option", ["exclusive", "constraint", "nodelist", "reservation", "qos", "mem", "cpu-freq", "a-site-s-own"]
+)
+def test_an_option_that_may_change_where_or_beside_what_a_job_runs_tells_runs_apart(option: str) -> None:
+    when = {"sbatch": {"begin": "now"}}
+    table = compared(run(PLAN | when), run(PLAN | {"sbatch": {**when["sbatch"], option: "x"}}))
+    assert table.column("runs") == [1, 1]
+    labels = "".join(table.column("configuration"))
+    assert option in labels and "begin" not in labels
 
 
 @pytest.mark.parametrize(
     "said", [{"measured_steps": 295}, {"warmup_steps": 0}, {"format": "megatron"}, {"num_parameters": 7}]
 )
 def test_logs_without_a_plan_are_repeats_only_where_all_they_say_agrees(said: dict[str, Any]) -> None:
-    assert compared(run(), run())["runs"].tolist() == [2]
-    assert compared(run(), run(**said))["runs"].tolist() == [1, 1]
+    assert compared(run(), run()).column("runs") == [2]
+    assert compared(run(), run(**said)).column("runs") == [1, 1]
 
 
 def test_training_and_inference_are_never_compared() -> None:
     train = [run(kind="train", task=None, method=m, tokens_per_second=r) for m, r in (("z2", 100.0), ("z3", 90.0))]
     infer = [run(kind="infer", task=None, method="z2", tokens_per_second=9e5)]
     table = compared(*train, *infer)
-    assert table["runs"].tolist() == [1, 1, 1]
+    assert table.column("runs") == [1, 1, 1]
     assert changes(table, compared(train[0]), 0.05) == [
-        one for one in changes(table, compared(train[0]), 0.05) if table.loc[one.row, "kind"] == "train"
+        one for one in changes(table, compared(train[0]), 0.05) if table[one.row]["kind"] == "train"
     ]
     parts = sections(table)
-    assert [set(part.rows["kind"]) for part in parts] == [{"train"}, {"infer"}]
+    assert [set(part.rows.column("kind")) for part in parts] == [{"train"}, {"infer"}]
     assert "inference" in parts[1].title
-    assert table.loc[list(best(parts[0].rows)[TOKENS.name]), "tokens_per_second"].tolist() == [100.0]
+    assert [table[i]["tokens_per_second"] for i in best(parts[0].rows)[TOKENS.name]] == [100.0]
     lonely = sections(compared(run(kind="train", model=None), run(kind="infer", model=None)))
-    assert [(set(part.rows["kind"]), part.is_mixed) for part in lonely] == [({"infer"}, True), ({"train"}, True)]
-    assert scaling(compared(run(kind="train", tokens_per_second=1.0),
-                            run(kind="infer", world_size=8, tokens_per_second=9.0))).empty  # fmt: skip
+    assert [(set(part.rows.column("kind")), part.is_mixed) for part in lonely] == [({"infer"}, True), ({"train"}, True)]
+    apart = compared(run(kind="train", tokens_per_second=1.0), run(kind="infer", world_size=8, tokens_per_second=9.0))
+    assert len(scaling(apart)) == 0
 
 
 def test_batch_sizes_are_no_settings_of_their_own() -> None:
     plans = [{"deepspeed": {"train_batch_size": n}} for n in (4, 8)]
     table = compared(run(plans[0]), run(plans[1], world_size=8))
-    assert table["configuration"].tolist() == ["", ""]
+    assert table.column("configuration") == ["", ""]
 
 
 def test_what_did_not_complete_is_a_row_and_in_no_mean() -> None:
@@ -182,16 +212,16 @@ def test_what_did_not_complete_is_a_row_and_in_no_mean() -> None:
         run(outcome="OOM_DEVICE", outcome_reason="2 GiB asked"),
         run(outcome="OOM_DEVICE", outcome_reason="2 GiB asked"),
     )
-    by_outcome = {row["outcome"]: row for _, row in table.iterrows()}
+    by_outcome = {row["outcome"]: row for row in table}
     assert by_outcome["COMPLETED"]["tokens_per_second"] == 100.0
     assert by_outcome["TIMEOUT"]["tokens_per_second"] == 300.0
     assert (by_outcome["OOM_DEVICE"]["runs"], by_outcome["OOM_DEVICE"]["outcome_reason"]) == (2, "2 GiB asked")
-    assert math.isnan(by_outcome["OOM_DEVICE"]["tokens_per_second"])
+    assert by_outcome["OOM_DEVICE"]["tokens_per_second"] is None
 
 
 def test_two_timeouts_are_not_averaged() -> None:
     table = compared(*(run(tokens_per_second=r, outcome="TIMEOUT") for r in (100.0, 300.0)))
-    assert sorted(table["tokens_per_second"]) == [100.0, 300.0]
+    assert sorted(table.column("tokens_per_second")) == [100.0, 300.0]
 
 
 def test_invalid_runs_and_unread_inputs_have_no_row() -> None:
@@ -199,8 +229,8 @@ def test_invalid_runs_and_unread_inputs_have_no_row() -> None:
 
 
 def test_figures_that_are_no_numbers_are_missing() -> None:
-    row = compared(run(tokens_per_second="fast", mfu=math.inf)).iloc[0]
-    assert math.isnan(row["tokens_per_second"]) and math.isnan(row["mfu"])
+    row = compared(run(tokens_per_second="fast", mfu=math.inf)).first
+    assert row["tokens_per_second"] is None and row["mfu"] is None
 
 
 def test_best_is_the_highest_rate_and_the_lowest_peak_of_what_completed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -13,13 +12,13 @@ from synthetic import HOSTILE_CLUSTER, HOSTILE_METHOD, Made, write_run
 
 from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError
-from hpc_llm.parse import Step
+from hpc_llm.parse import Step, parallel
+from hpc_llm.parse.read import sample_of
 from hpc_llm.report import Report, assumptions, collect, make_report
 from hpc_llm.report.figures import figures, method_names
 from hpc_llm.report.files import reading_metrics, reading_table
 from hpc_llm.report.latex import PRINTED_AS, latex_text, write_latex
 from hpc_llm.report.plots import draw, method_styles, write_plots
-from hpc_llm.report.runs import ThinnedSteps
 from hpc_llm.text.shown import markdown_text, plain_text, safe_text
 
 
@@ -50,7 +49,7 @@ def test_markdown_has_a_row_for_each_invalid_run(written: Path, report: Report) 
 
 
 def test_csv_keeps_every_digit(written: Path, report: Report) -> None:
-    expected = report.compared["tokens_per_second"].dropna().tolist()
+    expected = report.compared.known("tokens_per_second")
     assert [float(r["tokens_per_second"]) for r in rows(written) if r["tokens_per_second"]] == expected
 
 
@@ -130,7 +129,7 @@ def test_latex_holds_every_figure_of_every_row_once(written: Path, report: Repor
             cells = {(row[0], name): cell for name, cell in zip(header[1:], row[1:], strict=True)}
             assert all(found.get(key, cell) == cell for key, cell in cells.items()), "a row has one name in all tables"
             found |= cells
-    expected = {(row["#"], name): row[name] for _, row in shown.iterrows() for name in shown.columns if name != "#"}
+    expected = {(row["#"], name): row[name] for row in shown for name in shown.columns if name != "#"}
     assert found == expected
 
 
@@ -281,13 +280,30 @@ def test_a_wrong_assumption_is_refused(pair: str, message: str) -> None:
         assumptions([pair])
 
 
-def test_long_runs_are_thinned_to_real_steps_with_both_ends() -> None:
-    thinned = ThinnedSteps(limit=10)
-    for number in range(1, 1001):
-        thinned.add(Step(step=number))
-    kept = [step.step for step in thinned.steps()]
-    assert kept[0] == 1 and kept[-1] == 1000 and len(kept) <= 12 and thinned.count == 1000
-    assert len({b - a for a, b in itertools.pairwise(kept[:-1])}) == 1
+def test_the_loss_of_a_log_in_pieces_is_drawn_evenly_from_its_own_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page gets the same steps whether a log is read whole or in pieces, to a small part of their distance."""
+    for name, steps in (("short", 300), ("long", 30_000)):
+        lines = [f"[Step {i}/30000] Loss: {5 - i / 1e4:.4f} | Global Tokens/s: 53.5 | GPU Mem (GB): 5.2 | Peak Mem: 5.7\n"
+                 for i in range(1, steps + 1)]  # fmt: skip
+        (tmp_path / f"{name}.log").write_text("".join(lines))
+    whole = {run.row.run_id: run for run in collect([tmp_path])}
+    for name, value in (("PIECE", 300_000), ("WORTHWHILE", 1)):
+        monkeypatch.setattr(parallel, name, value)
+    pieces = {run.row.run_id: run for run in collect([tmp_path])}
+    assert [s.step for s in whole["short"].steps] == [s.step for s in pieces["short"].steps] == list(range(1, 301))
+    assert whole["long"].num_steps == pieces["long"].num_steps == 30_000
+    assert [s.step for s in whole["long"].steps] == [*range(1, 30_001, 128), 30_000]
+    for one, other in zip(whole["long"].steps, pieces["long"].steps, strict=True):
+        assert one.step and other.step and abs(one.step - other.step) <= 16
+        assert other.loss == pytest.approx(5 - other.step / 1e4, abs=1e-4)
+
+
+def test_own_runs_of_many_steps_are_drawn_with_both_ends() -> None:
+    sample = sample_of(Step(step=number, loss=1.0) for number in range(1, 10_001))
+    kept = [step.step for step in sample.drawn()]
+    assert sample.count == 10_000 and kept == [*range(1, 10_001, 32), 10_000]
 
 
 def test_command_prints_its_files_and_exits_3_on_a_regression(

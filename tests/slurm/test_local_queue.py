@@ -18,8 +18,9 @@ from made_runs import make_run
 from hpc_llm.errors import RequestError
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs import RunStatus, cancel, cancel_job, homeless, status, wait
-from hpc_llm.schedulers import submit_local
+from hpc_llm.schedulers import queue, submit_local
 from hpc_llm.schedulers.process import describe_process, end_group, is_alive
+from hpc_llm.schedulers.start import take_start
 
 PYTHON = str(Path(COMMAND).with_name("python"))
 
@@ -95,7 +96,7 @@ SUBMIT_AND_SLEEP = """
 import sys, time
 from pathlib import Path
 from hpc_llm.records.run import RunPaths
-from hpc_llm.schedulers import submit_local
+from hpc_llm.schedulers import queue, submit_local
 print(submit_local([RunPaths(Path(folder)) for folder in sys.argv[1:]]), flush=True)
 time.sleep(60)
 """
@@ -282,6 +283,42 @@ def test_a_script_that_was_changed_while_it_waited_does_not_run(logs: Path) -> N
         "job.sh is not what was submitted",
     )
     assert [one(run).exit_code for run in (runs[0], runs[2])] == [0, 0]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_script_that_is_swapped_after_it_was_checked_runs_as_it_was(
+    logs: Path, in_place: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at its digest and the shell lies the start of the run, which may wait for a disk for minutes."""
+    run = new_run(logs, "r", "echo as submitted")
+
+    def take_and_swap(taken: RunPaths, uuid: str) -> bool:
+        if not in_place:
+            taken.script.unlink()
+        taken.script.write_text("echo swapped\n")
+        return take_start(taken, uuid)
+
+    monkeypatch.setattr(queue, "take_start", take_and_swap)
+    identity = json.loads(run.job.read_text())
+    script = queue.QueuedScript(str(run.root), identity["uuid"], queue.digest_of(run) or "")
+    assert queue.RunScripts((script,))() == [0]
+    assert (run.stdout.read_text(), run.stderr.read_text()) == ("as submitted\n", "")
+
+
+def test_a_script_that_is_changed_while_it_runs_goes_on_as_it_was(logs: Path) -> None:
+    """bash reads a long script piece by piece, as it comes to them."""
+    go = logs.parent / "go"
+    padding = "# nothing\n" * 50_000
+    run = new_run(logs, "r", f"echo $#\nuntil [ -e {go} ]; do sleep 0.1; done\n{padding}echo original")
+    submit_local([run])
+    started(run)
+    with run.script.open("r+") as file:  # the same file, whose end is another now
+        text = file.read().replace("echo original", "echo swapped!")
+        file.seek(0)
+        file.write(text)
+    go.touch()
+    wait([run])
+    assert (run.stdout.read_text(), run.stderr.read_text()) == ("0\noriginal\n", "")
 
 
 def test_nothing_of_the_working_directory_is_imported(

@@ -44,7 +44,7 @@ from hpc_llm.schedulers.start import revoke_start, take_start
 pytestmark = pytest.mark.timeout(120)
 LEAVES_A_RECORD = """\
 run=$HPC_LLM_RUN_DIR
-echo began >> "${0%/*}/../began-$(basename "$run")"
+echo began >> "$HPC_LLM_RUN_DIR/../began-$(basename "$run")"
 trap 'echo "{\\"schema\\": 1, \\"exit_code\\": $?}" > "$run/exit.json"' EXIT
 trap 'exit 143' TERM
 """

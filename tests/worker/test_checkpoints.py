@@ -10,7 +10,9 @@ import pytest
 from tiny_models import FAMILIES, first_loss, save
 from tiny_plans import RunPlan, make_plan
 
+from hpc_llm.errors import WorkerError
 from hpc_llm.records.run import RunPaths
+from hpc_llm.worker.weights import _names
 
 pytestmark = pytest.mark.train
 
@@ -117,3 +119,11 @@ def test_a_shape_alone_is_trained_from_random_weights_where_that_is_planned(
     assert (result["outcome"], result["weights"]) == ("COMPLETED", "random")
     assert f"pretrain_llm: random weights in the shape of {model}, on synthetic tokens" in capfd.readouterr().out
     assert result["loss_floor_nats"] < result["loss_last"] < result["loss_first"] - 0.2
+
+
+@pytest.mark.parametrize("table", [b"no json", b"[1, 2]", b"[" * 5000, b'{"a": '])
+def test_a_table_of_weights_that_is_none_is_said_to_be_damaged(table: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(table).to_bytes(8, "little") + table)
+    with pytest.raises(WorkerError, match="are damaged: the table at their beginning"):
+        _names(path)

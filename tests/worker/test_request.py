@@ -109,6 +109,27 @@ def test_a_wrong_request_is_named(
         read_request(parse_arguments(arguments), ALONE)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b'{"train_batch_size": 1', "is not JSON"),
+        (b"[1]", "must hold one object"),
+        (b"\xff\xfe{}", "is not JSON"),
+        (b"[" * 100_000, "nested too deep"),
+        (b'{"a": ' * 150 + b"1" + b"}" * 150, "nested too deep"),
+        (None, "is no regular file"),
+    ],
+)
+def test_a_config_that_is_none_is_refused_with_a_sentence(text: bytes | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    if text is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(text)
+    with pytest.raises(RequestError, match=message):
+        read_deepspeed_config(path)
+
+
 def test_a_rank_that_cannot_be_read_leaves_a_result_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPC_LLM_LAUNCHER", "mpirun")
     write_json(RunPaths(tmp_path).experiment, {"schema": 1, "run_id": "run", "plan": make_plan().to_dict()})
@@ -150,7 +171,7 @@ def test_a_travelling_copy_runs_where_nothing_of_ours_is_installed(tmp_path: Pat
 
 def test_what_runs_before_torch_needs_the_standard_library_only() -> None:
     modules = ["worker.ranks", "worker.request", "worker.failure", "worker.result", "worker.pretrain_llm"]
-    modules += ["records.metrics", "plan.model", "plan.experiment", "records.run", "errors"]
+    modules += ["records.metrics", "plan.model.name", "plan.experiment", "records.run", "errors"]
     program = (
         f"import sys, importlib; before = set(sys.modules); "
         f"[importlib.import_module('hpc_llm.' + name) for name in {modules!r}]; "
