@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_llm.diagnose import diagnose_stream
+from hpc_llm.diagnosis import diagnose_stream
 
 CORPUS = Path(__file__).parent.parent / "tests" / "diagnose" / "corpus"
 PARTS = ("tuning", "held_out")

@@ -25,8 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from hpc_llm.diagnose import Diagnosis, diagnose_files, diagnose_run  # noqa: E402
-from hpc_llm.parse import parse_paths  # noqa: E402
+from hpc_llm.diagnosis import Diagnosis, diagnose_files, diagnose_run  # noqa: E402
+from hpc_llm.parsing import parse_paths  # noqa: E402
 from hpc_llm.records.run import RunPaths  # noqa: E402
 
 COMMAND = [sys.executable, "-c", "import sys; from hpc_llm.cli import main; sys.exit(main())"]

@@ -21,9 +21,9 @@ from typing import Any
 
 from methods_on_gpu import last_lines, prepare, run
 
-from hpc_llm.plan.experiment import Experiment, Plan
-from hpc_llm.plan.method import load_method
-from hpc_llm.plan.planning import Site, plan
+from hpc_llm.planning.experiment import Experiment, Plan
+from hpc_llm.planning.method import load_method
+from hpc_llm.planning.plan import Site, plan
 from hpc_llm.records.files import read_json, read_json_lines, write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.site.cluster import load_cluster

@@ -24,10 +24,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from hpc_llm.plan.experiment import Experiment, Plan  # noqa: E402
-from hpc_llm.plan.method import load_method  # noqa: E402
-from hpc_llm.plan.model import architecture  # noqa: E402
-from hpc_llm.plan.planning import Site, plan  # noqa: E402
+from hpc_llm.planning.experiment import Experiment, Plan  # noqa: E402
+from hpc_llm.planning.method import load_method  # noqa: E402
+from hpc_llm.planning.model import architecture  # noqa: E402
+from hpc_llm.planning.plan import Site, plan  # noqa: E402
 from hpc_llm.records.files import read_json, write_json  # noqa: E402
 from hpc_llm.records.run import RunPaths  # noqa: E402
 from hpc_llm.site.cluster import load_cluster  # noqa: E402

@@ -123,7 +123,7 @@ def usual_loop(path: Path, kind: str) -> None:
 
 
 def ours(path: Path, kind: str) -> None:
-    from hpc_llm.parse import parse_paths
+    from hpc_llm.parsing import parse_paths
 
     (row,) = parse_paths([path])
     assert row.loss_last is not None, kind

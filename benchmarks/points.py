@@ -36,9 +36,9 @@ import psutil
 from methods_on_gpu import ABOUT_THE_DEVICE, ROOT, compile_operators, last_lines, run
 
 from hpc_llm.errors import HpcLlmError
-from hpc_llm.plan.experiment import Experiment, Plan
-from hpc_llm.plan.method import load_method
-from hpc_llm.plan.planning import Site, plan
+from hpc_llm.planning.experiment import Experiment, Plan
+from hpc_llm.planning.method import load_method
+from hpc_llm.planning.plan import Site, plan
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.site.cluster import load_cluster

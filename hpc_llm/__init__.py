@@ -9,10 +9,41 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hpc_llm.api import Rows, Run, cancel, prepare, render, results, status, submit, wait
+    from hpc_llm.api import (
+        Rows,
+        Run,
+        cancel,
+        diagnose,
+        parse,
+        parse_steps,
+        plan,
+        prepare,
+        render,
+        report,
+        results,
+        status,
+        submit,
+        wait,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["Rows", "Run", "__version__", "cancel", "prepare", "render", "results", "status", "submit", "wait"]
+__all__ = [
+    "Rows",
+    "Run",
+    "__version__",
+    "cancel",
+    "diagnose",
+    "parse",
+    "parse_steps",
+    "plan",
+    "prepare",
+    "render",
+    "report",
+    "results",
+    "status",
+    "submit",
+    "wait",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.job.batch import Batch, make_batch
-from hpc_llm.plan.experiment import Experiment, PlanWithOrigins
-from hpc_llm.plan.method import load_method, method_names
-from hpc_llm.plan.planning import Site, plan
+from hpc_llm.planning.experiment import Experiment, PlanWithOrigins
+from hpc_llm.planning.method import load_method, method_names
+from hpc_llm.planning.plan import Site, plan
 from hpc_llm.site.cluster import Cluster, cluster_names, load_cluster
 from hpc_llm.site.hardware import Hardware
 

@@ -17,7 +17,7 @@ from rendering import explained_lines, planned
 
 from hpc_llm import __version__
 from hpc_llm.cli import run
-from hpc_llm.plan.experiment import flat_plan
+from hpc_llm.planning.experiment import flat_plan
 
 ENTRY = Path(sys.executable).with_name("hpc-llm")
 LOCAL = ("--cluster", "local", "--method", "z3")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_llm.errors import ProfileError, RequestError
-from hpc_llm.plan.schema import profile_schema
+from hpc_llm.planning.schema import profile_schema
 from hpc_llm.site.cluster import Cluster, load_cluster, parse_cluster
 from hpc_llm.site.slurm_time import format_time, parse_time
 from hpc_llm.text.yaml_text import read_yaml

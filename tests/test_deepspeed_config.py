@@ -14,7 +14,7 @@ import pytest
 from rendering import METHODS, planned
 
 from hpc_llm.errors import RequestError
-from hpc_llm.plan.deepspeed_config import TOP_LEVEL, ZERO, check_keys
+from hpc_llm.planning.deepspeed_config import TOP_LEVEL, ZERO, check_keys
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from rendering import planned
 
 from hpc_llm.errors import RequestError
-from hpc_llm.plan.deepspeed_config import check_keys
+from hpc_llm.planning.deepspeed_config import check_keys
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.request import homework_plan, parse_arguments
 

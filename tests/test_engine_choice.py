@@ -8,8 +8,8 @@ import pytest
 from rendering import METHODS, planned
 
 from hpc_llm.errors import PlanError, RequestError
-from hpc_llm.plan.engine_choice import ENGINES
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.engine_choice import ENGINES
+from hpc_llm.planning.experiment import Plan
 
 
 def choice(method: str, *settings: str, **asked: Any) -> tuple[Plan, tuple[str, ...]]:

@@ -16,9 +16,9 @@ import pytest
 
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
-from hpc_llm.report.files import write_markdown
-from hpc_llm.report.latex import latex_text
-from hpc_llm.report.page import _json
+from hpc_llm.reporting.files import write_markdown
+from hpc_llm.reporting.latex import latex_text
+from hpc_llm.reporting.page import _json
 from hpc_llm.text.shown import json_text, markdown_text, one_line, plain_text, safe_text, shown
 
 CSI, OSC, BEL, C1 = "\x1b[2J\x1b[31m", "\x1b]0;owned\x07", "\x07", "\x9b31m\x85"
@@ -177,7 +177,7 @@ def test_markup_is_text_in_every_document() -> None:
     assert "\\input" not in latex_text("\\input{/etc/passwd}")
     page = str(_json({"a": f"</script><!--{HOSTILE}"}))
     assert "<" not in page and not FORBIDDEN.search(page)
-    assert write_markdown.__module__ == "hpc_llm.report.files"
+    assert write_markdown.__module__ == "hpc_llm.reporting.files"
 
 
 def test_what_is_shown_is_all_that_can_be_seen() -> None:

@@ -12,7 +12,7 @@ from checkout import ROOT
 from rendering import METHODS, planned
 
 from hpc_llm.errors import HpcLlmError, PlanError, ProfileError
-from hpc_llm.plan.method import Method, letters_of, load_method, parse_method
+from hpc_llm.planning.method import Method, letters_of, load_method, parse_method
 from hpc_llm.text.yaml_text import read_yaml
 
 LOGS = ROOT.parent / "shared" / "logs" / "homework_deepspeed"

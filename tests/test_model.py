@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpc_llm.errors import RequestError
-from hpc_llm.plan.model import PRESETS, Architecture, architecture, is_checkpoint, num_parameters
+from hpc_llm.planning.model import PRESETS, Architecture, architecture, is_checkpoint, num_parameters
 
 PUBLISHED = {
     "llama-68m": 68_030_208,

@@ -15,8 +15,8 @@ from typing import Any
 
 import hpc_llm
 from hpc_llm.causes.catalogue import CAUSES
-from hpc_llm.parse import facts
-from hpc_llm.parse.registry import LineFormat, formats
+from hpc_llm.parsing import facts
+from hpc_llm.parsing.registry import LineFormat, formats
 
 SHORT, LONG = 1500, 24_000
 SLOW_S = 0.08

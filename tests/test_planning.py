@@ -11,9 +11,9 @@ import pytest
 from rendering import ACCOUNTS, CLUSTERS, H100, METHODS, planned
 
 from hpc_llm.errors import HpcLlmError, PlanError, RequestError
-from hpc_llm.plan.experiment import PATHS, Experiment, Plan, PlanWithOrigins
-from hpc_llm.plan.method import load_method
-from hpc_llm.plan.planning import Site, plan
+from hpc_llm.planning.experiment import PATHS, Experiment, Plan, PlanWithOrigins
+from hpc_llm.planning.method import load_method
+from hpc_llm.planning.plan import Site, plan
 from hpc_llm.site.cluster import Cluster, load_cluster, parse_cluster
 from hpc_llm.site.hardware import Hardware
 

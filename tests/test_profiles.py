@@ -12,7 +12,7 @@ import pytest
 from checkout import ROOT
 
 from hpc_llm.errors import Notice, ProfileError
-from hpc_llm.plan.method import load_method, method_names, parse_method
+from hpc_llm.planning.method import load_method, method_names, parse_method
 from hpc_llm.site.cluster import Cluster, cluster_names, load_cluster, parse_cluster
 from hpc_llm.site.profiles import find_file, list_files, user_cache, user_config
 from hpc_llm.text.yaml_text import parse_yaml, read_yaml

@@ -11,7 +11,7 @@ from test_planning import refused, variant
 
 from hpc_llm.cli import run
 from hpc_llm.errors import PlanError, ProfileError
-from hpc_llm.plan.experiment import PlanWithOrigins
+from hpc_llm.planning.experiment import PlanWithOrigins
 from hpc_llm.site.cluster import Cluster
 
 PARTS = [

@@ -13,7 +13,7 @@ from rendering import batch, planned
 
 from hpc_llm.cli import run
 from hpc_llm.errors import RequestError
-from hpc_llm.plan.settings import refuse_reach
+from hpc_llm.planning.settings import refuse_reach
 from hpc_llm.site.reach import SCRATCH, leaves_folder, loads_code
 
 LOCAL = ("--cluster", "local", "--method", "z3o", "--model", "tiny")

@@ -10,9 +10,9 @@ import pytest
 from rendering import planned
 
 from hpc_llm.errors import HpcLlmError, RequestError
-from hpc_llm.plan.method import load_method
-from hpc_llm.plan.recipe import ramp_steps
-from hpc_llm.plan.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.planning.method import load_method
+from hpc_llm.planning.recipe import ramp_steps
+from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,

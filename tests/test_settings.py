@@ -8,9 +8,9 @@ import pytest
 from rendering import planned
 
 from hpc_llm.errors import HpcLlmError, RequestError
-from hpc_llm.plan.experiment import PATHS, Plan
-from hpc_llm.plan.parts import Lora, OptimizerSetup, Quantization
-from hpc_llm.plan.settings import parse_value, split_pair
+from hpc_llm.planning.experiment import PATHS, Plan
+from hpc_llm.planning.parts import Lora, OptimizerSetup, Quantization
+from hpc_llm.planning.settings import parse_value, split_pair
 
 
 def after(*settings: str, method: str = "z3", cluster: str = "delta") -> Plan:

@@ -13,8 +13,8 @@ from hpc_llm.api.handle import Run
 from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
-    from hpc_llm.diagnose import Diagnosis
-    from hpc_llm.report import Report
+    from hpc_llm.diagnosis import Diagnosis
+    from hpc_llm.reporting import Report
 
 OUTPUT = "report"
 """Folder of a report where none is named."""
@@ -35,7 +35,7 @@ def diagnose(
 
 
 def _diagnose(target: Run | str | os.PathLike[str], logs: Path) -> Iterable[Diagnosis]:
-    from hpc_llm.diagnose import diagnose_jobs, diagnose_run, jobs_under
+    from hpc_llm.diagnosis import diagnose_jobs, diagnose_run, jobs_under
 
     if isinstance(target, Run):
         yield diagnose_run(target.paths)
@@ -58,7 +58,7 @@ class WrittenReport:
     @property
     def summary(self) -> str:
         """One line: how many runs of how many settings, and how they ended."""
-        from hpc_llm.report import summary
+        from hpc_llm.reporting import summary
 
         return summary(self.report)
 
@@ -80,7 +80,7 @@ def report(
         RequestError: a path that is not there, no run in any, or an `output` that is a file.
         HpcLlmError: a package of the extra `plot` is missing.
     """
-    from hpc_llm.report import (
+    from hpc_llm.reporting import (
         assumptions,
         collect,
         explain,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from hpc_llm.api.request import LISTS, Request
 from hpc_llm.api.sweep import each, methods_of, of_cluster
 from hpc_llm.errors import RequestError, notice
-from hpc_llm.plan.experiment import Experiment
+from hpc_llm.planning.experiment import Experiment
 
 if TYPE_CHECKING:
     from hpc_llm.job.batch import Batch
-    from hpc_llm.plan.experiment import PlanWithOrigins
-    from hpc_llm.plan.planning import Site
+    from hpc_llm.planning.experiment import PlanWithOrigins
+    from hpc_llm.planning.plan import Site
     from hpc_llm.site.cluster import Cluster
 
 
@@ -35,7 +35,7 @@ class Places:
 
 def experiments(request: Request, cluster: str) -> list[Experiment]:
     """One experiment per method of the sweep on one cluster."""
-    from hpc_llm.plan.model import is_checkpoint
+    from hpc_llm.planning.model import is_checkpoint
 
     rest: dict[str, Any] = {k: v for k, v in request.values.items() if k not in ("cluster", "method")}
     rest |= {k: tuple(rest[k]) for k in LISTS if k in rest}
@@ -53,7 +53,7 @@ def experiments(request: Request, cluster: str) -> list[Experiment]:
 
 def site_of(cluster: Cluster) -> Site:
     """What planning has to know about this machine."""
-    from hpc_llm.plan.planning import Site
+    from hpc_llm.planning.plan import Site
 
     scheduler = cluster.scheduler
     if scheduler == "auto":
@@ -108,7 +108,7 @@ def elsewhere(request: Request, places: Places, name: str) -> Batch:
 
 def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) -> Batch:
     from hpc_llm.job.batch import make_batch
-    from hpc_llm.plan.planning import plan
+    from hpc_llm.planning.plan import plan
     from hpc_llm.schedulers.paths import with_named_environment
     from hpc_llm.schedulers.snapshot import code_archive, code_digest
     from hpc_llm.text.secrecy import WAY_IN, has_secret_shape

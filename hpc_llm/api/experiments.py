@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hpc_llm.job.batch import Batch
     from hpc_llm.job.render import Script
-    from hpc_llm.plan.experiment import PlanWithOrigins
+    from hpc_llm.planning.experiment import PlanWithOrigins
 
 AnExperiment = Union[str, "os.PathLike[str]", Mapping[str, Any], None]
 """A YAML file, or a mapping with the same keys."""

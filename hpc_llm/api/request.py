@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
-from hpc_llm.plan.experiment import Experiment
+from hpc_llm.planning.experiment import Experiment
 
 LISTS = ("data", "sbatch", "set")
 INTEGERS = {f.name for f in fields(Experiment) if f.type == "int | None"}
@@ -133,7 +133,7 @@ def _check_encoding(name: str, value: Any) -> None:
 
 def _read_experiment(path: Path) -> dict[str, Any]:
     """The values of a file, which may be a stranger's: no settings of it may load code or lead elsewhere."""
-    from hpc_llm.plan.settings import refuse_reach
+    from hpc_llm.planning.settings import refuse_reach
     from hpc_llm.text.secrecy import refuse_secrets
     from hpc_llm.text.yaml_text import read_yaml
 

@@ -13,7 +13,7 @@ from hpc_llm.errors import HpcLlmError
 if TYPE_CHECKING:
     import pandas
 
-    from hpc_llm.parse import Row, Step
+    from hpc_llm.parsing import Row, Step
 
 T = TypeVar("T", "Row", "Step")
 
@@ -35,7 +35,7 @@ class Rows(list[T]):
             import pandas
         except ImportError:
             raise HpcLlmError("a DataFrame needs pandas: python -m pip install pandas") from None
-        from hpc_llm.parse import COLUMNS, STEP_COLUMNS, Step
+        from hpc_llm.parsing import COLUMNS, STEP_COLUMNS, Step
 
         columns = STEP_COLUMNS if self and isinstance(self[0], Step) else COLUMNS
         return pandas.DataFrame(self.to_dicts(), columns=list(columns))
@@ -46,7 +46,7 @@ class Rows(list[T]):
         Raises:
             RequestError: there is no such format.
         """
-        from hpc_llm.parse import write_rows
+        from hpc_llm.parsing import write_rows
 
         path = Path(file)
         with path.open("w", encoding="utf-8", newline="") as out:
@@ -63,7 +63,7 @@ def parse(
     Raises:
         RequestError: a path that is not there.
     """
-    from hpc_llm.parse import parse_paths
+    from hpc_llm.parsing import parse_paths
 
     return Rows(parse_paths(_paths(paths, logs)))
 
@@ -74,14 +74,14 @@ def parse_steps(
     logs: str | os.PathLike[str] = "logs",
 ) -> Rows[Step]:
     """One row a training step of the same."""
-    from hpc_llm.parse import parse_steps
+    from hpc_llm.parsing import parse_steps
 
     return Rows(parse_steps(_paths(paths, logs)))
 
 
 def results(runs: Named | Iterable[Named] | None = None, *, logs: str | os.PathLike[str] = "logs") -> Rows[Row]:
     """One row a run, with its outcome and its figures; of all in `logs` where none is named."""
-    from hpc_llm.parse import parse_paths
+    from hpc_llm.parsing import parse_paths
 
     folders = [run.folder for run in runs_of(runs, logs)]
     return Rows(parse_paths(folders)) if folders else Rows()

@@ -75,7 +75,7 @@ def _submissions(batches: Sequence[Batch]) -> list[Submission]:
     """One a batch: a job, an array, or a queue on this machine."""
     from uuid import uuid4
 
-    from hpc_llm.plan.slurm_request import slurm_tasks_per_node
+    from hpc_llm.planning.slurm_request import slurm_tasks_per_node
     from hpc_llm.records.run import ARRAY
     from hpc_llm.schedulers import Submission
     from hpc_llm.schedulers.clients import cluster_name

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 from hpc_llm.errors import HpcLlmError, RequestError
 
 if TYPE_CHECKING:
-    from hpc_llm.plan.method import Method
+    from hpc_llm.planning.method import Method
 
 T = TypeVar("T")
 
 
 def methods_of(names: Sequence[str]) -> dict[str, Method]:
     """The methods by the names that were given; two names of one method would be one run twice."""
-    from hpc_llm.plan.method import load_method
+    from hpc_llm.planning.method import load_method
 
     found: dict[str, Method] = {}
     for name in names:

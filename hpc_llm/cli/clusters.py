@@ -27,7 +27,7 @@ def clusters(
     from hpc_llm.site.cluster import Cluster, load_cluster
 
     if schema:
-        from hpc_llm.plan.schema import profile_schema
+        from hpc_llm.planning.schema import profile_schema
 
         print_json(profile_schema(Cluster))
     elif name is not None:

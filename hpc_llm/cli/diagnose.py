@@ -15,7 +15,7 @@ from hpc_llm.text.tables import wrapped
 
 if TYPE_CHECKING:
     from hpc_llm.causes.cause import Cause
-    from hpc_llm.diagnose import Diagnosis, Evidence
+    from hpc_llm.diagnosis import Diagnosis, Evidence
 
 
 _MEANT = {
@@ -83,13 +83,13 @@ def diagnose(
 
 def _diagnose(target: str, logs: Path) -> Iterable[Diagnosis]:
     from hpc_llm.api import diagnose
-    from hpc_llm.diagnose import diagnose_stream
+    from hpc_llm.diagnosis import diagnose_stream
 
     return [diagnose_stream(sys.stdin.buffer)] if target == "-" else diagnose(target, logs=logs)
 
 
 def _list(ids: list[str] | None, as_json: bool) -> None:
-    from hpc_llm.diagnose import CAUSES
+    from hpc_llm.diagnosis import CAUSES
     from hpc_llm.errors import RequestError, unknown_name
 
     by_id = {cause.id: cause for cause in CAUSES}

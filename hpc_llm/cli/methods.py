@@ -10,7 +10,7 @@ from hpc_llm.cli.options import JsonOption
 from hpc_llm.cli.output import note, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from hpc_llm.plan.method import Method
+    from hpc_llm.planning.method import Method
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +26,7 @@ def methods(
 ) -> None:
     """List the methods, or show one; letters compose: z1 z2 z3, o offload, r recompute, f FlashAttention, q, lora, qlora."""
     from hpc_llm.errors import RequestError
-    from hpc_llm.plan.method import load_method, method_names
+    from hpc_llm.planning.method import load_method, method_names
 
     if name is None:
         if deepspeed_json:
@@ -44,7 +44,7 @@ def methods(
 
 def _list(as_json: bool) -> None:
     from hpc_llm.errors import ProfileError
-    from hpc_llm.plan.method import load_method, method_names
+    from hpc_llm.planning.method import load_method, method_names
 
     found = []
     for name in method_names():
@@ -60,10 +60,10 @@ def _list(as_json: bool) -> None:
 
 
 def _deepspeed(method: Method) -> dict[str, Any]:
-    from hpc_llm.plan.draft import FALLBACKS
-    from hpc_llm.plan.parts import BatchShape, OptimizerSetup
-    from hpc_llm.plan.planning import complete_deepspeed
-    from hpc_llm.plan.recipe import frozen_by, learning_rate
+    from hpc_llm.planning.draft import FALLBACKS
+    from hpc_llm.planning.parts import BatchShape, OptimizerSetup
+    from hpc_llm.planning.plan import complete_deepspeed
+    from hpc_llm.planning.recipe import frozen_by, learning_rate
 
     precision = "bf16" if method.precision == "auto" else method.precision
     shape = BatchShape(micro_batch_size=1, gradient_accumulation_steps=1, global_batch_size=1, sequence_length=1)

@@ -22,7 +22,7 @@ def models(
     as_json: JsonOption = False,
 ) -> None:
     """List the architecture presets with their parameter counts, or show one."""
-    from hpc_llm.plan.model import PRESETS, architecture, num_parameters
+    from hpc_llm.planning.model import PRESETS, architecture, num_parameters
 
     if name is not None:
         shape = architecture(name)

@@ -17,7 +17,7 @@ from hpc_llm.cli.terminal import steered
 from hpc_llm.text.tables import table
 
 if TYPE_CHECKING:
-    from hpc_llm.parse import Reading, Row
+    from hpc_llm.parsing import Reading, Row
 
 SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "jsonl", ".md": "markdown", ".txt": "table"}
 GIB = 2**30
@@ -49,7 +49,7 @@ def parse_command(
 ) -> None:
     """Turn training logs of any known format into one row a run."""
     from hpc_llm.api.find import paths_of
-    from hpc_llm.parse import parse_paths, parse_steps, write_rows
+    from hpc_llm.parsing import parse_paths, parse_steps, write_rows
 
     chosen = output_format or _default_format(output)
     names = _columns(columns, steps)
@@ -78,7 +78,7 @@ def _progress(paths: list[str], *, wanted: bool) -> Iterator[Callable[[int], Non
     if not wanted or not sys.stderr.isatty() or "-" in paths:
         yield None
         return
-    from hpc_llm.parse import total_bytes
+    from hpc_llm.parsing import total_bytes
 
     total = total_bytes(paths)
     if total < SHOWN_FROM_BYTES:
@@ -150,7 +150,7 @@ def _default_format(output: Path | None) -> str:
 
 def _columns(text: str | None, steps: bool) -> list[str] | None:
     from hpc_llm.errors import RequestError, unknown_name
-    from hpc_llm.parse import COLUMNS, STEP_COLUMNS
+    from hpc_llm.parsing import COLUMNS, STEP_COLUMNS
 
     if text is None:
         return None

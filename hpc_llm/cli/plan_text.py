@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpc_llm.job.render import WIDTH, arrow, folded
-from hpc_llm.plan.experiment import PlanWithOrigins
+from hpc_llm.planning.experiment import PlanWithOrigins
 from hpc_llm.text.secrecy import HIDDEN, is_secret, redacted
 
 _TELLS_NOTHING = ("default", "request", "not set", "template")

@@ -118,7 +118,7 @@ def _difference(batch: Batch, other: str, options: RunOptions, width: int) -> st
     from hpc_llm.api.find import find_run
     from hpc_llm.cli.plan_text import differences
     from hpc_llm.job.render import folded
-    from hpc_llm.plan.experiment import flat_plan
+    from hpc_llm.planning.experiment import flat_plan
     from hpc_llm.records.files import read_json, read_text
     from hpc_llm.site.cluster import cluster_names
     from hpc_llm.text.secrecy import redacted

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from hpc_llm.errors import PlanError
 from hpc_llm.job.render import JobArray, Place, Script, render, sbatch_flags
-from hpc_llm.plan.experiment import PlanWithOrigins
-from hpc_llm.plan.planning import renamed
+from hpc_llm.planning.experiment import PlanWithOrigins
+from hpc_llm.planning.plan import renamed
 from hpc_llm.records.run import array_folder, file_name_part
 from hpc_llm.site.cluster import Cluster
 

@@ -17,9 +17,9 @@ from typing import Any
 from hpc_llm import __version__
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.job.templating import render_template
-from hpc_llm.plan.experiment import Plan, PlanWithOrigins
-from hpc_llm.plan.slurm_request import slurm_tasks_per_node
-from hpc_llm.plan.synthetic import DESCRIPTION
+from hpc_llm.planning.experiment import Plan, PlanWithOrigins
+from hpc_llm.planning.slurm_request import slurm_tasks_per_node
+from hpc_llm.planning.synthetic import DESCRIPTION
 from hpc_llm.records.run import TRY_FILES, RunPaths, Stop
 from hpc_llm.site.cluster import Cluster, check_variable
 from hpc_llm.site.sbatch_options import asks_for_gpus, rivals

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hpc_llm.plan.experiment import flat_plan
+from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, load_json, load_json_lines, reason_of
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hpc_llm.errors import RequestError
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.schedulers.clients import call, cluster_name, is_answering
 from hpc_llm.schedulers.paths import missing_paths
 from hpc_llm.site.cluster import Cluster

@@ -27,8 +27,8 @@ _MODULES = (
     "__init__", "errors",
     "text/__init__", "text/env_file", "text/json_text", "text/out_of_memory", "text/secrecy",
     "records/__init__", "records/files", "records/metrics", "records/run",
-    "plan/__init__", "plan/checkpoint", "plan/deepspeed_config", "plan/deepspeed_limits", "plan/engine_choice", "plan/experiment",
-    "plan/model", "plan/optimizers", "plan/parts", "plan/synthetic",
+    "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/engine_choice", "planning/experiment",
+    "planning/model", "planning/optimizers", "planning/parts", "planning/synthetic",
 )  # fmt: skip
 """What the worker may import besides itself; nothing in them needs more than the standard library."""
 _THE_SAME_TIME = (1980, 1, 1, 0, 0, 0)

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from hpc_llm.errors import RequestError, WorkerError
-from hpc_llm.plan.checkpoint import has_tokenizer
-from hpc_llm.plan.experiment import Plan
-from hpc_llm.plan.synthetic import EIGHTHS, make_chain
+from hpc_llm.planning.checkpoint import has_tokenizer
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.synthetic import EIGHTHS, make_chain
 from hpc_llm.worker.ranks import Ranks
 
 MASKED = -100

@@ -10,7 +10,7 @@ from typing import IO, Any
 import torch
 import torch.distributed as dist
 
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import new_file
 from hpc_llm.worker.data import Batch
 from hpc_llm.worker.engines import Engine, StepEnd

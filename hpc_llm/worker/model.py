@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from hpc_llm.errors import WorkerError, unknown_name
-from hpc_llm.plan.experiment import Plan
-from hpc_llm.plan.model import Architecture, architecture, is_checkpoint
-from hpc_llm.plan.parts import Lora, Quantization
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.model import Architecture, architecture, is_checkpoint
+from hpc_llm.planning.parts import Lora, Quantization
 from hpc_llm.worker.flops import full_shape
 from hpc_llm.worker.weights import load_checkpoint, load_config
 

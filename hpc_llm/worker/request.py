@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
-from hpc_llm.plan.deepspeed_config import check_keys
-from hpc_llm.plan.experiment import Plan
-from hpc_llm.plan.model import ALIASES, architecture, is_checkpoint
-from hpc_llm.plan.parts import (
+from hpc_llm.planning.deepspeed_config import check_keys
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.model import ALIASES, architecture, is_checkpoint
+from hpc_llm.planning.parts import (
     BatchShape,
     EngineSetup,
     ExpectedGpu,
@@ -30,7 +30,7 @@ from hpc_llm.plan.parts import (
     Precision,
     Training,
 )
-from hpc_llm.plan.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
 from hpc_llm.records.files import read_json, read_regular, reason_of, write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.text.json_text import DamagedRecordError, decoded

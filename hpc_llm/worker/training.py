@@ -6,8 +6,8 @@ import os
 
 import torch
 
-from hpc_llm.plan.experiment import Plan
-from hpc_llm.plan.synthetic import DESCRIPTION
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.synthetic import DESCRIPTION
 from hpc_llm.records.run import Outcome
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import engines, telemetry

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError, WorkerError
-from hpc_llm.plan.checkpoint import read_checkpoint
+from hpc_llm.planning.checkpoint import read_checkpoint
 from hpc_llm.text.json_text import figures
 
 _SHOWN = 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_llm.diagnose import Diagnosis, diagnose_stream
+from hpc_llm.diagnosis import Diagnosis, diagnose_stream
 
 ROOT = Path(__file__).parents[2]
 for folder in ("tests/slurm", "tests/worker", "benchmarks"):

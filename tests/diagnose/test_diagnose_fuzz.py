@@ -10,7 +10,7 @@ from diagnose_accuracy import samples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpc_llm.diagnose import CAUSES, diagnose_stream
+from hpc_llm.diagnosis import CAUSES, diagnose_stream
 
 IDS = {cause.id for cause in CAUSES}
 

@@ -17,7 +17,7 @@ import pytest
 
 from hpc_llm.causes.search import rank_of
 from hpc_llm.causes.tracebacks import exceptions_in
-from hpc_llm.diagnose import Diagnosis, diagnose_files, diagnose_stream, jobs_under
+from hpc_llm.diagnosis import Diagnosis, diagnose_files, diagnose_stream, jobs_under
 from hpc_llm.errors import RequestError
 
 Diagnose = Callable[[str | bytes], Diagnosis]

@@ -15,8 +15,8 @@ import pytest
 from made_runs import make_run
 from tiny_plans import make_plan
 
-from hpc_llm.diagnose import Diagnosis, diagnose_files, diagnose_run
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.diagnosis import Diagnosis, diagnose_files, diagnose_run
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs import wait
 from hpc_llm.schedulers import submit_local

@@ -14,7 +14,7 @@ from tiny_plans import make_plan
 
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.cli import run as command
-from hpc_llm.diagnose import diagnose_run
+from hpc_llm.diagnosis import diagnose_run
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_llm.diagnose import diagnose_files
+from hpc_llm.diagnosis import diagnose_files
 
 LOGS = Path(__file__).parents[3] / "shared" / "logs"
 pytestmark = pytest.mark.skipif(not LOGS.is_dir(), reason=f"{LOGS} is not here")

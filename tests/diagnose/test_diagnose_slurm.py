@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.cli import make_app
-from hpc_llm.diagnose import diagnose_files
+from hpc_llm.diagnosis import diagnose_files
 from hpc_llm.records.run import Outcome
 from hpc_llm.site.slurm_time import parse_time
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from test_diagnose_run import MOMENT, new_run
 
-from hpc_llm.diagnose import Diagnosis, diagnose_run
-from hpc_llm.parse import parse_paths
+from hpc_llm.diagnosis import Diagnosis, diagnose_run
+from hpc_llm.parsing import parse_paths
 from hpc_llm.records.run import RunPaths
 
 LAUNCHED = "hpc-llm: gn1, /envs/one/bin/python, modules none\n"

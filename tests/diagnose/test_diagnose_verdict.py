@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tiny_plans import make_plan
 
-from hpc_llm.diagnose import Diagnosis, diagnose_files, jobs_under
-from hpc_llm.diagnose.ladder import rungs
-from hpc_llm.diagnose.remedies import Case, device_oom, host_oom, walltime
+from hpc_llm.diagnosis import Diagnosis, diagnose_files, jobs_under
+from hpc_llm.diagnosis.ladder import rungs
+from hpc_llm.diagnosis.remedies import Case, device_oom, host_oom, walltime
 
 Diagnose = Callable[[str], Diagnosis]
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpc_llm.causes.catalogue import BY_ID
-from hpc_llm.diagnose import Diagnosis, diagnose_files, diagnose_stream
-from hpc_llm.parse import UNKNOWN_FORMAT, Row, parse_paths, parse_stream
+from hpc_llm.diagnosis import Diagnosis, diagnose_files, diagnose_stream
+from hpc_llm.parsing import UNKNOWN_FORMAT, Row, parse_paths, parse_stream
 from hpc_llm.records.run import Outcome
 
 SHARED = Path(__file__).parents[3] / "shared" / "logs"

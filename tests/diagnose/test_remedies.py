@@ -14,11 +14,11 @@ from typer.main import get_command
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.cli import make_app
 from hpc_llm.cli.options import RunOptions
-from hpc_llm.diagnose.diagnosis import Diagnosis
-from hpc_llm.diagnose.elsewhere import in_other_words
-from hpc_llm.diagnose.ladder import letters_of, states_bytes
-from hpc_llm.diagnose.packages import mismatched, missing
-from hpc_llm.diagnose.remedies import (
+from hpc_llm.diagnosis.diagnosis import Diagnosis
+from hpc_llm.diagnosis.elsewhere import in_other_words
+from hpc_llm.diagnosis.ladder import letters_of, states_bytes
+from hpc_llm.diagnosis.packages import mismatched, missing
+from hpc_llm.diagnosis.remedies import (
     BY_PLAN,
     Case,
     device_oom,
@@ -28,7 +28,7 @@ from hpc_llm.diagnose.remedies import (
     walltime,
     without_what_it_has,
 )
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import load_cluster
 
 COMPOSED = ("z1+o", "z2+o+r", "z3+lora", "qlora+r", "lora", "q+r", "z3+o+r", "z1", "z2+lora+o")

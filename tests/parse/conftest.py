@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_llm.parse import Reading, Row, Step, parse_stream, parse_stream_steps
+from hpc_llm.parsing import Reading, Row, Step, parse_stream, parse_stream_steps
 
 REAL_LOGS = Path(__file__).resolve().parents[3] / "shared" / "logs"
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpc_llm.parse import Row, fast, parallel, parse_paths, scan
-from hpc_llm.parse.joining import join
-from hpc_llm.parse.means import EXACT, Distribution
-from hpc_llm.parse.read import Reading, parse_stream
-from hpc_llm.parse.registry import formats_in
-from hpc_llm.parse.runs import LogRun
-from hpc_llm.parse.sample import LossAt
-from hpc_llm.parse.scan import Scanner
-from hpc_llm.parse.unparsed import Unparsed
+from hpc_llm.parsing import Row, fast, parallel, parse_paths, scan
+from hpc_llm.parsing.joining import join
+from hpc_llm.parsing.means import EXACT, Distribution
+from hpc_llm.parsing.read import Reading, parse_stream
+from hpc_llm.parsing.registry import formats_in
+from hpc_llm.parsing.runs import LogRun
+from hpc_llm.parsing.sample import LossAt
+from hpc_llm.parsing.scan import Scanner
+from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.text import sources
 
 V1 = "[Step {i}/900] Loss: {a}.{i:04} | Global Tokens/s: {b}.5 | GPU Mem (GB): 3.10 | Peak Mem: {a}.25\n"
@@ -194,7 +194,7 @@ def test_means_weigh_a_line_by_the_steps_it_stands_for():
 
 
 def test_parsing_imports_nothing_heavy():
-    code = "import sys, hpc_llm.parse; print(sorted({m.split('.')[0] for m in sys.modules} & {'pandas','numpy','torch','yaml','pydantic','tabulate','multiprocessing'}))"
+    code = "import sys, hpc_llm.parsing; print(sorted({m.split('.')[0] for m in sys.modules} & {'pandas','numpy','torch','yaml','pydantic','tabulate','multiprocessing'}))"
     assert os.popen(f'{__import__("sys").executable} -c "{code}"').read().strip() == "[]"
 
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from hpc_llm.parse.registry import LineFormat, formats, formats_in
+from hpc_llm.parsing.registry import LineFormat, formats, formats_in
 
 GIB = 2**30
 MIB = 2**20

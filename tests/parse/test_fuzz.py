@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hpc_llm.parse import parse_stream, parse_stream_steps, write_rows
-from hpc_llm.parse.registry import FolderFormat, formats
+from hpc_llm.parsing import parse_stream, parse_stream_steps, write_rows
+from hpc_llm.parsing.registry import FolderFormat, formats
 
 FRAGMENTS = [
     "[Step 1/100] Loss: 5.2 | Global Tokens/s: 1000.0 | GPU Mem (GB): 3.1 | Peak Mem: 4.2",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_llm.parse import parse_paths
+from hpc_llm.parsing import parse_paths
 
 GIB = 2**30
 

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from hpc_llm.errors import RequestError
-from hpc_llm.parse import COLUMNS, STEP_COLUMNS, Row, Step, write_rows
+from hpc_llm.parsing import COLUMNS, STEP_COLUMNS, Row, Step, write_rows
 
 ROWS = [Row(run_id="a", tokens_per_second=1.5, outcome_reason="x, y"), Row(run_id="b|c", loss_last=float("nan"))]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_llm.parse import parse_paths, parse_steps
+from hpc_llm.parsing import parse_paths, parse_steps
 
 PLAN = {
     "task": "pretrain", "cluster": "mi210", "method": "z3o", "model": "llama-1b", "nodes": 1, "gpus_per_node": 2,

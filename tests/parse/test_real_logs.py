@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_llm.parse import Row, parse_paths, parse_steps, parse_stream, parse_stream_steps
+from hpc_llm.parsing import Row, parse_paths, parse_steps, parse_stream, parse_stream_steps
 
 FORMATS = {
     "axolotl": {"axolotl"},

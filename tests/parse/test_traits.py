@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from hpc_llm.errors import PassedOverWarning, RequestError
-from hpc_llm.parse import parse_paths, parse_steps, write_rows
+from hpc_llm.parsing import parse_paths, parse_steps, write_rows
 
 STEP = "[Step {i}/{n}] Loss: {loss:.4f} | Global Tokens/s: {tps:.2f} | GPU Mem (GB): 3.10 | Peak Mem: {peak:.2f}\n"
 END = "\nTraining done in 12.34 seconds.\nAvg Global Tokens/s: 1003.21\nPeak GPU Mem (GB): 4.25\n"
@@ -239,7 +239,7 @@ def test_notebook_cut_short_is_read_as_text(read):
 
 
 def test_stdin_reads_to_the_end():
-    code = "import sys; from hpc_llm.parse import *; write_rows(parse_paths(['-']), 'json', sys.stdout)"
+    code = "import sys; from hpc_llm.parsing import *; write_rows(parse_paths(['-']), 'json', sys.stdout)"
     done = subprocess.run([sys.executable, "-c", code], input=lines() + END, capture_output=True, text=True, check=True)
     (found,) = json.loads(done.stdout)
     assert (found["run_id"], found["source"], found["tokens_per_second"]) == ("stdin", "-", 1003.21)

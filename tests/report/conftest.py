@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from synthetic import study
 
-from hpc_llm.report import Report, collect, make_report, write_report
+from hpc_llm.reporting import Report, collect, make_report, write_report
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome

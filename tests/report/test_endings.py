@@ -12,11 +12,11 @@ import pytest
 from synthetic import Made, write_run
 
 from hpc_llm.cli import run as command
-from hpc_llm.diagnose import CAUSES
+from hpc_llm.diagnosis import CAUSES
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
-from hpc_llm.report import collect, make_report
-from hpc_llm.report.records import SharedItems
+from hpc_llm.reporting import collect, make_report
+from hpc_llm.reporting.records import SharedItems
 
 TITLES = {cause.id: cause.title for cause in CAUSES}
 STEPS = "".join(f"iter {i}: loss {5 - i / 50:.4f}, time 100.00ms, mfu 30.00%\n" for i in range(30))

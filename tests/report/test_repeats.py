@@ -11,15 +11,15 @@ import pytest
 from synthetic import Made, write_run
 
 from hpc_llm.errors import PassedOverWarning
-from hpc_llm.parse import Row
+from hpc_llm.parsing import Row
 from hpc_llm.records.files import write_json
-from hpc_llm.report.baseline import changes
-from hpc_llm.report.comparison import best, compare, run_table
-from hpc_llm.report.metric import MFU, PEAK_ALLOCATED, TOKENS
-from hpc_llm.report.runs import ReportedRun, collect
-from hpc_llm.report.scaling import scaling
-from hpc_llm.report.sections import sections
-from hpc_llm.report.statistics import estimate, student_t95
+from hpc_llm.reporting.baseline import changes
+from hpc_llm.reporting.comparison import best, compare, run_table
+from hpc_llm.reporting.metric import MFU, PEAK_ALLOCATED, TOKENS
+from hpc_llm.reporting.runs import ReportedRun, collect
+from hpc_llm.reporting.scaling import scaling
+from hpc_llm.reporting.sections import sections
+from hpc_llm.reporting.statistics import estimate, student_t95
 
 ONE = {
     "format": "hpc-llm", "cluster": "delta", "gpu": "A100", "method": "z3", "task": "pretrain", "model": "m", "nodes": 1,

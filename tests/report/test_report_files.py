@@ -12,13 +12,13 @@ from synthetic import HOSTILE_CLUSTER, HOSTILE_METHOD, Made, write_run
 
 from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError
-from hpc_llm.parse import Step, parallel
-from hpc_llm.parse.read import sample_of
-from hpc_llm.report import Report, assumptions, collect, make_report
-from hpc_llm.report.figures import figures, method_names
-from hpc_llm.report.files import reading_metrics, reading_table
-from hpc_llm.report.latex import PRINTED_AS, latex_text, write_latex
-from hpc_llm.report.plots import draw, method_styles, write_plots
+from hpc_llm.parsing import Step, parallel
+from hpc_llm.parsing.read import sample_of
+from hpc_llm.reporting import Report, assumptions, collect, make_report
+from hpc_llm.reporting.figures import figures, method_names
+from hpc_llm.reporting.files import reading_metrics, reading_table
+from hpc_llm.reporting.latex import PRINTED_AS, latex_text, write_latex
+from hpc_llm.reporting.plots import draw, method_styles, write_plots
 from hpc_llm.text.shown import markdown_text, plain_text, safe_text
 
 

@@ -15,7 +15,7 @@ import pytest
 from recorded import write_telemetry
 from synthetic import HOSTILE_CLUSTER, HOSTILE_METHOD, SCRIPT_END, Made, write_run
 
-from hpc_llm.report import Report, collect, make_report, read_baseline, write_report
+from hpc_llm.reporting import Report, collect, make_report, read_baseline, write_report
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome

@@ -9,12 +9,12 @@ import pytest
 from test_repeats import compared, run
 
 from hpc_llm.errors import RequestError
-from hpc_llm.parse import Row, write_rows
-from hpc_llm.report import collect, make_report, read_baseline
-from hpc_llm.report.baseline import changes
-from hpc_llm.report.files import write_csv
-from hpc_llm.report.report import regressions, results_table
-from hpc_llm.report.scaling import scaling
+from hpc_llm.parsing import Row, write_rows
+from hpc_llm.reporting import collect, make_report, read_baseline
+from hpc_llm.reporting.baseline import changes
+from hpc_llm.reporting.files import write_csv
+from hpc_llm.reporting.report import regressions, results_table
+from hpc_llm.reporting.scaling import scaling
 
 
 def test_speed_up_is_over_the_fewest_gpus_of_the_series() -> None:

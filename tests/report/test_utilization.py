@@ -14,11 +14,11 @@ from recorded import write_telemetry
 from synthetic import Made, write_run
 
 from hpc_llm.records.run import RunPaths
-from hpc_llm.report import collect, make_report
-from hpc_llm.report.figures import figures, utilization
-from hpc_llm.report.plots import write_plots
-from hpc_llm.report.telemetry import MAX_POINTS, BinnedMeans
-from hpc_llm.report.telemetry import utilization as read_curve
+from hpc_llm.reporting import collect, make_report
+from hpc_llm.reporting.figures import figures, utilization
+from hpc_llm.reporting.plots import write_plots
+from hpc_llm.reporting.telemetry import MAX_POINTS, BinnedMeans
+from hpc_llm.reporting.telemetry import utilization as read_curve
 
 Z3 = Made(run_id="a-z3", cluster="delta", method="z3")
 

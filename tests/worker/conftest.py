@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tiny_plans import RunPlan
 
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker import pretrain_llm

@@ -13,7 +13,7 @@ import torch
 from tiny_plans import make_plan
 
 from hpc_llm.errors import RequestError, WorkerError
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.data import BYTE_END, MASKED, Batch, batches, find_tokenizer
 from hpc_llm.worker.ranks import Ranks
 

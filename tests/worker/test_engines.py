@@ -14,8 +14,8 @@ from tiny_models import save
 from tiny_plans import RunPlan, make_plan
 
 from hpc_llm.errors import WorkerError
-from hpc_llm.plan.engine_choice import ENGINES
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.engine_choice import ENGINES
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker import engines

@@ -6,7 +6,7 @@ import pytest
 from rendering import planned
 from tiny_plans import RunPlan, make_plan
 
-from hpc_llm.plan.optimizers import NAMES, OF_DEEPSPEED, bitsandbytes_name
+from hpc_llm.planning.optimizers import NAMES, OF_DEEPSPEED, bitsandbytes_name
 
 pytestmark = pytest.mark.train
 

@@ -14,7 +14,7 @@ from tiny_plans import make_plan
 
 from hpc_llm.errors import RequestError
 from hpc_llm.job import start
-from hpc_llm.plan.parts import OptimizerSetup
+from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths, is_run
 from hpc_llm.schedulers.snapshot import code_digest, code_snapshot
@@ -171,7 +171,7 @@ def test_a_travelling_copy_runs_where_nothing_of_ours_is_installed(tmp_path: Pat
 
 def test_what_runs_before_torch_needs_the_standard_library_only() -> None:
     modules = ["worker.ranks", "worker.request", "worker.failure", "worker.result", "worker.pretrain_llm"]
-    modules += ["records.metrics", "plan.model.name", "plan.experiment", "records.run", "errors"]
+    modules += ["records.metrics", "planning.model", "planning.experiment", "records.run", "errors"]
     program = (
         f"import sys, importlib; before = set(sys.modules); "
         f"[importlib.import_module('hpc_llm.' + name) for name in {modules!r}]; "

@@ -16,7 +16,7 @@ from rendering import planned
 from tiny_models import first_loss, save
 from tiny_plans import METHODS, RunPlan, make_plan
 
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker import loop
@@ -91,7 +91,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from hpc_llm.plan.model import PRESETS
+    from hpc_llm.planning.model import PRESETS
     from hpc_llm.worker.model import hf_config
 
     folder = tmp_path_factory.mktemp("model") / "tiny"

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.data import batches
 from hpc_llm.worker.ranks import Ranks
 

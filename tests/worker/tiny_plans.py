@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.plan.experiment import Plan
-from hpc_llm.plan.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
 

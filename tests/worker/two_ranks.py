@@ -16,7 +16,7 @@ from typing import Any
 
 from masking import masked
 
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker import pretrain_llm, training

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 
 from hpc_llm.errors import WorkerError, unknown_name
-from hpc_llm.plan.engine_choice import ENGINES
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.engine_choice import ENGINES
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd
 
 __all__ = ["Built", "Engine", "EngineKind", "StepEnd", "choose", "find"]

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from hpc_llm.errors import RequestError, WorkerError
-from hpc_llm.plan.deepspeed_config import check_keys
-from hpc_llm.plan.experiment import Plan
-from hpc_llm.plan.optimizers import OF_DEEPSPEED, bitsandbytes_name
+from hpc_llm.planning.deepspeed_config import check_keys
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.optimizers import OF_DEEPSPEED, bitsandbytes_name
 from hpc_llm.worker.device import Toolchain, find_toolchain
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, trainable
 from hpc_llm.worker.engines.stepping import make_optimizer

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.experiment import Plan
 
 
 @dataclass(frozen=True)

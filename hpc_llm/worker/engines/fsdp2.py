@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hpc_llm.errors import WorkerError
-from hpc_llm.plan.experiment import Plan
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.stepping import Stepper
 from hpc_llm.worker.model import DTYPES, inner_first, recompute, skeleton

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from hpc_llm.errors import WorkerError, unknown_name
-from hpc_llm.plan.experiment import Plan
-from hpc_llm.plan.optimizers import NAMES, bitsandbytes_name
-from hpc_llm.plan.parts import OptimizerSetup
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.optimizers import NAMES, bitsandbytes_name
+from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.worker.engines.engine import StepEnd
 
 

@@ -1,0 +1,237 @@
+"""The answer: cause, confidence, evidence, what it means, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hpc_llm.causes.cause import Cause, Role
+from hpc_llm.causes.log import LogFindings
+from hpc_llm.causes.memory import PAGE_LOCKED_REMEDY
+from hpc_llm.causes.program import NONE
+from hpc_llm.causes.search import Found
+from hpc_llm.causes.verdict import Verdict
+from hpc_llm.diagnosis.details import explain
+from hpc_llm.diagnosis.elsewhere import in_other_words
+from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, Case, filled, page_locked, without_what_it_has
+from hpc_llm.text.secrecy import redacted
+
+_SHOWN = 6
+_OF_A_STEP = 20
+"""Precedence of Slurm's word that it cancelled a step; what says less of who did it is below."""
+_GUESSED = (
+    "A process was killed (SIGKILL), and nothing says by whom: most often the system does it because memory ran out."
+)
+_ENDED_BY_SIGNAL = (
+    "The program was told to end by a signal, and nothing here says by whom: a time limit, a preemption, a person or a "
+    "launcher."
+)
+_ASK_WHO = "ask the scheduler how the job ended, as with sacct -j JOB -o JobID,State,ExitCode,Elapsed,Timelimit"
+_NUMBER = re.compile(r"[\d.]+")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A line that says so."""
+
+    file: str
+    line: int | None
+    """Its number from 1; None where the text stands there several times and it is not known which it is."""
+    text: str
+
+    def __post_init__(self) -> None:
+        # A program may have printed its environment, and what is shown here is shown to others.
+        object.__setattr__(self, "text", redacted(self.text))
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why one run or log ended as it did."""
+
+    source: str
+    cause: Cause
+    confidence: float
+    """How sure, 0 to 1."""
+    summary: str
+    """What this failure's own numbers say; empty if nothing."""
+    meaning: str
+    remedy: str
+    """One action a line, the first one first."""
+    retry: bool
+    """Whether the same job may be submitted again as it is."""
+    evidence: tuple[Evidence, ...] = ()
+    chain: tuple[str, ...] = ()
+    """Ids from the root to its consequences; empty where nothing failed."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    outcome: str | None = None
+    """How `hpc-llm parse` lists it; None where it was not asked."""
+    reason: str | None = None
+    runs: tuple[Diagnosis, ...] = ()
+    """Each run of a log that holds several, in order; the log's own diagnosis is the last one's."""
+    several: str = ""
+    """What to know of a log that holds several runs, where they are not listed here."""
+    is_over: bool = True
+    """Whether the job has ended: of one that waits or runs there is nothing to diagnose yet."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "summary", redacted(self.summary))
+        object.__setattr__(self, "details", {name: redacted(value) for name, value in self.details.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types, with stable keys."""
+        return {
+            "source": self.source,
+            "cause": self.cause.id,
+            "title": self.cause.title,
+            "confidence": self.confidence,
+            "summary": self.summary,
+            "meaning": self.meaning,
+            "evidence": [{"file": e.file, "line": e.line, "text": e.text} for e in self.evidence],
+            "remedy": self.remedy,
+            "retry": self.retry,
+            "chain": list(self.chain),
+            "details": dict(self.details),
+            "runs": [one._as_run() for one in self.runs],
+        }
+
+    def _as_run(self) -> dict[str, Any]:
+        """What is said of one run of several: the keys of a diagnosis that `parse` has too, and its evidence."""
+        shown = self.to_dict()
+        kept = ("cause", "title", "confidence", "evidence", "remedy", "retry")
+        return {"run_id": self.source, "outcome": self.outcome, "reason": self.reason} | {k: shown[k] for k in kept}
+
+
+def conclude(source: str, logs: Sequence[LogFindings], verdict: Verdict, found: Sequence[Found]) -> Diagnosis:
+    """The diagnosis of one job of which nothing but its logs is there."""
+    if verdict.root is None or not verdict.root.is_root:
+        ended = verdict.cause is NONE
+        return _without_root(source, verdict, found, logs, _silence(logs, found, ended), ended)
+    return explained(source, verdict, found)
+
+
+def explained(
+    source: str,
+    verdict: Verdict,
+    found: Sequence[Found],
+    *,
+    case: Case | None = None,
+    is_ours: bool = False,
+) -> Diagnosis:
+    """The diagnosis of a job whose root is known. `case` is what is known of a run of ours beside the evidence."""
+    if verdict.root is None or not verdict.root.is_root:
+        return _without_root(source, verdict, found, (), "", False)
+    summary, details = explain(verdict.root, found)
+    details = {**(case.facts if case else {}), **details}
+    own = verdict.root.sign
+    return Diagnosis(
+        source=source,
+        cause=verdict.cause,
+        confidence=verdict.confidence,
+        summary=summary,
+        meaning=_meaning(verdict),
+        remedy=_ASK_WHO
+        if _is_only_signal(verdict)
+        else _remedy(verdict, case and replace(case, facts=details), details, is_ours),
+        retry=verdict.cause.retry if own.retry is None else own.retry,
+        evidence=_evidence(verdict, found),
+        chain=tuple(cause.id for cause in verdict.chain),
+        details=details,
+    )
+
+
+def _meaning(verdict: Verdict) -> str:
+    if _is_only_signal(verdict):
+        return _ENDED_BY_SIGNAL
+    return _GUESSED if verdict.is_guess and verdict.cause.id == "host_oom" else verdict.cause.meaning
+
+
+def _is_only_signal(verdict: Verdict) -> bool:
+    """Whether all that is known is that a signal ended it, in words of the program, a launcher or a shell."""
+    return (
+        verdict.cause.id == "cancelled"
+        and verdict.root is not None
+        and verdict.root.precedence < _OF_A_STEP
+        and verdict.root.position >= 0
+    )
+
+
+def unexplained(
+    source: str, verdict: Verdict, found: Sequence[Found], logs: Sequence[LogFindings], completed: bool, summary: str
+) -> Diagnosis:
+    """The diagnosis of a run of ours of which no cause is known, or that has none."""
+    return _without_root(source, verdict, found, logs, summary or _silence(logs, found, completed), completed)
+
+
+def _remedy(verdict: Verdict, case: Case | None, details: Mapping[str, str], is_ours: bool) -> str:
+    """What the evidence itself points at first, then what the plan or the facts say, then what helps in general."""
+    cause, own = verdict.cause, verdict.root.sign.remedy if verdict.root else None
+    if case is not None and own == PAGE_LOCKED_REMEDY:
+        return "\n".join(page_locked(case))
+    lines: list[str] = []
+    if own is None and cause.id in BY_FACTS:
+        lines = BY_FACTS[cause.id](details)
+    elif own is None and case is not None and cause.id in BY_PLAN:
+        lines = BY_PLAN[cause.id](case)
+    if lines:
+        return "\n".join(lines)
+    remedy = filled(own or cause.remedy, details)
+    if not is_ours:
+        return in_other_words(cause.id, remedy, is_of_cause=own is None)
+    return without_what_it_has(remedy, case.plan) if case else remedy
+
+
+def _evidence(verdict: Verdict, found: Sequence[Found]) -> tuple[Evidence, ...]:
+    """The root's line first, then others of its cause, then what confirms it or follows from it; each kind of line once."""
+    root = verdict.root
+    order = sorted(found, key=lambda f: (f is not root, f.cause is not verdict.cause, f.sign.role is Role.CASCADE))
+    lines: dict[str, Evidence] = {}
+    for one in order:
+        if len(lines) >= _SHOWN:
+            break
+        lines.setdefault(_shape(one), Evidence(one.file, one.line, one.text))
+    return tuple(lines.values())
+
+
+def _shape(one: Found) -> str:
+    """Equal for what several ranks print of one event."""
+    return f"{one.cause.id} {_NUMBER.sub('', one.text)[:60]}"
+
+
+def _without_root(
+    source: str,
+    verdict: Verdict,
+    found: Sequence[Found],
+    logs: Sequence[LogFindings],
+    summary: str,
+    ended: bool,
+) -> Diagnosis:
+    """Nothing failed, or nothing is recognised: then the last line is all there is to show."""
+    first = sorted(found, key=lambda one: one is not verdict.root)
+    lines = [] if verdict.cause is NONE else [Evidence(one.file, one.line, one.text) for one in first[:_SHOWN]]
+    for log in logs:
+        last = log.ended_line if ended else log.last_line
+        if last is not None and last[1]:
+            lines.append(Evidence(log.file, *last))
+    return Diagnosis(
+        source=source,
+        cause=verdict.cause,
+        confidence=verdict.confidence,
+        summary=summary,
+        meaning=verdict.cause.meaning,
+        remedy=verdict.cause.remedy,
+        retry=verdict.cause.retry,
+        evidence=tuple(lines[:_SHOWN]),
+    )
+
+
+def _silence(logs: Sequence[LogFindings], found: Sequence[Found], ended: bool) -> str:
+    """What can be said where no cause is recognised."""
+    if ended or not logs:
+        return ""
+    if all(log.is_empty for log in logs):
+        return "The output is empty."
+    if any(one.sign.role is Role.CASCADE for one in found):
+        return "Another rank died first and left no word here: its own output is the one to look at."
+    return "The output stops in the middle of training, without an error." if any(log.has_steps for log in logs) else ""

@@ -1,0 +1,121 @@
+"""The steps by which a run comes to need less GPU memory, the least costly one first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpc_llm.errors import RequestError
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.method import letters_of
+from hpc_llm.planning.model import architecture, num_parameters
+
+_STAGES = {"z1": 1, "z2": 2, "z3": 3}
+_SHORTEST = 64
+"""Tokens: below that a sequence's activations are nothing beside the model."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the ladder."""
+
+    flags: str
+    why: str
+    plan: Plan
+    """The plan with that change; whoever can estimate memory can tell from it whether the step suffices."""
+
+
+def rungs(plan: Plan) -> Iterator[Rung]:
+    """The steps from the least costly one on; each keeps the ones before it."""
+    smaller = _smaller_micro_batch(plan)
+    if smaller is not None:
+        flags = f"--micro-batch-size {smaller.batch.micro_batch_size} --gradient-accumulation-steps {smaller.batch.gradient_accumulation_steps}"
+        yield Rung(flags, f"a smaller micro batch at the same global batch of {plan.batch.global_batch_size}", smaller)
+        plan = smaller
+    asked = method = plan.method
+    for letters, added, why in _more_saving(plan):
+        method = f"{method}+{added}" if added else letters
+        plan = plan.changed(letters=letters, method=method, recompute=True)
+        yield Rung(f"--method {method}", why, plan)
+    if plan.batch.sequence_length >= 2 * _SHORTEST:
+        shorter = plan.changed(sequence_length=plan.batch.sequence_length // 2)
+        flags = f"--method {method} " if method != asked else ""
+        why = "shorter sequences, which is another experiment"
+        yield Rung(f"{flags}--sequence-length {shorter.batch.sequence_length}", why, shorter)
+
+
+def _smaller_micro_batch(plan: Plan) -> Plan | None:
+    """Half the micro batch or the next smaller one that divides the same global batch; None at 1."""
+    sequences = plan.batch.micro_batch_size * plan.batch.gradient_accumulation_steps
+    fitting = [n for n in range(1, plan.batch.micro_batch_size // 2 + 1) if sequences % n == 0]
+    if not fitting:
+        return None
+    return plan.changed(micro_batch_size=fitting[-1], gradient_accumulation_steps=sequences // fitting[-1])
+
+
+def _more_saving(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    """Letters that save more than the plan's, one step at a time; the one that was added, where one was; and what it costs."""
+    parts = letters_of(plan).split("+")
+    stage = parts[0] if parts[0] in _STAGES else None
+    rest = parts[1:] if stage or parts[0] == "ddp" else parts
+    if "r" not in rest:
+        rest = [*rest, "r"]
+        yield _spelled(stage, rest), "r", "recompute activations: about a third more time"
+    if plan.model.quantization is not None:
+        return  # what is quantized cannot be moved, and what is not is small
+    if stage != "z3" and plan.parallel.world_size > 1:
+        stage = "z3"
+        yield (
+            _spelled(stage, rest),
+            "",
+            f"partition parameters, gradients and optimizer states over {plan.parallel.world_size} ranks",
+        )
+    if "o" not in rest:
+        stage, rest = "z3", ["o", *rest]
+        yield (
+            _spelled(stage, rest),
+            "",
+            "move optimizer states and parameters to the host: slow, and it needs host memory",
+        )
+    elif stage != "z3":
+        stage = "z3"
+        yield _spelled(stage, rest), "", "move the parameters to the host as well"
+
+
+def _spelled(stage: str | None, rest: list[str]) -> str:
+    if stage is not None:
+        return "+".join([stage, *rest])
+    return "+".join(rest if rest[0] in ("q", "lora", "qlora") else ["ddp", *rest])
+
+
+def states_bytes(plan: Plan, letters: str | None = None) -> int | None:
+    """What parameters, gradients and optimizer states take of one GPU at least; None where it cannot be told.
+
+    The usual arithmetic of mixed precision: 2 bytes a parameter, 2 a gradient, 12 of Adam's states, each divided by the
+    ranks that share it; in full precision 4, 4 and 8. Activations and buffers come on top. With `letters` as if the plan
+    had those.
+    """
+    if (
+        plan.model.quantization is not None
+        or plan.model.peft is not None
+        or plan.optimizer.type not in ("AdamW", "Adam")
+    ):
+        return None
+    try:
+        parameters = num_parameters(architecture(plan.model.name))
+    except RequestError:
+        return None
+    parts, ranks = (letters or plan.letters).split("+"), plan.parallel.world_size
+    stage = _STAGES.get(parts[0], 0)
+    is_mixed = plan.model.precision in ("bf16", "fp16")
+    weights, gradients, states = (2.0, 2.0, 12.0) if is_mixed else (4.0, 4.0, 8.0)
+    if stage >= 1:
+        states /= ranks
+    if stage >= 2:
+        gradients /= ranks
+    if stage == 3:
+        weights /= ranks
+    if "o" in parts:
+        states, gradients = 0.0, 0.0
+        weights = 0.0 if stage == 3 else weights
+    return int(parameters * (weights + gradients + states))

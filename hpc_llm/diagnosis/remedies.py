@@ -1,0 +1,355 @@
+"""What to do about a run of ours, as lines with the exact flags and with the numbers of its plan.
+
+Nothing is advised that the run has already, or that its plan says would fail for the same reason.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpc_llm.diagnosis.ladder import rungs, states_bytes
+from hpc_llm.diagnosis.packages import mismatched, missing
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.method import letters_of
+from hpc_llm.planning.recipe import frozen_by, learning_rate
+from hpc_llm.planning.settings import parse_value
+from hpc_llm.records.metrics import MIN_MEASURED_STEPS
+from hpc_llm.site.cluster import Cluster, Node, Partition
+from hpc_llm.site.sbatch_options import memory_bytes
+from hpc_llm.site.slurm_time import format_time
+
+_MARGIN = 1.15
+"""Steps are not all as fast as the last ones."""
+_ROUND_S = 600
+"""Seconds to which advised times are rounded up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A run of ours that failed: what it asked for, what is known of its end, and its cluster's profile."""
+
+    plan: Plan
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    cluster: Cluster | None = None
+    """None where its profile is not here any more."""
+
+    @property
+    def partition(self) -> Partition | None:
+        return self.cluster.partition(self.plan.job.partition) if self.cluster else None
+
+    @property
+    def node(self) -> Node | None:
+        return self.cluster.node_of(self.partition) if self.cluster else None
+
+    @property
+    def gpu_bytes(self) -> float | None:
+        """Memory of one GPU: what the message says, else what the profile says."""
+        told = size_bytes(self.facts.get("capacity") or self.facts.get("capacity_old"))
+        if told is not None or self.cluster is None or not self.plan.parallel.gpus_per_node:
+            return told
+        gib = self.cluster.gpu_of(self.partition).memory_gib
+        return gib * 2**30 if gib else None
+
+
+def device_oom(case: Case) -> list[str]:
+    """The ladder for this plan, after what the message itself points at."""
+    lines, plan, facts = [], case.plan, case.facts
+    asked, capacity = size_bytes(facts.get("asked")), size_bytes(facts.get("capacity"))
+    reserved = size_bytes(facts.get("reserved"))
+    settings = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"
+    own = {**(case.cluster.env.common if case.cluster else {}), **plan.job.env}
+    is_expandable = any("expandable_segments:True" in own.get(name, "") for name in settings)
+    if asked and reserved and reserved > asked and not is_expandable:
+        lines.append(
+            "--set env.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  (more was reserved and unused than was asked for)"
+        )
+    if capacity and (allocated := size_bytes(facts.get("allocated"))) is not None and allocated < capacity / 50:
+        lines.append(_not_alone(plan))
+    return [*lines, *_steps_down(case)]
+
+
+def _not_alone(plan: Plan) -> str:
+    held = "another process held the GPU's memory"
+    if plan.job.scheduler != "slurm":
+        return f"{held}: end it, or choose another GPU (`nvidia-smi` or `rocm-smi` shows which is free)"
+    if "exclusive" in plan.job.sbatch:
+        return f"{held}, though the job asked for the node alone: tell the site"
+    return f"--sbatch exclusive  ({held}: no other job then has a part of the node)"
+
+
+def _steps_down(case: Case) -> list[str]:
+    """The steps of the ladder that can help, and what is left when none does."""
+    room = case.gpu_bytes
+    lines = []
+    for rung in rungs(case.plan):
+        states = states_bytes(rung.plan)
+        if room is None or states is None or states < room:
+            lines.append(f"{rung.flags}  ({rung.why})")
+    states = states_bytes(case.plan, letters_of(case.plan))
+    if states is not None and room is not None and states >= room:
+        need = f"parameters, gradients and optimizer states alone take {_gib(states)} of the GPU's {_gib(room)}"
+        lines.append(
+            f"no smaller batch helps: {need}" if lines else f"{need}: it takes more GPUs, or a smaller --model"
+        )
+    elif not lines:
+        lines.append(
+            "it saves memory in all ways that there are: more or larger GPUs, or a smaller --model, is for you to decide"
+        )
+    return lines
+
+
+def host_oom(case: Case) -> list[str]:
+    """More memory, then fewer ranks that share it, then less on the host."""
+    plan, lines = case.plan, []
+    asked, there = (
+        memory_bytes(plan.job.sbatch.get("mem") or plan.job.mem or ""),
+        case.node.mem_gb if case.node else None,
+    )
+    whole = asked == 0 or bool(asked and there and asked >= 0.97 * there * 1e9)
+    may_ask = plan.job.scheduler == "slurm" and not (case.cluster and "mem" in case.cluster.request.forbid)
+    if may_ask and not whole:
+        had = next(
+            (plan.job.sbatch[name] for name in ("mem", "mem-per-gpu", "mem-per-cpu") if name in plan.job.sbatch),
+            plan.job.mem,
+        )
+        lines.append("--sbatch mem=0  (all of the node's memory" + (f", it had {had})" if had else ")"))
+    # Where memory follows the GPUs, fewer ranks have less of it, unless they ask for all.
+    fewer = plan.parallel.tasks_per_node // 2
+    room, states = (
+        case.gpu_bytes,
+        states_bytes(plan.changed(world_size=max(fewer, 1) * plan.parallel.nodes), letters_of(plan)),
+    )
+    if fewer and (room is None or states is None or states < room):
+        why = f"{fewer} ranks on a node instead of {plan.parallel.tasks_per_node}: each has host buffers of its own"
+        flags = f"--gpus-per-node {fewer}" if plan.parallel.gpus_per_node else f"--set tasks_per_node={fewer}"
+        lines.append(f"{flags}{' --sbatch mem=0' if may_ask else ''}  ({why})")
+    lines += _less_offload(case)
+    return lines or [
+        "it has all of the node and keeps nothing there: another node type, or a smaller --model, is for you to decide"
+    ]
+
+
+def _less_offload(case: Case) -> list[str]:
+    """The same method with less on the host, where the GPU has room for it."""
+    plan, lines = case.plan, []
+    parts = letters_of(plan).split("+")
+    if "o" not in parts:
+        return []
+    choices = [("+".join(part for part in parts if part != "o"), "without offload: nothing is kept on the host")]
+    if parts[0] == "z3":
+        choices.append(("+".join(["z2", *parts[1:]]), "only optimizer states on the host"))
+    for letters, why in choices:
+        states = states_bytes(plan, letters)
+        if states is None or case.gpu_bytes is None or states < case.gpu_bytes:
+            lines.append(f"--method {letters}  ({why})")
+    return lines
+
+
+def walltime(case: Case) -> list[str]:
+    """The time that its own steps say, as far as a partition allows it; else the steps that fit."""
+    plan, made, pace, spent = (
+        case.plan,
+        *(case.facts.get(name) for name in ("steps_made", "step_time_s", "steps_ended_s")),
+    )
+    if not made:
+        return [
+            "it made no step: look for what it waited for (the last lines of its output) before asking for more time"
+        ]
+    if pace is None or spent is None:
+        return (
+            [f"--steps {made}  (so many were made; {plan.workload.steps} were planned)"]
+            if _is_enough(plan, int(made))
+            else []
+        )
+    per_step, start_up = float(pace), max(float(spent) - int(made) * float(pace), 0.0)
+    needed = _rounded(start_up + plan.workload.steps * per_step * _MARGIN)
+    told = f"{plan.workload.steps} steps of {per_step:.3g} s, of which it made {made}"
+    if plan.job.time_s is not None and needed <= plan.job.time_s:
+        had = f"its steps say that {format_time(needed)} are enough, and it had {format_time(plan.job.time_s)}"
+        return [f"{had}: look for what it waited for (the last lines of its output) before asking for more time"]
+    lines = _more_time(case, needed, told)
+    limit = plan.job.time_s or (max(_limits(case).values(), default=None))
+    if limit is not None:
+        fitting = min(int((limit / _MARGIN - start_up) / per_step), plan.workload.steps - 1) if per_step else 0
+        if _is_enough(plan, fitting):
+            lines.append(
+                f"--steps {_round_down(fitting)}  (they fit into {format_time(limit)}; {plan.workload.steps} were planned)"
+            )
+    return lines or [f"it needs about {format_time(needed)}: {told}. Fewer steps, or faster ones, is for you to decide"]
+
+
+def _more_time(case: Case, needed: int, told: str) -> list[str]:
+    plan, limits = case.plan, _limits(case)
+    here = limits.get(plan.job.partition or "", max(limits.values(), default=None))
+    if here is None or needed <= here:
+        return [f"--time {format_time(needed)}  ({told})"]
+    longer = [name for name, limit in limits.items() if limit >= needed and _same_gpu(case, name)]
+    if longer:
+        return [
+            f"--partition {longer[0]} --time {format_time(needed)}  ({told}; {plan.job.partition} allows {format_time(here)})"
+        ]
+    longest = max(limits.values())
+    return [
+        f"no partition allows the {format_time(needed)} that it needs ({told}): the longest is {format_time(longest)}"
+    ]
+
+
+def _limits(case: Case) -> dict[str, int]:
+    if case.cluster is None or case.plan.job.scheduler != "slurm":
+        return {}
+    return {partition.name: partition.max_time_s for partition in case.cluster.partitions}
+
+
+def _same_gpu(case: Case, name: str) -> bool:
+    cluster = case.cluster
+    return cluster is not None and cluster.gpu_of(cluster.partition(name)) == cluster.gpu_of(case.partition)
+
+
+def _is_enough(plan: Plan, steps: int) -> bool:
+    """Whether so many steps can be planned: some of them have to be measured."""
+    return plan.workload.warmup_steps + MIN_MEASURED_STEPS <= steps < plan.workload.steps
+
+
+def _rounded(seconds: float) -> int:
+    return max(math.ceil(seconds / _ROUND_S), 1) * _ROUND_S
+
+
+def _round_down(steps: int) -> int:
+    """Two digits are enough: 4831 steps become 4800."""
+    unit: int = 10 ** max(len(str(steps)) - 2, 0)
+    return steps // unit * unit
+
+
+def gpu_missing(case: Case) -> list[str]:
+    plan, node = case.plan, case.facts.get("node")
+    lines = [
+        f"the plan has {plan.parallel.tasks_per_node} ranks and {plan.parallel.gpus_per_node} GPUs on a node: "
+        "see that the job got them (nvidia-smi or rocm-smi in the job)"
+    ]
+    if plan.job.scheduler == "slurm" and node:
+        lines.append(f"--sbatch exclude={node}  (if that node should have them and does not)")
+    return lines
+
+
+def _usual_rate(plan: Plan) -> float:
+    """The learning rate that planning would choose, as far as the model can be seen from here."""
+    frozen = frozen_by(lora=plan.model.peft is not None, quantized=plan.model.quantization is not None)
+    return learning_rate(plan.model.name, None, frozen)[0]
+
+
+def _numbers(case: Case) -> list[str]:
+    """For numbers that ran away: less of a step, a wider range, and what is not set yet."""
+    plan, lines = case.plan, []
+    rate = plan.optimizer.lr
+    if isinstance(rate, (int, float)) and rate > 0:
+        usual = _usual_rate(plan)
+        if rate > 10 * usual:
+            lines.append(f"--set optimizer.lr={usual:g}  (what this model's width suggests, it was {rate:g})")
+        else:
+            lines.append(f"--set optimizer.lr={rate / 3:.1g}  (a smaller learning rate, it was {rate:g})")
+    if not plan.engine.deepspeed.get("gradient_clipping"):
+        lines.append("--set deepspeed.gradient_clipping=1.0  (there was none)")
+    gpu = case.cluster.gpu_of(case.partition) if case.cluster else None
+    if plan.model.precision == "fp16" and gpu is not None and gpu.capabilities is not None and gpu.capabilities.bf16:
+        lines.append("--set precision=bf16  (its range is that of fp32)")
+    elif plan.model.precision == "fp16":
+        lines.append("--set precision=fp32  (this GPU has no bf16: twice the memory and slower)")
+    return [*lines, "if it is so from the first step, look at the data and the checkpoint"]
+
+
+def preempted(case: Case) -> list[str]:
+    lines = ["submit it again as it is: nothing is wrong with it"]
+    others = [name for name in _limits(case) if "preempt" not in name and _same_gpu(case, name)]
+    fitting = [name for name in others if (case.plan.job.time_s or 0) <= _limits(case)[name]]
+    if case.plan.job.partition and "preempt" in case.plan.job.partition and fitting:
+        lines.append(f"--partition {fitting[0]}  (nobody is preempted there, as far as its name tells)")
+    return lines
+
+
+def page_locked(case: Case) -> list[str]:
+    """What host memory does, after the pages that are pinned without need."""
+    zero = case.plan.engine.deepspeed.get("zero_optimization") or {}
+    lines = [
+        f"--set deepspeed.zero_optimization.{part}.pin_memory=false  (page-locked memory ran out)"
+        for part in ("offload_optimizer", "offload_param")
+        if (zero.get(part) or {}).get("pin_memory")
+    ]
+    return [*lines, *host_oom(case)]
+
+
+BY_PLAN: dict[str, Callable[[Case], list[str]]] = {
+    "device_oom": device_oom,
+    "host_oom": host_oom,
+    "walltime": walltime,
+    "gpu_missing": gpu_missing,
+    "nan_loss": _numbers,
+    "loss_scale_collapse": _numbers,
+    "preempted": preempted,
+}
+"""Causes whose remedy depends on the plan."""
+
+BY_FACTS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "package_missing": missing,
+    "driver_mismatch": mismatched,
+}
+"""Causes whose remedy depends on what the evidence names, whoever's run it was."""
+
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def size_bytes(text: str | None) -> float | None:
+    """Bytes of an amount as torch prints it.
+
+    >>> size_bytes("1.50 GiB")
+    1610612736.0
+    """
+    number, _, unit = (text or "").partition(" ")
+    try:
+        return float(number) * _UNITS[unit]
+    except (ValueError, KeyError):
+        return None
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.1f} GiB"
+
+
+def without_what_it_has(remedy: str, plan: Plan) -> str:
+    """The lines that change something about a run of that plan."""
+    lines = [line for line in remedy.splitlines() if not _has(plan, line)]
+    return "\n".join(lines) or "it has already what usually helps: what to change is for you to decide"
+
+
+def _has(plan: Plan, line: str) -> bool:
+    """Whether the line asks for what the plan has, or for what has no meaning where it ran."""
+    if plan.job.scheduler != "slurm" and "--sbatch" in line:
+        return True
+    settings = re.findall(r"--set ([\w.]+)=([\w.:-]+)", line)
+    options = re.findall(r"--sbatch ([a-z-]+)=([\w.-]+)", line)
+    if not settings and not options:
+        return False
+    values = plan.flat()
+    return all(_value(values, path) == parse_value(text) for path, text in settings) and all(
+        plan.job.sbatch.get(name) == value for name, value in options
+    )
+
+
+def _value(values: Any, path: str) -> Any:
+    for part in path.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
+
+
+def filled(remedy: str, facts: Mapping[str, Any]) -> str:
+    """The remedy with the facts in its places; a line whose fact is not known is left out, unless it is the only one."""
+    package = str(facts.get("package") or "").split(".")[0]  # of a submodule, what brings it
+    known = {"{node}": str(facts.get("node") or ""), "{package}": package}
+    lines = [line for line in remedy.splitlines() if all(known[place] for place in known if place in line)]
+    text = "\n".join(lines or remedy.splitlines())
+    for place, value in known.items():
+        text = text.replace(place, value or place.strip("{}").upper())
+    return text

@@ -1,0 +1,177 @@
+"""The diagnosis of a run of ours: the judge's word, explained with the lines that show it and the plan's own numbers."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hpc_llm.causes.log import LogFindings
+from hpc_llm.causes.search import Found
+from hpc_llm.causes.verdict import first_of
+from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, unexplained
+from hpc_llm.diagnosis.inputs import diagnose_files
+from hpc_llm.diagnosis.remedies import Case
+from hpc_llm.errors import RequestError
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.records.files import read_text
+from hpc_llm.records.run import Outcome, RunPaths, is_run
+from hpc_llm.runs.looks import AT_ONCE, Look, look
+from hpc_llm.runs.output import read_output
+from hpc_llm.runs.progress import read_pace
+from hpc_llm.site.cluster import Cluster, load_cluster
+from hpc_llm.site.profiles import find_file
+
+_LARGEST_EVIDENCE = 1 << 20
+"""Bytes of a record in which a line is looked for."""
+
+
+def diagnose_run(run: RunPaths) -> Diagnosis:
+    """The diagnosis of a run from its folder and from what the scheduler says, which may not answer."""
+    return next(diagnose_runs([run]))
+
+
+def diagnose_runs(runs: Iterable[RunPaths]) -> Iterator[Diagnosis]:
+    """The diagnosis of each run, in their order."""
+    return map(explain_look, look(runs))
+
+
+def diagnose_jobs(jobs: Iterable[Sequence[Path]]) -> Iterator[Diagnosis]:
+    """The diagnosis of each job of `jobs_under`, in their order; runs of ours are looked at many at a time."""
+    waiting: list[RunPaths] = []
+    for paths in jobs:
+        if is_run(paths[0]):
+            waiting.append(RunPaths(paths[0].absolute()))
+            if len(waiting) == AT_ONCE:
+                yield from diagnose_runs(waiting)
+                waiting = []
+            continue
+        yield from diagnose_runs(waiting)
+        waiting = []
+        yield diagnose_files(paths)
+    yield from diagnose_runs(waiting)
+
+
+def explain_look(found: Look) -> Diagnosis:
+    """Explain what the judge said of one run."""
+    judgement, name = found.judgement, found.run.run_id
+    verdict = judgement.verdict
+    if not judgement.is_over:
+        return _not_over(found)
+    if verdict.root is not None and verdict.root.is_root:
+        shown = [*judgement.found, *_more_of_the_same(found)]
+        verdict = replace(verdict, root=first_of(verdict.root, shown))
+        made = explained(name, verdict, shown, case=_case(found), is_ours=True)
+        return replace(made, evidence=tuple(_placed(found.run, made.evidence)))
+    completed = judgement.outcome is Outcome.COMPLETED
+    logs = found.known.logs if found.known.logs is not None else _output(found)
+    if completed:
+        return unexplained(name, verdict, (), logs, True, "")
+    summary = "" if found.known.logs and judgement.reason is None else _sentence(judgement.reason)
+    made = unexplained(name, verdict, judgement.found, logs, False, summary)
+    identity = found.records.identity
+    job = identity.job_id if identity is not None and identity.scheduler == "slurm" else None
+    remedy = made.remedy.replace("sacct -j JOB", f"sacct -j {job}") if job else made.remedy
+    return replace(made, meaning="Neither its records nor its output say more.", remedy=remedy)
+
+
+def _more_of_the_same(found: Look) -> list[Found]:
+    """Lines of the output that say the same, where the records settled it and nobody read the output for that."""
+    if found.known.logs is not None or found.records.is_whole:
+        return []
+    return [one for log in _output(found) for one in log.found if one.cause is found.judgement.cause]
+
+
+def _not_over(found: Look) -> Diagnosis:
+    judgement = found.judgement
+    made = unexplained(found.run.run_id, judgement.verdict, (), (), True, "")
+    if judgement.state == "UNKNOWN":
+        return replace(made, summary=_sentence(judgement.reason), is_over=False)
+    state = f"The run is not over: {judgement.state}."
+    why = f" {_sentence(judgement.reason)}" if judgement.reason and judgement.remedy else ""
+    remedy = judgement.remedy or "wait for it: hpc-llm status --watch"
+    return replace(made, summary=state + why, meaning="", remedy=remedy, is_over=False)
+
+
+def _sentence(reason: str | None) -> str:
+    return f"{reason.rstrip('.')}." if reason else ""
+
+
+def _output(found: Look) -> list[LogFindings]:
+    return read_output(found.run)[0] if found.records.has_output else []
+
+
+def _case(found: Look) -> Case | None:
+    try:
+        plan = Plan.from_dict(found.records.plan)
+    except (RequestError, TypeError):
+        return None
+    return Case(plan=plan, facts=_facts(found), cluster=_cluster(plan.cluster))
+
+
+def _cluster(name: str) -> Cluster | None:
+    """The profile of that name as it is now; None where it is not here any more, or is wrong by now."""
+    try:
+        path = find_file("clusters", name)
+        return _loaded(name, path, path.stat().st_mtime_ns)
+    except (RequestError, OSError):
+        return None
+
+
+@functools.lru_cache(maxsize=32)
+def _loaded(name: str, path: Path, changed_at: int) -> Cluster:
+    """Read once for all runs of a command."""
+    return load_cluster(name)
+
+
+def _facts(found: Look) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    node = _node(found)
+    if node:
+        facts["node"] = node
+    pace = read_pace(found.run.steps) if found.records.has_steps else None
+    if pace and pace.step:
+        facts["steps_made"] = str(pace.step)
+        began = _began(found)
+        if pace.step_time_s and pace.ended_at and began is not None and pace.ended_at >= began:
+            facts |= {"step_time_s": f"{pace.step_time_s:.6g}", "steps_ended_s": f"{pace.ended_at - began:.3f}"}
+    return facts
+
+
+def _began(found: Look) -> float | None:
+    """Unix time at which the try began, of which the steps tell."""
+    exit_record = found.records.exit
+    if exit_record is not None and exit_record.started_at is not None:
+        return exit_record.started_at
+    return found.job.started_at if found.job else None
+
+
+def _node(found: Look) -> str | None:
+    """The node to blame, as Slurm calls it: that of a job on one node, else that of the rank that failed first."""
+    nodes = found.job.nodes if found.job else None
+    if nodes and "," not in nodes and "[" not in nodes:
+        return nodes
+    records = found.records
+    first = records.failures[0].host if records.failures else None
+    host = first or (records.exit.host if records.exit else None)
+    return host.partition(".")[0] if host else nodes  # a host may give its full name, which Slurm does not know
+
+
+def _placed(run: RunPaths, evidence: Iterable[Evidence]) -> Iterator[Evidence]:
+    """The evidence, that of records at the line on which it stands there."""
+    for one in evidence:
+        is_record = one.file.endswith(".json")
+        yield replace(one, line=_line_of(run.root / one.file, one.text)) if is_record else one
+
+
+def _line_of(path: Path, text: str) -> int:
+    """The line of a record that holds `text`, or of `TYPE: MESSAGE` the message; JSON may have quoted it. Else 1."""
+    lines = (read_text(path, _LARGEST_EVIDENCE) or "").splitlines()
+    for part in (text, text.partition(": ")[2]):
+        words = json.dumps(part, ensure_ascii=False)[1:-1][:60]
+        for number, line in enumerate(lines, 1):
+            if words and words in line:
+                return number
+    return 1

@@ -1,0 +1,134 @@
+"""One log and the runs in it: what the parser finds of each is what is explained."""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import IO
+
+from hpc_llm.causes.log import LogFindings, verdict_on
+from hpc_llm.causes.program import NONE
+from hpc_llm.causes.search import SHOWN, Found
+from hpc_llm.causes.verdict import Verdict, decide
+from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude
+from hpc_llm.parsing.read import Reading, parse_stream
+from hpc_llm.parsing.rows import Row
+from hpc_llm.text import sources
+from hpc_llm.text.blocks import Block, open_blocks
+
+WHOLE = 1 << 24
+"""Bytes of a log that is parsed whole, to tell its runs apart."""
+BEGINNING, END = 1 << 19, 1 << 21
+"""Bytes of a larger one that are: what the program is stands at the beginning, how it ended at the end."""
+_TOO_LARGE = "the last run of several: of so large a log `hpc-llm parse` lists them all"
+_MOST_LINES = 1000
+"""So many runs of a log are looked up in it; more are a log of something else."""
+
+
+def diagnose_log(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
+    """The diagnosis of a log from what it says and how the parser reads it; `again` opens it once more.
+
+    The parser knows the steps of each program and so what its messages are worth: where the log by itself says something
+    else than the run that the parser finds last in it, that one counts.
+    """
+    verdict, found = verdict_on([log])
+    with again() as file:
+        reading, is_whole = _read(log.file, file)
+    if not is_whole and len(reading.verdicts or ()) > 1:
+        last = _agreed(log, (reading.verdicts or [])[-1], verdict, found)
+        return replace(conclude(log.file, [log], *last), several=_TOO_LARGE)
+    verdicts = reading.verdicts
+    if verdicts is None or (not verdicts and verdict.cause is not NONE):
+        return conclude(log.file, [log], verdict, found)
+    if not verdicts:
+        return conclude(log.file, [log], decide([], completed=False), [])
+    if len(verdicts) == 1:
+        return conclude(log.file, [log], *_agreed(log, verdicts[0], verdict, found))
+    with again() as file:
+        lines = _lines(verdicts, open_blocks(file, log.file))
+    placed = [_placed(log.file, one, line) for one, line in zip(verdicts, lines, strict=True)]
+    runs = tuple(_of_run(row, *one) for row, one in zip(reading.rows, placed, strict=True))
+    last = placed[-1] if verdict.cause is not verdicts[-1].cause else _of_last(verdict, found, placed) or placed[-1]
+    headline = conclude(log.file, [log], *last)
+    return replace(
+        headline, outcome=runs[-1].outcome, reason=runs[-1].reason, runs=(*runs[:-1], _of(runs[-1], headline))
+    )
+
+
+def _read(name: str, file: IO[bytes]) -> tuple[Reading, bool]:
+    """The log as the parser reads it, and whether that is all of it: of a large one the beginning and the end."""
+    text = sources.reads(file, name)
+    first = sources.head(text, WHOLE)
+    if len(first) < WHOLE:
+        return parse_stream(name, io.BytesIO(first)), True
+    parts = deque((first[BEGINNING:],))
+    size = len(parts[0])
+    for part in text:
+        parts.append(part)
+        size += len(part)
+        while size - len(parts[0]) > END:
+            size -= len(parts.popleft())
+    first, rest = first[:BEGINNING], b"".join(parts)[-END:]
+    return parse_stream(name, io.BytesIO(first[: first.rfind(b"\n") + 1] + rest[rest.find(b"\n") + 1 :])), False
+
+
+def _agreed(log: LogFindings, parsed: Verdict, verdict: Verdict, found: list[Found]) -> tuple[Verdict, list[Found]]:
+    """What the log says where the parser says the same; else the parser's word, with the line that shows it."""
+    if parsed.cause is verdict.cause:
+        return verdict, found
+    if parsed.root is None:
+        return parsed, []
+    seen = next((one for one in found if one.text == parsed.root.text and one.cause is parsed.cause), None)
+    root = seen or replace(parsed.root, file=log.file)
+    return replace(parsed, root=root), [root]
+
+
+def _of_last(
+    verdict: Verdict, found: list[Found], placed: Sequence[tuple[Verdict, list[Found]]]
+) -> tuple[Verdict, list[Found]] | None:
+    """What the log says by itself, without what is of the runs before the last; None where it speaks of one of those."""
+    lines = [one.line for _, of_run in placed[:-1] for one in of_run]
+    earlier = max((line for line in lines if line is not None), default=0)
+    if None in lines or (verdict.root is not None and (verdict.root.line or 0) <= earlier):
+        return None
+    return verdict, [one for one in found if (one.line or 0) > earlier]
+
+
+def _placed(file: str, verdict: Verdict, line: int | None) -> tuple[Verdict, list[Found]]:
+    if verdict.root is None:
+        return verdict, []
+    root = replace(verdict.root, file=file, line=line)
+    return replace(verdict, root=root), [root]
+
+
+def _of_run(row: Row, verdict: Verdict, found: list[Found]) -> Diagnosis:
+    made = conclude(row.run_id or "", (), verdict, found)
+    return replace(made, outcome=row.outcome, reason=row.invalid_reason or row.outcome_reason)
+
+
+def _of(run: Diagnosis, headline: Diagnosis) -> Diagnosis:
+    """The last run, as the log's own diagnosis explains it."""
+    return replace(headline, source=run.source, outcome=run.outcome, reason=run.reason)
+
+
+def _lines(verdicts: Sequence[Verdict], blocks: Iterable[Block]) -> list[int | None]:
+    """The line that shows each verdict. Where a text stands there more often than it is one, it is not known which."""
+    texts = [one.root.text if one.root is not None and one.root.position >= 0 else None for one in verdicts]
+    wanted = {text.encode("utf-8", "surrogateescape") for text in texts if text}
+    places: dict[bytes, list[int]] = defaultdict(list)
+    for block in blocks if 0 < len(wanted) <= _MOST_LINES else ():
+        for text in wanted:
+            _note(places[text], text, block)
+    of_each = {text: iter(lines) for text, lines in places.items() if len(lines) == texts.count(text.decode())}
+    return [next(of_each.get((text or "").encode(), iter(())), None) for text in texts]
+
+
+def _note(lines: list[int], text: bytes, block: Block) -> None:
+    start = block.text.find(text)
+    while start >= 0 and len(lines) <= _MOST_LINES:
+        whole = block.line(start).strip()
+        if whole == text or len(text) >= SHOWN - 4:
+            lines.append(block.line_number(start))
+        start = block.text.find(text, start + len(text))

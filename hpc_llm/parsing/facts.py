@@ -1,0 +1,68 @@
+"""What any log may say about the job around the program: GPU, job id, start."""
+
+from __future__ import annotations
+
+import re
+
+from hpc_llm.causes.tracebacks import TRACEBACK
+from hpc_llm.parsing.rules import Kind, Rule, rule
+
+CELL = b"\n\x1dnext cell\n"
+"""Stands between the outputs of a notebook's cells: what follows is another run."""
+
+START = re.compile(re.escape(CELL.strip()))
+
+END_OF_JOB = b"CANCELLED AT "
+"""Is in every message by which Slurm ends a job or a step: steps after it are those of another run."""
+
+JOB_OVER = re.compile(rb"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT [^\n]*")
+
+RULES: tuple[Rule, ...] = (
+    # nvidia-smi's table; the vendor's prefix differs from card to card.
+    rule(
+        Kind.RUN,
+        r"\|  +\d+  (?:NVIDIA |Tesla )?(?P<gpu>[A-Z][\w -]{2,40}?)(?: {2,}|\.\.\.) *(?:On|Off|N/A)  *\|",
+        literal="Bus-Id",
+    ),
+    rule(Kind.RUN, r"\*\*\* JOB (?P<job_id>\d[\d_+]*) ON ", literal="*** JOB "),
+    rule(Kind.RUN, r"\*\*\* STEP (?P<job_id>\d+)\.\w+ ON ", literal="*** STEP "),
+    rule(Kind.RUN, r"StepId=(?P<job_id>\d+)\.", literal="StepId="),
+    rule(Kind.RUN, r"in step (?P<job_id>\d+)\.\w+ cgroup", literal=" cgroup"),
+    rule(Kind.RUN, r"\bSLURM_JOB(?:_?ID|ID)=['\"]?(?P<job_id>\d+)\b", literal="SLURM_JOB"),
+)
+
+_TIME = re.compile(
+    rb"(?<![\d.])(20[0-9]{2}-[01][0-9]-[0-3][0-9])[ T_]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])(?!\d| [AP]M\b)"
+)
+
+
+_OF_AN_END = re.compile(
+    rb"(?i)cancelled at|\b(?:end(?:ed|s|ing)?|finish(?:ed|es)?|complet(?:ed?|ion)|done|exit(?:ed|ing)?|stopp?(?:ed|ing)?|"
+    rb"terminat(?:ed|ing)|fail(?:ed|ure)?|killed|saved|elapsed|total)\b|^ +time +: "
+)
+"""What a line says that has the time of an end, or of a failure, in it."""
+
+# Not by a progress bar: loading weights draws one, too.
+_OF_A_STEP = re.compile(
+    rb"(?i)\b(?:step|global_step|iter(?:ation)?)\b[ =:]{1,12}[1-9]|SamplesPerSec=|\bloss['\"]?[ \t]{0,8}[:=|]?[ \t]{0,8}['\"]?[-+]?\d"
+)
+
+
+def first_time(text: bytes, begin: int, end: int) -> str | None:
+    """The first time stamp in `text` between these positions, as ISO 8601 without a zone: when a run began.
+
+    None where the run was under way by then, or where the stamp is that of an end: a program that prints the time once
+    often does so when it is done.
+
+    >>> first_time(b"2026-01-01 10:00:00 begins", 0, 26), first_time(b"training finished at 2026-01-01 10:00:00", 0, 40)
+    ('2026-01-01T10:00:00', None)
+    """
+    match = _TIME.search(text, begin, max(begin, end))
+    if match is None:
+        return None
+    line = text.rfind(b"\n", begin, match.start()) + 1
+    line_end = text.find(b"\n", match.end())
+    line_end = line_end if line_end >= 0 else len(text)
+    if _OF_AN_END.search(text, max(line, begin), line_end) or _OF_A_STEP.search(text, begin, line_end):
+        return None
+    return None if TRACEBACK in text[begin:line] else f"{match[1].decode()}T{match[2].decode()}"

@@ -1,0 +1,284 @@
+"""Hugging Face Trainer: dictionaries, progress bars and the summaries of the example scripts.
+
+A log dictionary prints the epoch and mostly no step, so the order of the lines is that of their epochs. transformers 5 quotes the
+values. The speed that the Trainer prints is over the whole of `train_runtime`, with warm-up, evaluations and checkpoints: where
+one of these shows in the log, the time of a step is taken from the lines between them. Both may stand in the log lines
+of training, too, as of then. `train_tokens_per_second` counts the tokens of one device in the summary, and in the lines those of
+all; the tokens that were seen tell which, and where they are not printed, the lines' are not taken.
+
+LLaMA-Factory writes a line of its own above the Trainer's, with the tokens per second of all devices since the start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from hpc_llm.parsing.registry import LineFormat
+from hpc_llm.parsing.rules import Kind, Value, column_of, leave_empty, number, rule
+
+_PAIR = re.compile(rb"'([^'\n]{1,60})': (?:'([^'\n]*)'|([^,}'\n]+))")
+
+_EXACT_ENOUGH = 0.1
+"""Steps per second are printed with three digits: a slower rate is too coarse to give a time."""
+
+_NAMES = {
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "epoch": "order",
+    "step": "step",
+    "global_step/max_steps": "step",
+    "eval_loss": "eval_loss",
+    "eval_ppl": "perplexity",
+    "eval_pplx": "perplexity",
+    "eval_perplexity": "perplexity",
+    "perplexity": "perplexity",
+    "train_runtime": "elapsed_s",
+    "train_steps_per_second": "steps_per_second",
+    "train_tokens_per_second": "trainer_rate",
+    "num_input_tokens_seen": "tokens_seen",
+    "throughput": "mean_tokens_per_second",
+    "tokens_per_second_per_gpu": "tokens_per_second_per_gpu",
+    "tokens/train_per_sec_per_gpu": "tokens_per_second_per_gpu",
+    "memory/max_mem_allocated(gib)": "peak_allocated_gib",
+    "memory/max_allocated (GiB)": "peak_allocated_gib",
+    "max_memory_allocated (GB)": "peak_allocated_gib",
+    "memory/device_mem_reserved(gib)": "peak_reserved_gib",
+    "memory/device_reserved (GiB)": "peak_reserved_gib",
+}
+"""Keys of the Trainer and of programs that build on it -> column and unit."""
+
+_COLUMNS = {
+    key.encode(): (column, convert or number)
+    for key, (column, convert) in zip(_NAMES, map(column_of, _NAMES.values()), strict=True)
+}
+_STEP_OF_ALL = b"global_step/max_steps"
+
+
+def _columns(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """The known keys of a dictionary."""
+    found: dict[str, Value] = {}
+    for key, quoted, plain in _PAIR.findall(match[0]):
+        column = _COLUMNS.get(key)
+        if column is None:
+            continue
+        name, convert = column
+        text = (quoted or plain).strip().removeprefix(b"tensor(").removesuffix(b")")
+        if key == _STEP_OF_ALL:
+            text = text.split(b"/")[0]
+        value = convert(text)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+# LLaMA-Factory's line and the Trainer's below it are of one step.
+_TWICE = r"(?:[^{}\n]*'throughput': [\d.]+\}\s*\{'loss': )?"
+_SO_FAR = {"elapsed_s": "so_far_s", "trainer_rate": "line_rate", "tokens_seen": "tokens_so_far"}
+"""What the Trainer counts since the start -> its name in a line of training: it is no figure of the whole, nor of a step."""
+
+# tqdm clears its bar, the line is written, and the bar is drawn again below with the step that was logged.
+_REDRAWN = r"(?:\s+\d+%(?:\|[^|\n]*\|)? *(\d+)/[1-9]\d* \[([\d:]+)<)?"
+
+
+def _step(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """A log line of training, with the step's number where the bar below shows it; few programs print it themselves."""
+    found = dict(_columns(match))
+    if "step" in found:
+        found.pop("order", None)
+    found = {_SO_FAR.get(name, name): value for name, value in found.items()}
+    bar = seconds(match[2].decode()) if match[2] is not None else None
+    if match[1] is not None:
+        found.setdefault("step", int(match[1]))
+    if "step" in found and ("so_far_s" in found or bar is not None):
+        time = found.get("so_far_s", bar)
+        found["clock_step"], found["clock_s"] = found["step"], float(str(time))
+        found["clock_rounding_s"] = 0.0 if "so_far_s" in found else 1.0
+    return found
+
+
+def seconds(clock: str) -> float | None:
+    """Seconds of `1:02:03`, `02:03`, `0:15:19.02` or `1 day, 0:08:23`.
+
+    >>> seconds("1:02:03"), seconds("2 days, 0:00:01"), seconds("soon")
+    (3723.0, 172801.0, None)
+    """
+    match = re.fullmatch(r"(?:(\d+) days?, )?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", clock.strip())
+    if not match:
+        return None
+    days, hours, minutes, rest = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    """Where a progress bar stands, kept by its length: training's own bar is told apart at the end."""
+    elapsed = seconds(match[3].decode())
+    return None if elapsed is None else {f"bar {int(match[2])}": f"{int(match[1])} {elapsed}"}
+
+
+def _summary(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    """A line of the table that `log_metrics` prints."""
+    name, text = match[1].decode(), match[2].decode().strip()
+    value = seconds(text) if ":" in text else number(match[2])
+    return {_NAMES[name]: value} if name in _NAMES and value is not None else None
+
+
+def _is_near(one: float, other: float) -> bool:
+    """Whether both are the same rate, printed with three digits or more."""
+    return abs(one - other) <= 0.02 * other
+
+
+def _figure(values: Mapping[str, Value], *names: str) -> float | None:
+    """The first of these that is known and positive."""
+    known = (values.get(name) for name in names)
+    return next((float(v) for v in known if isinstance(v, (int, float)) and v > 0), None)
+
+
+def _devices(values: Mapping[str, Value]) -> float | None:
+    """How many devices hold different samples."""
+    total, micro = _figure(values, "global_batch_size"), _figure(values, "micro_batch_size")
+    if total is None or micro is None:
+        return _figure(values, "world_size")
+    return total / micro / (_figure(values, "gradient_accumulation_steps") or 1.0)
+
+
+def rates(values: dict[str, Value]) -> None:
+    """Tokens per second, in the column that the log proves them to belong to."""
+    printed = "trainer_rate" in values
+    rate = _figure(values, "trainer_rate") if printed else _figure(values, "line_rate")
+    whole = _figure(values, "mean_tokens_per_second")
+    if values.get("was_paused"):
+        if rate is not None or whole is not None:
+            leave_empty(values, "tokens/s: they are over a time in which the Trainer also evaluated or saved")
+        return
+    if whole is not None:
+        values.setdefault("tokens_per_second", whole)
+    if rate is None or "tokens_per_second_per_gpu" in values:
+        return
+    tokens, time = _figure(values, "tokens_seen", "tokens_so_far"), _figure(values, "elapsed_s", "so_far_s")
+    seen = tokens / time if tokens and time and "resumed_at" not in values else whole
+    devices = _devices(values)
+    if devices == 1 and (printed or "resumed_at" not in values):
+        values.setdefault("tokens_per_second", rate)
+        values["tokens_per_second_per_gpu"] = rate
+    elif seen is not None and _is_near(rate, seen):
+        values.setdefault("tokens_per_second", rate)
+    elif (seen is None and printed) or (seen is not None and devices and _is_near(rate * devices, seen)):
+        values["tokens_per_second_per_gpu"] = rate
+    else:
+        leave_empty(values, "train_tokens_per_second: nothing says whether it is one device's or that of all")
+
+
+def _finish(values: dict[str, Value]) -> None:
+    """Steps and their mean time: from lines between which nothing else took place, else from the end of training, else from
+    training's own bar, the one that ran longest.
+
+    The time is that since the program began; the number of steps goes on from the checkpoint.
+    """
+    rates(values)
+    bars = [
+        (float(str(v).split()[1]), int(str(v).split()[0]), int(n[4:])) for n, v in values.items() if n[:4] == "bar "
+    ]
+    elapsed, done, total = max(bars, default=(0.0, 0, 0))
+    if total:
+        values.setdefault("total_steps", total)
+    known, runtime, rate = values.get("total_steps"), values.get("elapsed_s"), values.get("steps_per_second")
+    if "so_far_s" in values:
+        values.setdefault("elapsed_s", values["so_far_s"])
+    resumed = values.get("resumed_at")
+    before = int(resumed) if isinstance(resumed, float) else 0
+    ended = isinstance(runtime, (int, float)) and runtime > 0
+    if _is_timed_otherwise(values):
+        if ended and isinstance(known, int) and known > before and "measured_steps" not in values:
+            values["measured_steps"], values["warmup_steps"] = known - before, 0
+    elif ended and isinstance(known, int) and known > before:
+        values["measured_steps"], values["warmup_steps"] = known - before, 0
+        values.setdefault("step_time_s_mean", float(str(runtime)) / (known - before))
+    elif ended and isinstance(rate, float) and rate >= _EXACT_ENOUGH and not before:
+        values.setdefault("step_time_s_mean", 1 / rate)
+    elif not ended and done > before and elapsed and total == known:
+        values["measured_steps"], values["warmup_steps"] = done - before, 0
+        values.setdefault("step_time_s_mean", elapsed / (done - before))
+
+
+def _is_timed_otherwise(values: dict[str, Value]) -> bool:
+    """Whether the time since the start over the steps is no step time, or something better is known."""
+    if "mean_samples_per_second" in values and "global_batch_size" in values:
+        return True  # DeepSpeed's own mean is of the steps alone
+    if not values.get("was_paused"):
+        return False
+    timed, steps = values.get("timed_step_time_s"), values.get("timed_steps")
+    if isinstance(timed, float) and isinstance(steps, int):
+        values.setdefault("step_time_s_mean", timed)
+        values["measured_steps"] = steps
+    elif "elapsed_s" in values or any(name[:4] == "bar " for name in values):
+        leave_empty(values, "step time: the Trainer also evaluated or saved in the time that it prints")
+    return True
+
+
+FORMAT = LineFormat(
+    name="hf-trainer",
+    hints=(
+        b"{'loss': ",
+        b"{'train_runtime': ",
+        b"{'eval_loss': ",
+        b"{'eval_runtime': ",
+        b"***** train metrics *****",
+        b"***** eval metrics *****",
+        b" train_samples_per_second = ",
+        b"[INFO|trainer.py:",
+    ),
+    precedence=40,
+    averages=False,
+    rules=(
+        rule(Kind.START, r"\*\*\*\*\* Running training \*\*\*\*\*", literal="***** Running training *****"),
+        rule(Kind.STEP, r"\{'loss': " + _TWICE + r"[^{}\n]*\}" + _REDRAWN, _step, literal="{'loss': "),
+        rule(Kind.RUN, r"\{'eval_[^{}\n]*\}", _columns, literal="{'eval_", pauses=True),
+        rule(
+            Kind.RUN,
+            r"\*\*\*\*\* Running (?:Evaluation|Prediction) \*\*\*\*\*|Saving model checkpoint to \S",
+            literal="ing ",
+            pauses=True,
+        ),
+        rule(Kind.END, r"\{'train_runtime': [^{}\n]*\}", _columns, literal="{'train_runtime': "),
+        rule(Kind.END, r"\*\*\*\*\* train metrics \*\*\*\*\*", literal="***** train metrics *****"),
+        rule(
+            Kind.RUN,
+            r"^ *\d+%(?:\|[^|\n]*\|)? *(\d+)/([1-9]\d*) \[([\d:]+)<[^\]\n]{0,40}(?:it/s|s/it|\?it)[^\]\n]{0,200}\]",
+            _bar,
+            literal="%",
+            identity=r"/[1-9]\d* \[(?=\d)",
+        ),
+        rule(
+            Kind.RUN,
+            r"^(?:\[INFO\|[^\n]*>>)? +((?:train|eval)_\w+|perplexity) +=[ ]+([\d.:]+)$",
+            _summary,
+            literal=" = ",
+        ),
+        rule(Kind.RUN, r"Final perplexity: <perplexity>", literal="Final perplexity: "),
+        rule(
+            Kind.RUN,
+            r"Continuing training from global step <resumed_at>$",
+            literal="Continuing training from global step ",
+        ),
+        rule(Kind.RUN, r"Total optimization steps = <total_steps>", literal="Total optimization steps = "),
+        rule(
+            Kind.RUN,
+            r"Instantaneous batch size per device = <micro_batch_size>",
+            literal="Instantaneous batch size per device = ",
+        ),
+        rule(Kind.RUN, r"Total train batch size [^\n=]*= <global_batch_size>", literal="Total train batch size "),
+        rule(
+            Kind.RUN,
+            r"Gradient Accumulation steps = <gradient_accumulation_steps>",
+            literal="Gradient Accumulation steps = ",
+        ),
+    ),
+    bulk=rule(
+        Kind.STEP,
+        r"\{'loss': '?<loss>'?, 'grad_norm': '?<grad_norm>'?, 'learning_rate': '?<learning_rate>'?, 'epoch': '?<order>'?\}",
+        literal="{'loss': ",
+    ),
+    finish=_finish,
+)

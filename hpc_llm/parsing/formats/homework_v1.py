@@ -1,0 +1,36 @@
+"""The DeepSpeed homework, first version: a line a step with that step's tokens per second, and three lines at the end.
+
+Its memory figures are torch bytes divided by 1024**3, although they say GB: the program prints
+`torch.cuda.memory_allocated() / 1024**3`. The average is over all steps; nothing is left out as warm-up.
+
+The oldest logs count the tokens of one rank (`Tokens/s`, no `Global`) and number the steps from 0.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hpc_llm.parsing.registry import LineFormat
+from hpc_llm.parsing.rules import Kind, rule
+
+FORMAT = LineFormat(
+    name="homework-v1",
+    hints=(b"] Loss: ", b"Avg Global Tokens/s: "),
+    confirm=re.compile(rb"\[Step \d+/\d+\] Loss: \S+ \| (?:Global )?Tokens/s: |Avg Global Tokens/s: \d"),
+    precedence=20,
+    averages=False,
+    rules=(
+        rule(
+            Kind.STEP,
+            r"\[Step <step>/<total_steps>\] Loss: <loss>"
+            r" \| (?:Global Tokens/s: <tokens_per_second>|Tokens/s: <tokens_per_second_per_gpu>)"
+            r" \| GPU Mem \(GB\): (?:<allocated_gib>|n/a)(?: \| Peak Mem: (?:<peak_allocated_gib>|n/a))?",
+            literal="[Step ",
+        ),
+        rule(Kind.END, r"Training done in <elapsed_s> seconds\.", literal="Training done in "),
+        rule(Kind.RUN, r"Avg Global Tokens/s: +<tokens_per_second>", literal="Avg Global Tokens/s: "),
+        rule(Kind.RUN, r"Avg Tokens/s: +<tokens_per_second_per_gpu>", literal="Avg Tokens/s: "),
+        rule(Kind.RUN, r"Peak GPU Mem \(GB\): +<peak_allocated_gib>", literal="Peak GPU Mem (GB): "),
+    ),
+    defaults={"warmup_steps": 0},
+)

@@ -1,0 +1,62 @@
+"""Lightning's progress bar: `Epoch 3:  45%|...| 45/100 [00:10<00:12, 4.41it/s, v_num=3, train_loss=0.123]`.
+
+The bar counts from 1 in every epoch; steps are numbered through, where the length of an epoch is known. Its speed is
+smoothed and its time rounded, so step times are not taken. After a validation, which draws bars of its own, and below the
+message of the end the last bar is drawn again: a number that comes twice is no sign of another run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from hpc_llm.parsing.registry import LineFormat
+from hpc_llm.parsing.rules import Kind, Value, number, rule
+
+_PAIR = re.compile(rb"\b([A-Za-z][\w/]{0,60})=([-+]?(?:[\d.]*\d(?:[eE][-+]?\d+)?|nan|inf))(?=[,\]\s]|$)")
+_LOSSES = ("train_loss_step", "train_loss", "train/loss", "loss_step", "loss")
+
+
+BAR = (
+    r"(?P<again>(?:`Trainer\.fit` stopped: |Validati(?:on|ng)\b)[^\n]*\s+)?Epoch (?P<epoch>\d{1,9}): [^\n\[]{0,300}?"
+    r"(?P<number>\d{1,15})(?:/(?P<all>\d{1,15}|\?)|it) \["
+)
+"""A bar, of known length or not, up to the pairs in its brackets; it is no new step where `again` is found."""
+
+AGAIN = r"(?:\s+Epoch (?P=epoch): [^\n\[]{0,300}?\b(?P=number)(?:/(?:\d+|\?)|it) \[[^\]\n]{0,1000}\])*"
+"""The same bar, drawn again right below."""
+
+EVALUATED = r"Epoch \d+: [^\n\[]{0,300}\[[^\]\n]{0,800}?\bval(?:id)?[_/]loss(?:_epoch)?=<eval_loss>(?=[,\]\s])"
+"""A bar that shows the loss of the last validation."""
+
+
+def _columns(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    pairs = {key.decode().strip(): number(text) for key, text in _PAIR.findall(match["pairs"])}
+    losses = [pairs[name] for name in _LOSSES if pairs.get(name) is not None]
+    done, total = int(match["number"]), match["all"] if match["all"] != b"?" else None
+    if match["again"] or not losses or losses[0] is None or not done or int(total or 0) > 1 << 40:
+        return None
+    found: dict[str, Value] = {"loss": losses[0]}
+    if total is not None:
+        found["order"] = found["step"] = int(match["epoch"]) * int(total) + done
+    return found
+
+
+FORMAT = LineFormat(
+    name="lightning",
+    hints=(b"v_num=", b"`Trainer.fit` stopped: "),
+    confirm=re.compile(
+        rb"Epoch \d+: [^\n]{0,300}?\d+(?:/(?:\d+|\?)|it) \[[^\]\n]{0,400}loss[^\]\n=]{0,60}=|`Trainer\.fit` stopped: "
+    ),
+    precedence=46,
+    rules=(
+        rule(
+            Kind.STEP,
+            BAR + r"(?P<pairs>[^\]\n]{0,400}loss[^\]\n]{0,600})\]" + AGAIN,
+            _columns,
+            literal="Epoch ",
+        ),
+        rule(Kind.RUN, EVALUATED, literal="Epoch "),
+        rule(Kind.END, r"`Trainer\.fit` stopped: ", literal="`Trainer.fit` stopped: "),
+    ),
+)

@@ -1,0 +1,183 @@
+"""Megatron-LM and its kin (Megatron-DeepSpeed, GPT-NeoX, Primus): one line of `key: value |` pairs an iteration.
+
+The spelling changed over the years and from fork to fork: `elapsed time per iteration (ms): 12.3 |`,
+`elapsed_time_per_iteration_ms=12.3 |`, `learning rate 1E-4 |`. So the keys are read, not the line. A line may be wrapped by
+a log viewer; then the pairs go on in the next lines. Every sample is a full sequence, so tokens per second follow from the
+time, the batch and the length. Memory is printed in MiB as MB. Megatron-Bridge prints the teraflops in a line above.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from hpc_llm.parsing.registry import LineFormat
+from hpc_llm.parsing.rules import Kind, Value, column_of, number, rule
+
+_PAIR = re.compile(
+    rb"(\b[A-Za-z]\w{0,30}(?:[\]/ .\-]+\w{1,30}){0,7}|\[\w{2,3}\]-\w{1,10})(?: ?\(([^()\n|]{1,40})\))?(?:[:=] *| )([-+]?(?:\d[\d.,]*(?:[eE][-+]?\d+)?|nan|inf))"
+    rb"(?:/(\d[\d.]*))?(?: \(avg [\d.]+\))?(?:TFLOPS)? *(?=\||$)"
+)
+
+_NAMES = {
+    "elapsed time per iteration": "step_time_ms",
+    "elapsed time per iteration ms": "step_time_ms",
+    "learning rate": "learning_rate",
+    "global batch size": "global_batch_size",
+    "lm loss": "loss",
+    "loss": "loss",
+    "total loss": "loss",
+    "grad norm": "grad_norm",
+    "number of skipped iterations": "skipped_in_line",
+    "actual seqlen": "sequence_length",
+    "samples per second": "samples_per_second",
+    "samples/sec": "samples_per_second",
+    "tokens per gpu per second": "tokens_per_second_per_gpu",
+    "tokens per gpu per second tgs": "tokens_per_second_per_gpu",
+    "tokens per gpu": "tokens_per_second_per_gpu",
+    "tokens/s/gpu inst/harmonic mean": "tokens_per_second_per_gpu",
+    "tokens/sec/gpu": "tokens_per_second_per_gpu",
+    "tflops": "model_tflops_per_gpu",
+    "[lm] tflops": "model_tflops_per_gpu",
+    "lm tflops": "model_tflops_per_gpu",
+    "approx flops per gpu": "model_tflops_per_gpu",
+    "compute per gpu": "model_tflops_per_gpu",
+    "flop throughput": "model_tflops_per_gpu",
+    "throughput per gpu": "model_tflops_per_gpu",
+}
+"""Keys in lower case with blanks -> column and unit."""
+
+
+def _columns(pairs: bytes) -> dict[str, Value]:
+    """The known pairs of a line."""
+    found: dict[str, Value] = {}
+    for key, unit, text, _ in _PAIR.findall(pairs):
+        name = re.sub(r"[_\- ]+", " ", key.decode("utf-8", "replace")).strip().lower()
+        # One name, two meanings: only the unit tells tokens from floating-point operations.
+        wanted = "tokens_per_second_per_gpu" if unit.lower().startswith(b"token") else _NAMES.get(name)
+        if wanted == "step_time_ms" and unit.strip().lower() in (b"s", b"sec", b"secs", b"second", b"seconds"):
+            wanted = "step_time_s"
+        if wanted is None:
+            continue
+        column, convert = column_of(wanted)
+        value = (convert or number)(text)
+        if value is not None:
+            found.setdefault(column, value)
+    return found
+
+
+def _iteration(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    found = _columns((match["before"] or b"") + b"|" + match["pairs"])
+    step, tflops = int(match["number"]), number(match["tflops"] or b"")
+    if not step:
+        return None
+    if tflops is not None:
+        found.setdefault("model_tflops_per_gpu", tflops)
+    return {**found, "step": step, "total_steps": int(match["all"])}
+
+
+def _wrapped(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    return _columns(match[0]) or None
+
+
+def _argument(name: str, value: str) -> str:
+    """A line of the table of arguments that is printed at the start; GPT-NeoX says behind the value where it is from."""
+    return rf"^[^\n]{{0,40}}? {name} \.* {value}(?:\.{{3,}}(?:updated|default))?$"
+
+
+def _finish(values: dict[str, Value]) -> None:
+    for precision in ("bf16", "fp16"):
+        if values.get(precision) == "True":
+            values.setdefault("precision", precision)
+    if "precision" in values:
+        values["precision"] = str(values["precision"]).replace("bfloat", "bf").replace("float", "fp")
+
+
+FORMAT = LineFormat(
+    name="megatron",
+    hints=(
+        b"iteration ",
+        b"iteration=",
+        b"validation loss at ",
+        b"validation results at ",
+        b"using world size: ",
+        b"tokens per GPU (tokens/s/GPU)",
+        b"tokens/s/GPU inst/harmonic mean",
+    ),
+    confirm=re.compile(
+        rb"\biteration[ =]+\d+/ *\d+ \||validation (?:loss|results) at [^\n|]{1,80}\| |using world size: \d+[, ][^\n]*parallel size"
+        rb"|^[^\n|]{0,20}(?:tokens|throughput|compute) per GPU \([\w/]+\): \d|tokens/s/GPU inst/harmonic mean: ",
+        re.MULTILINE,
+    ),
+    precedence=50,
+    bulk=rule(
+        Kind.STEP,
+        r"iteration +<step>/ *<total_steps> \|(?: consumed samples: +\d+ \|)? elapsed time per iteration \(ms\): <step_time_ms> \|"
+        r"(?: throughput per GPU \(TFLOP/s/GPU\): <model_tflops_per_gpu> \|)? learning rate: [^|\n]+\|"
+        r" global batch size: +<global_batch_size> \|(?: lm loss: <loss> \|)?"
+        r"(?: (?:\w+_loss|loss scale|grad norm|num zeros|params norm|number of (?:skipped|nan) iterations): [^|\n]+\|)*[ \t]*$",
+        literal=" | elapsed time per iteration (ms): ",
+    ),
+    packed=True,
+    rules=(
+        rule(Kind.START, r"-{8} arguments -{8}", literal="-- arguments --"),
+        rule(
+            Kind.STEP,
+            r"(?:(?P<before>^ ?samples/sec: [\d.]+ \|)"
+            r"|^Step Time : [\d.]+s GPU utilization: (?P<tflops>[\d.]+) ?(?:MODEL_)?TFLOP/s/GPU\n[^\n|]{0,80}?)?"
+            r"(?:^|[ \]|-])iteration[ =]+(?P<number>\d+)/ *(?P<all>\d+) \|(?P<pairs>[^\n]*)",
+            _iteration,
+            literal="iteration",
+        ),
+        rule(Kind.RUN, r"^Step Time : [\d.]+s GPU utilization: ", literal="GPU utilization: "),
+        rule(
+            Kind.MORE,
+            r"^(?:[a-z ]{0,40}: *[-+.\dE]+ \| )?[^\n|=:]{0,24}?(?:learning rate|lm loss|loss scale|global batch size|grad norm|elapsed time per iteration"
+            r"|throughput per GPU|compute per GPU|tokens per GPU|tokens/s/GPU)[^\n|:]{0,40}: [^\n]*",
+            _wrapped,
+            literal=": ",
+        ),
+        rule(
+            Kind.RUN,
+            r"memory \(MB\) \| allocated: [\d.]+ \| max allocated: <peak_allocated_mib>"
+            r"(?: \| reserved: [\d.]+ \| max reserved: <peak_reserved_mib>)?",
+            literal="memory (MB) | allocated: ",
+        ),
+        rule(
+            Kind.RUN,
+            r"validation (?:loss|results) at [^\n|]{1,80}\| lm[ _]loss value: <eval_loss> \| lm[ _]loss(?: PPL|_ppl value): <perplexity>",
+            literal="loss value: ",
+            pauses=True,
+        ),
+        # Older versions time what lies between two lines, saving included.
+        rule(
+            Kind.RUN,
+            r"saving checkpoint at iteration +\d+|successfully saved checkpoint at iteration +\d+",
+            literal=" checkpoint at iteration ",
+            pauses=True,
+        ),
+        rule(Kind.RUN, r"using world size: <world_size>", literal="using world size: "),
+        rule(Kind.RUN, _argument("world_size", "<world_size>"), literal=" world_size .."),
+        rule(Kind.RUN, _argument("micro_batch_size", "<micro_batch_size>"), literal=" micro_batch_size .."),
+        rule(Kind.RUN, _argument("global_batch_size", "<global_batch_size>"), literal=" global_batch_size .."),
+        rule(Kind.RUN, _argument("seq_length", "<sequence_length>"), literal=" seq_length .."),
+        rule(Kind.RUN, _argument("global_num_gpus", "<world_size>"), literal=" global_num_gpus .."),
+        rule(Kind.RUN, _argument("train_batch_size", "<global_batch_size>"), literal=" train_batch_size .."),
+        rule(
+            Kind.RUN,
+            _argument("train_micro_batch_size_per_gpu", "<micro_batch_size>"),
+            literal=" train_micro_batch_size_per_gpu ",
+        ),
+        rule(
+            Kind.RUN,
+            _argument("gradient_accumulation_steps", "<gradient_accumulation_steps>"),
+            literal=" gradient_accumulation_steps ..",
+        ),
+        rule(Kind.RUN, _argument("precision", r"(?P<precision>(?:bf|b?float|fp)\d+)"), literal=" precision .."),
+        rule(Kind.RUN, _argument("fp16", r"(?P<fp16>\w+)"), literal=" fp16 .."),
+        rule(Kind.RUN, _argument("bf16", r"(?P<bf16>\w+)"), literal=" bf16 .."),
+        rule(Kind.END, r"\[after training is done\]", literal="[after training is done]"),
+        rule(Kind.END, r"\[exiting program at iteration \d+\]", literal="[exiting program at iteration "),
+    ),
+    finish=_finish,
+)

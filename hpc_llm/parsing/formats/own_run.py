@@ -1,0 +1,169 @@
+"""A run folder of hpc-llm: its plan, the worker's result, its steps, and what the judge says of its end.
+
+A run that was killed has no result any more: its means come from the steps that it appended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.parsing.registry import FolderFormat
+from hpc_llm.parsing.rows import COLUMNS, STEP_COLUMNS, Row, Step, kind_of_task
+from hpc_llm.records import metrics
+from hpc_llm.records.files import read_json_lines
+from hpc_llm.records.run import Outcome, RunPaths, is_run
+from hpc_llm.runs.fields import Fields, is_figure, iso
+from hpc_llm.runs.looks import Look, look
+from hpc_llm.runs.records import Records
+
+NAME = "hpc-llm"
+_TEXTS = frozenset(field.name for field in dataclasses.fields(Row) if "str" in str(field.type))
+_COUNTS = frozenset(field.name for field in dataclasses.fields(Row) if "int" in str(field.type))
+_STEP_COUNTS = frozenset(field.name for field in dataclasses.fields(Step) if "int" in str(field.type))
+_PLANNED = (
+    "cluster", "method", "task", "model", "nodes", "gpus_per_node", "world_size", "micro_batch_size",
+    "gradient_accumulation_steps", "global_batch_size", "sequence_length", "precision", "warmup_steps",
+)  # fmt: skip
+_OF_THE_JUDGE = frozenset(
+    ("run_id", "source", "format", "kind", "cause", "try", "outcome", "outcome_reason", "invalid_reason")
+)
+
+
+def rows(folders: Iterable[Path]) -> Iterator[Row]:
+    """One row a run, in their order."""
+    given = list(folders)
+    for folder, found in zip(given, look(RunPaths(folder.absolute()) for folder in given), strict=True):
+        yield row_of(found, str(folder))
+
+
+def row_of(found: Look, source: str) -> Row:
+    """The row of a run that was looked at."""
+    records = found.records
+    columns: dict[str, Any] = _columns_in({name: records.plan.get(name) for name in _PLANNED})
+    result = records.result.values if records.result else {}
+    columns |= _columns_in(result) if result else _from_steps(records, columns)
+    columns["job_id"] = _job_id(records)
+    columns["started_at"] = _started_at(records)
+    if columns.get("elapsed_s") is None and records.exit is not None:
+        columns["elapsed_s"] = records.exit.elapsed_s
+    columns |= _end(found)
+    columns["kind"] = kind_of_task(columns.get("task"))
+    run_id = records.run.run_id  # the folder's name, as status has it: a copy has one of its own
+    return Row(**{**columns, "run_id": run_id, "source": source, "format": NAME, "try_": _try(records)})
+
+
+def _columns_in(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a record holds; what is of a wrong type, because somebody edited it, counts as missing."""
+    return {n: v for n, v in record.items() if n in COLUMNS and n not in _OF_THE_JUDGE and _fits(n, v, _COUNTS)}
+
+
+def _fits(name: str, value: Any, counts: frozenset[str]) -> bool:
+    if name in _TEXTS:
+        return isinstance(value, str)
+    # A count beyond 2^53 is no count of anything, and no table could hold it.
+    return is_figure(value) and (name not in counts or (isinstance(value, int) and abs(value) < 1 << 53))
+
+
+def _try(records: Records) -> int:
+    """Which try the run is at, from 1."""
+    earlier = len(records.run.earlier_tries()) if records.has_tries else 0
+    return max(earlier + 1, len(records.starts), 1 + (records.exit.restart_count if records.exit else 0))
+
+
+def _end(found: Look) -> dict[str, Any]:
+    judgement = found.judgement
+    outcome, reason = judgement.outcome, judgement.reason
+    if outcome is None:
+        reason = f"it is not over: {judgement.state}" + (f", {reason}" if reason else "")
+    return {
+        "outcome": outcome.value if outcome else None,
+        "outcome_reason": reason,
+        "invalid_reason": reason if outcome is Outcome.INVALID else None,
+        "cause": judgement.cause.id if outcome else None,
+    }
+
+
+def steps(folder: Path) -> Iterator[Step]:
+    """The steps of all tries, the earlier ones first."""
+    run = RunPaths(folder.absolute())
+    run_id = run.run_id
+    tries = [*run.earlier_tries(), run]
+    for number, one in enumerate(tries, 1):
+        yield from _steps_in(one, run_id, str(folder), number)
+
+
+def steps_of_last_try(run: RunPaths, row: Row) -> Iterator[Step]:
+    """The steps that the row of the run sums up."""
+    return _steps_in(run, row.run_id, row.source, row.try_)
+
+
+def _steps_in(one: RunPaths, run_id: str | None, source: str | None, number: int | None) -> Iterator[Step]:
+    for record in read_json_lines(one.steps):
+        yield _step(record, run_id, source, number)
+
+
+def _step(record: Mapping[str, Any], run_id: str | None, source: str | None, number: int | None) -> Step:
+    known = {
+        name: value
+        for name, value in record.items()
+        if name in STEP_COLUMNS
+        and (isinstance(value, bool) if name == "skipped" else is_figure(value))
+        and (name not in _STEP_COUNTS or isinstance(value, int))
+    }
+    return Step(**{**known, "run_id": run_id, "source": source, "try_": number})
+
+
+def _from_steps(records: Records, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary that the worker could not write any more, of the last try."""
+    if not records.has_steps:
+        return {}
+    losses: list[float] = []  # the first and the last
+    peak: int | None = None
+    times = array("d")
+    for step in read_json_lines(records.run.steps):
+        if not isinstance(step.get("step"), int):
+            continue
+        if is_figure(loss := step.get("loss")):
+            losses[1:] = [loss]
+        if isinstance(allocated := step.get("peak_allocated_bytes"), int):
+            peak = allocated if peak is None else max(peak, allocated)
+        if not step.get("warmup") and is_figure(time := step.get("step_time_s")):
+            times.append(time)
+    summary: dict[str, Any] = {
+        "loss_first": losses[0] if losses else None,
+        "loss_last": losses[-1] if losses else None,
+        "peak_allocated_bytes": peak,
+        "measured_steps": len(times) or None,
+        "step_time_s_mean": metrics.mean(times),
+        "step_time_s_p50": metrics.percentile(times, 50),
+        "step_time_s_p90": metrics.percentile(times, 90),
+    }
+    batch, length, ranks = (columns.get(n) for n in ("global_batch_size", "sequence_length", "world_size"))
+    if batch and length and times:
+        summary["tokens_per_second"] = metrics.tokens_per_second(batch * length, times)
+        summary["tokens_per_second_per_gpu"] = summary["tokens_per_second"] / ranks if ranks else None
+    return summary
+
+
+def _job_id(records: Records) -> str | None:
+    if records.identity is not None and records.identity.job_id is not None:
+        return records.identity.job_id
+    left = records.exit
+    if left is None or left.job_id is None or "_" in left.job_id or left.array_task is None:
+        return left.job_id if left else None
+    return f"{left.job_id}_{left.array_task}"
+
+
+def _started_at(records: Records) -> str | None:
+    """ISO 8601, as the worker wrote it, else when the script began."""
+    written = Fields(records.result.values).text("started_at") if records.result else None
+    if written or records.exit is None or records.exit.started_at is None:
+        return written or None
+    return iso(records.exit.started_at)
+
+
+FORMAT = FolderFormat(name=NAME, is_in=is_run, rows=rows, steps=steps)

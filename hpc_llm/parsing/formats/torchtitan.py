@@ -1,0 +1,74 @@
+"""torchtitan: one line a logged step; `memory` is the peak reserved since the line before, `tps` one device's tokens.
+
+Lines between two log steps are not printed: a line stands for all steps since the line before. Older versions call the
+throughput `wps`; the teraflops and the gradient norm are not in all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from hpc_llm.parsing.registry import LineFormat
+from hpc_llm.parsing.rules import Kind, Value, rule
+
+
+def _mesh(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    """The product of the dimensions, `[4, 2]` or `dp_shard=4, tp=2`."""
+    sizes = [int(size) for size in re.findall(rb"(?:^|[ ,=])(\d+)", match[1])]
+    return {"world_size": math.prod(sizes)} if 0 < math.prod(sizes) < 1 << 24 else None
+
+
+def _finish(values: dict[str, Value]) -> None:
+    """Without a device that counts its memory, zero is printed."""
+    if values.get("peak_reserved_bytes") == 0:
+        del values["peak_reserved_bytes"]
+
+
+FORMAT = LineFormat(
+    name="torchtitan",
+    hints=(b"step: ", b"[titan]"),
+    confirm=re.compile(rb"step: +\d+ +loss: +\S+ +(?:\w+: +\S+ +)*memory: +[\d.]+GiB\([\d.]+%\) |\[titan\] "),
+    precedence=30,
+    packed=True,
+    rules=(
+        rule(Kind.START, r"Starting job: ", literal="Starting job: "),
+        rule(
+            Kind.STEP,
+            r"(?<!validate )step: +<step> +loss: +<loss> +(?:grad_norm: +<grad_norm> +)?(?:lr: +<learning_rate> +)?"
+            r"memory: +<peak_reserved_gib>GiB\([^)\n]*\)(?: +tps: +<tokens_per_second_per_gpu>)?(?: +wps: +<words_per_second_per_gpu>)?"
+            r"(?: +tflops: +<model_tflops_per_gpu>)?(?: +mfu: +<mfu_pct>%)?",
+            literal="step: ",
+        ),
+        rule(Kind.RUN, r"validate step: +\d+ +loss: +<eval_loss>", literal="validate step: ", pauses=True),
+        rule(Kind.RUN, r"Saving the checkpoint\b", literal="Saving the checkpoint", pauses=True),
+        rule(
+            Kind.RUN,
+            r"(?:Training starts at step \d+, with|Trainer is initialized with) local batch size <micro_batch_size>, global batch size <global_batch_size>"
+            r"(?:, gradient accumulation steps <gradient_accumulation_steps>)?, sequence length <sequence_length>,"
+            r" total steps <total_steps>",
+            literal="with local batch size ",
+        ),
+        rule(
+            Kind.RUN,
+            r"Model (?P<model>\S.{0,60}?) size: <num_parameters> total parameters",
+            literal=" total parameters",
+        ),
+        rule(Kind.RUN, r"(?:CUDA|HIP|XPU) capacity: (?P<gpu>.{2,60}?) with ", literal=" capacity: "),
+        rule(
+            Kind.RUN,
+            r"Building \d+-D device mesh with [\[(][^\])\n]*[\])], \[([\d, ]+)\]",
+            _mesh,
+            literal="-D device mesh with ",
+        ),
+        rule(
+            Kind.RUN,
+            r"Building device mesh with parallelism: (pp=\d+, dp_replicate=\d+, dp_shard=\d+, cp=\d+, tp=\d+)\b",
+            _mesh,
+            literal="Building device mesh with parallelism: ",
+        ),
+        rule(Kind.END, r"Training completed\b", literal="Training completed"),
+    ),
+    finish=_finish,
+)

@@ -1,0 +1,93 @@
+"""`trainer_state.json` of the Hugging Face Trainer: the whole history of a run, with step numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hpc_llm.parsing.formats.hf_trainer import rates
+from hpc_llm.parsing.registry import DocumentFormat
+from hpc_llm.parsing.rows import TRAIN, Row, Step
+from hpc_llm.records.run import Outcome
+from hpc_llm.text.json_text import figures
+
+
+def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:
+    """The run; raises ValueError where the file is no trainer state."""
+    state = figures(text)
+    if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
+        raise ValueError("no log history")
+    history = [entry for entry in state["log_history"] if isinstance(entry, dict)]
+    yield _row(state, history), [_step(entry) for entry in history if "loss" in entry]
+
+
+def _step(entry: dict[str, Any]) -> Step:
+    step = entry.get("step")
+    return Step(
+        step=step if isinstance(step, int) else None,
+        loss=_number(entry.get("loss")),
+        learning_rate=_number(entry.get("learning_rate")),
+        grad_norm=_number(entry.get("grad_norm")),
+    )
+
+
+def _number(value: object) -> float | None:
+    """The number; transformers 5 may quote it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _last(history: list[dict[str, Any]], key: str) -> float | None:
+    values = [_number(entry[key]) for entry in history if key in entry]
+    return values[-1] if values else None
+
+
+def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
+    losses = [_number(entry["loss"]) for entry in history if "loss" in entry]
+    done, total = state.get("global_step"), state.get("max_steps")
+    row = Row(
+        format="hf-trainer",
+        kind=TRAIN,
+        loss_first=losses[0] if losses else None,
+        loss_last=losses[-1] if losses else None,
+    )
+    row.eval_loss, row.elapsed_s = _last(history, "eval_loss"), _last(history, "train_runtime")
+    row.perplexity = _last(history, "perplexity") or _last(history, "eval_perplexity")
+    if isinstance(state.get("train_batch_size"), int):
+        row.micro_batch_size = state["train_batch_size"]
+    if isinstance(done, int) and done > 0 and row.elapsed_s:
+        row.measured_steps, row.warmup_steps = done, 0
+        if not _is_paused(state, history, done):
+            row.step_time_s_mean = row.elapsed_s / done
+            row.tokens_per_second, row.tokens_per_second_per_gpu = _rates(state, history, row.elapsed_s)
+    if row.elapsed_s is not None or (isinstance(done, int) and isinstance(total, int) and 0 < total <= done):
+        row.outcome = Outcome.COMPLETED.value
+    else:
+        row.outcome, row.outcome_reason = Outcome.UNKNOWN.value, f"a checkpoint at step {done} of {total}"
+    return row
+
+
+def _is_paused(state: dict[str, Any], history: list[dict[str, Any]], done: int) -> bool:
+    """Whether the time of training holds evaluations or checkpoints."""
+    every = _number(state.get("save_steps"))
+    return any("eval_loss" in entry or "eval_runtime" in entry for entry in history) or bool(
+        every and done >= every > 0
+    )
+
+
+def _rates(state: dict[str, Any], history: list[dict[str, Any]], time_s: float) -> tuple[float | None, float | None]:
+    """Tokens per second of all devices and of one: the summary prints one of the two, the tokens seen tell which."""
+    rate = _last(history, "train_tokens_per_second")
+    values: dict[str, Any] = {"trainer_rate": rate, "elapsed_s": time_s}
+    seen = _number(state.get("num_input_tokens_seen")) or _last(history, "num_input_tokens_seen")
+    if seen:
+        values["tokens_seen"] = seen
+    rates(values)
+    return values.get("tokens_per_second"), values.get("tokens_per_second_per_gpu")
+
+
+FORMAT = DocumentFormat(name="trainer-state", hints=((b'"log_history"',),), read=read)

@@ -1,0 +1,101 @@
+"""What neighbouring pieces of a log saw, joined: the last run of a piece may go on in the next one.
+
+A piece does not know what stands before it. So it sets apart what can only be judged with that: its first measured value
+(a warm-up, or one of many), how far its first step is from the one before, whether something else than training took place
+at the seam, and lines about a step that it has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hpc_llm.parsing.runs import EARLY_PEAK, OF_THE_JOB, LogRun, keep_larger, without_empty
+
+
+def goes_on_in(run: LogRun, later: LogRun) -> bool:
+    """Whether `later`, the first run of the next piece of the log, is this run still."""
+    if later.began or (run.over and later.has_steps):
+        return False
+    if run.last is None or later.first is None or later.first > run.last:
+        return True
+    # An epoch may come twice, for it is printed rounded; a step, as another rank's copy.
+    return later.first in run.recent if run.numbered else later.first == run.last
+
+
+def merge(run: LogRun, later: LogRun) -> None:
+    """Join what the next piece of the log saw of this run."""
+    numbered = run.numbered and run.last is not None and later.first is not None
+    gap = max(1.0, later.first - run.last) if numbered and later.first and run.last else 1.0
+    if later.orphans:
+        run.add_to_step(later.orphans)
+    paused = run.paused
+    if run.has_steps:  # for a piece that begins among steps, what stands before its first one is no early one
+        for known in (later.values, later.companion):
+            if EARLY_PEAK in known:
+                keep_larger(known, "engine_peak_bytes", known.pop(EARLY_PEAK))
+    if later.lines:
+        run.flush()  # its last step is complete: what a later line adds to it stands before the next step
+        _merge_pauses(run, later, gap)
+        _merge_order(run, later)
+        if run.sample is not None and later.sample is not None:
+            run.sample.merge(later.sample)
+    run.paused = later.paused or (run.paused and not later.lines)
+    run.was_paused = run.was_paused or later.was_paused
+    run.clock.merge(later.clock, paused)
+    if later.closed and not run.closed:
+        run.flush()
+    run.closed = run.closed or later.closed
+    run.job_over = run.job_over or later.job_over
+    run.tail.merge(later.tail, later.lines)
+    run.formats = {**later.formats, **run.formats}
+    run.packed = run.packed or later.packed
+    run.learn(later.values)  # in order, so the last word counts, and of a peak the largest
+    run.learn(later.companion, companion=True)
+    run.pending = later.pending or run.pending
+
+
+def _merge_pauses(run: LogRun, later: LogRun, gap: float) -> None:
+    """The first step line of a piece may be the one that follows a pause in the piece before."""
+    after_pause = run.paused or later.first_is_after_pause
+    if not run.lines:
+        run.first_is_after_pause, after_pause = after_pause, False
+    for name, distribution in later.distributions.items():
+        run.distribution(name).merge(distribution, gap, without_first=after_pause)
+    run.not_measured += later.not_measured + (gap if after_pause and later.distributions else 0.0)
+
+
+def _merge_order(run: LogRun, later: LogRun) -> None:
+    if run.first is None:
+        run.first, run.second = later.first, later.second
+    elif run.second is None:
+        run.second = later.first
+    run.last = later.last if later.last is not None else run.last
+    run.lines += later.lines
+    run.numbered = run.numbered or later.numbered
+    run.recent = later.recent or run.recent
+    if run.first_loss is None:
+        run.first_loss = later.first_loss
+    if later.last_loss is not None:
+        run.last_loss = later.last_loss
+    if run.not_finite_at is None:
+        run.not_finite_at = later.not_finite_at
+    if later.ends_not_finite is not None:
+        run.ends_not_finite = later.ends_not_finite
+    if run.stream is None:
+        run.stream = later.stream
+
+
+def join(pieces: Iterable[list[LogRun]]) -> list[LogRun]:
+    """The runs of a log from those of its pieces, in order."""
+    runs: list[LogRun] = []
+    for piece in pieces:
+        if runs and piece and goes_on_in(runs[-1], piece[0]):
+            merge(runs[-1], piece[0])
+            piece = piece[1:]
+        for run in piece:
+            if runs:
+                runs[-1].tail.settle()
+                known = {**runs[-1].inherited, **runs[-1].values}
+                run.inherited = {n: known[n] for n in OF_THE_JOB if n in known} | run.inherited
+            runs.append(run)
+    return without_empty(runs)

@@ -1,0 +1,151 @@
+"""All that the rules of the formats find in a chunk of text, in the order in which it stands there.
+
+Each rule is searched on its own over the whole chunk, which is many times as fast as asking all rules of each line; the
+matches of all rules are put in order afterwards. What they mean for a run is decided in `hpc_llm.parsing.scan`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from hpc_llm.causes.schedulers import is_quoted
+from hpc_llm.parsing import facts
+from hpc_llm.parsing.registry import LineFormat
+from hpc_llm.parsing.rules import Kind, Rule
+
+LONGEST_SEARCHED = 4096
+"""No program prints a metric that far to the right, and searching endless lines takes endless time."""
+_LONG_LINE = re.compile(rb"([^\n]{%d})[^\n]+" % LONGEST_SEARCHED)
+_STREAM = re.compile(
+    rb"[ \t]{0,80}(?:\d{1,5}: ?|\[(?:rank|default|Rank )?\d{1,5}\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
+    rb"|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\) ?){1,3}"
+)
+
+
+class Border(Enum):
+    """What divides a log into runs, apart from what programs print."""
+
+    CELL = "the next cell of a notebook"
+    JOB_OVER = "the scheduler ended the job"
+
+
+@dataclass(slots=True)
+class Hit:
+    """A match in a chunk: of a rule, which a format may own, or of a border."""
+
+    start: int
+    end: int
+    precedence: int
+    format: LineFormat | None = None
+    rule: Rule | None = None
+    match: re.Match[bytes] | None = None
+    border: Border | None = None
+
+    @property
+    def is_step(self) -> bool:
+        return self.rule is not None and self.rule.kind is Kind.STEP
+
+
+def without_endless_lines(chunk: bytes) -> bytes:
+    """The chunk with its lines cut where nothing is searched any more."""
+    return _LONG_LINE.sub(rb"\1", chunk) if max(map(len, chunk.split(b"\n"))) > LONGEST_SEARCHED else chunk
+
+
+def hits_in(chunk: bytes, formats: Iterable[LineFormat]) -> list[Hit]:
+    """The matches of all rules, and the borders, in order; at one place the owner of the steps comes first."""
+    return sorted(_all_in(chunk, formats), key=lambda hit: (hit.start, hit.precedence))
+
+
+def _all_in(chunk: bytes, formats: Iterable[LineFormat]) -> Iterator[Hit]:
+    repeated: list[tuple[LineFormat, Rule]] = []
+    divided = False
+    for one in formats:
+        for rule in one.rules:
+            if rule.literal is not None and rule.literal not in chunk:
+                continue
+            if rule.identity is not None:
+                repeated.append((one, rule))
+                continue
+            for hit in _of_rule(chunk, one, rule):
+                divided = divided or rule.kind in (Kind.START, Kind.END)
+                yield hit
+    for border in _borders(chunk):
+        divided = True
+        yield border
+    yield from _repeated(chunk, repeated, divided)
+    yield from _facts(chunk)
+
+
+def _of_rule(chunk: bytes, owner: LineFormat, rule: Rule) -> Iterator[Hit]:
+    for match in rule.pattern.finditer(chunk):
+        if owner.kind is None and is_quoted(chunk, match.start(), match.end()):
+            continue  # of a scheduler, and not by it
+        yield Hit(match.start(), match.end(), owner.precedence, owner, rule, match)
+
+
+def _repeated(chunk: bytes, rules: Iterable[tuple[LineFormat, Rule]], divided: bool) -> Iterator[Hit]:
+    """What a program prints again and again: the last word is enough, unless another run may begin in between."""
+    for owner, rule in rules:
+        for match in rule.pattern.finditer(chunk) if divided else rule.latest(chunk):
+            yield Hit(match.start(), match.end(), owner.precedence, owner, rule, match)
+
+
+def _facts(chunk: bytes) -> Iterator[Hit]:
+    for rule in facts.RULES:
+        if rule.literal is None or rule.literal in chunk:
+            for match in rule.pattern.finditer(chunk):
+                if not is_quoted(chunk, match.start(), match.end()):
+                    yield Hit(match.start(), match.end(), 0, None, rule, match)
+
+
+def _borders(chunk: bytes) -> Iterator[Hit]:
+    if facts.END_OF_JOB in chunk:
+        for match in facts.JOB_OVER.finditer(chunk):
+            if not is_quoted(chunk, match.start(), match.end()):  # after all else at its place
+                yield Hit(match.start(), match.end(), 1 << 30, border=Border.JOB_OVER)
+    for match in facts.START.finditer(chunk):  # before all else at its place
+        yield Hit(match.start(), match.end(), -1, border=Border.CELL)
+
+
+class WholeHits:
+    """Leaves out a last line that was cut short: half a number is a number, too.
+
+    Whether it was cut shows only beside the lines like it before, which have more numbers, or more digits.
+    """
+
+    def __init__(self) -> None:
+        self._usual_sizes: dict[Rule, tuple[int, int]] = {}
+
+    def of(self, hits: list[Hit], chunk: bytes) -> list[Hit]:
+        """The hits in the next chunk, those left out that were cut short."""
+        if not chunk.endswith(b"\n"):
+            hits = [hit for hit in hits if not self._is_cut(hit, chunk)]
+        last = {hit.rule: hit.match for hit in hits if hit.rule is not None and hit.match is not None}
+        self._usual_sizes.update({rule: _size_of(match) for rule, match in last.items()})
+        return hits
+
+    def _is_cut(self, hit: Hit, chunk: bytes) -> bool:
+        if hit.rule is None or hit.match is None or b"\n" in chunk[hit.start :]:
+            return False
+        size = _size_of(hit.match)
+        return size < self._usual_sizes.get(hit.rule, size)
+
+
+def _size_of(match: re.Match[bytes]) -> tuple[int, int]:
+    """How many groups matched, and how many digits after its point a number at the end has.
+
+    >>> _size_of(re.match(rb"(a)? .*", b" Peak Mem: 5.78"))
+    (0, 2)
+    """
+    text = match[0]
+    digits = len(text) - len(text.rstrip(b"0123456789"))
+    return sum(group is not None for group in match.groups()), digits if b"." in text[-24:] else 0
+
+
+def stream_of(chunk: bytes, position: int) -> bytes:
+    """The prefix that tells the rank whose line this is; empty where there is none."""
+    match = _STREAM.match(chunk, chunk.rfind(b"\n", 0, position) + 1, position)
+    return match[0].strip() if match else b""

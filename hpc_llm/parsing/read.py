@@ -1,0 +1,329 @@
+"""From paths to rows and steps: which files there are, and who reads which."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, zip_longest
+from pathlib import Path
+from typing import IO, Any
+
+from hpc_llm.causes.schedulers import job_of
+from hpc_llm.causes.verdict import Verdict
+from hpc_llm.errors import RequestError, pass_over
+from hpc_llm.parsing import notebook
+from hpc_llm.parsing.registry import FolderFormat, document_formats, folder_formats, formats_in
+from hpc_llm.parsing.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
+from hpc_llm.parsing.rules import Value
+from hpc_llm.parsing.runs import LogRun
+from hpc_llm.parsing.sample import StepSample
+from hpc_llm.parsing.scan import Scanner
+from hpc_llm.parsing.summary import row_of
+from hpc_llm.parsing.unparsed import Unparsed
+from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, reason_of
+from hpc_llm.records.run import Outcome
+from hpc_llm.text import sources
+
+STDIN = "-"
+NOT_LOGS = frozenset(
+    """.py .pyc .sh .yaml .yml .toml .cfg .ini .lock .j2 .lua .c .cu .cpp .h .so .o .html .css .js .csv .tsv .parquet
+    .arrow .npy .npz .pt .pth .bin .safetensors .ckpt .pkl .zip .tar .png .jpg .jpeg .svg .pdf""".split()
+)
+"""Endings that are passed over when a folder is searched; a file that is named itself is read whatever it is called."""
+
+_BLOCKS_BETWEEN = 32
+_SLURM_NAME = re.compile(r"slurm-(\d+)(?:_\d+)?(?:\.\w+)*$")
+_ENDINGS = re.compile(r"(?:\.(?:log|out|err|txt|json|jsonl|ipynb|md|gz|xz|zst|bz2))+$")
+
+
+@dataclass
+class Reading:
+    """What one input held."""
+
+    source: str
+    rows: list[Row] = field(default_factory=list)
+    unparsed: Unparsed = field(default_factory=Unparsed)
+    left_empty: list[str] = field(default_factory=list)
+    """Figures that are printed and not taken, because the log does not say which of their meanings they have: one a run."""
+    verdicts: list[Verdict] | None = None
+    """How each run ended, of a log that is read line by line."""
+    samples: list[StepSample | None] = field(default_factory=list)
+    """Some steps of the run of each row, where they were asked for and there are any."""
+
+    @staticmethod
+    def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
+        """What the runs of a log come to."""
+        for run in runs:
+            run.tail.job = job_of(source)
+        known = _known_runs(runs)
+        left_empty = [run.left_empty for run in runs if run.left_empty is not None]
+        verdicts, samples = [run.verdict() for run, _ in known], [run.sample for run, _ in known]
+        return Reading(source, _named(source, known), unparsed, left_empty, verdicts, samples)
+
+    def with_samples(self) -> Iterator[tuple[Row, StepSample | None]]:
+        """The rows with the steps that were kept of their runs."""
+        return zip_longest(self.rows, self.samples[: len(self.rows)])
+
+
+def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
+    """The runs and files under `paths`, folders searched by name; raises RequestError for what is not there."""
+    for path in map(Path, paths):
+        if str(path) == STDIN or path.is_file():
+            yield path
+        elif path.is_dir():
+            real = path.resolve()
+            yield from _Search(real).under(path, real)
+        elif path.exists():
+            yield path  # a pipe or a device
+        else:
+            raise RequestError(f"there is no file or folder {path}; give log files, folders, runs, or - for stdin.")
+
+
+@dataclass
+class _Search:
+    """Looks for runs and logs under one folder; what cannot be read costs one warning."""
+
+    root: Path
+    """Without links."""
+    seen: set[str] = field(default_factory=set)
+    """Folders, without links: several may lead to one."""
+
+    def under(self, folder: Path, real: Path) -> Iterator[Path]:
+        """What `folder`, which is `real` without links, holds."""
+        if str(real) in self.seen:
+            return
+        self.seen.add(str(real))
+        if any(f.is_in(folder) for f in folder_formats()):
+            yield folder
+            return
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
+        except OSError as error:
+            pass_over(folder, reason_of(error))
+            return
+        for entry in entries:
+            try:
+                yield from self._entry(entry, Path(entry.path), real)
+            except FileNotFoundError:  # a link to nothing
+                continue
+            except (OSError, RuntimeError) as error:
+                pass_over(entry.path, reason_of(error) if isinstance(error, OSError) else "it is a link to itself")
+
+    def _entry(self, entry: os.DirEntry[str], path: Path, parent: Path) -> Iterator[Path]:
+        real = path.resolve(strict=True) if entry.is_symlink() else parent / entry.name
+        if entry.is_symlink() and not is_trusted_link(path):
+            raise PermissionError(errno.EPERM, NOT_THEIRS)
+        if entry.is_dir():
+            if not entry.is_symlink() or not self._is_met_anyway(real):
+                yield from self.under(path, real)
+        elif entry.is_file() and path.suffix.lower() not in NOT_LOGS and _may_be_read(path):
+            yield path
+
+    def _is_met_anyway(self, target: Path) -> bool:
+        """Whether a folder that a link leads to is met without the link, or holds all that is searched."""
+        if self.root.is_relative_to(target):
+            return True
+        is_below = target.is_relative_to(self.root)
+        return is_below and not any(part.startswith(".") for part in target.relative_to(self.root).parts)
+
+
+def _may_be_read(path: Path) -> bool:
+    if os.access(path, os.R_OK):
+        return True
+    pass_over(path, "permission denied")
+    return False
+
+
+def read_inputs(paths: Sequence[Path], *, verbose: bool = False, sampled: bool = False) -> Iterator[Reading]:
+    """The rows of files, folders that are runs, or stdin (`-`), in their order; `sampled` keeps steps of each log's runs."""
+    for is_folder, group in groupby(paths, key=lambda path: str(path) != STDIN and path.is_dir()):
+        if is_folder:
+            yield from _read_folders(list(group))
+        else:
+            yield from (_read_file(path, verbose, sampled) for path in group)
+
+
+def _read_folders(folders: Sequence[Path]) -> Iterator[Reading]:
+    for one, group in groupby(folders, key=_folder_format):
+        for row in one.rows(group):
+            yield Reading(row.source or "", [row])
+
+
+def _folder_format(folder: Path) -> FolderFormat:
+    return next(f for f in folder_formats() if f.is_in(folder))
+
+
+def _read_file(path: Path, verbose: bool, sampled: bool) -> Reading:
+    if str(path) == STDIN:
+        return parse_stream(STDIN, sys.stdin.buffer, verbose=verbose, sampled=sampled)
+    with sources.open_log(path) as file:
+        return parse_stream(str(path), file, verbose=verbose, sampled=sampled)
+
+
+def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False, sampled: bool = False) -> Reading:
+    """The rows of an open log; `name` is what they give as their source."""
+    text = sources.reads(file, name)
+    first = sources.head(text)
+    reason = _not_a_log(first)
+    if reason is not None:
+        return Reading(name, [_unknown(name, reason)])
+    document, first = _document(name, first, text)
+    if document is not None:
+        rows = _document_rows(name, document)
+        if rows:
+            samples = [sample_of(steps) if sampled else None for _, steps in rows]
+            return Reading(name, [row for row, _ in rows], samples=samples)
+        first = _text_of(document)
+    scanner = Scanner(formats_in(sources.clean(first)), count_unparsed=verbose, sampled=sampled)
+    for _ in _scan(scanner, first, text):
+        pass
+    return Reading.of_runs(name, scanner.finish(), scanner.unparsed)
+
+
+def sample_of(steps: Iterable[Step]) -> StepSample:
+    """Some of these steps, in bounded memory."""
+    sample = StepSample()
+    for step in steps:
+        sample.add(step.step, step.loss)
+    return sample
+
+
+def parse_steps(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Step]:
+    """One row a step of everything under `paths`, as it is read."""
+    for path in inputs(paths):
+        if str(path) == STDIN:
+            yield from parse_stream_steps(STDIN, sys.stdin.buffer)
+        elif path.is_dir():
+            yield from _folder_format(path).steps(path)
+        else:
+            with sources.open_log(path) as file:
+                yield from parse_stream_steps(str(path), file)
+
+
+def parse_stream_steps(name: str, file: IO[bytes]) -> Iterator[Step]:
+    """The steps of an open log, as it is read."""
+    text = sources.reads(file, name)
+    first = sources.head(text)
+    if _not_a_log(first) is not None:
+        return
+    document, first = _document(name, first, text)
+    if document is not None:
+        rows = _document_rows(name, document)
+        if rows:
+            for _, steps in rows:
+                yield from steps
+            return
+        first = _text_of(document)
+    complete: list[tuple[int, Mapping[str, Value]]] = []
+    scanner = Scanner(formats_in(sources.clean(first)), on_step=lambda run, step: complete.append((run, step)))
+    for _ in _scan(scanner, first, text):
+        yield from _steps_of(name, complete)
+        complete.clear()
+    scanner.finish()
+    yield from _steps_of(name, complete)
+
+
+def _scan(scanner: Scanner, first: bytes, rest: Iterator[bytes]) -> Iterator[None]:
+    """Feed all there is, and look now and then for the output of further programs."""
+    scanner.feed(first)
+    yield
+    for number, block in enumerate(rest):
+        if number % _BLOCKS_BETWEEN == 0:
+            scanner.look_for_formats(sources.clean(block[: sources.SAMPLE]))
+        scanner.feed(block)
+        yield
+
+
+def _steps_of(name: str, complete: Sequence[tuple[int, Mapping[str, Value]]]) -> Iterator[Step]:
+    for run, step in complete:
+        columns: dict[str, Any] = {column: value for column, value in step.items() if column in STEP_COLUMNS}
+        yield Step(**{**columns, "run_id": run_id(name, run), "source": name})
+
+
+def run_id(source: str, number: int) -> str:
+    """Name of the run with that number, from 0, in `source`.
+
+    >>> run_id("logs/nv/z3.out.gz", 0), run_id("z3.out", 1)
+    ('z3', 'z3#2')
+    """
+    name = "stdin" if source == STDIN else Path(source).name
+    stem = _ENDINGS.sub("", name) or name
+    return stem if number == 0 else f"{stem}#{number + 1}"
+
+
+def _named(source: str, runs: Sequence[tuple[LogRun, Row]]) -> list[Row]:
+    """The rows of a log's runs with their names; one that says so where it holds none."""
+    known = [row for _, row in runs]
+    if not known:
+        return [_unknown(source, "no line of a known format, and no message that says how it ended")]
+    job = _SLURM_NAME.search(source)
+    for number, row in enumerate(known):
+        row.run_id, row.source = run_id(source, number), source
+        if job and (row.job_id is None or job_of(source) is not None):
+            row.job_id = job[1]
+    return known
+
+
+def _known_runs(runs: Sequence[LogRun]) -> list[tuple[LogRun, Row]]:
+    """The runs with their rows; pieces of the log that hold no run at all are left out if others do."""
+    for run in runs:
+        run.tail.settle()
+    runs = [run for run in runs if not run.empty] or runs[:1]
+    worked = [run for run in runs if not run.idle]
+    rows = [(run, row_of(run)) for run in worked or runs]
+    return [(run, row) for run, row in rows if row.format != UNKNOWN_FORMAT]
+
+
+def _unknown(source: str, reason: str) -> Row:
+    return Row(run_id=run_id(source, 0), source=source, format=UNKNOWN_FORMAT, outcome=Outcome.UNKNOWN.value,
+               outcome_reason=reason)  # fmt: skip
+
+
+def _not_a_log(first: bytes) -> str | None:
+    """Why the input cannot be a log, from its first block."""
+    if not first.strip(b"\0 \t\r\n"):
+        return "the input is empty"
+    return "binary data, not text" if sources.is_binary(first) else None
+
+
+def _text_of(document: bytes) -> bytes:
+    """What a notebook printed; other documents are read like a log."""
+    text = notebook.printed(document) if notebook.is_notebook(document) else None
+    return document if text is None else sources.clean(text)
+
+
+def _document(name: str, first: bytes, rest: Iterator[bytes]) -> tuple[bytes | None, bytes]:
+    """The whole input, if it may be a document rather than a log; and what was read of it."""
+    if not first.lstrip().startswith(b"{"):
+        return None, first
+    if not notebook.is_notebook(first) and not any(f.is_in(first) for f in document_formats()):
+        return None, first
+    whole = first + sources.head(rest, sources.LARGEST_DOCUMENT - len(first) + 1)
+    if len(whole) > sources.LARGEST_DOCUMENT:
+        most = sources.LARGEST_DOCUMENT >> 20
+        pass_over(name, f"a document larger than {most} MiB is not read whole, but line by line")
+        return None, whole
+    return whole, whole
+
+
+def _document_rows(source: str, text: bytes) -> list[tuple[Row, list[Step]]]:
+    """The runs of a document, empty if it is none of a known format."""
+    for one in document_formats():
+        if not one.is_in(text):
+            continue
+        try:
+            found = [(row, list(steps)) for row, steps in one.read(text)]
+        except (ValueError, RecursionError):
+            continue
+        for number, (row, steps) in enumerate(found):
+            row.run_id, row.source = row.run_id or run_id(source, number), source
+            for step in steps:
+                step.run_id, step.source = row.run_id, source
+        if found:
+            return found
+    return []

@@ -1,0 +1,359 @@
+"""A run while its log is read: what was seen so far.
+
+Steps come in two ways, which must count the same: one by one (`open_step`, `add_to_step`, `flush`), because further lines
+may add to a step, or as many whole ones (`add_steps`). A log may be read in pieces by several processes; what two
+neighbouring pieces saw of one run is joined in `hpc_llm.parsing.joining`, so all that is kept here can be joined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import sub
+from typing import Any
+
+from hpc_llm.causes.cause import Sign
+from hpc_llm.causes.numerics import NAN_LOSS
+from hpc_llm.causes.search import Found
+from hpc_llm.causes.verdict import Verdict
+from hpc_llm.parsing.clock import Clock, Reading
+from hpc_llm.parsing.means import Distribution
+from hpc_llm.parsing.rows import STEP_COLUMNS
+from hpc_llm.parsing.rules import Value
+from hpc_llm.parsing.sample import StepSample
+from hpc_llm.parsing.tail import Tail
+
+TIMES = ("step_time_s",)
+RATES = ("tokens_per_second", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "mfu", "samples_per_second")
+MEASURED = frozenset((*TIMES, *RATES))
+PEAKS = frozenset(
+    ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes", "engine_peak_bytes")
+)
+EARLY_PEAK = "early_engine_peak_bytes"
+"""A peak of the time before training."""
+FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id"))
+"""Facts that a log may repeat with other values later; for all others the last one counts."""
+OF_THE_JOB = ("gpu", "job_id", "nodes")
+"""Facts that a log prints once for all of its runs."""
+_RECENT = 4
+_STEP_FIELDS = frozenset(STEP_COLUMNS)
+_OF_THE_STEP = (_STEP_FIELDS | MEASURED) - PEAKS
+_NEEDED_TO_COMPLETE = frozenset(("samples_per_second", "tokens_per_second_per_gpu", "step_time_s"))
+
+
+@dataclass
+class LogRun:
+    """One run in a log."""
+
+    began: bool = False
+    """A START line opened it, so it does not go on from an earlier piece of the log."""
+    closed: bool = False
+    """Training ended, or the input says that something else begins."""
+    formats: dict[str, int] = field(default_factory=dict)
+    """The formats whose lines were seen, with their precedence."""
+    packed: bool = False
+    """Every sample is a full sequence."""
+    values: dict[str, Value] = field(default_factory=dict)
+    inherited: dict[str, Value] = field(default_factory=dict)
+    """Facts of the job that the log printed before an earlier run."""
+    distributions: dict[str, Distribution] = field(default_factory=dict)
+    companion: dict[str, Value] = field(default_factory=dict)
+    """What a library below the program printed; it counts where the program itself does not say."""
+    tail: Tail = field(default_factory=Tail)
+    """The end of its text, which may say how it ended."""
+    job_over: bool = False
+    """The scheduler said that the job was over."""
+    lines: int = 0
+    """Step lines seen."""
+    first: float | None = None
+    """Number of the first step (or its epoch, where a program prints no step)."""
+    second: float | None = None
+    last: float | None = None
+    weight: float = 1.0
+    """Steps that the last line stands for: those since the line before."""
+    numbered: bool = False
+    """Whether these are step numbers."""
+    first_loss: float | None = None
+    last_loss: float | None = None
+    not_finite_at: float | None = None
+    """The first step whose loss is not a finite number."""
+    ends_not_finite: bool | None = None
+    """Whether that of the last step is none; None where no loss was printed."""
+    stream: bytes | None = None
+    """Prefix of the rank whose steps are counted."""
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    paused: bool = False
+    """Something else than training took place since the last step line."""
+    is_after_pause: bool = False
+    """It took place before the step that is being read."""
+    was_paused: bool = False
+    """It took place at all."""
+    first_is_after_pause: bool = False
+    not_measured: float = 0.0
+    """Steps whose time holds something else, the first line's left out."""
+    clock: Clock = field(default_factory=Clock)
+    sample: StepSample | None = None
+    """Some of its steps, where anybody asked for them."""
+    left_empty: str | None = None
+    """Figures that are printed and not taken, and why."""
+    skipped_before: tuple[int, int | None] = (0, 0)
+    """Number of the step before, and how many were skipped up to it, if the log says."""
+    pending: dict[str, Value] = field(default_factory=dict)
+    """The step that is being read; further lines may add to it."""
+    from_below: frozenset[str] = frozenset()
+    """Columns of that step which a library below the program printed."""
+    orphans: dict[str, Value] = field(default_factory=dict)
+    """What lines said of a step that stands in an earlier piece of the log."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is known of it; before it is settled, its messages are not."""
+        seen = self.lines or self.pending or self.values or self.orphans or self.companion
+        return not (seen or self.tail.speaks)
+
+    @property
+    def has_steps(self) -> bool:
+        return bool(self.lines or self.pending)
+
+    @property
+    def idle(self) -> bool:
+        """Whether a program began and nothing came of it, like an engine that is set up for an evaluation."""
+        return self.began and not (self.lines or self.closed or self.tail.found or self.orphans)
+
+    @property
+    def over(self) -> bool:
+        """Whether steps that follow are those of another run."""
+        return self.closed or self.job_over
+
+    @property
+    def reached_last_step(self) -> bool:
+        """Whether the log says how many steps there are, and the last one was seen."""
+        total = self.values.get("total_steps")
+        return isinstance(total, int) and self.last is not None and self.last >= total
+
+    @property
+    def known(self) -> Mapping[str, Value]:
+        """The facts so far."""
+        return {**self.companion, **self.inherited, **self.values}
+
+    def pause(self) -> None:
+        """Something else than training takes place."""
+        self.paused = self.was_paused = True
+
+    def verdict(self) -> Verdict:
+        """How it ended, as far as its text says; it must be settled."""
+        said = self.tail.verdict(self.closed or self.reached_last_step)
+        if not self.ends_not_finite or said.root is not None:
+            return said
+        text = self.not_finite_reason or "the loss is not a finite number"
+        root = Found(NAN_LOSS, Sign("", (), confidence=0.9), text, position=-1, reason=text)
+        return Verdict(NAN_LOSS, root.sign.confidence, root, (NAN_LOSS,))
+
+    @property
+    def not_finite_reason(self) -> str | None:
+        at = self.not_finite_at
+        return (
+            None if at is None else f"the loss is not a finite number at {'step' if self.numbered else 'epoch'} {at:g}"
+        )
+
+    def note(self, name: str, precedence: int, packed: bool) -> None:
+        """A line of format `name` was seen; the one with the lowest precedence names the run."""
+        if name not in self.formats:
+            self.formats[name] = precedence
+            self.packed = self.packed or packed
+
+    def learn(self, values: Mapping[str, Value], companion: bool = False) -> None:
+        """Take facts and results of the whole run."""
+        target = self.companion if companion else self.values
+        for name, value in values.items():
+            if name in PEAKS | MEASURED and not 0 < float(value) < math.inf:
+                continue  # a zero is a rounded or an empty measurement
+            if name in PEAKS:
+                keep_larger(target, name, value)
+            elif name not in FIRST_COUNTS or name not in target:
+                target[name] = value
+
+    def learn_peaks(self, values: Mapping[str, Value]) -> None:
+        """Take only the peaks: of another rank."""
+        self.learn({name: values[name] for name in PEAKS if name in values})
+
+    def open_step(
+        self, order: float | None, values: Mapping[str, Value], below: Mapping[str, Value] | None = None
+    ) -> None:
+        """A step line; the step before is complete now. `below` is what a library printed of the same step."""
+        self.flush()
+        self.pending = {**(below or {}), **values}
+        self.from_below = frozenset(below or ()) - values.keys()
+        self.numbered = self.numbered or ("step" in values and "order" not in values)
+        if order is not None:
+            self._advance(order, order)
+            self.recent.append(order)
+        self.is_after_pause, self.paused = self.paused, False
+        self.lines += 1
+
+    def _advance(self, first: float, last: float) -> None:
+        if self.first is None:
+            self.first = first
+        elif self.second is None:
+            self.second = first
+        if self.numbered and self.last is not None:
+            self.weight = max(1.0, first - self.last)
+        self.last = last
+
+    def add_to_step(self, values: Mapping[str, Value]) -> None:
+        """More about the step that is being read."""
+        (self.pending if self.pending else self.orphans).update(values)
+
+    def tick(self, values: Mapping[str, Value]) -> bool:
+        """More about the step that is being read; false where that step has it already, or there is none."""
+        if not self.pending or self.pending.keys() & values.keys():
+            return False
+        self.pending.update(values)
+        return True
+
+    def flush(self) -> dict[str, Value] | None:
+        """Count the step that was being read and give its columns; None when there was none."""
+        step, self.pending = self.pending, {}
+        if not step:
+            return None
+        self._complete(step)
+        loss = step.get("loss")
+        if isinstance(loss, (int, float)):
+            self._count_losses([float(loss)], [self.last])
+        if self.sample is not None:
+            self._draw(step.get("step"), loss)
+        self._measure(step)
+        for name in step.keys() - _OF_THE_STEP:
+            self.learn({name: step[name]}, companion=name in self.from_below)
+        return step
+
+    def _draw(self, step: Value | None, loss: Value | None) -> None:
+        assert self.sample is not None
+        number = step if isinstance(step, int) else None
+        self.sample.add(number, float(loss) if isinstance(loss, (int, float)) else None)
+
+    def _measure(self, step: dict[str, Value]) -> None:
+        """Count the step's measurements; those which hold something else than training are taken out of it."""
+        time, number, tokens = (step.pop(name, None) for name in ("clock_s", "clock_step", "clock_tokens"))
+        if isinstance(time, float) and isinstance(number, int):
+            rounding = float(step.pop("clock_rounding_s", 0.0))
+            seen = float(tokens) if isinstance(tokens, (int, float)) else None
+            self.clock.add(Reading(number, time, seen, rounding), self.is_after_pause)
+        # The first value is kept apart by the distribution: whether it is a warm-up is known only at the end.
+        is_first, measured = self.lines == 1, MEASURED & step.keys()
+        for name in measured if is_first or not self.is_after_pause else ():
+            self.distribution(name).add(float(step[name]), self.weight)
+        if not self.is_after_pause:
+            return
+        for name in measured:
+            del step[name]
+        self.first_is_after_pause = self.first_is_after_pause or is_first
+        self.not_measured += 0.0 if is_first or not measured else self.weight
+
+    def _complete(self, step: dict[str, Value]) -> None:
+        """Columns of a step that follow from printed ones."""
+        self._complete_skipped(step)
+        if step.keys().isdisjoint(_NEEDED_TO_COMPLETE):
+            return
+        facts = self.known
+        batch, rate = facts.get("global_batch_size"), step.get("samples_per_second")
+        if "step_time_s" not in step and isinstance(batch, int) and isinstance(rate, float) and rate > 0:
+            step["step_time_s"] = batch / rate
+        ranks, per_gpu = facts.get("world_size"), step.get("tokens_per_second_per_gpu")
+        if "tokens_per_second" not in step and isinstance(ranks, int) and isinstance(per_gpu, float):
+            step["tokens_per_second"] = per_gpu * ranks
+        if "tokens_per_second" not in step and isinstance(step.get("step_time_s"), float):
+            tokens = self.tokens_per_step({**facts, **step})
+            if tokens and step["step_time_s"]:
+                step["tokens_per_second"] = tokens / float(step["step_time_s"])
+
+    def tokens_per_step(self, facts: Mapping[str, Any]) -> int | None:
+        """Tokens of one step over all ranks, where the log says so."""
+        batch, length = facts.get("global_batch_size"), facts.get("sequence_length")
+        if self.packed and isinstance(batch, int) and isinstance(length, int):
+            return batch * length
+        printed = facts.get("tokens_per_step")
+        return printed if isinstance(printed, int) else None
+
+    def _complete_skipped(self, step: dict[str, Value]) -> None:
+        """Programs print how many steps were skipped: so far, or since the line before. One step tells which it was."""
+        number, so_far, in_line = (step.get(name) for name in ("step", "skipped_total", "skipped_in_line"))
+        if not isinstance(number, int):
+            return
+        before, total = self.skipped_before
+        if number == before + 1 and isinstance(so_far, int) and total is not None:
+            step.setdefault("skipped", so_far > total)
+        elif number == before + 1 and isinstance(in_line, int):
+            step.setdefault("skipped", in_line > 0)
+        self.skipped_before = (number, so_far if isinstance(so_far, int) else None)
+
+    def distribution(self, name: str) -> Distribution:
+        """That of a measurement, made where there is none yet."""
+        return self.distributions.setdefault(name, Distribution(rates=name in RATES))
+
+    def _count_losses(self, losses: list[float], steps: Iterable[float | None]) -> None:
+        self.ends_not_finite = not math.isfinite(losses[-1]) if losses else self.ends_not_finite
+        if not math.isfinite(sum(losses)):
+            for loss, step in zip(losses, steps, strict=False):
+                if not math.isfinite(loss) and self.not_finite_at is None:
+                    self.not_finite_at = step
+            losses = [loss for loss in losses if math.isfinite(loss)]
+        if losses:
+            if self.first_loss is None:
+                self.first_loss = losses[0]
+            self.last_loss = losses[-1]
+
+    def add_steps(self, order: Sequence[float], columns: Mapping[str, list[float]], facts: Mapping[str, Value]) -> None:
+        """Many whole steps at once: their numbers or epochs, rising, and the measurements of each column.
+
+        `facts` are those that the last of the step lines prints.
+        """
+        self.flush()
+        self.clock.stop()  # whole chunks bring no clock, so what it has measured ends here
+        self.learn({n: v for n, v in facts.items() if n not in _STEP_FIELDS and n not in MEASURED and n not in PEAKS})
+        self._advance(order[0], order[0])
+        self.recent.extend(order[-_RECENT:])
+        self.lines += len(order)
+        for name, numbers in columns.items():
+            if name == "loss":
+                self._count_losses(numbers, order)
+            elif name in PEAKS:
+                keep_larger(self.values, name, int(max(numbers)))
+            elif name in MEASURED:
+                self._extend(name, numbers, order)
+        if len(order) > 1:
+            self._advance(order[1], order[-1])
+            self.weight = 1.0 if not self.numbered else order[-1] - order[-2]
+
+    def _extend(self, name: str, numbers: list[float], order: Sequence[float]) -> None:
+        """Add measurements of the steps `order`; a line stands for the steps since the line before."""
+        distribution = self.distribution(name)
+        if not self.numbered or len(numbers) != len(order):
+            distribution.extend(numbers)
+            return
+        distribution.add(numbers[0], self.weight)
+        gaps = [order.step] if isinstance(order, range) else list(map(sub, order[1:], order))
+        if len(set(gaps)) <= 1:
+            distribution.extend(numbers[1:], gaps[0] if gaps else 1.0)
+            return
+        for number, gap in zip(numbers[1:], gaps, strict=True):
+            distribution.add(number, gap)
+
+    def end(self) -> None:
+        """Training came to its end."""
+        self.flush()
+        self.closed = True
+
+
+def without_empty(runs: list[LogRun]) -> list[LogRun]:
+    """The runs of which anything is known, and the last one, which may go on."""
+    return [*(run for run in runs[:-1] if not run.empty), *runs[-1:]]
+
+
+def keep_larger(values: dict[str, Value], name: str, value: Value) -> None:
+    """Take `value` where nothing as large is known."""
+    known = values.get(name)
+    if known is None or float(value) > float(known):
+        values[name] = value

@@ -1,0 +1,323 @@
+"""From blocks of text to runs.
+
+Two lanes give the same result. The careful lane takes what `hpc_llm.parsing.matches` finds in the order in which it stands in
+the log. Most of a long log is nothing but step lines in rising order: there `hpc_llm.parsing.fast` takes all numbers of a
+chunk in few searches. A step is complete only when the next one begins, since further lines may add to it; so the run
+holds one open, and all that ends a run flushes it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from hpc_llm.parsing import facts
+from hpc_llm.parsing.fast import FastLane
+from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, stream_of, without_endless_lines
+from hpc_llm.parsing.registry import LineFormat, formats_in
+from hpc_llm.parsing.rows import STEP_COLUMNS
+from hpc_llm.parsing.rules import LARGEST, Kind, Rule, Value
+from hpc_llm.parsing.runs import OF_THE_JOB, PEAKS, LogRun, without_empty
+from hpc_llm.parsing.sample import StepSample
+from hpc_llm.parsing.unparsed import Unparsed
+from hpc_llm.text import sources
+
+CHUNK = 1 << 18
+"""Bytes that are taken at once on the fast lane."""
+SLOW_CHUNK = 1 << 15
+"""Bytes that are searched at once until a fast lane is found."""
+START_WITHIN = 1 << 20
+"""Bytes after its beginning in which a run's first time stamp is looked for."""
+NEAR = 2048
+"""A step number that comes again within so many bytes is another rank's copy and no new run."""
+STILL_ENDING = 4096
+"""The next step within so many bytes after the scheduler ended the job is of that job still."""
+
+_STEP_FIELDS = frozenset(STEP_COLUMNS)
+
+
+class Scanner:
+    """Reads the blocks of one log, or of one piece of it, in order."""
+
+    def __init__(
+        self,
+        formats: tuple[LineFormat, ...],
+        *,
+        on_step: Callable[[int, Mapping[str, Value]], None] | None = None,
+        count_unparsed: bool = False,
+        careful: bool = False,
+        sampled: bool = False,
+    ) -> None:
+        """`on_step` gets the number of the run, from 0, and each complete step; without it the fast lane is used.
+
+        `sampled` keeps some of the steps of each run.
+        """
+        self._sampled = sampled
+        self.runs: list[LogRun] = [self._new_run()]
+        self.unparsed = Unparsed()
+        self._formats: tuple[LineFormat, ...] = ()
+        self._on_step = on_step
+        self._count_unparsed = count_unparsed
+        self._careful_only = careful or on_step is not None or count_unparsed
+        self._fast: FastLane | None = None
+        self._held = b""
+        self._handed_to = 0
+        """Up to there the run before has the text of the chunk."""
+        self._step_starts: list[int] = []
+        self._offset = 0
+        self._last_step_end = 0
+        self._job_over_at = 0
+        self._taken_to = 0
+        self._whole = WholeHits()
+        self._aside: dict[str, Value] = {}
+        self._rules_of_step: set[Rule | None] = set()
+        self._without_start: list[tuple[LogRun, int]] = [(self.runs[0], 0)]
+        self._use(formats)
+
+    def _new_run(self) -> LogRun:
+        return LogRun(sample=StepSample() if self._sampled else None)
+
+    @property
+    def run(self) -> LogRun:
+        return self.runs[-1]
+
+    def _use(self, formats: tuple[LineFormat, ...]) -> None:
+        self._formats = tuple(sorted({*self._formats, *formats}, key=lambda f: (f.precedence, f.name)))
+        self._owned = any(not f.companion and any(r.kind is Kind.STEP for r in f.rules) for f in self._formats)
+
+    def look_for_formats(self, text: bytes) -> None:
+        """Use the formats whose output is in `text`, too."""
+        new = set(formats_in(text)) - set(self._formats)
+        if new:
+            self._use(tuple(new))
+            self._fast = None
+
+    def feed(self, block: bytes) -> None:
+        """Read the next bytes."""
+        text = self._held + block if self._held else block
+        begin = 0
+        while (end := self._end_of_chunk(text, begin)) > begin:
+            self._take_chunk(text[begin:end])
+            begin = end
+        self._held = text[begin:]
+
+    def finish(self) -> list[LogRun]:
+        """All input was read; the runs, without an empty one at the end."""
+        text, self._held = self._held, b""
+        end = sources.end_of_lines(text, 0, len(text))
+        for chunk in (text[:end], text[end:]):
+            if chunk:
+                self._take_chunk(chunk)
+        self._flush()
+        return without_empty(self.runs)
+
+    def _end_of_chunk(self, text: bytes, begin: int) -> int:
+        """Where a chunk that begins at `begin` ends; `begin` itself where more text is needed to say.
+
+        On the fast lane it ends before a step line, so that it holds whole steps.
+        """
+        size = min(CHUNK, SLOW_CHUNK) if self._fast is None else CHUNK
+        if len(text) - begin < size:
+            return begin
+        end = sources.end_of_lines(text, begin, begin + size)
+        if end == begin:
+            return sources.end_of_lines(text, begin, len(text))
+        if self._fast is None:
+            return end
+        mark = text.rfind(self._fast.mark, begin, end)
+        start = text.rfind(b"\n", begin, mark) + 1 if mark > begin else 0
+        return start if start > begin else end
+
+    def _take_chunk(self, chunk: bytes) -> None:
+        length = len(chunk)
+        if b"\r" in chunk:
+            chunk = sources.clean(chunk)
+        if self._fast is None or self.run.over or self.run.paused or not self._take_fast(self._fast, chunk, length):
+            self._careful(sources.clean(chunk))
+        self._offset += length
+
+    def _take_fast(self, lane: FastLane, chunk: bytes, length: int) -> bool:
+        """Take a chunk of nothing but steps; false where it must be read with care."""
+        steps = lane.read(chunk, self.run.last)
+        if steps is None:
+            return False
+        self.run.add_steps(steps.order, steps.columns, steps.facts)
+        if self.run.sample is not None:
+            self.run.sample.extend(len(steps.order), steps.loss_at)
+        begin, starts = lane.last_steps(chunk)
+        self.run.tail.add(chunk[begin:], [start - begin for start in starts])
+        self._last_step_end = self._taken_to = self._offset + length
+        self._note_starts(chunk)
+        return True
+
+    # The careful lane
+
+    def _careful(self, chunk: bytes) -> None:
+        chunk = without_endless_lines(chunk)
+        lines = self.run.lines
+        found = self._whole.of(hits_in(chunk, self._formats), chunk)
+        taken_to = -1
+        accepted: list[Hit] = []
+        for one in found:
+            if one.is_step and one.start < taken_to:
+                continue  # another reading of the line that was taken as a step
+            if self._take(one, chunk):
+                accepted.append(one)
+                self._taken_to = self._offset + one.end
+                if one.is_step:
+                    taken_to = one.end
+        self._hand_over(chunk, len(chunk))
+        self._handed_to = 0
+        self._note_starts(chunk)
+        if self._count_unparsed:
+            self.unparsed.look(chunk, [(one.start, one.end) for one in accepted])
+        if not self._careful_only and self.run.lines > lines:
+            self._fast = self._fast or FastLane.for_formats(self._formats)
+
+    def _take(self, found: Hit, chunk: bytes) -> bool:
+        """Apply one match; false where it turned out to be no metric."""
+        if found.border is Border.JOB_OVER:
+            self.run.job_over = True
+            self._job_over_at = self._offset + found.end
+            return True
+        if found.rule is None or found.match is None:
+            self._begin(chunk, found.start, only_after_steps=False)
+            return True
+        values = found.rule.values(found.match)
+        if values is None:
+            return False
+        if found.format is None:
+            self.run.learn(values)
+            return True
+        if found.format.place is not None:
+            values = found.format.place(values, self.run.known, self.run.has_steps)
+        self._apply(found, found.format, found.rule.kind, values, chunk)
+        return True
+
+    def _apply(self, found: Hit, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
+        below = owner.companion and self._owned
+        if kind is Kind.START:
+            self._begin(chunk, found.start, only_after_steps=True)
+        if kind is Kind.STEP and not below:
+            self._step(found, values, chunk)
+        elif below:
+            self._learn_below(kind, values)
+        elif kind is Kind.MORE:
+            if self.run.stream is None or self.run.stream == stream_of(chunk, found.start):
+                self.run.add_to_step(values)
+        elif kind is Kind.TICK:
+            if not self.run.over and not self.run.tick(values):
+                self._open(found, None, values, chunk)
+        else:
+            self.run.learn(values)
+        if found.rule is not None and found.rule.pauses and not below and not self.run.over:
+            self.run.pause()
+        self.run.note(owner.name, owner.precedence, owner.packed)
+        if kind is Kind.END and not below:
+            self._flush()
+            self.run.end()
+            self.run.tail.end(found.start - self._handed_to)
+
+    def _learn_below(self, kind: Kind, values: Mapping[str, Value]) -> None:
+        """What a library below the program says: facts, and more about the program's next step."""
+        if kind in (Kind.STEP, Kind.TICK):
+            self._aside.update(values)
+        of_the_run = {n: v for n, v in values.items() if kind is not Kind.STEP or n in PEAKS or n not in _STEP_FIELDS}
+        if kind is not Kind.TICK:
+            self.run.learn(of_the_run, companion=True)
+
+    def _step(self, found: Hit, values: Mapping[str, Value], chunk: bytes) -> None:
+        """A step line of the program: of a new step, of another run, or another rank's copy."""
+        rule = found.rule
+        order = values.get("order", values.get("step"))
+        number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
+        by_step = "order" not in values
+        if self.run.over and not self._goes_on(number if by_step else None, self._offset + found.start):
+            self._begin(chunk, found.start, only_after_steps=False)
+        elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
+            self._rules_of_step.add(rule)
+            self.run.add_to_step(values)
+            return
+        elif self._is_copy(number if by_step else None, stream_of(chunk, found.start), self._offset + found.start):
+            self.run.learn_peaks(values)
+            return
+        elif self._goes_back(number, by_step):
+            self._begin(chunk, found.start, only_after_steps=False)
+        self._open(found, number, values, chunk)
+        self._rules_of_step = {rule}
+
+    def _goes_on(self, number: float | None, position: int) -> bool:
+        """Whether this is the next step of a run whose job was said to be over: processes have some time to end, and a text
+        that is trained on may say anything."""
+        run = self.run
+        if run.closed or number is None or run.last is None or position - self._job_over_at > STILL_ENDING:
+            return False
+        return run.last <= number <= run.last + run.weight
+
+    def _goes_back(self, number: float | None, by_step: bool) -> bool:
+        """Whether this number cannot follow the last one. An epoch is printed rounded: it may come again."""
+        if number is None or self.run.last is None:
+            return False
+        return number <= self.run.last if by_step else number < self.run.last
+
+    def _open(self, found: Hit, number: float | None, values: Mapping[str, Value], chunk: bytes) -> None:
+        self._flush()
+        if self.run.stream is None:
+            self.run.stream = stream_of(chunk, found.start)
+        aside, self._aside = self._aside, {}
+        self.run.open_step(number, values, aside)
+        self._step_starts.append(found.start)
+        self._last_step_end = self._offset + found.end
+
+    def _is_copy(self, number: float | None, stream: bytes, position: int) -> bool:
+        """Whether another rank printed this step already."""
+        run = self.run
+        if run.stream is not None and stream != run.stream:
+            return True
+        return number is not None and number in run.recent and position - self._last_step_end < NEAR
+
+    def _begin(self, chunk: bytes, position: int, *, only_after_steps: bool) -> None:
+        """Another run begins at `position` of the chunk, unless this one has nothing yet."""
+        if only_after_steps and not (self.run.has_steps or self.run.closed):
+            self.run.began = True
+            return
+        self._flush()
+        self._hand_over(chunk, position)
+        self.run.tail.settle()
+        if self.run.empty:
+            return
+        known = {**self.run.inherited, **self.run.values}
+        inherited = {name: known[name] for name in OF_THE_JOB if name in known}
+        self.runs.append(self._new_run())
+        self.run.began, self.run.inherited = True, inherited
+        self._without_start.append((self.run, self._taken_to))
+        self._aside = {}
+
+    def _hand_over(self, chunk: bytes, position: int) -> None:
+        """Give the run the text of the chunk up to `position`."""
+        begin, self._handed_to = self._handed_to, position
+        starts, self._step_starts = self._step_starts, []
+        self.run.tail.add(chunk[begin:position], [max(0, start - begin) for start in starts])
+
+    def _flush(self) -> None:
+        """Hand out the step that is complete."""
+        step = self.run.flush()
+        if step is not None and self._on_step is not None:
+            self._on_step(len(self.runs) - 1, step)
+
+    def _note_starts(self, chunk: bytes) -> None:
+        """Give the runs that began in this chunk, or not long before, the first time printed since."""
+        if not self._without_start:
+            return
+        end = self._offset + len(chunk)
+        next_begins = [begin for _, begin in self._without_start[1:]] + [end]
+        for (run, begin), limit in zip(self._without_start, next_begins, strict=True):
+            time = facts.first_time(
+                chunk, max(0, begin - self._offset), min(begin + START_WITHIN, limit) - self._offset
+            )
+            if time is not None:
+                run.values.setdefault("started_at", time)
+        self._without_start = [
+            (run, begin)
+            for run, begin in self._without_start
+            if run is self.run and "started_at" not in run.values and begin + START_WITHIN > end
+        ]

@@ -1,0 +1,160 @@
+"""From what a log said of a run to its row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hpc_llm.parsing.registry import LineFormat, line_format
+from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
+from hpc_llm.parsing.rules import LEFT_EMPTY, Value
+from hpc_llm.parsing.runs import RATES, LogRun
+from hpc_llm.records.run import Outcome
+
+LEAST_FOR_WARMUP = 3
+"""With fewer step lines than this the first one is not left out of the means."""
+
+MESSAGES = "messages"
+"""Format of a log without any metric whose messages say how the run ended."""
+
+
+def row_of(run: LogRun) -> Row:
+    """The run as a row; `run_id` and `source` are the caller's to fill in. It must be settled."""
+    run.flush()
+    if run.orphans and not run.lines:  # the beginning of the log, with the step's number, is missing
+        run.open_step(None, run.orphans)
+        run.flush()
+    if run.numbered and run.first is not None and run.last is not None:
+        run.values["first_step"], run.values["last_step"] = int(run.first), int(run.last)
+        run.values["steps_in_first_line"] = _steps_in_first_line(run) or 1
+    seen = [line_format(name) for name in sorted(run.formats, key=lambda n: (run.formats[n], n))]
+    values = {**run.companion, **run.inherited, **run.values, **_timed(run)}
+    for one in seen:
+        values = {**one.defaults, **values} if one is seen[0] else values
+        if one.finish is not None:
+            one.finish(values)
+    run.left_empty = str(values[LEFT_EMPTY]) if LEFT_EMPTY in values else None
+    columns: dict[str, Any] = {name: value for name, value in values.items() if name in COLUMNS}
+    if not run.began and run.numbered and (run.first or 0) > (_steps_in_first_line(run) or 1):
+        columns.pop("started_at", None)  # the log begins in the middle, or the run goes on with an earlier one
+    columns["format"] = seen[0].name if seen else MESSAGES if run.tail.speaks else UNKNOWN_FORMAT
+    columns["loss_first"], columns["loss_last"] = run.first_loss, run.last_loss
+    if not seen or seen[0].averages:
+        _add_means(run, columns, single=bool(seen) and seen[0].single)
+    elif run.lines and run.numbered:
+        _count_steps(run, columns, without_first=False)
+    columns["kind"] = _kind(run, seen[0] if seen else None, columns)
+    _derive(columns, values, run.tokens_per_step(values))
+    _judge(run, columns)
+    return Row(**columns)
+
+
+def _kind(run: LogRun, owner: LineFormat | None, columns: dict[str, Any]) -> str | None:
+    """A program that trains may also only have evaluated."""
+    if owner is None or owner.kind != TRAIN or run.has_steps or run.closed or run.began:
+        return owner.kind if owner else None
+    evaluated = any(columns.get(name) is not None for name in ("eval_loss", "perplexity"))
+    return EVAL if evaluated and columns.get("elapsed_s") is None else TRAIN
+
+
+def _timed(run: LogRun) -> dict[str, Value]:
+    """What the lines say that print how long training has run."""
+    found: dict[str, Value] = {"was_paused": run.was_paused}
+    if run.clock.step_time_s is not None:
+        found |= {"timed_step_time_s": run.clock.step_time_s, "timed_steps": round(run.clock.steps)}
+    if run.clock.tokens_per_second is not None:
+        found["timed_tokens_per_second"] = run.clock.tokens_per_second
+    return found
+
+
+def _add_means(run: LogRun, columns: dict[str, Any], single: bool) -> None:
+    without_first = run.lines >= LEAST_FOR_WARMUP or run.first_is_after_pause
+    for distribution in run.distributions.values():
+        if not run.first_is_after_pause and (not without_first or not distribution.count):
+            distribution.take_first(_steps_in_first_line(run) or 1)
+    if run.distributions and single:
+        columns.setdefault("warmup_steps", 1 if without_first else None)
+        columns.setdefault("measured_steps", max(one.count for one in run.distributions.values()) or None)
+    elif run.distributions:
+        _count_steps(run, columns, without_first)
+    for name in RATES:
+        if name in run.distributions and name in COLUMNS:
+            columns.setdefault(name, run.distributions[name].mean())
+    times = run.distributions.get("step_time_s")
+    if times is not None:
+        columns.setdefault("step_time_s_mean", times.mean())
+        columns.setdefault("step_time_s_p50", times.percentile(50))
+        columns.setdefault("step_time_s_p90", times.percentile(90))
+
+
+def _count_steps(run: LogRun, columns: dict[str, Any], without_first: bool) -> None:
+    """Steps left out and steps measured: a line stands for all steps since the line before."""
+    in_first_line = 1 if run.first == run.last == 1 else _steps_in_first_line(run)
+    if in_first_line is None or run.first is None or run.last is None:
+        return
+    after = int(run.last - run.first) - int(run.not_measured)
+    if without_first:
+        columns.setdefault("warmup_steps", in_first_line)
+        columns.setdefault("measured_steps", after)
+    else:
+        columns.setdefault("measured_steps", after + in_first_line)
+
+
+def _steps_in_first_line(run: LogRun) -> int | None:
+    """As many as in the next line, or those since the start."""
+    if run.first is None or run.second is None or not run.numbered:
+        return None
+    return max(1, min(int(run.first), int(run.second - run.first)))
+
+
+def _judge(run: LogRun, columns: dict[str, Any]) -> None:
+    verdict = run.verdict()
+    columns["outcome"], columns["outcome_reason"] = verdict.outcome.value, verdict.reason
+    columns["cause"] = verdict.cause.id
+    if verdict.outcome is Outcome.UNKNOWN:
+        columns["outcome_reason"] = _where_it_stops(run)
+    elif verdict.outcome is Outcome.COMPLETED and (aftermath := run.tail.aftermath()):
+        columns["outcome_reason"] = f"training had ended before: {aftermath}"
+    elif verdict.outcome is Outcome.COMPLETED:
+        columns["outcome_reason"] = verdict.reason or _planned_stop(run)
+    if columns["outcome"] == Outcome.INVALID.value:
+        columns["invalid_reason"] = run.not_finite_reason or verdict.reason
+
+
+def _where_it_stops(run: LogRun) -> str:
+    if run.last is None:
+        return "the log has no training step and no message of an end"
+    if not run.numbered:
+        return f"the log stops at epoch {run.last:g} without a message of an end"
+    total = run.values.get("total_steps")
+    of_all = f" of {total}" if total is not None else ""
+    return f"the log stops at step {run.last:g}{of_all} without a message of an end"
+
+
+def _planned_stop(run: LogRun) -> str | None:
+    """That a run ended well and not at its last step, where its settings said so."""
+    if run.tail.stopped is None or run.reached_last_step:
+        return None
+    total = run.values.get("total_steps")
+    where = f", at step {run.last:g}" if run.last is not None and run.numbered else ""
+    return (
+        f"stopped by its own settings {run.tail.stopped}{where}{f' of {total}' if where and total is not None else ''}"
+    )
+
+
+def _derive(columns: dict[str, Any], values: Mapping[str, Value], tokens: int | None) -> None:
+    """Columns that follow from printed ones by exact arithmetic; `tokens` are those of one step, if known."""
+    ranks, batch, length = (columns.get(n) for n in ("world_size", "global_batch_size", "sequence_length"))
+    total, per_gpu = columns.get("tokens_per_second"), columns.get("tokens_per_second_per_gpu")
+    if total is None and per_gpu is None and tokens and columns.get("step_time_s_mean"):
+        total = columns["tokens_per_second"] = tokens / columns["step_time_s_mean"]
+    if total is None and per_gpu is not None and ranks:
+        total = columns["tokens_per_second"] = per_gpu * ranks
+    if per_gpu is None and total is not None and ranks:
+        columns["tokens_per_second_per_gpu"] = total / ranks
+    mean = columns.get("step_time_s_mean")
+    samples = values.get("mean_samples_per_second")
+    if mean is None and batch and samples:
+        columns["step_time_s_mean"] = batch / float(samples)
+    elif mean is None and total and batch and length:
+        columns["step_time_s_mean"] = batch * length / total

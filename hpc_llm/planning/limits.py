@@ -1,0 +1,186 @@
+"""Holding a job to the limits of its partition and of its QOS, as Slurm does.
+
+Slurm bounds wall time and nodes by the partition even where the QOS allows more, unless a flag of the QOS lifts that. Which
+QOS has which flag only the site knows: where a job names a QOS and the profile does not say it, nothing is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hpc_llm.errors import PlanError, unknown_name
+from hpc_llm.planning.draft import Draft
+from hpc_llm.site.cluster import Cluster, Partition, Qos
+from hpc_llm.site.parts import Lifted
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobQos:
+    """The QOS of a job; `facts` are None where the profile says nothing of it."""
+
+    name: str | None = None
+    facts: Qos | None = None
+    is_default: bool = False
+    """Whether the job names none, so that Slurm gives it this one."""
+
+    def said(self, cluster: Cluster) -> str:
+        given = ", which Slurm gives a job that names none," if self.is_default else ""
+        return f"qos {self.name} of cluster {cluster.name}{given}"
+
+    def lifts(self, what: Lifted) -> bool | None:
+        """Whether the partition's limit does not hold under it, None where nobody knows."""
+        if self.facts is not None and self.facts.lifts is not None:
+            return what in self.facts.lifts
+        return False if self.name is None or self.is_default else None
+
+
+def job_qos(options: Mapping[str, str], cluster: Cluster, partition: Partition | None, draft: Draft) -> JobQos:
+    """The QOS that the job will have: what the `options` of --sbatch name, or the profile for every job, or the site's default.
+
+    Raises PlanError for a name that the site does not have, or not on that partition.
+    """
+    name = options.get("qos") or cluster.extra_options.get("qos")
+    if not name:
+        default = cluster.default_qos(partition)
+        return JobQos(name=default.name, facts=default, is_default=True) if default else JobQos()
+    # Of several, separated by commas, the job gets one, and which one only Slurm will know.
+    facts = [_known(one, draft, cluster, partition) for one in name.split(",")]
+    return JobQos(name=name, facts=facts[0] if len(facts) == 1 else None)
+
+
+def _known(name: str, draft: Draft, cluster: Cluster, partition: Partition | None) -> Qos | None:
+    found = cluster.qos_named(name)
+    names = [q.name for q in cluster.qos if q.is_for(partition)]
+    if found is None and cluster.qos_complete:
+        raise PlanError(unknown_name("qos", name, names, where=place_of(cluster, partition)))
+    if found is None and cluster.qos:
+        draft.notices.append(
+            f"qos {name} is none that the profile knows ({', '.join(names)}): its limits are not checked"
+        )
+    if found is not None and partition is not None and not found.is_for(partition):
+        other = f", or --partition {' or '.join(found.partitions)}"
+        valid = f"Take --sbatch qos={' or '.join(names)}{other}" if names else f"Take {other.removeprefix(', or ')}"
+        raise PlanError(f"qos {found.name} is not for {place_of(cluster, partition)}. {valid}.")
+    return found
+
+
+def place_of(cluster: Cluster, partition: Partition | None) -> str:
+    return f"partition {partition.name} of cluster {cluster.name}" if partition else f"cluster {cluster.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """An amount that a job asks for, and the words to refuse it with."""
+
+    what: Lifted
+    amount: int
+    said: str
+    """As in `3 nodes`."""
+    per_partition: str = ""
+    """What a partition's limit counts, as in ` per user`."""
+    per_qos: str = ""
+    less: str
+    """How to ask for less."""
+    shown: Callable[[int], str] = str
+
+    def of_partition(self, partition: Partition) -> int | None:
+        limits = {"time": partition.max_time_s, "nodes": partition.max_nodes, "gpus": partition.max_gpus}
+        return limits[self.what]
+
+    def of_qos(self, qos: Qos) -> int | None:
+        return {"time": qos.max_time_s, "nodes": qos.max_nodes, "gpus": qos.max_gpus_per_job}[self.what]
+
+
+def sizes(nodes: int, gpus: int) -> list[Asked]:
+    """The nodes of a job and all of its GPUs, of which each node has `gpus`."""
+    return [
+        Asked(
+            what="nodes",
+            amount=nodes,
+            said=f"{nodes} nodes",
+            per_partition=" per job",
+            per_qos=" per job",
+            less="Ask for fewer with --nodes",
+        ),
+        Asked(
+            what="gpus",
+            amount=nodes * gpus,
+            said=f"{nodes} x {gpus} = {nodes * gpus} GPUs",
+            per_partition=" per user",
+            per_qos=" per job",
+            less="Ask for fewer nodes" if nodes > 1 else "Ask for fewer with --gpus-per-node",
+        ),
+    ]
+
+
+def widest(asked: Asked, cluster: Cluster, partition: Partition | None) -> int | None:
+    """The limit of the partition, or where Slurm chooses it, the widest of all; None where one has none."""
+    limits = [asked.of_partition(one) for one in ([partition] if partition else cluster.partitions)]
+    known = [limit for limit in limits if limit is not None]
+    return max(known) if known and len(known) == len(limits) else None
+
+
+def most_allowed(asked: Asked, cluster: Cluster, partition: Partition | None, qos: JobQos) -> tuple[int, str] | None:
+    """The narrower of the limits of partition and QOS, and which of them it is; None where there is none."""
+    of_partition = None if qos.lifts(asked.what) else widest(asked, cluster, partition)
+    own = asked.of_qos(qos.facts) if qos.facts else None
+    limits = [(limit, name) for limit, name in ((of_partition, "partition"), (own, "qos")) if limit is not None]
+    return min(limits, default=None)
+
+
+def hold(
+    asked: Asked, size: Sequence[Asked], cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft
+) -> None:
+    """Raise a PlanError that names the limit and the way out where the job asks for more than it may.
+
+    `size` is what it asks for besides, which the way out must allow too.
+    """
+    limit = widest(asked, cluster, partition)
+    own = asked.of_qos(qos.facts) if qos.facts else None
+    if own is not None and asked.amount > own:
+        allows = f"{qos.said(cluster)} allows {asked.shown(own)}{asked.per_qos}"
+        raise PlanError(f"{asked.said}: {allows}. {asked.less}{_ways([asked, *size], cluster, partition, qos)}.")
+    if limit is None or asked.amount <= limit or qos.lifts(asked.what):
+        return
+    allows = f"{asked.said}: {place_of(cluster, partition)} allows {asked.shown(limit)}{asked.per_partition}"
+    if qos.lifts(asked.what) is None:
+        draft.notices.append(f"{allows}, and whether qos {qos.name} lifts that is not known here")
+        return
+    nowhere = ", since no partition here allows it" if asked.what == "time" else ""
+    raise PlanError(f"{allows}. {asked.less}{_ways([asked, *size], cluster, partition, qos) or nowhere}.")
+
+
+def _ways(asked: Sequence[Asked], cluster: Cluster, partition: Partition | None, qos: JobQos) -> str:
+    """Where all that is asked for would be allowed, as the end of a sentence."""
+    others = [q.name for q in cluster.qos if q is not qos.facts and _allow(asked, cluster, partition, q)]
+    by_qos = (
+        f", or take a qos that allows it: {' or '.join(f'--sbatch qos={name}' for name in others)}" if others else ""
+    )
+    # To take a partition for its size would take its GPUs, of which a node may have another number.
+    names = _partitions_for(asked, cluster, qos) if asked[0].what == "time" else []
+    return (f", or take a partition that allows it: {', '.join(names)}" if names else "") + by_qos
+
+
+def _partitions_for(asked: Sequence[Asked], cluster: Cluster, qos: JobQos) -> list[str]:
+    found = []
+    for partition in cluster.partitions:
+        facts = cluster.default_qos(partition) if qos.name is None or qos.is_default else qos.facts
+        if _allow(asked, cluster, partition, facts):
+            found.append(partition.name)
+    return found
+
+
+def _allow(asked: Iterable[Asked], cluster: Cluster, partition: Partition | None, qos: Qos | None) -> bool:
+    """Whether it is certain that a job on that partition gets as much under that QOS."""
+    if qos is None:
+        return all(_is_within(one.amount, widest(one, cluster, partition)) for one in asked)
+    return qos.is_for(partition) and all(
+        _is_within(one.amount, one.of_qos(qos))
+        and (one.what in (qos.lifts or ()) or _is_within(one.amount, widest(one, cluster, partition)))
+        for one in asked
+    )
+
+
+def _is_within(amount: int, limit: int | None) -> bool:
+    return limit is None or amount <= limit

@@ -1,0 +1,262 @@
+"""Method: how memory is saved. A DeepSpeed config and the switches beside it, one `configs/<name>.yaml` each.
+
+A method can also be composed in the letters of the paper, `z3+o+r+f`: Z1 Z2 Z3 the ZeRO stage, O offload,
+R recompute, F FlashAttention, Q quantized base, L LoRA, QL QLoRA.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
+from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
+from hpc_llm.planning.engine_choice import EngineName
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.optimizers import OptimizerName
+from hpc_llm.planning.parts import ModelSetup
+from hpc_llm.site.cluster import allowed_keys
+from hpc_llm.site.profiles import explain_validation, list_files, read_profile
+
+
+class _Strict(BaseModel):
+    # defer_build: only the outermost model is ever validated, so only its validator is built.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+class Quantization(_Strict):
+    """bitsandbytes storage of the frozen linear layers."""
+
+    kind: Literal["nf4", "fp4", "int8"]
+    double_quant: bool = False
+    """Quantize the quantization constants too (4-bit kinds)."""
+
+
+class Lora(_Strict):
+    kind: Literal["lora"] = "lora"
+    r: int = Field(default=8, gt=0)
+    """Rank of the update."""
+    alpha: int = Field(default=16, gt=0)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    target_modules: Literal["all-linear"] | list[str] = "all-linear"
+
+
+class Optimizer(_Strict):
+    type: OptimizerName
+    """AdamW and Adam are built by DeepSpeed; the 8-bit ones are bitsandbytes'."""
+    lr: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Peak learning rate; left out, it is chosen for the model's width."""
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(default=[0.9, 0.999], min_length=2, max_length=2)
+    eps: float = Field(default=1e-8, ge=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+
+class Method(_Strict):
+    schema_version: Literal[1] = Field(alias="schema")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9+_-]*$")
+    description: str
+    """One line."""
+    letters: str
+    """The method in the letters of the paper."""
+    source: str = ""
+    """Where the values come from."""
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
+    """`auto`: bf16 where the GPU has it, else fp16."""
+    recompute: bool = False
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    quantization: Quantization | None = None
+    peft: Lora | None = None
+    optimizer: Optimizer
+    lr_ramp_steps: int | None = Field(default=None, ge=0)
+    """First steps over which the learning rate rises to its peak; left out, a tenth of the steps."""
+    engine: EngineName = "deepspeed"
+    """What carries out the training steps."""
+    deepspeed: dict[str, Any]
+    """DeepSpeed config without the batch sizes, which are computed, and without the optimizer, which stands above."""
+
+    @field_validator("deepspeed")
+    @classmethod
+    def _known_keys(cls, config: dict[str, Any]) -> dict[str, Any]:
+        try:
+            check_keys(config, "deepspeed")
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        for key in (*COMPUTED, "optimizer"):
+            if key in config:
+                raise ValueError(f"'{key}' is computed from the rest, leave it out")
+        return config
+
+    @property
+    def zero_stage(self) -> int:
+        return int(self.deepspeed.get("zero_optimization", {}).get("stage", 0))
+
+    @model_validator(mode="after")
+    def _letters_tell_the_truth(self) -> "Method":
+        said = spelled(
+            self.deepspeed,
+            quantization=self.quantization,
+            peft=self.peft,
+            recompute=self.recompute,
+            attention=self.attention,
+        )
+        if self.letters != said:
+            raise ValueError(f"letters is '{self.letters}', but what the file says is '{said}'")
+        return self
+
+
+def parse_method(data: dict[str, Any], where: Path | str) -> Method:
+    """A Method from the mapping of a file; a ProfileError names file, key and what is allowed."""
+    try:
+        method = Method.model_validate(data)
+    except ValidationError as error:
+        raise explain_validation(error, where, allowed_keys(Method)) from None
+    if isinstance(where, Path) and where.stem != method.name:
+        raise ProfileError(f"{where}: 'name' is '{method.name}', it must be the file's name, '{where.stem}'.")
+    return method
+
+
+def method_names() -> list[str]:
+    return list(list_files("configs"))
+
+
+def load_method(name: str) -> Method:
+    """The method of that name, or composed from letters, e.g. `z3+o+r`."""
+    if name in list_files("configs"):
+        data, path = read_profile("configs", name)
+        return parse_method(data, path)
+    return compose(name)
+
+
+LETTERS = {
+    "o": "offload of the optimizer (and, with z3, of the parameters) to the host",
+    "r": "activation recomputation",
+    "f": "FlashAttention-2",
+    "q": "quantized base, NF4 with double quantization",
+    "l": "LoRA",
+    "lora": "LoRA",
+    "ql": "LoRA on a quantized base",
+    "qlora": "LoRA on a quantized base",
+}
+
+
+def compose(name: str) -> Method:
+    """A method put together from a base file and letters."""
+    tokens = [t for t in name.lower().split("+") if t]
+    name = "+".join(tokens) or name
+    files = list_files("configs")
+    bases = [t for t in tokens if t in files and t not in LETTERS]
+    letters = [t for t in tokens if t in LETTERS]
+    wrong = [t for t in tokens if t not in files and t not in LETTERS]
+    if wrong or not tokens:
+        unknown = wrong[0] if wrong else name
+        hint = f"With + they take letters, as in z3+o+r: {', '.join(LETTERS)}. `hpc-llm methods` says what each is."
+        raise ProfileError(unknown_name("method", unknown, files, next_step=hint, meant=_meant(unknown)))
+    if len(bases) > 1:
+        raise PlanError(f"method '{name}': {' and '.join(bases)} exclude each other. Keep one of them.")
+    base = bases[0] if bases else "ddp"
+    if not bases and "q" in letters and "q" in files:
+        base, letters = "q", [t for t in letters if t != "q"]
+    if "o" in letters and f"{base}o" in files:
+        base, letters = f"{base}o", [t for t in letters if t != "o"]
+    data, path = read_profile("configs", base)
+    parse_method(data, path)  # says what is wrong with the file before anything is added to it
+    for letter in letters:
+        _add_letter(data, letter, name)
+    data["letters"] = spelled(
+        data["deepspeed"],
+        quantization=data.get("quantization"),
+        peft=data.get("peft"),
+        recompute=bool(data.get("recompute")),
+        attention=data.get("attention", ""),
+    )
+    return parse_method(data, path).model_copy(
+        update={"name": name, "description": _described(data["description"], letters)}
+    )
+
+
+def _meant(name: str) -> list[str]:
+    """The bundled method that other programs call so.
+
+    >>> _meant("ZeRO-3"), _meant("zero2_offload"), _meant("stage1"), _meant("FSDP"), _meant("x")
+    (['z3'], ['z2o'], ['z1'], ['z3'], [])
+    """
+    zero = re.fullmatch(
+        r"(?:deepspeed)?(?:zero|stage|zerostage|ds|z)([123])(o|cpu)?(?:off?load(?:ing|ed)?)?(o|cpu)?",
+        re.sub(r"[-_ .]", "", name.lower()),
+    )
+    if zero:
+        is_offloaded = re.search(r"off|cpu|o$", name.lower().removeprefix("zero")) is not None
+        return [f"z{zero[1]}o" if is_offloaded and zero[1] != "1" else f"z{zero[1]}"]
+    other = {
+        "fsdp": "z3",
+        "baseline": "ddp",
+        "none": "ddp",
+        "dp": "ddp",
+        "zero": "z1",
+        "quantized": "q",
+        "int8": "q",
+        "nf4": "q",
+        "4bit": "q",
+        "bnb": "q",
+    }
+    return [other[name.lower()]] if name.lower() in other else []
+
+
+def _add_letter(data: dict[str, Any], letter: str, name: str) -> None:
+    zero = data["deepspeed"].get("zero_optimization") or {}
+    if letter == "o":
+        if not zero.get("stage"):
+            raise PlanError(f"method '{name}': offload needs ZeRO. Put z1, z2 or z3 in front, as in z2+o.")
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+        if zero["stage"] == 3:
+            zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    elif letter == "r":
+        data["recompute"] = True
+    elif letter == "f":
+        data["attention"] = "flash_attention_2"
+    if letter in ("q", "ql", "qlora"):
+        data["quantization"] = {"kind": "nf4", "double_quant": True}
+    if letter in ("l", "lora", "ql", "qlora"):
+        data["peft"] = {"kind": "lora"}
+        data["optimizer"] = {k: v for k, v in data["optimizer"].items() if k != "lr"}  # one for adapters is chosen
+    if letter == "q":
+        data["optimizer"] = {**data["optimizer"], "type": "AdamW8bit"}
+
+
+def spelled(
+    deepspeed: Mapping[str, Any], *, quantization: object, peft: object, recompute: bool, attention: str
+) -> str:
+    """The letters of what a method or a plan with these settings does, in the order of the paper."""
+    zero = deepspeed.get("zero_optimization") or {}
+    parts = [f"z{zero['stage']}"] if zero.get("stage") else []
+    parts += ["o"] if zero.get("offload_optimizer") else []
+    if peft:
+        parts.append("qlora" if quantization else "lora")
+    elif quantization:
+        parts.append("q")
+    parts += ["r"] if recompute else []
+    parts += ["f"] if attention == "flash_attention_2" else []
+    return "+".join(parts) or "ddp"
+
+
+def letters_of(plan: Plan) -> str:
+    """The letters of what a plan does, whatever its method is called."""
+    return plan_letters(plan.model, plan.engine.deepspeed)
+
+
+def plan_letters(model: ModelSetup, deepspeed: Mapping[str, Any]) -> str:
+    """The letters of what training of that model with these settings of DeepSpeed does."""
+    return spelled(
+        deepspeed,
+        quantization=model.quantization,
+        peft=model.peft,
+        recompute=model.recompute,
+        attention=model.attention,
+    )
+
+
+def _described(base: str, letters: list[str]) -> str:
+    added = ", ".join(LETTERS[t] for t in letters)
+    return f"{base}, with {added}" if added else base

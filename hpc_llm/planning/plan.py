@@ -1,0 +1,334 @@
+"""plan(): the request with everything decided, each value with its origin. Pure: no clock, no environment, no subprocess.
+
+Each part of the plan is decided once, from what was decided before it. What a GPU or a site cannot do is caught here, before
+anything is queued.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.planning.checkpoint import Checkpoint
+from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
+from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
+from hpc_llm.planning.engine_choice import check_engine, choose_engine, fallback_of, zero_stage
+from hpc_llm.planning.experiment import TASKS, Experiment, Plan, PlanWithOrigins
+from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
+from hpc_llm.planning.limits import JobQos, job_qos
+from hpc_llm.planning.method import Lora, Method, Optimizer, Quantization, plan_letters
+from hpc_llm.planning.optimizers import OF_DEEPSPEED
+from hpc_llm.planning.parts import (
+    BatchShape,
+    EngineSetup,
+    ExpectedGpu,
+    JobRequest,
+    ModelSetup,
+    OptimizerSetup,
+    Parallel,
+    Training,
+    read_part,
+)
+from hpc_llm.planning.parts import Lora as LoraSetup
+from hpc_llm.planning.parts import Quantization as QuantizationSetup
+from hpc_llm.planning.recipe import check_length, check_tokenizer, choose_ramp, choose_weights, frozen_by, learning_rate
+from hpc_llm.planning.settings import Settings
+from hpc_llm.planning.slurm_request import (
+    Ask,
+    ask_account,
+    ask_cores_and_memory,
+    ask_launcher,
+    ask_options,
+    ask_partition,
+    ask_resources,
+    ask_time,
+)
+from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.records import metrics
+from hpc_llm.records.run import file_name_part, is_record
+from hpc_llm.site.cluster import Cluster, Gpu, allowed_keys
+from hpc_llm.site.profiles import explain_validation
+from hpc_llm.site.reach import refuse_way_out
+
+__all__ = ["Site", "complete_deepspeed", "plan", "renamed"]
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+def plan(
+    experiment: Experiment, cluster: Cluster, method: Method, site: Site, sources: Mapping[str, str] | None = None
+) -> PlanWithOrigins:
+    """Decide everything about one run.
+
+    `sources` says where each field of the experiment came from (`--steps`, `FILE.yaml`); a field that is not in it was
+    set by the caller. Raises PlanError or RequestError when the site, its GPU or the method cannot do it.
+    """
+    said = Said(experiment, sources or {})
+    pairs, source = said("set")
+    draft = Draft(Settings(pairs, source if source.startswith("--") else f"{source}: set"))
+    if experiment.task not in TASKS:
+        raise RequestError(unknown_name("task", experiment.task, TASKS))
+    partition, partition_name = ask_partition(said, cluster, site, draft)
+    cluster = cluster.on(partition)
+    gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
+    options = ask_options(said, cluster, site, draft)
+    qos = job_qos(options, cluster, partition, draft) if site.scheduler == "slurm" else JobQos()
+    parallel = ask_resources(said, cluster, partition, qos, gpu, site, draft)
+    batch = _batch(said, cluster, parallel, draft)
+    workload = _workload(said, cluster, method, draft)
+    deepspeed = _deepspeed(method, draft)
+    model, found = _model(said, cluster, method, gpu, batch, workload, draft)
+    check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
+    optimizer = _optimizer(method, model, found, draft)
+    workload = _ramp(workload, deepspeed, draft)
+    engine = _engine(method, model, batch, optimizer, deepspeed, draft)
+    ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
+    decided = Plan(
+        task=_said_whole(draft, "task", said("task")),
+        cluster=_said_whole(draft, "cluster", (cluster.name, "request")),
+        method=_said_whole(draft, "method", (method.name, "request")),
+        letters=_letters(method, model, deepspeed, draft),
+        workload=workload,
+        model=model,
+        batch=batch,
+        parallel=parallel,
+        optimizer=optimizer,
+        engine=engine,
+        job=_job(ask, partition_name, f"{model.name.rstrip('/').rsplit('/', 1)[-1]}-{method.name}", draft),
+        gpu=_gpu(cluster, gpu, parallel, model, draft),
+    )
+    return PlanWithOrigins(plan=decided, origins=draft.origins, notices=tuple(draft.notices))
+
+
+def _said_whole(draft: Draft, name: str, said: tuple[str, str]) -> str:
+    value: str = draft.computed(name, *said)
+    return value
+
+
+def _batch(said: Said, cluster: Cluster, parallel: Parallel, draft: Draft) -> BatchShape:
+    micro, accumulation, length = (
+        _count(said, cluster, name, draft)
+        for name in ("micro_batch_size", "gradient_accumulation_steps", "sequence_length")
+    )
+    batch = micro * accumulation * parallel.data
+    return BatchShape(
+        micro_batch_size=micro,
+        gradient_accumulation_steps=accumulation,
+        global_batch_size=draft.computed(
+            "global_batch_size", batch, "computed: micro_batch_size x gradient_accumulation_steps x data_parallel"
+        ),
+        sequence_length=length,
+    )
+
+
+def _count(said: Said, cluster: Cluster, name: str, draft: Draft) -> int:
+    """A number of at least 1 that the request, the cluster or a default gives."""
+    suggested = (getattr(cluster.defaults, name, None), f"cluster {cluster.name}: defaults")
+    value: int = draft.first(name, said(name), suggested, (FALLBACKS[name], "default"))
+    positive(name, value)
+    return value
+
+
+def _workload(said: Said, cluster: Cluster, method: Method, draft: Draft) -> Training:
+    steps = _count(said, cluster, "steps", draft)
+    fallback = min(FALLBACKS["warmup_steps"], max(steps - metrics.MIN_MEASURED_STEPS, 0))
+    warmup: int = draft.first("warmup_steps", said("warmup_steps"), (fallback, "default"))
+    if warmup < 0 or steps - warmup < metrics.MIN_MEASURED_STEPS:
+        raise RequestError(
+            f"warmup_steps is {warmup} of {steps} steps: at least "
+            f"{metrics.MIN_MEASURED_STEPS} steps must be measured, or the run is invalid. Choose more --steps."
+        )
+    seed: int = draft.first("seed", said("seed"), (FALLBACKS["seed"], "default"))
+    if not 0 <= seed < 2**32:
+        raise RequestError(f"seed is {seed}, it must be between 0 and {2**32 - 1}.")
+    data = list(said.experiment.data)
+    floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
+    return Training(
+        steps=steps,
+        warmup_steps=warmup,
+        seed=seed,
+        lr_ramp_steps=draft.put("lr_ramp_steps", method.lr_ramp_steps, f"method {method.name}"),
+        data=draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
+        loss_floor_nats=draft.put("loss_floor_nats", floor, why),
+    )
+
+
+def _ramp(workload: Training, deepspeed: Mapping[str, Any], draft: Draft) -> Training:
+    """The ramp of the learning rate, where nobody has said how long it is."""
+    steps, origin = choose_ramp(workload.lr_ramp_steps, workload.steps, own="scheduler" in deepspeed)
+    return replace(
+        workload, lr_ramp_steps=draft.computed("lr_ramp_steps", steps, origin or draft.origins["lr_ramp_steps"])
+    )
+
+
+def _model(
+    said: Said, cluster: Cluster, method: Method, gpu: Gpu, batch: BatchShape, workload: Training, draft: Draft
+) -> tuple[ModelSetup, Checkpoint | None]:
+    """The model, and its checkpoint where there is one to be seen."""
+    origin = f"method {method.name}"
+    suggested = (getattr(cluster.defaults, "model", None), f"cluster {cluster.name}: defaults")
+    name: str = draft.first("model", said("model"), suggested, (FALLBACKS["model"], "default"))
+    precision, why = choose_precision(method, gpu)
+    precision = draft.put("precision", precision, why or origin)
+    if " becomes " in draft.origins["precision"]:
+        draft.notices.append(draft.origins["precision"])
+    quantization = _checked("quantization", method.quantization, Quantization, origin, draft)
+    peft = _checked("peft", method.peft, Lora, origin, draft)
+    asked = draft.put("weights", None, "not set")
+    weights, why, found = choose_weights(name, asked)
+    draft.computed("weights", weights, why if asked is None else draft.origins["weights"])
+    check_length(name, found, batch.sequence_length)
+    check_tokenizer(found, weights, workload.data)
+    model = ModelSetup(
+        name=name,
+        weights=weights,
+        precision=precision,
+        attention=draft.put("attention", method.attention, origin),
+        recompute=draft.put("recompute", method.recompute, origin),
+        quantization=quantization and read_part(QuantizationSetup, {**quantization, "compute_dtype": precision}),
+        peft=peft and read_part(LoraSetup, peft),
+    )
+    return model, found
+
+
+def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, draft: Draft) -> OptimizerSetup:
+    values = _checked("optimizer", method.optimizer, Optimizer, f"method {method.name}", draft)
+    if values["lr"] is None:
+        frozen = frozen_by(lora=model.peft is not None, quantized=model.quantization is not None)
+        values["lr"], why = learning_rate(model.name, found, frozen)
+        draft.origins["optimizer"] += f", lr: {why}"
+    optimizer: OptimizerSetup = read_part(OptimizerSetup, values)
+    return optimizer
+
+
+def _checked(name: str, of_method: _M | None, model: type[_M], origin: str, draft: Draft) -> Any:
+    """A part of the method that --set may change, held to what a method file may say there; None stays None."""
+    value = draft.put(name, of_method and of_method.model_dump(), origin)
+    if value is None:
+        return None
+    try:
+        return model.model_validate(value).model_dump()
+    except ValidationError as error:
+        raise explain_validation(error, f"--set {name}", allowed_keys(model)) from None
+
+
+COMPUTED_BLOCKS = {
+    "optimizer": "Set optimizer.lr and its like.",
+    "fp16.enabled": "Set precision.",
+    "bf16.enabled": "Set precision.",
+    "bfloat16": "Set precision.",
+    **dict.fromkeys(COMPUTED, "Set micro_batch_size, gradient_accumulation_steps, or use --nodes and --gpus-per-node."),
+}
+"""Places in the DeepSpeed config that follow from the plan."""
+
+
+def _deepspeed(method: Method, draft: Draft) -> dict[str, Any]:
+    """The method's DeepSpeed config with the settings, without what is computed."""
+    settings = draft.settings.of("deepspeed")
+    config: dict[str, Any] = draft.put("deepspeed", copy.deepcopy(method.deepspeed), f"method {method.name}")
+    for place in (".".join(setting.inside) for setting in settings):
+        for computed, advice in COMPUTED_BLOCKS.items():
+            if place == computed or place.startswith(f"{computed}."):
+                raise RequestError(f"deepspeed.{place} is computed. {advice}")
+    where = "--set deepspeed" if settings else "deepspeed"
+    check_keys(config, where)
+    refuse_way_out(config, where, is_record)
+    for key in (*COMPUTED, "optimizer"):
+        if key in config:
+            raise RequestError(f"deepspeed.{key} is computed. {COMPUTED_BLOCKS[key]}")
+    return config
+
+
+def _engine(
+    method: Method,
+    model: ModelSetup,
+    batch: BatchShape,
+    optimizer: OptimizerSetup,
+    deepspeed: Mapping[str, Any],
+    draft: Draft,
+) -> EngineSetup:
+    set_keys: Sequence[Sequence[str]] = [setting.inside for setting in draft.settings.of("deepspeed")]
+    for keys in set_keys:
+        if keys and keys[0] in ("fp16", "bf16") and keys[0] != model.precision:
+            raise PlanError(f"deepspeed.{'.'.join(keys)} has no effect: the precision is {model.precision}.")
+    asked = draft.put("engine", method.engine, f"method {method.name}")
+    name, why = choose_engine(asked, set_keys)
+    if why is not None:
+        draft.computed("engine", name, f"computed: {why}")
+        draft.notices.append(why)
+    check_engine(name, model, deepspeed)
+    fallback = draft.computed(
+        "engine_fallback", fallback_of(name), "computed: what trains the same with other software"
+    )
+    return EngineSetup(
+        name=name, fallback=fallback, deepspeed=complete_deepspeed(deepspeed, batch, model.precision, optimizer)
+    )
+
+
+def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], draft: Draft) -> str:
+    letters = plan_letters(model, deepspeed)
+    changed = letters != method.letters
+    origin = "computed: what the method does after --set" if changed else f"method {method.name}"
+    found: str = draft.computed("letters", letters, origin)
+    return found
+
+
+def _job(ask: Ask, partition: str | None, default_name: str, draft: Draft) -> JobRequest:
+    said, cluster = ask.said, ask.cluster
+    scheduler = draft.computed("scheduler", ask.site.scheduler, f"cluster {cluster.name}: scheduler")
+    launcher = ask_launcher(ask.parallel, cluster, ask.site, draft)
+    name: str = draft.first("job_name", said("name"), (file_name_part(default_name), "computed: model and method"))
+    one_line("job name", name)
+    account = ask_account(said, cluster, ask.site, draft)
+    time_s = ask_time(ask, draft)
+    cores, mem = ask_cores_and_memory(ask, launcher, draft)
+    return JobRequest(
+        scheduler=scheduler,
+        launcher=launcher,
+        partition=partition,
+        account=account,
+        time_s=time_s,
+        name=name,
+        cpus_per_task=cores,
+        mem=mem,
+        sbatch=dict(ask.options),
+        env=draft.put("env", {}, "not set"),
+        env_file=draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file")),
+    )
+
+
+def _gpu(cluster: Cluster, gpu: Gpu, parallel: Parallel, model: ModelSetup, draft: Draft) -> ExpectedGpu:
+    on_gpu = bool(parallel.gpus_per_node)
+    expected = draft.put("expected_gpu", gpu.model if on_gpu else None, f"cluster {cluster.name}: gpu.model")
+    tflops = gpu.peak_tflops.get(model.precision) if on_gpu else None
+    peak = draft.put("peak_flops", tflops and tflops * 1e12, f"cluster {cluster.name}: gpu.peak_tflops")
+    if peak is not None and (isinstance(peak, bool) or not isinstance(peak, (int, float)) or peak <= 0):
+        raise RequestError(f"--set peak_flops={peak!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
+    return ExpectedGpu(model=expected, peak_flops=peak)
+
+
+def complete_deepspeed(
+    deepspeed: Mapping[str, Any], batch: BatchShape, precision: str, optimizer: OptimizerSetup
+) -> dict[str, Any]:
+    """The DeepSpeed config with batch sizes, precision blocks and optimizer filled in from the plan's values."""
+    config = {k: v for k, v in deepspeed.items() if k not in ("fp16", "bf16", "bfloat16")}
+    config["train_micro_batch_size_per_gpu"] = batch.micro_batch_size
+    config["gradient_accumulation_steps"] = batch.gradient_accumulation_steps
+    config["train_batch_size"] = batch.global_batch_size
+    if precision in ("fp16", "bf16"):
+        block = deepspeed.get(precision) or {}
+        config[precision] = {**block, "enabled": True}
+    if optimizer.type in OF_DEEPSPEED:
+        parameters = {k: v for k, v in asdict(optimizer).items() if k != "type"}
+        config["optimizer"] = {"type": optimizer.type, "params": parameters}
+    return config
+
+
+def renamed(planned: PlanWithOrigins, job_name: str) -> PlanWithOrigins:
+    """The same plan under another job name."""
+    return replace(planned, plan=replace(planned.plan, job=replace(planned.plan.job, name=job_name)))

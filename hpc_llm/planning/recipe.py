@@ -1,0 +1,137 @@
+"""What a run starts from and how fast it learns, where the request leaves it open: weights, learning rate, its ramp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.planning.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
+from hpc_llm.planning.model import ALIASES, PRESETS, architecture
+
+CHECKPOINT_RATE = 2e-5
+"""Learning rate for a model whose shape cannot be seen from here."""
+
+FROZEN_FACTOR = 10
+"""How much faster the few weights may learn that are not frozen: adapters, or what a quantized base leaves."""
+
+HIGHEST_RATE = 1e-3
+
+LONGEST_RAMP = 2000
+
+
+def choose_weights(model: str, asked: str | None) -> tuple[str, str, Checkpoint | None]:
+    """Whether `model` starts at random or from its checkpoint, why, and the checkpoint where there is one to be seen.
+
+    `asked` is `random`, `checkpoint` or None. Raises RequestError for what is neither a preset nor a usable folder:
+    nothing trains from random weights that was meant to be loaded.
+    """
+    if model in PRESETS:
+        if asked == "checkpoint":
+            raise RequestError(
+                f"weights=checkpoint: {model} is a preset, which has the shape of a model and no weights. "
+                "Give the folder of its checkpoint as --model."
+            )
+        return "random", "computed: a preset has no weights", None
+    if not Path(model).is_dir():
+        return (*_unseen(model, asked), None)
+    if not Path(model).is_absolute():
+        raise RequestError(f"model '{model}': the job runs in another folder. Give the full path.")
+    found = read_checkpoint(Path(model))
+    if not found.weights and asked != "random":
+        raise RequestError(
+            f"the folder {model} holds a config.json and no weights. To train its shape from random weights, "
+            "add --set weights=random; `hf download NAME --local-dir DIR` fetches a model whole."
+        )
+    if asked is not None:
+        return asked, "--set", found
+    return "checkpoint", "computed: the folder holds weights", found
+
+
+def _unseen(model: str, asked: str | None) -> tuple[str, str]:
+    """Weights of a folder that is not here, where the request vouches for it."""
+    if Path(model).exists():
+        raise RequestError(f"model '{model}' is a file: give the folder that holds it and its config.json.")
+    if model.startswith("/"):
+        if asked is None:
+            raise RequestError(
+                f"there is no folder {model} here. If only the cluster has it, say what it holds: "
+                "--set weights=checkpoint, or --set weights=random for its shape alone."
+            )
+        return asked, "--set, the folder is not here to be looked at"
+    if "/" in model or model.startswith(("~", ".")):
+        shape = f" --model {ALIASES[model]} is its shape with random weights." if model in ALIASES else ""
+        raise RequestError(
+            f"there is no such folder as '{model}' here, and nothing is fetched from the Hub by itself: "
+            f"`hf download {model} --local-dir DIR`, then --model DIR; give the full path of a folder that only the "
+            f"cluster has.{shape}"
+        )
+    architecture(model)  # says which presets there are
+    raise AssertionError(model)
+
+
+def check_length(model: str, found: Checkpoint | None, sequence_length: int) -> None:
+    """Raise PlanError where a sequence is longer than the model takes."""
+    known = PRESETS.get(model) or found
+    longest = known.max_position_embeddings if known else None
+    if longest is not None and sequence_length > longest:
+        raise PlanError(
+            f"sequence_length {sequence_length}: model {model} takes {longest} tokens at most. "
+            "Ask for less with --sequence-length."
+        )
+
+
+def check_tokenizer(found: Checkpoint | None, weights: str, data: Sequence[str]) -> None:
+    """Raise PlanError where text would be fed to a trained model in tokens that it has never seen."""
+    if found is not None and weights == "checkpoint" and data and not has_tokenizer(found.folder):
+        raise PlanError(
+            f"--data {data[0]}: the folder {found.folder} holds no tokenizer, and its model knows no other tokens. Put its "
+            "tokenizer.json there, or leave --data out."
+        )
+
+
+def learning_rate(model: str, found: Checkpoint | None, frozen: str | None) -> tuple[float, str]:
+    """The peak learning rate of AdamW for a short run, and why.
+
+    A step of AdamW moves every weight by about the rate, whatever the gradient, and a neuron adds up as many of them
+    as the model is wide. So the rate goes down with the width, 0.1 over the hidden size: 2e-5 at the width of a 7B,
+    2e-4 where `frozen` says why most of its weights stand still.
+    """
+    factor, what = (FROZEN_FACTOR, f"{frozen} on ") if frozen else (1, "")
+    known = PRESETS.get(model) or found
+    width = known.hidden_size if known else None
+    if width is None:
+        return factor * CHECKPOINT_RATE, f"default for {what}a model whose width cannot be seen from here"
+    rate = float(f"{0.1 * factor / width:.0e}")
+    limit = f", at most {HIGHEST_RATE:g}" if rate > HIGHEST_RATE else ""
+    return min(rate, HIGHEST_RATE), f"default for {what}{model}: {0.1 * factor:g} / hidden size {width}{limit}"
+
+
+def frozen_by(*, lora: bool, quantized: bool) -> str | None:
+    """What leaves most weights as they are; None where all are trained."""
+    return "LoRA" if lora else "a quantized base" if quantized else None
+
+
+def ramp_steps(steps: int) -> int:
+    """Steps over which the learning rate rises: a tenth of all, at least 5 where there are so many."""
+    return min(max(steps // 10, 5), LONGEST_RAMP, steps // 2)
+
+
+def choose_ramp(asked: Any, steps: int, own: bool) -> tuple[int, str | None]:
+    """The steps over which the learning rate rises, and why where nobody `asked` for a number of them.
+
+    `own` is whether a scheduler of DeepSpeed sets the rate, which has a ramp of its own. Raises RequestError for what
+    is no number of steps, and PlanError where both would set it.
+    """
+    if asked is None:
+        if own:
+            return 0, "computed: DeepSpeed's scheduler sets the learning rate"
+        return ramp_steps(steps), f"default: a tenth of the steps, at least 5, at most half of them and {LONGEST_RAMP}"
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= steps:
+        raise RequestError(f"lr_ramp_steps is {asked!r}, it must be between 0 and the {steps} steps.")
+    if asked and own:
+        raise PlanError(
+            f"lr_ramp_steps is {asked} and deepspeed.scheduler sets the learning rate too. Keep one: --set lr_ramp_steps=0."
+        )
+    return asked, None

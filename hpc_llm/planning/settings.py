@@ -1,0 +1,227 @@
+"""`--set PATH=VALUE`: change any field of a plan, and `KEY=VALUE` pairs in general.
+
+A setting is the strongest of all sources of a value and is heeded where that value is decided, so that everything which
+follows from the value follows from the setting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, get_type_hints
+
+from hpc_llm.errors import ProfileError, RequestError, unknown_name
+from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
+from hpc_llm.planning.optimizers import NAMES
+from hpc_llm.site.reach import refuse_loading, refuse_scratch
+
+_SHOWN = 80
+FREE = ("deepspeed", "env")
+"""Mappings that take keys they do not hold yet; DeepSpeed's are checked afterwards."""
+MODELLED = ("quantization", "peft", "optimizer")
+"""Mappings whose values a model of the method checks afterwards."""
+FIXED = {
+    "task": "use --task",
+    "data": "use --data",
+    "loss_floor_nats": "it follows from the data",
+    "world_size": "set nodes or tasks_per_node",
+    "data_parallel": "set nodes or tasks_per_node",
+    "tensor_parallel": "no task can do it yet",
+    "pipeline_parallel": "no task can do it yet",
+    "global_batch_size": "set micro_batch_size or gradient_accumulation_steps",
+    "cluster": "use --cluster",
+    "method": "use --method",
+    "letters": "use --method",
+    "engine_fallback": "it follows from the engine",
+    "scheduler": "set it in the cluster's profile",
+    "sbatch": "use --sbatch KEY=VALUE",
+    "env_file": "use --env-file",
+    "account": "use --account",
+    "partition": "use --partition",
+    "time_s": "use --time",
+    "job_name": "use --name",
+    "nodes": "use --nodes",
+    "gpus_per_node": "use --gpus-per-node",
+    "expected_gpu": "it follows from the cluster",
+    "cpus_per_task": "use --sbatch cpus-per-task=N",
+    "mem": "use --sbatch mem=SIZE",
+}
+CHOICES = {
+    "precision": ("bf16", "fp16", "fp32"),
+    "attention": ("sdpa", "eager", "flash_attention_2"),
+    "quantization.kind": ("nf4", "fp4", "int8"),
+    "optimizer.type": NAMES,
+    "weights": ("random", "checkpoint"),
+}
+
+
+def _optional() -> set[str]:
+    """Short names of the fields that may be none."""
+    parts = [one for name, one in get_type_hints(Plan).items() if is_dataclass(one) and name != "workload"]
+    types = {one.name: (one, str(one.type)) for part in (*parts, *WORKLOADS.values()) for one in fields(part)}
+    return {one.metadata.get("short", name) for name, (one, kind) in types.items() if "None" in kind}
+
+
+OPTIONAL = frozenset(_optional())
+
+
+def split_pair(text: str, flag: str) -> tuple[str, str]:
+    """The two sides of `KEY=VALUE`; a bare `KEY` has the value ''."""
+    key, _, value = text.partition("=")
+    if not key.strip():
+        raise RequestError(f"{flag} {text!r}: write it as KEY=VALUE.")
+    return key.strip(), value
+
+
+def parse_value(text: str) -> Any:
+    """A YAML scalar or flow collection; `1e9` is a number, and a whole one is an int.
+
+    >>> parse_value("1e9"), parse_value("true"), parse_value("[0.8, 0.999]"), parse_value("fp32")
+    (1000000000, True, [0.8, 0.999], 'fp32')
+    """
+    from hpc_llm.text.yaml_text import LARGEST_INTEGER, parse_yaml
+
+    value = parse_yaml(text, f"--set value {text[:_SHOWN]!r}")
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INTEGER and "." not in text
+    return int(value) if is_whole else value
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One `PATH=VALUE`, its path in short names."""
+
+    field: str
+    """Short name of the plan's field."""
+    inside: tuple[str, ...]
+    """Keys within the field's mapping, the outermost first; none for the field itself."""
+    text: str
+    asked: str
+    """The path as it was typed."""
+
+    @property
+    def path(self) -> str:
+        """The path in short names, with dots."""
+        return ".".join((self.field, *self.inside))
+
+
+def read_setting(pair: str) -> Setting:
+    """The setting that a `PATH=VALUE` stands for; a path may be a short name or lead through the plan's parts.
+
+    Raises:
+        RequestError: it is not written so, or nothing can be set there.
+    """
+    asked, text = split_pair(pair, "--set")
+    if "=" not in pair:
+        raise RequestError(f"--set {pair!r}: write it as PATH=VALUE, e.g. --set optimizer.lr=1e-4.")
+    name, inside = _field_of(asked)
+    if name in FIXED:
+        raise RequestError(f"--set {asked}: {name} cannot be set: {FIXED[name]}.")
+    if name == "env" and len(inside) != 1:
+        raise RequestError(f"--set {asked}: write it as env.NAME=VALUE.")
+    return Setting(name, inside, text, asked)
+
+
+def _field_of(asked: str) -> tuple[str, tuple[str, ...]]:
+    """Short name of the field that a path leads to, and what is left of the path."""
+    first, *rest = asked.split(".")
+    if rest and (short := SHORT.get(f"{first}.{rest[0]}")) is not None:
+        return short, tuple(rest[1:])
+    if first in PATHS:
+        return first, tuple(rest)
+    names = PATHS.keys() - FIXED.keys()
+    raise RequestError(unknown_name("plan field", first, names, where=f"--set {asked}"))
+
+
+class Settings:
+    """All settings of a request, each heeded where its field is decided."""
+
+    def __init__(self, pairs: Iterable[str] = (), origin: str = "--set") -> None:
+        self.all = [read_setting(pair) for pair in pairs]
+        self.origin = origin
+
+    def of(self, field: str) -> list[Setting]:
+        """The settings of that field, in the order in which they were given."""
+        return [one for one in self.all if one.field == field]
+
+    def applied(self, field: str, value: Any) -> Any:
+        """`value` as the settings of the field leave it; a mapping is changed in place."""
+        for setting in self.of(field):
+            value = _changed(value, setting)
+        return value
+
+
+def _changed(value: Any, setting: Setting) -> Any:
+    name, asked = setting.field, setting.asked
+    new = setting.text if name == "env" else parse_value(setting.text)
+    choices = CHOICES.get(setting.path)
+    if choices is not None and new not in choices:
+        raise RequestError(f"--set {asked}={setting.text}: valid are {', '.join(choices)}.")
+    if not setting.inside:
+        return None if new is None and name in OPTIONAL else _same_type(asked, value, new)
+    holder, last = _holder(value, setting), setting.inside[-1]
+    if name not in FREE and last not in holder:
+        raise RequestError(unknown_name("key", last, holder, where=f"--set {asked}"))
+    holder[last] = new if name in (*FREE, *MODELLED) else _same_type(asked, holder[last], new)
+    return value
+
+
+def _holder(value: Any, setting: Setting) -> dict[str, Any]:
+    """The mapping that the last part of the path is a key of."""
+    if not isinstance(value, dict):
+        state = "is not used by this method" if value is None else "has no parts"
+        raise RequestError(f"--set {setting.asked}: {setting.field} {state}.")
+    for part in setting.inside[:-1]:
+        inner = value.setdefault(part, {}) if setting.field in FREE else value.get(part)
+        if not isinstance(inner, dict):
+            raise RequestError(f"--set {setting.asked}: '{part}' holds {inner!r}, which has no parts.")
+        value = inner
+    found: dict[str, Any] = value
+    return found
+
+
+def refuse_reach(pairs: Iterable[str], where: str) -> None:
+    """Raise a RequestError for a setting of a file that decides which code the job loads, or on which disk it writes.
+
+    A setting that cannot be read is left to `read_setting`, which says what is wrong with it.
+    """
+    for pair in pairs:
+        try:
+            setting = read_setting(pair)
+        except RequestError:
+            continue
+        if setting.field == "env":
+            refuse_loading(setting.inside[0], setting.text, where)
+        elif setting.field == "deepspeed":
+            with contextlib.suppress(ProfileError):
+                refuse_scratch(_nested(setting.inside, parse_value(setting.text)), where)
+
+
+def _nested(keys: Iterable[str], value: Any) -> dict[str, Any]:
+    """`value` under its keys, the outermost first, as within a plan's `deepspeed`."""
+    for key in reversed(["deepspeed", *keys]):
+        value = {key: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
+_NOUNS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    list: "a list, as in [a, b]",
+    dict: "a mapping, as in {a: 1}",
+}
+
+
+def _same_type(path: str, old: Any, new: Any) -> Any:
+    """`new`, refused where its type cannot stand in for `old`'s."""
+    number = isinstance(old, (int, float)) and not isinstance(old, bool)
+    if number and isinstance(new, (int, float)) and not isinstance(new, bool):
+        if isinstance(old, int) and not isinstance(new, int):
+            raise RequestError(f"--set {path}={new}: a whole number is needed.")
+        return float(new) if isinstance(old, float) else new
+    if old is None or (isinstance(new, type(old)) and isinstance(new, bool) == isinstance(old, bool)):
+        return new
+    raise RequestError(f"--set {path}: {new!r} is not {_NOUNS[type(old)]}. It is {old!r} now.")

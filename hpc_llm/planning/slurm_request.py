@@ -1,0 +1,349 @@
+"""What a job asks Slurm for, held to the limits of the site: partition, nodes and GPUs, account, time, cores, memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
+from hpc_llm.planning.limits import Asked, JobQos, hold, most_allowed, place_of, sizes
+from hpc_llm.planning.parts import Parallel
+from hpc_llm.site.account_pattern import fits
+from hpc_llm.site.cluster import Cluster, Gpu, Node, Partition
+from hpc_llm.site.sbatch_options import Source, memory_bytes, named_nodes, not_known, read_options, rivals
+from hpc_llm.site.slurm_time import LONGEST_S, format_time, parse_time
+
+MOST_NODES = 20_000
+"""No cluster under Slurm has had more; who asks for more has mistyped it."""
+
+
+def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tuple[Partition | None, str | None]:
+    """The partition's facts, where the profile has them, and the name to ask for."""
+    name, origin = said("partition")
+    if name is not None:
+        one_line("partition", name)
+    partition = cluster.partition(name)
+    if site.scheduler == "local":
+        _without_scheduler("partition", name, draft)
+        return partition, draft.put("partition", None, "no scheduler")
+    if partition is None and cluster.partitions and name is not None:
+        names = [p.name for p in cluster.partitions]
+        several = f"--partition {name}: the plan depends on the partition's GPUs and limits. Name one of them."
+        is_list = set(name.split(",")) <= set(names)
+        raise PlanError(several if is_list else unknown_name("partition", name, names, where=f"cluster {cluster.name}"))
+    default = (partition and partition.name, f"cluster {cluster.name}: default partition")
+    return partition, draft.first("partition", (name, origin), default)
+
+
+def _without_scheduler(what: str, value: Any, draft: Draft) -> None:
+    if value:
+        draft.notices.append(f"{what} {value} has no meaning without a scheduler and is left out")
+
+
+def ask_resources(
+    said: Said, cluster: Cluster, partition: Partition | None, qos: JobQos, gpu: Gpu, site: Site, draft: Draft
+) -> Parallel:
+    """Nodes, GPUs and ranks."""
+    nodes = draft.first("nodes", said("nodes"), (FALLBACKS["nodes"], "default"))
+    positive("nodes", nodes)
+    per_node = gpu.per_node if gpu.vendor != "none" else 0
+    suggested = cluster.defaults.gpus_per_node
+    gpus = draft.first(
+        "gpus_per_node",
+        said("gpus_per_node"),
+        (min(suggested, per_node) if suggested is not None else None, f"cluster {cluster.name}: defaults"),
+        (per_node, f"cluster {cluster.name}: gpu.per_node"),
+    )
+    _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
+    _check_size(nodes, gpus, cluster, partition, qos, draft)
+    if site.scheduler == "local" and nodes > 1:
+        raise PlanError(
+            f"{nodes} nodes: cluster {cluster.name} runs on this machine, without a scheduler. Use --nodes 1."
+        )
+    ranks = draft.put("tasks_per_node", max(gpus, 1), "computed: one rank per GPU")
+    positive("tasks_per_node", ranks)
+    if 0 < gpus < ranks:
+        raise PlanError(f"tasks_per_node is {ranks} with {gpus} GPUs per node: each rank needs a GPU of its own.")
+    world = draft.computed("world_size", nodes * ranks, "computed: nodes x tasks_per_node")
+    groups = draft.computed("data_parallel", world, "computed: each rank trains on samples of its own")
+    for name in ("tensor_parallel", "pipeline_parallel"):
+        draft.computed(name, 1, "default")
+    return Parallel(nodes=nodes, gpus_per_node=gpus, tasks_per_node=ranks, world_size=world, data=groups)
+
+
+def ask_launcher(parallel: Parallel, cluster: Cluster, site: Site, draft: Draft) -> str:
+    """What starts the ranks."""
+    kind = "single_node" if parallel.nodes == 1 else "multi_node"
+    name: str = draft.put("launcher", getattr(cluster.launch, kind), f"cluster {cluster.name}: launch.{kind}")
+    if name not in cluster.launch.allowed:
+        raise PlanError(unknown_name("launcher", name, cluster.launch.allowed, where=f"cluster {cluster.name}"))
+    world = parallel.world_size
+    if world == 1 and name == "torchrun":
+        name = draft.computed("launcher", "python", "computed: one rank needs no launcher")
+    if world > 1 and name == "python":
+        others = ", ".join(other for other in cluster.launch.allowed if other != "python") or "none here"
+        raise PlanError(f"launcher python starts one rank, the plan has {world}. Launchers for several: {others}.")
+    if name == "srun" and site.scheduler != "slurm":
+        raise PlanError(
+            f"launcher srun needs Slurm, cluster {cluster.name} runs on this machine. Use another launcher."
+        )
+    return name
+
+
+def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str) -> None:
+    if gpus < 0 or gpus > per_node:
+        has = f"{per_node} x {gpu.model}" if per_node else "no GPU"
+        fewest = 0 if cluster.request.gpu_style == "none" else min(1, per_node)
+        choice = f"Choose --gpus-per-node {fewest}..{per_node}" if per_node else "Leave --gpus-per-node out"
+        raise PlanError(f"{gpus} GPUs per node: {where} has {has} per node. {choice}.")
+    if gpus == 0 and per_node and cluster.request.gpu_style != "none":
+        raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
+
+
+def _check_size(
+    nodes: int, gpus: int, cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft
+) -> None:
+    size = sizes(nodes, gpus)
+    for asked in size:
+        hold(asked, size, cluster, partition, qos, draft)
+    if nodes > MOST_NODES:
+        raise PlanError(f"{nodes} nodes: no cluster has so many. Ask for fewer with --nodes.")
+
+
+def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> dict[str, str]:
+    """The options of --sbatch."""
+    source = Source(
+        place="--sbatch",
+        forbidden=cluster.request.forbid,
+        refuser=f"cluster {cluster.name}",
+        counts_gpus=cluster.counts_gpus,
+    )
+    options = read_options(said.experiment.sbatch, source)
+    if site.scheduler == "local":
+        _without_scheduler("--sbatch", ", ".join(options), draft)
+        options = {}
+    options = draft.put("sbatch", options, said("sbatch")[1] if options else "not set")
+    draft.notices += [f"--sbatch {name}: {why}" for name in options if (why := not_known(name))]
+    return dict(options)
+
+
+def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str | None:
+    rule = cluster.account
+    if site.scheduler == "local":
+        _without_scheduler("account", said("account")[0], draft)
+        draft.put("account", None, "no scheduler")
+        return None
+    account: str | None = draft.first(
+        "account",
+        said("account"),
+        (site.account, "environment: SBATCH_ACCOUNT"),
+        (rule.default, f"cluster {cluster.name}: account.default"),
+    )
+    listing = f" `{rule.list_command}` lists yours." if rule.list_command else ""
+    if account is None:
+        if rule.required:
+            raise PlanError(
+                f"cluster {cluster.name} needs an account. Give --account NAME or set SBATCH_ACCOUNT.{listing}"
+            )
+        return None
+    one_line("account", account)
+    if rule.pattern and not fits(rule.pattern, account):
+        raise PlanError(
+            f"account '{account}' does not fit cluster {cluster.name}, whose accounts match {rule.pattern}.{listing}"
+        )
+    return account
+
+
+def ask_time(ask: Ask, draft: Draft) -> int | None:
+    """Wall time limit in seconds."""
+    said, cluster, partition, qos = ask.said, ask.cluster, ask.partition, ask.qos
+    text = draft.first("time_s", said("time"), (cluster.defaults.time, f"cluster {cluster.name}: defaults"))
+    if text is None:
+        return None
+    seconds = parse_time(text)
+    if seconds <= 0:
+        raise RequestError(f"time '{text}' is no time at all. Write HH:MM:SS.")
+    if seconds > LONGEST_S:
+        raise RequestError(f"time '{text}': Slurm counts to {LONGEST_S // 86400} days. Ask for less with --time.")
+    asked = Asked(
+        what="time",
+        amount=seconds,
+        said=f"time {format_time(seconds)}",
+        less="Ask for less with --time",
+        shown=format_time,
+    )
+    most = most_allowed(asked, cluster, partition, qos)
+    if said("time")[0] is None and most is not None and seconds > most[0]:
+        # Nobody asked for the default, so it gives way.
+        limit: int = draft.computed("time_s", most[0], f"cluster {cluster.name}: limit of the {most[1]}")
+        return limit
+    hold(asked, sizes(ask.parallel.nodes, ask.parallel.gpus_per_node), cluster, partition, qos, draft)
+    return seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What a job is asked for from, once its place and its ranks are decided."""
+
+    said: Said
+    site: Site
+    cluster: Cluster
+    partition: Partition | None
+    qos: JobQos
+    options: Mapping[str, str]
+    """Those of --sbatch."""
+    parallel: Parallel
+
+    @property
+    def node(self) -> Node:
+        return self.cluster.node_of(self.partition)
+
+    def slurm_tasks(self, launcher: str) -> int:
+        """Tasks per node that Slurm is asked for."""
+        return slurm_tasks_per_node(launcher, self.parallel.tasks_per_node)
+
+
+def ask_cores_and_memory(ask: Ask, launcher: str, draft: Draft) -> tuple[int | None, str | None]:
+    """CPU cores per rank, and the value of the site's flag for memory."""
+    gpus, ranks, node, cluster = ask.parallel.gpus_per_node, ask.parallel.tasks_per_node, ask.node, ask.cluster
+    hardware = ask.site.hardware if ask.site.scheduler == "local" else None
+    share = max(node.cpus_per_gpu * gpus // ranks, 1) if node.cpus_per_gpu and gpus else None
+    # Without it torchrun gives each rank one thread, and an optimizer on the host crawls.
+    here = max(hardware.cpus // ranks, 1) if hardware else None
+    cores: int | None = draft.first(
+        "cpus_per_task",
+        (share, f"cluster {cluster.name}: node.cpus_per_gpu"),
+        (here, "detected: the cores of this machine over its ranks"),
+    )
+    memory = _memory_share(cluster.request.memory, node, gpus)
+    # The profile counts decimal GB, Slurm's M is 2^20: round down, a GiB too much is charged as another GPU.
+    mem = None if memory is None else f"{int(memory * 1e9 / 2**20)}M"
+    draft.first("mem", (mem, f"cluster {cluster.name}: node.mem_gb_per_gpu"))
+    cores, mem = _replaced(ask, launcher, cores, mem, draft)
+    _check_options(ask, cores, draft)
+    return cores, mem
+
+
+def _replaced(
+    ask: Ask, launcher: str, cores: int | None, mem: str | None, draft: Draft
+) -> tuple[int | None, str | None]:
+    """Cores and memory as the request's own options of sbatch have them."""
+    decided = _decided(ask, launcher, cores, mem, draft)
+    asked, origins, own = (
+        _asked_cores(ask, launcher),
+        _tell_replaced(ask.options, decided, draft),
+        draft.origins["sbatch"],
+    )
+    draft.origins.update({f"sbatch.{name}": origin for name, origin in origins.items()})
+    if asked is not None:
+        cores = draft.computed("cpus_per_task", asked, origins.get("cpus-per-task", own))
+    style = ask.cluster.request.memory
+    for name in (style, *rivals(style)):
+        if name in ask.options and mem is not None:
+            mem = draft.computed("mem", ask.options[name] if name == style else None, origins.get(name, own))
+    return cores, mem
+
+
+def _decided(ask: Ask, launcher: str, cores: int | None, mem: str | None, draft: Draft) -> dict[str, tuple[str, str]]:
+    """Options of sbatch beside those that no request may give: their value without the request, and who says so."""
+    request, site = ask.cluster.request, f"cluster {ask.cluster.name}"
+    options = {name: (value, f"{site}: request.extra") for name, value in ask.cluster.extra_options.items()}
+    if request.constraint:
+        options["constraint"] = (request.constraint, f"{site}: request.constraint")
+    if request.exclusive:
+        options["exclusive"] = ("", f"{site}: request.exclusive")
+    if cores is not None:
+        per_task = cores * ask.parallel.tasks_per_node // ask.slurm_tasks(launcher)
+        options["cpus-per-task"] = (str(per_task), draft.origins["cpus_per_task"])
+    if mem is not None:
+        options[request.memory] = (mem, draft.origins["mem"])
+    return options
+
+
+def _tell_replaced(options: Mapping[str, str], decided: Mapping[str, tuple[str, str]], draft: Draft) -> dict[str, str]:
+    """Say of each option of the request which other it replaces; option -> where it comes from, with that."""
+    origins = {}
+    for name, value in options.items():
+        for other in (name, *rivals(name)):
+            if other not in decided or (other, decided[other][0]) == (name, value):
+                continue
+            was, who = decided[other]
+            instead = f"{other}={was}" if was else other
+            given = f"--sbatch {name}={value}" if value else f"--sbatch {name}"
+            draft.notices.append(f"{given} takes the place of {instead} ({who})")
+            origins[name] = f"{draft.origins['sbatch']}, instead of {instead} ({who})"
+    return origins
+
+
+def _asked_cores(ask: Ask, launcher: str) -> int | None:
+    """Cores per rank of `--sbatch cpus-per-task=N`, where N counts for each task that the launcher asks Slurm for."""
+    text = ask.options.get("cpus-per-task")
+    if text is None:
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        raise RequestError(f"--sbatch cpus-per-task={text}: a whole number is needed.")
+    gpus, ranks, node = ask.parallel.gpus_per_node, ask.parallel.tasks_per_node, ask.node
+    asked = int(text) * ask.slurm_tasks(launcher)
+    limits = [(node.cpus, "cores per node")]
+    if node.enforce_ratio and node.cpus_per_gpu:
+        limits.append((node.cpus_per_gpu * gpus, f"cores for {gpus} GPUs"))
+    for limit, what in limits:
+        if limit is not None and asked > limit:
+            raise PlanError(
+                f"--sbatch cpus-per-task={text} asks for {asked} cores: cluster {ask.cluster.name} has {limit} {what}."
+            )
+    return max(asked // ranks, 1)
+
+
+def _check_options(ask: Ask, cores: int | None, draft: Draft) -> None:
+    """Hold what the request's and the profile's own options ask of a node to what it has, and named nodes to their number."""
+    replaced = {other for name in ask.options for other in (name, *rivals(name))}
+    own = ask.cluster.extra_options
+    given = [("--sbatch ", name, value) for name, value in ask.options.items()]
+    given += [("request.extra: --", name, value) for name, value in own.items() if name not in replaced]
+    for place, name, value in given:
+        said, most = f"{place}{name}={value}", ask.node.cpus
+        _check_memory(said, name, value, ask, cores, draft)
+        if name == "mincpus" and most and value.isdecimal() and int(value) > most:
+            where = place_of(ask.cluster, ask.partition)
+            raise PlanError(f"{said}: {where} has {most} cores per node. Ask for less.")
+        names = named_nodes(value) if name == "nodelist" else None
+        if names is not None and names > ask.parallel.nodes:
+            raise PlanError(
+                f"{said} names {names} nodes, which the job would all get, and the plan has {ask.parallel.nodes}. "
+                f"Use --nodes {names}, or name fewer."
+            )
+
+
+def _check_memory(said: str, name: str, value: str, ask: Ask, cores: int | None, draft: Draft) -> None:
+    on_node = (cores or 1) * ask.parallel.tasks_per_node
+    times = {"mem": 1, "mem-per-cpu": on_node, "mem-per-gpu": ask.parallel.gpus_per_node}.get(name)
+    if times is None:
+        return
+    size = memory_bytes(value)
+    if size is None:
+        raise RequestError(f"{said}: not an amount. Write a whole number with M, G or T, as in 64G.")
+    if value.isdecimal() and 0 < size * times < 2**30:
+        draft.notices.append(f"{said} is {size * times / 2**20:.0f} MiB on a node: without a unit sbatch reads M")
+    if ask.node.mem_gb and size * times > ask.node.mem_gb * 1e9:
+        raise PlanError(
+            f"{said} asks for {size * times / 2**30:.0f}G on a node: {place_of(ask.cluster, ask.partition)} "
+            f"has {ask.node.mem_gb * 1e9 / 2**30:.0f}G there. Ask for less."
+        )
+
+
+def slurm_tasks_per_node(launcher: str, ranks_per_node: int) -> int:
+    """How many tasks per node Slurm is asked for: torchrun and python are one that starts the ranks itself."""
+    return 1 if launcher in ("torchrun", "python") else ranks_per_node
+
+
+def _memory_share(style: str, node: Node, gpus: int) -> float | None:
+    """Decimal GB for the memory flag of that style; None where none is given."""
+    if style == "omit" or node.mem_gb_per_gpu is None or not gpus:
+        return None
+    if style == "mem-per-cpu":
+        return node.mem_gb_per_gpu / node.cpus_per_gpu if node.cpus_per_gpu else None
+    return node.mem_gb_per_gpu * (gpus if style == "mem" else 1)

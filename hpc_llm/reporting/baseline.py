@@ -1,0 +1,202 @@
+"""The comparison against an earlier run or table: ratios, and what got worse beyond a tolerance."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpc_llm.errors import RequestError
+from hpc_llm.parsing import COLUMNS as RUN_COLUMNS
+from hpc_llm.parsing.rows import TRAIN, kind_of_task, row_from
+from hpc_llm.records.run import Outcome
+from hpc_llm.reporting.comparison import SHAPE, as_numbers, compare, count, figure, run_table, text
+from hpc_llm.reporting.metric import MFU, PEAK_ALLOCATED, STEP_P50, TOKENS, Metric
+from hpc_llm.reporting.runs import ReportedRun, collect
+from hpc_llm.reporting.table import Cells, Table
+from hpc_llm.text.shown import plain_text
+
+COMPARED: tuple[Metric, ...] = (TOKENS, MFU, STEP_P50, PEAK_ALLOCATED)
+"""Their ratios are shown."""
+WATCHED: tuple[Metric, ...] = (TOKENS, PEAK_ALLOCATED)
+"""A change for the worse in one of these is a regression; MFU and step time follow the throughput."""
+_KEY = (*SHAPE, "cluster", "nodes", "world_size", "method", "precision")
+_Key = tuple[int | str | None, ...]
+_COUNTED = ("micro_batch_size", "gradient_accumulation_steps", "sequence_length", "nodes", "world_size")
+_LONGEST_CELL = 1 << 30
+_NEEDED = ("method", "model", "outcome", "tokens_per_second", "peak_allocated_bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A row of the comparison against its counterpart in the baseline."""
+
+    row: int
+    """Its number in the comparison."""
+    ratios: dict[str, float | None]
+    """Metric name -> now over then; empty for a row that did not complete."""
+    then: dict[str, float | None]
+    regressions: tuple[str, ...]
+    """What got worse, in words."""
+    same_setting: bool
+    """False where a single baseline run of another cluster, method or number of GPUs is only a yardstick."""
+
+    @property
+    def is_regression(self) -> bool:
+        return bool(self.regressions)
+
+
+def read_baseline(path: Path) -> Table:
+    """The baseline's rows: of a run, a folder or log of runs, a CSV of `hpc-llm parse` or this report's results.csv.
+
+    Raises:
+        RequestError: it is not there, or is not one of these.
+    """
+    if not path.exists():
+        raise RequestError(
+            f"there is no baseline {path}: give a run folder, a log, or a CSV of hpc-llm parse or report."
+        )
+    if path.suffix.lower() != ".csv":
+        runs = [run for run in collect([path]) if run.is_known]
+        if not runs:
+            raise RequestError(
+                f"the baseline {path} holds no run: give a run folder, a log, or a CSV of hpc-llm parse."
+            )
+        return compare(run_table(runs))
+    table = _read_csv(path)
+    return table if "runs" in table.columns else compare(run_table(_as_runs(table)))
+
+
+def _read_csv(path: Path) -> Table:
+    table = _csv_rows(path)
+    absent = [name for name in _NEEDED if name not in table.columns]
+    if absent:
+        raise RequestError(
+            f"the baseline {path} lacks the columns {', '.join(absent)}: give a CSV of hpc-llm parse or report."
+        )
+    if "kind" not in table.columns:  # written before there was more than one
+        table.add("kind", [kind_of_task(text(row.get("task"))) or TRAIN for row in table])
+    table = as_numbers(Table(dict.fromkeys((*table.columns, *RUN_COLUMNS)), table.rows))
+    for row in table:
+        row.update({name: plain_text(value) for name, value in row.items() if isinstance(value, str)})
+    return table
+
+
+def _csv_rows(path: Path) -> Table:
+    """The texts of a CSV file; an empty cell is missing."""
+    try:
+        csv.field_size_limit(_LONGEST_CELL)  # a row of many runs names them all
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            columns = next(reader, [])
+            rows = [row for row in reader if row]
+    except (ValueError, OSError, csv.Error) as error:
+        raise RequestError(f"cannot read the baseline {path} as CSV: {error}") from error
+    if not columns:
+        raise RequestError(f"cannot read the baseline {path} as CSV: it is empty")
+    if any(len(row) > len(columns) for row in rows):
+        raise RequestError(
+            f"cannot read the baseline {path} as CSV: a row has more cells than its {len(columns)} columns"
+        )
+    return Table(columns, [{name: cell or None for name, cell in zip(columns, row, strict=False)} for row in rows])
+
+
+def _as_runs(table: Table) -> list[ReportedRun]:
+    known = ({name: row[name] for name in RUN_COLUMNS if row[name] is not None} for row in table)
+    return [ReportedRun(row=row_from(columns)) for columns in known]
+
+
+def changes(compared: Table, baseline: Table, tolerance: float) -> list[Change]:
+    """Each row of `compared` that has a counterpart, in order.
+
+    A counterpart agrees in task, model, batch shape, cluster, nodes, ranks, method and precision; where several do, the
+    one of the same GPU and settings is taken, else their mean. Where the baseline is one run, rows of its model and
+    batch shape that agree in nothing else get ratios too, and are never regressions.
+    """
+    then, exactly = _completed(baseline, _key), _completed(baseline, _exact_key)
+    single = next(iter(then.items())) if len(then) == 1 else None
+    now = _completed_keys(compared)
+    found = []
+    for position, row in compared.items():
+        key = _key(row)
+        if key in then and _is_completed(row):
+            found.append(_change(position, row, exactly.get(_exact_key(row), then[key]), tolerance))
+        elif key in then and key not in now:  # where repeats of it complete, their own row is compared
+            worse = (f"{row['outcome']}, completed before",)
+            found.append(Change(row=position, ratios={}, then=then[key], regressions=worse, same_setting=True))
+        elif single and _is_completed(row) and key[: len(SHAPE)] == single[0][: len(SHAPE)]:
+            ratios = _ratios(row, single[1])
+            found.append(Change(row=position, ratios=ratios, then=single[1], regressions=(), same_setting=False))
+    return found
+
+
+def became_invalid(invalid: Table, compared: Table, baseline: Table) -> list[int]:
+    """Numbers of the INVALID runs whose counterpart in the baseline completed, and no repeat of which completes now."""
+    lost = _completed(baseline, _key).keys() - _completed_keys(compared)
+    return [index for index, row in invalid.items() if _key(row) in lost]
+
+
+def _completed_keys(compared: Table) -> set[_Key]:
+    return {_key(row) for row in compared if _is_completed(row)}
+
+
+def _is_completed(row: Cells) -> bool:
+    return bool(row["outcome"] == Outcome.COMPLETED.value)
+
+
+def _completed(baseline: Table, key_of: Callable[[Cells], _Key]) -> dict[_Key, dict[str, float | None]]:
+    """The figures of the baseline's completed rows."""
+    places: dict[_Key, list[Cells]] = {}
+    for row in baseline:
+        if _is_completed(row):
+            places.setdefault(key_of(row), []).append(row)
+    return {key: _mean_of(rows) for key, rows in places.items()}
+
+
+def _key(row: Cells) -> _Key:
+    return tuple(count(row[name]) if name in _COUNTED else text(row[name]) for name in _KEY)
+
+
+def _exact_key(row: Cells) -> _Key:
+    return (*_key(row), text(row["gpu"]), text(row["configuration"]) or None)
+
+
+def _mean_of(rows: list[Cells]) -> dict[str, float | None]:
+    """Figures of rows that differ only in what the key leaves out, each weighted with its runs; of a peak the largest."""
+    figures: dict[str, float | None] = {}
+    for metric in COMPARED:
+        known = [(figure(row[metric.name]), count(row["runs"]) or 1) for row in rows]
+        pairs = [(value, n) for value, n in known if value is not None]
+        if not pairs:
+            figures[metric.name] = None
+        elif metric.of_repeats == "max":
+            figures[metric.name] = max(value for value, _ in pairs)
+        else:
+            figures[metric.name] = sum(value * n for value, n in pairs) / sum(n for _, n in pairs)
+    return figures
+
+
+def _ratios(row: Cells, then: dict[str, float | None]) -> dict[str, float | None]:
+    ratios: dict[str, float | None] = {}
+    for metric in COMPARED:
+        now, before = figure(row[metric.name]), then[metric.name]
+        ratios[metric.name] = now / before if now is not None and before else None
+    return ratios
+
+
+def _change(index: int, row: Cells, then: dict[str, float | None], tolerance: float) -> Change:
+    ratios = _ratios(row, then)
+    worse = tuple(w for w in (_worse(metric, ratios[metric.name], tolerance) for metric in WATCHED) if w)
+    return Change(row=index, ratios=ratios, then=then, regressions=worse, same_setting=True)
+
+
+def _worse(metric: Metric, ratio: float | None, tolerance: float) -> str:
+    """`tokens/s 7.3 % lower`, empty where it is within the tolerance."""
+    if ratio is None:
+        return ""
+    change = (ratio - 1) if metric.better == "low" else (1 - ratio)
+    if change <= tolerance + 1e-12:
+        return ""
+    word = "higher" if metric.better == "low" else "lower"
+    return f"{metric.title[0].lower()}{metric.title[1:]} {change:.1%} {word}".replace("%", " %")

@@ -1,0 +1,232 @@
+"""Rows of runs to the rows of the comparison table: repeats together, everything else apart.
+
+Runs are repeats when their plans are equal but for what cannot change a measurement (`hpc_llm.reporting.repeats`). The log of
+another program has no plan: it is a repeat of another log of that program where all that tells runs apart is known and everything they say of their settings is equal. Means are over completed runs; a run that ended otherwise keeps a row of its own
+with what it measured until then, and is never averaged or marked as the best.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from hpc_llm.parsing import COLUMNS, UNKNOWN_FORMAT
+from hpc_llm.records.run import Outcome
+from hpc_llm.reporting.metric import LOSS, METRICS, Metric
+from hpc_llm.reporting.runs import ReportedRun
+from hpc_llm.reporting.statistics import estimate
+from hpc_llm.reporting.table import Cells, Table, number_of
+from hpc_llm.text.shown import one_line
+
+SHAPE = ("kind", "task", "model", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")
+"""Runs that agree in these do the same work per GPU and step, and share a table."""
+SETTING = ("cluster", "gpu", "nodes", "world_size", "method", "precision")
+"""What is compared within a table."""
+MUST_BE_KNOWN = ("model", "method", "world_size", "micro_batch_size", "sequence_length")
+"""Without these, and the cluster or the GPU, two runs cannot be called repeats."""
+
+_NUMBERS = frozenset(
+    """num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps global_batch_size
+    sequence_length warmup_steps measured_steps step_time_s_mean step_time_s_p50 step_time_s_p90 tokens_per_second
+    tokens_per_second_per_gpu model_tflops_per_gpu mfu peak_allocated_bytes peak_reserved_bytes peak_device_bytes
+    peak_host_bytes loss_first loss_last eval_loss perplexity elapsed_s""".split()
+)
+_KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
+_SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")
+"""What else logs without a plan say of their settings."""
+_MOST_SETTINGS_SHOWN = 3
+NOT_OVER = "NOT_OVER"
+"""Stands for the outcome of a run that has none yet; it has not failed."""
+
+
+def run_table(runs: Sequence[ReportedRun]) -> Table:
+    """One row a run with the columns of `parse`, numbers as numbers, and `configuration`, what sets it apart.
+
+    Their numbers are the positions in `runs`.
+    """
+    table = as_numbers(Table(COLUMNS, [run.row.to_dict() for run in runs]))
+    table.add("outcome", map(_outcome, runs))
+    table.add("configuration", _configurations(table, runs))
+    settings = [run.settings for run in runs]
+    table.add("plan", (_fingerprint(one, sorted(one)) if one else "" for one in settings))
+    _tell_plans_apart(table, runs)
+    return table
+
+
+def _tell_plans_apart(table: Table, runs: Sequence[ReportedRun]) -> None:
+    """Name what differs between runs whose plans do, and that nothing else in the table tells apart."""
+    places: dict[Hashable, list[int]] = {}
+    for i, run in table.items():
+        if run["plan"]:
+            places.setdefault(tuple(text(run[n]) for n in _KEPT if n != "outcome"), []).append(i)
+    for members in places.values():
+        differing = _differing([runs[i].settings for i in members])
+        for i in members if differing else ():
+            known = [table[i]["configuration"], _label(runs[i].settings, differing)]
+            table[i]["configuration"] = ", ".join(filter(None, known))
+
+
+def _outcome(run: ReportedRun) -> str:
+    if run.row.outcome is None and run.is_ours:
+        return NOT_OVER
+    outcome = run.row.outcome or ""
+    return outcome if outcome in Outcome.__members__ else Outcome.UNKNOWN.value
+
+
+def as_numbers(table: Table) -> Table:
+    """`table` with its figures as floats; what is no finite number is missing."""
+    for name in _NUMBERS & set(table.columns):
+        table.add(name, map(number_of, table.column(name)))
+    return table
+
+
+def compare(table: Table) -> Table:
+    """One row for each setting and outcome from `run_table`'s rows; INVALID ones and unread inputs have no row.
+
+    Besides the columns of SHAPE, SETTING and METRICS, the latter with their intervals: `configuration`, `outcome`,
+    `name`, that of its first run, `runs`, how many it stands for, `members`, their numbers in `table`, and `outcome_reason`.
+    """
+    usable = table.where(lambda row: row["outcome"] != Outcome.INVALID.value and row["format"] != UNKNOWN_FORMAT)
+    columns = [*_KEPT, "name", "runs", *_figure_columns(), "steps", "outcome_reason", "members"]
+    compared = Table(columns, [_combined(group) for group in _groups(usable)])
+    order = ["kind", "model", "task", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"]
+    keys = [*order, "cluster", "gpu", "world_size", "method", "configuration", "outcome"]
+    return compared.sorted_by(keys)
+
+
+def _figure_columns() -> list[str]:
+    return [name for m in METRICS for name in ([m.name, m.interval] if m.of_repeats == "mean" else [m.name])]
+
+
+def _groups(table: Table) -> Iterator[Table]:
+    """The runs that belong into one row, in the order of their first one; one table at a time."""
+    places: dict[Hashable, list[int]] = {}
+    for index, run in table.items():
+        places.setdefault(_key(index, run), []).append(index)
+    for members in places.values():
+        yield table.only(members)
+
+
+def _key(index: int, run: Cells) -> Hashable:
+    unknown = any(_missing(run[name]) for name in MUST_BE_KNOWN) or (_missing(run["cluster"]) and _missing(run["gpu"]))
+    stopped_midway = run["outcome"] != Outcome.COMPLETED.value and not _missing(run["tokens_per_second"])
+    alone = index if stopped_midway or unknown else None
+    names = _KEPT if run["plan"] else (*_KEPT, *_SAID)
+    return (*(run[name] for name in names), run["plan"], alone)
+
+
+def _combined(group: Table) -> Cells:
+    first = group.first
+    row: Cells = {name: first[name] for name in _KEPT}
+    row["name"] = first["source"] if first["run_id"] is None else first["run_id"]
+    row |= {"runs": len(group), "members": tuple(group.rows)}
+    for metric in METRICS:
+        row |= _figures(group.known(metric.name), metric)
+    steps = set(map(_steps, group))
+    row["steps"] = steps.pop() if len(steps) == 1 else None
+    reasons = dict.fromkeys(group.known("outcome_reason"))
+    row["outcome_reason"] = "; ".join(map(str, reasons)) or None
+    return row
+
+
+def _steps(run: Cells) -> float | None:
+    """Warm-up included; None where the log does not say."""
+    measured: float | None = run["measured_steps"]
+    return None if measured is None else measured + (run["warmup_steps"] or 0)
+
+
+def _figures(values: list[float], metric: Metric) -> dict[str, Any]:
+    if metric.of_repeats == "max":
+        return {metric.name: max(values, default=None)}
+    found = estimate(values)
+    return {metric.name: found.mean, metric.interval: found.half_width}
+
+
+def best(section: Table) -> dict[str, set[int]]:
+    """Metric name -> numbers of the rows that are the best of `section`; empty where there is nothing to compare.
+
+    Only completed rows count; what is equal in the digits shown is equally good. The loss counts only where all of them ran equally many steps.
+    """
+    done = section.where(lambda row: row["outcome"] == Outcome.COMPLETED.value)
+    marks: dict[str, set[int]] = {}
+    for metric in METRICS:
+        values = {number: row[metric.name] for number, row in done.items() if row[metric.name] is not None}
+        if metric is LOSS and (None in (steps := set(done.column("steps"))) or len(steps) > 1):
+            continue
+        if len(values) > 1 and metric.better:
+            top = metric.text((max if metric.better == "high" else min)(values.values()))
+            marks[metric.name] = {number for number, value in values.items() if metric.text(value) == top}
+    return marks
+
+
+def _missing(value: object) -> bool:
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def count(value: object) -> int | None:
+    """A whole number of the table, None where it is unknown."""
+    return None if _missing(value) else int(cast(float, value))
+
+
+def text(value: object) -> str | None:
+    """A text of the table as it may be shown, None where it is unknown."""
+    return None if _missing(value) else one_line(str(value))
+
+
+def figure(value: object) -> float | None:
+    """A figure of the table, None where it is unknown."""
+    return None if _missing(value) else float(cast(float, value))
+
+
+def _configurations(table: Table, runs: Sequence[ReportedRun]) -> list[str]:
+    """What sets each run apart from the usual settings of its method: `sub_group_size=4e9`; mostly nothing.
+
+    Usual is what most runs of the same task, model, cluster, method and precision have; where no setting has the
+    majority, all of them are named.
+    """
+    settings = [run.configuration for run in runs]
+    labels = [""] * len(runs)
+    for members in _alike(table).values():
+        known = [i for i in members if settings[i]]
+        differing = _differing([settings[i] for i in known])
+        of_run = {i: _label(settings[i], differing) for i in known}
+        ranked = Counter(of_run.values()).most_common(2)
+        usual = ranked[0][0] if len(ranked) > 1 and ranked[0][1] > ranked[1][1] else ""
+        for i, label in of_run.items():
+            labels[i] = "" if label == usual else label
+    return labels
+
+
+def _alike(table: Table) -> dict[Hashable, list[int]]:
+    """The runs among which a method's name must mean one thing; their sizes may differ."""
+    places: dict[Hashable, list[int]] = {}
+    for i, run in table.items():
+        key = tuple(text(run[name]) for name in ("task", "model", "cluster", "method", "precision"))
+        places.setdefault(key, []).append(i)
+    return places
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = dict.fromkeys(name for one in settings for name in one)
+    return [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
+
+
+def _label(setting: Mapping[str, Any], differing: Sequence[str]) -> str:
+    parts = [f"{name.rsplit('.', 1)[-1]}={_value(setting.get(name))}" for name in differing]
+    more = len(parts) - _MOST_SETTINGS_SHOWN
+    if more > 0:
+        parts = [*parts[:_MOST_SETTINGS_SHOWN], f"and {more} more ({_fingerprint(setting, differing)[:4]})"]
+    return ", ".join(parts)
+
+
+def _fingerprint(setting: Mapping[str, Any], differing: Sequence[str]) -> str:
+    """Letters that tell settings apart."""
+    import hashlib
+
+    text = repr([(name, setting.get(name)) for name in differing])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _value(value: object) -> str:
+    return "unset" if value is None else f"{value:g}".replace("e+0", "e") if isinstance(value, float) else str(value)

@@ -1,0 +1,160 @@
+"""The plots as PNG and SVG files, for papers and slides: the same figures as on the page, on white."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.records.run import file_name_part
+from hpc_llm.reporting.figures import ALL_MODELS, Figure, figures, method_names
+from hpc_llm.reporting.report import Report
+
+# Told apart without colour too; the darker variants keep 3:1 on white. The page has the same order.
+_COLOURS = ("#0067a5", "#c24e00", "#007a5c", "#a8397f", "#8a6400", "#5a4fcf", "#4d5660", "#0086a8")
+_MARKERS = ("o", "s", "^", "D", "P", "v", ">")
+_DASHES: tuple[Any, ...] = ("-", (0, (6, 3)), (0, (2, 2)), (0, (8, 2, 2, 2)), (0, (10, 4)), (0, (4, 4, 1, 4)))
+_ACROSS = 3
+_MOST_NAMED = 16
+"""Lines or points of more names than these have no legend: nobody could tell them apart by it."""
+_DPI = 150
+
+
+def write_plots(report: Report, folder: Path) -> list[Path]:
+    """Write each figure as `<kind>-<model and shape>.png` and `.svg`; returns the files."""
+    titles = dict.fromkeys(ALL_MODELS, "all models") | {section.id: section.title for section in report.sections}
+    drawn = figures(report)
+    styles = method_styles(method_names(drawn))
+    written: list[Path] = []
+    for figure in drawn:
+        name = f"{figure.kind}-{file_name_part(titles[figure.section], 60)}"
+        if folder / f"{name}.png" in written:
+            name = f"{name}-{figure.section}"
+        written += _write(figure, titles[figure.section], styles, folder / name)
+    return written
+
+
+def method_styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and line of each method, told apart without colour too."""
+    cycles = {"color": _COLOURS, "marker": _MARKERS, "linestyle": _DASHES}
+    return {name: {what: c[i % len(c)] for what, c in cycles.items()} for i, name in enumerate(methods)}
+
+
+def _write(figure: Figure, section: str, styles: Mapping[str, dict[str, Any]], path: Path) -> list[Path]:
+    import matplotlib
+
+    # Names come from logs, so no mathematics in them; text stays text, and two reports of the same runs are equal bytes.
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "hpc-llm", "text.parse_math": False, "font.size": 9}
+    with matplotlib.rc_context(settings):
+        canvas = draw(figure, f"{figure.title}: {section}", styles)
+        canvas.savefig(f"{path}.png", dpi=_DPI)
+        canvas.set_layout_engine("none")  # what is laid out stays so: it is a third of the time
+        canvas.savefig(f"{path}.svg", metadata={"Date": None, "Title": figure.title, "Description": figure.caption})
+    return [Path(f"{path}.png"), Path(f"{path}.svg")]
+
+
+def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> Any:
+    """A matplotlib figure with the panels of `figure`; `styles` says how each method looks."""
+    from matplotlib.figure import Figure as Canvas
+
+    across = min(_ACROSS, len(figure.panels))
+    down = -(-len(figure.panels) // across)
+    canvas = Canvas(figsize=(max(4.5, 3.6 * across), 3.1 * down + 0.8), layout="constrained")
+    axes = list(canvas.subplots(down, across, squeeze=False, sharex=True, sharey=figure.kind != "rates").flat)
+    for ax in axes[len(figure.panels) :]:
+        ax.remove()
+    for panel, ax in zip(figure.panels, axes, strict=False):
+        _DRAW[figure.kind](ax, figure, [r for r in figure.records if r["panel"] == panel], styles)
+        ax.set_title(panel, fontsize=9, loc="left", fontweight="bold")
+        ax.set_xlabel(figure.x_title)
+        ax.set_ylabel(figure.y_title)
+        ax.tick_params(labelbottom=True, labelleft=True)
+        ax.grid(alpha=0.3, linewidth=0.6)
+    canvas.suptitle(title, fontsize=10, x=0.01, ha="left")
+    names = {r["method"] for r in figure.records}
+    if figure.kind != "rates" and len(names) <= _MOST_NAMED:
+        _legend(canvas, figure, styles)
+    return canvas
+
+
+def _legend(canvas: Any, figure: Figure, styles: Mapping[str, dict[str, Any]]) -> None:
+    from matplotlib.lines import Line2D
+
+    shown = [name for name in styles if any(r["method"] == name for r in figure.records)]
+    hidden = {"memory": {"linestyle": ""}, "scaling": {"linestyle": "-"}}.get(figure.kind, {"marker": ""})
+    lines = [Line2D([], [], label=name, **{**styles[name], **hidden}) for name in shown]
+    canvas.legend(handles=lines, loc="outside lower left", ncols=min(6, len(shown)), frameon=False, handlelength=3)
+
+
+def _rates(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
+    ordered = sorted(records, key=lambda r: r["x"])
+    for place, r in enumerate(ordered):
+        style = styles[r["method"]]
+        half = None if r["low"] is None else [[r["x"] - r["low"]], [r["high"] - r["x"]]]
+        ax.errorbar(r["x"], place, xerr=half, color=style["color"], marker=style["marker"], ecolor="black", capsize=3)
+    ax.set_yticks(range(len(ordered)), [r["name"] for r in ordered])
+    ax.margins(y=0.1)
+    _rate_axis(ax, "x", figure)
+
+
+def _memory(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
+    for r in records:
+        style = styles[r["method"]]
+        ax.plot(r["x"], r["y"], linestyle="", color=style["color"], marker=style["marker"])
+    ax.set_xlim(0, 1.08 * max(r["x"] for r in figure.records))
+    _rate_axis(ax, "y", figure)
+
+
+def _scaling(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
+    from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+    for name in dict.fromkeys(r["method"] for r in records):
+        series = sorted((r for r in records if r["method"] == name), key=lambda r: r["x"])
+        style = styles[name]
+        ax.plot([r["x"] for r in series], [r["y"] for r in series], color=style["color"], marker=style["marker"])
+        ax.plot([r["x"] for r in series], [r["ideal"] for r in series], color="0.4", linestyle="--", linewidth=0.8)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log", base=2)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _loss(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
+    curves: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+    for r in records:
+        curves.setdefault((r["method"], r["run"], r["row"]), []).append(r)
+    for (name, _, _), curve in curves.items():
+        style = styles[name]
+        line = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1}
+        ax.plot([r["x"] for r in curve], [r["y"] for r in curve], **line)
+    if figure.is_log:
+        from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _utilization(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
+    _loss(ax, figure, records, styles)
+    ax.set_ylim(0, 102)  # a line at 100 % stays whole
+
+
+def _rate_axis(ax: Any, which: str, figure: Figure) -> None:
+    """From zero, or logarithmic where the figure says so."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    largest = max(max(r[which], r.get("high") or 0) for r in figure.records)
+    low = min(r[which] for r in figure.records) / 1.5 if figure.is_log else 0
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    high = largest * (1.5 if figure.is_log else 1.1)
+    ax.set(**{f"{which}scale": "log" if figure.is_log else "linear", f"{which}lim": (low, high)})
+    if not figure.is_log:
+        return
+    axis.set_major_locator(LogLocator(subs=(1, 3)))
+    axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+_DRAW = {"rates": _rates, "memory": _memory, "scaling": _scaling, "loss": _loss, "utilization": _utilization}

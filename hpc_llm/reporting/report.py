@@ -1,0 +1,162 @@
+"""From runs to everything that a report shows, before any of it is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpc_llm.parsing import UNKNOWN_FORMAT
+from hpc_llm.records.run import Outcome
+from hpc_llm.reporting.baseline import COMPARED, Change, became_invalid, changes
+from hpc_llm.reporting.comparison import compare, run_table, text
+from hpc_llm.reporting.files import gpus
+from hpc_llm.reporting.metric import METRICS, TOKENS, counted
+from hpc_llm.reporting.runs import ReportedRun
+from hpc_llm.reporting.scaling import scaling
+from hpc_llm.reporting.sections import Section, sections
+from hpc_llm.reporting.statistics import CONFIDENCE_PERCENT
+from hpc_llm.reporting.table import Cells, Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What the report was compared with."""
+
+    path: Path
+    tolerance: float
+    changes: list[Change]
+    became_invalid: list[int]
+    """Index of runs that are INVALID now and whose counterpart completed."""
+
+    @property
+    def num_regressions(self) -> int:
+        return sum(change.is_regression for change in self.changes) + len(self.became_invalid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The content of a report."""
+
+    runs: Sequence[ReportedRun]
+    table: Table
+    """One row a run, by position in `runs`."""
+    compared: Table
+    """One row a setting and outcome."""
+    sections: list[Section]
+    scaling: Table
+    baseline: Baseline | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def invalid(self) -> list[int]:
+        """Positions of the INVALID runs."""
+        return [i for i, row in self.table.items() if row["outcome"] == Outcome.INVALID.value]
+
+    @property
+    def unread(self) -> list[int]:
+        """Positions of the inputs in which nothing was recognised."""
+        return [i for i, run in enumerate(self.runs) if not run.is_known]
+
+
+def make_report(
+    runs: Sequence[ReportedRun], baseline: tuple[Path, Table] | None = None, tolerance: float = 0.05
+) -> Report:
+    """Compare `runs` with each other, and with the rows of `baseline` and where they are from."""
+    table = run_table(runs)
+    compared = compare(table)
+    against = None
+    if baseline is not None:
+        path, then = baseline
+        invalid = table.where(lambda row: row["outcome"] == Outcome.INVALID.value)
+        lost = became_invalid(invalid, compared, then)
+        found = changes(compared, then, tolerance)
+        against = Baseline(path=path, tolerance=tolerance, changes=found, became_invalid=lost)
+    return Report(
+        runs=runs,
+        table=table,
+        compared=compared,
+        sections=sections(compared),
+        scaling=scaling(compared),
+        baseline=against,
+        notes=reading_notes(),
+    )
+
+
+def reading_notes() -> list[str]:
+    """How the figures are to be read: the same words in every file."""
+    return [
+        "Means are over completed runs that are not INVALID. A run that ended otherwise has a row of its own with what "
+        "it measured until then; it is in no mean and never the best.",
+        "Runs of hpc-llm are repeats when their plans are equal but for the seed and what cannot change a measurement: name, time "
+        "limit, account, and when, in which turn and with whose knowledge Slurm starts the job. Logs of another program are taken for repeats "
+        "when cluster or GPU, model, method, ranks and batch shape are known and everything that they say of their settings "
+        "agrees, the number of steps included; what they do not say, as their data or learning rate, may differ. "
+        f"n is their number, ± half the width of the {CONFIDENCE_PERCENT} % confidence interval of the mean (Student's t). "
+        "One run has none.",
+        "A method with settings in brackets or below its name differs in these from most runs of that method on that cluster.",
+        "An empty cell is unknown, never zero. GiB is 2^30 bytes.",
+        *(f"{m.title}: {m.meaning}." for m in METRICS),
+    ]
+
+
+def results_table(report: Report) -> Table:
+    """The rows of results.csv: the comparison, and the INVALID runs with their reason and without figures."""
+    table = report.compared.copy()
+    members = table.column("members")
+    table.add("run_ids", (" ".join(_run_id(report, i) for i in each) for each in members))
+    table.add("cause", (_causes(report, each) for each in members))
+    if report.baseline is not None:
+        _add_changes(table, report.baseline.changes)
+    return Table(table.columns, [*table, *(_invalid_row(report, i, table.columns) for i in report.invalid)])
+
+
+def _invalid_row(report: Report, index: int, columns: Sequence[str]) -> Cells:
+    run = report.table[index]
+    reason = text(run["invalid_reason"]) or text(run["outcome_reason"])
+    told = {"runs": 1, "run_ids": _run_id(report, index), "cause": _causes(report, [index]), "outcome_reason": reason}
+    figures = {metric.name for metric in METRICS}
+    return {name: run.get(name) for name in columns if name not in figures} | told
+
+
+def _causes(report: Report, members: Sequence[int]) -> str | None:
+    """The ids of the causes that the diagnosis of these runs gives."""
+    found = (report.runs[i].diagnosis.get("cause", "none") for i in members)
+    return " ".join(dict.fromkeys(str(cause) for cause in found if cause != "none")) or None
+
+
+def _run_id(report: Report, index: int) -> str:
+    return report.runs[index].row.run_id or report.runs[index].row.source or ""
+
+
+def _add_changes(table: Table, found: Sequence[Change]) -> None:
+    by_row = {change.row: change for change in found}
+    for metric in COMPARED:
+        ratios = [by_row[i].ratios.get(metric.name) if i in by_row else None for i in table.rows]
+        table.add(f"baseline_ratio_{metric.name}", ratios)
+    table.add("regression", ("; ".join(by_row[i].regressions) or None if i in by_row else None for i in table.rows))
+
+
+def summary(report: Report) -> str:
+    """One line: `42 runs: 30 completed, 3 OOM_DEVICE, …; 21 rows`."""
+    known = report.table.where(lambda row: row["format"] != UNKNOWN_FORMAT)
+    counts = Counter(known.column("outcome")).most_common()
+    outcomes = ", ".join(f"{n} {name}" for name, n in counts)
+    unread = f"; {counted(len(report.unread), 'input')} without a known format" if report.unread else ""
+    return f"{counted(len(known), 'run')} ({outcomes}), {counted(len(report.compared), 'row')}{unread}"
+
+
+def regressions(report: Report) -> list[str]:
+    """A line for each row that got worse than the baseline beyond the tolerance."""
+    if report.baseline is None:
+        return []
+    worse = [(report.compared[c.row], c.regressions) for c in report.baseline.changes if c.is_regression]
+    lines = [f"{text(r['method'])} on {text(r['cluster'])}, {gpus(r)}: {'; '.join(words)}" for r, words in worse]
+    return [*lines, *(f"{_run_id(report, i)}: INVALID, completed before" for i in report.baseline.became_invalid)]
+
+
+def best_rate(section: Section) -> Cells | None:
+    """The completed row of most tokens/s."""
+    done = [row for row in section.rows if row["outcome"] == Outcome.COMPLETED.value and row[TOKENS.name] is not None]
+    return max(done, key=lambda row: row[TOKENS.name], default=None)

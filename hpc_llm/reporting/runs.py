@@ -1,0 +1,228 @@
+"""What the report knows of each run: its row, its steps, and the plan, versions and script in its folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.diagnosis import explain_look
+from hpc_llm.errors import RequestError, pass_over, unknown_name
+from hpc_llm.parsing import UNKNOWN_FORMAT, Row, inputs
+from hpc_llm.parsing.formats.own_run import row_of, steps_of_last_try
+from hpc_llm.parsing.parallel import read_all
+from hpc_llm.parsing.read import sample_of
+from hpc_llm.parsing.sample import LossAt, StepSample
+from hpc_llm.planning.experiment import flat_plan
+from hpc_llm.records.files import read_text
+from hpc_llm.records.run import Outcome, RunPaths, is_run
+from hpc_llm.reporting.repeats import flat, is_a_repeats, settings_of
+from hpc_llm.reporting.sharing import Pool
+from hpc_llm.reporting.telemetry import Curve, utilization
+from hpc_llm.runs.looks import look
+from hpc_llm.runs.records import Records
+from hpc_llm.text.secrecy import redacted, without_secrets
+
+_LARGEST_TEXT = 1 << 18
+
+# What of a plan makes two runs the same measurement, besides the columns of the table.
+_CONFIGURATION = (
+    "deepspeed", "recompute", "attention", "quantization", "peft", "optimizer", "lr_ramp_steps", "weights", "env", "launcher",
+    "data",
+)  # fmt: skip
+_BATCH = frozenset(
+    f"deepspeed.{name}"
+    for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+)
+"""Columns of the table already."""
+_COMPUTED = "deepspeed.optimizer."
+"""A plan's optimizer once more, in DeepSpeed's words."""
+
+
+_TEXTS = ("cluster", "gpu", "method", "model", "task", "precision")
+ASSUMABLE = (*_TEXTS, "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")
+"""What may be said of logs that do not say it: what tells runs apart, never what was measured."""
+
+
+@dataclass(kw_only=True)
+class ReportedRun:
+    """One run and what stands behind its numbers. A foreign log has no plan, script or result."""
+
+    row: Row
+    steps: list[LossAt] = field(default_factory=list)
+    num_steps: int = 0
+    """Steps that the log holds; `steps` may be fewer."""
+    utilization: Curve = field(default_factory=list)
+    """Of its GPUs over time; empty where nothing was recorded."""
+    submission: tuple[str, int | None, str] | None = None
+    """UUID and array task of the job that it is, and its first name; copies of its folder have the same."""
+    is_ours: bool = False
+    """Whether it is a run folder of hpc-llm."""
+    folder: str | None = None
+    plan: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, Any] = field(default_factory=dict)
+    notices: list[Any] = field(default_factory=list)
+    versions: dict[str, Any] = field(default_factory=dict)
+    git_commit: str | None = None
+    script: tuple[str, ...] = ()
+    """Its lines."""
+    result: dict[str, Any] = field(default_factory=dict)
+    failure: dict[str, Any] = field(default_factory=dict)
+    diagnosis: Mapping[str, Any] = field(default_factory=dict)
+    """Why it did not complete, in the keys of `hpc-llm diagnose --json`; empty where nobody asked."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was recognised in the input."""
+        return self.row.format != UNKNOWN_FORMAT
+
+    @property
+    def source(self) -> str:
+        """The file or folder that it was read from."""
+        return self.row.source or ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All of the plan as `path -> value`, without what repeats of a run may differ in."""
+        ran = self.result.get("engine") if self.plan else None  # the plan's fallback may have run
+        plan = {**self.plan, "engine": ran} if ran else self.plan
+        return settings_of(plan)
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The settings behind the method's name as `path -> value`; empty where there is no plan."""
+        settings = flat({name: self.plan.get(name) for name in _CONFIGURATION if name in self.plan})
+        return {
+            path: value
+            for path, value in settings.items()
+            if path not in _BATCH and not path.startswith(_COMPUTED) and not is_a_repeats(path)
+        }
+
+
+def assumptions(pairs: Sequence[str]) -> dict[str, Any]:
+    """`COLUMN=VALUE` pairs as columns of a row.
+
+    Raises:
+        RequestError: a pair has another form, its column cannot be assumed, or a count is no whole number.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not value:
+            raise RequestError(f"--assume {pair}: write it as COLUMN=VALUE, e.g. model=llama2-7b.")
+        if name not in ASSUMABLE:
+            raise RequestError(unknown_name("column to assume", name, ASSUMABLE))
+        if name in _TEXTS:
+            found[name] = value
+        elif value.isdecimal():
+            found[name] = int(value)
+        else:
+            raise RequestError(f"--assume {pair}: {name} is a whole number.")
+    return found
+
+
+def collect(
+    paths: Sequence[str | os.PathLike[str]], without: Path | None = None, assumed: Mapping[str, Any] | None = None
+) -> list[ReportedRun]:
+    """All runs under `paths`, each once, however often it was named; what lies in `without` is left out.
+
+    `assumed` fills columns of which a run says nothing; each such run gets a notice that says so.
+
+    Raises:
+        RequestError: a path is not there, or is stdin, which cannot be read twice.
+    """
+    if any(str(path) == "-" for path in paths):
+        raise RequestError("report reads files and folders, not stdin: write the log to a file, and give its name.")
+    found: dict[tuple[str, str | None], ReportedRun] = {}
+    jobs: dict[tuple[str, int | None, str], ReportedRun] = {}
+    for run in _read(paths):
+        key = _identity(run.row.source, run.row.run_id)
+        if key in found or (without is not None and Path(key[0]).is_relative_to(without.resolve())):
+            continue
+        first = jobs.setdefault(run.submission, run) if run.submission is not None else run
+        if first is not run:
+            pass_over(run.source, f"a copy of {first.source}: one measurement counts once")
+            continue
+        found[key] = run
+        _fill(run, assumed or {})
+    return list(found.values())
+
+
+def _read(paths: Sequence[str | os.PathLike[str]]) -> Iterator[ReportedRun]:
+    """Runs of ours as the judge sees them, and logs as they are parsed, in order."""
+    for is_ours, group in groupby(inputs(paths), key=is_run):
+        given = list(group)
+        if is_ours:
+            yield from own_runs(given)
+            continue
+        for readings, _ in read_all(given, verbose=False, jobs=None, sampled=True):
+            for row, sample in (pair for reading in readings for pair in reading.with_samples()):
+                drawn = sample or StepSample()
+                yield ReportedRun(row=row, steps=drawn.drawn(), num_steps=drawn.count)
+
+
+def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
+    """Runs of ours, each with what stands behind it, and where it did not complete with the reason."""
+    pool = Pool()
+    looks = look(RunPaths(folder.absolute()) for folder in folders)
+    for folder, seen in zip(folders, looks, strict=True):
+        run = ReportedRun(row=row_of(seen, str(folder)), folder=str(folder), is_ours=True)
+        identity = seen.records.identity
+        if identity is not None and identity.uuid:
+            name = seen.records.experiment.get("run_id")
+            run.submission = (identity.uuid, identity.array_task, str(name))
+        _read_folder(run, seen.records, pool)
+        if seen.judgement.outcome is not Outcome.COMPLETED:
+            run.diagnosis = pool.record(explain_look(seen).to_dict())
+        yield run
+
+
+def _fill(run: ReportedRun, assumed: Mapping[str, Any]) -> None:
+    filled = {name: value for name, value in assumed.items() if run.is_known and getattr(run.row, name) is None}
+    for name, value in filled.items():
+        setattr(run.row, name, value)
+        run.notices.append(f"{name} {value} was given on the command line, the log does not say it")
+
+
+def _identity(source: str | None, run_id: str | None) -> tuple[str, str | None]:
+    return str(Path(source or "").resolve()), run_id
+
+
+def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
+    paths, experiment = records.run, records.experiment
+    result = records.result.values if records.result else {}
+    if records.has_steps:
+        sample = sample_of(steps_of_last_try(paths, run.row))
+        run.steps, run.num_steps = sample.drawn(), sample.count
+    experiment, result = (
+        without_secrets(experiment),
+        without_secrets(result),
+    )  # anybody may have written them, or led here
+    run.plan = pool.record(flat_plan(_mapping(experiment.get("plan"))))
+    run.origins = pool.record(_mapping(experiment.get("origins")))
+    run.notices = [*_items(experiment.get("notices")), *_items(result.get("adaptations"))]
+    run.versions = pool.record({**_mapping(experiment.get("versions")), **_mapping(result.get("versions"))})
+    commit = experiment.get("git_commit")
+    run.git_commit = str(commit) if commit else None
+    run.result = pool.record({name: value for name, value in result.items() if name != "step_times_s"})
+    run.script = pool.lines(redacted(read_text(paths.script, _LARGEST_TEXT) or ""))
+    run.utilization = utilization(paths)
+    run.failure = _mapping(result.get("error")) or without_secrets(_first_failure(records))
+
+
+def _first_failure(records: Records) -> dict[str, Any]:
+    if not records.failures:
+        return {}
+    first = records.failures[0]
+    return {"type": first.type, "message": first.message, "traceback": first.traceback}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else []

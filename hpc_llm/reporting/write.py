@@ -1,0 +1,41 @@
+"""All files of a report."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from hpc_llm.errors import HpcLlmError
+from hpc_llm.reporting.endings import endings, invalid_table
+from hpc_llm.reporting.figures import scaling_tables
+from hpc_llm.reporting.files import write_csv, write_markdown
+from hpc_llm.reporting.latex import write_latex
+from hpc_llm.reporting.page import write_page
+from hpc_llm.reporting.plots import write_plots
+from hpc_llm.reporting.report import Report, results_table
+
+_PLOTTING = {"matplotlib": "matplotlib", "vl_convert": "vl-convert-python"}
+PAGE, CSV, MARKDOWN, LATEX = "index.html", "results.csv", "results.md", "results.tex"
+
+
+def require_plotting() -> None:
+    """Raise HpcLlmError where a package of the extra `plot` is missing; to be called before the runs are read."""
+    missing = [package for module, package in _PLOTTING.items() if find_spec(module) is None]
+    if missing:
+        raise HpcLlmError(f"the report needs {' and '.join(missing)}: python -m pip install {' '.join(missing)}")
+
+
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write the page, the tables and the plots into `folder`; returns the files, the page first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_csv(results_table(report), folder / CSV)
+    lists = {
+        "Why runs did not complete": [one.line for one in endings(report)],
+        "How to read the figures": report.notes,
+    }
+    tables = {**invalid_table(endings(report)), **scaling_tables(report)}
+    write_markdown(report.sections, tables, lists, folder / MARKDOWN)
+    write_latex(report.sections, report.notes, folder / LATEX)
+    write_page(report, folder / PAGE)  # before the plots, whose library keeps its memory: the page needs the most
+    plots = write_plots(report, folder)
+    return [*(folder / name for name in (PAGE, CSV, MARKDOWN, LATEX)), *plots]
