@@ -103,7 +103,7 @@ def test_the_ladder_keeps_the_global_batch_and_goes_on_with_the_method() -> None
         "--method z3+o+r",
     ]
     first = next(rungs(plan)).plan
-    assert first.micro_batch_size * first.gradient_accumulation_steps == 8
+    assert first.batch.micro_batch_size * first.batch.gradient_accumulation_steps == 8
 
 
 @pytest.mark.parametrize(
