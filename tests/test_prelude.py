@@ -417,7 +417,7 @@ def test_torchrun_on_two_nodes_starts_one_per_node(machine: Machine) -> None:
     assert "--node-rank=1" in argv and f"--master-port={env['MASTER_PORT']}" in argv
     assert argv[-3:] == ["hpc_llm.worker.pretrain_llm", "--run-dir", str(ended.run)]
     assert argv[:6] == ["-u", "-c", carried_start(), str(machine.code), code_digest(), "torch.distributed.run"]
-    assert argv[6:8] == ["--nnodes=2", "--nproc-per-node=2"]
+    assert argv[6:9] == ["--node-rank=1", "--nnodes=2", "--nproc-per-node=2"]
     program = argv.index("--no-python") + 1
     assert argv[program:-3] == [str(machine.env_dir / "bin" / "python"), *argv[:5]]
     assert env["MASTER_ADDR"] == os.uname().nodename  # the name does not resolve, so the host's own

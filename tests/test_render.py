@@ -20,8 +20,8 @@ from test_planning import CPU, refused, variant
 from hpc_llm import __version__
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.job.batch import Batch
-from hpc_llm.job.render import sbatch_word, shell_comment, shell_expand, shell_word
 from hpc_llm.site.cluster import load_cluster
+from hpc_llm.text.shell import sbatch_word, shell_comment, shell_expand, shell_word
 
 GOLDEN = ROOT / "tests" / "golden"
 RECORD = "HPC_LLM_RECORD_GOLDEN"

@@ -253,7 +253,7 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
     from hpc_llm.plan.method import load_method
     from hpc_llm.plan.planning import plan
     from hpc_llm.schedulers.paths import with_named_environment
-    from hpc_llm.schedulers.snapshot import code_archive, code_digest
+    from hpc_llm.schedulers.snapshot import support_of
     from hpc_llm.text.secrecy import WAY_IN, has_secret_shape
 
     cluster, site = with_named_environment(cluster, os.environ), site_of(cluster)
@@ -269,8 +269,7 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
         run_ids,
         name=name,
         logs=options.logs,
-        code_archive=code_archive(options.logs),
-        code_digest=code_digest(),
+        support=support_of(options.logs),
         python=Path(sys.executable),
         templates=options.templates,
     )

@@ -34,6 +34,7 @@ from hpc_llm.plan.synthetic import LOSS_FLOOR_NATS
 from hpc_llm.records import metrics
 from hpc_llm.records.run import file_name_part, is_record
 from hpc_llm.site.cluster import Cluster, Gpu, Partition, allowed_keys
+from hpc_llm.site.launchers import Launcher, find_launcher
 from hpc_llm.site.profiles import explain_validation
 from hpc_llm.site.reach import refuse_way_out
 
@@ -178,6 +179,19 @@ def _checked_parts(values: dict[str, Any]) -> None:
             raise explain_validation(error, f"--set {name}", allowed_keys(model)) from None
 
 
+def _check_launcher(launcher: Launcher, world: int, scheduler: str, cluster: Cluster) -> None:
+    if world > 1 and not launcher.starts_several:
+        others = [name for name in cluster.launch.allowed if find_launcher(name).starts_several]
+        raise PlanError(
+            f"launcher {launcher.name} starts one rank, the plan has {world}. "
+            f"Launchers for several: {', '.join(others) or 'none here'}."
+        )
+    if launcher.needs_slurm and scheduler != "slurm":
+        raise PlanError(
+            f"launcher {launcher.name} needs Slurm, cluster {cluster.name} runs on this machine. Use another launcher."
+        )
+
+
 def _finish(draft: Draft, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site) -> PlanWithOrigins:
     values = draft.values
     _learning(draft)
@@ -201,13 +215,7 @@ def _finish(draft: Draft, cluster: Cluster, partition: Partition | None, gpu: Gp
     draft.put("world_size", world, "computed: nodes x tasks_per_node")
     if world == 1 and values["launcher"] == "torchrun":
         draft.put("launcher", "python", "computed: one rank needs no launcher")
-    if world > 1 and values["launcher"] == "python":
-        others = ", ".join(name for name in cluster.launch.allowed if name != "python") or "none here"
-        raise PlanError(f"launcher python starts one rank, the plan has {world}. Launchers for several: {others}.")
-    if values["launcher"] == "srun" and values["scheduler"] != "slurm":
-        raise PlanError(
-            f"launcher srun needs Slurm, cluster {cluster.name} runs on this machine. Use another launcher."
-        )
+    _check_launcher(find_launcher(values["launcher"]), world, values["scheduler"], cluster)
     if 0 < values["gpus_per_node"] < values["tasks_per_node"]:
         raise PlanError(
             f"tasks_per_node is {values['tasks_per_node']} with {values['gpus_per_node']} GPUs per node: "

@@ -9,6 +9,7 @@ from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.plan.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Gpu, Node, Partition
+from hpc_llm.site.launchers import find_launcher
 from hpc_llm.site.sbatch_options import Source, memory_bytes, read_options, rivals
 from hpc_llm.site.slurm_time import LONGEST_S, format_time, parse_time
 
@@ -237,8 +238,8 @@ def _check_memory(draft: Draft, cluster: Cluster, partition: Partition | None) -
 
 
 def slurm_tasks_per_node(launcher: str, ranks_per_node: int) -> int:
-    """How many tasks per node Slurm is asked for: torchrun and python are one that starts the ranks itself."""
-    return 1 if launcher in ("torchrun", "python") else ranks_per_node
+    """How many tasks per node Slurm is asked for: some launchers are one that starts the ranks itself."""
+    return 1 if find_launcher(launcher).is_one_task else ranks_per_node
 
 
 def _memory_share(style: str, node: Node, gpus: int) -> float | None:

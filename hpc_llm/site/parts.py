@@ -7,15 +7,15 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import ProfileError, RequestError
 from hpc_llm.site.account_pattern import check_pattern
+from hpc_llm.site.launchers import find_launcher
 from hpc_llm.site.sbatch_options import changes_size
 from hpc_llm.site.slurm_time import LONGEST_S, parse_limit, parse_time
 from hpc_llm.text.env_file import is_reserved
 
-Launcher = Literal["srun", "torchrun", "mpirun", "python"]
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -37,6 +37,16 @@ def _check_time(text: str, read: Callable[[str], int] = parse_time) -> str:
     if not 0 < seconds <= LONGEST_S:
         raise ValueError(f"Slurm counts from 1 second to {LONGEST_S // 86400} days")
     return text
+
+
+def _check_launcher(name: str) -> str:
+    try:
+        return find_launcher(name).name
+    except ProfileError as error:
+        raise ValueError(str(error)) from None
+
+
+Launcher = Annotated[str, AfterValidator(_check_launcher)]
 
 
 def _check_limit(text: str) -> str:
