@@ -1,7 +1,7 @@
 # What the job script does besides its work: signals, records, earlier tries, checks with a code of their own, the launch.
 # Bash 4.2 and coreutils. The script calls begin_run first and launch last; the checks stop it by `die`.
 # shellcheck shell=bash
-# shellcheck disable=SC2034,SC2154  # the script sets run_dir and support, and uses the arrays of each_rank_runs
+# shellcheck disable=SC2034,SC2154,SC2317,SC2329  # the script sets run_dir and support, uses the arrays of set_ranks, and traps call
 
 # --- the beginning and the end of a run -------------------------------------------------------------------------------
 
@@ -11,7 +11,7 @@ ending_signals=(HUP INT QUIT ABRT PIPE ALRM TERM XCPU XFSZ VTALRM PROF IO PWR)
 begin_run() {
   local name
   stage=  # none yet: a signal waits until the earlier try is safe
-  reason='' signal='' child='' job_tmp='' limit=() wrapper=() each_node=()
+  reason='' signal='' child='' job_tmp='' limit=() wrapper=()
   time_limit=${1:-}
   printf -v started_at '%(%s)T' -1
   for name in "${ending_signals[@]}"; do
@@ -174,14 +174,14 @@ json() {
 
 # need_modules [FILE ...]: the first file that can be read defines `module`, unless it is defined already.
 need_modules() {
-  local file found="module is not defined and prelude.init names no file"
+  local init_file no_module="module is not defined and prelude.init names no file"
   if ! type module >/dev/null 2>&1; then
-    for file; do
-      if [ -r "$file" ]; then read_in "$file"; break; fi
+    for init_file; do
+      if [ -r "$init_file" ]; then read_in "$init_file"; break; fi
     done
   fi
-  [ $# = 0 ] || { found=$(printf ', %s' "$@"); found="none of ${found#, } defines module"; }
-  type module >/dev/null 2>&1 || die "$stop_no_module_system" "the module system is missing: $found"
+  [ $# = 0 ] || { no_module=$(printf ', %s' "$@"); no_module="none of ${no_module#, } defines module"; }
+  type module >/dev/null 2>&1 || die "$stop_no_module_system" "the module system is missing: $no_module"
 }
 
 # Without the arguments of a function, which a file that is read in would take for its own.
@@ -198,24 +198,24 @@ use_modules() {
 }
 
 load_module() {
-  local before=${LOADEDMODULES:-}
+  local loaded_before=${LOADEDMODULES:-}
   # Old Tcl modules return 0 whatever happens, so see whether anything changed.
   module load "$1" || die "$stop_module_failed" "module $1 failed to load"
   case ":${LOADEDMODULES:-}" in *":$1" | *":$1"[:/]*) return ;; esac
-  [ "${LOADEDMODULES:-}" != "$before" ] || die "$stop_module_failed" "module $1 failed to load"
+  [ "${LOADEDMODULES:-}" != "$loaded_before" ] || die "$stop_module_failed" "module $1 failed to load"
 }
 
 # --- the Python environment -------------------------------------------------------------------------------------------
 
 # activate_conda FOLDER [HOOK]: HOOK is conda's etc/profile.d/conda.sh; without it conda is asked.
 activate_conda() {
-  local hook=${2:-}
-  if [ -z "$hook" ]; then
+  local conda_hook=${2:-}
+  if [ -z "$conda_hook" ]; then
     command -v conda >/dev/null || die "$stop_no_conda" "conda is not on PATH"
-    hook=$(conda info --base)/etc/profile.d/conda.sh || die "$stop_no_conda" "'conda info --base' failed"
+    conda_hook=$(conda info --base)/etc/profile.d/conda.sh || die "$stop_no_conda" "'conda info --base' failed"
   fi
-  [ -r "$hook" ] || die "$stop_no_conda" "conda's shell hook $hook cannot be read"
-  read_in "$hook"
+  [ -r "$conda_hook" ] || die "$stop_no_conda" "conda's shell hook $conda_hook cannot be read"
+  read_in "$conda_hook"
   conda activate "$1" || die "$stop_env_not_active" "conda environment $1 did not activate"
   [ "${CONDA_PREFIX:-}" -ef "$1" ] ||
     die "$stop_env_not_active" "conda environment $1 is not active, CONDA_PREFIX is ${CONDA_PREFIX:-unset}"
@@ -236,9 +236,13 @@ use_python_of() {
   use_python
 }
 
-# make_job_folders VARIABLE=NAME ...: folders of this job alone, under $TMPDIR, removed at its end.
+# make_job_folders [--nodes=N] VARIABLE=NAME ...: folders of this job alone, under $TMPDIR on each node, removed at its end.
 make_job_folders() {
-  local pair folders=()
+  local pair folders=() each_node=()
+  if [[ $1 = --nodes=* ]]; then
+    each_node=(srun --ntasks-per-node=1 --ntasks="${1#*=}")
+    shift
+  fi
   job_tmp=$TMPDIR/hpc-llm-$USER-${SLURM_JOB_ID:-$$}-$RANDOM$RANDOM
   for pair; do
     export "${pair%%=*}=$job_tmp/${pair#*=}"
@@ -329,9 +333,13 @@ PYTHON
   export MASTER_PORT
 }
 
-# each_rank_runs MODULE [ARGUMENT ...]: makes the commands that launchers start, each an array. `start` reads the archive
-# once, checks what it has read, and runs MODULE from memory, for others may be able to write where the archive lies.
-each_rank_runs() {
+# set_ranks LAUNCHER MODULE [ARGUMENT ...]: makes the commands that launchers start, each an array. `start` reads the
+# archive once, checks what it has read, and runs MODULE from memory, for others may be able to write where it lies.
+set_ranks() {
+  export HPC_LLM_LAUNCHER=$1 HPC_LLM_TRY=$try
+  # A rank that is told of no variables takes itself for the only one.
+  [ -z "${rank_variables[$1]+known}" ] || export HPC_LLM_RANK_VARIABLES="${rank_variables[$1]}"
+  shift
   program=("$python" -u -c "$start" "$code_archive" "$code_digest" "$@")
   rank=("${wrapper[@]}" "${program[@]}")
   agent=("${wrapper[@]}" "$python" -u -c "$start" "$code_archive" "$code_digest" torch.distributed.run)
@@ -348,9 +356,6 @@ need_program() { command -v "$1" >/dev/null || die "$stop_no_launcher" "$1 is no
 launch() {
   local code
   need_program "$1"
-  export HPC_LLM_TRY=$try
-  # A rank that is told of no variables takes itself for the only one.
-  [ -z "${rank_variables[$HPC_LLM_LAUNCHER]+known}" ] || export HPC_LLM_RANK_VARIABLES="${rank_variables[$HPC_LLM_LAUNCHER]}"
   export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # srun has not inherited it since Slurm 22.05
   echo "hpc-llm: $(hostname), $python, modules ${LOADEDMODULES:-none}"
   stage=launch

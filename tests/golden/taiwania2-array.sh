@@ -20,11 +20,13 @@
 # task 3: RUN-ID-q (q)
 
 # run: its job is written down first, for sbatch's answer may be lost; then come the functions used below, as submitted
+# shellcheck disable=SC2154  # they make the arrays rank, task, agent and program
 run_dir=/work/someone/logs/.array-RUN-ID/"$SLURM_ARRAY_TASK_ID"
 (cd "$run_dir" && [ ! -L started.jsonl ] && { [ ! -e started.jsonl ] || [ -f started.jsonl ]; } && LC_ALL=C &&
   job=("${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-}}" "${SLURM_CLUSTER_NAME:-}" "${HOSTNAME:-}" "${SLURM_JOB_NAME:-}") &&
-  printf '{"schema": 1, "job_id": "%s", "cluster": "%s", "host": "%s", "job_name": "%s", "array_task": %s, "restart_count": %s, "time": %(%s)T}\n' \
-    "${job[@]//[^A-Za-z0-9._-]/?}" "${SLURM_ARRAY_TASK_ID:-null}" "${SLURM_RESTART_COUNT:-0}" -1 >> started.jsonl) 2>/dev/null
+  printf -v said '"job_id": "%s", "cluster": "%s", "host": "%s", "job_name": "%s"' "${job[@]//[^A-Za-z0-9._-]/?}" &&
+  printf '{"schema": 1, %s, "array_task": %s, "restart_count": %s, "time": %(%s)T}\n' "${said//\"\"/null}" \
+    "${SLURM_ARRAY_TASK_ID:-null}" "${SLURM_RESTART_COUNT:-0}" -1 >> started.jsonl) 2>/dev/null
 support=/work/someone/logs/.code/0123456789ab-1000.sh
 functions=$([ -f "$support" ] && head -c 99999 "$support")
 [ "$(printf '%s\n' "$functions" | sha256sum)" = "0123456789ab0000000000000000000000000000000000000000000000000000  -" ] || {
@@ -48,7 +50,6 @@ export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshol
 need_packages torch transformers deepspeed
 
 # launch: 8 ranks, 8 per node
-export HPC_LLM_LAUNCHER=mpirun
 ranks_meet_at 127.0.0.1
-each_rank_runs hpc_llm.worker.pretrain_llm --run-dir "$run_dir"
+set_ranks mpirun hpc_llm.worker.pretrain_llm --run-dir "$run_dir"
 launch mpirun -np 8 --bind-to none "${rank[@]}"

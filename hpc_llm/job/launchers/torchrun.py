@@ -13,8 +13,8 @@ def command(start: Start) -> str:
         return f'"${{agent[@]}}" --standalone {ranks} --no-python "${{program[@]}}"'
     meeting = '--master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
     return (
-        f'{srun(start, 1)} \\\n  "${{agent_of_node[@]}}" --nnodes={start.nodes} {ranks} {meeting} '
-        '--no-python "${program[@]}"'
+        f'{srun(start, 1)} \\\n  "${{agent_of_node[@]}}" --nnodes={start.nodes} {ranks} {meeting} \\\n'
+        '  --no-python "${program[@]}"'
     )
 
 
