@@ -58,7 +58,7 @@ def code_snapshot(logs: Path, package: Path = _PACKAGE) -> Path:
         SubmissionError: it cannot be written, or something that is in its place cannot be removed.
     """
     support, target = support_of(logs, package), code_archive(logs, package)
-    for path, content in ((support.path, support.text.encode()), (target, _archive(package))):
+    for path, content in ((target, _archive(package)), (support.path, support.text.encode())):
         if not _holds(path, content):
             _write(path, content)
     return target
