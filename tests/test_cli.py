@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -83,6 +84,7 @@ def saved(name: str, text: str) -> str:
         (["render", "--cluster", "local", "--method", "z3,z3"], "hpc-llm: method z3 is given twice. Repeats are separate submissions.\n"),
         (["render", "--cluster", ",", "--method", "z3"], None),
         (["render", *LOCAL, "--explain", "--json"], None),
+        (["render", *LOCAL, "--full", "--json"], None),
         (["render", *LOCAL, "--diff", "taiwania2", "--json"], None),
         (["render", "nofile.yaml"], "hpc-llm: nofile.yaml: cannot be read: No such file or directory.\n"),
         (["render", *LOCAL, "--diff", "nix"], None),
@@ -161,6 +163,16 @@ def test_what_the_working_directory_decides_is_said_once_and_not_among_the_resul
         f"hpc-llm: cluster local is that of {here}/clusters/local.yaml, in place of the one that hpc-llm brings",
         f"hpc-llm: method z3 is that of {here}/configs/z3.yaml, in place of the one that hpc-llm brings",
     ]
+
+
+def test_the_functions_that_a_script_checks_are_shown_byte_for_byte(cli: Any) -> None:
+    words = ("render", *LOCAL, "--method", "z2,z3")
+    plain, full, documents = cli(*words), cli(*words, "--full"), json.loads(cli(*words, "--json").out)
+    [support] = {document["support"] for document in documents}
+    digest = hashlib.sha256(support.encode()).hexdigest()
+    path = Path.cwd() / "logs" / ".code" / f"{digest[:12]}-{os.geteuid()}.sh"
+    assert full.out == f"{plain.out}\n# {path}, SHA-256 {digest}:\n{support}"
+    assert plain.out.count(digest) == plain.out.count(f"\nsupport={path}\n") == 2
 
 
 # --- the real entry point -------------------------------------------------------------------------------------------

@@ -7,12 +7,13 @@ them, so the registry lies here, below the plan; the modules are found by name a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import ProfileError, unknown_name
@@ -72,25 +73,26 @@ def register(launcher: Launcher) -> None:
 
 
 def known() -> Mapping[str, Launcher]:
-    """All launchers by name.
-
-    Raises:
-        ProfileError: an installed package's cannot be loaded.
-    """
-    return {**_bundled(), **_installed(), **_registered}
+    """All launchers by name, but for those of installed packages that cannot be loaded."""
+    installed = {}
+    for name in _entry_points():
+        with contextlib.suppress(ProfileError):
+            installed[name] = _loaded(name)
+    return {**_bundled(), **installed, **_registered}
 
 
 def find_launcher(name: str) -> Launcher:
     """The launcher of that name; installed packages are asked only where nothing nearer has it.
 
     Raises:
-        ProfileError: there is none.
+        ProfileError: there is none, or it cannot be loaded.
     """
     near = {**_bundled(), **_registered}
-    found = near.get(name) or known().get(name)
-    if found is None:
-        raise ProfileError(unknown_name("launcher", name, known()))
-    return found
+    if name in near:
+        return near[name]
+    if name in _entry_points():
+        return _loaded(name)
+    raise ProfileError(unknown_name("launcher", name, known()))
 
 
 @functools.cache
@@ -102,14 +104,18 @@ def _bundled() -> Mapping[str, Launcher]:
 
 
 @functools.cache
-def _installed() -> Mapping[str, Launcher]:
-    found = {}
-    for point in entry_points(group=_GROUP):
-        try:
-            launcher = point.load()
-        except Exception as error:
-            raise ProfileError(f"the launcher {point.name} of {point.value} cannot be loaded: {error}.") from error
-        if not isinstance(launcher, Launcher):
-            raise ProfileError(f"{point.value}, the launcher {point.name}, is no hpc_llm.site.launchers.Launcher.")
-        found[launcher.name] = launcher
-    return found
+def _entry_points() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=_GROUP)}
+
+
+@functools.cache
+def _loaded(name: str) -> Launcher:
+    """One of an installed package. Raises ProfileError where that is broken, whatever its code does."""
+    point = _entry_points()[name]
+    try:
+        launcher = point.load()
+    except Exception as error:
+        raise ProfileError(f"the launcher {name} of {point.value} cannot be loaded: {error}.") from error
+    if not isinstance(launcher, Launcher) or launcher.name != name:
+        raise ProfileError(f"{point.value} is no hpc_llm.site.launchers.Launcher of the name {name}.")
+    return launcher
