@@ -307,12 +307,24 @@ def test_functions_that_are_not_what_was_submitted_are_not_run(machine: Machine,
         return
     assert ended.code == Stop.CODE_CHANGED.value
     assert ended.stderr.splitlines()[-1] == f"hpc-llm: the code in {path} is not what was submitted with this run"
-    assert (ended.exit["exit_code"], ended.exit["stage"]) == (Stop.CODE_CHANGED.value, "prelude")
+    assert ended.exit == {"exit_code": Stop.CODE_CHANGED.value}
     assert ended.seen is None and machine.calls() == [] and not machine.canary.exists()
     run = RunPaths(machine.logs / "run-1")
     write_json(run.experiment, {"schema": 1, "run_id": "run-1"})
     [judged] = look([run])
     assert judged.judgement.outcome is Outcome.FAILED and judged.judgement.verdict.cause.id == "config_error"
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_without_its_functions_a_job_writes_no_end_into_a_folder_that_became_another_job_s(
+    machine: Machine, ours: bool
+) -> None:
+    text = machine.script(machine.cluster(scheduler="slurm"), scheduler="slurm")
+    run = RunPaths(machine.logs / "run-1")
+    run.job.write_text('{"schema": 2,\n "uuid": "0123abcd-1111"}\n')
+    machine.support.path.unlink()
+    ended = machine.run(text, SLURM_JOB_ID="7", SLURM_JOB_NAME="tiny-0123abcd" if ours else "tiny-99999999")
+    assert ended.code == Stop.CODE_CHANGED.value and run.exit.exists() is ours
 
 
 def test_functions_that_are_gone_when_a_job_is_queued_again_cost_no_record_of_the_earlier_try(machine: Machine) -> None:

@@ -60,7 +60,7 @@ class Plan:
     scheduler: str
     """`slurm` or `local`."""
     launcher: str
-    """`srun`, `torchrun`, `mpirun` or `python`."""
+    """Name of a launcher: `srun`, `torchrun`, `mpirun`, `python`, or one of another package."""
     method: str
     letters: str
     """The method in the letters of the paper, e.g. `z3+o+r`."""

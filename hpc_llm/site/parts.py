@@ -193,6 +193,7 @@ class Launch(Strict):
     single_node: Launcher
     multi_node: Launcher
     allowed: list[Launcher]
+    """Launchers that work here; besides srun, torchrun, mpirun and python those of installed packages."""
     mpirun_args: list[str] = []
     srun_args: list[str] = []
     master_addr_suffix: str = ""

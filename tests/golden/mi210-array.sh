@@ -26,7 +26,7 @@ run_dir=/work/someone/logs/.array-RUN-ID/"$SLURM_ARRAY_TASK_ID"
 support=/work/someone/logs/.code/0123456789ab-1000.sh
 functions=$([ -f "$support" ] && head -c 99999 "$support")
 [ "$(printf '%s\n' "$functions" | sha256sum)" = "0123456789ab0000000000000000000000000000000000000000000000000000  -" ] || {
-  (set -C; printf '{"schema": 1, "exit_code": 78, "stage": "prelude", "ended_at": %(%s)T}\n' -1 > "$run_dir/exit.json")
+  cd "$run_dir" && [ -f job.json ] && grep -q "\"${SLURM_JOB_NAME##*-}-" job.json && (set -C; echo '{"exit_code": 78}' > exit.json)
   echo "hpc-llm: the code in $support is not what was submitted with this run" >&2; exit 78; }
 eval "$functions" && begin_run
 
