@@ -13,7 +13,7 @@ from rendering import planned, script
 from standin import Machine
 from test_planning import refused, variant
 
-from hpc_llm.errors import PlanError
+from hpc_llm.errors import PlanError, ProfileError
 from hpc_llm.records.rank_variables import RankVariables
 from hpc_llm.site import launchers
 from hpc_llm.site.launchers import Launcher, Start, known, register
@@ -51,6 +51,16 @@ def test_one_that_is_registered_can_be_planned_and_rendered(aprun: Launcher) -> 
     refused(PlanError, "launcher aprun needs Slurm, cluster taiwania2 runs on this machine", site, scheduler="local")
     said = "launcher python starts one rank, the plan has 8. Launchers for several: aprun."
     refused(PlanError, said, site, set=("launcher=python",))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "$(x)", "]x", "a\n", "-n", "é"])
+def test_names_that_a_script_could_not_hold_are_refused(name: str) -> None:
+    with pytest.raises(ProfileError, match="is no name of a launcher: use letters"):
+        Launcher(name=name, command=lambda start: "", variables=None)
+    with pytest.raises(ValueError, match="is not a name of an environment variable"):
+        RankVariables(rank=(name or "a=b",), world_size=("B",), local_rank=("C",))
+    with pytest.raises(ValueError, match="need a variable each"):
+        RankVariables(rank=(), world_size=("B",), local_rank=("C",))
 
 
 def test_its_ranks_are_told_its_variables(aprun: Launcher, tmp_path: Path) -> None:

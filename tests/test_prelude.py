@@ -524,7 +524,9 @@ def test_every_variable_of_the_script_is_nobody_else_s_to_set(machine: Machine) 
         text = text.replace(f"\n{end}", f'\ncompgen -v > "{machine.folder}/{place}"\n{end}')
     assert machine.run(text).code == 0
     before, after = ({*(machine.folder / place).read_text().split()} for place in ("before", "after"))
-    of_the_site = {*"CONDA_PREFIX LOADEDMODULES TORCH_EXTENSIONS_DIR PYTHONUNBUFFERED USER TMPDIR OLDPWD".split()}
+    of_the_site = {
+        *"CONDA_PREFIX LOADEDMODULES TORCH_EXTENSIONS_DIR OMP_NUM_THREADS PYTHONUNBUFFERED USER TMPDIR OLDPWD".split()
+    }
     of_the_site |= {name for name in after if name.startswith(("MIOPEN_", "PYTORCH_", "HIP_"))}
     own = {name for name in after - before if name not in of_the_site} | {"run_dir", "support", "functions"}
     assert {"rank", "stage", "stop_no_conda", "MASTER_PORT"} <= own

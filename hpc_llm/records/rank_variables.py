@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
 VARIABLE = "HPC_LLM_RANK_VARIABLES"
 """In which the job script tells its ranks what their launcher's variables are called; empty: a process alone."""
 Names = tuple[str, ...]
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +22,14 @@ class RankVariables:
     """Counted from 0 on each node."""
     local_world_size: Names = ()
     """Ranks of this node; where no name is set it is worked out of the number of nodes."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where nothing could be read by it."""
+        if not (self.rank and self.world_size and self.local_rank):
+            raise ValueError("rank, world_size and local_rank need a variable each")
+        for name in (*self.rank, *self.world_size, *self.local_rank, *self.local_world_size):
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is not a name of an environment variable")
 
     def text(self) -> str:
         """As the job script says it.

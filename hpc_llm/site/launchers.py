@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = "hpc_llm.job.launchers"
 _GROUP = "hpc_llm.launchers"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _registered: dict[str, Launcher] = {}
 
 
@@ -46,7 +48,7 @@ class Launcher:
     """A way to start the ranks of a job."""
 
     name: str
-    """As profiles, plans and records have it."""
+    """As profiles, plans, scripts and records have it."""
     command: Callable[[Start], str]
     """The launch line in bash, without the function of the job script before it. It holds one of these arrays, which
     the script has made, and quotes what it takes from a profile:
@@ -61,6 +63,12 @@ class Launcher:
     needs_slurm: bool = False
     is_one_task: bool = False
     """Whether Slurm is asked for one task a node, which starts the ranks there itself."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ProfileError(
+                f"{self.name!r} is no name of a launcher: use letters, digits, dot, underscore and hyphen."
+            )
 
     @property
     def starts_several(self) -> bool:

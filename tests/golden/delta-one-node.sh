@@ -46,5 +46,4 @@ need_packages torch transformers deepspeed
 # launch: 4 ranks, 4 per node
 ranks_meet_at 127.0.0.1
 set_ranks srun hpc_llm.worker.pretrain_llm --run-dir "$run_dir"
-launch srun --nodes=1 --ntasks=4 --ntasks-per-node=4 --kill-on-bad-exit=1 --export=ALL --mpi=none --gpu-bind=none \
-  "${task[@]}"
+launch srun --nodes=1 --ntasks=4 --ntasks-per-node=4 --kill-on-bad-exit=1 --export=ALL --mpi=none --gpu-bind=none "${task[@]}"

@@ -45,5 +45,4 @@ need_packages torch transformers deepspeed
 # launch: 4 ranks, 2 per node
 ranks_meet_at "$(first_node)"
 set_ranks srun hpc_llm.worker.pretrain_llm --run-dir "$run_dir"
-launch srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --kill-on-bad-exit=1 --export=ALL \
-  "${task[@]}"
+launch srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --kill-on-bad-exit=1 --export=ALL "${task[@]}"

@@ -55,5 +55,4 @@ read_variables '/home/someone/it'"'"'s own.env'
 # launch: 8 ranks, 4 per node
 ranks_meet_at "$(first_node)"
 set_ranks srun hpc_llm.worker.pretrain_llm --run-dir "$run_dir"
-launch srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --kill-on-bad-exit=1 --export=ALL --mpi=none \
-  "${task[@]}"
+launch srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --kill-on-bad-exit=1 --export=ALL --mpi=none "${task[@]}"

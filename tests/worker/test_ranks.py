@@ -119,7 +119,12 @@ def test_the_job_script_says_what_any_launcher_calls_a_rank_s_place() -> None:
     env |= {"RANK_2": "3", "MY_SIZE": "4", "MY_SLOT": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "29400"}
     assert find_ranks({**SRUN, **env}) == Ranks(3, 4, 1, 2, "n1", 29400, "theirs")
     assert find_ranks({**SRUN, **env, "HPC_LLM_RANK_VARIABLES": ""}).world_size == 1
-    for wrong in ("rank=A", "rank", "rank=A world_size=B local_rank=C local_world_size= more=D"):
+    for wrong in (
+        "rank=A",
+        "rank",
+        "rank= world_size= local_rank= local_world_size=",
+        "rank=A world_size=B local_rank=C local_world_size= more=D",
+    ):
         with pytest.raises(WorkerError, match="which the job script did not write"):
             find_ranks({**env, "HPC_LLM_RANK_VARIABLES": wrong})
 

@@ -16,7 +16,7 @@ def srun(start: Start, tasks_per_node: int) -> str:
 
 LAUNCHER = Launcher(
     name="srun",
-    command=lambda start: f'{srun(start, start.ranks_per_node)} \\\n  "${{task[@]}}"',
+    command=lambda start: f'{srun(start, start.ranks_per_node)} "${{task[@]}}"',
     variables=SLURM,
     needs_slurm=True,
 )
