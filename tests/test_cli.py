@@ -381,7 +381,9 @@ def test_logs_come_from_the_environment_and_the_flag_wins(cli: Any, monkeypatch:
 
 def test_scripts_go_to_stdout_and_notices_to_stderr(cli: Any) -> None:
     done = cli("render", "--cluster", "taiwania2", "--method", "z3", "--account", "ACD1")
-    assert done.out.startswith("#!/bin/bash\n") and done.out.endswith('exit "$code"\n')
+    assert done.out.startswith("#!/bin/bash\n") and done.out.endswith(
+        '\nlaunch mpirun -np 8 --bind-to none "${rank[@]}"\n'
+    )
     assert done.err == (
         "hpc-llm: cluster taiwania2: bf16 becomes fp16: V100-SXM2-32GB (sm_70) has no bf16 units\n"
         "hpc-llm: beside the script sbatch gets --job-name=llama2-7b-z3-UUID --comment=hpc-llm:UUID, and submission draws the UUID\n"
@@ -399,7 +401,7 @@ def test_an_output_file_holds_the_same_bytes(cli: Any) -> None:
 
 def test_json_of_a_script(cli: Any) -> None:
     document = json.loads(cli("render", *LOCAL, "--json", "--steps", "9").out)
-    assert set(document) == {"script", "plan", "origins"}
+    assert set(document) == {"script", "support", "plan", "origins"}
     assert document["script"] == cli("render", *LOCAL, "--steps", "9").out
     assert document["plan"]["steps"] == 9
     assert [entry["line"] for entry in document["origins"]] == list(range(1, document["script"].count("\n") + 1))
