@@ -52,7 +52,7 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["hpc_llm", "hpc_llm.*"]),
-    package_data={"hpc_llm": ["py.typed"], "hpc_llm.reporting": ["page.*"]},
+    package_data={"hpc_llm": ["py.typed"], "hpc_llm.reporting": ["page.*"], "hpc_llm.job": ["*.sh"]},
     cmdclass={"build_py": BuildWithData},
     install_requires=[
         "submitit>=1.5,<1.6",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.job.batch import Batch, make_batch
+from hpc_llm.job.support import Support
 from hpc_llm.planning.experiment import Experiment, PlanWithOrigins
 from hpc_llm.planning.method import load_method, method_names
 from hpc_llm.planning.plan import Site, plan
@@ -16,8 +17,7 @@ from hpc_llm.site.hardware import Hardware
 ACCOUNTS = {"taiwania2": "ACD110018", "delta": "bbka-delta-gpu"}
 H100 = Hardware("NVIDIA H100 80GB HBM3", "sm_90", 79.6, 4, "nvidia", 16)
 LOGS = Path("/work/someone/logs")
-CODE = LOGS / ".code" / "0123456789ab-1000.zip"
-DIGEST = "0123456789ab" + "0" * 52
+SUPPORT = Support(path=LOGS / ".code" / "0123456789ab-1000.sh", digest="0123456789ab" + "0" * 52, text="")
 PYTHON = Path("/opt/env/bin/python")
 CLUSTERS = tuple(cluster_names())
 METHODS = tuple(method_names())
@@ -44,8 +44,7 @@ def batch(
     *methods: str,
     run_id: str = "RUN-ID",
     logs: Path = LOGS,
-    code: Path = CODE,
-    digest: str = DIGEST,
+    support: Support = SUPPORT,
     python: Path = PYTHON,
     **asked: Any,
 ) -> Batch:
@@ -53,7 +52,7 @@ def batch(
     profile = load_cluster(cluster) if isinstance(cluster, str) else cluster
     plans = [planned(profile, method, **asked) for method in methods]
     ids = [run_id] if len(methods) == 1 else [f"{run_id}-{method}" for method in methods]
-    return make_batch(profile, plans, ids, name=run_id, logs=logs, code_archive=code, code_digest=digest, python=python)
+    return make_batch(profile, plans, ids, name=run_id, logs=logs, support=support, python=python)
 
 
 def script(cluster: str | Cluster, method: str, **asked: Any) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from checkout import ROOT
 from rendering import batch
 
-from hpc_llm.schedulers import code_digest, code_snapshot
+from hpc_llm.schedulers import code_snapshot, support_of
 from hpc_llm.site.cluster import Cluster, parse_cluster
 from hpc_llm.text.yaml_text import read_yaml
 
@@ -151,6 +151,7 @@ class Machine:
             self._write(f"bin/{name}", LAUNCHER.format(name=name), 0o755)
         self.logs.mkdir()
         self.code = code_snapshot(folder)
+        self.support = support_of(folder)
         self.environ = {
             "PATH": f"{folder}/bin:/usr/bin:/bin",
             "HOME": str(folder / "home"),
@@ -190,19 +191,13 @@ class Machine:
         python = self.env_dir / "bin" / "python"
         profile = cluster or self.cluster()
         asked.setdefault("scheduler", "local")
-        made = batch(
-            profile, "z3", run_id=run_id, logs=logs, code=self.code, digest=code_digest(), python=python, **asked
-        )
+        made = batch(profile, "z3", run_id=run_id, logs=logs, support=self.support, python=python, **asked)
         return made.scripts[0].text
 
     def array(self, *methods: str) -> tuple[str, list[Path]]:
         """The script of a sweep as a job array of Slurm's, and the folders of its runs, made as a submission makes them."""
-        from rendering import batch
-
-        from hpc_llm.schedulers import code_digest
-
         made = batch(
-            self.cluster(scheduler="slurm"), *methods, run_id="sweep", logs=self.logs, code=self.code, digest=code_digest(),
+            self.cluster(scheduler="slurm"), *methods, run_id="sweep", logs=self.logs, support=self.support,
             scheduler="slurm",
         )  # fmt: skip
         assert made.array is not None

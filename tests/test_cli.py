@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -85,6 +86,7 @@ def saved(name: str, text: str) -> str:
         (["render", "--cluster", "local", "--method", "z3,z3"], "hpc-llm: method z3 is given twice. Repeats are separate submissions.\n"),
         (["render", "--cluster", ",", "--method", "z3"], None),
         (["render", *LOCAL, "--explain", "--json"], None),
+        (["render", *LOCAL, "--full", "--json"], None),
         (["render", *LOCAL, "--diff", "taiwania2", "--json"], None),
         (["render", "nofile.yaml"], "hpc-llm: nofile.yaml: cannot be read: No such file or directory.\n"),
         (["render", *LOCAL, "--diff", "nix"], None),
@@ -163,6 +165,16 @@ def test_what_the_working_directory_decides_is_said_once_and_not_among_the_resul
         f"hpc-llm: cluster local is that of {here}/clusters/local.yaml, in place of the one that hpc-llm brings",
         f"hpc-llm: method z3 is that of {here}/configs/z3.yaml, in place of the one that hpc-llm brings",
     ]
+
+
+def test_the_functions_that_a_script_checks_are_shown_byte_for_byte(cli: Any) -> None:
+    words = ("render", *LOCAL, "--method", "z2,z3")
+    plain, full, documents = cli(*words), cli(*words, "--full"), json.loads(cli(*words, "--json").out)
+    [support] = {document["support"] for document in documents}
+    digest = hashlib.sha256(support.encode()).hexdigest()
+    path = Path.cwd() / "logs" / ".code" / f"{digest[:12]}-{os.geteuid()}.sh"
+    assert full.out == f"{plain.out}\n# {path}, SHA-256 {digest}:\n{support}"
+    assert plain.out.count(digest) == plain.out.count(f"\nsupport={path}\n") == 2
 
 
 # --- the real entry point -------------------------------------------------------------------------------------------
@@ -371,7 +383,9 @@ def test_logs_come_from_the_environment_and_the_flag_wins(cli: Any, monkeypatch:
 
 def test_scripts_go_to_stdout_and_notices_to_stderr(cli: Any) -> None:
     done = cli("render", "--cluster", "taiwania2", "--method", "z3", "--account", "ACD1")
-    assert done.out.startswith("#!/bin/bash\n") and done.out.endswith('exit "$code"\n')
+    assert done.out.startswith("#!/bin/bash\n") and done.out.endswith(
+        '\nlaunch mpirun -np 8 --bind-to none "${rank[@]}"\n'
+    )
     assert done.err == (
         "hpc-llm: cluster taiwania2: bf16 becomes fp16: V100-SXM2-32GB (sm_70) has no bf16 units\n"
         "hpc-llm: beside the script sbatch gets --job-name=llama2-7b-z3-UUID --comment=hpc-llm:UUID, and submission draws the UUID\n"
@@ -389,7 +403,7 @@ def test_an_output_file_holds_the_same_bytes(cli: Any) -> None:
 
 def test_json_of_a_script(cli: Any) -> None:
     document = json.loads(cli("render", *LOCAL, "--json", "--steps", "9").out)
-    assert set(document) == {"script", "plan", "origins"}
+    assert set(document) == {"script", "support", "plan", "origins"}
     assert document["script"] == cli("render", *LOCAL, "--steps", "9").out
     assert document["plan"]["workload"]["steps"] == 9
     assert [entry["line"] for entry in document["origins"]] == list(range(1, document["script"].count("\n") + 1))

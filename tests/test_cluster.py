@@ -70,7 +70,7 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         ("partitions.0.max_time", 86400, "'partitions.0.max_time' is 86400: input should be a valid string."),
         ("defaults.time", "soon", "'defaults.time' is 'soon': 'soon' is not a time."),
         ("defaults.steps", 0, "'defaults.steps' is 0: input should be greater than 0."),
-        ("launch.single_node", "ibrun", "input should be 'srun', 'torchrun', 'mpirun' or 'python'"),
+        ("launch.single_node", "ibrun", "there is no launcher 'ibrun': did you mean 'mpirun'? Valid: mpirun,"),
         ("launch.allowed", ["srun"], "'mpirun' is not in allowed: srun"),
         # what would be silently without effect, or would break the job
         (

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from standin import Machine
 
 from hpc_llm.errors import HpcLlmError, RequestError
-from hpc_llm.job.render import sbatch_word, shell_expand, shell_word
 from hpc_llm.planning.method import load_method
+from hpc_llm.text.shell import sbatch_word, shell_expand, shell_word
 
 CANARY = os.path.join(tempfile.gettempdir(), f"hpc-llm-canary-{os.getpid()}")
 TRAPS = [

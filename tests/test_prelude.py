@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from standin import Ended, Machine
@@ -16,6 +17,7 @@ from hpc_llm.records.files import write_json
 from hpc_llm.records.run import Outcome, RunPaths, Stop
 from hpc_llm.runs.looks import look
 from hpc_llm.schedulers import code_digest
+from hpc_llm.text.env_file import is_reserved
 
 
 @pytest.fixture
@@ -277,6 +279,86 @@ def test_code_that_is_not_what_was_submitted_does_not_run(machine: Machine, what
     assert not any(call.startswith("mpirun") for call in machine.calls())
 
 
+@pytest.mark.parametrize(
+    "what", ["gone", "changed", "longer", "cut", "NUL", "a pipe", "a folder", "a link to a device"]
+)
+def test_functions_that_are_not_what_was_submitted_are_not_run(machine: Machine, what: str) -> None:
+    path, text = machine.support.path, machine.script()
+    content = path.read_bytes()
+    path.unlink()
+    if what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a folder":
+        path.mkdir()
+    elif what == "a link to a device":
+        path.symlink_to("/dev/zero")
+    elif what != "gone":
+        harmful = f"touch '{machine.canary}'\n".encode()
+        changes = {
+            "changed": harmful + content,
+            "longer": content + harmful,
+            "cut": content[:-9],
+            "NUL": b"\0" + content,
+        }
+        path.write_bytes(changes[what])
+    ended = machine.run(text)
+    if what == "NUL":  # which bash leaves out of what it checks and runs
+        assert ended.code == 0 and not machine.canary.exists()
+        return
+    assert ended.code == Stop.CODE_CHANGED.value
+    assert ended.stderr.splitlines()[-1] == f"hpc-llm: the code in {path} is not what was submitted with this run"
+    assert ended.exit == {"exit_code": Stop.CODE_CHANGED.value}
+    assert ended.seen is None and machine.calls() == [] and not machine.canary.exists()
+    run = RunPaths(machine.logs / "run-1")
+    write_json(run.experiment, {"schema": 1, "run_id": "run-1"})
+    [judged] = look([run])
+    assert judged.judgement.outcome is Outcome.FAILED and judged.judgement.verdict.cause.id == "config_error"
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_without_its_functions_a_job_writes_no_end_into_a_folder_that_became_another_job_s(
+    machine: Machine, ours: bool
+) -> None:
+    text = machine.script(machine.cluster(scheduler="slurm"), scheduler="slurm")
+    run = RunPaths(machine.logs / "run-1")
+    run.job.write_text('{"schema": 2,\n "uuid": "0123abcd-1111"}\n')
+    machine.support.path.unlink()
+    ended = machine.run(text, SLURM_JOB_ID="7", SLURM_JOB_NAME="tiny-0123abcd" if ours else "tiny-99999999")
+    assert ended.code == Stop.CODE_CHANGED.value and run.exit.exists() is ours
+
+
+def test_functions_that_are_gone_when_a_job_is_queued_again_cost_no_record_of_the_earlier_try(machine: Machine) -> None:
+    text = machine.script()
+    machine.behave("train FAILED 1")
+    before = machine.run(text).exit
+    machine.support.path.unlink()
+    ended = machine.run(text, SLURM_RESTART_COUNT="1")
+    assert ended.code == Stop.CODE_CHANGED.value and ended.exit == before
+
+
+def test_what_stands_before_a_rank_stands_before_each_python_of_the_job(machine: Machine, tmp_path: Path) -> None:
+    """A container, for one: the launcher starts it, and what looks at the environment looks into it."""
+    log, wrap = tmp_path / "wrapped", tmp_path / "in a box"
+    wrap.write_text(f'#!/bin/bash\necho "$1 $3" >> "{log}"\nshift 2\nBOXED=yes exec "$@"\n')
+    wrap.chmod(0o755)
+    secret = tmp_path / "secret"
+    secret.write_text("MINE=1\n")
+    secret.chmod(0o600)
+    for launcher in ("mpirun", "srun", "torchrun"):
+        nodes: dict[str, Any] = {"nodes": 2} if launcher != "mpirun" else {}
+        cluster = machine.cluster(scheduler="slurm")
+        text = machine.script(cluster, scheduler="slurm", set=(f"launcher={launcher}",), env_file=str(secret), **nodes)
+        text = text.replace("# environment\n", f"# environment\nwrapper=('{wrap}' --image 'my image')\n")
+        ended = machine.run(text, SLURM_JOB_NODELIST="n1", SLURM_PROCID="0")
+        assert ended.code == 0 and ended.seen is not None, ended.stderr
+        assert ended.seen["env"]["BOXED"] == "yes" and ended.seen["env"]["HPC_LLM_LAUNCHER"] == launcher
+        python = machine.env_dir / "bin" / "python"
+        assert (
+            log.read_text().splitlines() == [f"--image {python}"] * 5
+        )  # packages, code, variables, port, rank or agent
+        log.unlink()
+
+
 def test_empty_parts_of_search_paths_do_not_lead_to_the_run_folder(machine: Machine) -> None:
     """A module that appends to an unset variable leaves one, and the working directory is the run's."""
     paths = {"LD_LIBRARY_PATH": ":/a::/b:", "PYTHONPATH": ":", "PATH": f":{machine.environ['PATH']}:"}
@@ -437,7 +519,7 @@ def test_torchrun_on_two_nodes_starts_one_per_node(machine: Machine) -> None:
     assert "--node-rank=1" in argv and f"--master-port={env['MASTER_PORT']}" in argv
     assert argv[-3:] == ["hpc_llm.worker.pretrain_llm", "--run-dir", str(ended.run)]
     assert argv[:6] == ["-u", "-c", carried_start(), str(machine.code), code_digest(), "torch.distributed.run"]
-    assert argv[6:8] == ["--nnodes=2", "--nproc-per-node=2"]
+    assert argv[6:9] == ["--node-rank=1", "--nnodes=2", "--nproc-per-node=2"]
     program = argv.index("--no-python") + 1
     assert argv[program:-3] == [str(machine.env_dir / "bin" / "python"), *argv[:5]]
     assert env["MASTER_ADDR"] == os.uname().nodename  # the name does not resolve, so the host's own
@@ -453,3 +535,19 @@ def test_no_module_of_the_run_folder_is_imported_by_a_python_that_does_not_heed_
     ended = machine.run(text)
     assert not machine.canary.exists()
     assert "pretrain_llm: " in ended.stderr, "the program did not start"
+
+
+def test_every_variable_of_the_script_is_nobody_else_s_to_set(machine: Machine) -> None:
+    """A profile or a file of variables that sets one would change how the job goes on."""
+    text = machine.script()
+    for place, end in (("before", 'eval "$functions"'), ("after", "launch mpirun")):
+        text = text.replace(f"\n{end}", f'\ncompgen -v > "{machine.folder}/{place}"\n{end}')
+    assert machine.run(text).code == 0
+    before, after = ({*(machine.folder / place).read_text().split()} for place in ("before", "after"))
+    of_the_site = {
+        *"CONDA_PREFIX LOADEDMODULES TORCH_EXTENSIONS_DIR OMP_NUM_THREADS PYTHONUNBUFFERED USER TMPDIR OLDPWD".split()
+    }
+    of_the_site |= {name for name in after if name.startswith(("MIOPEN_", "PYTORCH_", "HIP_"))}
+    own = {name for name in after - before if name not in of_the_site} | {"run_dir", "support", "functions"}
+    assert {"rank", "stage", "stop_no_conda", "MASTER_PORT"} <= own
+    assert [name for name in sorted(own) if not is_reserved(name)] == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,8 +21,9 @@ from test_planning import CPU, refused, variant
 from hpc_llm import __version__
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.job.batch import Batch
-from hpc_llm.job.render import sbatch_word, shell_comment, shell_expand, shell_word
+from hpc_llm.schedulers import support_of
 from hpc_llm.site.cluster import load_cluster
+from hpc_llm.text.shell import sbatch_word, shell_comment, shell_expand, shell_word
 
 GOLDEN = ROOT / "tests" / "golden"
 RECORD = "HPC_LLM_RECORD_GOLDEN"
@@ -158,6 +160,39 @@ def test_shellcheck_has_nothing_to_say(written: list[Path], tool: Callable[[str,
     assert done.stdout == "" and done.returncode == 0, done.stdout[:3000]
 
 
+def test_the_functions_that_scripts_use_are_clean_as_well(tmp_path: Path, tool: Callable[[str, str], str]) -> None:
+    """Alone, and where a script takes them in: then nothing is unknown on either side."""
+    support = support_of(tmp_path)
+    assert support.text.isascii() and support.text.endswith("\n") and len(support.text) < 99999
+    alone = tmp_path / "support.sh"
+    alone.write_text(support.text)
+    whole = tmp_path / "whole.sh"
+    text = SHAPES["taiwania2-every-option"]().scripts[0].text.replace("# shellcheck disable=SC2154", "#")
+    whole.write_text(text.replace('eval "$functions" && ', support.text))
+    called_by_trap, used_by_some = "--exclude=SC2317,SC2329", "--exclude=SC2034,SC2119,SC2120"
+    done = subprocess.run(
+        [tool("shellcheck", "shellcheck"), "--norc", "--shell=bash", called_by_trap, used_by_some, alone, whole], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("", 0), done.stdout[:3000]
+
+
+# --- what a person reads --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_the_script_of_one_node_fits_a_screen_and_has_its_blocks_in_order(cluster: str) -> None:
+    asked: list[dict[str, Any]] = [{}, {"gpus_per_node": 1}, {"time": "01:00:00"}]
+    for text in [script(cluster, "z3", **more) for more in asked]:
+        lines = text.splitlines()
+        assert len(lines) <= 50 and max(map(len, lines)) <= 132, text
+        blocks = text.split("\n\n")[1:]
+        opening = [block.partition("\n")[0] for block in blocks]
+        modules = [] if cluster == "local" else ["# modules"]
+        assert opening[1:] == [*modules, "# environment", opening[-1]]
+        assert opening[0].startswith("# run: ") and opening[-1].startswith("# launch: ")
+        assert all(not re.search(r"^#(?! shellcheck)", block.partition("\n")[2], re.MULTILINE) for block in blocks)
+
+
 # --- origins --------------------------------------------------------------------------------------------------------
 
 
@@ -185,7 +220,11 @@ def test_lines_come_from_where_their_values_come_from() -> None:
     assert origin["load_module cmake"] == "cluster taiwania2: prelude.load"
     assert origin["export NCCL_SOCKET_IFNAME=ib0"] == "cluster taiwania2: env.multi_node"
     assert origin["export A=b"] == "request: set"
-    assert origin["stage=prelude"] == "template"
+    assert (
+        origin['set_ranks torchrun hpc_llm.worker.pretrain_llm --run-dir "$run_dir"']
+        == "cluster taiwania2: launch.multi_node"
+    )
+    assert origin["# modules"] == "template"
 
 
 def test_variables_of_the_proxy_name_their_place() -> None:
@@ -382,7 +421,7 @@ def test_without_a_scheduler_each_run_has_its_own_script() -> None:
 
 def test_an_own_launcher_in_an_array_is_the_same_for_all() -> None:
     text = batch("taiwania2", *SWEEP, nodes=2).scripts[0].text
-    assert text.count("torch.distributed.run") == 1
+    assert text.count("agent_of_node") == 1
     refused(PlanError, "there is no partition", "taiwania2", partition="nowhere")
 
 

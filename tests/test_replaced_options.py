@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rendering import LOGS, batch, explained_lines, planned
+from rendering import LOGS, SUPPORT, batch, explained_lines, planned
 from test_planning import variant
 
 from hpc_llm.errors import RequestError
@@ -23,7 +23,7 @@ def busy(**request: Any) -> Cluster:
 
 def flags(cluster: Cluster, *options: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     found = planned(cluster, "z3", sbatch=options, set=("precision=fp16",))
-    place = Place(LOGS / "RUN-ID", LOGS / "code.zip", "0" * 64, LOGS / "python")
+    place = Place(LOGS / "RUN-ID", SUPPORT, LOGS / "python")
     return {name: value for name, (value, _) in sbatch_flags(found, cluster, place, None).items()}, found.notices
 
 

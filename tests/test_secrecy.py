@@ -407,7 +407,7 @@ def test_a_profile_may_name_the_file(machine: Machine, secret: Path) -> None:
     ended = machine.run(machine.script(cluster))
     assert ended.code == 0 and ended.seen is not None and ended.seen["env"]["HF_TOKEN"] == TOKEN
     wins = machine.script(cluster, env_file="/some/${where}")
-    assert "env_file='/some/${where}'\n" in wins
+    assert "\nread_variables '/some/${where}'\n" in wins
 
 
 @pytest.mark.parametrize(("mode", "code"), [(0o600, 0), (0o400, 0), (0o640, 2), (0o644, 2), (0o602, 2)])
@@ -421,7 +421,7 @@ def test_submission_looks_at_the_file_where_it_is_here(
     if code:
         assert said.err.endswith(f"others may open --env-file {own_folder}/mine.env: chmod 600 {own_folder}/mine.env\n")
     else:
-        assert f"env_file={own_folder}/mine.env\n" in said.out
+        assert f"\nread_variables {own_folder}/mine.env\n" in said.out
     assert TOKEN not in said.out + said.err
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jinja2
+import jinja2.meta
 import pytest
 from checkout import ROOT
 
@@ -83,6 +86,19 @@ def test_a_folder_without_templates_is_refused(own_folder: Path, name: str, said
     (own_folder / "empty").mkdir()
     done = cli("render", *LOCAL, "--templates", name)
     assert done.code == 2 and said in done.err
+
+
+def test_what_a_template_knows_is_written_down(mine: Path) -> None:
+    said = (ROOT / "CONTRIBUTING.md").read_text()
+    table = said[said.index("| a template knows |") :].partition("\n\n")[0]
+    documented = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    sources = [path.read_text() for path in (ROOT / "templates").glob("*.j2")]
+    environment = jinja2.Environment()
+    environment.filters.update(dict.fromkeys(("q", "expand", "comment", "worker"), str))
+    used = jinja2.meta.find_undeclared_variables(environment.parse("\n".join(sources))) - {"from"}
+    assert documented == used
+    (mine / "launch.sh.j2").write_text("".join(f"{{% set x = {name} %}}" for name in documented))
+    assert cli("render", *LOCAL, "--templates", mine).code == 0
 
 
 HARMFUL = [

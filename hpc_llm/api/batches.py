@@ -110,7 +110,7 @@ def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) ->
     from hpc_llm.job.batch import make_batch
     from hpc_llm.planning.plan import plan
     from hpc_llm.schedulers.paths import with_named_environment
-    from hpc_llm.schedulers.snapshot import code_archive, code_digest
+    from hpc_llm.schedulers.snapshot import support_of
     from hpc_llm.text.secrecy import WAY_IN, has_secret_shape
 
     clusters, methods = request.sweep("cluster"), methods_of(request.sweep("method"))
@@ -135,8 +135,7 @@ def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) ->
             run_ids,
             name=name,
             logs=places.logs,
-            code_archive=code_archive(places.logs),
-            code_digest=code_digest(),
+            support=support_of(places.logs),
             python=Path(sys.executable),
             templates=places.templates,
         )

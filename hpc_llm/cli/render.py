@@ -17,6 +17,7 @@ from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
     from hpc_llm.job.batch import Batch
+    from hpc_llm.job.support import Support
 
 
 _NARROWEST = 40
@@ -34,6 +35,9 @@ def render(
         bool,
         typer.Option("--explain", help="Show the whole plan, and where its values and the script's lines come from."),
     ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show the file of functions too that the script checks and uses.")
+    ] = False,
     diff: Annotated[
         Optional[str],
         typer.Option(
@@ -47,8 +51,10 @@ def render(
     as_json: JsonOption = False,
 ) -> None:
     """Print the exact batch script that submit would send; only the run id is decided at submission."""
-    if sum((explain, as_json, diff is not None)) > 1:
-        raise RequestError("--explain, --json and --diff exclude each other: --json holds the origins already.")
+    if sum((explain, full, as_json, diff is not None)) > 1:
+        raise RequestError(
+            "--explain, --full, --json and --diff exclude each other: --json holds all but a difference."
+        )
     found = batches_of(options, preview=True)
     for batch in found:
         tell_arguments(batch)
@@ -60,12 +66,18 @@ def render(
     elif explain:
         text = "\n".join(_explained(batch, _width(output)) for batch in found)
     else:
-        text = "\n".join(script.text for batch in found for script in batch.distinct_scripts)
+        texts = [script.text for batch in found for script in batch.distinct_scripts]
+        text = "\n".join([*texts, *(_carried(batch.support) for batch in found[:1] if full)])
     if output is None:
         write_exactly(text)
     else:
         output.write_text(text, encoding="utf-8")
         note(f"written to {output}")
+
+
+def _carried(support: Support) -> str:
+    """The file of functions, which is the same for all scripts, below a line that says where it lies."""
+    return f"# {support.path}, SHA-256 {support.digest}:\n{support.text}"
 
 
 def tell_arguments(batch: Batch) -> None:
@@ -85,6 +97,7 @@ def _document(batch: Batch, index: int) -> dict[str, Any]:
     plans = [p.plan.to_dict() for p in batch.planned]
     document = {
         "script": script.text,
+        "support": batch.support.text,
         "plan": plans[index],
         "origins": [{"line": n, "origin": origin} for n, origin in enumerate(script.origins, start=1)],
     }

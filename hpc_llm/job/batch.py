@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hpc_llm.errors import PlanError
 from hpc_llm.job.render import JobArray, Place, Script, render, sbatch_flags
+from hpc_llm.job.support import Support
 from hpc_llm.planning.experiment import PlanWithOrigins
 from hpc_llm.planning.plan import renamed
 from hpc_llm.records.run import array_folder, file_name_part
@@ -24,6 +25,8 @@ class Batch:
     cluster: Cluster
     planned: tuple[PlanWithOrigins, ...]
     run_ids: tuple[str, ...]
+    support: Support
+    """What all scripts rely on."""
     scripts: tuple[Script, ...]
     """One per run; all the same for an array."""
     array: JobArray | None
@@ -45,8 +48,7 @@ def make_batch(
     *,
     name: str,
     logs: Path,
-    code_archive: Path,
-    code_digest: str,
+    support: Support,
     python: Path,
     templates: Path | None = None,
 ) -> Batch:
@@ -56,19 +58,20 @@ def make_batch(
         array = JobArray(
             array_folder(logs, name), tuple(f"{i} ({p.plan.method})" for i, p in zip(run_ids, planned, strict=True))
         )
-        place = Place(logs / run_ids[0], code_archive, code_digest, python, templates)
+        place = Place(logs / run_ids[0], support, python, templates)
         script, first = _array_script(cluster, planned, place, array)
         scripts = (script,) * len(planned)
         names = [_in_the_job(first, cluster, place, array)] * len(planned)
     else:
         array = None
-        places = [Place(logs / run_id, code_archive, code_digest, python, templates) for run_id in run_ids]
+        places = [Place(logs / run_id, support, python, templates) for run_id in run_ids]
         scripts = tuple(render(p, cluster, place) for p, place in zip(planned, places, strict=True))
         names = [_in_the_job(p, cluster, place, None) for p, place in zip(planned, places, strict=True)]
     return Batch(
         cluster=cluster,
         planned=tuple(planned),
         run_ids=tuple(run_ids),
+        support=support,
         scripts=scripts,
         array=array,
         job_names=tuple(name for name, _ in names),

@@ -7,8 +7,6 @@ are taken out of the text and kept beside it.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,25 +14,24 @@ from typing import Any
 
 from hpc_llm import __version__
 from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.job.support import Support
 from hpc_llm.job.templating import render_template
 from hpc_llm.planning.experiment import Plan, PlanWithOrigins
 from hpc_llm.planning.slurm_request import slurm_tasks_per_node
 from hpc_llm.planning.synthetic import DESCRIPTION
-from hpc_llm.records.run import TRY_FILES, RunPaths, Stop
+from hpc_llm.records.run import RunPaths, Stop
 from hpc_llm.site.cluster import Cluster, check_variable
+from hpc_llm.site.launchers import Start, find_launcher
 from hpc_llm.site.sbatch_options import asks_for_gpus, rivals
 from hpc_llm.site.slurm_time import format_time
+from hpc_llm.text.shell import sbatch_word, shell_comment, shell_expand, shell_word
 
 WIDTH = 100
 """Columns of what is printed for reading."""
 _OWN_WORDS = ("template", "default")
 """Origins that tell nothing."""
 _MARK = "\x1f"
-_CONTROL = re.compile(r"[\x01-\x1f\x7f]")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
 WORKERS = {"pretrain": "pretrain_llm"}
-_START = Path(__file__).with_name("start.py")
-"""What each rank runs first; the script holds it without its docstring."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +93,8 @@ class Place:
     """Where a run will live, decided by the caller."""
 
     run_dir: Path
-    code_archive: Path
-    """The training program (see `schedulers.snapshot`)."""
-    code_digest: str
-    """SHA-256 of that archive."""
+    support: Support
+    """What the script does besides its work, and the training program."""
     python: Path
     """The interpreter that runs hpc-llm, used where a profile says `python.kind: current`."""
     templates: Path | None = None
@@ -120,14 +115,12 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "header": [asdict(line) for line in header(planned, cluster, place, array)] if is_slurm else [],
             "array": array and {"folder": str(array.folder), "tasks": list(array.tasks)},
             "run_dir": str(place.run_dir),
-            "code_archive": str(place.code_archive),
-            "code_digest": place.code_digest,
-            "start": _START.read_text(encoding="utf-8").partition('"""\n\n')[2].strip(),
+            "support": {"path": str(place.support.path), "digest": place.support.digest},
+            "launcher": _launch(plan, cluster),
             "python_folder": str(place.python.parent),
             "env_file": plan.job.env_file and _env_file(plan.job.env_file, cluster),
             "job_dirs": cluster.env.per_job_dirs,
             "variables": [asdict(variable) for variable in variables(plan, cluster, origins)],
-            "try_files": list(TRY_FILES),
             "synthetic": DESCRIPTION,
             "stop": {stop.name: stop.value for stop in Stop},
             "version": __version__,
@@ -139,66 +132,11 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
     return _unmarked(marked)
 
 
-def shell_word(value: Any) -> str:
-    """`value` as one word of bash, on one line, in which nothing is expanded.
-
-    >>> print(shell_word("it's"), shell_word("two\\nlines"))
-    'it'"'"'s' $'two\\nlines'
-    """
-    text = _carried(str(value))
-    if not _CONTROL.search(text):
-        return shlex.quote(text)
-    # One line of the script per value: readable, and no terminal that shows the script obeys what is in it.
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-    return "$'" + _CONTROL.sub(lambda match: f"\\{ord(match.group()):03o}", escaped) + "'"
-
-
-def sbatch_word(value: str) -> str:
-    """`value` as one word of an #SBATCH line, which sbatch reads by rules of its own.
-
-    A backslash escapes there even between single quotes, unlike in a shell.
-    """
-    text = _carried(value)
-    if _CONTROL.search(text):
-        raise RequestError(f"{text!r} holds a control character, which would break a #SBATCH line.")
-    return shlex.quote(text).replace("\\", "\\\\")
-
-
-def _carried(text: str) -> str:
-    """`text`, refused where no script can carry it."""
-    if "\0" in text or not _is_encodable(text):
-        raise RequestError(f"{text!r} holds a character that a script cannot carry. Write it in UTF-8, without NUL.")
-    return text
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def shell_expand(value: Any) -> str:
-    """`value` as one shell word in which ${NAME} and $NAME and a leading ~/ are expanded and nothing else is.
-
-    >>> print(shell_expand("/work/${USER}/a b"))
-    /work/"${USER}"'/a b'
-    """
-    text = str(value)
-    text = "${HOME}" + text[1:] if text.startswith("~/") else text
-    parts, start = [], 0
-    for match in _VARIABLE.finditer(text):
-        parts.append(text[start : match.start()])
-        parts.append(f'"${{{match.group(1) or match.group(2)}}}"')
-        start = match.end()
-    parts.append(text[start:])
-    return "".join(p if i % 2 else shell_word(p) if p else "" for i, p in enumerate(parts)) or "''"
-
-
-def shell_comment(value: Any) -> str:
-    """`value` on one line, fit for a comment."""
-    return "".join(c if c.isprintable() else " " for c in str(value))
+def _launch(plan: Plan, cluster: Cluster) -> dict[str, Any]:
+    """What the launcher says of itself: its command, and whether its ranks are told where to meet."""
+    launcher = find_launcher(plan.job.launcher)
+    start = Start(nodes=plan.parallel.nodes, ranks_per_node=plan.parallel.tasks_per_node, launch=cluster.launch)
+    return {"name": launcher.name, "command": launcher.command(start).split("\n"), "meets": launcher.meets(start)}
 
 
 @dataclass(frozen=True)
@@ -321,7 +259,7 @@ def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[
         groups.append(("env.multi_node", cluster.env.multi_node))
     if plan.job.scheduler == "local":
         groups.append(("env.local", cluster.env.local))
-    found = {"PYTHONUNBUFFERED": Variable("PYTHONUNBUFFERED", "1", "hpc-llm: logs appear as they are written", False)}
+    found: dict[str, Variable] = {}
     extensions = f"${{HOME}}/.cache/hpc-llm/{cluster.name}/torch_extensions"
     found["TORCH_EXTENSIONS_DIR"] = Variable(
         "TORCH_EXTENSIONS_DIR", extensions, "hpc-llm: operators compiled for one cluster stay apart", True

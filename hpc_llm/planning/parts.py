@@ -149,7 +149,7 @@ class JobRequest:
     scheduler: str
     """`slurm` or `local`."""
     launcher: str
-    """`srun`, `torchrun`, `mpirun` or `python`."""
+    """Name of a launcher: `srun`, `torchrun`, `mpirun`, `python`, or one of another package."""
     partition: str | None
     account: str | None
     time_s: int | None

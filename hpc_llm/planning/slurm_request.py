@@ -13,6 +13,7 @@ from hpc_llm.planning.limits import Asked, JobQos, hold, most_allowed, place_of,
 from hpc_llm.planning.parts import Parallel
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Gpu, Node, Partition
+from hpc_llm.site.launchers import find_launcher
 from hpc_llm.site.sbatch_options import Source, memory_bytes, named_nodes, not_known, read_options, rivals
 from hpc_llm.site.slurm_time import LONGEST_S, format_time, parse_time
 
@@ -83,12 +84,16 @@ def ask_launcher(parallel: Parallel, cluster: Cluster, site: Site, draft: Draft)
     world = parallel.world_size
     if world == 1 and name == "torchrun":
         name = draft.computed("launcher", "python", "computed: one rank needs no launcher")
-    if world > 1 and name == "python":
-        others = ", ".join(other for other in cluster.launch.allowed if other != "python") or "none here"
-        raise PlanError(f"launcher python starts one rank, the plan has {world}. Launchers for several: {others}.")
-    if name == "srun" and site.scheduler != "slurm":
+    launcher = find_launcher(name)
+    if world > 1 and not launcher.starts_several:
+        others = [other for other in cluster.launch.allowed if find_launcher(other).starts_several]
         raise PlanError(
-            f"launcher srun needs Slurm, cluster {cluster.name} runs on this machine. Use another launcher."
+            f"launcher {name} starts one rank, the plan has {world}. "
+            f"Launchers for several: {', '.join(others) or 'none here'}."
+        )
+    if launcher.needs_slurm and site.scheduler != "slurm":
+        raise PlanError(
+            f"launcher {name} needs Slurm, cluster {cluster.name} runs on this machine. Use another launcher."
         )
     return name
 
@@ -336,8 +341,8 @@ def _check_memory(said: str, name: str, value: str, ask: Ask, cores: int | None,
 
 
 def slurm_tasks_per_node(launcher: str, ranks_per_node: int) -> int:
-    """How many tasks per node Slurm is asked for: torchrun and python are one that starts the ranks itself."""
-    return 1 if launcher in ("torchrun", "python") else ranks_per_node
+    """How many tasks per node Slurm is asked for: some launchers are one that starts the ranks itself."""
+    return 1 if find_launcher(launcher).is_one_task else ranks_per_node
 
 
 def _memory_share(style: str, node: Node, gpus: int) -> float | None:

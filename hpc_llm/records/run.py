@@ -81,6 +81,15 @@ ARRAY = ".array-"
 folder that all arrays share: who had made that one could rename what others put there."""
 
 
+CARRIED = ".code"
+"""The folder beside the runs for what travels with them."""
+
+
+def carried_file(logs: Path, digest: str, suffix: str) -> Path:
+    """Where a file with that SHA-256 belongs; each user has one, for nobody else's can be trusted to stay there."""
+    return logs.absolute() / CARRIED / f"{digest[:12]}-{os.geteuid()}{suffix}"
+
+
 def array_folder(logs: Path, array: str) -> Path:
     """The folder of the array of that name among the runs in `logs`."""
     return logs / f"{ARRAY}{array}"

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from hpc_llm.schedulers.local import submit_local
     from hpc_llm.schedulers.runs import NewRun, create_runs, discard_run, new_run_id, take_back
     from hpc_llm.schedulers.slurm import UnclearAnswer, submit_slurm
-    from hpc_llm.schedulers.snapshot import code_digest, code_snapshot
+    from hpc_llm.schedulers.snapshot import code_digest, code_snapshot, support_of
     from hpc_llm.schedulers.submission import Submission
 
 _MODULES = {
     "local": ("submit_local",),
     "runs": ("NewRun", "create_runs", "discard_run", "new_run_id", "take_back"),
     "slurm": ("UnclearAnswer", "submit_slurm"),
-    "snapshot": ("code_digest", "code_snapshot"),
+    "snapshot": ("code_digest", "code_snapshot", "support_of"),
     "submission": ("Submission",),
 }
 
@@ -35,6 +35,7 @@ __all__ = [
     "new_run_id",
     "submit_local",
     "submit_slurm",
+    "support_of",
     "take_back",
 ]
 

@@ -1,10 +1,10 @@
 """The code that travels with a run: the job's Python may be somebody else's environment and hold nothing of ours.
 
-It is one archive a content and user, `logs/.code/<digest>-<user id>.zip`. A later edit or upgrade of the checkout does not
-reach jobs that are still queued.
+It is one archive a content and user, `logs/.code/<digest>-<user id>.zip`, and beside it what the job script does besides
+its work (`hpc_llm.job.support`). A later edit or upgrade of the checkout does not reach jobs that are still queued.
 
-Others may be able to write where runs live, so the archive is used only while it is exactly what its digest says: it is
-looked at before a job is submitted, and each rank checks the very bytes that it runs (`hpc_llm.job.start`).
+Others may be able to write where runs live, so both are used only while they are exactly what their digest says: they are
+looked at before a job is submitted, and script and ranks check the very bytes that they run (`hpc_llm.job.start`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from uuid import uuid4
 
 import hpc_llm
 from hpc_llm.errors import SubmissionError
+from hpc_llm.job.support import Support, make_support
 from hpc_llm.records.files import make_shared_folder, read_regular, reason_of
+from hpc_llm.records.run import carried_file
 
 _PACKAGE = Path(hpc_llm.__file__).parent
 _MODULES = (
     "__init__", "errors",
     "text/__init__", "text/env_file", "text/json_text", "text/out_of_memory", "text/secrecy",
-    "records/__init__", "records/files", "records/metrics", "records/run",
+    "records/__init__", "records/files", "records/metrics", "records/rank_variables", "records/run",
     "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/engine_choice", "planning/experiment",
     "planning/model", "planning/optimizers", "planning/parts", "planning/synthetic",
 )  # fmt: skip
@@ -35,8 +37,8 @@ _THE_SAME_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def code_archive(logs: Path, package: Path = _PACKAGE) -> Path:
-    """Where the archive of this code belongs; each user has one, for nobody else's can be trusted to stay there."""
-    return logs.absolute() / ".code" / f"{code_digest(package)[:12]}-{os.geteuid()}.zip"
+    """Where the archive of this code belongs."""
+    return carried_file(logs, code_digest(package), ".zip")
 
 
 def code_digest(package: Path = _PACKAGE) -> str:
@@ -44,15 +46,26 @@ def code_digest(package: Path = _PACKAGE) -> str:
     return hashlib.sha256(_archive(package)).hexdigest()
 
 
+def support_of(logs: Path, package: Path = _PACKAGE) -> Support:
+    """What the scripts of runs in `logs` rely on, as it is or will be there."""
+    return make_support(code_archive(logs, package), code_digest(package))
+
+
 def code_snapshot(logs: Path, package: Path = _PACKAGE) -> Path:
-    """The archive, made on first use and made anew where it is not, or no longer, what it should be.
+    """The archive, made on first use with what lies beside it, and made anew where it is not, or no longer, what it should be.
 
     Raises:
         SubmissionError: it cannot be written, or something that is in its place cannot be removed.
     """
-    target, content = code_archive(logs, package), _archive(package)
-    if _holds(target, content):
-        return target
+    support, target = support_of(logs, package), code_archive(logs, package)
+    for path, content in ((target, _archive(package)), (support.path, support.text.encode())):
+        if not _holds(path, content):
+            _write(path, content)
+    return target
+
+
+def _write(target: Path, content: bytes) -> None:
+    """Put a file in its place, whole or not at all."""
     made = target.with_name(f".{uuid4()}")
     try:
         make_shared_folder(target.parent)
@@ -74,7 +87,6 @@ def code_snapshot(logs: Path, package: Path = _PACKAGE) -> Path:
         raise SubmissionError(
             f"{target} does not stay as it was written: others write there. Use another --logs, in a folder of your own."
         )
-    return target
 
 
 def _archive(package: Path) -> bytes:

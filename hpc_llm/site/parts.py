@@ -7,15 +7,15 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import ProfileError, RequestError
 from hpc_llm.site.account_pattern import check_pattern
+from hpc_llm.site.launchers import find_launcher
 from hpc_llm.site.sbatch_options import changes_size
 from hpc_llm.site.slurm_time import LONGEST_S, parse_limit, parse_time
 from hpc_llm.text.env_file import is_reserved
 
-Launcher = Literal["srun", "torchrun", "mpirun", "python"]
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -44,6 +44,16 @@ def _check_full(paths: Iterable[str], field: str) -> None:
     for path in paths:
         if not path.startswith(("/", "~/", "$")):
             raise ValueError(f"{field} is '{path}', and the job works in the folder of its run. Give the full path")
+
+
+def _check_launcher(name: str) -> str:
+    try:
+        return find_launcher(name).name
+    except ProfileError as error:
+        raise ValueError(str(error)) from None
+
+
+Launcher = Annotated[str, AfterValidator(_check_launcher)]
 
 
 def _check_limit(text: str) -> str:
@@ -228,6 +238,7 @@ class Launch(Strict):
     single_node: Launcher
     multi_node: Launcher
     allowed: list[Launcher]
+    """Launchers that work here; besides srun, torchrun, mpirun and python those of installed packages."""
     mpirun_args: list[str] = []
     srun_args: list[str] = []
     master_addr_suffix: str = ""

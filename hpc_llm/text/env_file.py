@@ -21,14 +21,14 @@ import sys
 
 LARGEST_BYTES = 1 << 16
 RESERVED = frozenset(
-    """run_dir code_archive code_digest start program env_file settings job_record time_limit started_at stage reason signal
-    child try code limit python why env_dir conda_base conda_hook module_inits init job_tmp make_job_tmp probe first_node IFS
+    """run_dir support functions code_archive code_digest start program rank task agent agent_of_node wrapper python try_files
+    rank_variables ending_signals job_record job_tmp time_limit started_at stage reason signal child try limit code settings IFS
     BASHOPTS SHELLOPTS UID EUID PPID PS4 ENV PROMPT_COMMAND POSIXLY_CORRECT CDPATH GLOBIGNORE EXECIGNORE PYTHONSAFEPATH MASTER_ADDR MASTER_PORT
     HPC_LLM_LAUNCHER HPC_LLM_TRY SRUN_CPUS_PER_TASK""".split()
 )
 """Variables that the job script itself sets or lives by."""
 _OF_THE_JOB = re.compile(
-    r"BASH\w*|HPC_LLM_(?!COMPILE_CPU_OPS$)\w*|SUBMITIT_\w*|SBATCH_\w*"
+    r"BASH\w*|stop_(?:no_\w+|module_failed|env_not_active|code_changed|cancelled)|HPC_LLM_(?!COMPILE_CPU_OPS$)\w*|SUBMITIT_\w*|SBATCH_\w*"
     r"|SLURM_(?:JOB|JOBID|ARRAY|STEP|STEPID|TASK|PROCID|LOCALID|NODEID|NODELIST|NNODES|NTASKS|NPROCS|RESTART|CLUSTER|SUBMIT|EXPORT"
     r"|TASKS|CONF|HET|LAUNCH|SRUN|WORKING)(?:_\w*)?|SRUN_EXPORT_ENV"
 )

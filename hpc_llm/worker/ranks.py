@@ -1,7 +1,8 @@
 """Which process this is: rank and world size, whatever started it. Standard library only.
 
-HPC_LLM_LAUNCHER (srun, torchrun, mpirun or python), set by the job script, says whose variables to read. Without it
-the variables themselves tell; a plain `python` inside a job of many tasks is one process, not a rank of them.
+The job script says in HPC_LLM_LAUNCHER what started the ranks, and in HPC_LLM_RANK_VARIABLES how that calls their places,
+whatever launcher it is. Without the script the variables themselves tell; a plain `python` inside a job of many tasks is
+one process, not a rank of them.
 """
 
 from __future__ import annotations
@@ -10,37 +11,10 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
 from hpc_llm.errors import WorkerError, unknown_name
+from hpc_llm.records.rank_variables import MPI, TORCHRUN, VARIABLE, WITHOUT_SCRIPT, Names, RankVariables
 
-LAUNCHERS = ("srun", "torchrun", "mpirun", "python")
-
-_Names = tuple[str, ...]
-
-_RANK: dict[str, _Names] = {
-    "torchrun": ("RANK",),
-    "mpirun": ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", "MV2_COMM_WORLD_RANK"),
-    "srun": ("SLURM_PROCID",),
-}
-_WORLD_SIZE: dict[str, _Names] = {
-    "torchrun": ("WORLD_SIZE",),
-    "mpirun": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"),
-    "srun": ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
-}
-_LOCAL_RANK: dict[str, _Names] = {
-    "torchrun": ("LOCAL_RANK",),
-    "mpirun": (
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "MPI_LOCALRANKID",
-        "PMI_LOCAL_RANK",
-        "PALS_LOCAL_RANKID",
-        "MV2_COMM_WORLD_LOCAL_RANK",
-    ),
-    "srun": ("SLURM_LOCALID",),
-}
-_LOCAL_WORLD_SIZE: dict[str, _Names] = {
-    "torchrun": ("LOCAL_WORLD_SIZE",),
-    "mpirun": ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"),
-    "srun": (),
-}
+ALONE = "python"
+LAUNCHERS = (*WITHOUT_SCRIPT, ALONE)
 
 
 @dataclass(frozen=True)
@@ -72,20 +46,32 @@ class Ranks:
 def find_ranks(env: Mapping[str, str]) -> Ranks:
     """Read this process's place from the environment of its launcher. Raises WorkerError where it is incomplete."""
     launcher = env.get("HPC_LLM_LAUNCHER") or _detect(env)
-    if launcher not in LAUNCHERS:
-        raise WorkerError(unknown_name("launcher", launcher, LAUNCHERS, where="HPC_LLM_LAUNCHER"))
-    if launcher == "python":
+    variables = _variables(env, launcher)
+    if variables is None:
         return Ranks(0, 1, 0, 1, "127.0.0.1", 0, launcher)
-    rank = _number(env, launcher, _RANK)
-    world_size = _number(env, launcher, _WORLD_SIZE)
+    rank = _number(env, launcher, variables.rank)
+    world_size = _number(env, launcher, variables.world_size)
     if not 0 <= rank < world_size:
         raise WorkerError(f"the variables of {launcher} say rank {rank} of {world_size}, which cannot be.")
     if world_size == 1:
         return Ranks(0, 1, 0, 1, "127.0.0.1", 0, launcher)
-    local_rank = _number(env, launcher, _LOCAL_RANK)
-    local_world_size = _local_world_size(env, launcher, world_size)
+    local_rank = _number(env, launcher, variables.local_rank)
+    local_world_size = _local_world_size(env, variables, world_size)
     address, port = _meeting_point(env, local_world_size == world_size)
     return Ranks(rank, world_size, local_rank, local_world_size, address, port, launcher)
+
+
+def _variables(env: Mapping[str, str], launcher: str) -> RankVariables | None:
+    """What the launcher calls a rank's place; None for a process alone."""
+    said = env.get(VARIABLE) if "HPC_LLM_LAUNCHER" in env else None
+    if said is not None:
+        try:
+            return RankVariables.of(said) if said else None
+        except ValueError:
+            raise WorkerError(f"{VARIABLE} is {said!r}, which the job script did not write. Leave it out.") from None
+    if launcher not in LAUNCHERS:
+        raise WorkerError(unknown_name("launcher", launcher, LAUNCHERS, where="HPC_LLM_LAUNCHER"))
+    return WITHOUT_SCRIPT.get(launcher)
 
 
 def apply(ranks: Ranks, env: MutableMapping[str, str], device_count: int = 0) -> None:
@@ -111,22 +97,21 @@ def _detect(env: Mapping[str, str]) -> str:
 
     Slurm's are also set around mpirun's processes, and srun itself may set PMI_RANK: the sizes tell them apart.
     """
-    if all(name in env for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")):
+    if all(name in env for names in (TORCHRUN.rank, TORCHRUN.world_size, TORCHRUN.local_rank) for name in names):
         return "torchrun"
-    size = _find(env, _WORLD_SIZE["mpirun"])
+    size = _find(env, MPI.world_size)
     tasks = env.get("SLURM_STEP_NUM_TASKS", "1")
     by_mpirun = "OMPI_COMM_WORLD_SIZE" in env or size != tasks
-    if size is not None and by_mpirun and _find(env, _RANK["mpirun"]) is not None:
+    if size is not None and by_mpirun and _find(env, MPI.rank) is not None:
         return "mpirun"
-    return "srun" if tasks != "1" and "SLURM_PROCID" in env else "python"
+    return "srun" if tasks != "1" and "SLURM_PROCID" in env else ALONE
 
 
-def _find(env: Mapping[str, str], names: _Names) -> str | None:
+def _find(env: Mapping[str, str], names: Names) -> str | None:
     return next((env[name] for name in names if env.get(name)), None)
 
 
-def _number(env: Mapping[str, str], launcher: str, table: Mapping[str, _Names]) -> int:
-    names = table[launcher]
+def _number(env: Mapping[str, str], launcher: str, names: Names) -> int:
     value = _find(env, names)
     if value is None:
         raise WorkerError(
@@ -139,8 +124,8 @@ def _number(env: Mapping[str, str], launcher: str, table: Mapping[str, _Names]) 
         raise WorkerError(f"one of {', '.join(names)} holds {value!r}, which is not a number.") from None
 
 
-def _local_world_size(env: Mapping[str, str], launcher: str, world_size: int) -> int:
-    value = _find(env, _LOCAL_WORLD_SIZE[launcher])
+def _local_world_size(env: Mapping[str, str], variables: RankVariables, world_size: int) -> int:
+    value = _find(env, variables.local_world_size)
     if value is not None:
         return int(value)
     nodes = int(env.get("SLURM_STEP_NUM_NODES") or env.get("SLURM_NNODES") or 1)

@@ -8,7 +8,6 @@ their own that sees the packages of the tests' Python, but not an installed hpc-
 from __future__ import annotations
 
 import shlex
-import site
 import sys
 import sysconfig
 import venv
@@ -133,7 +132,8 @@ def create_environment(folder: Path) -> None:
     """A Python environment that has the training packages of this Python, as a cluster's conda environment has."""
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     packages = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
-    Path(packages, "training.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    ours = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    Path(packages, "training.pth").write_text("\n".join(ours) + "\n")
 
 
 def executable(path: Path, text: str) -> None:

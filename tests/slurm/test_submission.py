@@ -27,7 +27,16 @@ import hpc_llm
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.job import start
 from hpc_llm.records.run import RunPaths, Stop
-from hpc_llm.schedulers import NewRun, Submission, code_digest, code_snapshot, create_runs, discard_run, new_run_id
+from hpc_llm.schedulers import (
+    NewRun,
+    Submission,
+    code_digest,
+    code_snapshot,
+    create_runs,
+    discard_run,
+    new_run_id,
+    support_of,
+)
 from hpc_llm.schedulers.environment import inherited_from_slurm, without_slurm
 from hpc_llm.schedulers.runs import accepted_job_id
 from hpc_llm.schedulers.snapshot import code_archive
@@ -128,7 +137,7 @@ def test_the_carried_code_is_found_under_what_it_holds(tmp_path: Path) -> None:
     assert code_snapshot(tmp_path) == target and os.stat(target).st_ino == before
     names = zipfile.ZipFile(target).namelist()
     assert "hpc_llm/worker/pretrain_llm.py" in names and not any("/cli/" in name for name in names)
-    assert [path.name for path in target.parent.iterdir()] == [target.name]
+    assert {path.name for path in target.parent.iterdir()} == {target.name, support_of(tmp_path).path.name}
 
 
 def test_the_digest_is_what_sha256sum_says_and_nothing_of_the_moment(tmp_path: Path) -> None:
@@ -147,7 +156,7 @@ def plant(target: Path, what: str) -> None:
     content = target.read_bytes()
     target.unlink()
     if what == "changed":
-        target.write_bytes(content.replace(b"import", b"export", 1))
+        target.write_bytes(content.replace(b"i", b"e", 1))
     elif what == "longer":
         target.write_bytes(content + b"x")
     elif what == "endless":
@@ -173,13 +182,15 @@ def plant(target: Path, what: str) -> None:
     ["gone", "changed", "longer", "endless", "link", "link to a device", "folder", "pipe", "somebody else's"],
 )
 def test_a_copy_that_is_not_what_it_should_be_is_made_anew(what: str, tmp_path: Path) -> None:
-    target = code_snapshot(tmp_path)
-    plant(target, what)
-    assert code_snapshot(tmp_path) == target
-    assert hashlib.sha256(target.read_bytes()).hexdigest() == code_digest()
-    found = target.lstat()
-    assert stat.S_ISREG(found.st_mode) and not found.st_mode & 0o022 and found.st_uid == os.geteuid()
-    assert {path.name for path in target.parent.iterdir()} <= {target.name, "moved"}
+    archive, support = code_snapshot(tmp_path), support_of(tmp_path)
+    for target in (archive, support.path):
+        plant(target, what)
+    assert code_snapshot(tmp_path) == archive
+    for target, digest in ((archive, code_digest()), (support.path, support.digest)):
+        assert hashlib.sha256(target.read_bytes()).hexdigest() == digest
+        found = target.lstat()
+        assert stat.S_ISREG(found.st_mode) and not found.st_mode & 0o022 and found.st_uid == os.geteuid()
+    assert {path.name for path in archive.parent.iterdir()} <= {archive.name, support.path.name, "moved"}
 
 
 def test_where_the_copy_cannot_be_made_anew_nothing_is_submitted(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hpc_llm.errors import WorkerError
+from hpc_llm.records.rank_variables import WITHOUT_SCRIPT, RankVariables
+from hpc_llm.site.launchers import known
 from hpc_llm.worker.ranks import Ranks, apply, device_index, find_ranks
 
 TORCHRUN = {
@@ -109,3 +111,26 @@ def test_several_ranks_under_torchrun_keep_the_agents_store() -> None:
     env = {**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}
     apply(find_ranks(env), env)
     assert env["TORCHELASTIC_USE_AGENT_STORE"] == "True"
+
+
+def test_the_job_script_says_what_any_launcher_calls_a_rank_s_place() -> None:
+    said = RankVariables(rank=("MY_RANK", "RANK_2"), world_size=("MY_SIZE",), local_rank=("MY_SLOT",)).text()
+    env = {"HPC_LLM_LAUNCHER": "theirs", "HPC_LLM_RANK_VARIABLES": said, "SLURM_NNODES": "2"}
+    env |= {"RANK_2": "3", "MY_SIZE": "4", "MY_SLOT": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "29400"}
+    assert find_ranks({**SRUN, **env}) == Ranks(3, 4, 1, 2, "n1", 29400, "theirs")
+    assert find_ranks({**SRUN, **env, "HPC_LLM_RANK_VARIABLES": ""}).world_size == 1
+    for wrong in (
+        "rank=A",
+        "rank",
+        "rank= world_size= local_rank= local_world_size=",
+        "rank=A world_size=B local_rank=C local_world_size= more=D",
+    ):
+        with pytest.raises(WorkerError, match="which the job script did not write"):
+            find_ranks({**env, "HPC_LLM_RANK_VARIABLES": wrong})
+
+
+@pytest.mark.parametrize("launcher", sorted(known()))
+def test_what_a_launcher_declares_is_what_its_ranks_are_told(launcher: str) -> None:
+    variables = known()[launcher].variables
+    assert variables == WITHOUT_SCRIPT.get(launcher)
+    assert variables is None or RankVariables.of(variables.text()) == variables

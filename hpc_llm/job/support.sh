@@ -1,0 +1,405 @@
+# What the job script does besides its work: signals, records, earlier tries, checks with a code of their own, the launch.
+# Bash 4.2 and coreutils. The script calls begin_run first and launch last; the checks stop it by `die`.
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154,SC2317,SC2329  # the script sets run_dir and support, uses the arrays of set_ranks, and traps call
+
+# --- the beginning and the end of a run -------------------------------------------------------------------------------
+
+ending_signals=(HUP INT QUIT ABRT PIPE ALRM TERM XCPU XFSZ VTALRM PROF IO PWR)
+
+# begin_run [SECONDS]: from here on exit.json tells how the run ended, whatever ends it. SECONDS is the job's time limit.
+begin_run() {
+  local name
+  stage=  # none yet: a signal waits until the earlier try is safe
+  reason='' signal='' child='' job_tmp='' limit=() wrapper=()
+  time_limit=${1:-}
+  printf -v started_at '%(%s)T' -1
+  for name in "${ending_signals[@]}"; do
+    # shellcheck disable=SC2064  # the name as it is now
+    trap "on_signal $name" "$name"
+  done
+  trap '' USR1 USR2  # nothing here acts on them, and what is started inherits that they end nothing
+  trap - EXIT  # in a folder that is not the run's nothing is written
+  unset SLURM_EXPORT_ENV  # left by --export=NONE, srun would start its tasks with an empty environment
+  [ ! -L "$run_dir" ] || run_dir=$(readlink -f "$run_dir")  # the task of an array
+  check_run_folder
+  check_task
+  try=$(keep_earlier_try) || {
+    [ -z "$signal" ] || end_by_signal
+    say "what an earlier try left cannot be moved to $run_dir/tries on $(hostname)"
+    exit 1
+  }
+  job_record=$(record_of_job)
+  trap finish EXIT
+  stage=prelude
+  [ -z "$signal" ] || end_by_signal
+  # Cancelled while it was being submitted, when there was no job yet to end. One that is queued again was asked for.
+  if [ -e "$run_dir/cancelled.json" ] && [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
+    die "$stop_cancelled" "it was cancelled before it began"
+  fi
+  if is_over; then
+    stage='done'
+    die 0 "the run had come to its end already, nothing was run again: result.json holds its measurement"
+  fi
+  cd "$run_dir" || die "$stop_no_run_folder" "cannot enter run folder $run_dir"
+  export TMPDIR="${TMPDIR:-/tmp}" USER="${USER:-$(id -un)}"
+  export PYTHONUNBUFFERED=1
+  export PYTHONSAFEPATH=1  # a torch.py in the run folder is not torch (Python 3.11 and later heed it)
+}
+
+say() { printf 'hpc-llm: %s\n' "${1//[[:cntrl:]]/ }" >&2; }
+
+# die CODE REASON: ends the script with one line, which exit.json keeps.
+die() {
+  ignore_signals
+  reason=${2//[[:cntrl:]]/ }
+  say "$reason (on $(hostname))"
+  exit "$1"
+}
+
+ignore_signals() { trap '' "${ending_signals[@]}"; }
+
+on_signal() {
+  signal=${signal:-$1}  # the first one is the cause
+  # TERM in any case: what bash starts in the background ignores INT.
+  if [ -n "$child" ]; then
+    kill -s TERM "$child" 2>/dev/null
+  elif [ -n "$stage" ]; then
+    end_by_signal
+  fi
+}
+
+end_by_signal() {
+  ignore_signals
+  exit "$((128 + $(kill -l "$signal")))"
+}
+
+# Whose folder it is may have changed since it was submitted: nothing is written into that of another job or user.
+check_run_folder() {
+  local probe
+  if [ ! -d "$run_dir" ]; then
+    say "run folder $run_dir is not visible on $(hostname)"
+    exit "$stop_no_run_folder"
+  fi
+  # Where others can rename what lies beside it, a folder of theirs may stand in its place. (A file made in it tells whether
+  # the file system knows of owners at all.)
+  if [ ! -O "$run_dir" ]; then
+    probe=$run_dir/.owner.$$.$RANDOM$RANDOM
+    if (set -C; : > "$probe") 2>/dev/null && [ -O "$probe" ]; then
+      rm -f "$probe"
+      say "run folder $run_dir belongs to another user (on $(hostname))"
+      exit "$stop_no_run_folder"
+    fi
+    rm -f "$probe"
+  fi
+  # The folder may have been removed and made anew for another job under the same name.
+  if [[ ${SLURM_JOB_NAME:-} =~ -([0-9a-f]{8})$ ]] && [ -f "$run_dir/job.json" ] &&
+    ! grep -q "\"uuid\": \"${BASH_REMATCH[1]}-" "$run_dir/job.json"; then
+    say "run folder $run_dir belongs to another job by now (on $(hostname))"
+    exit "$stop_no_run_folder"
+  fi
+}
+
+# Two tasks that are led to one run would write over each other.
+check_task() {
+  [ -n "${SLURM_ARRAY_TASK_ID:-}" ] && [ -f "$run_dir/job.json" ] || return 0
+  grep -Eq '"array_task": *(null|[0-9]+)' "$run_dir/job.json" || return 0
+  grep -Eq "\"array_task\": *$SLURM_ARRAY_TASK_ID([^0-9]|\$)" "$run_dir/job.json" && return
+  say "run folder $run_dir is that of another task (on $(hostname))"
+  exit "$stop_no_run_folder"
+}
+
+record_of_job() { [ ! -f "$run_dir/job.json" ] || grep -o '"uuid": "[^"]*"' "$run_dir/job.json"; }
+
+is_over() { [ -f "$run_dir/result.json" ] && grep -Eq '"outcome": *"(COMPLETED|INVALID)"' "$run_dir/result.json"; }
+
+# Moves what an earlier try left to tries/<number> and prints the number of this try. A whole measurement stays.
+keep_earlier_try() {
+  local moving=$run_dir/tries/.moving number=1 path pattern
+  local left=("$run_dir/exit.json")
+  umask go-w
+  if ! is_over; then
+    for pattern in "${try_files[@]}"; do
+      # shellcheck disable=SC2206  # a pattern
+      [ "$pattern" = exit.json ] || left+=("$run_dir"/$pattern)
+    done
+  fi
+  ignore_signals  # in a subshell: those that the whole group gets must not stop a program that moves
+  while [ -e "$run_dir/tries/$number" ]; do number=$((number + 1)); done
+  for path in "${left[@]}"; do
+    [ -e "$path" ] || continue
+    # The folder is there already where a try was killed in between: what is left belongs to the same one.
+    if [ -e "$moving/${path##*/}" ]; then
+      mv -T "$moving" "$run_dir/tries/$number" || return
+      number=$((number + 1))
+    fi
+    mkdir -p "$moving" || return
+    mv "$path" "$moving/" || return
+  done
+  if [ -d "$moving" ]; then
+    mv -T "$moving" "$run_dir/tries/$number" || return
+    number=$((number + 1))
+  fi
+  printf '%s' "$number"
+}
+
+# Writes exit.json, which tells how the run ended where accounting cannot.
+finish() {
+  local code=$? record=$run_dir/.exit.json.$$.$RANDOM$RANDOM now
+  ignore_signals  # Slurm may send several: one that comes while the record is written would lose it
+  trap - EXIT
+  # Removed meanwhile, and made anew by another job: what is there is that one's.
+  now=$(record_of_job)
+  [ -z "$now" ] || [ -z "$job_record" ] || [ "$now" = "$job_record" ] || exit "$code"
+  if [ "$code" = 0 ] && [ "$stage" != 'done' ]; then
+    code=1
+    reason=${reason:-"the job script was ended in the stage $stage by something that left no exit code"}
+  fi
+  set -C  # a link that somebody put there is not written through
+  {
+    printf '{"schema": 1, "run_id": %s, "exit_code": %s, "signal": %s, "stage": %s, "reason": %s,' \
+      "$(json "${run_dir##*/}")" "$code" "$(json "$signal")" "$(json "$stage")" "$(json "$reason")"
+    printf ' "host": %s, "job_id": %s, "array_task": %s, "started_at": %s, "ended_at": %s,' \
+      "$(json "$(hostname)")" "$(json "${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-}}")" "${SLURM_ARRAY_TASK_ID:-null}" \
+      "$started_at" "$(date +%s)"
+    printf ' "time_limit_s": %s, "restart_count": %s}\n' "${time_limit:-null}" "${SLURM_RESTART_COUNT:-0}"
+  } > "$record" && mv -fT "$record" "$run_dir/exit.json"
+  [ -z "$job_tmp" ] || rm -rf "$job_tmp"
+  exit "$code"
+}
+
+# A text as JSON, null where it is empty.
+json() {
+  local text=$1
+  [ -n "$text" ] || { printf null; return; }
+  text=${text//\\/\\\\}
+  text=${text//\"/\\\"}
+  text=${text//[[:cntrl:]]/ }
+  # Bytes that are no UTF-8 would make the whole file unreadable.
+  if command -v iconv >/dev/null; then text=$(printf '%s' "$text" | iconv -c -f UTF-8 -t UTF-8 2>/dev/null); fi
+  printf '"%s"' "$text"
+}
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+# need_modules [FILE ...]: the first file that can be read defines `module`, unless it is defined already.
+need_modules() {
+  local init_file no_module="module is not defined and prelude.init names no file"
+  if ! type module >/dev/null 2>&1; then
+    for init_file; do
+      if [ -r "$init_file" ]; then read_in "$init_file"; break; fi
+    done
+  fi
+  [ $# = 0 ] || { no_module=$(printf ', %s' "$@"); no_module="none of ${no_module#, } defines module"; }
+  type module >/dev/null 2>&1 || die "$stop_no_module_system" "the module system is missing: $no_module"
+}
+
+# Without the arguments of a function, which a file that is read in would take for its own.
+read_in() {
+  local read_in_file=$1
+  shift $#
+  # shellcheck disable=SC1090
+  . "$read_in_file"
+}
+
+use_modules() {
+  [ -d "$1" ] || die "$stop_module_failed" "module folder $1 does not exist"
+  module use "$1"
+}
+
+load_module() {
+  local loaded_before=${LOADEDMODULES:-}
+  # Old Tcl modules return 0 whatever happens, so see whether anything changed.
+  module load "$1" || die "$stop_module_failed" "module $1 failed to load"
+  case ":${LOADEDMODULES:-}" in *":$1" | *":$1"[:/]*) return ;; esac
+  [ "${LOADEDMODULES:-}" != "$loaded_before" ] || die "$stop_module_failed" "module $1 failed to load"
+}
+
+# --- the Python environment -------------------------------------------------------------------------------------------
+
+# activate_conda FOLDER [HOOK]: HOOK is conda's etc/profile.d/conda.sh; without it conda is asked.
+activate_conda() {
+  local conda_hook=${2:-}
+  if [ -z "$conda_hook" ]; then
+    command -v conda >/dev/null || die "$stop_no_conda" "conda is not on PATH"
+    conda_hook=$(conda info --base)/etc/profile.d/conda.sh || die "$stop_no_conda" "'conda info --base' failed"
+  fi
+  [ -r "$conda_hook" ] || die "$stop_no_conda" "conda's shell hook $conda_hook cannot be read"
+  read_in "$conda_hook"
+  conda activate "$1" || die "$stop_env_not_active" "conda environment $1 did not activate"
+  [ "${CONDA_PREFIX:-}" -ef "$1" ] ||
+    die "$stop_env_not_active" "conda environment $1 is not active, CONDA_PREFIX is ${CONDA_PREFIX:-unset}"
+  use_python
+}
+
+activate_venv() {
+  [ -r "$1/bin/activate" ] || die "$stop_env_not_active" "virtual environment $1 does not exist"
+  read_in "$1/bin/activate"
+  [ "${VIRTUAL_ENV:-}" -ef "$1" ] || die "$stop_env_not_active" "virtual environment $1 is not active"
+  use_python
+}
+
+use_python() { python=$(command -v python) || die "$stop_env_not_active" "python is not on PATH"; }
+
+use_python_of() {
+  export PATH="$1:$PATH"
+  use_python
+}
+
+# make_job_folders [--nodes=N] VARIABLE=NAME ...: folders of this job alone, under $TMPDIR on each node, removed at its end.
+make_job_folders() {
+  local pair folders=() each_node=()
+  if [[ $1 = --nodes=* ]]; then
+    each_node=(srun --ntasks-per-node=1 --ntasks="${1#*=}")
+    shift
+  fi
+  job_tmp=$TMPDIR/hpc-llm-$USER-${SLURM_JOB_ID:-$$}-$RANDOM$RANDOM
+  for pair; do
+    export "${pair%%=*}=$job_tmp/${pair#*=}"
+    folders+=("$job_tmp/${pair#*=}")
+  done
+  # What is compiled there is run: it is this user's folder and nobody else's, also where the nodes share it.
+  # shellcheck disable=SC2016
+  "${each_node[@]}" bash -c 'mkdir -p -- "${1%/*}"; umask 077
+    mkdir -- "$1" 2>/dev/null || { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; } && mkdir -p -- "$@"' \
+    bash "$job_tmp" "${folders[@]}" || die 1 "the job's own folder $job_tmp cannot be made"
+}
+
+# An empty part of these is the working directory, and others may be able to write there.
+without_empty_parts() {
+  local name value
+  for name; do
+    value=:${!name:-}:
+    while [[ $value = *::* ]]; do value=${value//::/:}; done
+    value=${value#:}
+    if [ -n "$value" ]; then export "$name=${value%:}"; else unset "$name"; fi
+  done
+}
+
+# need_packages PACKAGE ...: the environment may be somebody else's, so say at once what it lacks. The training program
+# comes along, and is looked at as well.
+need_packages() {
+  local why
+  without_empty_parts PATH LD_LIBRARY_PATH PYTHONPATH
+  why=$("${wrapper[@]}" "$python" - "$@" 2>&1 <<'PYTHON'
+import sys
+sys.path[:] = [place for place in sys.path if place]
+import importlib.util
+if sys.version_info < (3, 10):
+    sys.exit("python %d.%d is too old, 3.10 is needed" % sys.version_info[:2])
+missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
+if missing:
+    sys.exit("the Python environment lacks " + ", ".join(missing))
+PYTHON
+  ) || { why=${why##*$'\n'}; die "$stop_no_training_stack" "${why:-python does not start}: $python"; }
+  why=$("${wrapper[@]}" "$python" -c "$start" "$code_archive" "$code_digest" 2>&1) ||
+    { why=${why##*$'\n'}; die "$stop_code_changed" "${why#hpc-llm: }"; }
+}
+
+# read_variables FILE: what only its owner may read. Nothing of it is printed, not even by a mistake in it, and no record
+# keeps more than its name.
+read_variables() {
+  local settings
+  { [ -f "$1" ] && [ -r "$1" ]; } || die "$stop_no_env_file" "the file $1 cannot be read"
+  [ -O "$1" ] || die "$stop_no_env_file" "the file $1 belongs to somebody else"
+  case $(stat -L -c %a "$1") in
+    [4-7]00) ;;
+    *) die "$stop_no_env_file" "others may open the file $1: chmod 600 it" ;;
+  esac
+  # It is read, not run: what a line would do in a shell has no effect here.
+  settings=$("${wrapper[@]}" "$python" -I -S -c "$start" "$code_archive" "$code_digest" hpc_llm.text.env_file "$1" 2>/dev/null) ||
+    die "$stop_no_env_file" "the file $1 cannot be used: ${settings:-"$python does not read it"}"
+  eval "$settings"
+}
+
+# --- the launch -------------------------------------------------------------------------------------------------------
+
+first_node() {
+  local node
+  node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)${1:-}
+  getent hosts "$node" >/dev/null || node=$(hostname)
+  printf '%s' "$node"
+}
+
+# ranks_meet_at HOST: there, at a port that is free here and below the ephemeral range, another one for each job.
+ranks_meet_at() {
+  export MASTER_ADDR=$1
+  MASTER_PORT=$("${wrapper[@]}" "$python" - "${SLURM_JOB_ID:-$$}" <<'PYTHON'
+import sys
+sys.path[:] = [place for place in sys.path if place]
+import socket
+start = int(sys.argv[1]) * 7 % 22000
+for offset in range(1000):
+    port = 10000 + (start + offset) % 22000
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            continue
+    print(port)
+    break
+PYTHON
+  )
+  export MASTER_PORT
+}
+
+# set_ranks LAUNCHER MODULE [ARGUMENT ...]: makes the commands that launchers start, each an array. `start` reads the
+# archive once, checks what it has read, and runs MODULE from memory, for others may be able to write where it lies.
+set_ranks() {
+  export HPC_LLM_LAUNCHER=$1 HPC_LLM_TRY=$try
+  # A rank that is told of no variables takes itself for the only one.
+  [ -z "${rank_variables[$1]+known}" ] || export HPC_LLM_RANK_VARIABLES="${rank_variables[$1]}"
+  shift
+  program=("$python" -u -c "$start" "$code_archive" "$code_digest" "$@")
+  rank=("${wrapper[@]}" "${program[@]}")
+  agent=("${wrapper[@]}" "$python" -u -c "$start" "$code_archive" "$code_digest" torch.distributed.run)
+  # Slurm starts each task with no signal ignored, whatever this script ignores, and only there is its number known.
+  # shellcheck disable=SC2016
+  task=(bash -c 'trap "" USR1 USR2; exec "$@"' bash "${rank[@]}")
+  # shellcheck disable=SC2016
+  agent_of_node=(bash -c 'trap "" USR1 USR2; exec "${@:1:$0}" --node-rank="$SLURM_PROCID" "${@:$0+1}"' "${#agent[@]}" "${agent[@]}")
+}
+
+need_program() { command -v "$1" >/dev/null || die "$stop_no_launcher" "$1 is not on PATH"; }
+
+# launch COMMAND ...: in the background, so that a signal reaches it at once; its exit code is the script's.
+launch() {
+  local code
+  need_program "$1"
+  export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # srun has not inherited it since Slurm 22.05
+  echo "hpc-llm: $(hostname), $python, modules ${LOADEDMODULES:-none}"
+  stage=launch
+  "${limit[@]}" "$@" &
+  child=$!
+  wait "$child"
+  code=$?
+  # A signal ends `wait` early: go on until the launcher itself has ended.
+  while kill -0 "$child" 2>/dev/null; do
+    wait "$child"
+    code=$?
+  done
+  child=
+  ignore_signals  # the end is settled
+  [ ${#limit[@]} = 0 ] || check_time_limit "$code"
+  [ -z "$signal" ] || end_by_signal
+  stage='done'
+  exit "$code"
+}
+
+# launch_within SECONDS COMMAND ...: where no scheduler keeps the time.
+launch_within() {
+  limit=(timeout --signal=TERM --kill-after=30 "$1")
+  shift
+  launch "$@"
+}
+
+# 124 from timeout, 137 where it had to use KILL.
+check_time_limit() {
+  local ran=$(($(date +%s) - started_at)) seconds=${limit[3]}
+  [ -z "$signal" ] || return
+  if [ "$1" = 124 ] || { [ "$1" = 137 ] && [ "$ran" -ge "$seconds" ]; }; then
+    reason="time limit of $seconds s reached"
+    signal=TERM
+    exit "$1"
+  fi
+}

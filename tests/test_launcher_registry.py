@@ -1,0 +1,103 @@
+"""Launchers from anywhere: each is one object, found by its name, and nothing else has to know of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rendering import planned, script
+from standin import Machine
+from test_planning import refused, variant
+
+from hpc_llm.errors import PlanError, ProfileError
+from hpc_llm.records.rank_variables import RankVariables
+from hpc_llm.site import launchers
+from hpc_llm.site.launchers import Launcher, Start, known, register
+from hpc_llm.text.shell import shell_word
+
+NUMBERED = RankVariables(rank=("ALPS_APP_PE",), world_size=("ALPS_APP_SIZE",), local_rank=("ALPS_APP_SLOT",))
+
+
+@pytest.fixture
+def aprun() -> Iterator[Launcher]:
+    """One that no module of ours knows."""
+
+    def command(start: Start) -> str:
+        odd = shell_word("it's $x")
+        return f'aprun -n {start.ranks} -N {start.ranks_per_node} {odd} "${{rank[@]}}"'
+
+    before = dict(launchers._registered)
+    register(made := Launcher(name="aprun", command=command, variables=NUMBERED, needs_slurm=True))
+    yield made
+    launchers._registered.clear()
+    launchers._registered.update(before)
+
+
+def test_those_that_come_along_are_the_modules_of_the_folder() -> None:
+    folder = Path(launchers.__file__).parents[1] / "job" / "launchers"
+    assert set(known()) == {path.stem for path in folder.glob("[!_]*.py")} == {"mpirun", "python", "srun", "torchrun"}
+
+
+def test_one_that_is_registered_can_be_planned_and_rendered(aprun: Launcher) -> None:
+    site = variant("taiwania2", launch={"single_node": "aprun", "multi_node": "aprun", "allowed": ["aprun", "python"]})
+    assert planned(site, "z3").plan.job.launcher == "aprun"
+    text = script(site, "z3", nodes=2, gpus_per_node=4)
+    assert "--ntasks-per-node=4\n" in text
+    assert text.endswith("""launch aprun -n 8 -N 4 'it'"'"'s $x' "${rank[@]}"\n""")
+    refused(PlanError, "launcher aprun needs Slurm, cluster taiwania2 runs on this machine", site, scheduler="local")
+    said = "launcher python starts one rank, the plan has 8. Launchers for several: aprun."
+    refused(PlanError, said, site, set=("launcher=python",))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "$(x)", "]x", "a\n", "-n", "é"])
+def test_names_that_a_script_could_not_hold_are_refused(name: str) -> None:
+    with pytest.raises(ProfileError, match="is no name of a launcher: use letters"):
+        Launcher(name=name, command=lambda start: "", variables=None)
+    with pytest.raises(ValueError, match="is not a name of an environment variable"):
+        RankVariables(rank=(name or "a=b",), world_size=("B",), local_rank=("C",))
+    with pytest.raises(ValueError, match="need a variable each"):
+        RankVariables(rank=(), world_size=("B",), local_rank=("C",))
+
+
+def test_its_ranks_are_told_its_variables(aprun: Launcher, tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "a machine")
+    (machine.folder / "bin" / "aprun").write_text('#!/bin/bash\nshift 5\nexec "$@"\n')
+    (machine.folder / "bin" / "aprun").chmod(0o755)
+    launch = {"launch__single_node": "aprun", "launch__allowed": ["aprun", "srun"]}
+    cluster = machine.cluster(scheduler="slurm", **launch)
+    ended = machine.run(machine.script(cluster, scheduler="slurm"))
+    assert ended.code == 0 and ended.seen is not None, ended.stderr
+    env = ended.seen["env"]
+    assert (env["HPC_LLM_LAUNCHER"], RankVariables.of(env["HPC_LLM_RANK_VARIABLES"])) == ("aprun", NUMBERED)
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("raise ValueError('too old')", "the launcher theirs of broken:LAUNCHER cannot be loaded: too old."),
+        ("LAUNCHER = print", "broken:LAUNCHER is no hpc_llm.site.launchers.Launcher of the name theirs."),
+    ],
+)
+def test_an_installed_one_that_is_broken_is_named_where_it_is_asked_for(
+    module: str, said: str, own_folder: Path
+) -> None:
+    about = own_folder / "broken-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[hpc_llm.launchers]\ntheirs = broken:LAUNCHER\n")
+    (own_folder / "broken.py").write_text(module)
+    (own_folder / "clusters").mkdir()
+    launch = "{single_node: theirs, multi_node: theirs, allowed: [theirs]}"
+    (own_folder / "clusters" / "mine.yaml").write_text(f"extends: local\nlaunch: {launch}\n")
+    environ = {**os.environ, "PYTHONPATH": str(own_folder)}
+    for cluster, code, told in (("local", 0, ""), ("mine", 2, said)):
+        done = subprocess.run(
+            [sys.executable, "-m", "hpc_llm", "render", "--cluster", cluster, "--method", "z3"],
+            env=environ, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code and told in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr and bool(done.stdout) == (code == 0)
