@@ -141,7 +141,7 @@ def test_a_partition_names_the_folder_of_its_environment() -> None:
 def test_the_partitions_modules_and_variables_take_the_place_of_the_clusters() -> None:
     cluster = amd_partition()
     text = script(cluster, "z3", partition="gpuMI100x8", account=ACCOUNTS["delta"])
-    assert "load_module rocm/6.4" in text and "env_dir=/projects/x/rocm" in text and "export HSA_X=1" in text
+    assert "load_module rocm/6.4" in text and " /projects/x/rocm\n" in text and "export HSA_X=1" in text
     assert "pytorch-conda" not in text and "PYTORCH_CUDA_ALLOC_CONF" not in text and "module reset" not in text
     other = script(cluster, "z3", account=ACCOUNTS["delta"])
     assert "load_module pytorch-conda/2.8" in other and "rocm" not in other
