@@ -21,7 +21,7 @@ from hpc_llm.plan.optimizers import OF_DEEPSPEED, bitsandbytes_name
 from hpc_llm.worker.device import Toolchain, find_toolchain
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, trainable
 from hpc_llm.worker.engines.stepping import make_optimizer
-from hpc_llm.worker.model import build_model
+from hpc_llm.worker.model.build import build_model
 
 COMPILE_ON_CPU = "HPC_LLM_COMPILE_CPU_OPS"
 """Set to 1 to let DeepSpeed compile its CPU operators where training runs on the CPU."""

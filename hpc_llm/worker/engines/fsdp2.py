@@ -16,8 +16,9 @@ from hpc_llm.errors import WorkerError
 from hpc_llm.plan.experiment import Plan
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.stepping import Stepper
-from hpc_llm.worker.model import DTYPES, inner_first, recompute, skeleton
-from hpc_llm.worker.weights import load_checkpoint
+from hpc_llm.worker.model.prepare import prepare
+from hpc_llm.worker.model.shapes import DTYPES, inner_first, skeleton
+from hpc_llm.worker.model.weights import load_checkpoint
 
 _OLDEST_TORCH = (2, 6)
 """`fully_shard` has its place in torch.distributed.fsdp since then."""
@@ -60,12 +61,8 @@ def _build(plan: Plan, device: torch.device) -> Built:
     if plan.quantization or plan.peft:
         raise WorkerError("the engine fsdp2 trains whole models: choose another one for quantization and LoRA.")
     model = skeleton(plan, torch.float32)
-    model.config.use_cache = False
     _materialise(model, plan, device)
-    if plan.recompute:
-        recompute(model)
-    model.train()
-    return Built(Fsdp2Engine(plan, model, device))
+    return Built(Fsdp2Engine(plan, prepare(model, plan), device))
 
 
 def _materialise(model: Any, plan: Plan, device: torch.device) -> None:

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hpc_llm.plan.experiment import Plan
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.stepping import Masters, Stepper
-from hpc_llm.worker.model import build_model
+from hpc_llm.worker.model.build import build_model
 
 _BUCKET = 2**26
 """Numbers that are averaged at once."""

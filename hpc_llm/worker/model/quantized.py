@@ -1,0 +1,114 @@
+"""A model whose linear layers are quantized: made one weight at a time, or loaded so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from hpc_llm.errors import WorkerError, unknown_name
+from hpc_llm.plan.experiment import Plan
+from hpc_llm.worker.model.shapes import DTYPES, fill, skeleton
+from hpc_llm.worker.model.weights import load_checkpoint
+
+KINDS = ("nf4", "fp4", "int8")
+
+
+def quantized_model(plan: Plan, device: torch.device, stage3: bool) -> Any:
+    """A model whose linear layers, the output head apart, are quantized and frozen; the rest trains."""
+    quantization = plan.quantization or {}
+    if quantization.get("kind") not in KINDS:
+        raise WorkerError(unknown_name("quantization kind", str(quantization.get("kind")), KINDS))
+    # Split among ranks, packed weights travel as the training's own type: DeepSpeed gathers one type at a time.
+    storage = DTYPES[plan.precision] if stage3 else torch.uint8
+    if plan.weights == "checkpoint":
+        return _quantized_checkpoint(plan, quantization, storage, device)
+    return _quantized_shape(plan, quantization, storage, device)
+
+
+def _quantized_checkpoint(
+    plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device
+) -> Any:
+    from transformers import BitsAndBytesConfig
+
+    kind = quantization["kind"]
+    if kind == "int8":
+        how = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
+    else:
+        how = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type=kind,
+            bnb_4bit_use_double_quant=bool(quantization.get("double_quant", False)),
+            bnb_4bit_compute_dtype=_compute_dtype(plan, quantization),
+            bnb_4bit_quant_storage=storage,
+        )
+    return load_checkpoint(
+        plan.model,
+        dtype=DTYPES[plan.precision],
+        attn_implementation=plan.attention,
+        quantization_config=how,
+        device_map={"": device},
+    )
+
+
+def _quantized_shape(plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device) -> Any:
+    model = skeleton(plan, DTYPES[plan.precision])
+    head = model.get_output_embeddings()
+    linears = [
+        (name, module) for name, module in model.named_modules() if type(module) is nn.Linear and module is not head
+    ]
+    spread = float(model.config.initializer_range)
+    for name, linear in linears:
+        model.set_submodule(
+            name, _quantized_linear(linear, quantization, _compute_dtype(plan, quantization), storage, spread, device)
+        )
+    fill(model, device)
+    _mark_quantized(model, quantization)
+    return model
+
+
+def _quantized_linear(
+    linear: nn.Linear,
+    quantization: Mapping[str, Any],
+    compute_dtype: torch.dtype,
+    storage: torch.dtype,
+    spread: float,
+    device: torch.device,
+) -> Any:
+    """A frozen quantized layer in place of `linear` (which is on the meta device), its weights drawn at random."""
+    import bitsandbytes as bnb
+
+    shape = (linear.in_features, linear.out_features)
+    has_bias = linear.bias is not None
+    weight = torch.empty(linear.weight.shape, dtype=linear.weight.dtype, device=device).normal_(std=spread)
+    if quantization["kind"] == "int8":
+        layer = bnb.nn.Linear8bitLt(*shape, has_bias, has_fp16_weights=False, device="meta")
+        layer.weight = bnb.nn.Int8Params(weight.cpu(), requires_grad=False, has_fp16_weights=False).to(device)
+    else:
+        double, kind = bool(quantization.get("double_quant", False)), quantization["kind"]
+        layer = bnb.nn.Linear4bit(*shape, has_bias, compute_dtype, double, kind, storage, device="meta")
+        empty = layer.weight
+        layer.weight = bnb.nn.Params4bit(
+            weight,
+            requires_grad=False,
+            compress_statistics=empty.compress_statistics,
+            quant_type=empty.quant_type,
+            quant_storage=empty.quant_storage,
+            module=layer,
+        ).to(device)
+    if has_bias:
+        layer.bias = nn.Parameter(torch.zeros(linear.out_features, dtype=linear.weight.dtype, device=device), False)
+    return layer
+
+
+def _mark_quantized(model: Any, quantization: Mapping[str, Any]) -> None:
+    """Say what PEFT asks for before it wraps quantized layers."""
+    in_8bit = quantization["kind"] == "int8"
+    model.is_loaded_in_8bit = in_8bit
+    model.is_loaded_in_4bit = not in_8bit
+
+
+def _compute_dtype(plan: Plan, quantization: Mapping[str, Any]) -> torch.dtype:
+    return DTYPES[quantization.get("compute_dtype") or plan.precision]
