@@ -252,6 +252,7 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
     from hpc_llm.job.batch import make_batch
     from hpc_llm.plan.method import load_method
     from hpc_llm.plan.planning import plan
+    from hpc_llm.plan.tasks import carried_modules
     from hpc_llm.schedulers.paths import with_named_environment
     from hpc_llm.schedulers.snapshot import code_archive, code_digest
     from hpc_llm.text.secrecy import WAY_IN, has_secret_shape
@@ -261,6 +262,7 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
         plan(e, cluster, load_method(e.method), site, request.sources) for e in experiments(request, cluster.name)
     ]
     _check_secrets(planned)
+    carried = carried_modules([p.plan for p in planned])
     several = len(planned) > 1 or len(request.sweep("cluster")) > 1
     run_ids, name = _run_ids(options, cluster.name, [(p.plan.method, p.plan.model) for p in planned], several, preview)
     batch = make_batch(
@@ -269,8 +271,8 @@ def _batch(cluster: Cluster, request: Request, options: RunOptions, preview: boo
         run_ids,
         name=name,
         logs=options.logs,
-        code_archive=code_archive(options.logs),
-        code_digest=code_digest(),
+        code_archive=code_archive(options.logs, also=carried),
+        code_digest=code_digest(also=carried),
         python=Path(sys.executable),
         templates=options.templates,
     )

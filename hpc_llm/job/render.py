@@ -17,6 +17,7 @@ from typing import Any
 from hpc_llm import __version__
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.job.templating import render_template
+from hpc_llm.plan import tasks
 from hpc_llm.plan.experiment import Plan, PlanWithOrigins
 from hpc_llm.plan.slurm_request import slurm_tasks_per_node
 from hpc_llm.plan.synthetic import DESCRIPTION
@@ -32,7 +33,6 @@ _OWN_WORDS = ("template", "default")
 _MARK = "\x1f"
 _CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
-WORKERS = {"pretrain": "pretrain_llm"}
 _START = Path(__file__).with_name("start.py")
 """What each rank runs first; the script holds it without its docstring."""
 
@@ -87,6 +87,8 @@ class JobArray:
     folder: Path
     tasks: tuple[str, ...]
     """What each task is, for the reader of the script."""
+    packages: tuple[str, ...]
+    """What each of the runs must be able to import."""
     parallel: int | None = None
     """Most tasks at a time."""
 
@@ -123,6 +125,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "code_archive": str(place.code_archive),
             "code_digest": place.code_digest,
             "start": _START.read_text(encoding="utf-8").partition('"""\n\n')[2].strip(),
+            "packages": list(tasks.required_packages([plan]) if array is None else array.packages),
             "python_folder": str(place.python.parent),
             "env_file": plan.env_file and _env_file(plan.env_file, cluster),
             "job_dirs": cluster.env.per_job_dirs,
@@ -132,7 +135,12 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "stop": {stop.name: stop.value for stop in Stop},
             "version": __version__,
         },
-        {"q": shell_word, "expand": shell_expand, "comment": shell_comment, "worker": WORKERS.__getitem__},
+        {
+            "q": shell_word,
+            "expand": shell_expand,
+            "comment": shell_comment,
+            "worker": lambda task: tasks.find(task).worker,
+        },
         _mark,
         place.templates,
     )

@@ -11,8 +11,6 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
 
-TASKS = ("pretrain",)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:

@@ -13,10 +13,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.plan import tasks
 from hpc_llm.plan.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.plan.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.plan.engine_choice import check_engine, choose_engine, fallback_of
-from hpc_llm.plan.experiment import TASKS, Experiment, Plan, PlanWithOrigins
+from hpc_llm.plan.experiment import Experiment, Plan, PlanWithOrigins
 from hpc_llm.plan.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.plan.method import Lora, Method, Optimizer, Quantization, spelled
 from hpc_llm.plan.optimizers import OF_DEEPSPEED
@@ -99,9 +100,7 @@ def _method(method: Method, gpu: Gpu, draft: Draft) -> None:
 
 def _bookkeeping(said: Said, cluster: Cluster, partition: Partition | None, site: Site, draft: Draft) -> None:
     experiment = said.experiment
-    if experiment.task not in TASKS:
-        raise RequestError(unknown_name("task", experiment.task, TASKS))
-    draft.put("task", *said("task"))
+    draft.put("task", tasks.find(experiment.task).name, said("task")[1])
     draft.put("cluster", cluster.name, "request")
     draft.put("data", list(experiment.data), said("data")[1] if experiment.data else "default: synthetic tokens")
     floor = None if experiment.data else LOSS_FLOOR_NATS
@@ -133,6 +132,7 @@ def _settings(said: Said, draft: Draft) -> None:
     origin = source if source.startswith("--") else f"{source}: set"
     for name in apply_settings(draft.values, settings):
         draft.origins[name] = origin
+    tasks.check_settings(tasks.find(draft.values["task"]), settings)
     for item in settings:
         place = split_pair(item, "--set")[0].removeprefix("deepspeed.")
         for computed, advice in COMPUTED_BLOCKS.items():

@@ -227,7 +227,7 @@ sys.path[:] = [place for place in sys.path if place]
 import importlib.util
 if sys.version_info < (3, 10):
     sys.exit("python %d.%d is too old, 3.10 is needed" % sys.version_info[:2])
-missing = [name for name in ("torch", "transformers", "deepspeed") if importlib.util.find_spec(name) is None]
+missing = [name for name in "torch transformers deepspeed".split() if importlib.util.find_spec(name) is None]
 if missing:
     sys.exit("the Python environment lacks " + ", ".join(missing))
 PYTHON
