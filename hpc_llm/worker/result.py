@@ -48,6 +48,8 @@ class Record:
     meter: Meter | None = None
     peaks: dict[str, int | None] = field(default_factory=dict)
     """Peak memory in bytes, the largest of all ranks where they could be asked."""
+    held: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Bytes of what the engine holds between steps on `device` and `host`, the most of any rank; see `Engine.held`."""
     gpu_means: dict[str, float] = field(default_factory=dict)
     """What was seen of all GPUs over the measured window, as far as it is known."""
 
@@ -100,6 +102,7 @@ def build_result(
         **_rates(record, [step.time_s for step in steps if not step.warmup]),
         **_memory(record),
         **{key: record.gpu_means.get(key) for key in ("gpu_utilization_mean", "gpu_power_w_mean", "energy_j")},
+        "held_bytes": record.held or None,
         "loss_first": _finite(steps[0].loss) if steps else None,
         "loss_last": _finite(steps[-1].loss) if steps else None,
         "elapsed_s": time.time() - record.started_at,

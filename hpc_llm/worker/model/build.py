@@ -17,8 +17,8 @@ from hpc_llm.errors import WorkerError
 from hpc_llm.plan.experiment import Plan
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
-from hpc_llm.worker.model.shapes import DTYPES, fill, model_config, skeleton
-from hpc_llm.worker.model.weights import load_checkpoint
+from hpc_llm.worker.model.shapes import DTYPES, begun, fill, model_config
+from hpc_llm.worker.model.weights import in_dtype, load_checkpoint
 
 
 def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
@@ -44,14 +44,14 @@ def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) ->
     stage3 = is_split(config)
     loads = plan.weights == "checkpoint"
     if not stage3 and not loads:
-        model = skeleton(plan, DTYPES[plan.precision])
+        model = begun(plan, DTYPES[plan.precision], device)
         fill(model, device)
         return model
-    how = {"dtype": DTYPES[plan.precision], "attn_implementation": plan.attention}
+    dtype, how = DTYPES[plan.precision], {"attn_implementation": plan.attention}
     with zero3_init(config, enabled=stage3):
         if not loads:
-            return AutoModelForCausalLM.from_config(model_config(plan), **how)
-        return load_checkpoint(plan.model, device_map=None if stage3 else _device_map(device), **how)
+            return AutoModelForCausalLM.from_config(model_config(plan), **how, **in_dtype(dtype))
+        return load_checkpoint(plan.model, dtype, device_map=None if stage3 else _device_map(device), **how)
 
 
 def is_split(config: Mapping[str, Any]) -> bool:

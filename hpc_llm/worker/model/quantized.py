@@ -10,7 +10,7 @@ from torch import nn
 
 from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.plan.experiment import Plan
-from hpc_llm.worker.model.shapes import DTYPES, fill, skeleton
+from hpc_llm.worker.model.shapes import DTYPES, begun, fill
 from hpc_llm.worker.model.weights import load_checkpoint
 
 KINDS = ("nf4", "fp4", "int8")
@@ -54,15 +54,17 @@ def _quantized_checkpoint(
 
 
 def _quantized_shape(plan: Plan, quantization: Mapping[str, Any], storage: torch.dtype, device: torch.device) -> Any:
-    model = skeleton(plan, DTYPES[plan.precision])
+    model = begun(plan, DTYPES[plan.precision], device)
     head = model.get_output_embeddings()
     linears = [
         (name, module) for name, module in model.named_modules() if type(module) is nn.Linear and module is not head
     ]
     spread = float(model.config.initializer_range)
     for name, linear in linears:
-        model.set_submodule(
-            name, _quantized_linear(linear, quantization, _compute_dtype(plan, quantization), storage, spread, device)
+        compute = _compute_dtype(plan, quantization)
+        parent, _, own = name.rpartition(".")
+        setattr(
+            model.get_submodule(parent), own, _quantized_linear(linear, quantization, compute, storage, spread, device)
         )
     fill(model, device)
     _mark_quantized(model, quantization)
@@ -77,12 +79,14 @@ def _quantized_linear(
     spread: float,
     device: torch.device,
 ) -> Any:
-    """A frozen quantized layer in place of `linear` (which is on the meta device), its weights drawn at random."""
+    """A frozen quantized layer in place of `linear`; where that has no values yet they are drawn at random."""
     import bitsandbytes as bnb
 
     shape = (linear.in_features, linear.out_features)
     has_bias = linear.bias is not None
-    weight = torch.empty(linear.weight.shape, dtype=linear.weight.dtype, device=device).normal_(std=spread)
+    weight = linear.weight.detach()
+    if weight.is_meta:
+        weight = torch.empty(linear.weight.shape, dtype=linear.weight.dtype, device=device).normal_(std=spread)
     if quantization["kind"] == "int8":
         layer = bnb.nn.Linear8bitLt(*shape, has_bias, has_fp16_weights=False, device="meta")
         layer.weight = bnb.nn.Int8Params(weight.cpu(), requires_grad=False, has_fp16_weights=False).to(device)

@@ -10,7 +10,7 @@ from torch import nn
 
 from hpc_llm.plan.experiment import Plan
 from hpc_llm.plan.model import Architecture, architecture, is_checkpoint
-from hpc_llm.worker.model.weights import load_config
+from hpc_llm.worker.model.weights import in_dtype, load_config, transformers_release
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -33,7 +33,26 @@ def skeleton(plan: Plan, dtype: torch.dtype) -> Any:
 
     shape = model_config(plan)
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(shape, dtype=dtype, attn_implementation=plan.attention)
+        return AutoModelForCausalLM.from_config(shape, attn_implementation=plan.attention, **in_dtype(dtype))
+
+
+def fills_from_meta() -> bool:
+    """Whether transformers can give every module its first values later on; before 5 it leaves norms and buffers as they are."""
+    return transformers_release() >= (5, 0)
+
+
+def begun(plan: Plan, dtype: torch.dtype, device: torch.device) -> Any:
+    """The plan's model for `fill`: on the meta device where it can be filled from there, else whole on its device."""
+    return skeleton(plan, dtype) if fills_from_meta() else whole(plan, dtype, device)
+
+
+def whole(plan: Plan, dtype: torch.dtype, device: torch.device) -> Any:
+    """The plan's model with random values, as transformers itself makes it."""
+    from transformers import AutoModelForCausalLM
+
+    shape = model_config(plan)
+    with device:
+        return AutoModelForCausalLM.from_config(shape, attn_implementation=plan.attention, **in_dtype(dtype))
 
 
 def fill(model: Any, device: torch.device) -> None:
