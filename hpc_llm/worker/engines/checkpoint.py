@@ -2,7 +2,7 @@
 
     checkpoint.json   what it is of, how far training was, every file with its size; written last
     engine/           parameters that train, optimizer, learning rate, loss scale, as the engine writes them
-    random-N.pt       the random numbers of rank N, and how long its folder of the engine is
+    random-N.pt       where the random numbers of rank N stand
 
 Frozen parameters are not in it: they are made or loaded anew as the plan says, and their sum must be the same then.
 """
@@ -61,7 +61,7 @@ def load(engine: Engine, folder: Path) -> Progress:
     Another number of ranks is taken where the engine can. Each rank's random numbers are then new ones.
     Raises WorkerError where the checkpoint is not whole, not this user's, or of something else.
     """
-    together(lambda: _check_files(folder), only_rank=0, what=f"the checkpoint {folder}")
+    together(lambda: _check_files(folder), only_rank=0, what=f"the checkpoint {folder} cannot be read")
     found = _manifest(folder)
     _check_same(folder, found, _facts(engine))
     engine.read_state(folder / "engine")

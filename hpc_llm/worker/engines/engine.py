@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from hpc_llm.plan.experiment import Plan
+from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines import checkpoint
 from hpc_llm.worker.engines.checkpoint import Progress
 from hpc_llm.worker.engines.held import Bytes
@@ -159,6 +160,7 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
 def join_torch(device: torch.device) -> None:
     """Join the other ranks with torch alone."""
     if device.type == "cuda":
-        torch.distributed.init_process_group("nccl", device_id=device)
+        own = {"device_id": device} if torch_release() >= (2, 3) else {}  # older ones go by the current device
+        torch.distributed.init_process_group("nccl", **own)
     else:
         torch.distributed.init_process_group("gloo")

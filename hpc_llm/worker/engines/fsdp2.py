@@ -15,6 +15,7 @@ from torch import nn
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.plan.experiment import Plan
+from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.held import Bytes, bytes_of, local
 from hpc_llm.worker.engines.stepping import Stepper
@@ -98,8 +99,7 @@ class Fsdp2Engine(Engine):
 
 
 def _missing() -> str | None:
-    release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if release >= _OLDEST_TORCH:
+    if torch_release() >= _OLDEST_TORCH:
         return None
     return f"it needs torch {'.'.join(map(str, _OLDEST_TORCH))}, here is {torch.__version__}"
 

@@ -11,6 +11,7 @@ from torch import nn
 from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.plan.experiment import Plan
 from hpc_llm.plan.optimizers import NAMES, bitsandbytes_name
+from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import StepEnd
 from hpc_llm.worker.engines.held import Bytes, bytes_of, optimizer_tensors
 
@@ -165,9 +166,17 @@ def _scaler(plan: Plan, device: torch.device) -> Any:
     block = plan.deepspeed.get("fp16") or {}
     fixed = float(block.get("loss_scale") or 0.0)
     if fixed:
-        return torch.amp.GradScaler(device.type, init_scale=fixed, growth_interval=2**31 - 1, backoff_factor=1.0 - 1e-9)
-    return torch.amp.GradScaler(
-        device.type,
+        return _grad_scaler(device, init_scale=fixed, growth_interval=2**31 - 1, backoff_factor=1.0 - 1e-9)
+    return _grad_scaler(
+        device,
         init_scale=2.0 ** float(block.get("initial_scale_power", 16)),
         growth_interval=int(block.get("loss_scale_window", 1000)),
     )
+
+
+def _grad_scaler(device: torch.device, **values: Any) -> Any:
+    if torch_release() >= (2, 3):
+        return torch.amp.GradScaler(device.type, **values)
+    if device.type != "cuda":
+        raise WorkerError(f"torch {torch.__version__} scales no losses on the CPU: choose precision bf16 or fp32.")
+    return torch.cuda.amp.GradScaler(**values)

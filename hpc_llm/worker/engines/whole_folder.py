@@ -34,7 +34,7 @@ def whole_folder(folder: Path) -> Iterator[Made]:
     end leaves nothing under the name of `folder`.
     """
     made = Made(folder.with_name(f".{folder.name}.part"))
-    what = f"the folder {folder}"
+    what = f"the folder {folder} cannot be written"
     together(lambda: _begin(folder, made.path), only_rank=0, what=what)
     problem: Exception | None = None
     try:
@@ -52,7 +52,7 @@ def whole_folder(folder: Path) -> Iterator[Made]:
 
 
 def together(deed: Callable[[], None], *, only_rank: int | None, what: str) -> None:
-    """Do it on that rank, or on all, and raise on all of them what went wrong on one. Collective."""
+    """Do it on that rank, or on all, and raise on all of them what went wrong on one; `what` begins the sentence. Collective."""
     problem: str | None = None
     try:
         if only_rank in (None, dist.get_rank()):
@@ -60,9 +60,9 @@ def together(deed: Callable[[], None], *, only_rank: int | None, what: str) -> N
     except WorkerError as error:
         problem = str(error)
     except OSError as error:
-        problem = f"{what} cannot be written: {reason_of(error)}."
+        problem = f"{what}: {reason_of(error)}."
     except Exception as error:
-        problem = f"{what} cannot be written: {type(error).__name__}: {error}"
+        problem = f"{what}: {type(error).__name__}: {error}"
     everyone: list[str | None] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, problem)
     for each in everyone:
