@@ -3,14 +3,15 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
+OLD := .venv-old
 # Test files run side by side, one file in one process: they wait more than they compute.
 JOBS ?= 2
 DEMO := logs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test lint tools golden clean help
+.PHONY: demo test test-old-stack lint tools golden clean help
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 demo: $(VENV)/.train  ## train a tiny Llama here with four methods, and print the table
 	$(VENV)/bin/hpc-llm submit --cluster local --method z2o,z3,z3o,q --model tiny --logs $(DEMO) \
@@ -19,6 +20,9 @@ demo: $(VENV)/.train  ## train a tiny Llama here with four methods, and print th
 
 test: tools $(VENV)/.dev lint  ## install what the tests need, then run all of them
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile
+
+test-old-stack: $(OLD)/.made  ## train, save and load with the oldest torch, transformers and DeepSpeed that are promised
+	$(OLD)/bin/python tests/worker/old_stack.py
 
 lint: $(VENV)/.dev  ## ruff, mypy and the import rule
 	$(VENV)/bin/ruff check .
@@ -43,5 +47,10 @@ $(VENV)/.dev: setup.py | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
 	@touch $(VENV)/.train $@
 
+$(OLD)/.made: tests/worker/old-stack.txt
+	$(PYTHON) -m venv $(OLD)
+	$(OLD)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
 clean:  ## remove the environment and the caches; runs under logs/ stay
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(OLD) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -11,8 +11,8 @@ from rendering import planned
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.deepspeed_config import check_keys
+from hpc_llm.worker.homework import homework_plan, parse_arguments
 from hpc_llm.worker.ranks import Ranks
-from hpc_llm.worker.request import homework_plan, parse_arguments
 
 
 def refused(config: dict[str, Any]) -> str:

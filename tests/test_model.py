@@ -46,7 +46,7 @@ def test_transformers_counts_the_same(name: str) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from hpc_llm.worker.model import hf_config
+    from hpc_llm.worker.model.shapes import hf_config
 
     arch = replace(PRESETS[name], num_hidden_layers=2)  # each layer is the same; two show it and build fast
     with torch.device("meta"):

@@ -109,6 +109,7 @@ def elsewhere(request: Request, places: Places, name: str) -> Batch:
 def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) -> Batch:
     from hpc_llm.job.batch import make_batch
     from hpc_llm.planning.plan import plan
+    from hpc_llm.planning.tasks import carried_modules
     from hpc_llm.schedulers.paths import with_named_environment
     from hpc_llm.schedulers.snapshot import support_of
     from hpc_llm.text.secrecy import WAY_IN, has_secret_shape
@@ -135,7 +136,7 @@ def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) ->
             run_ids,
             name=name,
             logs=places.logs,
-            support=support_of(places.logs),
+            support=support_of(places.logs, also=carried_modules([one.plan for one in planned])),
             python=Path(sys.executable),
             templates=places.templates,
         )

@@ -24,12 +24,14 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     All folders are there, with the intent to submit them, before the scheduler is asked for the first. What a scheduler
     refuses leaves nothing behind, nor does what was to follow it.
     """
+    from hpc_llm.planning.tasks import carried_modules
     from hpc_llm.runs import make_way
     from hpc_llm.schedulers import code_snapshot, create_runs, take_back
 
     on_slurm = any(batch.planned[0].plan.job.scheduler == "slurm" for batch in batches)
     make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, on_slurm=on_slurm)
-    code_snapshot(logs)
+    for batch in batches:
+        code_snapshot(logs, also=carried_modules([planned.plan for planned in batch.planned]))
     submissions = _submissions(batches)
     new = list(_new_runs(batches))
     groups = create_runs(logs, list(zip(submissions, new, strict=True)))

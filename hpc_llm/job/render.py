@@ -16,6 +16,7 @@ from hpc_llm import __version__
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.job.support import Support
 from hpc_llm.job.templating import render_template
+from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan, PlanWithOrigins
 from hpc_llm.planning.slurm_request import slurm_tasks_per_node
 from hpc_llm.planning.synthetic import DESCRIPTION
@@ -31,7 +32,6 @@ WIDTH = 100
 _OWN_WORDS = ("template", "default")
 """Origins that tell nothing."""
 _MARK = "\x1f"
-WORKERS = {"pretrain": "pretrain_llm"}
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class JobArray:
     folder: Path
     tasks: tuple[str, ...]
     """What each task is, for the reader of the script."""
+    packages: tuple[str, ...]
+    """What each of the runs must be able to import."""
     parallel: int | None = None
     """Most tasks at a time."""
 
@@ -117,6 +119,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "run_dir": str(place.run_dir),
             "support": {"path": str(place.support.path), "digest": place.support.digest},
             "launcher": _launch(plan, cluster),
+            "packages": list(tasks.required_packages([plan]) if array is None else array.packages),
             "python_folder": str(place.python.parent),
             "env_file": plan.job.env_file and _env_file(plan.job.env_file, cluster),
             "job_dirs": cluster.env.per_job_dirs,
@@ -125,7 +128,12 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "stop": {stop.name: stop.value for stop in Stop},
             "version": __version__,
         },
-        {"q": shell_word, "expand": shell_expand, "comment": shell_comment, "worker": WORKERS.__getitem__},
+        {
+            "q": shell_word,
+            "expand": shell_expand,
+            "comment": shell_comment,
+            "worker": lambda task: tasks.find(task).worker,
+        },
         _mark,
         place.templates,
     )

@@ -13,6 +13,9 @@ EngineName = Literal["deepspeed", "plain", "fsdp2"]
 
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
+PACKAGES: Mapping[EngineName | str, tuple[str, ...]] = {"deepspeed": ("deepspeed",), "plain": (), "fsdp2": ()}
+"""What an engine imports besides torch and transformers; what only its fallback needs is not demanded."""
+
 _OF_ALL = ("gradient_clipping", "fp16", "bf16", "steps_per_print")
 """Keys of a DeepSpeed config that every engine heeds, or that change nothing but what is printed."""
 

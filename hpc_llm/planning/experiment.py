@@ -19,10 +19,10 @@ from hpc_llm.planning.parts import (
     Parallel,
     Training,
     Workload,
+    own_fields,
     read_part,
+    short_name,
 )
-
-TASKS = ("pretrain",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class Plan:
         return made
 
 
-WORKLOADS: dict[str, type[Workload]] = {"pretrain": Training}
+WORKLOADS: dict[str, type[Training]] = {"pretrain": Training}
 """Each task's own part of the plan."""
 
 
@@ -157,8 +157,7 @@ def _short_names() -> Iterator[tuple[str, str]]:
             continue
         for part in WORKLOADS.values() if one.name == "workload" else (types[one.name],):
             for inner in fields(part):
-                short: str = inner.metadata.get("short", inner.name)
-                yield short, f"{one.name}.{inner.name}"
+                yield short_name(inner), f"{one.name}.{inner.name}"
 
 
 PATHS: dict[str, str] = dict(_short_names())
@@ -166,6 +165,14 @@ PATHS: dict[str, str] = dict(_short_names())
 
 SHORT: dict[str, str] = {path: name for name, path in PATHS.items()}
 """Path -> short name."""
+
+
+def register_workload(task: str, workload: type[Training]) -> None:
+    """Make the workload of a task known, so that plans of it can be read."""
+    WORKLOADS[task] = workload
+    for one in own_fields(workload):
+        PATHS[short_name(one)] = f"workload.{one.name}"
+        SHORT[f"workload.{one.name}"] = short_name(one)
 
 
 def _of_older_plans(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ says so with `short`; short names are unique over all parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
 from hpc_llm.errors import RequestError, unknown_name
@@ -42,6 +42,27 @@ class Training(Workload):
     """Text files; none means synthetic tokens."""
     loss_floor_nats: float | None
     """Mean loss that no model can go below on the data, nats a token; None where nobody knows it."""
+
+
+def short_name(one: Field[Any]) -> str:
+    """What `--set` and tables call a field."""
+    name: str = one.metadata.get("short", one.name)
+    return name
+
+
+def own_fields(workload: type[Training]) -> list[Field[Any]]:
+    """The fields that a task's workload has besides those of all training."""
+    common = {one.name for one in fields(Training)}
+    return [one for one in fields(workload) if one.name not in common]
+
+
+def default_of(one: Field[Any]) -> Any:
+    """The default of a field. Raises TypeError where it has none."""
+    if one.default_factory is not MISSING:
+        return one.default_factory()
+    if one.default is MISSING:
+        raise TypeError(f"the field {one.name} has no default")
+    return one.default
 
 
 @dataclass(frozen=True, kw_only=True)

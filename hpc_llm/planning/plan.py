@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.planning import tasks
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.planning.engine_choice import check_engine, choose_engine, fallback_of, zero_stage
-from hpc_llm.planning.experiment import TASKS, Experiment, Plan, PlanWithOrigins
+from hpc_llm.planning.experiment import Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
 from hpc_llm.planning.method import Lora, Method, Optimizer, Quantization, plan_letters
@@ -32,7 +33,10 @@ from hpc_llm.planning.parts import (
     OptimizerSetup,
     Parallel,
     Training,
+    default_of,
+    own_fields,
     read_part,
+    short_name,
 )
 from hpc_llm.planning.parts import Lora as LoraSetup
 from hpc_llm.planning.parts import Quantization as QuantizationSetup
@@ -69,10 +73,10 @@ def plan(
     set by the caller. Raises PlanError or RequestError when the site, its GPU or the method cannot do it.
     """
     said = Said(experiment, sources or {})
+    task = tasks.find(experiment.task)
     pairs, source = said("set")
     draft = Draft(Settings(pairs, source if source.startswith("--") else f"{source}: set"))
-    if experiment.task not in TASKS:
-        raise RequestError(unknown_name("task", experiment.task, TASKS))
+    tasks.check_settings(task, [setting.field for setting in draft.settings.all])
     partition, partition_name = ask_partition(said, cluster, site, draft)
     cluster = cluster.on(partition)
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
@@ -80,7 +84,7 @@ def plan(
     qos = job_qos(options, cluster, partition, draft) if site.scheduler == "slurm" else JobQos()
     parallel = ask_resources(said, cluster, partition, qos, gpu, site, draft)
     batch = _batch(said, cluster, parallel, draft)
-    workload = _workload(said, cluster, method, draft)
+    workload = _workload(said, cluster, method, task.workload, draft)
     deepspeed = _deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, batch, workload, draft)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
@@ -89,7 +93,7 @@ def plan(
     engine = _engine(method, model, batch, optimizer, deepspeed, draft)
     ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
     decided = Plan(
-        task=_said_whole(draft, "task", said("task")),
+        task=_said_whole(draft, "task", (task.name, said("task")[1])),
         cluster=_said_whole(draft, "cluster", (cluster.name, "request")),
         method=_said_whole(draft, "method", (method.name, "request")),
         letters=_letters(method, model, deepspeed, draft),
@@ -134,7 +138,8 @@ def _count(said: Said, cluster: Cluster, name: str, draft: Draft) -> int:
     return value
 
 
-def _workload(said: Said, cluster: Cluster, method: Method, draft: Draft) -> Training:
+def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training], draft: Draft) -> Training:
+    """What is trained on; what a task has of its own is as its class has it, or as it is set."""
     steps = _count(said, cluster, "steps", draft)
     fallback = min(FALLBACKS["warmup_steps"], max(steps - metrics.MIN_MEASURED_STEPS, 0))
     warmup: int = draft.first("warmup_steps", said("warmup_steps"), (fallback, "default"))
@@ -148,7 +153,9 @@ def _workload(said: Said, cluster: Cluster, method: Method, draft: Draft) -> Tra
         raise RequestError(f"seed is {seed}, it must be between 0 and {2**32 - 1}.")
     data = list(said.experiment.data)
     floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
-    return Training(
+    own = {one.name: draft.put(short_name(one), default_of(one), "default") for one in own_fields(kind)}
+    return kind(
+        **own,
         steps=steps,
         warmup_steps=warmup,
         seed=seed,

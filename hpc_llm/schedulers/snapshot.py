@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import io
 import os
 import shutil
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import hpc_llm
-from hpc_llm.errors import SubmissionError
+from hpc_llm.errors import RequestError, SubmissionError
+from hpc_llm.job.start import LARGEST
 from hpc_llm.job.support import Support, make_support
 from hpc_llm.records.files import make_shared_folder, read_regular, reason_of
 from hpc_llm.records.run import carried_file
@@ -30,35 +33,39 @@ _MODULES = (
     "text/__init__", "text/env_file", "text/json_text", "text/out_of_memory", "text/secrecy",
     "records/__init__", "records/files", "records/metrics", "records/rank_variables", "records/run",
     "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/engine_choice", "planning/experiment",
-    "planning/model", "planning/optimizers", "planning/parts", "planning/synthetic",
+    "planning/model", "planning/optimizers", "planning/parts", "planning/synthetic", "planning/tasks/__init__",
+    "planning/tasks/pretrain", "planning/tasks/task",
 )  # fmt: skip
 """What the worker may import besides itself; nothing in them needs more than the standard library."""
 _THE_SAME_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def code_archive(logs: Path, package: Path = _PACKAGE) -> Path:
+def code_archive(logs: Path, package: Path = _PACKAGE, also: Sequence[str] = ()) -> Path:
     """Where the archive of this code belongs."""
-    return carried_file(logs, code_digest(package), ".zip")
+    return carried_file(logs, code_digest(package, also), ".zip")
 
 
-def code_digest(package: Path = _PACKAGE) -> str:
+def code_digest(package: Path = _PACKAGE, also: Sequence[str] = ()) -> str:
     """SHA-256 of the archive, 64 hexadecimal digits, as `sha256sum` prints it."""
-    return hashlib.sha256(_archive(package)).hexdigest()
+    return hashlib.sha256(_archive(package, also)).hexdigest()
 
 
-def support_of(logs: Path, package: Path = _PACKAGE) -> Support:
+def support_of(logs: Path, package: Path = _PACKAGE, also: Sequence[str] = ()) -> Support:
     """What the scripts of runs in `logs` rely on, as it is or will be there."""
-    return make_support(code_archive(logs, package), code_digest(package))
+    return make_support(code_archive(logs, package, also), code_digest(package, also))
 
 
-def code_snapshot(logs: Path, package: Path = _PACKAGE) -> Path:
+def code_snapshot(logs: Path, package: Path = _PACKAGE, also: Sequence[str] = ()) -> Path:
     """The archive, made on first use with what lies beside it, and made anew where it is not, or no longer, what it should be.
 
+    `also` names top-level modules or packages of a task from elsewhere, which then travel too.
+
     Raises:
+        RequestError: one of `also` is not there, or is not Python source throughout.
         SubmissionError: it cannot be written, or something that is in its place cannot be removed.
     """
-    support, target = support_of(logs, package), code_archive(logs, package)
-    for path, content in ((target, _archive(package)), (support.path, support.text.encode())):
+    support, target = support_of(logs, package, also), code_archive(logs, package, also)
+    for path, content in ((target, _archive(package, also)), (support.path, support.text.encode())):
         if not _holds(path, content):
             _write(path, content)
     return target
@@ -89,17 +96,42 @@ def _write(target: Path, content: bytes) -> None:
         )
 
 
-def _archive(package: Path) -> bytes:
+def _archive(package: Path, also: Sequence[str] = ()) -> bytes:
     """The same bytes for the same code, whenever and wherever they are made."""
-    sources = [Path(f"{name}.py") for name in _MODULES]
-    sources += sorted(path.relative_to(package) for path in (package / "worker").rglob("*.py"))
+    sources = {f"hpc_llm/{name}.py": package / f"{name}.py" for name in _MODULES}
+    sources |= {f"hpc_llm/{path.relative_to(package).as_posix()}": path for path in _python_files(package / "worker")}
+    for name in also:
+        sources |= _sources_of(name)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
-        for source in sources:
-            entry = zipfile.ZipInfo(f"hpc_llm/{source.as_posix()}", _THE_SAME_TIME)
+        for name, path in sources.items():
+            entry = zipfile.ZipInfo(name, _THE_SAME_TIME)
             entry.create_system, entry.external_attr = 3, 0o100644 << 16
-            archive.writestr(entry, (package / source).read_bytes())
+            archive.writestr(entry, path.read_bytes())
+    if content.tell() > LARGEST:
+        raise RequestError(
+            f"the code that travels with a run would take {content.tell()} bytes, {LARGEST} are the most."
+        )
     return content.getvalue()
+
+
+def _sources_of(name: str) -> dict[str, Path]:
+    """Name in the archive -> file, for a top-level module or package that is not ours. It is not imported."""
+    found = importlib.util.find_spec(name)
+    if found is None:
+        raise RequestError(
+            f"the module {name}, which a task's runs need, is not there: install the package that brings it."
+        )
+    origin = Path(found.origin or "")
+    if origin.suffix != ".py":
+        raise RequestError(f"the module {name} cannot travel with a run: it is no Python source with an __init__.py.")
+    if found.submodule_search_locations is None:
+        return {f"{name}.py": origin}
+    return {f"{name}/{path.relative_to(origin.parent).as_posix()}": path for path in _python_files(origin.parent)}
+
+
+def _python_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
 
 
 def _holds(path: Path, content: bytes) -> bool:

@@ -1,17 +1,20 @@
 """The training program that runs on the nodes. Nothing on the login side imports it.
 
-pretrain_llm   the program: request -> ranks -> model, data, engine -> loop -> result
-request        what to run: a run folder, or the flags of the HPC-II homework
+main           what every task's program does: ranks -> request -> task -> result, whatever happens
+pretrain_llm   the program of the task `pretrain`
+tasks/         what each task does on the nodes
+loop           the training steps: knows batches as mappings, engines by their interface
+loss           cross entropy, summed over what is predicted
+
+model/         a Hugging Face model: its shape, its values, what prepares it for training
+data/          micro batches, ready before the step that uses them
+engines/       DeepSpeed, plain PyTorch, FSDP2
+measure/       times, memory, the GPUs' own word
+
+request        the plan in a run folder
+homework       the flags of the HPC-II homework, and the plan that they stand for
 ranks          which process this is, whatever started it
 device         GPU or CPU, its memory, the versions of what is installed
-model          a Hugging Face model, never whole on each rank where it can be helped
-data           token batches, ready before the step that uses them
-weights        a checkpoint, loaded whole or not at all
-flops          what a token costs in products
-loss           cross entropy, summed over what is predicted
-engine         DeepSpeed, with the config adapted to the device
-loop           the training steps
-meter          times, losses and memory, read without making the step wait
 result         result.json
 failure        any error, and being told to stop, ends in a result.json too
 signals        SIGTERM and SIGUSR1

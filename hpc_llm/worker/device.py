@@ -20,6 +20,12 @@ from hpc_llm.errors import WorkerError
 PACKAGES = ("torch", "deepspeed", "transformers", "peft", "bitsandbytes", "accelerate", "flash-attn")
 
 
+def torch_release() -> tuple[int, int]:
+    """Major and minor version of the torch that is installed."""
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
 def visible_gpus(planned_per_node: int) -> int:
     """How many GPUs this process sees; 0 where the plan wants none. Raises WorkerError where it wants some in vain."""
     if planned_per_node == 0:
@@ -59,7 +65,8 @@ def pci_address(device: torch.device) -> str | None:
 
 def supports_bf16(device: torch.device) -> bool:
     """Whether bf16 runs in hardware; V100 and older only emulate it."""
-    return device.type == "cpu" or bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    # torch itself counts emulation in, and only newer ones can be told not to.
+    return device.type == "cpu" or torch.version.hip is not None or torch.cuda.get_device_capability(device)[0] >= 8
 
 
 def emulated_bf16(precision: str, device: torch.device) -> list[str]:

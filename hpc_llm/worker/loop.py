@@ -12,10 +12,10 @@ import torch.distributed as dist
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import new_file
-from hpc_llm.worker.data import Batch
+from hpc_llm.worker.data.batch import Batch, model_inputs
 from hpc_llm.worker.engines import Engine, StepEnd
 from hpc_llm.worker.loss import Loss, sum_targets, summed_loss
-from hpc_llm.worker.meter import Meter, Step
+from hpc_llm.worker.measure.meter import Meter, Step
 from hpc_llm.worker.result import plan_tokens_per_step, step_row
 
 GIB = 2**30
@@ -27,7 +27,7 @@ def run_steps(engine: Engine, batches: Iterator[Batch], meter: Meter, plan: Plan
         meter.begin_step()
         ramp_up(engine, plan, number)
         rate = engine.learning_rate  # a scheduler of DeepSpeed changes it when the step is done
-        loss, end = _step(engine, batches, plan)
+        loss, end = take_step(engine, batches, plan)
         meter.end_step(loss, rate, end.grad_norm, end.skipped)
         _write(log, meter.finished_steps())
     meter.close()
@@ -42,7 +42,7 @@ def ramp_up(engine: Engine, plan: Plan, number: int) -> None:
         group["lr"] = plan.optimizer.lr * number / plan.training.lr_ramp_steps
 
 
-def _step(engine: Engine, batches: Iterator[Batch], plan: Plan) -> tuple[Loss, StepEnd]:
+def take_step(engine: Engine, batches: Iterator[Batch], plan: Plan) -> tuple[Loss, StepEnd]:
     """One optimizer step, in which each predicted token of all micro batches and ranks counts the same."""
     micro_batches = [next(batches) for _ in range(plan.batch.gradient_accumulation_steps)]
     targets = sum_targets(micro_batches)
@@ -50,7 +50,7 @@ def _step(engine: Engine, batches: Iterator[Batch], plan: Plan) -> tuple[Loss, S
     weight = engine.averages_over / _targets_of_all(targets, plan)
     total: Any = 0.0
     for number, batch in enumerate(micro_batches, start=1):
-        loss = summed_loss(engine.forward(input_ids=batch.tokens, use_cache=False).logits, batch)
+        loss = summed_loss(engine.forward(**model_inputs(batch), use_cache=False).logits, batch)
         engine.backward(loss * weight, last=number == len(micro_batches))
         total = total + loss.detach().double()
     return Loss(total, targets), engine.step()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from hpc_llm.worker.data import MASKED, Batch
+from hpc_llm.worker.data.batch import MASKED, Batch, count_targets, labels_of
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,8 @@ class Loss:
 
 def summed_loss(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     """The sum, in fp32, over the predicted tokens of `batch`; 0 where all are masked."""
-    labels = batch.tokens if batch.labels is None else batch.labels
     # The last position predicts nothing: a mask there saves a copy of all logits but the last.
-    following = functional.pad(labels[:, 1:], (0, 1), value=MASKED)
+    following = functional.pad(labels_of(batch)[:, 1:], (0, 1), value=MASKED)
     return functional.cross_entropy(
         logits.float().flatten(0, 1), following.flatten(), ignore_index=MASKED, reduction="sum"
     )
@@ -33,4 +32,4 @@ def summed_loss(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 def sum_targets(batches: Sequence[Batch]) -> int | torch.Tensor:
     """Predicted tokens of these batches."""
-    return sum((batch.targets() for batch in batches), start=0)
+    return sum((count_targets(batch) for batch in batches), start=0)

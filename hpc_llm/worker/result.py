@@ -18,7 +18,7 @@ from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.worker.ranks import Ranks
 
 if TYPE_CHECKING:  # a run that fails before torch is imported leaves a result too
-    from hpc_llm.worker.meter import Meter, Step
+    from hpc_llm.worker.measure.meter import Meter, Step
 
 SCHEMA = 1
 
@@ -34,6 +34,8 @@ class Record:
     """Unix time."""
     job: object = field(init=False)
     """UUID of the job that the folder was made for; None where there is none."""
+    program: str = "pretrain_llm"
+    """What the task's program calls itself."""
     adaptations: list[str] = field(default_factory=list)
     """One sentence for each thing that runs otherwise than the plan says."""
     engine: str | None = None
@@ -46,6 +48,8 @@ class Record:
     meter: Meter | None = None
     peaks: dict[str, int | None] = field(default_factory=dict)
     """Peak memory in bytes, the largest of all ranks where they could be asked."""
+    held: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Bytes of what the engine holds between steps on `device` and `host`, the most of any rank; see `Engine.held`."""
     gpu_means: dict[str, float] = field(default_factory=dict)
     """What was seen of all GPUs over the measured window, as far as it is known."""
 
@@ -98,11 +102,12 @@ def build_result(
         **_rates(record, [step.time_s for step in steps if not step.warmup]),
         **_memory(record),
         **{key: record.gpu_means.get(key) for key in ("gpu_utilization_mean", "gpu_power_w_mean", "energy_j")},
+        "held_bytes": record.held or None,
         "loss_first": _finite(steps[0].loss) if steps else None,
         "loss_last": _finite(steps[-1].loss) if steps else None,
         "elapsed_s": time.time() - record.started_at,
-        "measured_window_s": meter.elapsed_s if meter else None,
-        "device_clock_s": meter.device_elapsed_s if meter else None,
+        "measured_window_s": meter.window.elapsed_s if meter else None,
+        "device_clock_s": meter.window.device_elapsed_s if meter else None,
         "outcome": outcome.value,
         "outcome_reason": reason,
         "invalid_reason": invalid if outcome is Outcome.INVALID else None,
@@ -172,7 +177,7 @@ def _memory(record: Record) -> dict[str, int | None]:
     keys = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes")
     peaks = record.peaks
     if not peaks and record.meter is not None:
-        peaks = record.meter.own_peaks()  # the other ranks cannot be asked after a failure
+        peaks = record.meter.window.own_peaks()  # the other ranks cannot be asked after a failure
     return {key: peaks.get(key) for key in keys}
 
 
@@ -186,8 +191,8 @@ def _invalid_reason(record: Record, steps: list[Step]) -> str | None:
         planned_world_size=record.plan.parallel.world_size,
         gpu=record.hardware.get("gpu"),
         expected_gpu=record.plan.gpu.model,
-        device_clock_s=record.meter.device_elapsed_s if record.meter else None,
-        host_clock_s=record.meter.elapsed_s if record.meter else None,
+        device_clock_s=record.meter.window.device_elapsed_s if record.meter else None,
+        host_clock_s=record.meter.window.elapsed_s if record.meter else None,
     )
 
 

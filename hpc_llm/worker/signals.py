@@ -45,7 +45,7 @@ def say_where(record: Record) -> None:
     """Print this rank's stacks to stderr at one go: the ranks share a log, and all of them are asked at once."""
     steps = record.meter.steps if record.meter else []
     ranks, step = record.ranks, steps[-1].number if steps else 0
-    head = f"pretrain_llm: rank {ranks.rank} of {ranks.world_size} on {socket.gethostname()}, {step} steps done, stands at:\n"
+    head = f"{record.program}: rank {ranks.rank} of {ranks.world_size} on {socket.gethostname()}, {step} steps done, stands at:\n"
     os.write(sys.stderr.fileno(), (head + _stacks()).encode(errors="replace"))
 
 

@@ -13,7 +13,8 @@ from tiny_plans import RunPlan
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import RunPaths
-from hpc_llm.worker import pretrain_llm
+from hpc_llm.worker.main import run as run_program
+from hpc_llm.worker.pretrain_llm import PROGRAM
 from hpc_llm.worker.ranks import find_ranks
 from hpc_llm.worker.result import Record
 
@@ -31,7 +32,7 @@ def run_plan(tmp_path: Path) -> Iterator[RunPlan]:
         paths = RunPaths(tmp_path / "run")
         paths.root.mkdir(exist_ok=True)
         record = Record(paths=paths, ranks=find_ranks({}), plan=plan)
-        code = pretrain_llm.run(record)
+        code = run_program(PROGRAM, record)
         result = read_json(paths.result)
         assert result is not None
         assert (code == 0) == (result["outcome"] in ("COMPLETED", "INVALID") and result["error"] is None)

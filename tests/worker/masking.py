@@ -10,8 +10,8 @@ from hpc_llm.worker.data import MASKED, Batch
 def masked(stream: Iterator[Batch], rank: int) -> Iterator[Batch]:
     """The batches of `rank` with the first labels masked, all of them in every fifth batch."""
     for number, batch in enumerate(stream):
-        labels = batch.tokens.clone()
+        labels = batch["input_ids"].clone()
         length = labels.shape[1]
         hidden = length if number % 5 == 4 else (37 * number + 23 * rank) % (length - 2)
         labels[:, :hidden] = MASKED
-        yield Batch(batch.tokens, labels)
+        yield {**batch, "labels": labels}

@@ -8,7 +8,7 @@ from typing import Any
 from hpc_llm.worker import loop
 from hpc_llm.worker.pretrain_llm import command
 
-step, calls = loop._step, []
+step, calls = loop.take_step, []
 
 
 def failing(*arguments: Any) -> Any:
@@ -18,5 +18,5 @@ def failing(*arguments: Any) -> Any:
     return step(*arguments)
 
 
-loop._step = failing
+loop.take_step = failing
 command()

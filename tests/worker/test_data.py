@@ -14,7 +14,8 @@ from tiny_plans import make_plan
 
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.worker.data import BYTE_END, MASKED, Batch, batches, find_tokenizer
+from hpc_llm.worker.data import MASKED, batches, count_targets
+from hpc_llm.worker.data.tokenizer import BYTE_END, find_tokenizer
 from hpc_llm.worker.ranks import Ranks
 
 CPU = torch.device("cpu")
@@ -26,7 +27,9 @@ def ranks(rank: int = 0, world_size: int = 1) -> Ranks:
 
 def made_up(plan: Plan, count: int, share: Ranks | None = None) -> torch.Tensor:
     """The first `count` micro batches of made-up tokens, one after the other."""
-    return torch.cat([batch.tokens for batch in itertools.islice(batches(plan, 512, share or ranks(), CPU), count)])
+    return torch.cat(
+        [batch["input_ids"] for batch in itertools.islice(batches(plan, 512, share or ranks(), CPU), count)]
+    )
 
 
 def test_made_up_tokens_repeat_with_the_seed_and_differ_between_ranks() -> None:
@@ -74,8 +77,8 @@ def test_made_up_tokens_never_come_again() -> None:
 
 def test_a_batch_says_how_many_tokens_it_predicts() -> None:
     tokens = torch.arange(8).view(2, 4)
-    assert Batch(tokens).targets() == 6
-    assert int(Batch(tokens, torch.tensor([[1, 2, MASKED, 4], [MASKED] * 4])).targets()) == 2
+    assert count_targets({"input_ids": tokens}) == 6
+    assert int(count_targets({"input_ids": tokens, "labels": torch.tensor([[1, 2, MASKED, 4], [MASKED] * 4])})) == 2
 
 
 def text_plan(tmp_path: Path, text: str, **changes: Any) -> Plan:
@@ -87,7 +90,7 @@ def text_plan(tmp_path: Path, text: str, **changes: Any) -> Plan:
 def sequences(plan: Plan, rank: int, world_size: int, count: int) -> list[list[int]]:
     plan = plan.changed(world_size=world_size, data_parallel=world_size)
     stream = batches(plan, 512, ranks(rank, world_size), CPU)
-    return [next(stream).tokens[0].tolist() for _ in range(count)]
+    return [next(stream)["input_ids"][0].tolist() for _ in range(count)]
 
 
 def test_text_is_packed_end_to_end_and_split_between_ranks(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tiny_plans import RunPlan, make_plan
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.engine_choice import ENGINES
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.tasks import find as find_task
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker import engines
@@ -93,6 +94,12 @@ def test_all_engines_give_the_same_losses_and_norms(trained: Path, source: str) 
     assert max(norm or 0.0 for norm in norms(trained / f"plain-{source}")) > 1.0  # clipping had something to do
 
 
+def test_a_result_holds_what_its_task_says(trained: Path) -> None:
+    found = result(trained / "plain-random")
+    assert find_task("pretrain").result_fields <= found.keys()
+    assert found["held_bytes"]["parameters"] == {"device": 0, "host": 4 * found["num_parameters"]}
+
+
 def test_recomputing_changes_nothing(trained: Path) -> None:
     assert losses(trained / "fsdp2-recompute") == pytest.approx(losses(trained / "fsdp2-random"), rel=1e-5)
 
@@ -116,10 +123,10 @@ def test_a_quantized_base_and_lora_train_in_plain_torch(trained: Path) -> None:
 
 def test_fsdp2_splits_what_plain_holds_whole(trained: Path) -> None:
     ranks = len(list(trained.glob("plain-random/held-*.json")))
-    whole = read_json(trained / "plain-random" / "held-0.json")
+    whole = read_json(trained / "plain-random" / "held-0.json") or {}
     shares = [read_json(trained / "fsdp2-random" / f"held-{rank}.json") or {} for rank in range(ranks)]
-    assert whole is not None and sum(share["parameters"] for share in shares) == whole["parameters"]
-    assert max(share["optimizer"] for share in shares) <= whole["optimizer"] / ranks * 1.01
+    assert sum(share["parameters"]["host"] for share in shares) == whole["parameters"]["host"]
+    assert max(share["optimizer"]["host"] for share in shares) <= whole["optimizer"]["host"] / ranks * 1.01
 
 
 def test_a_scaled_step_that_overflows_is_skipped(run_plan: RunPlan) -> None:

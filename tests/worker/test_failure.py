@@ -47,7 +47,7 @@ def test_page_locked_memory_is_the_hosts() -> None:
 
 
 def fail_at_step(number: int, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    step, calls = loop._step, []
+    step, calls = loop.take_step, []
 
     def failing(*arguments: Any) -> torch.Tensor:
         calls.append(1)
@@ -55,7 +55,7 @@ def fail_at_step(number: int, error: Exception, monkeypatch: pytest.MonkeyPatch)
             raise error
         return step(*arguments)
 
-    monkeypatch.setattr(loop, "_step", failing)
+    monkeypatch.setattr(loop, "take_step", failing)
 
 
 def test_out_of_memory_in_a_step_is_a_row_with_what_was_measured(

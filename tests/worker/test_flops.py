@@ -9,7 +9,7 @@ import torch
 from tiny_models import FAMILIES
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpc_llm.worker.flops import model_flops_per_token
+from hpc_llm.worker.model.flops import model_flops_per_token
 
 pytestmark = pytest.mark.train
 

@@ -18,9 +18,9 @@ from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths, is_run
 from hpc_llm.schedulers.snapshot import code_digest, code_snapshot
+from hpc_llm.worker.homework import _folder_name, homework_plan, parse_arguments, read_deepspeed_config, read_request
 from hpc_llm.worker.pretrain_llm import main
 from hpc_llm.worker.ranks import Ranks
-from hpc_llm.worker.request import _folder_name, homework_plan, parse_arguments, read_deepspeed_config, read_request
 
 pytestmark = pytest.mark.train
 
@@ -170,7 +170,15 @@ def test_a_travelling_copy_runs_where_nothing_of_ours_is_installed(tmp_path: Pat
 
 
 def test_what_runs_before_torch_needs_the_standard_library_only() -> None:
-    modules = ["worker.ranks", "worker.request", "worker.failure", "worker.result", "worker.pretrain_llm"]
+    modules = [
+        "worker.ranks",
+        "worker.request",
+        "worker.homework",
+        "worker.main",
+        "worker.failure",
+        "worker.result",
+        "worker.pretrain_llm",
+    ]
     modules += ["records.metrics", "planning.model", "planning.experiment", "records.run", "errors"]
     program = (
         f"import sys, importlib; before = set(sys.modules); "

@@ -17,9 +17,9 @@ import pytest
 from tiny_plans import RunPlan, make_plan
 
 from hpc_llm.records.run import RunPaths
-from hpc_llm.worker import samplers, telemetry
-from hpc_llm.worker.samplers import GpuState
-from hpc_llm.worker.telemetry import Gpus, Telemetry
+from hpc_llm.worker.measure import samplers, telemetry
+from hpc_llm.worker.measure.samplers import GpuState
+from hpc_llm.worker.measure.telemetry import Gpus, Telemetry
 
 KEYS = ["time", "gpu", "utilization", "memory_used_bytes", "power_w", "temperature_c"]
 TWO_GPUS = Gpus(node=0, addresses=("0000:3b:00.0", "0000:5e:00.0"), total=2)
@@ -147,7 +147,7 @@ def test_the_thread_ends_when_a_step_fails(
         raise RuntimeError("CUDA out of memory")
 
     watched(StandIn())
-    monkeypatch.setattr("hpc_llm.worker.training.run_steps", fail)
+    monkeypatch.setattr("hpc_llm.worker.tasks.pretrain.run_steps", fail)
     result = run_plan(make_plan("ddp"))
     assert result["outcome"] == "OOM_DEVICE" and result["energy_j"] is None
     assert "telemetry" not in {thread.name for thread in threading.enumerate()}
@@ -225,7 +225,7 @@ def amdsmi_get_temp_metric(gpu, sensor, metric):
 """
 PROGRAM = """
 import json, sys
-from hpc_llm.worker.samplers import open_sampler
+from hpc_llm.worker.measure.samplers import open_sampler
 sampler = open_sampler(["0000:3b:00.0", "0000:5e:00.0"], sys.argv[1] == "rocm")
 print(json.dumps(sampler and [state.to_dict() for state in sampler.sample()]))
 assert "torch" not in sys.modules

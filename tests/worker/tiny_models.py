@@ -50,7 +50,9 @@ def first_loss(folder: Path, plan: Plan) -> float:
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     count, cpu = plan.parallel.world_size, torch.device("cpu")
-    drawn = [next(batches(plan, 512, Ranks(rank, count, rank, count, "", 0, ""), cpu)).tokens for rank in range(count)]
+    drawn = [
+        next(batches(plan, 512, Ranks(rank, count, rank, count, "", 0, ""), cpu))["input_ids"] for rank in range(count)
+    ]
     tokens = torch.cat(drawn)
     with torch.no_grad():
         return float(model(input_ids=tokens, labels=tokens).loss)

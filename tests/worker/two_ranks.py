@@ -19,10 +19,12 @@ from masking import masked
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths
-from hpc_llm.worker import pretrain_llm, training
 from hpc_llm.worker.engines import Engine
+from hpc_llm.worker.main import run as run_program
+from hpc_llm.worker.pretrain_llm import PROGRAM
 from hpc_llm.worker.ranks import Ranks, find_ranks
 from hpc_llm.worker.result import Record
+from hpc_llm.worker.tasks import pretrain
 
 
 def masked_batches(batches: Any, plan: Plan, vocab_size: int, ranks: Ranks, device: Any) -> Any:
@@ -56,14 +58,14 @@ def free_port() -> int:
 def main(folder: Path) -> None:
     start = dict(os.environ)
     ranks = find_ranks(start)
-    measure, batches = training._measure, training.batches
+    measure, batches = pretrain._measure, pretrain.batches
     current = folder
 
     def measure_and_look(record: Record, engine: Engine, device: Any) -> None:
         measure(record, engine, device)
         write_json(current / f"held-{ranks.rank}.json", engine.held())
 
-    training._measure = measure_and_look
+    pretrain._measure = measure_and_look
     for name, wanted in json.loads((folder / "request.json").read_text()).items():
         os.environ.clear()
         os.environ.update(start)
@@ -71,9 +73,9 @@ def main(folder: Path) -> None:
         current = folder / name
         current.mkdir(exist_ok=True)
         plan = Plan.from_dict(wanted["plan"])
-        training.batches = partial(masked_batches, batches) if wanted["mask"] else batches
+        pretrain.batches = partial(masked_batches, batches) if wanted["mask"] else batches
         record = Record(paths=RunPaths(current), ranks=replace(ranks, master_port=meet(current, ranks.rank)), plan=plan)
-        if pretrain_llm.run(record):
+        if run_program(PROGRAM, record):
             os._exit(1)
 
 

@@ -7,8 +7,10 @@ import importlib.util
 import os
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,13 +22,15 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import OF_DEEPSPEED, bitsandbytes_name
 from hpc_llm.worker.device import Toolchain, find_toolchain
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, trainable
+from hpc_llm.worker.engines.held import Bytes, bytes_of, optimizer_tensors, parameter_tensors
 from hpc_llm.worker.engines.stepping import make_optimizer
-from hpc_llm.worker.model import build_model
+from hpc_llm.worker.model.build import build_model
 
 COMPILE_ON_CPU = "HPC_LLM_COMPILE_CPU_OPS"
 """Set to 1 to let DeepSpeed compile its CPU operators where training runs on the CPU."""
 
 _ADAM = ("adam", "adamw")
+_TAG = "state"
 
 
 @dataclass(frozen=True)
@@ -176,16 +180,22 @@ def init_process_group(device: torch.device) -> None:
 
     if device.type == "cpu" and os.environ.get(COMPILE_ON_CPU) != "1":
         # DeepSpeed would compile its shared-memory collectives here, for a minute; gloo does the work as well.
-        ops.__compatible_ops__ = {}
+        ops.__compatible_ops__ = defaultdict(bool)
     deepspeed.init_distributed(verbose=False)
 
 
 class DeepSpeedEngine(Engine):
     """Trains what `deepspeed.initialize` made."""
 
-    def __init__(self, plan: Plan, model: nn.Module, config: dict[str, Any]) -> None:
+    name = "deepspeed"
+
+    def __init__(self, plan: Plan, model: nn.Module, config: dict[str, Any], device: torch.device) -> None:
         import deepspeed
 
+        self.device = device
+        self._stage = zero_stage(config)
+        self._facts = {"zero_stage": self._stage, "precision": plan.model.precision, "optimizer": plan.optimizer.type}
+        self.splits = self._stage == 3
         parameters = trainable(model)
         optimizer = _client_optimizer(plan, parameters)
         self._engine: Any
@@ -218,13 +228,52 @@ class DeepSpeedEngine(Engine):
         rates = self._engine.get_lr()
         return float(rates[0]) if rates else None
 
-    def held(self) -> dict[str, int]:
-        parameters = [getattr(one, "ds_tensor", one).numel() for one in self.module.parameters()]
-        optimizer = self._engine.optimizer
-        groups = getattr(optimizer, "single_partition_of_fp32_groups", None) or getattr(
-            optimizer, "fp32_partitioned_groups_flat", []
+    def held(self) -> dict[str, Bytes]:
+        # Its gradients lie in buffers that differ with stage and version, and are not counted.
+        return {
+            "parameters": bytes_of(parameter_tensors(self.module)),
+            "optimizer": bytes_of(optimizer_tensors(self._base_optimizer, self.module)),
+        }
+
+    @property
+    def _base_optimizer(self) -> torch.optim.Optimizer:
+        """The one that steps, inside those that DeepSpeed wraps around it."""
+        found = self._engine.optimizer
+        while hasattr(found, "optimizer"):
+            found = found.optimizer
+        base: torch.optim.Optimizer = found
+        return base
+
+    def must_be_same(self) -> dict[str, Any]:
+        return self._facts | ({"number_of_ranks": torch.distributed.get_world_size()} if self._stage else {})
+
+    def write_state(self, folder: Path) -> None:
+        self._engine.save_checkpoint(
+            str(folder), tag=_TAG, save_latest=False, exclude_frozen_parameters=self._has_frozen()
         )
-        return {"parameters": sum(parameters), "optimizer": sum(group.numel() for group in groups)}
+
+    def read_state(self, folder: Path) -> None:
+        path, _ = self._engine.load_checkpoint(str(folder), tag=_TAG, load_module_strict=not self._has_frozen())
+        if path is None:
+            raise WorkerError(f"DeepSpeed finds no checkpoint in {folder}.")
+
+    def _has_frozen(self) -> bool:
+        return any(not parameter.requires_grad for parameter in self.module.parameters())
+
+    def whole(self, parameter: nn.Parameter) -> torch.Tensor:
+        import deepspeed
+
+        with deepspeed.zero.GatheredParameters([parameter], enabled=hasattr(parameter, "ds_id")):
+            return parameter.detach().clone()
+
+    def own_part(self, parameter: nn.Parameter) -> torch.Tensor | None:
+        part = getattr(parameter, "ds_tensor", None)
+        if part is None:
+            return parameter.detach()
+        begin = torch.distributed.get_rank() * part.ds_numel
+        size = max(0, min(parameter.ds_numel - begin, part.ds_numel))
+        own: torch.Tensor = part.detach().flatten()
+        return own[:size] if own.numel() >= size else None  # what lies on a disk is not looked at
 
     def close(self) -> None:
         from deepspeed import comm
@@ -253,7 +302,7 @@ def _join(device: torch.device) -> None:
 def _build(plan: Plan, device: torch.device) -> Built:
     adapted = adapt_config(plan, device.type, find_toolchain(), removed_keys())
     model = build_model(plan, adapted.config, device)
-    return Built(DeepSpeedEngine(plan, model, adapted.config), adapted.sentences)
+    return Built(DeepSpeedEngine(plan, model, adapted.config, device), adapted.sentences)
 
 
 KIND = EngineKind(name="deepspeed", missing=_missing, join=_join, build=_build)

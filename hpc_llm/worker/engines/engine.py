@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.device import torch_release
+from hpc_llm.worker.engines import checkpoint
+from hpc_llm.worker.engines.checkpoint import Progress
+from hpc_llm.worker.engines.held import Bytes
+from hpc_llm.worker.model.flops import full_shape
 
 
 @dataclass(frozen=True)
@@ -26,8 +33,10 @@ class StepEnd:
 class Engine(ABC):
     """A model in training. Of one step: forward and backward for each micro batch, then `step`."""
 
+    name: ClassVar[str]
     module: Any
     """The model itself, as transformers or PEFT made it."""
+    device: torch.device
     averages_over: int
     """By how many parts it divides the sum of the gradients: ranks, or ranks times micro batches."""
 
@@ -55,8 +64,60 @@ class Engine(ABC):
         return float(groups[0]["lr"]) if groups else None
 
     @abstractmethod
-    def held(self) -> dict[str, int]:
-        """How many numbers lie on this rank: `parameters` of the model, and `optimizer`, their copies in fp32."""
+    def held(self) -> dict[str, Bytes]:
+        """What lies on this rank between steps: `parameters` of the model, `optimizer` (its states, and copies in fp32).
+
+        `gradients` are those of the first step at its end; they are left out where the engine does not show them.
+        """
+
+    def save(self, folder: Path, progress: Progress) -> None:
+        """Write a checkpoint (see `checkpoint`). Collective, between two steps."""
+        checkpoint.save(self, folder, progress)
+
+    def load(self, folder: Path) -> Progress:
+        """Go on from a checkpoint, on the same number of ranks, or on another where `must_be_same` allows it. Collective."""
+        return checkpoint.load(self, folder)
+
+    @abstractmethod
+    def must_be_same(self) -> dict[str, Any]:
+        """What a checkpoint and the engine that loads it must have in common, besides the model and what trains."""
+
+    @abstractmethod
+    def write_state(self, folder: Path) -> None:
+        """Write what trains, the optimizer and what steers it into an empty folder. Collective."""
+
+    @abstractmethod
+    def read_state(self, folder: Path) -> None:
+        """Take up what `write_state` wrote. Collective."""
+
+    def whole(self, parameter: nn.Parameter) -> torch.Tensor:
+        """The whole of a parameter that may be split among ranks, packed as it is. Collective."""
+        return parameter.detach()
+
+    def own_part(self, parameter: nn.Parameter) -> torch.Tensor | None:
+        """What this rank alone holds of it, without padding; None where it cannot be seen."""
+        return parameter.detach()
+
+    splits: bool = False
+    """Whether each rank holds a part of every parameter."""
+
+    def trained(self) -> str:
+        """A digest of the names and shapes of what trains."""
+        named = sorted((name, full_shape(each)) for name, each in self.module.named_parameters() if each.requires_grad)
+        return hashlib.sha256(repr(named).encode()).hexdigest()
+
+    def frozen_sum(self) -> int | None:
+        """A sum over the bytes of what does not train, the same however it is split; None where it cannot be told."""
+        frozen = [each for each in self.module.parameters() if not each.requires_grad]
+        total = torch.zeros((), dtype=torch.int64, device=self.device)
+        for place, parameter in enumerate(frozen, start=1):
+            own = self.own_part(parameter)
+            if own is None:
+                return None
+            total += own.reshape(-1).view(torch.uint8).sum(dtype=torch.int64).to(self.device) * place
+        if self.splits:
+            torch.distributed.all_reduce(total)
+        return int(total)
 
     def close(self) -> None:
         """Give back what is held and leave the process group. Nothing trains after it."""
@@ -99,6 +160,7 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
 def join_torch(device: torch.device) -> None:
     """Join the other ranks with torch alone."""
     if device.type == "cuda":
-        torch.distributed.init_process_group("nccl", device_id=device)
+        own = {"device_id": device} if torch_release() >= (2, 3) else {}  # older ones go by the current device
+        torch.distributed.init_process_group("nccl", **own)
     else:
         torch.distributed.init_process_group("gloo")

@@ -6,6 +6,7 @@ The layers are made, or loaded, one after the other, and each is split among the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,11 +15,15 @@ from torch import nn
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
+from hpc_llm.worker.engines.held import Bytes, bytes_of, local
 from hpc_llm.worker.engines.stepping import Stepper
-from hpc_llm.worker.model import DTYPES, inner_first, recompute, skeleton
-from hpc_llm.worker.weights import load_checkpoint
+from hpc_llm.worker.model.prepare import prepare
+from hpc_llm.worker.model.shapes import DTYPES, fills_from_meta, inner_first, skeleton, whole
+from hpc_llm.worker.model.weights import load_checkpoint
 
+_SCALER = "scaler.pt"
 _OLDEST_TORCH = (2, 6)
 """`fully_shard` has its place in torch.distributed.fsdp since then."""
 
@@ -26,8 +31,12 @@ _OLDEST_TORCH = (2, 6)
 class Fsdp2Engine(Engine):
     """Trains `model`, whose parameters are split among the ranks."""
 
+    name = "fsdp2"
+    splits = True
+
     def __init__(self, plan: Plan, model: Any, device: torch.device) -> None:
-        self.module = model
+        self.module, self.device = model, device
+        self._optimizer = str(plan.optimizer.type)
         self.averages_over = plan.parallel.world_size
         self._stepper = Stepper(plan, trainable(model), device)
 
@@ -45,13 +54,52 @@ class Fsdp2Engine(Engine):
     def param_groups(self) -> list[dict[str, Any]]:
         return self._stepper.param_groups
 
-    def held(self) -> dict[str, int]:
-        return {"parameters": self._stepper.held, "optimizer": self._stepper.held}
+    def held(self) -> dict[str, Bytes]:
+        return {"parameters": bytes_of(self.module.parameters()), **self._stepper.held(self.module)}
+
+    def must_be_same(self) -> dict[str, Any]:
+        return {"optimizer": self._optimizer}
+
+    def write_state(self, folder: Path) -> None:
+        import torch.distributed.checkpoint as dcp
+
+        dcp.save(self._state(), checkpoint_id=folder)
+        if dist.get_rank() == 0:
+            torch.save(self._stepper.scaler_state(), folder / _SCALER)
+
+    def read_state(self, folder: Path) -> None:
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.state_dict import set_state_dict
+
+        found = self._state()
+        dcp.load(found, checkpoint_id=folder)
+        self._stepper.take_optimizer(
+            lambda: set_state_dict(
+                self.module,
+                self._stepper.optimizer,
+                model_state_dict=found["model"],
+                optim_state_dict=found["optimizer"],
+            )
+        )
+        self._stepper.take_scaler(torch.load(folder / _SCALER, weights_only=True))
+
+    def _state(self) -> dict[str, Any]:
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+
+        model, optimizer = get_state_dict(self.module, self._stepper.optimizer)
+        return {"model": model, "optimizer": optimizer}
+
+    def whole(self, parameter: nn.Parameter) -> torch.Tensor:
+        split: Any = parameter.detach()
+        whole: torch.Tensor = split.full_tensor()
+        return whole
+
+    def own_part(self, parameter: nn.Parameter) -> torch.Tensor:
+        return local(parameter)
 
 
 def _missing() -> str | None:
-    release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if release >= _OLDEST_TORCH:
+    if torch_release() >= _OLDEST_TORCH:
         return None
     return f"it needs torch {'.'.join(map(str, _OLDEST_TORCH))}, here is {torch.__version__}"
 
@@ -60,12 +108,8 @@ def _build(plan: Plan, device: torch.device) -> Built:
     if plan.model.quantization or plan.model.peft:
         raise WorkerError("the engine fsdp2 trains whole models: choose another one for quantization and LoRA.")
     model = skeleton(plan, torch.float32)
-    model.config.use_cache = False
     _materialise(model, plan, device)
-    if plan.model.recompute:
-        recompute(model)
-    model.train()
-    return Built(Fsdp2Engine(plan, model, device))
+    return Built(Fsdp2Engine(plan, prepare(model, plan), device))
 
 
 def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
@@ -90,17 +134,22 @@ def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
 
 
 def _source(plan: Plan) -> Mapping[str, torch.Tensor] | None:
-    """The values of the checkpoint on the first rank, nothing on the others; None where weights are random."""
-    if plan.model.weights != "checkpoint":
+    """The values that the first rank has on its host, nothing on the others; None where each module makes its own."""
+    if plan.model.weights != "checkpoint" and fills_from_meta():
         return None
     if dist.get_rank() != 0:
         return {}
-    state: dict[str, torch.Tensor] = load_checkpoint(plan.model.name, dtype=torch.float32).state_dict()
-    return state
+    is_loaded = plan.model.weights == "checkpoint"
+    model: nn.Module = (
+        load_checkpoint(plan.model.name, torch.float32)
+        if is_loaded
+        else whole(plan, torch.float32, torch.device("cpu"))
+    )
+    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
 
 
 def _take(module: nn.Module, name: str, source: Mapping[str, torch.Tensor] | None) -> None:
-    """Fill the module's own parameters and buffers from the first rank's checkpoint. Collective."""
+    """Fill the module's own parameters and buffers with what the first rank has. Collective."""
     if source is None:
         return
     for own, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:

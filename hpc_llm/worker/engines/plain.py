@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
+from hpc_llm.worker.engines.held import Bytes, bytes_of, parameter_tensors
 from hpc_llm.worker.engines.stepping import Masters, Stepper
-from hpc_llm.worker.model import build_model
+from hpc_llm.worker.model.build import build_model
 
+_STATE = "state.pt"
 _BUCKET = 2**26
 """Numbers that are averaged at once."""
 
@@ -22,14 +25,19 @@ _BUCKET = 2**26
 class PlainEngine(Engine):
     """Trains `model`, which is on its device. Its low-precision weights follow fp32 copies."""
 
+    name = "plain"
+
     def __init__(self, plan: Plan, model: Any, device: torch.device) -> None:
-        self.module = model
+        self.module, self.device = model, device
+        self._optimizer = str(plan.optimizer.type)
         self.averages_over = plan.parallel.world_size
         self._masters = Masters(trainable(model))
         self._stepper = Stepper(plan, self._masters.parameters, device)
         # With several micro batches their sum is kept in fp32 and averaged once, for which DDP has no way.
         self._averages_itself = plan.parallel.world_size > 1 and plan.batch.gradient_accumulation_steps > 1
         self._model = model
+        # DDP keeps memory for all gradients; they lie in it themselves where it averages them and they are in fp32.
+        self._has_own_buckets = plan.parallel.world_size > 1 and (self._averages_itself or self._masters.has_copies)
         if plan.parallel.world_size > 1:
             self._model = DistributedDataParallel(
                 model, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True
@@ -60,9 +68,31 @@ class PlainEngine(Engine):
         gc.collect()
         super().close()
 
-    def held(self) -> dict[str, int]:
-        parameters = sum(parameter.numel() for parameter in self.module.parameters())
-        return {"parameters": parameters, "optimizer": self._stepper.held}
+    def held(self) -> dict[str, Bytes]:
+        found = {"parameters": bytes_of(parameter_tensors(self.module)), **self._stepper.held(self.module)}
+        if self._has_own_buckets and "gradients" in found:
+            buckets = bytes_of(trainable(self.module))
+            found["gradients"] = {place: size + buckets[place] for place, size in found["gradients"].items()}
+        return found
+
+    def must_be_same(self) -> dict[str, Any]:
+        return {"optimizer": self._optimizer}
+
+    def write_state(self, folder: Path) -> None:
+        if dist.get_rank() == 0:  # the others have the same
+            weights = dict(zip(self._names(), (each.detach() for each in self._masters.parameters), strict=True))
+            torch.save({"parameters": weights, **self._stepper.state()}, folder / _STATE)
+
+    def read_state(self, folder: Path) -> None:
+        found = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
+        with torch.no_grad():
+            for name, master in zip(self._names(), self._masters.parameters, strict=True):
+                master.copy_(found["parameters"][name])
+        self._masters.write_back()
+        self._stepper.take_state(found)
+
+    def _names(self) -> list[str]:
+        return [name for name, parameter in self.module.named_parameters() if parameter.requires_grad]
 
 
 def average(gradients: list[torch.Tensor]) -> None:

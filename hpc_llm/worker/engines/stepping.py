@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,9 @@ from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import NAMES, bitsandbytes_name
 from hpc_llm.planning.parts import OptimizerSetup
+from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import StepEnd
+from hpc_llm.worker.engines.held import Bytes, bytes_of, optimizer_tensors
 
 
 def make_optimizer(setup: OptimizerSetup, parameters: Sequence[torch.Tensor]) -> torch.optim.Optimizer:
@@ -48,6 +50,10 @@ def bitsandbytes_optimizer(
     return optimizer
 
 
+_OF_DEVICE = ("fused", "foreach", "capturable")
+"""Settings of an optimizer that say how it steps, not what it computes."""
+
+
 class Masters:
     """fp32 copies of parameters in a lower precision: a small update would be rounded away there.
 
@@ -58,6 +64,11 @@ class Masters:
         self._pairs = [(low, low.detach().float().requires_grad_()) for low in parameters if low.dtype != torch.float32]
         copies = {id(low): master for low, master in self._pairs}
         self.parameters: list[torch.Tensor] = [copies.get(id(parameter), parameter) for parameter in parameters]
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether a parameter is in a lower precision."""
+        return bool(self._pairs)
 
     def collect(self) -> None:
         """Add the gradients of the parameters to those of their copies, in fp32, and forget them."""
@@ -83,16 +94,41 @@ class Stepper:
         groups: list[dict[str, Any]] = self.optimizer.param_groups
         return groups
 
-    @property
-    def held(self) -> int:
-        """Numbers of the fp32 parameters on this rank."""
-        return sum(getattr(one, "to_local", lambda one=one: one)().numel() for one in self._parameters)
+    def held(self, model: nn.Module) -> dict[str, Bytes]:
+        """Bytes of gradients and optimizer on this rank; the first are seen at the end of a step."""
+        found = {"optimizer": bytes_of(optimizer_tensors(self.optimizer, model))}
+        return found if self._gradients is None else {"gradients": self._gradients, **found}
+
+    def state(self) -> dict[str, Any]:
+        """What the optimizer and the loss scaler know."""
+        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler_state()}
+
+    def take_state(self, found: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self.take_optimizer(lambda: self.optimizer.load_state_dict(found["optimizer"]))
+        self.take_scaler(found["scaler"])
+
+    def take_optimizer(self, load: Callable[[], None]) -> None:
+        """Let `load` fill the optimizer's state; how it steps on this device stays its own business."""
+        own = [{key: group[key] for key in _OF_DEVICE if key in group} for group in self.param_groups]
+        load()
+        for group, values in zip(self.param_groups, own, strict=True):
+            group.update(values)
+
+    def scaler_state(self) -> dict[str, Any] | None:
+        return None if self._scaler is None else self._scaler.state_dict()
+
+    def take_scaler(self, found: Mapping[str, Any] | None) -> None:
+        """Nothing where one of the two has no scaler: the precision may be another one now."""
+        if self._scaler is not None and found:
+            self._scaler.load_state_dict(dict(found))
 
     def __init__(self, plan: Plan, parameters: Sequence[torch.Tensor], device: torch.device) -> None:
         self._parameters = list(parameters)
         self._largest_norm = float(plan.engine.deepspeed.get("gradient_clipping") or 0.0)
         self.optimizer = make_optimizer(plan.optimizer, self._parameters)
         self._scaler = _scaler(plan, device)
+        self._gradients: Bytes | None = None
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss from which gradients are to be taken: larger, where fp16 would lose small ones."""
@@ -100,6 +136,8 @@ class Stepper:
 
     def step(self) -> StepEnd:
         """Change the parameters by their gradients and forget these."""
+        if self._gradients is None:
+            self._gradients = bytes_of(each.grad for each in self._parameters if each.grad is not None)
         if self._scaler is None:
             norm = self._clip()
             self.optimizer.step()
@@ -128,9 +166,17 @@ def _scaler(plan: Plan, device: torch.device) -> Any:
     block = plan.engine.deepspeed.get("fp16") or {}
     fixed = float(block.get("loss_scale") or 0.0)
     if fixed:
-        return torch.amp.GradScaler(device.type, init_scale=fixed, growth_interval=2**31 - 1, backoff_factor=1.0 - 1e-9)
-    return torch.amp.GradScaler(
-        device.type,
+        return _grad_scaler(device, init_scale=fixed, growth_interval=2**31 - 1, backoff_factor=1.0 - 1e-9)
+    return _grad_scaler(
+        device,
         init_scale=2.0 ** float(block.get("initial_scale_power", 16)),
         growth_interval=int(block.get("loss_scale_window", 1000)),
     )
+
+
+def _grad_scaler(device: torch.device, **values: Any) -> Any:
+    if torch_release() >= (2, 3):
+        return torch.amp.GradScaler(device.type, **values)
+    if device.type != "cuda":
+        raise WorkerError(f"torch {torch.__version__} scales no losses on the CPU: choose precision bf16 or fp32.")
+    return torch.cuda.amp.GradScaler(**values)

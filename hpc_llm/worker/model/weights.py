@@ -16,7 +16,20 @@ _LARGEST_TABLE = 100_000_000
 """Bytes; what reads safetensors takes no more."""
 
 
-def load_checkpoint(folder: str, **how: Any) -> Any:
+def transformers_release() -> tuple[int, int]:
+    """Major and minor version of the transformers that is installed."""
+    from transformers import __version__
+
+    major, minor = __version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def in_dtype(dtype: Any) -> dict[str, Any]:
+    """What tells transformers in which type to make a model; the option has another name since 4.56."""
+    return {"dtype" if transformers_release() >= (4, 56) else "torch_dtype": dtype}
+
+
+def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
     """transformers' causal language model with the weights in `folder`; `how` is passed on to its from_pretrained.
 
     Code that the folder brings is not run. Raises WorkerError where the files and the model do not match.
@@ -31,6 +44,7 @@ def load_checkpoint(folder: str, **how: Any) -> Any:
             trust_remote_code=False,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # so that they are listed; they are refused below
+            **in_dtype(dtype),
             **how,
         )
     except (OSError, ValueError, RuntimeError) as error:

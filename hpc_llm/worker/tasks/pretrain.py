@@ -1,4 +1,4 @@
-"""One training run on this rank, from the plan to the result: puts the parts together."""
+"""Pretraining on this rank, from the plan to the result: puts the parts together."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.synthetic import DESCRIPTION
 from hpc_llm.records.run import Outcome
 from hpc_llm.worker import device as devices
-from hpc_llm.worker import engines, telemetry
+from hpc_llm.worker import engines
 from hpc_llm.worker.data import batches
-from hpc_llm.worker.flops import model_flops_per_token
+from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.loop import StepLog, print_summary, run_steps
-from hpc_llm.worker.meter import Meter
-from hpc_llm.worker.model import count_parameters
+from hpc_llm.worker.measure import telemetry
+from hpc_llm.worker.measure.meter import Meter
+from hpc_llm.worker.measure.window import largest_over_ranks
+from hpc_llm.worker.model.flops import model_flops_per_token
+from hpc_llm.worker.model.prepare import count_parameters
 from hpc_llm.worker.ranks import apply, device_index
 from hpc_llm.worker.result import Record, build_result
 
@@ -64,14 +67,22 @@ def _measure(record: Record, engine: engines.Engine, device: torch.device) -> No
     plan, ranks = record.plan, record.ranks
     tokens = batches(plan, engine.module.config.vocab_size, ranks, device)
     if ranks.rank == 0:
-        print(f"pretrain_llm: {starting_point(plan)}", flush=True)
+        print(f"{record.program}: {starting_point(plan)}", flush=True)
     record.meter = Meter(device, plan.workload.steps, plan.workload.warmup_steps, ranks.world_size)
     log = StepLog(record.paths.steps, plan) if ranks.rank == 0 else None
     gpus = telemetry.find_gpus(device, ranks)
     with telemetry.recording(record, gpus):
         run_steps(engine, tokens, record.meter, plan, log)
-    record.peaks = record.meter.peaks()
+    record.held = everywhere_at_most(engine.held(), device, ranks.world_size)
+    record.peaks = record.meter.window.peaks(ranks.world_size)
     record.gpu_means = telemetry.means(record, gpus, device)
+
+
+def everywhere_at_most(held: dict[str, Bytes], device: torch.device, world_size: int) -> dict[str, dict[str, int]]:
+    """What an engine holds, the most of any rank. Collective."""
+    flat = {f"{what}.{place}": size for what, sizes in held.items() for place, size in sizes.items()}
+    most = largest_over_ranks(dict(flat), device, world_size)
+    return {what: {place: most[f"{what}.{place}"] or 0 for place in sizes} for what, sizes in held.items()}
 
 
 def starting_point(plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""Times, losses and memory of the steps, read without making a step wait.
+"""Times, losses and memory of the training steps, read without making a step wait.
 
 A step's time is from the end of the step before to its own end, so that nothing between steps is lost: two events on
 the GPU's stream, or two readings of the clock on the CPU. The host's clock runs beside them. Losses stay on the device and are copied to the host behind the step's work; the
@@ -18,8 +18,7 @@ import torch.distributed as dist
 
 from hpc_llm.worker import device as devices
 from hpc_llm.worker.loss import Loss
-
-_LOOK_AT_DEVICE_EVERY_S = 1.0
+from hpc_llm.worker.measure.window import Window
 
 
 @dataclass(frozen=True)
@@ -53,36 +52,6 @@ class _Pending:
     facts: dict[str, Any]
 
 
-class _GpuClock:
-    """Marks are events on the current stream."""
-
-    _Event: Any = torch.cuda.Event
-
-    def mark(self) -> Any:
-        event = self._Event(enable_timing=True)
-        event.record()
-        return event
-
-    def reached(self, mark: Any) -> bool:
-        return bool(mark.query())
-
-    def seconds(self, begin: Any, end: Any) -> float:
-        return float(begin.elapsed_time(end)) / 1000
-
-
-class _HostClock:
-    """Marks are readings of the clock: on the CPU a call returns when its work is done."""
-
-    def mark(self) -> float:
-        return time.perf_counter()
-
-    def reached(self, mark: float) -> bool:
-        return True
-
-    def seconds(self, begin: float, end: float) -> float:
-        return end - begin
-
-
 class Meter:
     """Measures steps `warmup_steps + 1` to `steps`; the steps before are kept and marked as warm-up."""
 
@@ -92,21 +61,13 @@ class Meter:
         self.world_size = world_size
         self.steps: list[Step] = []
         """All finished steps, in order."""
-        self.elapsed_s: float | None = None
-        """Wall time of the measured steps by the host's clock."""
-        self.device_elapsed_s: float | None = None
-        """The same by the GPU's clock; None on the CPU, which has no other."""
-        self.window: tuple[float, float] | None = None
-        """Begin and end of the measured steps, Unix time; None until they are through."""
-        self.peak_device_bytes: int | None = None
-        self._clock: Any = _GpuClock() if device.type == "cuda" else _HostClock()
+        self.window = Window(device)
+        """Around the measured steps."""
+        self._clock = self.window.clock
         self._host = torch.zeros(steps, 2, dtype=torch.float64, pin_memory=device.type == "cuda")
         self._pending: deque[_Pending] = deque()
         self._number = 0
         self._begin: Any = None
-        self._window_mark: Any = None
-        self._window_began: float | None = None
-        self._looked_at = 0.0
 
     @property
     def measured(self) -> list[Step]:
@@ -115,7 +76,7 @@ class Meter:
     def begin_step(self) -> None:
         self._number += 1
         if self._number == self.warmup_steps + 1:
-            self._open_window()
+            self._begin = self.window.open()
         elif self._begin is None:
             self._begin = self._clock.mark()
 
@@ -147,40 +108,11 @@ class Meter:
             step = self._read(self._pending.popleft())
             self.steps.append(step)
             yield step
-        if wait or time.monotonic() - self._looked_at > _LOOK_AT_DEVICE_EVERY_S:
-            self._look_at_device()
+        self.window.look(at_once=wait)
 
     def close(self) -> None:
         """End the measured window: the device is idle at both of its ends."""
-        mark = self._clock.mark()
-        devices.synchronize(self.device)
-        if self._window_began is not None:
-            self.elapsed_s = time.perf_counter() - self._window_began
-            now = time.time()
-            self.window = (now - self.elapsed_s, now)
-            if self.device.type == "cuda":
-                self.device_elapsed_s = self._clock.seconds(self._window_mark, mark)
-        self._look_at_device()
-
-    def peaks(self) -> dict[str, int | None]:
-        """Peak memory over the ranks' measured steps in bytes, the largest of all ranks. Collective."""
-        return largest_over_ranks(self.own_peaks(), self.device, self.world_size)
-
-    def own_peaks(self) -> dict[str, int | None]:
-        """Peak memory of this rank, bytes; the host's is of the whole process life."""
-        return {
-            "peak_allocated_bytes": devices.peak_allocated_bytes(self.device),
-            "peak_reserved_bytes": devices.peak_reserved_bytes(self.device),
-            "peak_device_bytes": self.peak_device_bytes,
-            "peak_host_bytes": devices.peak_host_bytes(),
-        }
-
-    def _open_window(self) -> None:
-        devices.synchronize(self.device)
-        devices.reset_peak_memory(self.device)
-        self.peak_device_bytes = None
-        self._begin = self._window_mark = self._clock.mark()
-        self._window_began = time.perf_counter()
+        self.window.close()
 
     def _on_device(self, loss: Loss, grad_norm: torch.Tensor | None) -> torch.Tensor:
         """(mean loss of all predicted tokens, gradient norm) as one small tensor on the device."""
@@ -206,18 +138,3 @@ class Meter:
             warmup=number <= self.warmup_steps,
             **facts,
         )
-
-    def _look_at_device(self) -> None:
-        self._looked_at = time.monotonic()
-        used = devices.used_device_bytes(self.device)
-        if used is not None:
-            self.peak_device_bytes = max(used, self.peak_device_bytes or 0)
-
-
-def largest_over_ranks(values: dict[str, int | None], device: torch.device, world_size: int) -> dict[str, int | None]:
-    """The largest of each value over all ranks; None where no rank knows it. Collective."""
-    if world_size == 1:
-        return values
-    row = torch.tensor([-1 if value is None else value for value in values.values()], device=device, dtype=torch.int64)
-    dist.all_reduce(row, op=dist.ReduceOp.MAX)
-    return {key: None if value < 0 else value for key, value in zip(values, row.tolist(), strict=True)}

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from hpc_llm.records.files import append_to, read_json_lines
 from hpc_llm.worker import device as devices
-from hpc_llm.worker import samplers
+from hpc_llm.worker.measure import samplers
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.result import Record
 
@@ -135,7 +135,7 @@ def means(record: Record, gpus: Gpus, device: torch.device) -> dict[str, float]:
 
     A key is left out where one of the GPUs has too few samples.
     """
-    window = record.meter.window if record.meter else None
+    window = record.meter.window.span if record.meter else None
     if window is None or gpus.total == 0:
         return {}
     is_sampled_here = record.ranks.local_rank == 0

@@ -1,0 +1,77 @@
+"""The tasks that a run can have: one module each. Standard library only; it travels.
+
+A task from elsewhere is one module that defines KIND, named by an entry point of its package in the group `hpc_llm.tasks`
+or handed to `register`. On the nodes nobody asks for it: the job script names its worker, and its sources travel there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.tasks.task import OF_EVERY_TASK, TaskKind
+
+__all__ = [
+    "OF_EVERY_TASK", "TaskKind", "carried_modules", "check_settings", "find", "names", "register", "required_packages",
+]  # fmt: skip
+
+GROUP = "hpc_llm.tasks"
+_OWN = ("pretrain",)
+_registered: dict[str, TaskKind] = {}
+
+
+def register(kind: TaskKind) -> None:
+    """Make a task known in this process. Raises ValueError where there is one of that name."""
+    if kind.name in names():
+        raise ValueError(f"there is a task {kind.name} already")
+    _registered[kind.name] = kind
+
+
+def names() -> tuple[str, ...]:
+    """Of all tasks, ours first."""
+    return tuple(dict.fromkeys((*_OWN, *_registered, *(point.name for point in entry_points(group=GROUP)))))
+
+
+def find(name: str) -> TaskKind:
+    """The task of that name. Raises RequestError where there is none, or where it cannot be used."""
+    if name in _OWN:
+        kind: TaskKind = import_module(f"{__name__}.{name}").KIND
+        return kind
+    return _registered[name] if name in _registered else _from_elsewhere(name)
+
+
+def _from_elsewhere(name: str) -> TaskKind:
+    found = list(entry_points(group=GROUP, name=name))
+    if not found:
+        raise RequestError(unknown_name("task", name, names()))
+    if len({point.value for point in found}) > 1:
+        raise RequestError(f"several packages bring a task {name}: {', '.join(point.value for point in found)}.")
+    try:
+        kind = found[0].load()
+    except Exception as error:  # whatever a module that is not ours may raise
+        raise RequestError(f"the task {name} ({found[0].value}) cannot be used: {error}.") from error
+    if not isinstance(kind, TaskKind) or kind.name != name:
+        raise RequestError(f"the task {name} ({found[0].value}) cannot be used: it is no TaskKind of that name.")
+    return kind
+
+
+def required_packages(plans: Sequence[Plan]) -> tuple[str, ...]:
+    """What the job's Python must be able to import for each of `plans`, which share one job script."""
+    first, *others = [find(plan.task).packages(plan) for plan in plans]
+    return tuple(name for name in first if all(name in other for other in others))
+
+
+def carried_modules(plans: Sequence[Plan]) -> tuple[str, ...]:
+    """Top-level modules that must travel with the runs of `plans`, besides what travels with every run."""
+    return tuple(dict.fromkeys(module for plan in plans for module in find(plan.task).carried))
+
+
+def check_settings(task: TaskKind, fields: Sequence[str]) -> None:
+    """Raise RequestError for the first of the plan's fields, by their short names, that the task would not heed."""
+    heeded = task.plan_fields | OF_EVERY_TASK | task.own_fields
+    for field in fields:
+        if field not in heeded:
+            raise RequestError(unknown_name(f"setting of task {task.name}", field, sorted(heeded)))

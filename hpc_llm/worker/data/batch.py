@@ -1,0 +1,37 @@
+"""What a micro batch is, and how many tokens of it are predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+MASKED = -100
+"""Label of a token that is not to be predicted, as in torch and transformers."""
+
+LABELS = "labels"
+
+Batch = Mapping[str, torch.Tensor]
+"""A micro batch on the training device: what the model takes, by its own names (`input_ids` at least), and `labels`.
+
+The shapes of both are (micro batch, sequence length), the types int64. `labels` are the tokens with MASKED where none is
+to be predicted; where each is, there are none. A source gives them always or never.
+"""
+
+
+def model_inputs(batch: Batch) -> dict[str, torch.Tensor]:
+    """What the model is called with. The labels are for the loss alone."""
+    return {name: tensor for name, tensor in batch.items() if name != LABELS}
+
+
+def labels_of(batch: Batch) -> torch.Tensor:
+    """The tokens to be predicted, MASKED where none is."""
+    return batch.get(LABELS, batch["input_ids"])
+
+
+def count_targets(batch: Batch) -> int | torch.Tensor:
+    """How many tokens are predicted; a number on the device where it depends on the labels."""
+    if LABELS in batch:
+        return (batch[LABELS][:, 1:] != MASKED).sum()
+    tokens = batch["input_ids"]
+    return tokens.shape[0] * (tokens.shape[1] - 1)  # the first one has nothing before it

@@ -1,0 +1,160 @@
+"""A training checkpoint: a folder that holds all from which training goes on as if it had not stopped, or is not there.
+
+    checkpoint.json   what it is of, how far training was, every file with its size; written last
+    engine/           parameters that train, optimizer, learning rate, loss scale, as the engine writes them
+    random-N.pt       where the random numbers of rank N stand
+
+Frozen parameters are not in it: they are made or loaded anew as the plan says, and their sum must be the same then.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from hpc_llm.errors import WorkerError
+from hpc_llm.records.files import OTHERS_MAY_WRITE, load_json, write_json
+from hpc_llm.text.json_text import DamagedRecordError
+from hpc_llm.worker import device as devices
+from hpc_llm.worker.engines.whole_folder import together, whole_folder
+
+if TYPE_CHECKING:
+    from hpc_llm.worker.engines.engine import Engine
+
+SCHEMA = 1
+MANIFEST = "checkpoint.json"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far training was."""
+
+    step: int
+    """Optimizer steps that are done."""
+    sequences: int
+    """That all ranks together have trained on; the data goes on behind them (`data.batches(used=…)`)."""
+
+
+def save(engine: Engine, folder: Path, progress: Progress) -> None:
+    """Write a checkpoint to `folder`, which must not be there yet. Collective.
+
+    Raises WorkerError on every rank where it could not be written on one of them; there is no `folder` then.
+    """
+    facts = _facts(engine)
+    with whole_folder(folder) as made:
+        engine.write_state(made / "engine")
+        torch.save(_random_states(engine.device), made / f"random-{dist.get_rank()}.pt")
+        made.finish = lambda: _write_manifest(made.path, facts | asdict(progress))
+
+
+def load(engine: Engine, folder: Path) -> Progress:
+    """Put `engine`, built from a plan of the same model, where the checkpoint was. Collective.
+
+    Another number of ranks is taken where the engine can. Each rank's random numbers are then new ones.
+    Raises WorkerError where the checkpoint is not whole, not this user's, or of something else.
+    """
+    together(lambda: _check_files(folder), only_rank=0, what=f"the checkpoint {folder} cannot be read")
+    found = _manifest(folder)
+    _check_same(folder, found, _facts(engine))
+    engine.read_state(folder / "engine")
+    if found["world_size"] == dist.get_world_size():
+        _set_random_states(torch.load(folder / f"random-{dist.get_rank()}.pt", weights_only=True), engine.device)
+    else:
+        torch.manual_seed(found["step"] * 100003 + dist.get_rank())
+    return Progress(step=found["step"], sequences=found["sequences"])
+
+
+def _facts(engine: Engine) -> dict[str, Any]:
+    """What the checkpoint and the engine that loads it must agree in, and what it was made with. Collective."""
+    return {
+        "schema": SCHEMA,
+        "engine": engine.name,
+        "world_size": dist.get_world_size(),
+        "must_be_same": {**engine.must_be_same(), "frozen_sum": engine.frozen_sum(), "trained": engine.trained()},
+        "versions": devices.versions(),
+    }
+
+
+def _check_same(folder: Path, found: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    if found["engine"] != own["engine"]:
+        raise WorkerError(
+            f"the checkpoint {folder} is of the engine {found['engine']}, this one is {own['engine']}: train with "
+            f"engine={found['engine']}, or start from weights that were written for transformers, which every engine loads."
+        )
+    then, now = found["must_be_same"], own["must_be_same"]
+    if then["trained"] != now["trained"]:
+        raise WorkerError(f"the checkpoint {folder} is of another model, or trains other parameters of it.")
+    if then["frozen_sum"] != now["frozen_sum"] and None not in (then["frozen_sum"], now["frozen_sum"]):
+        raise WorkerError(
+            f"the checkpoint {folder} was trained on other frozen weights than are here: give the same model, seed and "
+            "quantization."
+        )
+    for name in (name for name in then if name not in ("trained", "frozen_sum") and then[name] != now.get(name)):
+        raise WorkerError(
+            f"the checkpoint {folder} was written with {name.replace('_', ' ')} {then[name]}, here it is {now.get(name)}: "
+            f"the engine {own['engine']} goes on with the same only."
+        )
+
+
+def _write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
+    missing = [rank for rank in range(facts["world_size"]) if not (folder / f"random-{rank}.pt").is_file()]
+    if missing:
+        raise WorkerError(f"what rank {missing[0]} wrote is not seen in {folder}: do all nodes share that folder?")
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    write_json(folder / MANIFEST, {**facts, "files": sizes})
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        found = load_json(folder / MANIFEST)
+    except DamagedRecordError as error:
+        raise WorkerError(f"{folder / MANIFEST} cannot be read: {error}.") from None
+    if found is None:
+        raise WorkerError(f"{folder} is no checkpoint of hpc-llm: there is no {MANIFEST}.")
+    if found.get("schema") != SCHEMA:
+        raise WorkerError(f"{folder / MANIFEST} has schema {found.get('schema')!r}, {SCHEMA} is known here.")
+    return found
+
+
+def _check_files(folder: Path) -> None:
+    """Raise WorkerError where a file is missing, cut off, or could have been written by somebody else.
+
+    PyTorch and DeepSpeed run what such a file says.
+    """
+    for name, size in _manifest(folder)["files"].items():
+        try:
+            file = os.lstat(folder / name)
+        except OSError as error:
+            raise WorkerError(f"the checkpoint {folder} is not whole: {name}: {error.strerror}.") from None
+        if not stat.S_ISREG(file.st_mode) or file.st_size != size:
+            raise WorkerError(f"the checkpoint {folder} is not whole: {name} has {file.st_size} of {size} bytes.")
+    for path in (folder, *folder.rglob("*")):
+        entry = path.lstat()
+        if entry.st_uid != os.geteuid() or entry.st_mode & OTHERS_MAY_WRITE or stat.S_ISLNK(entry.st_mode):
+            raise WorkerError(
+                f"the checkpoint {folder} is not used: {path.name} belongs to somebody else, or others may write it."
+            )
+
+
+def _random_states(device: torch.device) -> dict[str, Any]:
+    version, state, gauss = random.getstate()
+    states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": [version, list(state), gauss]}
+    if device.type == "cuda":
+        states["device"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _set_random_states(states: Mapping[str, Any], device: torch.device) -> None:
+    version, state, gauss = states["python"]
+    random.setstate((version, tuple(state), gauss))
+    torch.set_rng_state(states["torch"])
+    if device.type == "cuda" and "device" in states:
+        torch.cuda.set_rng_state(states["device"], device)

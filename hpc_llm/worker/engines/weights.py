@@ -1,0 +1,104 @@
+"""The weights of a model in training as a Hugging Face folder: safetensors, config and tokenizer, which transformers loads.
+
+The folder holds one whole plain model: what LoRA has learned is added to the matrices, quantized matrices are written as
+the values that they stand for. So every engine and every other program can start from it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from hpc_llm.errors import WorkerError
+from hpc_llm.planning.checkpoint import has_tokenizer
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.model import is_checkpoint
+from hpc_llm.worker.engines.engine import Engine
+from hpc_llm.worker.engines.whole_folder import whole_folder
+from hpc_llm.worker.model.shapes import DTYPES, skeleton
+
+_BASE = ".base_layer"
+"""PEFT puts the layer that it adapts under this name."""
+
+
+def save_weights(engine: Engine, plan: Plan, folder: Path) -> None:
+    """Write the weights to `folder`, which must not be there yet, in the plan's precision. Collective.
+
+    The first rank holds the whole model in its host's memory meanwhile.
+    Raises WorkerError on every rank where it could not be written; there is no `folder` then.
+    """
+    with whole_folder(folder) as made:
+        first = dist.get_rank() == 0
+        weights: dict[str, torch.Tensor] = {}
+        for name, tensor in whole_weights(engine):
+            if first:
+                weights[name] = tensor.to(DTYPES[plan.model.precision]).to("cpu", copy=True).contiguous()
+        if first:
+            skeleton(plan, DTYPES[plan.model.precision]).save_pretrained(made.path, state_dict=weights)
+            _copy_beside(plan, made.path)
+
+
+def whole_weights(engine: Engine) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and whole value of each weight under transformers' own names, tied ones once. Collective: walk it to its end."""
+    model = engine.module.get_base_model() if hasattr(engine.module, "get_base_model") else engine.module
+    adapted = {f"{name}{_BASE}": module for name, module in model.named_modules() if hasattr(module, "base_layer")}
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        if ".lora_" in name or name.endswith(".lora_"):
+            continue
+        for own, parameter in module.named_parameters(recurse=False):
+            if id(parameter) in seen:
+                continue
+            seen.add(id(parameter))
+            value = _plain_values(module, parameter, engine.whole(parameter))
+            if name in adapted and own == "weight":
+                value = value.float() + _learned(adapted[name], engine)
+            yield f"{name}.{own}".replace(f"{_BASE}.", ".").removeprefix("."), value
+
+
+def _plain_values(module: nn.Module, parameter: nn.Parameter, whole: torch.Tensor) -> torch.Tensor:
+    """What bitsandbytes' packed weights stand for; anything else as it is."""
+    kind = type(parameter).__name__
+    if kind == "Params4bit":
+        from bitsandbytes.functional import dequantize_4bit
+
+        packed: torch.Tensor = dequantize_4bit(whole, parameter.quant_state)
+        return packed
+    if kind == "Int8Params":
+        own: Any = parameter
+        state: Any = getattr(module, "state", None)
+        scale = own.SCB if own.SCB is not None else state.SCB
+        return whole.float() * scale.float().view(-1, 1).to(whole.device) / 127
+    return whole
+
+
+def _learned(layer: Any, engine: Engine) -> torch.Tensor:
+    """What the adapters of a layer add to its matrix."""
+    added: Any = 0.0
+    for adapter in layer.active_adapters:
+        if adapter not in layer.lora_A:
+            raise WorkerError(f"the adapter of a {type(layer).__name__} cannot be added to its weights.")
+        down, up = (engine.whole(part[adapter].weight).float() for part in (layer.lora_A, layer.lora_B))
+        added = added + up @ down * layer.scaling[adapter]
+    whole: torch.Tensor = added
+    return whole.T if getattr(layer, "fan_in_fan_out", False) else whole
+
+
+def _copy_beside(plan: Plan, folder: Path) -> None:
+    """The tokenizer and the settings for generating text of the folder that the model came from."""
+    source = Path(plan.model.name)
+    if not is_checkpoint(plan.model.name):
+        return
+    if has_tokenizer(source):
+        from transformers import AutoTokenizer
+
+        tokenizer: Any = AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+        tokenizer.save_pretrained(folder)
+    if (source / "generation_config.json").is_file():
+        shutil.copyfile(source / "generation_config.json", folder / "generation_config.json")

@@ -1,0 +1,255 @@
+"""The command line of `pretrain_llm`: a run folder, or the flags of the HPC-II homework's program.
+
+The homework's scripts start `pretrain_llm.py --deepspeed --deepspeed_config FILE --model_name NAME --batch_size N
+--seq_len N --total_steps N [--local_rank N]`; the same line works here. Its results then go to a run folder too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.errors import RequestError
+from hpc_llm.planning.deepspeed_config import check_keys
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.model import ALIASES, architecture, is_checkpoint
+from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
+from hpc_llm.text.secrecy import refuse_secrets
+from hpc_llm.worker.ranks import Ranks
+from hpc_llm.worker.request import Request, add_run_folder, read_run_folder, refuse_used_folder
+
+EXPERIMENT_SCHEMA = 1
+
+
+def parse_arguments(argv: Sequence[str], program: str = "pretrain_llm") -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Train a causal language model under DeepSpeed and measure it.",
+        epilog="Either --run-dir alone, with the plan in its experiment.json, or the homework's flags.",
+        allow_abbrev=False,
+    )
+    add_run_folder(parser)
+    parser.add_argument(
+        "--deepspeed", action="store_true", help="accepted and without effect: DeepSpeed is always used"
+    )
+    parser.add_argument("--deepspeed_config", type=Path, metavar="FILE", help="DeepSpeed config as JSON")
+    parser.add_argument("--model_name", help="preset, checkpoint folder, or hub name of a preset's model")
+    parser.add_argument("--batch_size", type=int, default=1, help="sequences per rank and forward pass")
+    parser.add_argument("--seq_len", type=int, default=350, help="tokens per sequence")
+    parser.add_argument("--total_steps", type=int, default=100, help="optimizer steps, warm-up included")
+    parser.add_argument("--warmup_steps", type=int, help="steps left out of the measurement; default a tenth")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--local_rank", type=int, default=-1, help="accepted: the environment says which rank this is")
+    arguments = parser.parse_args(argv)
+    if arguments.deepspeed_config is None and arguments.run_dir is None:
+        parser.error("give --run-dir, or --deepspeed_config and --model_name")
+    if arguments.deepspeed_config is not None and arguments.model_name is None:
+        parser.error("--deepspeed_config needs --model_name")
+    return arguments
+
+
+def read_request(arguments: argparse.Namespace, ranks: Ranks) -> Request:
+    """The request that `arguments` hold. Raises RequestError."""
+    if arguments.deepspeed_config is None:
+        return read_run_folder(arguments, ranks)
+    return _of_homework(arguments, ranks)
+
+
+def _of_homework(arguments: argparse.Namespace, ranks: Ranks) -> Request:
+    import torch
+
+    config = read_deepspeed_config(arguments.deepspeed_config)
+    plan, sentences = homework_plan(arguments, config, ranks, torch.cuda.device_count())
+    paths = RunPaths(
+        arguments.run_dir or Path(os.environ.get("HPC_LLM_LOGS", "logs")) / _folder_name(os.environ, ranks)
+    )
+    refuse_used_folder(paths, os.environ)
+    refuse_secrets(plan.to_dict(), "the request")
+    if ranks.rank == 0:
+        _write_experiment(paths, plan, sentences)
+    return Request(plan, paths, sentences)
+
+
+def read_deepspeed_config(path: Path) -> dict[str, Any]:
+    """A DeepSpeed config as DeepSpeed itself reads it: comments and commas too many are forgiven."""
+    import hjson  # comes with DeepSpeed
+
+    try:
+        config = hjson.loads(read_regular(path).decode("utf-8"))
+        plain = decoded(json.dumps(config))
+    except OSError as error:
+        raise RequestError(f"the DeepSpeed config {path} cannot be read: {reason_of(error)}.") from None
+    except RecursionError:
+        raise RequestError(f"the DeepSpeed config {path} is nested too deep.") from None
+    except DamagedRecordError as error:
+        raise RequestError(f"the DeepSpeed config {path} cannot be read: {error}.") from None
+    except ValueError as error:  # no UTF-8, no JSON, digits without end
+        raise RequestError(f"the DeepSpeed config {path} is not JSON: {error}.") from None
+    if not isinstance(plain, dict):
+        raise RequestError(f"the DeepSpeed config {path} must hold one object.")
+    return plain
+
+
+def homework_plan(
+    arguments: argparse.Namespace, config: Mapping[str, Any], ranks: Ranks, gpus_per_node: int
+) -> tuple[Plan, tuple[str, ...]]:
+    """The plan that the homework's flags and its DeepSpeed config stand for, and what was changed to get there."""
+    deepspeed = dict(config)
+    recompute = deepspeed.pop("gradient_checkpointing", None)
+    check_keys(deepspeed, str(arguments.deepspeed_config))
+    sentences = _fit_batch(deepspeed, arguments.batch_size, ranks.world_size) + _fit_model(arguments.model_name)
+    if recompute is not None:
+        sentences.append("gradient_checkpointing is no DeepSpeed key: it is read as recompute.")
+    deepspeed.setdefault("optimizer", {"type": "AdamW", "params": {"lr": 1e-5}})
+    return _plan(arguments, deepspeed, _enabled(recompute), ranks, gpus_per_node), tuple(sentences)
+
+
+def _plan(
+    arguments: argparse.Namespace, deepspeed: dict[str, Any], recompute: bool, ranks: Ranks, gpus_per_node: int
+) -> Plan:
+    block = deepspeed["optimizer"]
+    parameters = block.get("params") or {}
+    return Plan(
+        task="pretrain",
+        cluster="unknown",
+        method=arguments.deepspeed_config.stem,
+        letters=_letters(deepspeed, recompute),
+        workload=Training(
+            steps=arguments.total_steps,
+            warmup_steps=_warmup_steps(arguments),
+            seed=arguments.seed,
+            lr_ramp_steps=0,
+            data=[],
+            loss_floor_nats=LOSS_FLOOR_NATS,
+        ),
+        model=ModelSetup(
+            name=arguments.model_name,
+            weights="checkpoint" if is_checkpoint(arguments.model_name) else "random",
+            precision=_precision(deepspeed),
+            attention="sdpa",
+            recompute=recompute,
+            quantization=None,
+            peft=None,
+        ),
+        batch=BatchShape(
+            micro_batch_size=arguments.batch_size,
+            gradient_accumulation_steps=deepspeed["gradient_accumulation_steps"],
+            global_batch_size=deepspeed["train_batch_size"],
+            sequence_length=arguments.seq_len,
+        ),
+        parallel=_parallel(ranks, gpus_per_node),
+        # What else the config says of the optimizer DeepSpeed reads there itself.
+        optimizer=OptimizerSetup(
+            type=block.get("type", "AdamW"), **{key: parameters[key] for key in _OPTIMIZER if key in parameters}
+        ),
+        engine=EngineSetup(name="deepspeed", fallback=None, deepspeed=deepspeed),
+        job=_job(ranks),
+        gpu=ExpectedGpu(model=None, peak_flops=None),
+    )
+
+
+def _parallel(ranks: Ranks, gpus_per_node: int) -> Parallel:
+    return Parallel(
+        nodes=max(1, ranks.world_size // ranks.local_world_size),
+        gpus_per_node=gpus_per_node,
+        tasks_per_node=ranks.local_world_size,
+        world_size=ranks.world_size,
+        data=ranks.world_size,
+    )
+
+
+def _job(ranks: Ranks) -> JobRequest:
+    """The job that runs already: nothing is asked for."""
+    return JobRequest(
+        scheduler="slurm" if "SLURM_JOB_ID" in os.environ else "local",
+        launcher=ranks.launcher,
+        partition=None,
+        account=None,
+        time_s=None,
+        name="pretrain_llm",
+        cpus_per_task=None,
+        mem=None,
+    )
+
+
+def _fit_batch(deepspeed: dict[str, Any], micro_batch_size: int, world_size: int) -> list[str]:
+    """Compute the config's batch sizes for the ranks that are there, as the homework's files are for 8 or 2 GPUs."""
+    accumulation = int(deepspeed.get("gradient_accumulation_steps", 1))
+    batch = world_size * micro_batch_size * accumulation
+    typed = deepspeed.get("train_batch_size", batch)
+    deepspeed["train_batch_size"] = batch
+    deepspeed["train_micro_batch_size_per_gpu"] = micro_batch_size
+    deepspeed["gradient_accumulation_steps"] = accumulation
+    return [] if typed == batch else [f"train_batch_size is {batch} for {world_size} ranks, not {typed}."]
+
+
+def _fit_model(name: str) -> list[str]:
+    """Check that the model exists; say so where a preset stands in for a model of the hub."""
+    if is_checkpoint(name):
+        return []
+    preset = architecture(name).name
+    return [f"{name} is no folder here: {preset} with random weights is trained."] if name in ALIASES else []
+
+
+def _warmup_steps(arguments: argparse.Namespace) -> int:
+    steps: int = arguments.total_steps
+    warmup: int = steps // 10 if arguments.warmup_steps is None else arguments.warmup_steps
+    if not 0 <= warmup < steps:
+        raise RequestError(f"--warmup_steps {warmup} must be less than --total_steps {steps}.")
+    return warmup
+
+
+def _enabled(block: Any) -> bool:
+    if isinstance(block, dict):
+        return bool(block.get("enable", block.get("enabled", True)))
+    return bool(block)
+
+
+def _precision(config: Mapping[str, Any]) -> Precision:
+    def is_on(*keys: str) -> bool:
+        return any(_enabled(config[key]) for key in keys if config.get(key) is not None)
+
+    return "bf16" if is_on("bf16", "bfloat16") else "fp16" if is_on("fp16") else "fp32"
+
+
+def _letters(config: Mapping[str, Any], recompute: bool) -> str:
+    zero = config.get("zero_optimization") or {}
+    stage = int(zero.get("stage", 0))
+    offload = any(
+        (zero.get(key) or {}).get("device", "none") != "none" for key in ("offload_optimizer", "offload_param")
+    )
+    letters = [f"z{stage}" if stage else "ddp", *(["o"] if offload else []), *(["r"] if recompute else [])]
+    return "+".join(letters)
+
+
+def _folder_name(env: Mapping[str, str], ranks: Ranks) -> str:
+    """A name that all ranks of one start agree on without talking: the job's id, else the launcher's process."""
+    job = env.get("SLURM_JOB_ID")
+    if job:
+        restarts = env.get("SLURM_RESTART_COUNT", "0")  # a requeued job starts its steps from 0 again
+        again = "" if restarts == "0" else f"-{restarts}"
+        return f"pretrain_llm-{job}-{env.get('SLURM_STEP_ID', '0')}{again}"
+    process = os.getpid() if ranks.world_size == 1 else os.getppid()
+    return f"pretrain_llm-{process}"
+
+
+def _write_experiment(paths: RunPaths, plan: Plan, sentences: Sequence[str]) -> None:
+    """Make the folder a run, so that `hpc-llm parse` and `report` read it like any other."""
+    experiment = {
+        "schema": EXPERIMENT_SCHEMA,
+        "run_id": paths.run_id,
+        "plan": plan.to_dict(),
+        "origins": {},
+        "notices": list(sentences),
+        "versions": {},
+        "git_commit": None,
+        "created_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    write_json(paths.experiment, experiment)

@@ -1,0 +1,1 @@
+"""What is measured while something runs: times, memory, the GPUs' own word."""

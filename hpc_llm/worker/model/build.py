@@ -1,0 +1,90 @@
+"""The model of a plan, whole or split as DeepSpeed splits it: a shape with random values, or a checkpoint.
+
+No rank holds more than it must: under ZeRO-3 each layer is split among the ranks as soon as it exists; a quantized
+preset is made and quantized one weight at a time; everything else is built in its low precision on its device.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from hpc_llm.errors import WorkerError
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.model.prepare import prepare
+from hpc_llm.worker.model.quantized import quantized_model
+from hpc_llm.worker.model.shapes import DTYPES, begun, fill, model_config
+from hpc_llm.worker.model.weights import in_dtype, load_checkpoint
+
+
+def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
+    """The model of `plan`, ready for training, with attention, quantization, LoRA and recompute applied, on its device.
+
+    With `config`, DeepSpeed's, its parameters are split among the ranks as that says.
+    """
+    try:
+        return prepare(load_model(plan, config, device), plan)
+    except ImportError as error:
+        raise WorkerError(f"the plan's model needs a package that is missing here: {error}.") from error
+
+
+def load_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
+    """The model itself, as transformers makes or loads it, on its device."""
+    stage3 = is_split(config)
+    return quantized_model(plan, device, stage3) if plan.model.quantization else _plain_model(plan, config, device)
+
+
+def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    stage3 = is_split(config)
+    loads = plan.model.weights == "checkpoint"
+    if not stage3 and not loads:
+        model = begun(plan, DTYPES[plan.model.precision], device)
+        fill(model, device)
+        return model
+    dtype, how = DTYPES[plan.model.precision], {"attn_implementation": plan.model.attention}
+    with zero3_init(config, enabled=stage3):
+        if not loads:
+            return AutoModelForCausalLM.from_config(model_config(plan), **how, **in_dtype(dtype))
+        return load_checkpoint(plan.model.name, dtype, device_map=None if stage3 else _device_map(device), **how)
+
+
+def is_split(config: Mapping[str, Any]) -> bool:
+    return (config.get("zero_optimization") or {}).get("stage") == 3
+
+
+def _device_map(device: torch.device) -> dict[str, torch.device] | None:
+    """Load straight onto the GPU where accelerate is there to do it; else by way of the host."""
+    loads_directly = device.type == "cuda" and importlib.util.find_spec("accelerate") is not None
+    return {"": device} if loads_directly else None
+
+
+@contextmanager
+def zero3_init(config: Mapping[str, Any], enabled: bool) -> Iterator[None]:
+    """Inside, transformers splits every new layer among the ranks as DeepSpeed's `config` says."""
+    if not enabled:
+        yield
+        return
+    from transformers.integrations import deepspeed as integration
+
+    switch = _Zero3Switch(dict(config))  # transformers holds it weakly: it must live as long as the block
+    integration.set_hf_deepspeed_config(switch)
+    try:
+        yield
+    finally:
+        integration.unset_hf_deepspeed_config()
+
+
+class _Zero3Switch:
+    """What transformers asks of its HfDeepSpeedConfig, which itself cannot be built without accelerate."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+
+    def is_zero3(self) -> bool:
+        return True

@@ -1,0 +1,53 @@
+"""From a model that is there to one that trains: adapters, recompute, the training mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from hpc_llm.errors import WorkerError, unknown_name
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.parts import Lora
+from hpc_llm.worker.model.flops import full_shape
+
+
+def prepare(model: Any, plan: Plan) -> Any:
+    """`model` as the plan trains it: with LoRA it is wrapped, else it is changed in place."""
+    model.config.use_cache = False
+    if plan.model.peft is not None:
+        model = _with_lora(model, plan.model.peft)
+    if plan.model.recompute:
+        _recompute(model)
+    model.train()
+    return model
+
+
+def _with_lora(model: Any, peft: Lora) -> Any:
+    if peft.kind != "lora":
+        raise WorkerError(unknown_name("peft kind", peft.kind, ("lora",)))
+    from peft import LoraConfig, get_peft_model
+
+    how = LoraConfig(
+        r=peft.r,
+        lora_alpha=peft.alpha,
+        lora_dropout=peft.dropout,
+        target_modules=peft.target_modules,
+        task_type="CAUSAL_LM",
+    )
+    # The adapters stay in the model's own precision: DeepSpeed keeps the fp32 copy and wants one type throughout.
+    return get_peft_model(model, how, autocast_adapter_dtype=False)
+
+
+def _recompute(model: Any) -> None:
+    """Recompute each decoder layer's activations in the backward pass instead of keeping them."""
+    switch = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    switch({"use_reentrant": False})
+
+
+def count_parameters(model: nn.Module) -> tuple[int, int]:
+    """(all, trainable) parameters of the whole model, however they are split or packed."""
+    sizes = [(math.prod(full_shape(parameter)), parameter.requires_grad) for parameter in model.parameters()]
+    return sum(size for size, _ in sizes), sum(size for size, trains in sizes if trains)

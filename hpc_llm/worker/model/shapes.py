@@ -1,0 +1,76 @@
+"""The shape of a model, and what gives a shape that is on the meta device its memory and its first values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.model import Architecture, architecture, is_checkpoint
+from hpc_llm.worker.model.weights import in_dtype, load_config, transformers_release
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+def hf_config(arch: Architecture) -> Any:
+    """Hugging Face's config object of a preset."""
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(arch.model_type, **arch.config_values())
+
+
+def model_config(plan: Plan) -> Any:
+    """Hugging Face's config object of the plan's model."""
+    return load_config(plan.model.name) if is_checkpoint(plan.model.name) else hf_config(architecture(plan.model.name))
+
+
+def skeleton(plan: Plan, dtype: torch.dtype) -> Any:
+    """The plan's model on the meta device: shapes without memory."""
+    from transformers import AutoModelForCausalLM
+
+    shape = model_config(plan)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(shape, attn_implementation=plan.model.attention, **in_dtype(dtype))
+
+
+def fills_from_meta() -> bool:
+    """Whether transformers can give every module its first values later on; before 5 it leaves norms and buffers as they are."""
+    return transformers_release() >= (5, 0)
+
+
+def begun(plan: Plan, dtype: torch.dtype, device: torch.device) -> Any:
+    """The plan's model for `fill`: on the meta device where it can be filled from there, else whole on its device."""
+    return skeleton(plan, dtype) if fills_from_meta() else whole(plan, dtype, device)
+
+
+def whole(plan: Plan, dtype: torch.dtype, device: torch.device) -> Any:
+    """The plan's model with random values, as transformers itself makes it."""
+    from transformers import AutoModelForCausalLM
+
+    shape = model_config(plan)
+    with device:
+        return AutoModelForCausalLM.from_config(shape, attn_implementation=plan.model.attention, **in_dtype(dtype))
+
+
+def fill(model: Any, device: torch.device) -> None:
+    """Give what is still on the meta device its memory and its initial values.
+
+    Inner modules come first, the order in which transformers initialises a model split by ZeRO-3.
+    """
+    with torch.no_grad():
+        for _, module in inner_first(model):
+            own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+            if any(tensor.is_meta for tensor in own):
+                module.to_empty(device=device, recurse=False)
+                model._init_weights(module)
+    model.tie_weights()
+
+
+def inner_first(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Each module with its name, those that it holds before itself."""
+    for own, child in module.named_children():
+        yield from inner_first(child, f"{name}.{own}" if name else own)
+    yield name, module

@@ -1,0 +1,182 @@
+"""Tasks: what each demands of the job's Python, what it heeds, and how one from elsewhere comes in and travels."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rendering import batch, planned, script
+
+from hpc_llm.errors import RequestError
+from hpc_llm.planning import tasks
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.tasks import OF_EVERY_TASK, TaskKind, required_packages
+from hpc_llm.records.run import RunPaths
+from hpc_llm.schedulers.snapshot import code_digest, code_snapshot
+
+OTHER = """\
+from hpc_llm.planning.tasks import TaskKind
+
+KIND = TaskKind(
+    name="counting", worker="counting_task", packages=lambda plan: ("json",),
+    plan_fields=frozenset({"steps", "seed"}), result_fields=frozenset(),
+)
+
+
+def train(record):
+    from hpc_llm.records.run import Outcome
+    from hpc_llm.worker.result import build_result
+
+    print("counted", sum(range(record.plan.workload.steps)), "in", __file__)
+    record.write(record.paths.result, build_result(record, Outcome.COMPLETED, None))
+
+
+if __name__ == "__main__":
+    from hpc_llm.worker.main import Program, command
+
+    command(Program("counting", "counting_task"))
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder as pip leaves it, with a package that brings the task `counting`."""
+    site = tmp_path / "site"
+    info = site / "counting_task-1.dist-info"
+    info.mkdir(parents=True)
+    (site / "counting_task.py").write_text(OTHER)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: counting-task\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[hpc_llm.tasks]\ncounting = counting_task:KIND\n")
+    monkeypatch.syspath_prepend(str(site))
+    yield site
+    sys.modules.pop("counting_task", None)
+
+
+def demanded(text: str) -> list[str]:
+    """What the script's own probe looks for."""
+    line = next(line for line in text.splitlines() if line.startswith("missing = [name for name in "))
+    return line.split('"')[1].split()
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "more"),
+    [
+        ("z2o", (), ["deepspeed"]),
+        ("z3", (), ["deepspeed"]),
+        ("ddp", (), ["deepspeed"]),
+        ("ddp", ("engine=plain",), []),
+        ("z3", ("engine=fsdp2",), []),
+        ("q", (), ["deepspeed", "bitsandbytes"]),
+        ("ddp+l", (), ["deepspeed", "peft"]),
+        ("qlora", (), ["deepspeed", "bitsandbytes", "peft"]),
+        ("z3", ("optimizer.type=PagedAdamW8bit",), ["deepspeed", "bitsandbytes"]),
+        ("ddp", ("engine=plain", "optimizer.type=Adam8bit"), ["bitsandbytes"]),
+    ],
+)
+def test_a_job_demands_what_its_engine_and_method_import(
+    method: str, settings: tuple[str, ...], more: list[str]
+) -> None:
+    assert demanded(script("local", method, set=settings)) == ["torch", "transformers", *more]
+
+
+def test_weights_that_are_quantized_as_they_are_loaded_need_accelerate() -> None:
+    plan = planned("local", "q").plan
+    assert "accelerate" not in required_packages([plan])
+    assert "accelerate" in required_packages([replace(plan, weights="checkpoint", model="/m")])
+
+
+def test_the_one_script_of_an_array_demands_what_each_of_its_runs_needs() -> None:
+    made = batch("taiwania2", "z3", "q")
+    assert len(made.distinct_scripts) == 1
+    assert demanded(made.scripts[0].text) == ["torch", "transformers", "deepspeed"]
+    assert required_packages([planned("local", "ddp", set=("engine=plain",)).plan, planned("local", "q").plan]) == (
+        "torch",
+        "transformers",
+    )
+
+
+def test_every_field_of_the_plan_is_heeded() -> None:
+    assert {field.name for field in fields(Plan)} == tasks.find("pretrain").plan_fields | OF_EVERY_TASK
+    assert not tasks.find("pretrain").plan_fields & OF_EVERY_TASK
+
+
+def test_a_task_that_is_not_there_names_those_that_are(elsewhere: Path) -> None:
+    with pytest.raises(RequestError, match=r"task 'pretrian'.*pretrain"):
+        planned("local", "z3", task="pretrian")
+    assert tasks.names() == ("pretrain", "counting")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("KIND = 3", "no TaskKind"),
+        (OTHER.replace('name="counting"', 'name="other"'), "no TaskKind of that name"),
+        ("import not_there_at_all", "No module named 'not_there_at_all'"),
+        ("raise SyntaxError('x')", "x"),
+        (OTHER.replace('worker="counting_task"', 'worker="counting-task; rm"'), "no name of a Python module"),
+    ],
+)
+def test_a_task_from_elsewhere_that_is_broken_costs_one_sentence(elsewhere: Path, text: str, why: str) -> None:
+    (elsewhere / "counting_task.py").write_text(text)
+    with pytest.raises(RequestError, match=why):
+        planned("local", "z3", task="counting")
+    assert planned("local", "z3").plan.task == "pretrain"  # whoever does not ask for it is not hindered
+
+
+def test_a_setting_that_a_task_would_not_heed_is_refused(elsewhere: Path) -> None:
+    assert planned("local", "z3", task="counting", set=("seed=3",)).plan.workload.seed == 3
+    with pytest.raises(RequestError, match="setting of task counting 'recompute'"):
+        planned("local", "z3", task="counting", set=("recompute=true",))
+
+
+def test_a_task_can_be_registered_by_hand_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "_registered", {})
+    kind = TaskKind(
+        name="mine", worker="mine.run", packages=lambda plan: (), plan_fields=frozenset(), result_fields=frozenset(),
+        carries=("helper",),
+    )  # fmt: skip
+    tasks.register(kind)
+    assert tasks.find("mine").carried == ("mine", "helper")
+    for name in ("mine", "pretrain"):
+        with pytest.raises(ValueError, match=f"a task {name} already"):
+            tasks.register(replace(kind, name=name))
+
+
+def test_a_task_from_elsewhere_runs_from_the_archive_that_travels(elsewhere: Path, tmp_path: Path) -> None:
+    request = tmp_path / "experiment.yaml"
+    request.write_text("cluster: local\nmethod: ddp\ntask: counting\nsteps: 40\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "hpc_llm", "submit", str(request), "--logs", str(tmp_path / "logs"), "--run-id", "r", "--wait"],
+        env={**os.environ, "PYTHONPATH": str(elsewhere)}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    run = RunPaths(tmp_path / "logs" / "r")
+    said = run.stdout.read_text() if run.stdout.exists() else done.stderr
+    assert f"counted 780 in {tmp_path / 'logs' / '.code'}" in said, said + done.stderr
+    result: dict[str, Any] = json.loads(run.result.read_text())
+    assert result["outcome"] == "INVALID" and "measured" in result["invalid_reason"]  # it trains nothing
+
+
+def test_what_travels_with_a_task_is_its_sources_and_those_that_it_names(elsewhere: Path, tmp_path: Path) -> None:
+    package = elsewhere / "helper" / "deep"
+    package.mkdir(parents=True)
+    (elsewhere / "helper" / "__init__.py").write_text("")
+    (package / "one.py").write_text("x = 1")
+    with_it = code_snapshot(tmp_path, also=("counting_task", "helper"))
+    names = zipfile.ZipFile(with_it).namelist()
+    assert {"counting_task.py", "helper/__init__.py", "helper/deep/one.py", "hpc_llm/worker/main.py"} <= set(names)
+    assert code_snapshot(tmp_path) != with_it
+    before = code_digest(also=("helper",))
+    (package / "one.py").write_text("x = 2")
+    assert code_digest(also=("helper",)) != before
+    (elsewhere / "no_init").mkdir()
+    for name, why in (("not_there_at_all", "is not there"), ("no_init", "cannot travel"), ("zlib", "cannot travel")):
+        with pytest.raises(RequestError, match=why):
+            code_digest(also=(name,))

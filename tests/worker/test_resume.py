@@ -1,0 +1,453 @@
+"""Checkpoints: training goes on as if it had not stopped; what is not whole or not ours is refused; transformers loads the weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rights import needs_root
+from tiny_models import save
+from tiny_plans import make_plan
+
+from hpc_llm.errors import WorkerError
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.records.files import read_json
+
+pytestmark = pytest.mark.train
+
+HERE = Path(__file__).parent
+ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
+SHAPE = {"precision": "fp32", "optimizer": ADAMW, "gradient_accumulation_steps": 2, "micro_batch_size": 2}
+LORA = {"kind": "lora", "r": 8, "alpha": 16, "dropout": 0.1, "target_modules": "all-linear"}
+ZERO_0 = {"zero_optimization": {"stage": 0}}
+EIGHT_BITS = {"precision": "bf16", "optimizer": {**ADAMW, "type": "AdamW8bit"}}
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("ddp", {"engine": "plain"}),
+    "plain-text": ("lora", {"engine": "plain", "peft": LORA, "deepspeed": ZERO_0}),
+    "plain-q": ("q", {"engine": "plain", **EIGHT_BITS}),
+    "fsdp2": ("z3", {"engine": "fsdp2"}),
+    "fsdp2-fp16": ("z3", {"engine": "fsdp2", "precision": "fp16"}),
+    "z0": ("ddp", {}),
+    "z2-bf16": ("z2", {"precision": "bf16"}),
+    "z2-lora": ("lora", {"peft": LORA}),
+    "z3-lora": ("z3lora", {"peft": LORA}),
+    "z3o": ("z3o", {}),
+    "q": ("q", EIGHT_BITS),
+    "z3-qlora": ("z3qlora", {"precision": "bf16"}),
+}
+ON_ONE_RANK = ("plain", "plain-text", "fsdp2", "z3o", "z2-lora")
+OTHER_SIZES = ("plain", "plain-text", "fsdp2", "z0")
+"""What can go on on another number of ranks."""
+
+Session = dict[str, Any]
+
+
+def plan_of(kind: str, ranks: int, text: Path) -> Plan:
+    method, changes = KINDS[kind]
+    data = {"data": [str(text)]} if kind == "plain-text" else {}
+    return make_plan(method, ranks, **{**SHAPE, **changes, **data})
+
+
+def session(plan: Plan, steps: int, **more: Any) -> Session:
+    return {"plan": plan.to_dict(), "steps": steps, "load": None, "save": None, "weights": None, "after": 10, **more}
+
+
+def run(folder: Path, ranks: int, wanted: dict[str, Session]) -> None:
+    """Carry out the sessions one after another, on so many ranks; what came of each lies in a folder of its name."""
+    folder.mkdir(exist_ok=True)
+    (folder / "request.json").write_text(json.dumps(wanted), encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    done = subprocess.run(
+        [*launch, str(HERE / "sessions.py"), str(folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+
+
+def found(folder: Path, name: str, rank: int = 0) -> dict[str, Any]:
+    return read_json(folder / name / f"found-{rank}.json") or {}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resume")
+    (folder / "text.txt").write_text("".join(f"line {number} of a text that is long enough\n" for number in range(900)))
+    return folder
+
+
+def at_a_stretch_and_in_two_parts(kinds: Iterable[str], ranks: int, place: Path) -> dict[str, Session]:
+    folder = place / f"ranks-{ranks}"
+    wanted: dict[str, Session] = {}
+    for kind in kinds:
+        plan, kept = plan_of(kind, ranks, place / "text.txt"), str(folder / f"kept-{kind}")
+        wanted[f"{kind}-whole"] = session(plan, 20, save=kept, weights=str(folder / f"weights-{kind}"))
+        wanted[f"{kind}-rest"] = session(plan, 10, load=kept)
+    return wanted
+
+
+def same(kind: str, ranks: int, steps: int, **more: Any) -> Session:
+    """A session in which all ranks train on what one alone would: any number of them then gives the same losses."""
+    method, changes = KINDS[kind]
+    no_dropout = {"peft": {**LORA, "dropout": 0.0}} if "peft" in changes else {}
+    return session(make_plan(method, ranks, **{**SHAPE, **changes, **no_dropout}), steps, same=True, **more)
+
+
+@pytest.fixture(scope="module")
+def on_two(place: Path) -> Path:
+    folder = place / "ranks-2"
+    wanted = at_a_stretch_and_in_two_parts(KINDS, 2, place)
+    wanted |= {f"{kind}-same": same(kind, 2, 10, save=str(folder / f"same-{kind}")) for kind in OTHER_SIZES}
+    run(folder, 2, wanted)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def on_one(place: Path, on_two: Path) -> Path:
+    folder = place / "ranks-1"
+    wanted = at_a_stretch_and_in_two_parts(ON_ONE_RANK, 1, place)
+    for kind in OTHER_SIZES:
+        wanted[f"{kind}-same-whole"] = same(kind, 1, 20, save=str(folder / f"same-{kind}"))
+        wanted[f"{kind}-same-rest"] = same(kind, 1, 10, load=str(on_two / f"same-{kind}"))
+    wanted["refused"] = session(plan_of("z2-bf16", 1, place), 1, load=str(on_two / "kept-z2-bf16"))
+    run(folder, 1, wanted)
+    return folder
+
+
+def check_goes_on(folder: Path, kind: str, ranks: int) -> None:
+    whole, rest = (found(folder, f"{kind}-{part}") for part in ("whole", "rest"))
+    assert not {"error"} & (whole.keys() | rest.keys()), (whole, rest)
+    assert rest["progress"] == [10, 10 * 2 * 2 * ranks]
+    assert len(whole["losses"]) == 20 and whole["losses"][10] != pytest.approx(whole["losses"][0], rel=1e-3)
+    assert rest["losses"] == pytest.approx(whole["losses"][10:], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ON_ONE_RANK)
+def test_one_rank_goes_on_as_if_it_had_not_stopped(on_one: Path, kind: str) -> None:
+    check_goes_on(on_one, kind, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_ranks_go_on_as_if_they_had_not_stopped(on_two: Path, kind: str) -> None:
+    check_goes_on(on_two, kind, 2)
+
+
+def test_what_is_frozen_is_not_written(on_two: Path) -> None:
+    def size(kind: str) -> int:
+        return sum(path.stat().st_size for path in (on_two / f"kept-{kind}").rglob("*") if path.is_file())
+
+    assert size("plain-text") < 0.4 * size("plain") and size("z3-lora") < 0.4 * size("z3o")
+
+
+def test_a_checkpoint_can_be_read_by_whom_the_umask_lets_and_written_by_its_owner(on_two: Path) -> None:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    for kind in ("kept-z2-bf16", "kept-fsdp2", "weights-plain"):
+        for path in (on_two / kind, *(on_two / kind).rglob("*")):
+            assert stat.S_IMODE(path.stat().st_mode) == (0o755 if path.is_dir() else 0o644) & ~mask, path
+
+
+def test_other_numbers_of_ranks_go_on_where_the_engine_can(on_one: Path, place: Path) -> None:
+    folder = place / "after-one"
+    wanted = {f"{kind}-same-rest": same(kind, 2, 10, load=str(on_one / f"same-{kind}")) for kind in OTHER_SIZES}
+    wanted["refused"] = session(plan_of("z3o", 2, place), 1, load=str(on_one / "kept-z3o"))
+    run(folder, 2, wanted)
+    for kind in OTHER_SIZES:
+        whole = found(on_one, f"{kind}-same-whole")["losses"][10:]
+        for there in (on_one, folder):
+            assert found(there, f"{kind}-same-rest")["losses"] == pytest.approx(whole, rel=1e-5), kind
+    for there, saved, now in ((on_one, 2, 1), (folder, 1, 2)):
+        for rank in range(now):
+            refused = found(there, "refused", rank)["error"]
+            assert f"number of ranks {saved}, here it is {now}: the engine deepspeed goes on with the same" in refused
+
+
+# --- weights for transformers ---------------------------------------------------------------------------------------
+
+
+def first_loss(folder: Path, plan: Plan, used: int) -> float:
+    """transformers' own loss, in fp32, on the micro batches of all ranks behind `used` sequences."""
+    import itertools
+
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from hpc_llm.worker.data import batches
+    from hpc_llm.worker.ranks import Ranks
+
+    model: Any
+    model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    cpu, count = torch.device("cpu"), plan.parallel.world_size
+    drawn = [
+        batch["input_ids"]
+        for rank in range(count)
+        for batch in itertools.islice(
+            batches(plan, model.config.vocab_size, Ranks(rank, count, rank, count, "", 0, ""), cpu, used=used), 2
+        )
+    ]
+    tokens = torch.cat(drawn)
+    with torch.no_grad():
+        return float(model(input_ids=tokens, labels=tokens).loss)
+
+
+@pytest.mark.parametrize("kind", ["plain", "fsdp2", "z0", "z3o"])
+def test_transformers_loads_the_weights_and_gives_the_loss_of_the_next_step(
+    on_two: Path, place: Path, kind: str
+) -> None:
+    plan = plan_of(kind, 2, place / "text.txt")
+    assert first_loss(on_two / f"weights-{kind}", plan, 80) == pytest.approx(
+        found(on_two, f"{kind}-rest")["losses"][0], rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("kind", ["plain-text", "z2-lora", "z3-lora", "plain-q", "q", "z3-qlora", "z2-bf16"])
+def test_weights_with_adapters_or_from_low_precision_are_one_plain_model(on_two: Path, place: Path, kind: str) -> None:
+    """Dropout and rounding apart: the step's loss is that of low precision, or with dropout."""
+    plan, losses = plan_of(kind, 2, place / "text.txt"), found(on_two, f"{kind}-whole")["losses"]
+    assert losses[10] < losses[0] - 0.01
+    own = first_loss(on_two / f"weights-{kind}", plan, 80)
+    assert own == pytest.approx(losses[10], abs=0.02)
+    assert abs(own - losses[10]) < 0.5 * abs(first_loss(on_two / f"weights-{kind}", plan, 0) - losses[0])
+
+
+def test_every_engine_starts_from_the_weights_of_another(on_two: Path, place: Path) -> None:
+    starts = {"plain": "weights-fsdp2", "fsdp2": "weights-z3o", "z0": "weights-plain", "z3o": "weights-fsdp2"}
+    wanted = {}
+    for kind, source in starts.items():
+        method, changes = KINDS[kind]
+        plan = make_plan(method, 1, model=str(on_two / source), **{**SHAPE, **changes})
+        wanted[kind] = session(plan, 1, used=80)
+    run(place / "from-weights", 1, wanted)
+    for kind, source in starts.items():
+        expected = first_loss(on_two / source, make_plan("ddp", 1, **SHAPE), 80)
+        assert found(place / "from-weights", kind)["losses"][0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_tokenizer_goes_with_the_weights(engine_of: Callable[..., Any], tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    from hpc_llm.worker.engines.weights import save_weights
+
+    source = save(tmp_path / "model", "qwen2")
+    words = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?").save_pretrained(source)
+    engine, plan = engine_of("ddp", model=str(source), precision="fp32", engine="plain")
+    save_weights(engine, plan, tmp_path / "out")
+    assert AutoTokenizer.from_pretrained(tmp_path / "out")("b")["input_ids"] == [1]
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
+    assert first_loss(tmp_path / "out", plan, 0) == pytest.approx(first_loss(source, plan, 0), rel=1e-6)  # tied weights
+
+
+# --- whole or not at all --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def engine_of(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Builds engines on the one rank that is this process."""
+    import torch
+
+    from hpc_llm.worker import engines
+    from hpc_llm.worker.device import choose_device
+    from hpc_llm.worker.ranks import apply, find_ranks
+
+    before = dict(os.environ)
+    apply(find_ranks({}), os.environ)
+    device = choose_device(0, 0)
+
+    def build(method: str, **changes: Any) -> tuple[Any, Plan]:
+        plan = make_plan(method, **changes)
+        kind = engines.find(plan.engine.name)
+        if not torch.distributed.is_initialized():
+            kind.join(device)
+        torch.manual_seed(plan.workload.seed)
+        return kind.build(plan, device).engine, plan
+
+    yield build
+    torch.distributed.destroy_process_group()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def progress() -> Any:
+    from hpc_llm.worker.engines.checkpoint import Progress
+
+    return Progress(step=3, sequences=12)
+
+
+def test_when_one_rank_cannot_write_nothing_is_left_and_all_say_why(place: Path) -> None:
+    folder, plan = place / "no-space", make_plan("ddp", 2, engine="plain", **SHAPE)
+    kept = folder / "kept"
+    wanted = {
+        "first": session(plan, 1, after=1, save=str(kept), fails_on=1),
+        "second": session(plan, 1, after=1, save=str(kept), fails_on=0),
+        "third": session(plan, 1, after=1, save=str(kept)),
+    }
+    run(folder, 2, wanted)
+    for name in ("first", "second"):
+        for rank in (0, 1):
+            assert (
+                found(folder, name, rank)["error"] == f"the folder {kept} cannot be written: no space left on device."
+            )
+    assert "error" not in found(folder, "third") and (kept / "checkpoint.json").is_file()
+    assert not list(folder.glob(".*"))
+
+
+def test_a_program_that_is_killed_while_it_saves_leaves_no_checkpoint(tmp_path: Path) -> None:
+    """What it began has another name; the next save clears it away."""
+    plan = make_plan("ddp", engine="plain", **SHAPE)
+    program = f"""
+import os, sys
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
+import sessions
+sessions.no_space = lambda folder: os.kill(os.getpid(), 9)
+sessions.main(sessions.Path({str(tmp_path / "one")!r}))
+"""
+    (tmp_path / "one").mkdir()
+    wanted = {"killed": session(plan, 1, after=1, save=str(tmp_path / "kept"), fails_on=0)}
+    (tmp_path / "one" / "request.json").write_text(json.dumps(wanted))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == -9, done.stderr[-2000:]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".kept.part", "one"]
+    run(tmp_path / "one", 1, {"one": session(plan, 1, after=1, save=str(tmp_path / "kept"))})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "one"]
+
+
+def test_nothing_is_written_over_what_is_there(engine_of: Callable[..., Any], tmp_path: Path) -> None:
+    engine, _ = engine_of("ddp", engine="plain")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("kept", "link"):
+        with pytest.raises(WorkerError, match=f"{name} is there already"):
+            engine.save(tmp_path / name, progress())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "link"]
+
+
+def truncate(kept: Path) -> None:
+    path = kept / "engine" / "state.pt"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def remove(kept: Path) -> None:
+    (kept / "random-0.pt").unlink()
+
+
+def link(kept: Path) -> None:
+    path = kept / "random-0.pt"
+    shutil.move(path, kept.parent / "elsewhere.pt")
+    path.symlink_to(kept.parent / "elsewhere.pt")
+
+
+def open_to_others(kept: Path) -> None:
+    (kept / "engine" / "state.pt").chmod(0o666)
+
+
+def open_folder(kept: Path) -> None:
+    (kept / "engine").chmod(0o777)
+
+
+def give_away(kept: Path) -> None:
+    needs_root("give a file to somebody else")
+    os.chown(kept / "engine" / "state.pt", 12345, -1)
+
+
+def plant(kept: Path) -> None:
+    (kept / "engine" / "more.pt").symlink_to("/dev/zero")
+
+
+def newer(kept: Path) -> None:
+    path = kept / "checkpoint.json"
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
+
+
+def no_json(kept: Path) -> None:
+    (kept / "checkpoint.json").write_text("{")
+
+
+def no_manifest(kept: Path) -> None:
+    (kept / "checkpoint.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (truncate, r"is not whole: engine/state.pt has \d+ of \d+ bytes"),
+        (remove, "is not whole: random-0.pt: No such file"),
+        (link, "is not whole: random-0.pt has"),
+        (open_to_others, "state.pt belongs to somebody else, or others may write it"),
+        (open_folder, "engine belongs to somebody else, or others may write it"),
+        (give_away, "state.pt belongs to somebody else, or others may write it"),
+        (plant, "more.pt belongs to somebody else, or others may write it"),
+        (newer, "has schema 2, 1 is known here"),
+        (no_json, "checkpoint.json cannot be read: it is no JSON"),
+        (no_manifest, "is no checkpoint of hpc-llm"),
+        (shutil.rmtree, "is no checkpoint of hpc-llm"),
+    ],
+)
+def test_what_is_not_whole_or_not_ours_is_not_loaded(
+    engine_of: Callable[..., Any], tmp_path: Path, damage: Callable[[Path], None], why: str
+) -> None:
+    engine, _ = engine_of("ddp", engine="plain")
+    engine.save(tmp_path / "kept", progress())
+    assert engine.load(tmp_path / "kept") == progress()
+    damage(tmp_path / "kept")
+    with pytest.raises(WorkerError, match=why):
+        engine.load(tmp_path / "kept")
+
+
+@pytest.mark.parametrize(
+    ("saved", "loaded", "why"),
+    [
+        ({}, {"recompute": True, "seed": 9}, None),
+        ({}, {"optimizer": {**ADAMW, "type": "AdamW8bit"}}, "optimizer"),
+        ({}, {"precision": "fp16"}, None),
+        ({}, {"engine": "fsdp2", "deepspeed": {"zero_optimization": {"stage": 3}}}, "is of the engine plain, this one is fsdp2"),
+        ({}, {"peft": LORA}, "of another model, or trains other parameters"),
+        ({"peft": LORA}, {"peft": {**LORA, "r": 4}}, "of another model, or trains other parameters"),
+        ({"peft": LORA}, {"peft": LORA, "seed": 8}, "trained on other frozen weights"),
+        ({"peft": LORA}, {"peft": LORA, "precision": "bf16"}, "trained on other frozen weights"),
+    ],
+)  # fmt: skip
+def test_what_is_of_something_else_is_not_loaded(
+    engine_of: Callable[..., Any], tmp_path: Path, saved: dict[str, Any], loaded: dict[str, Any], why: str | None
+) -> None:
+    shape = {"engine": "plain", "precision": "fp32"}
+    engine, _ = engine_of("ddp", **{**shape, **saved})
+    engine.save(tmp_path / "kept", progress())
+    other, _ = engine_of("ddp", **{**shape, **loaded})
+    if why is None:
+        assert other.load(tmp_path / "kept") == progress()
+        return
+    with pytest.raises(WorkerError, match=why):
+        other.load(tmp_path / "kept")
+
+
+# --- what an engine holds ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_held_follows_from_the_sizes(on_two: Path) -> None:
+    """fp32: 4 bytes a parameter, 4 a gradient, 8 for the two moments; ranks of FSDP2 and ZeRO hold their share."""
+    whole = found(on_two, "plain-whole")["held"]
+    count = whole["parameters"]["host"] // 4
+    assert {size["device"] for size in whole.values()} == {0}
+    assert whole["gradients"]["host"] == 8 * count  # DDP's memory for them, and the sum of two micro batches
+    assert whole["optimizer"]["host"] == pytest.approx(8 * count, rel=1e-3)
+    split = found(on_two, "fsdp2-whole")["held"]
+    for what, bytes_each in (("parameters", 4), ("gradients", 4), ("optimizer", 8)):
+        assert split[what]["host"] == pytest.approx(bytes_each * count / 2, rel=1e-3)
+    zero_2, zero_3 = (found(on_two, f"{kind}-whole")["held"] for kind in ("z2-bf16", "z3o"))
+    assert zero_2["parameters"]["host"] == 2 * count and "gradients" not in zero_2
+    assert zero_2["optimizer"]["host"] == pytest.approx(12 * count / 2, rel=1e-3)  # moments and the fp32 copy
+    assert zero_3["parameters"]["host"] == pytest.approx(4 * count / 2, rel=1e-3)
+    quantized = found(on_two, "q-whole")["held"]
+    assert quantized["parameters"]["host"] < 0.5 * zero_2["parameters"]["host"]
