@@ -87,7 +87,7 @@ def test_a_method_changes_the_script_in_its_name_and_packages_only(cluster: str)
         for method in METHODS:
             lines = script(cluster, method, **shape).splitlines()
             different = [(old, new) for old, new in zip(golden, lines, strict=True) if old != new]
-            renamed = [(old, new) for old, new in different if not old.startswith("missing = [name for name in ")]
+            renamed = [(old, new) for old, new in different if not old.startswith("need_packages ")]
             assert all(new == old.replace("z3", method) for old, new in renamed), renamed
             assert len(renamed) <= 2 and len(different) <= len(renamed) + 1
 

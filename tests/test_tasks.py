@@ -8,7 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rendering import batch, planned, script
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning import tasks
-from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.experiment import PATHS
 from hpc_llm.planning.tasks import OF_EVERY_TASK, TaskKind, required_packages
 from hpc_llm.records.run import RunPaths
 from hpc_llm.schedulers.snapshot import code_digest, code_snapshot
@@ -62,8 +62,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def demanded(text: str) -> list[str]:
     """What the script's own probe looks for."""
-    line = next(line for line in text.splitlines() if line.startswith("missing = [name for name in "))
-    return line.split('"')[1].split()
+    line = next(line for line in text.splitlines() if line.startswith("need_packages "))
+    return line.split()[1:]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_job_demands_what_its_engine_and_method_import(
 def test_weights_that_are_quantized_as_they_are_loaded_need_accelerate() -> None:
     plan = planned("local", "q").plan
     assert "accelerate" not in required_packages([plan])
-    assert "accelerate" in required_packages([replace(plan, weights="checkpoint", model="/m")])
+    assert "accelerate" in required_packages([plan.changed(weights="checkpoint", model="/m")])
 
 
 def test_the_one_script_of_an_array_demands_what_each_of_its_runs_needs() -> None:
@@ -104,7 +104,7 @@ def test_the_one_script_of_an_array_demands_what_each_of_its_runs_needs() -> Non
 
 
 def test_every_field_of_the_plan_is_heeded() -> None:
-    assert {field.name for field in fields(Plan)} == tasks.find("pretrain").plan_fields | OF_EVERY_TASK
+    assert set(PATHS) == tasks.find("pretrain").plan_fields | OF_EVERY_TASK
     assert not tasks.find("pretrain").plan_fields & OF_EVERY_TASK
 
 

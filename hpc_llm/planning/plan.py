@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning import tasks
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys

@@ -18,14 +18,27 @@ from hpc_llm.errors import RequestError
 from hpc_llm.planning.deepspeed_config import check_keys
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import ALIASES, architecture, is_checkpoint
+from hpc_llm.planning.parts import (
+    BatchShape,
+    EngineSetup,
+    ExpectedGpu,
+    JobRequest,
+    ModelSetup,
+    OptimizerSetup,
+    Parallel,
+    Precision,
+    Training,
+)
 from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
-from hpc_llm.records.files import write_json
+from hpc_llm.records.files import read_regular, reason_of, write_json
 from hpc_llm.records.run import RunPaths
+from hpc_llm.text.json_text import DamagedRecordError, decoded
 from hpc_llm.text.secrecy import refuse_secrets
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.request import Request, add_run_folder, read_run_folder, refuse_used_folder
 
 EXPERIMENT_SCHEMA = 1
+_OPTIMIZER = ("lr", "betas", "eps", "weight_decay")
 
 
 def parse_arguments(argv: Sequence[str], program: str = "pretrain_llm") -> argparse.Namespace:

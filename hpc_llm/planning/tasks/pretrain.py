@@ -13,10 +13,16 @@ def packages(plan: Plan) -> tuple[str, ...]:
     quantized = plan.model.quantization is not None
     wanted = {
         "bitsandbytes": quantized or bitsandbytes_name(plan.optimizer.type) is not None,
-        "accelerate": quantized and plan.model.weights == "checkpoint",  # transformers loads quantized weights through it
+        "accelerate": quantized
+        and plan.model.weights == "checkpoint",  # transformers loads quantized weights through it
         "peft": plan.model.peft is not None,
     }
-    return ("torch", "transformers", *PACKAGES[plan.engine.name], *(name for name, is_wanted in wanted.items() if is_wanted))
+    return (
+        "torch",
+        "transformers",
+        *PACKAGES[plan.engine.name],
+        *(name for name, is_wanted in wanted.items() if is_wanted),
+    )
 
 
 KIND = TaskKind(

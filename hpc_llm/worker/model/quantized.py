@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -29,9 +28,7 @@ def quantized_model(plan: Plan, device: torch.device, stage3: bool) -> Any:
     return _quantized_shape(plan, quantization, storage, device)
 
 
-def _quantized_checkpoint(
-    plan: Plan, quantization: Quantization, storage: torch.dtype, device: torch.device
-) -> Any:
+def _quantized_checkpoint(plan: Plan, quantization: Quantization, storage: torch.dtype, device: torch.device) -> Any:
     from transformers import BitsAndBytesConfig
 
     kind = quantization.kind
