@@ -52,4 +52,4 @@ def test_two_nodes_are_one_training(slurm: ScratchSlurm, site: ScratchSite, tmp_
         [status] = node.wait([run])
         assert status["outcome"] == "COMPLETED", printed(run)
         assert json.loads(run.result.read_text())["world_size"] == 2
-        assert json.loads(run.experiment.read_text())["plan"]["launcher"] == launcher
+        assert json.loads(run.experiment.read_text())["plan"]["job"]["launcher"] == launcher

@@ -53,7 +53,7 @@ def session(wanted: dict[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any
         data = (plan, ranks)
         if wanted.get("same"):  # all ranks train on what one would
             used = done * plan.batch.micro_batch_size * plan.batch.gradient_accumulation_steps
-            data = (replace(plan, world_size=1, data_parallel=1), replace(ranks, rank=0, world_size=1))
+            data = (plan.changed(world_size=1, data_parallel=1), replace(ranks, rank=0, world_size=1))
         stream = batches(data[0], engine.module.config.vocab_size, data[1], device, used=used)
         if wanted.get("fails_on") == ranks.rank:
             engine.write_state = no_space  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from tiny_plans import RunPlan, make_plan
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.records.run import RunPaths
-from hpc_llm.worker.weights import _names
+from hpc_llm.worker.model.weights import _names
 
 pytestmark = pytest.mark.train
 
