@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm.api.find import find_run
+from hpc_llm.api.find import find_run, logs_folder
 from hpc_llm.api.handle import Run
 from hpc_llm.errors import RequestError
 
@@ -23,7 +23,7 @@ OUTPUT = "report"
 def diagnose(
     targets: Run | str | os.PathLike[str] | Iterable[Run | str | os.PathLike[str]],
     *,
-    logs: str | os.PathLike[str] = "logs",
+    logs: str | os.PathLike[str] | None = None,
 ) -> list[Diagnosis]:
     """Why runs or training logs ended: the cause, the evidence, what to do. Targets are runs, their names, files, folders.
 
@@ -31,7 +31,7 @@ def diagnose(
         RequestError: a target that is neither a path nor the name of a run in `logs`.
     """
     given = [targets] if isinstance(targets, (Run, str, os.PathLike)) else targets
-    return [found for target in given for found in _diagnose(target, Path(logs))]
+    return [found for target in given for found in _diagnose(target, logs_folder(logs))]
 
 
 def _diagnose(target: Run | str | os.PathLike[str], logs: Path) -> Iterable[Diagnosis]:

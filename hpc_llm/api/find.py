@@ -18,6 +18,11 @@ _DATE = 8
 """Digits with which the run ids of a day begin."""
 
 
+def logs_folder(logs: str | os.PathLike[str] | None) -> Path:
+    """The folder in which runs live: as given, else `HPC_LLM_LOGS`, else `logs` of the working directory."""
+    return Path(logs or os.environ.get("HPC_LLM_LOGS") or "logs").expanduser()
+
+
 def find_run(text: str, logs: Path) -> RunPaths:
     """The run named by its id, the start of its id, its Slurm job id, or, with a slash in it, the path of its folder."""
     if not text:
