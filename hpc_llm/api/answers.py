@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm.api.find import find_run, logs_folder
+from hpc_llm.api.find import find_run, logs_folder, refuse_empty
 from hpc_llm.api.handle import Run
 from hpc_llm.errors import RequestError
 
@@ -39,7 +39,7 @@ def _diagnose(target: Run | str | os.PathLike[str], logs: Path) -> Iterable[Diag
 
     if isinstance(target, Run):
         yield diagnose_run(target.paths)
-    elif (path := Path(target)).exists():
+    elif os.fspath(target) and (path := Path(target)).exists():
         yield from diagnose_jobs(jobs_under([path]))
     else:
         yield diagnose_run(find_run(os.fspath(target), logs))
@@ -97,6 +97,8 @@ def report(
     require_plotting()
     given: list[Any] = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     names = [os.fspath(path) for path in given]
+    for name in names:
+        refuse_empty(name)
     then = (Path(baseline), read_baseline(Path(baseline))) if baseline is not None else None
     runs = collect(names, without=folder, assumed=assumptions(list(assume)))
     if not any(run.is_known for run in runs):
