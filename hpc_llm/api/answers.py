@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from hpc_llm.api.find import find_run, logs_folder, refuse_empty
 from hpc_llm.api.handle import Run
@@ -43,6 +43,13 @@ def _diagnose(target: Run | str | os.PathLike[str], logs: Path) -> Iterable[Diag
         yield from diagnose_jobs(jobs_under([path]))
     else:
         yield diagnose_run(find_run(os.fspath(target), logs))
+
+
+def diagnose_stream(log: IO[bytes]) -> Diagnosis:
+    """The same of a log that is read from an open file, as standard input."""
+    from hpc_llm.diagnosis import diagnose_stream
+
+    return diagnose_stream(log)
 
 
 @dataclass(frozen=True, kw_only=True)

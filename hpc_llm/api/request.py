@@ -242,3 +242,10 @@ def _reads_as_itself(text: str) -> bool:
         return bool(parse_yaml(text, "a setting") == text)
     except RequestError:
         return False
+
+
+def way_of(option: str) -> str | None:
+    """How an option of sbatch is given here; None for what is none of its options."""
+    from hpc_llm.site.sbatch_options import way_of
+
+    return way_of(option)

@@ -79,7 +79,7 @@ def _columns(kind: type[Any]) -> dict[str, str]:
     return {field.name.removesuffix("_"): _DTYPES[str(field.type)] for field in fields(kind)}
 
 
-def format_of(file: Path) -> str:
+def format_of(file: Path, *, named: str = "", next_step: str = "name a format, as csv") -> str:
     """The format that the ending of a file's name means.
 
     Raises:
@@ -87,8 +87,8 @@ def format_of(file: Path) -> str:
     """
     if file.suffix.lower() not in SUFFIXES:
         raise RequestError(
-            f"{file}: the ending does not say which format is meant. Valid: {', '.join(SUFFIXES)}; "
-            "or name a format, as csv, which spreadsheets open."
+            f"{named}{file}: the ending does not say which format is meant. Valid: {', '.join(SUFFIXES)}; "
+            f"or {next_step}, which spreadsheets open."
         )
     return SUFFIXES[file.suffix.lower()]
 
