@@ -47,6 +47,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "errors":
+        return importlib.import_module("hpc_llm.errors")
     if name in __all__:
         return getattr(importlib.import_module("hpc_llm.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

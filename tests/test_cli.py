@@ -650,7 +650,7 @@ def test_clusters_says_how_to_begin_ones_own_and_that_is_so(cli: Any) -> None:
         said = re.sub(r"\s+", " ", cli("clusters", base).out)
         words = re.search(r"write `(extends: \w+)` and what differs into (\S+)/NAME\.yaml", said)
         assert words is not None
-        folder = Path(words[2]).expanduser()
+        folder = Path(os.path.expandvars(words[2])).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         saved(f"{folder}/mine-{base}.yaml", f"{words[1]}\ntitle: the workshop's\ndefaults: {{steps: 77}}\n")
         assert "the workshop's" in cli("clusters").out

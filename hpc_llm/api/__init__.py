@@ -54,3 +54,7 @@ def __getattr__(name: str) -> object:
         if name in names:
             return getattr(importlib.import_module(f"hpc_llm.api.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

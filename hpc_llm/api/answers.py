@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from hpc_llm.api.find import find_run
+from hpc_llm.api.find import find_run, logs_folder, refuse_empty
 from hpc_llm.api.handle import Run
 from hpc_llm.errors import RequestError
 
@@ -23,7 +23,7 @@ OUTPUT = "report"
 def diagnose(
     targets: Run | str | os.PathLike[str] | Iterable[Run | str | os.PathLike[str]],
     *,
-    logs: str | os.PathLike[str] = "logs",
+    logs: str | os.PathLike[str] | None = None,
 ) -> list[Diagnosis]:
     """Why runs or training logs ended: the cause, the evidence, what to do. Targets are runs, their names, files, folders.
 
@@ -31,7 +31,7 @@ def diagnose(
         RequestError: a target that is neither a path nor the name of a run in `logs`.
     """
     given = [targets] if isinstance(targets, (Run, str, os.PathLike)) else targets
-    return [found for target in given for found in _diagnose(target, Path(logs))]
+    return [found for target in given for found in _diagnose(target, logs_folder(logs))]
 
 
 def _diagnose(target: Run | str | os.PathLike[str], logs: Path) -> Iterable[Diagnosis]:
@@ -39,10 +39,17 @@ def _diagnose(target: Run | str | os.PathLike[str], logs: Path) -> Iterable[Diag
 
     if isinstance(target, Run):
         yield diagnose_run(target.paths)
-    elif (path := Path(target)).exists():
+    elif os.fspath(target) and (path := Path(target)).exists():
         yield from diagnose_jobs(jobs_under([path]))
     else:
         yield diagnose_run(find_run(os.fspath(target), logs))
+
+
+def diagnose_stream(log: IO[bytes]) -> Diagnosis:
+    """The same of a log that is read from an open file, as standard input."""
+    from hpc_llm.diagnosis import diagnose_stream
+
+    return diagnose_stream(log)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +104,8 @@ def report(
     require_plotting()
     given: list[Any] = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     names = [os.fspath(path) for path in given]
+    for name in names:
+        refuse_empty(name)
     then = (Path(baseline), read_baseline(Path(baseline))) if baseline is not None else None
     runs = collect(names, without=folder, assumed=assumptions(list(assume)))
     if not any(run.is_known for run in runs):

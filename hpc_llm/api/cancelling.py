@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpc_llm.api.find import find_runs
+from hpc_llm.api.find import find_runs, logs_folder
 from hpc_llm.api.handle import Named, Run
 from hpc_llm.errors import RequestError
 from hpc_llm.records.run import RunPaths
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _JOB_ID = re.compile(r"\d+(?:_\d+)?")
 
 
-def cancel(runs: Named | Iterable[Named], *, logs: str | os.PathLike[str] = "logs") -> list[Cancellation]:
+def cancel(runs: Named | Iterable[Named], *, logs: str | os.PathLike[str] | None = None) -> list[Cancellation]:
     """Cancel runs; only jobs that are proven to be theirs are touched, and what was over is said.
 
     Runs are named by their ids, the start of those, or their job ids, also where their folders are gone.
@@ -31,7 +31,7 @@ def cancel(runs: Named | Iterable[Named], *, logs: str | os.PathLike[str] = "log
     from hpc_llm.runs import cancel, cancel_job, cancel_orphan
 
     given = [runs] if isinstance(runs, (Run, str, os.PathLike)) else list(runs)
-    folder = Path(logs)
+    folder = logs_folder(logs)
     known = [one.paths for one in given if isinstance(one, Run)]
     texts = [
         one if isinstance(one, str) else os.path.join(os.fspath(one), "") for one in given if not isinstance(one, Run)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Union
 
 from hpc_llm.api.batches import Places, batches
+from hpc_llm.api.find import logs_folder
 from hpc_llm.api.handle import Run, submitted
 from hpc_llm.api.request import read_request
 from hpc_llm.api.sending import check_site, send
@@ -51,7 +52,7 @@ class Options(TypedDict, total=False):
 def prepare(
     experiment: AnExperiment = None,
     *,
-    logs: str | os.PathLike[str] = "logs",
+    logs: str | os.PathLike[str] | None = None,
     templates: str | os.PathLike[str] | None = None,
     run_id: str | None = None,
     preview: bool = True,
@@ -65,7 +66,7 @@ def prepare(
         RequestError: what is asked for cannot be read, or contradicts itself.
         PlanError: a cluster, its GPU or a method cannot do it.
     """
-    places = Places(logs=Path(logs), templates=None if templates is None else Path(templates), run_id=run_id)
+    places = Places(logs=logs_folder(logs), templates=None if templates is None else Path(templates), run_id=run_id)
     beside = {"logs": logs, "templates": templates, "run_id": run_id}
     return batches(read_request(experiment, options, beside=beside, spelled=""), places, preview=preview)
 
@@ -78,7 +79,7 @@ def plan(experiment: AnExperiment = None, **options: Unpack[Options]) -> list[Pl
 def render(
     experiment: AnExperiment = None,
     *,
-    logs: str | os.PathLike[str] = "logs",
+    logs: str | os.PathLike[str] | None = None,
     templates: str | os.PathLike[str] | None = None,
     run_id: str | None = None,
     **options: Unpack[Options],
@@ -91,7 +92,7 @@ def render(
 def submit(
     experiment: AnExperiment = None,
     *,
-    logs: str | os.PathLike[str] = "logs",
+    logs: str | os.PathLike[str] | None = None,
     templates: str | os.PathLike[str] | None = None,
     run_id: str | None = None,
     force: bool = False,
@@ -108,4 +109,4 @@ def submit(
     made = prepare(experiment, logs=logs, templates=templates, run_id=run_id, preview=False, **options)
     for batch in made:
         check_site(batch, force=force)
-    return submitted(send(made, Path(logs), chosen_ids=run_id is not None))
+    return submitted(send(made, logs_folder(logs), chosen_ids=run_id is not None))

@@ -18,10 +18,20 @@ _DATE = 8
 """Digits with which the run ids of a day begin."""
 
 
-def find_run(text: str, logs: Path) -> RunPaths:
-    """The run named by its id, the start of its id, its Slurm job id, or, with a slash in it, the path of its folder."""
+def logs_folder(logs: str | os.PathLike[str] | None) -> Path:
+    """The folder in which runs live: as given, else `HPC_LLM_LOGS`, else `logs` of the working directory."""
+    return Path(logs or os.environ.get("HPC_LLM_LOGS") or "logs").expanduser()
+
+
+def refuse_empty(text: str) -> None:
+    """Refuse a name of no letters: read as a path it would be all that lies in the working directory."""
     if not text:
         raise RequestError("the name of a run is empty: a variable of the shell may not be set.")
+
+
+def find_run(text: str, logs: Path) -> RunPaths:
+    """The run named by its id, the start of its id, its Slurm job id, or, with a slash in it, the path of its folder."""
+    refuse_empty(text)
     candidate = Path(text) if _is_path(text) else logs / text  # a name is never another run that is here by chance
     if is_run(candidate):
         return RunPaths(candidate.absolute())
@@ -75,6 +85,7 @@ def paths_of(texts: Sequence[str], logs: Path) -> list[str]:
 
 
 def _paths_of(text: str, logs: Path) -> list[str]:
+    refuse_empty(text)
     if text == "-" or os.sep in text or os.path.lexists(text):
         return [text]
     try:

@@ -21,6 +21,10 @@ class Run:
 
     folder: Path
 
+    def __fspath__(self) -> str:
+        """Its folder: whatever takes a path takes the run."""
+        return str(self.folder)
+
     @property
     def run_id(self) -> str:
         return self.folder.name
@@ -67,27 +71,29 @@ Named = Union[Run, str, "os.PathLike[str]"]
 """A run, or what names one: its id, the start of that, its job id, or its folder."""
 
 
-def runs_of(named: Named | Iterable[Named] | None, logs: str | os.PathLike[str]) -> list[Run]:
+def runs_of(named: Named | Iterable[Named] | None, logs: str | os.PathLike[str] | None) -> list[Run]:
     """The runs that are meant, all of `logs` for None.
 
     Raises:
         RequestError: a name that no run has, or several have.
     """
-    from hpc_llm.api.find import find_runs
+    from hpc_llm.api.find import find_runs, logs_folder
 
     if named is None:
-        return [Run(paths.root) for paths in find_runs(None, Path(logs))]
+        return [Run(paths.root) for paths in find_runs(None, logs_folder(logs))]
     found: list[Run] = []
     for one in [named] if isinstance(named, (Run, str, os.PathLike)) else named:
         if isinstance(one, Run):
             found.append(one)
             continue
         text = one if isinstance(one, str) else os.path.join(os.fspath(one), "")
-        found += [Run(paths.root) for paths in find_runs([text], Path(logs))]
+        found += [Run(paths.root) for paths in find_runs([text], logs_folder(logs))]
     return found
 
 
-def status(runs: Named | Iterable[Named] | None = None, *, logs: str | os.PathLike[str] = "logs") -> list[RunStatus]:
+def status(
+    runs: Named | Iterable[Named] | None = None, *, logs: str | os.PathLike[str] | None = None
+) -> list[RunStatus]:
     """What became of the runs, in their order; of all in `logs` where none is named. The scheduler is asked once."""
     from hpc_llm.runs import status
 
@@ -97,7 +103,7 @@ def status(runs: Named | Iterable[Named] | None = None, *, logs: str | os.PathLi
 def wait(
     runs: Named | Iterable[Named] | None = None,
     *,
-    logs: str | os.PathLike[str] = "logs",
+    logs: str | os.PathLike[str] | None = None,
     on_update: Callable[[list[RunStatus]], None] | None = None,
 ) -> list[RunStatus]:
     """The statuses of the runs once all are over; `on_update` gets those of every look before."""

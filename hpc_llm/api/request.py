@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.api.plain import plain
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.planning.experiment import Experiment
 
@@ -51,6 +52,7 @@ def read_request(
     messages and origins, `--` as on a command line or nothing.
     """
     named = "EXPERIMENT.yaml" if spelled else "experiment"
+    options = plain(options, "")
     _refuse_secrets(
         {named: experiment if isinstance(experiment, (str, os.PathLike)) else None, **options, **beside}, spelled
     )
@@ -79,11 +81,23 @@ def _of_experiment(
     if experiment is None:
         return {}, {}
     if isinstance(experiment, Mapping):
-        values = _read_mapping(experiment, "the experiment")
+        values = _read_mapping(_given_mapping(experiment), "the experiment")
         return values, dict.fromkeys(values, "experiment")
+    if not isinstance(experiment, (str, os.PathLike)) or not os.fspath(experiment):
+        what = "an empty name" if isinstance(experiment, str) else f"of type {type(experiment).__name__}"
+        raise RequestError(f"the experiment is {what}: give the path of a YAML file, or a mapping with the same keys.")
     path = Path(experiment)
     values = _read_experiment(path)
     return values, dict.fromkeys(values, path.name)
+
+
+def _given_mapping(experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """The mapping in plain types, without a secret that a message about it could repeat."""
+    from hpc_llm.text.secrecy import refuse_secrets
+
+    content: dict[str, Any] = plain(experiment, "")
+    refuse_secrets(content, "the experiment")
+    return content
 
 
 def _refuse_secrets(options: Mapping[str, Any], spelled: str) -> None:
@@ -198,6 +212,11 @@ def _items(where: str, name: str, item: Any) -> Iterator[str]:
             raise RequestError(
                 f"{where}: sbatch.{off} is false, and nothing asks for it unless it is named. Leave it out."
             )
+        unfit = next((key for key, value in item.items() if isinstance(value, (list, dict, float))), None)
+        if unfit is not None:
+            raise RequestError(
+                f"{where}: sbatch.{unfit} is {item[unfit]!r}: write it as text, in quotes, as sbatch reads it."
+            )
         yield from (str(k) if v in (None, True) else f"{k}={v}" for k, v in item.items())
     else:
         yield from _settings(item)
@@ -205,13 +224,28 @@ def _items(where: str, name: str, item: Any) -> Iterator[str]:
 
 def _settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """`PATH=VALUE` for each value of a mapping of plan fields, however deep it is."""
-    from hpc_llm.text.yaml_text import parse_yaml
-
     for key, value in mapping.items():
         place = f"{prefix}{key}"
         if isinstance(value, dict) and value:
             yield from _settings(value, f"{place}.")
             continue
         # --set reads its value as YAML, except for variables, which are always text.
-        is_itself = isinstance(value, str) and (place.startswith("env.") or parse_yaml(value, place) == value)
+        is_itself = isinstance(value, str) and (place.startswith("env.") or _reads_as_itself(value))
         yield f"{place}={value if is_itself else json.dumps(value)}"
+
+
+def _reads_as_itself(text: str) -> bool:
+    """Whether YAML takes the text for the same text, and not for a number, a list or nothing that it could read."""
+    from hpc_llm.text.yaml_text import parse_yaml
+
+    try:
+        return bool(parse_yaml(text, "a setting") == text)
+    except RequestError:
+        return False
+
+
+def way_of(option: str) -> str | None:
+    """How an option of sbatch is given here; None for what is none of its options."""
+    from hpc_llm.site.sbatch_options import way_of
+
+    return way_of(option)

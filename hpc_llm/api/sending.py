@@ -73,6 +73,13 @@ def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> N
         notice(f"--force, although {objection}")
 
 
+def sbatch_arguments(job_name: str, comment: str | None, uuid: str) -> list[str]:
+    """What sbatch gets beside a script."""
+    from hpc_llm.schedulers.identity import sbatch_arguments
+
+    return sbatch_arguments(job_name, comment, uuid)
+
+
 def _submissions(batches: Sequence[Batch]) -> list[Submission]:
     """One a batch: a job, an array, or a queue on this machine."""
     from uuid import uuid4

@@ -120,7 +120,7 @@ def _tell_what_is_passed_over() -> None:
 
 def _tell_way(arguments: list[str], option: str | None) -> None:
     """Say how an option of sbatch is given, where somebody gave it to one of our commands."""
-    from hpc_llm.site.sbatch_options import way_of
+    from hpc_llm.api.request import way_of
 
     way = way_of(option.removeprefix("--")) if option and arguments[:1] in (["render"], ["submit"]) else None
     if way is not None:

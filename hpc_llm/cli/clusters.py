@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from hpc_llm.cli.options import JsonOption
-from hpc_llm.cli.output import note, print_facts, print_json, print_table
+from hpc_llm.cli.output import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
     from hpc_llm.site.cluster import Cluster, Gpu
@@ -24,14 +25,12 @@ def clusters(
     as_json: JsonOption = False,
 ) -> None:
     """List the cluster profiles, or show one: GPUs, partitions and limits, prelude, sources, what is unverified."""
-    from hpc_llm.site.cluster import Cluster, load_cluster
+    from hpc_llm.api import catalogue
 
     if schema:
-        from hpc_llm.planning.schema import profile_schema
-
-        print_json(profile_schema(Cluster))
+        print_json(catalogue.cluster_schema())
     elif name is not None:
-        cluster = load_cluster(name)
+        cluster = catalogue.cluster(name)
         if as_json:
             print_json(cluster.model_dump(mode="json", by_alias=True))
         else:
@@ -41,15 +40,9 @@ def clusters(
 
 
 def _list(as_json: bool) -> None:
-    from hpc_llm.errors import ProfileError
-    from hpc_llm.site.cluster import cluster_names, load_cluster
+    from hpc_llm.api import catalogue
 
-    found = []
-    for name in cluster_names():
-        try:
-            found.append(load_cluster(name))
-        except ProfileError as error:
-            note(str(error))
+    found = catalogue.clusters()
     if as_json:
         print_json([c.model_dump(mode="json", by_alias=True) for c in found])
         return
@@ -92,11 +85,19 @@ def _variables(cluster: Cluster) -> list[str]:
 
 def _own_profile(cluster: Cluster) -> str:
     """How to begin a profile that changes some of these facts."""
-    from hpc_llm.site.profiles import user_config
+    from hpc_llm.api.catalogue import own_profiles
 
-    folder = user_config() / "clusters"
-    shown = Path("~", folder.relative_to(Path.home())) if folder.is_relative_to(Path.home()) else folder
-    return f"to change some of this, write `extends: {cluster.name}` and what differs into {shown / 'NAME.yaml'}"
+    place = _as_a_shell_has_it(own_profiles() / "NAME.yaml")
+    return f"to change some of this, write `extends: {cluster.name}` and what differs into {place}"
+
+
+def _as_a_shell_has_it(path: Path) -> Path:
+    """The path by the variable that it begins with: short enough to be read."""
+    for name, shown in (("XDG_CONFIG_HOME", "$XDG_CONFIG_HOME"), ("HOME", "~")):
+        begin = os.environ.get(name)
+        if begin and path.is_relative_to(begin):
+            return Path(shown, path.relative_to(begin))
+    return path
 
 
 def _show(cluster: Cluster) -> None:

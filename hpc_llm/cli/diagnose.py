@@ -83,16 +83,16 @@ def diagnose(
 
 def _diagnose(target: str, logs: Path) -> Iterable[Diagnosis]:
     from hpc_llm.api import diagnose
-    from hpc_llm.diagnosis import diagnose_stream
+    from hpc_llm.api.answers import diagnose_stream
 
     return [diagnose_stream(sys.stdin.buffer)] if target == "-" else diagnose(target, logs=logs)
 
 
 def _list(ids: list[str] | None, as_json: bool) -> None:
-    from hpc_llm.diagnosis import CAUSES
+    from hpc_llm.api.catalogue import causes
     from hpc_llm.errors import RequestError, unknown_name
 
-    by_id = {cause.id: cause for cause in CAUSES}
+    by_id = {cause.id: cause for cause in causes()}
     for one in ids or ():
         if one not in by_id:
             raise RequestError(unknown_name("cause", one, by_id, meant=_MEANT.get(one.lower(), ())))

@@ -77,10 +77,10 @@ def _copy(path: Path, out: Output, place: int) -> int:
 
 
 def _is_over(run: RunPaths, waits: Waits) -> bool:
-    from hpc_llm.runs import status
+    from hpc_llm.api.handle import Run
 
     if run.exit.exists():
         return True
-    [now] = status([run])
+    now = Run(run.root).status()
     waits.tell([now])
     return now.is_over

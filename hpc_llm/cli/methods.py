@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -25,17 +25,18 @@ def methods(
     as_json: JsonOption = False,
 ) -> None:
     """List the methods, or show one; letters compose: z1 z2 z3, o offload, r recompute, f FlashAttention, q, lora, qlora."""
+    from hpc_llm.api import catalogue
     from hpc_llm.errors import RequestError
-    from hpc_llm.planning.method import load_method, method_names
 
     if name is None:
         if deepspeed_json:
-            raise RequestError(f"--deepspeed-json needs a method. Valid: {', '.join(method_names())}.")
+            valid = ", ".join(one.name for one in catalogue.methods())
+            raise RequestError(f"--deepspeed-json needs a method. Valid: {valid}.")
         _list(as_json)
         return
-    method = load_method(name)
+    method = catalogue.method(name)
     if deepspeed_json:
-        print_json(_deepspeed(method))
+        print_json(catalogue.deepspeed_config(method))
     elif as_json:
         print_json(method.model_dump(mode="json", by_alias=True))
     else:
@@ -43,39 +44,14 @@ def methods(
 
 
 def _list(as_json: bool) -> None:
-    from hpc_llm.errors import ProfileError
-    from hpc_llm.planning.method import load_method, method_names
+    from hpc_llm.api import catalogue
 
-    found = []
-    for name in method_names():
-        try:
-            found.append(load_method(name))
-        except ProfileError as error:
-            note(str(error))
+    found = catalogue.methods()
     if as_json:
         print_json([m.model_dump(mode="json", by_alias=True) for m in found])
         return
     print_table([[m.name, m.letters, m.description] for m in found], ["method", "letters", "what"])
     note("compose others from letters with +, as in z3+o+r+f, q+r, z2+lora, qlora+r")
-
-
-def _deepspeed(method: Method) -> dict[str, Any]:
-    from hpc_llm.planning.draft import FALLBACKS
-    from hpc_llm.planning.parts import BatchShape, OptimizerSetup
-    from hpc_llm.planning.plan import complete_deepspeed
-    from hpc_llm.planning.recipe import frozen_by, learning_rate
-
-    precision = "bf16" if method.precision == "auto" else method.precision
-    shape = BatchShape(micro_batch_size=1, gradient_accumulation_steps=1, global_batch_size=1, sequence_length=1)
-    # Plain DeepSpeed would take its own default, which suits no model of this kind.
-    rate, _ = learning_rate(
-        FALLBACKS["model"], None, frozen_by(lora=method.peft is not None, quantized=method.quantization is not None)
-    )
-    optimizer = method.optimizer.model_dump()
-    setup = OptimizerSetup(**{**optimizer, "lr": rate if optimizer["lr"] is None else optimizer["lr"]})
-    config = complete_deepspeed(method.deepspeed, shape, precision, setup)
-    # The global batch follows from the number of ranks: DeepSpeed computes it when the key is absent.
-    return {key: value for key, value in config.items() if key != "train_batch_size"}
 
 
 def _show(method: Method) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Optional
 
 import typer
@@ -22,18 +21,16 @@ def models(
     as_json: JsonOption = False,
 ) -> None:
     """List the architecture presets with their parameter counts, or show one."""
-    from hpc_llm.planning.model import PRESETS, architecture, num_parameters
+    from hpc_llm.api import catalogue
 
     if name is not None:
-        shape = architecture(name)
-        facts = {**asdict(shape), "num_parameters": num_parameters(shape)}
+        facts = catalogue.model(name)
         print_json(facts) if as_json else print_facts(list(facts.items()))
         return
+    found = catalogue.models()
     if as_json:
-        print_json([{**asdict(shape), "num_parameters": num_parameters(shape)} for shape in PRESETS.values()])
+        print_json(found)
         return
-    rows = [
-        [s.name, f"{num_parameters(s):,}", s.num_hidden_layers, s.hidden_size, s.max_position_embeddings, s.model_type]
-        for s in PRESETS.values()
-    ]
+    shown = ("num_hidden_layers", "hidden_size", "max_position_embeddings", "model_type")
+    rows = [[one["name"], f"{one['num_parameters']:,}", *(one[key] for key in shown)] for one in found]
     print_table(rows, ["model", "parameters", "layers", "hidden size", "longest sequence", "family"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from hpc_llm.text.tables import table
 if TYPE_CHECKING:
     from hpc_llm.parsing import Reading, Row
 
-SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "jsonl", ".md": "markdown", ".txt": "table"}
 GIB = 2**30
 SHOWN_FROM_BYTES = 64 * 2**20
 """Less than this is read within a second."""
@@ -48,20 +46,19 @@ def parse_command(
     logs: LogsOption = Path("logs"),
 ) -> None:
     """Turn training logs of any known format into one row a run."""
-    from hpc_llm.api.find import paths_of
-    from hpc_llm.parsing import parse_paths, parse_steps, write_rows
+    from hpc_llm.api.rows import paths_of_logs, read_rows, read_steps, write_rows
 
     chosen = output_format or _default_format(output)
     names = _columns(columns, steps)
-    paths = paths_of(paths, logs)
+    paths = paths_of_logs(paths, logs)
     with _destination(output) as file:
         if steps:
-            write_rows(parse_steps(paths), chosen, file, names)
+            write_rows(read_steps(paths), chosen, file, names)
             return
         summary = chosen == "table" and names is None
         waits = summary or output is not None or not is_terminal()  # else the rows themselves show how far it is
         with _progress(paths, wanted=waits) as on_progress:
-            rows: Any = parse_paths(
+            rows: Any = read_rows(
                 paths, verbose=verbose, on_reading=_tell if verbose else None, on_progress=on_progress
             )
             if summary:
@@ -78,9 +75,9 @@ def _progress(paths: list[str], *, wanted: bool) -> Iterator[Callable[[int], Non
     if not wanted or not sys.stderr.isatty() or "-" in paths:
         yield None
         return
-    from hpc_llm.parsing import total_bytes
+    from hpc_llm.api.rows import size_of
 
-    total = total_bytes(paths)
+    total = size_of(paths)
     if total < SHOWN_FROM_BYTES:
         yield None
         return
@@ -135,26 +132,20 @@ def _gib(value: int | None) -> str | None:
 
 
 def _default_format(output: Path | None) -> str:
-    from hpc_llm.errors import RequestError
+    from hpc_llm.api.rows import format_of
 
     if output is not None:
-        if output.suffix.lower() not in SUFFIXES:
-            valid = ", ".join(SUFFIXES)
-            raise RequestError(
-                f"-o {output}: the ending does not say which format is meant. Valid: {valid}; "
-                "or name one with --format, as in --format csv, which spreadsheets open."
-            )
-        return SUFFIXES[output.suffix.lower()]
+        return format_of(output, named="-o ", next_step="name one with --format, as in --format csv")
     return "table" if is_terminal() else "csv"
 
 
 def _columns(text: str | None, steps: bool) -> list[str] | None:
+    from hpc_llm.api.rows import columns
     from hpc_llm.errors import RequestError, unknown_name
-    from hpc_llm.parsing import COLUMNS, STEP_COLUMNS
 
     if text is None:
         return None
-    valid = STEP_COLUMNS if steps else COLUMNS
+    valid = columns(steps=steps)
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in valid:
@@ -168,13 +159,10 @@ def _destination(output: Path | None) -> Iterator[IO[str]]:
     if output is None:
         yield sys.stdout
         return
-    temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            yield file
-        temporary.replace(output)
-    finally:
-        temporary.unlink(missing_ok=True)
+    from hpc_llm.api.rows import replacing
+
+    with replacing(output) as file:
+        yield file
     note(f"written to {output}")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hpc_llm.job.render import WIDTH, arrow, folded
-from hpc_llm.planning.experiment import PlanWithOrigins
+from hpc_llm.api.layout import WIDTH, arrow, folded
 from hpc_llm.text.secrecy import HIDDEN, is_secret, redacted
+
+if TYPE_CHECKING:
+    from hpc_llm.planning.experiment import PlanWithOrigins
 
 _TELLS_NOTHING = ("default", "request", "not set", "template")
 _ABSENT = "-"

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def follow(runs: Sequence[RunPaths]) -> list[RunStatus]:
     """Wait for the runs, telling on stderr how far they are; returns their final statuses."""
-    from hpc_llm.runs import wait
+    from hpc_llm.api.handle import submitted, wait
 
     show = _Rewriting() if sys.stderr.isatty() else _Appending()
-    statuses = wait(runs, show.update)
+    statuses = wait(submitted(runs), on_update=show.update)
     show.close()
     return statuses
 

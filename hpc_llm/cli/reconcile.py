@@ -24,12 +24,9 @@ def reconcile_command(
     as_json: JsonOption = False,
 ) -> None:
     """Adopt jobs that no run knows, clear runs that never became a job, submit the missing members of a sweep."""
-    from hpc_llm.api.find import find_runs
-    from hpc_llm.runs import cut_off, reconcile
+    from hpc_llm.api.reconciling import reconcile
 
-    done = reconcile(find_runs(runs, logs), dry_run=dry_run)
-    if not runs:
-        done += cut_off(logs)
+    done = reconcile(runs or None, logs=logs, dry_run=dry_run)
     if as_json:
         print_json(
             {

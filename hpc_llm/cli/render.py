@@ -84,7 +84,7 @@ def tell_arguments(batch: Batch) -> None:
     """Say what sbatch gets beside each script; only submission draws the UUID."""
     if batch.planned[0].plan.job.scheduler != "slurm":
         return
-    from hpc_llm.schedulers.identity import sbatch_arguments
+    from hpc_llm.api.sending import sbatch_arguments
 
     names = zip(batch.job_names, batch.comments, strict=True)
     arguments = [sbatch_arguments(name, comment, "UUID") for name, comment in dict.fromkeys(names)]
@@ -106,7 +106,7 @@ def _document(batch: Batch, index: int) -> dict[str, Any]:
 
 def _width(output: Path | None) -> int:
     """Columns of what is printed for reading: fewer where a narrow terminal shows it."""
-    from hpc_llm.job.render import WIDTH
+    from hpc_llm.api.layout import WIDTH
 
     columns = terminal_width() if output is None else None
     return WIDTH if columns is None else max(min(columns, WIDTH), _NARROWEST)
@@ -125,46 +125,16 @@ def _explained(batch: Batch, width: int) -> str:
 
 def _difference(batch: Batch, other: str, options: RunOptions, width: int) -> str:
     """What this request changes: in the plan, field by field, and in the script, as a unified diff."""
-    from dataclasses import replace
-
-    from hpc_llm.api.batches import elsewhere
-    from hpc_llm.api.find import find_run
+    from hpc_llm.api.comparing import compare
+    from hpc_llm.api.layout import folded
     from hpc_llm.cli.plan_text import differences
-    from hpc_llm.job.render import folded
-    from hpc_llm.planning.experiment import flat_plan
-    from hpc_llm.records.files import read_json, read_text
-    from hpc_llm.site.cluster import cluster_names
     from hpc_llm.text.secrecy import redacted
 
-    ours, planned = batch.scripts[0].text, batch.planned[0].plan
-    their_plan: Any
-    if other in cluster_names():
-        there = elsewhere(*asked(options), other)
-        theirs, their_plan = there.scripts[0].text, there.planned[0].plan.flat()
-    else:
-        try:
-            run = find_run(other, options.logs)
-        except RequestError as error:
-            raise RequestError(f"--diff: {error} Clusters: {', '.join(cluster_names())}.") from None
-        kept = read_text(run.script)
-        if kept is None:
-            raise RequestError(f"--diff: {run.script} cannot be read, or is no regular file.")
-        theirs = kept
-        their_plan = (read_json(run.experiment) or {}).get("plan")
-        if isinstance(their_plan, dict):
-            planned = next((one.plan for one in batch.planned if one.plan.method == their_plan.get("method")), planned)
-        if options.run_id is None and len(batch.planned) == 1:
-            # Under its id, so that only what the request changes is shown.
-            same_id = replace(options, run_id=run.run_id, cluster=batch.cluster.name)
-            ours = batches_of(same_id, preview=True)[0].scripts[0].text
-    if not isinstance(their_plan, dict) or not their_plan:
-        note(f"{other} keeps no plan that can be read: only the scripts are compared")
-        their_plan = planned.flat()
-    fields = [f"{row}\n" for row in differences(flat_plan(their_plan), planned.flat(), width)]
+    sides = compare(batch, other, *asked(options))
+    fields = [f"{row}\n" for row in differences(sides.their_plan, sides.our_plan, width)]
+    theirs, ours = sides.their_script.splitlines(), sides.our_script.splitlines()
     # A script that another version or somebody else wrote may hold what ours would refuse.
-    lines = map(
-        redacted, difflib.unified_diff(theirs.splitlines(), ours.splitlines(), other, "this script", lineterm="")
-    )
+    lines = map(redacted, difflib.unified_diff(theirs, ours, other, "this script", lineterm=""))
     script = [f"{row}\n" for line in lines for row in folded(line, width)]
     title = [f"{row}\n" for row in folded(f"# the plan: {other} → this request", width)]
     return "".join([*([*title, *fields] if fields else []), *script])

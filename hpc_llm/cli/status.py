@@ -33,15 +33,13 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """What became of the runs: state, outcome, time, tokens/s so far."""
-    from hpc_llm.api.find import find_runs
-    from hpc_llm.runs import status as ask
+    from hpc_llm.api.handle import status as ask
 
     while True:
-        found = find_runs(runs, logs)
-        statuses = ask(found)
+        statuses = ask(runs or None, logs=logs)
         if as_json:
             print_json({"runs": [s.to_dict() for s in statuses]})
-        elif not found:
+        elif not statuses:
             note(_where_runs_are(logs))
         else:
             if watch and is_terminal():
@@ -54,7 +52,7 @@ def status(
 
 def print_statuses(statuses: Sequence[RunStatus]) -> None:
     """The table, and under it the reasons of runs that did not complete."""
-    from hpc_llm.site.slurm_time import format_time
+    from hpc_llm.api.layout import format_time
 
     rows = [
         [

@@ -79,10 +79,9 @@ def _print_scripts(found: list[Batch], as_json: bool, logs: Path) -> None:
 
 
 def _job_id(run: RunPaths) -> str | None:
-    from hpc_llm.schedulers.runs import read_identity
+    from hpc_llm.api.handle import Run
 
-    identity = read_identity(run)
-    return identity.job_id if identity else None
+    return Run(run.root).job_id
 
 
 def _waited(runs: list[RunPaths], quiet: bool) -> list[Any]:
