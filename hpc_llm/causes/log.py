@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hpc_llm.causes import progress
+from hpc_llm.causes import life
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
 from hpc_llm.causes.search import Found, is_loud, signs_in
@@ -43,7 +43,7 @@ class _Later:
         steps = 0
         for number, block in enumerate(blocks):
             if number == len(self.counts):
-                self.counts.append(progress.steps_after(block.text[:_LOOKED_AT], 0, TRAINED_ON))
+                self.counts.append(life.steps_after(block.text[:_LOOKED_AT], 0, TRAINED_ON))
             steps += self.counts[number]
             if steps >= TRAINED_ON:
                 return True
@@ -101,7 +101,7 @@ class LogFindings:
 
     def _search(self, block: Block) -> None:
         found = signs_in(block.text)
-        steps = list(progress.steps(block.text)) if found else []
+        steps = list(life.steps(block.text)) if found else []
         for one in found:
             one.steps_after = len(steps) - bisect_right(steps, one.position)
             one.file, one.line = self.file, block.line_number(one.position)
@@ -115,18 +115,18 @@ class LogFindings:
         if not self.found and self.ended_at is None and self.has_steps:
             return
         need = max((f.sign.survived_after - f.steps_after for f in self.found), default=1)
-        steps = progress.steps_after(block.text[:_LOOKED_AT], 0, need)
+        steps = life.steps_after(block.text[:_LOOKED_AT], 0, need)
         if steps:
             self.has_steps = True
-            if self.ended_at is not None and progress.begins_anew(block.text[:_LOOKED_AT]):
+            if self.ended_at is not None and life.begins_anew(block.text[:_LOOKED_AT]):
                 self.ended_at = self.ended_line = None  # another run began
         for one in self.found:
             one.steps_after += steps
         self.found = [one for one in self.found if not one.is_survived]
 
     def _note_end(self, block: Block) -> None:
-        end = progress.last_end(block.text)
-        if end is None or progress.begins_anew(block.text, end + len(block.line(end))):
+        end = life.last_end(block.text)
+        if end is None or life.begins_anew(block.text, end + len(block.line(end))):
             return
         self.ended_at = block.offset + end
         self.ended_line = (block.line_number(end), block.line(end)[:400].decode("utf-8", "replace").strip())
@@ -135,9 +135,9 @@ class LogFindings:
         text = last.text
         if self.ended_at is None and (self.found or self.looks_for_end):
             tail = max(0, len(text) - _TAIL)
-            end = progress.reached_last_step(text[tail:])
+            end = life.reached_last_step(text[tail:])
             if end is None and not any(one.is_root for one in self.found):
-                end = progress.soft_end(text[tail:])
+                end = life.soft_end(text[tail:])
             if end is not None:
                 end += tail
                 self.ended_at = last.offset + end

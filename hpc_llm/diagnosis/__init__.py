@@ -9,7 +9,7 @@ from __future__ import annotations
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence
 from hpc_llm.diagnosis.inputs import diagnose_files, diagnose_stream, jobs_under
-from hpc_llm.diagnosis.runs import diagnose_jobs, diagnose_run, explain_look
+from hpc_llm.diagnosis.own_runs import diagnose_jobs, diagnose_run, explain_look
 
 __all__ = [
     "CAUSES",

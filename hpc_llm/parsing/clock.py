@@ -13,7 +13,7 @@ ENOUGH = 10.0
 
 
 @dataclass(frozen=True)
-class Reading:
+class ClockReading:
     """What one line says: its step, seconds since the start, the tokens of all devices since then."""
 
     step: float
@@ -27,8 +27,8 @@ class Reading:
 class Clock:
     """The stretches of training that were timed."""
 
-    first: Reading | None = None
-    last: Reading | None = None
+    first: ClockReading | None = None
+    last: ClockReading | None = None
     first_is_paused: bool = False
     """Something else happened before the first line."""
     time_s: float = 0.0
@@ -39,7 +39,7 @@ class Clock:
     goes_on: bool = False
     """The last stretch ends at the last line: what is added to it rounds no further."""
 
-    def add(self, line: Reading, paused: bool) -> None:
+    def add(self, line: ClockReading, paused: bool) -> None:
         """The next line; `paused` if something else than training happened since the line before."""
         if self.first is None:
             self.first, self.first_is_paused = line, paused
@@ -49,7 +49,7 @@ class Clock:
             self.goes_on = False
         self.last = line
 
-    def _count(self, before: Reading, line: Reading) -> None:
+    def _count(self, before: ClockReading, line: ClockReading) -> None:
         self.time_s += line.time_s - before.time_s
         self.steps += line.step - before.step
         known = self.tokens is not None and line.tokens is not None and before.tokens is not None

@@ -17,7 +17,7 @@ from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import LARGEST, Convert, Kind, Rule, Value, floats, number
-from hpc_llm.parsing.runs import MEASURED, PEAKS
+from hpc_llm.parsing.run import MEASURED, PEAKS
 from hpc_llm.parsing.sample import LossAt
 
 FEWEST_STEPS = 64

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hpc_llm.parsing.runs import EARLY_PEAK, OF_THE_JOB, LogRun, keep_larger, without_empty
+from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun, keep_larger, without_empty
 
 
 def goes_on_in(run: LogRun, later: LogRun) -> bool:

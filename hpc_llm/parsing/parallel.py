@@ -17,7 +17,7 @@ from typing import TypeVar
 from hpc_llm.parsing.joining import join
 from hpc_llm.parsing.read import STDIN, Reading, read_inputs
 from hpc_llm.parsing.registry import formats_in, line_format
-from hpc_llm.parsing.runs import LogRun
+from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.scan import Scanner
 from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.text import sources

@@ -19,7 +19,7 @@ from hpc_llm.parsing import notebook
 from hpc_llm.parsing.registry import FolderFormat, document_formats, folder_formats, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parsing.rules import Value
-from hpc_llm.parsing.runs import LogRun
+from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.scan import Scanner
 from hpc_llm.parsing.summary import row_of

@@ -16,7 +16,7 @@ from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, stream_of, 
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS
 from hpc_llm.parsing.rules import LARGEST, Kind, Rule, Value
-from hpc_llm.parsing.runs import OF_THE_JOB, PEAKS, LogRun, without_empty
+from hpc_llm.parsing.run import OF_THE_JOB, PEAKS, LogRun, without_empty
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.text import sources

@@ -8,7 +8,7 @@ from typing import Any
 from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
 from hpc_llm.parsing.rules import LEFT_EMPTY, Value
-from hpc_llm.parsing.runs import RATES, LogRun
+from hpc_llm.parsing.run import RATES, LogRun
 from hpc_llm.records.run import Outcome
 
 LEAST_FOR_WARMUP = 3

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hpc_llm.causes import progress
+from hpc_llm.causes import life
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.schedulers import is_of_another_job
 from hpc_llm.causes.search import Found, is_loud, signs_in
@@ -97,10 +97,10 @@ class Tail:
             one.position += part.position
             if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)
-        end = None if steps_after else progress.last_end(part.text)
+        end = None if steps_after else life.last_end(part.text)
         if end is not None and (not part.steps or b"\n" in part.text[part.steps[-1] : end]):
             self.ended_at = max(self.ended_at or 0, part.position + end)
-            self.stopped = progress.planned_stop(part.text, end)
+            self.stopped = life.planned_stop(part.text, end)
 
     @property
     def speaks(self) -> bool:

@@ -26,7 +26,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
-class Quantization(_Strict):
+class QuantizationBlock(_Strict):
     """bitsandbytes storage of the frozen linear layers."""
 
     kind: Literal["nf4", "fp4", "int8"]
@@ -34,7 +34,7 @@ class Quantization(_Strict):
     """Quantize the quantization constants too (4-bit kinds)."""
 
 
-class Lora(_Strict):
+class LoraBlock(_Strict):
     kind: Literal["lora"] = "lora"
     r: int = Field(default=8, gt=0)
     """Rank of the update."""
@@ -43,7 +43,7 @@ class Lora(_Strict):
     target_modules: Literal["all-linear"] | list[str] = "all-linear"
 
 
-class Optimizer(_Strict):
+class OptimizerBlock(_Strict):
     type: OptimizerName
     """AdamW and Adam are built by DeepSpeed; the 8-bit ones are bitsandbytes'."""
     lr: float | None = Field(default=None, ge=0, allow_inf_nan=False)
@@ -66,9 +66,9 @@ class Method(_Strict):
     """`auto`: bf16 where the GPU has it, else fp16."""
     recompute: bool = False
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
-    quantization: Quantization | None = None
-    peft: Lora | None = None
-    optimizer: Optimizer
+    quantization: QuantizationBlock | None = None
+    peft: LoraBlock | None = None
+    optimizer: OptimizerBlock
     lr_ramp_steps: int | None = Field(default=None, ge=0)
     """First steps over which the learning rate rises to its peak; left out, a tenth of the steps."""
     engine: EngineName = "deepspeed"

@@ -22,24 +22,24 @@ from hpc_llm.planning.engine_choice import check_engine, choose_engine, fallback
 from hpc_llm.planning.experiment import Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
-from hpc_llm.planning.method import Lora, Method, Optimizer, Quantization, plan_letters
+from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, plan_letters
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
 from hpc_llm.planning.parts import (
     BatchShape,
     EngineSetup,
     ExpectedGpu,
     JobRequest,
+    Lora,
     ModelSetup,
     OptimizerSetup,
     Parallel,
+    Quantization,
     Training,
     default_of,
     own_fields,
     read_part,
     short_name,
 )
-from hpc_llm.planning.parts import Lora as LoraSetup
-from hpc_llm.planning.parts import Quantization as QuantizationSetup
 from hpc_llm.planning.recipe import check_length, check_tokenizer, choose_ramp, choose_weights, frozen_by, learning_rate
 from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.slurm_request import (
@@ -184,8 +184,8 @@ def _model(
     precision = draft.put("precision", precision, why or origin)
     if " becomes " in draft.origins["precision"]:
         draft.notices.append(draft.origins["precision"])
-    quantization = _checked("quantization", method.quantization, Quantization, origin, draft)
-    peft = _checked("peft", method.peft, Lora, origin, draft)
+    quantization = _checked("quantization", method.quantization, QuantizationBlock, origin, draft)
+    peft = _checked("peft", method.peft, LoraBlock, origin, draft)
     asked = draft.put("weights", None, "not set")
     weights, why, found = choose_weights(name, asked)
     draft.computed("weights", weights, why if asked is None else draft.origins["weights"])
@@ -197,14 +197,14 @@ def _model(
         precision=precision,
         attention=draft.put("attention", method.attention, origin),
         recompute=draft.put("recompute", method.recompute, origin),
-        quantization=quantization and read_part(QuantizationSetup, {**quantization, "compute_dtype": precision}),
-        peft=peft and read_part(LoraSetup, peft),
+        quantization=quantization and read_part(Quantization, {**quantization, "compute_dtype": precision}),
+        peft=peft and read_part(Lora, peft),
     )
     return model, found
 
 
 def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, draft: Draft) -> OptimizerSetup:
-    values = _checked("optimizer", method.optimizer, Optimizer, f"method {method.name}", draft)
+    values = _checked("optimizer", method.optimizer, OptimizerBlock, f"method {method.name}", draft)
     if values["lr"] is None:
         frozen = frozen_by(lora=model.peft is not None, quantized=model.quantization is not None)
         values["lr"], why = learning_rate(model.name, found, frozen)

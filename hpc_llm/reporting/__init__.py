@@ -7,9 +7,9 @@ write_report(report, Path("out"))
 from __future__ import annotations
 
 from hpc_llm.reporting.baseline import read_baseline
+from hpc_llm.reporting.collect import ReportedRun, assumptions, collect
 from hpc_llm.reporting.outcomes import explain
 from hpc_llm.reporting.report import Report, make_report, regressions, summary
-from hpc_llm.reporting.runs import ReportedRun, assumptions, collect
 from hpc_llm.reporting.write import require_plotting, write_report
 
 __all__ = [

@@ -11,9 +11,9 @@ from hpc_llm.errors import RequestError
 from hpc_llm.parsing import COLUMNS as RUN_COLUMNS
 from hpc_llm.parsing.rows import TRAIN, kind_of_task, row_from
 from hpc_llm.records.run import Outcome
+from hpc_llm.reporting.collect import ReportedRun, collect
 from hpc_llm.reporting.comparison import SHAPE, as_numbers, compare, count, figure, run_table, text
 from hpc_llm.reporting.metric import MFU, PEAK_ALLOCATED, STEP_P50, TOKENS, Metric
-from hpc_llm.reporting.runs import ReportedRun, collect
 from hpc_llm.reporting.table import Cells, Table
 from hpc_llm.text.shown import plain_text
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from hpc_llm.parsing import COLUMNS, UNKNOWN_FORMAT
 from hpc_llm.records.run import Outcome
+from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.metric import LOSS, METRICS, Metric
-from hpc_llm.reporting.runs import ReportedRun
 from hpc_llm.reporting.statistics import estimate
 from hpc_llm.reporting.table import Cells, Table, number_of
 from hpc_llm.text.shown import one_line

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from hpc_llm.parsing import UNKNOWN_FORMAT
 from hpc_llm.records.run import Outcome
+from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import NOT_OVER, text
 from hpc_llm.reporting.report import Report
-from hpc_llm.reporting.runs import ReportedRun
 from hpc_llm.reporting.table import Table
 
 _NO_CAUSE = frozenset(("unknown", "none"))

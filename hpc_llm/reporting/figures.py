@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from hpc_llm.records.run import Outcome
+from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import count, figure, text
 from hpc_llm.reporting.files import gpus, method
 from hpc_llm.reporting.metric import PEAK_ALLOCATED, TOKENS_PER_GPU, counted
 from hpc_llm.reporting.report import Report
-from hpc_llm.reporting.runs import ReportedRun
 from hpc_llm.reporting.sections import Section
 from hpc_llm.reporting.table import Cells, Table
 from hpc_llm.reporting.telemetry import Curve

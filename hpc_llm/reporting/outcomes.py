@@ -8,7 +8,7 @@ from pathlib import Path
 from hpc_llm.diagnosis import diagnose_files, jobs_under
 from hpc_llm.parsing.parallel import of_each
 from hpc_llm.records.run import Outcome
-from hpc_llm.reporting.runs import ReportedRun
+from hpc_llm.reporting.collect import ReportedRun
 
 
 def explain(runs: Sequence[ReportedRun], paths: Iterable[str]) -> None:

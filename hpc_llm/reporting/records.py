@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import count, figure, text
 from hpc_llm.reporting.endings import cause_title
 from hpc_llm.reporting.files import method
 from hpc_llm.reporting.metric import METRICS
 from hpc_llm.reporting.report import Report
-from hpc_llm.reporting.runs import ReportedRun
 from hpc_llm.reporting.table import Cells
 from hpc_llm.text.shown import shown
 

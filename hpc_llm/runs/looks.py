@@ -20,7 +20,7 @@ from hpc_llm.runs.adoption import adopt, has_begun, is_being_asked
 from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.local_process import local_state
 from hpc_llm.runs.outcome import is_settled, judge, needs_text
-from hpc_llm.runs.output import read_output
+from hpc_llm.runs.printed import read_output
 from hpc_llm.runs.reading import read_records
 from hpc_llm.runs.records import SCHEMA, Damage, KeptRecord, Records
 from hpc_llm.runs.scheduler import Answer, ask

@@ -12,7 +12,7 @@ from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, load_json, load_json_lines, reason_of
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
-from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, Start
+from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, StartRecord
 from hpc_llm.runs.slurm_records import JobRecord
 from hpc_llm.schedulers.identity import Identity, identity_of
 from hpc_llm.schedulers.runs import read_identity, where_it_ran
@@ -170,9 +170,9 @@ class _Reader:
             self._damaged(name, why)
         return failure
 
-    def _starts(self) -> tuple[Start, ...]:
+    def _starts(self) -> tuple[StartRecord, ...]:
         values = map(Fields, self.begun)
-        return tuple(Start(host=v.text("host"), job_id=v.text("job_id"), time=v.moment("time")) for v in values)
+        return tuple(StartRecord(host=v.text("host"), job_id=v.text("job_id"), time=v.moment("time")) for v in values)
 
     def _load_begun(self) -> list[dict[str, Any]]:
         """What the script has written of its starts."""

@@ -98,7 +98,7 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class StartRecord:
     """One line of started.jsonl: a try that began."""
 
     host: str | None
@@ -135,7 +135,7 @@ class Records:
     result: Result | None = None
     failures: tuple[Failure, ...] = ()
     """The earliest first."""
-    starts: tuple[Start, ...] = ()
+    starts: tuple[StartRecord, ...] = ()
     kept: KeptRecord | None = None
     queue: Mapping[str, Any] | None = None
     """Which processes of this machine lead the local queue and the script."""

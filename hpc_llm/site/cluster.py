@@ -22,7 +22,7 @@ from hpc_llm.site.parts import (
     Partition,
     Prelude,
     Qos,
-    Request,
+    RequestBlock,
     Status,
     Strict,
     check_variable,
@@ -60,7 +60,7 @@ class Cluster(Strict):
     """The site's QOS; a job names one by `--sbatch qos=NAME`, or every job by `--qos=NAME` in request.extra."""
     qos_complete: bool = False
     """Whether `qos` holds all that there are: then a name that it lacks is refused, else it passes with a notice."""
-    request: Request
+    request: RequestBlock
     launch: Launch
     prelude: Prelude
     env: Environment = Environment()

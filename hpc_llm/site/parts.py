@@ -211,7 +211,7 @@ class Qos(Strict):
         return partition is None or not self.partitions or partition.name in self.partitions
 
 
-class Request(Strict):
+class RequestBlock(Strict):
     gpu_style: Literal["gres", "gpus-per-node", "gpus", "gpus-per-task", "none"]
     """How the site wants GPUs asked for."""
     gpu_type: str | None = None
@@ -228,7 +228,7 @@ class Request(Strict):
     """`none`: the job starts with a clean environment, whatever the submitting shell holds."""
 
     @model_validator(mode="after")
-    def _has_effect(self) -> "Request":
+    def _has_effect(self) -> "RequestBlock":
         if self.gpu_type and self.gpu_style == "none":
             raise ValueError("gpu_type has no effect with gpu_style 'none'")
         return self

@@ -35,7 +35,7 @@ from hpc_llm.records.run import RunPaths
 from hpc_llm.text.json_text import DamagedRecordError, decoded
 from hpc_llm.text.secrecy import refuse_secrets
 from hpc_llm.worker.ranks import Ranks
-from hpc_llm.worker.request import Request, add_run_folder, read_run_folder, refuse_used_folder
+from hpc_llm.worker.request import RunRequest, add_run_folder, read_run_folder, refuse_used_folder
 
 EXPERIMENT_SCHEMA = 1
 _OPTIMIZER = ("lr", "betas", "eps", "weight_decay")
@@ -68,14 +68,14 @@ def parse_arguments(argv: Sequence[str], program: str = "pretrain_llm") -> argpa
     return arguments
 
 
-def read_request(arguments: argparse.Namespace, ranks: Ranks) -> Request:
+def read_request(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     """The request that `arguments` hold. Raises RequestError."""
     if arguments.deepspeed_config is None:
         return read_run_folder(arguments, ranks)
     return _of_homework(arguments, ranks)
 
 
-def _of_homework(arguments: argparse.Namespace, ranks: Ranks) -> Request:
+def _of_homework(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     import torch
 
     config = read_deepspeed_config(arguments.deepspeed_config)
@@ -87,7 +87,7 @@ def _of_homework(arguments: argparse.Namespace, ranks: Ranks) -> Request:
     refuse_secrets(plan.to_dict(), "the request")
     if ranks.rank == 0:
         _write_experiment(paths, plan, sentences)
-    return Request(plan, paths, sentences)
+    return RunRequest(plan, paths, sentences)
 
 
 def read_deepspeed_config(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hpc_llm.records.files import new_file
 from hpc_llm.worker.data.batch import Batch, model_inputs
 from hpc_llm.worker.engines import Engine, StepEnd
 from hpc_llm.worker.loss import Loss, sum_targets, summed_loss
-from hpc_llm.worker.measure.meter import Meter, Step
+from hpc_llm.worker.measure.meter import MeasuredStep, Meter
 from hpc_llm.worker.result import plan_tokens_per_step, step_row
 
 GIB = 2**30
@@ -67,7 +67,7 @@ def _targets_of_all(targets: int | torch.Tensor, plan: Plan) -> int | torch.Tens
     return targets.clamp(min=1)
 
 
-def _write(log: StepLog | None, steps: Iterator[Step]) -> None:
+def _write(log: StepLog | None, steps: Iterator[MeasuredStep]) -> None:
     for step in steps:
         if log is not None:
             log.write(step)
@@ -81,12 +81,12 @@ class StepLog:
         self._tokens = plan_tokens_per_step(plan)
         self._steps = plan.workload.steps
 
-    def write(self, step: Step) -> None:
+    def write(self, step: MeasuredStep) -> None:
         row = step_row(step, self._tokens)
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
         self._file.flush()
         print(
-            f"[Step {step.number}/{self._steps}] Loss: {step.loss:.4f} | "
+            f"[MeasuredStep {step.number}/{self._steps}] Loss: {step.loss:.4f} | "
             f"Global Tokens/s: {row['tokens_per_second'] or 0.0:.2f} | "
             f"GPU Mem (GB): {_gib(step.allocated_bytes)} | "
             f"Peak Mem: {_gib(step.peak_allocated_bytes)}",

@@ -35,7 +35,7 @@ class Program:
     """Holds `train(record)`, which writes the result. Imported late: torch is slow, and may be missing."""
     parse: Callable[[Sequence[str], str], argparse.Namespace] = request.parse_run_folder
     """Its command line, with `run_dir` among what comes of it; the second argument is the program's name."""
-    read: Callable[[argparse.Namespace, Ranks], request.Request] = request.read_run_folder
+    read: Callable[[argparse.Namespace, Ranks], request.RunRequest] = request.read_run_folder
 
 
 def main(program: Program, argv: Sequence[str] | None = None) -> int:

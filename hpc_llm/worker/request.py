@@ -19,7 +19,7 @@ TRY = "HPC_LLM_TRY"
 
 
 @dataclass(frozen=True)
-class Request:
+class RunRequest:
     """The plan to run, the folder of the run, and what was changed to get there."""
 
     plan: Plan
@@ -40,7 +40,7 @@ def add_run_folder(parser: argparse.ArgumentParser, required: bool = False) -> N
     parser.add_argument("--run-dir", "--run_dir", type=Path, required=required, help=text)
 
 
-def read_run_folder(arguments: argparse.Namespace, ranks: Ranks) -> Request:
+def read_run_folder(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     """The request in the folder that `arguments` name. Raises RequestError."""
     folder: Path = arguments.run_dir
     paths = RunPaths(folder)
@@ -51,7 +51,7 @@ def read_run_folder(arguments: argparse.Namespace, ranks: Ranks) -> Request:
             f"{paths.experiment} is missing or not whole: --run-dir takes the folder of a submitted run."
         )
     try:
-        return Request(Plan.from_dict(experiment["plan"]), paths)
+        return RunRequest(Plan.from_dict(experiment["plan"]), paths)
     except TypeError as error:
         raise RequestError(f"{paths.experiment} does not hold a whole plan: {error}.") from None
 

@@ -18,7 +18,7 @@ from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.worker.ranks import Ranks
 
 if TYPE_CHECKING:  # a run that fails before torch is imported leaves a result too
-    from hpc_llm.worker.measure.meter import Meter, Step
+    from hpc_llm.worker.measure.meter import MeasuredStep, Meter
 
 SCHEMA = 1
 
@@ -122,7 +122,7 @@ def build_result(
     }
 
 
-def step_row(step: Step, tokens: int) -> dict[str, Any]:
+def step_row(step: MeasuredStep, tokens: int) -> dict[str, Any]:
     """One line of steps.jsonl; `tokens` is how many one step consumes over all ranks."""
     return {
         "step": step.number,
@@ -150,7 +150,7 @@ def plan_tokens_per_step(plan: Plan) -> int:
 
 
 def _rates(record: Record, times: list[float]) -> dict[str, Any]:
-    """Step times and what follows from them; None where nothing was measured."""
+    """MeasuredStep times and what follows from them; None where nothing was measured."""
     plan = record.plan
     rate = metrics.tokens_per_second(plan_tokens_per_step(plan), times)
     per_gpu = rate / record.ranks.world_size if rate is not None else None
@@ -181,7 +181,7 @@ def _memory(record: Record) -> dict[str, int | None]:
     return {key: peaks.get(key) for key in keys}
 
 
-def _invalid_reason(record: Record, steps: list[Step]) -> str | None:
+def _invalid_reason(record: Record, steps: list[MeasuredStep]) -> str | None:
     measured = [step for step in steps if not step.warmup]
     return metrics.invalid_reason(
         measured_steps=len(measured),

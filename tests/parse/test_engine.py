@@ -16,7 +16,7 @@ from hpc_llm.parsing.joining import join
 from hpc_llm.parsing.means import EXACT, Distribution
 from hpc_llm.parsing.read import Reading, parse_stream
 from hpc_llm.parsing.registry import formats_in
-from hpc_llm.parsing.runs import LogRun
+from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.sample import LossAt
 from hpc_llm.parsing.scan import Scanner
 from hpc_llm.parsing.unparsed import Unparsed

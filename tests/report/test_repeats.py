@@ -14,9 +14,9 @@ from hpc_llm.errors import PassedOverWarning
 from hpc_llm.parsing import Row
 from hpc_llm.records.files import write_json
 from hpc_llm.reporting.baseline import changes
+from hpc_llm.reporting.collect import ReportedRun, collect
 from hpc_llm.reporting.comparison import best, compare, run_table
 from hpc_llm.reporting.metric import MFU, PEAK_ALLOCATED, TOKENS
-from hpc_llm.reporting.runs import ReportedRun, collect
 from hpc_llm.reporting.scaling import scaling
 from hpc_llm.reporting.sections import sections
 from hpc_llm.reporting.statistics import estimate, student_t95

@@ -27,7 +27,7 @@ from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.diagnosis import diagnose_run
 from hpc_llm.parsing.formats.own_run import rows
 from hpc_llm.records.run import Outcome, RunPaths
-from hpc_llm.reporting.runs import own_runs
+from hpc_llm.reporting.collect import own_runs
 from hpc_llm.runs import status
 from hpc_llm.runs.looks import look
 

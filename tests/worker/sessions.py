@@ -32,7 +32,7 @@ def session(wanted: dict[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any
     from hpc_llm.worker import engines
     from hpc_llm.worker.data import batches
     from hpc_llm.worker.device import choose_device
-    from hpc_llm.worker.engines.checkpoint import Progress
+    from hpc_llm.worker.engines.checkpoint import TrainingProgress
     from hpc_llm.worker.engines.weights import save_weights
     from hpc_llm.worker.loop import ramp_up, take_step
 
@@ -46,7 +46,7 @@ def session(wanted: dict[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any
     torch.manual_seed(plan.workload.seed + ranks.rank)
     found: dict[str, Any] = {"losses": []}
     try:
-        progress = engine.load(Path(wanted["load"])) if wanted["load"] else Progress(0, 0)
+        progress = engine.load(Path(wanted["load"])) if wanted["load"] else TrainingProgress(0, 0)
         found["progress"] = [progress.step, progress.sequences]
         done = progress.step
         used = wanted.get("used", progress.sequences)
@@ -65,7 +65,7 @@ def session(wanted: dict[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any
             found["losses"].append(float(both[0] / both[1]))
             if number == wanted["after"]:  # in the midst of training, which goes on
                 if wanted["save"]:
-                    engine.save(Path(wanted["save"]), Progress(number, number * plan.batch.global_batch_size))
+                    engine.save(Path(wanted["save"]), TrainingProgress(number, number * plan.batch.global_batch_size))
                 if wanted["weights"]:
                     save_weights(engine, plan, Path(wanted["weights"]))
         found["held"] = engine.held()

@@ -280,9 +280,9 @@ def engine_of(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 def progress() -> Any:
-    from hpc_llm.worker.engines.checkpoint import Progress
+    from hpc_llm.worker.engines.checkpoint import TrainingProgress
 
-    return Progress(step=3, sequences=12)
+    return TrainingProgress(step=3, sequences=12)
 
 
 def test_when_one_rank_cannot_write_nothing_is_left_and_all_say_why(place: Path) -> None:

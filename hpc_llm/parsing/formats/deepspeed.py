@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, leave_empty, number, rule
-from hpc_llm.parsing.runs import EARLY_PEAK
+from hpc_llm.parsing.run import EARLY_PEAK
 
 
 def _setting(name: str, value: str) -> str:

@@ -34,7 +34,7 @@ MANIFEST = "checkpoint.json"
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """How far training was."""
 
     step: int
@@ -43,7 +43,7 @@ class Progress:
     """That all ranks together have trained on; the data goes on behind them (`data.batches(used=…)`)."""
 
 
-def save(engine: Engine, folder: Path, progress: Progress) -> None:
+def save(engine: Engine, folder: Path, progress: TrainingProgress) -> None:
     """Write a checkpoint to `folder`, which must not be there yet. Collective.
 
     Raises WorkerError on every rank where it could not be written on one of them; there is no `folder` then.
@@ -55,7 +55,7 @@ def save(engine: Engine, folder: Path, progress: Progress) -> None:
         made.finish = lambda: _write_manifest(made.path, facts | asdict(progress))
 
 
-def load(engine: Engine, folder: Path) -> Progress:
+def load(engine: Engine, folder: Path) -> TrainingProgress:
     """Put `engine`, built from a plan of the same model, where the checkpoint was. Collective.
 
     Another number of ranks is taken where the engine can. Each rank's random numbers are then new ones.
@@ -69,7 +69,7 @@ def load(engine: Engine, folder: Path) -> Progress:
         _set_random_states(torch.load(folder / f"random-{dist.get_rank()}.pt", weights_only=True), engine.device)
     else:
         torch.manual_seed(found["step"] * 100003 + dist.get_rank())
-    return Progress(step=found["step"], sequences=found["sequences"])
+    return TrainingProgress(step=found["step"], sequences=found["sequences"])
 
 
 def _facts(engine: Engine) -> dict[str, Any]:

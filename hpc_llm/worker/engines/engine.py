@@ -15,7 +15,7 @@ from torch import nn
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines import checkpoint
-from hpc_llm.worker.engines.checkpoint import Progress
+from hpc_llm.worker.engines.checkpoint import TrainingProgress
 from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.model.flops import full_shape
 
@@ -70,11 +70,11 @@ class Engine(ABC):
         `gradients` are those of the first step at its end; they are left out where the engine does not show them.
         """
 
-    def save(self, folder: Path, progress: Progress) -> None:
+    def save(self, folder: Path, progress: TrainingProgress) -> None:
         """Write a checkpoint (see `checkpoint`). Collective, between two steps."""
         checkpoint.save(self, folder, progress)
 
-    def load(self, folder: Path) -> Progress:
+    def load(self, folder: Path) -> TrainingProgress:
         """Go on from a checkpoint, on the same number of ranks, or on another where `must_be_same` allows it. Collective."""
         return checkpoint.load(self, folder)
 

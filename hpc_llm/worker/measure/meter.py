@@ -22,7 +22,7 @@ from hpc_llm.worker.measure.window import Window
 
 
 @dataclass(frozen=True)
-class Step:
+class MeasuredStep:
     """One optimizer step. Missing is None."""
 
     number: int
@@ -59,7 +59,7 @@ class Meter:
         self.device = device
         self.warmup_steps = warmup_steps
         self.world_size = world_size
-        self.steps: list[Step] = []
+        self.steps: list[MeasuredStep] = []
         """All finished steps, in order."""
         self.window = Window(device)
         """Around the measured steps."""
@@ -70,7 +70,7 @@ class Meter:
         self._begin: Any = None
 
     @property
-    def measured(self) -> list[Step]:
+    def measured(self) -> list[MeasuredStep]:
         return [step for step in self.steps if not step.warmup]
 
     def begin_step(self) -> None:
@@ -100,7 +100,7 @@ class Meter:
         self._pending.append(_Pending(self._begin, end, values, self._clock.mark(), facts))
         self._begin = end
 
-    def finished_steps(self, wait: bool = False) -> Iterator[Step]:
+    def finished_steps(self, wait: bool = False) -> Iterator[MeasuredStep]:
         """The steps that are done since the last call; with `wait`, all of them."""
         if wait:
             devices.synchronize(self.device)
@@ -125,13 +125,13 @@ class Meter:
         mean = both[:1] / both[1:]
         return torch.cat([mean, mean if grad_norm is None else grad_norm.detach().double().reshape(1)])
 
-    def _read(self, pending: _Pending) -> Step:
+    def _read(self, pending: _Pending) -> MeasuredStep:
         facts = dict(pending.facts)
         number = facts.pop("number")
         loss, norm = self._host[number - 1].tolist()
         if facts.pop("norm_on_device"):
             facts["grad_norm"] = norm
-        return Step(
+        return MeasuredStep(
             number=number,
             loss=loss,
             time_s=self._clock.seconds(pending.begin, pending.end),

@@ -19,7 +19,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_text
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import AT_ONCE, Look, look
-from hpc_llm.runs.output import read_output
+from hpc_llm.runs.printed import read_output
 from hpc_llm.runs.progress import read_pace
 from hpc_llm.site.cluster import Cluster, load_cluster
 from hpc_llm.site.profiles import find_file

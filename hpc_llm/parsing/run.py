@@ -18,7 +18,7 @@ from hpc_llm.causes.cause import Sign
 from hpc_llm.causes.numerics import NAN_LOSS
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import Verdict
-from hpc_llm.parsing.clock import Clock, Reading
+from hpc_llm.parsing.clock import Clock, ClockReading
 from hpc_llm.parsing.means import Distribution
 from hpc_llm.parsing.rows import STEP_COLUMNS
 from hpc_llm.parsing.rules import Value
@@ -240,7 +240,7 @@ class LogRun:
         if isinstance(time, float) and isinstance(number, int):
             rounding = float(step.pop("clock_rounding_s", 0.0))
             seen = float(tokens) if isinstance(tokens, (int, float)) else None
-            self.clock.add(Reading(number, time, seen, rounding), self.is_after_pause)
+            self.clock.add(ClockReading(number, time, seen, rounding), self.is_after_pause)
         # The first value is kept apart by the distribution: whether it is a warm-up is known only at the end.
         is_first, measured = self.lines == 1, MEASURED & step.keys()
         for name in measured if is_first or not self.is_after_pause else ():
