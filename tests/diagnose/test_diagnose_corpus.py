@@ -8,10 +8,10 @@ from functools import cache
 
 import pytest
 from diagnose_accuracy import PARTS, Answer, answers, overall, samples, scores
-
-from hpc_llm.causes.cause import Sign
 from hpc_llm.diagnose import CAUSES
 from hpc_llm.parse import parse_stream
+
+from hpc_llm.causes.cause import Sign
 from hpc_llm.records.run import Outcome
 from hpc_llm.text.sources import clean
 
