@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from uuid import uuid4
 
-from hpc_llm.errors import RequestError, SubmissionError
+from hpc_llm.errors import ProfileError, RequestError, SubmissionError
 from hpc_llm.records.files import read_json, read_own, reason_of
 from hpc_llm.records.run import RunPaths, array_folder, is_run, iter_runs
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings, written_by_others
@@ -287,7 +287,7 @@ def _submit(submission: Submission, members: Sequence[Submitted]) -> list[Reconc
         except OSError as error:
             why = f"its folder cannot be written: {reason_of(error)}"
             return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]
-        except (SubmissionError, ValueError) as error:
+        except (SubmissionError, ProfileError, ValueError) as error:
             return [Reconciled(run.run_id, Deed.LEFT, why=str(error)) for run in runs]
     ids = [identity.job_id if (identity := read_identity(run)) else None for run in runs]
     return [Reconciled(run.run_id, Deed.SUBMITTED, job_id) for run, job_id in zip(runs, ids, strict=True)]

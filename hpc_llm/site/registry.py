@@ -49,6 +49,7 @@ class Registry(Generic[_T]):
         self._group = f"hpc_llm.{kind}s"
         self._registered: dict[str, _T] = {}
         self._loaded: dict[str, _T] = {}
+        self._broken: dict[str, ProfileError] = {}
 
     def register(self, member: _T) -> None:
         """Make a member known to this process, in place of one of the same name."""
@@ -98,14 +99,22 @@ class Registry(Generic[_T]):
 
     def _load(self, name: str) -> _T:
         """One of an installed package. Raises ProfileError where that is broken, whatever its code does."""
+        if name in self._broken:  # its code is not run again for each of ten thousand records
+            raise self._broken[name]
         if name not in self._loaded:
-            point, wanted = self._entry_points[name], self._type()
             try:
-                member = point.load()
-            except Exception as error:
-                raise ProfileError(f"the {self._kind} {name} of {point.value} cannot be loaded: {error}.") from error
-            if not isinstance(member, wanted) or member.name != name:
-                what = f"{wanted.__module__}.{wanted.__qualname__}"
-                raise ProfileError(f"{point.value} is no {what} of the name {name}.")
-            self._loaded[name] = member
+                self._loaded[name] = self._member(name, self._entry_points[name])
+            except ProfileError as error:
+                self._broken[name] = error
+                raise
         return self._loaded[name]
+
+    def _member(self, name: str, point: EntryPoint) -> _T:
+        wanted = self._type()
+        try:
+            member = point.load()
+        except Exception as error:
+            raise ProfileError(f"the {self._kind} {name} of {point.value} cannot be loaded: {error}.") from error
+        if not isinstance(member, wanted) or member.name != name:
+            raise ProfileError(f"{point.value} is no {wanted.__module__}.{wanted.__qualname__} of the name {name}.")
+        return member

@@ -138,7 +138,7 @@ known, names, find_scheduler = _registry.known, _registry.names, _registry.find
 def scheduler_of(name: str) -> SchedulerFacts:
     """The scheduler of that name in a record; a stand-in where nobody here knows it."""
     try:
-        return find_scheduler(name)
+        return find_scheduler(name) if name in names() else _Unknown(name)
     except ProfileError:
         return _Unknown(name)
 
