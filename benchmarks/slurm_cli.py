@@ -30,7 +30,7 @@ from scratch_slurm import ScratchSlurm, missing_tools  # noqa: E402
 from hpc_llm.records.run import RunPaths  # noqa: E402
 from hpc_llm.runs import status  # noqa: E402
 from hpc_llm.schedulers import NewRun, Submission, create_runs, new_run_id, submit_slurm  # noqa: E402
-from hpc_llm.schedulers.clients import cluster_name  # noqa: E402
+from hpc_llm.schedulers.slurm.clients import cluster_name  # noqa: E402
 
 HPC_LLM = str(Path(sys.executable).with_name("hpc-llm"))
 REQUEST = [

@@ -9,7 +9,7 @@ from typing import Any
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs import send
 from hpc_llm.schedulers import NewRun, Submission, create_runs
-from hpc_llm.schedulers.clients import cluster_name
+from hpc_llm.schedulers.slurm.clients import cluster_name
 
 
 def make_run(logs: Path, run_id: str, experiment: dict[str, Any], script: str, scheduler: str = "local") -> RunPaths:

@@ -49,7 +49,7 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         ("gpu.per_node", ..., "'gpu': per_node is missing, a GPU of vendor 'nvidia' has it."),
         ("prelude.python.env", ..., "'prelude.python': env is missing, kind 'conda' needs the folder"),
         # wrong types and values: what was found and what is allowed
-        ("scheduler", "slrum", "'scheduler' is 'slrum': input should be 'slurm', 'local' or 'auto'."),
+        ("scheduler", "slrum", "there is no scheduler 'slrum': did you mean 'slurm'? Valid: auto, local, slurm."),
         ("gpu.vendor", "intel", "input should be 'nvidia', 'amd', 'none' or 'auto'"),
         ("gpu.per_node", "8", "'gpu.per_node' is '8': input should be a valid integer."),
         ("gpu.per_node", -1, "'gpu.per_node' is -1: input should be greater than or equal to 0."),

@@ -16,7 +16,7 @@ from test_planning import refused, variant
 from hpc_llm.errors import PlanError, ProfileError
 from hpc_llm.records.rank_variables import RankVariables
 from hpc_llm.site import launchers
-from hpc_llm.site.launchers import Launcher, Start, known, register
+from hpc_llm.site.launchers import Launcher, Start, known, register, unregister
 from hpc_llm.text.shell import shell_word
 
 NUMBERED = RankVariables(rank=("ALPS_APP_PE",), world_size=("ALPS_APP_SIZE",), local_rank=("ALPS_APP_SLOT",))
@@ -30,11 +30,9 @@ def aprun() -> Iterator[Launcher]:
         odd = shell_word("it's $x")
         return f'aprun -n {start.ranks} -N {start.ranks_per_node} {odd} "${{rank[@]}}"'
 
-    before = dict(launchers._registered)
     register(made := Launcher(name="aprun", command=command, variables=NUMBERED, needs_slurm=True))
     yield made
-    launchers._registered.clear()
-    launchers._registered.update(before)
+    unregister(made.name)
 
 
 def test_those_that_come_along_are_the_modules_of_the_folder() -> None:

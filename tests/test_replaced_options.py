@@ -9,7 +9,8 @@ from rendering import LOGS, SUPPORT, batch, explained_lines, planned
 from test_planning import variant
 
 from hpc_llm.errors import RequestError
-from hpc_llm.job.render import Place, sbatch_flags
+from hpc_llm.job.render import Place
+from hpc_llm.schedulers.slurm.header import sbatch_flags
 from hpc_llm.site.cluster import Cluster
 from hpc_llm.site.sbatch_options import KNOWN
 

@@ -22,8 +22,9 @@ from hpc_llm.errors import RequestError
 from hpc_llm.records.files import append_to, read_json_lines, read_own, write_json
 from hpc_llm.records.run import RunPaths, Stop
 from hpc_llm.runs.adoption import written_by_others
-from hpc_llm.schedulers import NewRun, Submission, create_runs, sbatch_session
+from hpc_llm.schedulers import NewRun, Submission, create_runs
 from hpc_llm.schedulers.process import describe_process, is_alive
+from hpc_llm.schedulers.slurm import sbatch_session
 
 ME, OTHER, THIRD = 12345, 12346, 12347
 PRIVATE = "only-I-may-read-this"

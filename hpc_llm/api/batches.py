@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,16 +53,15 @@ def experiments(request: Request, cluster: str) -> list[Experiment]:
 def site_of(cluster: Cluster) -> Site:
     """What planning has to know about this machine."""
     from hpc_llm.planning.plan import Site
+    from hpc_llm.site.schedulers import find_scheduler, scheduler_here
 
-    scheduler = cluster.scheduler
-    if scheduler == "auto":
-        scheduler = "slurm" if shutil.which("sbatch") else "local"
+    scheduler = scheduler_here() if cluster.scheduler == "auto" else find_scheduler(cluster.scheduler)
     hardware = None
-    if cluster.gpu.vendor == "auto" or scheduler == "local":
+    if cluster.gpu.vendor == "auto" or scheduler.is_this_machine:
         from hpc_llm.site.hardware import detect
 
         hardware = detect()
-    return Site(scheduler=scheduler, hardware=hardware, account=os.environ.get("SBATCH_ACCOUNT") or None)
+    return Site(scheduler=scheduler.name, hardware=hardware, account=os.environ.get("SBATCH_ACCOUNT") or None)
 
 
 def batches(request: Request, places: Places, *, preview: bool) -> list[Batch]:
@@ -183,20 +181,15 @@ def _run_ids(
 
 
 def _tell_notices(batch: Batch) -> None:
-    """Say what the plan changed on its own, once each."""
+    """Say what the plan changed on its own, once each, and what of the shell the scheduler never gets."""
+    from hpc_llm.site.schedulers import find_scheduler
+
     said: dict[str, None] = {}
     for planned in batch.planned:
         said.update(dict.fromkeys(planned.notices))
-    if batch.cluster.scheduler == "auto" and batch.planned[0].plan.job.scheduler == "local":
+    scheduler = find_scheduler(batch.planned[0].plan.job.scheduler)
+    if batch.cluster.scheduler == "auto" and scheduler.is_this_machine:
         said["sbatch is not on PATH here, so the script is for bash"] = None
-    if batch.planned[0].plan.job.scheduler == "slurm":
-        said.update(dict.fromkeys(_without_effect()))
+    said.update(dict.fromkeys(scheduler.without_effect(os.environ)))
     for sentence in said:
         notice(f"cluster {batch.cluster.name}: {sentence}")
-
-
-def _without_effect() -> Iterator[str]:
-    """Variables by which sbatch would change the job: it never gets them, or the script would not be what runs."""
-    for name in sorted(os.environ):
-        if name.startswith("SBATCH_") and name != "SBATCH_ACCOUNT":
-            yield f"{name} of this shell has no effect on the job: say it with an option, or with --sbatch"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hpc_llm.runs.local_orphans import LocalOrphan
 
 _JOB_ID = re.compile(r"\d+(?:_\d+)?")
+_HERE = "this machine"
 
 
 def cancel(runs: Named | Iterable[Named], *, logs: str | os.PathLike[str] | None = None) -> list[Cancellation]:
@@ -56,7 +57,7 @@ def _find(texts: list[str], logs: Path) -> tuple[list[RunPaths], list[str], list
             if any(one.run_id == text for one in _orphans(logs)):
                 names.append(text)
                 continue
-            if not _JOB_ID.fullmatch(text):
+            if not _JOB_ID.fullmatch(text) and not _is_job(text):
                 raise
             found, gone = [], gone or [text]
         if _JOB_ID.fullmatch(text):
@@ -66,23 +67,33 @@ def _find(texts: list[str], logs: Path) -> tuple[list[RunPaths], list[str], list
     return list(runs), list(dict.fromkeys(job_ids)), names
 
 
-def _refuse_to_choose(text: str, found: list[RunPaths], gone: list[str], logs: Path) -> None:
-    """Refuse a number that names jobs of several submissions: of Slurm and of this machine, or one that came twice."""
-    from hpc_llm.schedulers.runs import read_identity
+def _is_job(text: str) -> bool:
+    """Whether a scheduler whose ids look so has a job of that id."""
+    from hpc_llm.schedulers.scheduler import with_jobs
 
+    return any(one.is_job_id(text) and one.find_job(text)[0] is not None for one in with_jobs())
+
+
+def _refuse_to_choose(text: str, found: list[RunPaths], gone: list[str], logs: Path) -> None:
+    """Refuse a number that names jobs of several submissions: of a scheduler and of this machine, or one that came twice."""
+    from hpc_llm.schedulers.runs import read_identity
+    from hpc_llm.schedulers.scheduler import with_jobs
+
+    jobs = 0
     named: dict[tuple[str, str | None], str] = {}
     for run in found:
         identity = read_identity(run)
-        is_over = identity is not None and identity.scheduler == "local" and run.exit.exists()
+        is_over = identity is not None and not identity.has_job and run.exit.exists()
         if identity is not None and not is_over:  # numbers of processes come again
-            named.setdefault((identity.scheduler, identity.uuid), run.run_id)
+            named.setdefault((identity.facts.title, identity.uuid), run.run_id)
+            jobs += identity.has_job
     orphans = [one for one in _orphans(logs) if one.job_id in gone]
     for one in orphans:
-        named.setdefault(("local", one.script.uuid), one.run_id)
-    if len(gone) > len(orphans) and found and not any(scheduler == "slurm" for scheduler, _ in named):
-        named["slurm", None] = f"job {text}"
+        named.setdefault((_HERE, one.script.uuid), one.run_id)
+    if len(gone) > len(orphans) and found and not jobs:
+        named[" or ".join(one.title for one in with_jobs()), None] = f"job {text}"
     if len(named) > 1:
-        what = [f"{name} ({'of Slurm' if key[0] == 'slurm' else 'on this machine'})" for key, name in named.items()]
+        what = [f"{name} ({'on' if key[0] == _HERE else 'of'} {key[0]})" for key, name in named.items()]
         raise RequestError(
             f"{text} is the job id of {' and of '.join(what)}: nothing was done. Give the name of the run that is meant, as "
             f"in `hpc-llm cancel {next(iter(named.values()))}`."

@@ -95,20 +95,26 @@ def _paths_of(text: str, logs: Path) -> list[str]:
 
 
 def _matches(text: str, runs: Sequence[RunPaths]) -> list[RunPaths]:
-    """The run of that job, else the runs whose ids begin so. A number is a job id; from eight digits on it may be a date."""
+    """The run of that job, else the runs whose ids begin so, else that of a job whose id is no number. A number is a job id; from eight digits on it may be a date."""
     of_job = _of_job(text, runs)
     if of_job or (text.isdecimal() and len(text) < _DATE):
         return of_job
-    return [run for run in runs if run.run_id.startswith(text)]
+    return [run for run in runs if run.run_id.startswith(text)] or _own_of(
+        [run for run in runs if _job_id(run) == text]
+    )
 
 
 def _of_job(text: str, runs: Sequence[RunPaths]) -> list[RunPaths]:
     """The runs that are the job of that id, or tasks of the array of that id: this user's, where one of them is."""
-    from hpc_llm.runs.adoption import is_own
-
     if not _JOB_ID.fullmatch(text):
         return []
     found = [run for run in runs if (job_id := _job_id(run)) is not None and text in (job_id, job_id.partition("_")[0])]
+    return _own_of(found)
+
+
+def _own_of(found: list[RunPaths]) -> list[RunPaths]:
+    from hpc_llm.runs.adoption import is_own
+
     return [run for run in found if is_own(run)] or found  # what a folder of somebody else says takes no id from us
 
 

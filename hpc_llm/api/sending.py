@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,16 +27,15 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     from hpc_llm.runs import make_way
     from hpc_llm.schedulers import code_snapshot, create_runs, take_back
 
-    on_slurm = any(batch.planned[0].plan.job.scheduler == "slurm" for batch in batches)
-    make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, on_slurm=on_slurm)
+    schedulers = {batch.planned[0].plan.job.scheduler for batch in batches}
+    make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, schedulers=schedulers)
     for batch in batches:
         code_snapshot(logs, also=carried_modules([planned.plan for planned in batch.planned]))
-    submissions = _submissions(batches)
-    new = list(_new_runs(batches))
+    clusters, submissions, new = zip(*_submissions(batches), strict=True)
     groups = create_runs(logs, list(zip(submissions, new, strict=True)))
     for number, (submission, runs) in enumerate(zip(submissions, groups, strict=True)):
         try:
-            with of_cluster(batches[number].cluster.name, several=len(batches) > 1):
+            with of_cluster(clusters[number], several=len(batches) > 1):
                 _ask(submission, runs, new[number][0].script)
         except BaseException:
             for later, its_runs in list(zip(submissions, groups, strict=True))[number + 1 :]:
@@ -50,75 +48,92 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
 
 
 def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> None:
-    """Refuse where no Slurm is to be asked, or one that the job does not belong to, before anything is written."""
-    from hpc_llm.schedulers.site import check_paths, check_slurm
+    """Refuse where the scheduler is not to be asked, or is one that the job does not belong to, before anything is written."""
+    import os
+
+    from hpc_llm.schedulers.paths import missing_paths
+    from hpc_llm.schedulers.scheduler import find
 
     plan, name = batch.planned[0].plan, batch.cluster.name
-    if plan.job.scheduler == "slurm" and shutil.which("sbatch") is None:
+    scheduler = find(plan.job.scheduler)
+    if not scheduler.is_here():
         if dry_run:  # a look at the script from elsewhere
             return
         raise SubmissionError(
-            f"sbatch is not on PATH: submit from a login node of cluster {name}. "
+            f"{f'{scheduler.command} is not on PATH' if scheduler.command else f'{scheduler.title} is not here'}: "
+            f"submit from a login node of cluster {name}. "
             "`hpc-llm render` prints the script without it."
         )
     cluster = batch.cluster.on(batch.cluster.partition(plan.job.partition))
-    absent = list(check_paths(plan, cluster))
+    absent = (
+        list(missing_paths(cluster, os.environ)) if scheduler.is_answering() else []
+    )  # else this is some other machine
     if dry_run:  # a look at the script from anywhere
         for sentence in absent:
             notice(sentence)
-    for objection in [*check_slurm(plan, cluster), *([] if dry_run else absent)]:
+    for objection in [*scheduler.objections(plan, cluster), *([] if dry_run else absent)]:
         if not force:
-            here = f"a login node of {name}" if plan.job.scheduler == "slurm" else f"the machine of cluster {name}"
+            here = f"the machine of cluster {name}" if scheduler.is_this_machine else f"a login node of {name}"
             raise PlanError(f"{objection}. Is this {here}? --force submits all the same.")
         notice(f"--force, although {objection}")
 
 
-def sbatch_arguments(job_name: str, comment: str | None, uuid: str) -> list[str]:
-    """What sbatch gets beside a script."""
-    from hpc_llm.schedulers.identity import sbatch_arguments
+def arguments_beside(batch: Batch) -> tuple[str, list[list[str]]]:
+    """The scheduler's command, and what it gets beside each different script; only submission draws the UUID."""
+    from hpc_llm.schedulers.scheduler import find
 
-    return sbatch_arguments(job_name, comment, uuid)
+    scheduler = find(batch.planned[0].plan.job.scheduler)
+    names = dict.fromkeys(zip(batch.job_names, batch.comments, strict=True))
+    arguments = [scheduler.arguments(name, comment, "UUID") for name, comment in names]
+    return scheduler.command, [words for words in arguments if words]
 
 
-def _submissions(batches: Sequence[Batch]) -> list[Submission]:
-    """One a batch: a job, an array, or a queue on this machine."""
+def _submissions(batches: Sequence[Batch]) -> Iterator[tuple[str, Submission, list[NewRun]]]:
+    """The name of the cluster, the submission and its runs: a batch is one submission where its scheduler takes it as one."""
     from uuid import uuid4
 
+    from hpc_llm.schedulers.scheduler import find
+    from hpc_llm.site.schedulers import Several
+
+    sweep = str(uuid4())
+    for batch in batches:
+        scheduler, runs = find(batch.planned[0].plan.job.scheduler), _new_runs(batch)
+        cluster = scheduler.cluster_name()
+        if scheduler.several is not Several.ALONE:
+            yield batch.cluster.name, _submission(batch, 0, cluster, sweep), runs
+            continue
+        for number, run in enumerate(runs):
+            yield batch.cluster.name, _submission(batch, number, cluster, sweep), [run]
+
+
+def _submission(batch: Batch, number: int, cluster: str | None, sweep: str) -> Submission:
+    """A job for that run of the batch, or for all of them: a job, an array, or a queue on this machine."""
     from hpc_llm.planning.slurm_request import slurm_tasks_per_node
     from hpc_llm.records.run import ARRAY
     from hpc_llm.schedulers import Submission
-    from hpc_llm.schedulers.clients import cluster_name
 
-    sweep = str(uuid4())
-    found = []
-    for batch in batches:
-        plan = batch.planned[0].plan
-        is_slurm = plan.job.scheduler == "slurm"
-        found.append(
-            Submission(
-                scheduler=plan.job.scheduler,
-                job_name=batch.job_names[0],
-                comment=batch.comments[0],
-                nodes=plan.parallel.nodes,
-                tasks_per_node=slurm_tasks_per_node(plan.job.launcher, plan.parallel.tasks_per_node),
-                time_s=plan.job.time_s,
-                array=batch.array.folder.name.removeprefix(ARRAY) if batch.array else None,
-                cluster=cluster_name() if is_slurm else None,
-                sweep=sweep,
-            )
-        )
-    return found
+    plan = batch.planned[number].plan
+    return Submission(
+        scheduler=plan.job.scheduler,
+        job_name=batch.job_names[number],
+        comment=batch.comments[number],
+        nodes=plan.parallel.nodes,
+        tasks_per_node=slurm_tasks_per_node(plan.job.launcher, plan.parallel.tasks_per_node),
+        time_s=plan.job.time_s,
+        array=batch.array.folder.name.removeprefix(ARRAY) if batch.array else None,
+        cluster=cluster,
+        sweep=sweep,
+    )
 
 
-def _new_runs(batches: Sequence[Batch]) -> Iterator[list[NewRun]]:
+def _new_runs(batch: Batch) -> list[NewRun]:
     from hpc_llm.schedulers import NewRun
 
-    for batch in batches:
-        texts = (script.text for script in batch.scripts)
-        yield [
-            NewRun(run_id=run_id, experiment=record, script=text)
-            for run_id, record, text in zip(batch.run_ids, _records(batch), texts, strict=True)
-        ]
+    texts = (script.text for script in batch.scripts)
+    return [
+        NewRun(run_id=run_id, experiment=record, script=text)
+        for run_id, record, text in zip(batch.run_ids, _records(batch), texts, strict=True)
+    ]
 
 
 def _ask(submission: Submission, runs: Sequence[RunPaths], script: str) -> None:
@@ -132,7 +147,9 @@ def _ask(submission: Submission, runs: Sequence[RunPaths], script: str) -> None:
         notice(f"interrupted while {names} was submitted: `hpc-llm status` says whether the scheduler has it")
         raise
     if complaint is not None:
-        notice(f"Slurm has the job, although sbatch ended with: {complaint}")
+        notice(
+            f"{submission.facts.title} has the job, although {submission.facts.command or 'it'} ended with: {complaint}"
+        )
 
 
 def _records(batch: Batch) -> list[dict[str, Any]]:

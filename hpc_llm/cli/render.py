@@ -81,15 +81,12 @@ def _carried(support: Support) -> str:
 
 
 def tell_arguments(batch: Batch) -> None:
-    """Say what sbatch gets beside each script; only submission draws the UUID."""
-    if batch.planned[0].plan.job.scheduler != "slurm":
-        return
-    from hpc_llm.api.sending import sbatch_arguments
+    """Say what the scheduler's command gets beside each script; only submission draws the UUID."""
+    from hpc_llm.api.sending import arguments_beside
 
-    names = zip(batch.job_names, batch.comments, strict=True)
-    arguments = [sbatch_arguments(name, comment, "UUID") for name, comment in dict.fromkeys(names)]
+    command, arguments = arguments_beside(batch)
     for words in arguments:
-        note(f"beside the script sbatch gets {shlex.join(words)}, and submission draws the UUID")
+        note(f"beside the script {command} gets {shlex.join(words)}, and submission draws the UUID")
 
 
 def _document(batch: Batch, index: int) -> dict[str, Any]:

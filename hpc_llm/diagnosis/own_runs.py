@@ -72,7 +72,7 @@ def explain_look(found: Look) -> Diagnosis:
     summary = "" if found.known.logs and judgement.reason is None else _sentence(judgement.reason)
     made = unexplained(name, verdict, judgement.found, logs, False, summary)
     identity = found.records.identity
-    job = identity.job_id if identity is not None and identity.scheduler == "slurm" else None
+    job = identity.job_id if identity is not None and identity.has_job else None
     remedy = made.remedy.replace("sacct -j JOB", f"sacct -j {job}") if job else made.remedy
     return replace(made, meaning="Neither its records nor its output say more.", remedy=remedy)
 

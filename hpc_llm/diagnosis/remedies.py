@@ -20,6 +20,7 @@ from hpc_llm.planning.settings import parse_value
 from hpc_llm.records.metrics import MIN_MEASURED_STEPS
 from hpc_llm.site.cluster import Cluster, Node, Partition
 from hpc_llm.site.sbatch_options import memory_bytes
+from hpc_llm.site.schedulers import scheduler_of
 from hpc_llm.site.slurm_time import format_time
 
 _MARGIN = 1.15
@@ -72,9 +73,14 @@ def device_oom(case: Case) -> list[str]:
     return [*lines, *_steps_down(case)]
 
 
+def _takes_options(plan: Plan) -> bool:
+    """Whether a job of it has partitions and options of sbatch."""
+    return "sbatch" in scheduler_of(plan.job.scheduler).requests
+
+
 def _not_alone(plan: Plan) -> str:
     held = "another process held the GPU's memory"
-    if plan.job.scheduler != "slurm":
+    if not _takes_options(plan):
         return f"{held}: end it, or choose another GPU (`nvidia-smi` or `rocm-smi` shows which is free)"
     if "exclusive" in plan.job.sbatch:
         return f"{held}, though the job asked for the node alone: tell the site"
@@ -110,7 +116,7 @@ def host_oom(case: Case) -> list[str]:
         case.node.mem_gb if case.node else None,
     )
     whole = asked == 0 or bool(asked and there and asked >= 0.97 * there * 1e9)
-    may_ask = plan.job.scheduler == "slurm" and not (case.cluster and "mem" in case.cluster.request.forbid)
+    may_ask = _takes_options(plan) and not (case.cluster and "mem" in case.cluster.request.forbid)
     if may_ask and not whole:
         had = next(
             (plan.job.sbatch[name] for name in ("mem", "mem-per-gpu", "mem-per-cpu") if name in plan.job.sbatch),
@@ -199,7 +205,7 @@ def _more_time(case: Case, needed: int, told: str) -> list[str]:
 
 
 def _limits(case: Case) -> dict[str, int]:
-    if case.cluster is None or case.plan.job.scheduler != "slurm":
+    if case.cluster is None or not _takes_options(case.plan):
         return {}
     return {partition.name: partition.max_time_s for partition in case.cluster.partitions}
 
@@ -230,7 +236,7 @@ def gpu_missing(case: Case) -> list[str]:
         f"the plan has {plan.parallel.tasks_per_node} ranks and {plan.parallel.gpus_per_node} GPUs on a node: "
         "see that the job got them (nvidia-smi or rocm-smi in the job)"
     ]
-    if plan.job.scheduler == "slurm" and node:
+    if _takes_options(plan) and node:
         lines.append(f"--sbatch exclude={node}  (if that node should have them and does not)")
     return lines
 
@@ -326,7 +332,7 @@ def without_what_it_has(remedy: str, plan: Plan) -> str:
 
 def _has(plan: Plan, line: str) -> bool:
     """Whether the line asks for what the plan has, or for what has no meaning where it ran."""
-    if plan.job.scheduler != "slurm" and "--sbatch" in line:
+    if not _takes_options(plan) and "--sbatch" in line:
         return True
     settings = re.findall(r"--set ([\w.]+)=([\w.:-]+)", line)
     options = re.findall(r"--sbatch ([a-z-]+)=([\w.-]+)", line)

@@ -1,6 +1,6 @@
 """Batch: what one submission to one cluster consists of. Run ids and folders decided, scripts rendered, nothing written.
 
-On a Slurm cluster several runs are one job array with one script; without a scheduler each run has its own.
+Where a scheduler has job arrays several runs are one, with one script; else each run has its own.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpc_llm.errors import PlanError
-from hpc_llm.job.render import JobArray, Place, Script, render, sbatch_flags
+from hpc_llm.job.render import JobArray, Place, Script, render
 from hpc_llm.job.support import Support
 from hpc_llm.planning.experiment import PlanWithOrigins
 from hpc_llm.planning.plan import renamed
 from hpc_llm.planning.tasks import required_packages
 from hpc_llm.records.run import array_folder, file_name_part
 from hpc_llm.site.cluster import Cluster
+from hpc_llm.site.schedulers import Several, find_scheduler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ def make_batch(
 ) -> Batch:
     """Render the scripts of `planned`, whose runs will be called `run_ids`; `name` is that of the array, if it is one."""
     logs = logs.absolute()
-    if len(planned) > 1 and planned[0].plan.job.scheduler == "slurm":
+    if len(planned) > 1 and find_scheduler(planned[0].plan.job.scheduler).several is Several.ARRAY:
         array = JobArray(
             array_folder(logs, name),
             tuple(f"{i} ({p.plan.method})" for i, p in zip(run_ids, planned, strict=True)),
@@ -86,10 +87,7 @@ def _in_the_job(
     planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobArray | None
 ) -> tuple[str, str | None]:
     """The job's name and comment, as its script asks for them."""
-    if planned.plan.job.scheduler != "slurm":
-        return planned.plan.job.name, None
-    flags = sbatch_flags(planned, cluster, place, array)
-    return flags["job-name"][0] or planned.plan.job.name, flags.get("comment", (None, ""))[0]
+    return find_scheduler(planned.plan.job.scheduler).name_and_comment(planned, cluster, place, array)
 
 
 def _array_script(

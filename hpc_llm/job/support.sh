@@ -1,11 +1,13 @@
 # What the job script does besides its work: signals, records, earlier tries, checks with a code of their own, the launch.
 # Bash 4.2 and coreutils. The script calls begin_run first and launch last; the checks stop it by `die`.
 # shellcheck shell=bash
-# shellcheck disable=SC2034,SC2154,SC2317,SC2329  # the script sets run_dir and support, uses the arrays of set_ranks, and traps call
+# shellcheck disable=SC2034,SC2154,SC2317,SC2329  # the script sets this_job, run_dir and support, uses the arrays of set_ranks, and traps call
 
 # --- the beginning and the end of a run -------------------------------------------------------------------------------
 
 ending_signals=(HUP INT QUIT ABRT PIPE ALRM TERM XCPU XFSZ VTALRM PROF IO PWR)
+
+# The script's array this_job: job id, cluster, host, job name, task of the array or null, how often it was queued again.
 
 # begin_run [SECONDS]: from here on exit.json tells how the run ended, whatever ends it. SECONDS is the job's time limit.
 begin_run() {
@@ -34,7 +36,7 @@ begin_run() {
   stage=prelude
   [ -z "$signal" ] || end_by_signal
   # Cancelled while it was being submitted, when there was no job yet to end. One that is queued again was asked for.
-  if [ -e "$run_dir/cancelled.json" ] && [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
+  if [ -e "$run_dir/cancelled.json" ] && [ "${this_job[5]:-0}" = 0 ]; then
     die "$stop_cancelled" "it was cancelled before it began"
   fi
   if is_over; then
@@ -93,7 +95,7 @@ check_run_folder() {
     rm -f "$probe"
   fi
   # The folder may have been removed and made anew for another job under the same name.
-  if [[ ${SLURM_JOB_NAME:-} =~ -([0-9a-f]{8})$ ]] && [ -f "$run_dir/job.json" ] &&
+  if [[ ${this_job[3]:-} =~ -([0-9a-f]{8})$ ]] && [ -f "$run_dir/job.json" ] &&
     ! grep -q "\"uuid\": \"${BASH_REMATCH[1]}-" "$run_dir/job.json"; then
     say "run folder $run_dir belongs to another job by now (on $(hostname))"
     exit "$stop_no_run_folder"
@@ -102,9 +104,9 @@ check_run_folder() {
 
 # Two tasks that are led to one run would write over each other.
 check_task() {
-  [ -n "${SLURM_ARRAY_TASK_ID:-}" ] && [ -f "$run_dir/job.json" ] || return 0
+  [ "${this_job[4]:-null}" != null ] && [ -f "$run_dir/job.json" ] || return 0
   grep -Eq '"array_task": *(null|[0-9]+)' "$run_dir/job.json" || return 0
-  grep -Eq "\"array_task\": *$SLURM_ARRAY_TASK_ID([^0-9]|\$)" "$run_dir/job.json" && return
+  grep -Eq "\"array_task\": *${this_job[4]}([^0-9]|\$)" "$run_dir/job.json" && return
   say "run folder $run_dir is that of another task (on $(hostname))"
   exit "$stop_no_run_folder"
 }
@@ -160,9 +162,9 @@ finish() {
     printf '{"schema": 1, "run_id": %s, "exit_code": %s, "signal": %s, "stage": %s, "reason": %s,' \
       "$(json "${run_dir##*/}")" "$code" "$(json "$signal")" "$(json "$stage")" "$(json "$reason")"
     printf ' "host": %s, "job_id": %s, "array_task": %s, "started_at": %s, "ended_at": %s,' \
-      "$(json "$(hostname)")" "$(json "${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-}}")" "${SLURM_ARRAY_TASK_ID:-null}" \
+      "$(json "$(hostname)")" "$(json "${this_job[0]:-}")" "${this_job[4]:-null}" \
       "$started_at" "$(date +%s)"
-    printf ' "time_limit_s": %s, "restart_count": %s}\n' "${time_limit:-null}" "${SLURM_RESTART_COUNT:-0}"
+    printf ' "time_limit_s": %s, "restart_count": %s}\n' "${time_limit:-null}" "${this_job[5]:-0}"
   } > "$record" && mv -fT "$record" "$run_dir/exit.json"
   [ -z "$job_tmp" ] || rm -rf "$job_tmp"
   exit "$code"

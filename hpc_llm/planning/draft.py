@@ -10,6 +10,7 @@ from hpc_llm.errors import RequestError
 from hpc_llm.planning.experiment import Experiment
 from hpc_llm.planning.settings import Settings
 from hpc_llm.site.hardware import Hardware
+from hpc_llm.site.schedulers import SchedulerFacts, find_scheduler
 
 FALLBACKS: dict[str, Any] = {
     "nodes": 1,
@@ -30,11 +31,16 @@ class Site:
     """What planning needs to know from outside: found by the caller, so that plan() stays pure."""
 
     scheduler: str
-    """`slurm` or `local`, `auto` already resolved."""
+    """Its name, `auto` already resolved."""
     hardware: Hardware | None = None
     """This machine, for clusters with `gpu.vendor: auto`."""
     account: str | None = None
     """Account from the user's environment."""
+
+    @property
+    def facts(self) -> SchedulerFacts:
+        """What the scheduler is."""
+        return find_scheduler(self.scheduler)
 
 
 class Draft:

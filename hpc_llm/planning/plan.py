@@ -81,7 +81,7 @@ def plan(
     cluster = cluster.on(partition)
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
     options = ask_options(said, cluster, site, draft)
-    qos = job_qos(options, cluster, partition, draft) if site.scheduler == "slurm" else JobQos()
+    qos = job_qos(options, cluster, partition, draft) if "sbatch" in site.facts.requests else JobQos()
     parallel = ask_resources(said, cluster, partition, qos, gpu, site, draft)
     batch = _batch(said, cluster, parallel, draft)
     workload = _workload(said, cluster, method, task.workload, draft)

@@ -27,9 +27,9 @@ def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tup
     if name is not None:
         one_line("partition", name)
     partition = cluster.partition(name)
-    if site.scheduler == "local":
-        _without_scheduler("partition", name, draft)
-        return partition, draft.put("partition", None, "no scheduler")
+    if "partition" not in site.facts.requests:
+        _without_meaning("partition", name, site, draft)
+        return partition, draft.put("partition", None, _nobody_asked(site))
     if partition is None and cluster.partitions and name is not None:
         names = [p.name for p in cluster.partitions]
         several = f"--partition {name}: the plan depends on the partition's GPUs and limits. Name one of them."
@@ -39,9 +39,15 @@ def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tup
     return partition, draft.first("partition", (name, origin), default)
 
 
-def _without_scheduler(what: str, value: Any, draft: Draft) -> None:
+def _without_meaning(what: str, value: Any, site: Site, draft: Draft) -> None:
     if value:
-        draft.notices.append(f"{what} {value} has no meaning without a scheduler and is left out")
+        facts = site.facts
+        where = "without a scheduler" if facts.is_this_machine else f"for {facts.title}"
+        draft.notices.append(f"{what} {value} has no meaning {where} and is left out")
+
+
+def _nobody_asked(site: Site) -> str:
+    return "no scheduler" if site.facts.is_this_machine else f"{site.facts.title} has none"
 
 
 def ask_resources(
@@ -60,10 +66,8 @@ def ask_resources(
     )
     _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
     _check_size(nodes, gpus, cluster, partition, qos, draft)
-    if site.scheduler == "local" and nodes > 1:
-        raise PlanError(
-            f"{nodes} nodes: cluster {cluster.name} runs on this machine, without a scheduler. Use --nodes 1."
-        )
+    if nodes > 1 and not site.facts.several_nodes:
+        raise PlanError(f"{nodes} nodes: cluster {cluster.name} {_runs_where(site)}. Use --nodes 1.")
     ranks = draft.put("tasks_per_node", max(gpus, 1), "computed: one rank per GPU")
     positive("tasks_per_node", ranks)
     if 0 < gpus < ranks:
@@ -73,6 +77,15 @@ def ask_resources(
     for name in ("tensor_parallel", "pipeline_parallel"):
         draft.computed(name, 1, "default")
     return Parallel(nodes=nodes, gpus_per_node=gpus, tasks_per_node=ranks, world_size=world, data=groups)
+
+
+def _runs_where(site: Site) -> str:
+    facts = site.facts
+    return (
+        "runs on this machine, without a scheduler"
+        if facts.is_this_machine
+        else f"has {facts.title}, of one node a job"
+    )
 
 
 def ask_launcher(parallel: Parallel, cluster: Cluster, site: Site, draft: Draft) -> str:
@@ -91,10 +104,9 @@ def ask_launcher(parallel: Parallel, cluster: Cluster, site: Site, draft: Draft)
             f"launcher {name} starts one rank, the plan has {world}. "
             f"Launchers for several: {', '.join(others) or 'none here'}."
         )
-    if launcher.needs_slurm and site.scheduler != "slurm":
-        raise PlanError(
-            f"launcher {name} needs Slurm, cluster {cluster.name} runs on this machine. Use another launcher."
-        )
+    if launcher.needs_slurm and not site.facts.has_srun:
+        where = "runs on this machine" if site.facts.is_this_machine else f"has {site.facts.title}"
+        raise PlanError(f"launcher {name} needs Slurm, cluster {cluster.name} {where}. Use another launcher.")
     return name
 
 
@@ -127,8 +139,8 @@ def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> dict[
         counts_gpus=cluster.counts_gpus,
     )
     options = read_options(said.experiment.sbatch, source)
-    if site.scheduler == "local":
-        _without_scheduler("--sbatch", ", ".join(options), draft)
+    if "sbatch" not in site.facts.requests:
+        _without_meaning("--sbatch", ", ".join(options), site, draft)
         options = {}
     options = draft.put("sbatch", options, said("sbatch")[1] if options else "not set")
     draft.notices += [f"--sbatch {name}: {why}" for name in options if (why := not_known(name))]
@@ -137,9 +149,9 @@ def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> dict[
 
 def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str | None:
     rule = cluster.account
-    if site.scheduler == "local":
-        _without_scheduler("account", said("account")[0], draft)
-        draft.put("account", None, "no scheduler")
+    if "account" not in site.facts.requests:
+        _without_meaning("account", said("account")[0], site, draft)
+        draft.put("account", None, _nobody_asked(site))
         return None
     account: str | None = draft.first(
         "account",
@@ -214,7 +226,7 @@ class Ask:
 def ask_cores_and_memory(ask: Ask, launcher: str, draft: Draft) -> tuple[int | None, str | None]:
     """CPU cores per rank, and the value of the site's flag for memory."""
     gpus, ranks, node, cluster = ask.parallel.gpus_per_node, ask.parallel.tasks_per_node, ask.node, ask.cluster
-    hardware = ask.site.hardware if ask.site.scheduler == "local" else None
+    hardware = ask.site.hardware if ask.site.facts.is_this_machine else None
     share = max(node.cpus_per_gpu * gpus // ranks, 1) if node.cpus_per_gpu and gpus else None
     # Without it torchrun gives each rank one thread, and an optimizer on the host crawls.
     here = max(hardware.cpus // ranks, 1) if hardware else None

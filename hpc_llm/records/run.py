@@ -176,7 +176,7 @@ class RunPaths:
         return self.submitit / "process.json"
 
     def start_mark(self, uuid: str) -> Path:
-        """Who has started it for that submission: only one can make it (see `schedulers.start`)."""
+        """Who has started it for that submission: only one can make it (see `schedulers.local.start`)."""
         return self.submitit / f"start-{uuid}.json"
 
     @property

@@ -17,11 +17,12 @@ from hpc_llm.records.files import OTHERS_MAY_WRITE, read_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.local_process import process_in
 from hpc_llm.runs.records import Records
-from hpc_llm.runs.scheduler import Answer, ask
+from hpc_llm.schedulers.answer import Answer
+from hpc_llm.schedulers.asking import Answers, ask
 from hpc_llm.schedulers.claim import STALE_S, claim_folder, is_claimed
 from hpc_llm.schedulers.clock import file_age
 from hpc_llm.schedulers.identity import Identity
-from hpc_llm.schedulers.marks import Living, living
+from hpc_llm.schedulers.local.marks import Living, living
 from hpc_llm.schedulers.process import can_be_seen, ended_with_a_restart, is_alive, session_is_alive
 from hpc_llm.schedulers.runs import (
     answer_file,
@@ -66,31 +67,31 @@ def standings(
     forgotten: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[Submitted]:
-    """Where the submission of each run stands; Slurm is asked once for those that have no job id.
+    """Where the submission of each run stands; the scheduler is asked once for those that have no job id.
 
     With `patient` a run whose sbatch was killed in the middle is looked for again until Slurm can be expected to show it:
-    for those who are about to act on its absence. With `forgotten` a run that had a job, of which Slurm knows nothing any
+    for those who are about to act on its absence. With `forgotten` a run that had a job, of which the scheduler knows nothing any
     more and which left no trace, counts as one that never had any.
     """
     # The processes first: one that ends while Slurm is asked may have submitted the run in between.
     before = [(run, one, one is not None and is_being_asked(run, one)) for run in runs for one in [read_identity(run)]]
-    answer = ask([one for _, one, _ in before if one is not None and (forgotten or one.job_id is None)])
-    here = living() if any(one is not None and one.scheduler == "local" for _, one, _ in before) else Living()
-    found = [_stand(run, one, is_asked, answer, forgotten, here) for run, one, is_asked in before]
+    answers = ask([one for _, one, _ in before if one is not None and (forgotten or one.job_id is None)])
+    here = living() if any(one is not None and not one.has_job for _, one, _ in before) else Living()
+    found = [_stand(run, one, is_asked, answers, forgotten, here) for run, one, is_asked in before]
     if patient and any(one.standing is Standing.NOTHING and _was_asked(one.run) for one in found):
         sleep(_LATE_S)
         return standings(runs, forgotten=forgotten)
     return found
 
 
-def adopt(found: Iterable[tuple[RunPaths, Identity]], answer: Answer) -> list[RunPaths]:
-    """Write down the job ids that only sbatch's answer, the script or Slurm itself knows; returns the runs it was done for.
+def adopt(found: Iterable[tuple[RunPaths, Identity]], answers: Answers) -> list[RunPaths]:
+    """Write down the job ids that only the answer to its submission, the script or the scheduler itself knows; returns the runs it was done for.
 
     It changes no job. A folder that cannot be written keeps its run readable all the same.
     """
     adopted = []
     for run, identity in found:
-        job_id = None if identity.is_recorded else identity.job_id or answer.job_ids.get(identity.key)
+        job_id = None if identity.is_recorded else identity.job_id or answers.job_id_of(identity)
         if job_id is None or original_of(run, identity) is not None or not is_own(run):
             continue
         with contextlib.suppress(OSError, RequestError):
@@ -127,7 +128,7 @@ def _is_sealed(path: Path) -> bool:
 
 
 def _stand(
-    run: RunPaths, identity: Identity | None, is_asked: bool, answer: Answer, forgotten: bool, here: Living
+    run: RunPaths, identity: Identity | None, is_asked: bool, answers: Answers, forgotten: bool, here: Living
 ) -> Submitted:
     if identity is None:
         return _without_record(run)
@@ -136,16 +137,16 @@ def _stand(
     original = original_of(run, identity)
     if original is not None:
         return Submitted(run, identity, Standing.OPEN, f"its folder is a copy of run {original.name}")
-    if identity.scheduler == "local":
-        found = _local(run, identity, is_asked, here)
+    if identity.has_job:
+        found = _as_job(run, identity, is_asked, answers.of(identity), forgotten)
     else:
-        found = _on_slurm(run, identity, is_asked, answer, forgotten)
+        found = _local(run, identity, is_asked, here)
     if found.standing is Standing.NOTHING and not identity.is_of(run.run_id):  # who renamed it wanted to keep it
         return Submitted(run, identity, Standing.OPEN, f"it was run {identity.run_id}, which never became a job")
     return found
 
 
-def _on_slurm(run: RunPaths, identity: Identity, is_asked: bool, answer: Answer, forgotten: bool) -> Submitted:
+def _as_job(run: RunPaths, identity: Identity, is_asked: bool, answer: Answer, forgotten: bool) -> Submitted:
     if identity.job_id is not None:
         lost = forgotten and identity.uuid is not None and not is_asked and not _left_a_trace(run)
         gone = lost and answer.can_tell(identity) and answer.record_of(identity) is None
@@ -157,11 +158,13 @@ def _on_slurm(run: RunPaths, identity: Identity, is_asked: bool, answer: Answer,
         return Submitted(run, identity, Standing.ASKING)
     elsewhere = answer.belongs_to(identity)
     if elsewhere is not None:
-        return Submitted(run, identity, Standing.OPEN, f"it is of Slurm's cluster {elsewhere}: look from there")
+        return Submitted(
+            run, identity, Standing.OPEN, f"it is of {identity.facts.title}'s cluster {elsewhere}: look from there"
+        )
     if not asking_file(_folder(run)).exists() and identity.submitter is not None and can_be_seen(identity.submitter):
         return Submitted(run, identity, Standing.NOTHING)  # its process died before it had asked
     if not answer.can_tell(identity):
-        return Submitted(run, identity, Standing.OPEN, f"Slurm does not answer: {answer.complaint}")
+        return Submitted(run, identity, Standing.OPEN, f"{identity.facts.title} does not answer: {answer.complaint}")
     return Submitted(run, identity, Standing.NOTHING)
 
 

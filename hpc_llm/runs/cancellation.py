@@ -16,20 +16,20 @@ from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.adoption import Standing, is_own, standings, why_not_own
 from hpc_llm.runs.local_orphans import LocalOrphan, local_orphans
 from hpc_llm.runs.local_process import process_in
-from hpc_llm.runs.scheduler import Answer, ask, find_job, queued, scancel
-from hpc_llm.runs.slurm_records import JobRecord, compress_job_ids
 from hpc_llm.runs.statuses import RunStatus, status
+from hpc_llm.schedulers.asking import Answers, ask, queued
 from hpc_llm.schedulers.claim import claim_folder, claimed, is_claimed
 from hpc_llm.schedulers.identity import Identity, uuid_in_comment
-from hpc_llm.schedulers.marks import Living, Marked, end_run, living
+from hpc_llm.schedulers.job_record import JobRecord
+from hpc_llm.schedulers.local.marks import Living, Marked, end_run, living
 from hpc_llm.schedulers.process import end_group, place_of
 from hpc_llm.schedulers.runs import original_of, read_identity
+from hpc_llm.schedulers.scheduler import Scheduler, find, with_jobs
 from hpc_llm.schedulers.submission import array_of
 
 _UNTOUCHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUE_HOLD", "REQUEUED")
 _LOOKS_S = (0.2, 0.8, 2.0, 0.0)
 """What is waited after each look at the queue: ending a job takes it a moment."""
-_ALREADY_OVER = ("Invalid job id", "already completing or completed")
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Cancellation:
 
 
 def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
-    """Cancel those of `runs` that are not over: Slurm jobs one request a submission, local ones by their process group.
+    """Cancel those of `runs` that are not over: jobs one request a submission, those of this machine by their processes.
 
-    A Slurm job is ended only where Slurm's own answer proves that it is the run's. What cannot be cancelled says why, and
+    A job is ended only where the scheduler's own answer proves that it is the run's. What cannot be cancelled says why, and
     the others are cancelled all the same.
     """
     before = dict(zip(runs, status(runs), strict=True))
@@ -59,17 +59,17 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     problems = {run: why for run in ghosts if (why := _give_up(run)) is not None}
     going = {run: read_identity(run) for run, state in before.items() if not state.is_over}
     local: dict[RunPaths, Identity] = {}
-    on_slurm: dict[RunPaths, Identity | None] = {}
+    jobs: dict[RunPaths, Identity | None] = {}
     for run, identity in going.items():
         if not is_own(run):  # nor is what it says of processes and jobs to be believed
             problems[run] = f"{why_not_own(run)}: nothing was done"
         elif identity is not None and (original := original_of(run, identity)) is not None:
             problems[run] = f"its folder is a copy of run {original.name}: cancel that"
-        elif identity is not None and identity.scheduler == "local":
+        elif identity is not None and not identity.has_job:
             local[run] = identity
         else:
-            on_slurm[run] = identity
-    over, refused = _cancel_slurm(on_slurm, before)
+            jobs[run] = identity
+    over, refused = _cancel_jobs(jobs, before)
     problems |= _cancel_local(local) | refused
     # What ended in between may have left more by now than when it was looked at.
     vague = [
@@ -84,92 +84,110 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     ]
 
 
-def _cancel_slurm(
+def _cancel_jobs(
     going: Mapping[RunPaths, Identity | None], before: Mapping[RunPaths, RunStatus]
 ) -> tuple[dict[RunPaths, str], dict[RunPaths, str]]:
     """End the jobs of these runs that the queue lists as theirs; the state of those that were over, and why others stay."""
-    answer = ask([one for one in going.values() if one is not None])
-    identities = {run: _with_job(one, answer) for run, one in going.items()}
-    here = [one for one in identities.values() if one is not None and one.uuid and answer.belongs_to(one) is None]
-    listed, complaint = queued(here)
+    answers = ask([one for one in going.values() if one is not None])
+    identities = {run: _with_job(one, answers) for run, one in going.items()}
+    here = [
+        one for one in identities.values() if one is not None and one.uuid and answers.of(one).belongs_to(one) is None
+    ]
+    listed, complaints = queued(here)
     over: dict[RunPaths, str] = {}
     problems: dict[RunPaths, str] = {}
-    jobs: dict[str | None, dict[RunPaths, Identity]] = {}
+    jobs: dict[tuple[str, str | None], dict[RunPaths, Identity]] = {}
     for run, identity in identities.items():
         record = listed.get(identity.key) if identity is not None else None
-        last = answer.record_of(identity) if identity is not None and not complaint else None
+        complaint = complaints.get(identity.scheduler, "") if identity is not None else ""
+        last = answers.of(identity).record_of(identity) if identity is not None and not complaint else None
         if identity is not None and record is not None and record.user_id not in (None, os.getuid()):
             problems[run] = f"job {identity.job_id} is of user {record.user_id}: theirs to cancel"
         elif identity is not None and identity.job_id is not None and record is not None and record.is_live:
             # Where it was renamed, or a list prints it otherwise, a filter by name would find nothing and say nothing.
             name = record.job_name if record.job_name == identity.job_name else None
-            jobs.setdefault(name, {})[run] = identity
+            jobs.setdefault((identity.scheduler, name), {})[run] = identity
         elif last is not None and last.is_revoked:
             problems[run] = "another cluster of the federation has its job: cancel it there"
         elif last is not None and not last.is_live:
             over[run] = last.state
         else:
-            problems[run] = _unproven(identity, answer, complaint, before[run])
-    for name, of_name in jobs.items():
-        problems |= _end(of_name, name)
+            problems[run] = _unproven(identity, answers, complaint, before[run])
+    for (scheduler, name), of_name in jobs.items():
+        problems |= _end(of_name, find(scheduler), name)
     problems |= _still_there(
         {run: one for of_name in jobs.values() for run, one in of_name.items() if run not in problems}
     )
     return over, problems
 
 
-def _with_job(identity: Identity | None, answer: Answer) -> Identity | None:
-    """The same, with the job id that Slurm told."""
-    job_id = answer.job_ids.get(identity.key) if identity is not None else None
+def _with_job(identity: Identity | None, answers: Answers) -> Identity | None:
+    """The same, with the job id that the scheduler told."""
+    job_id = answers.job_id_of(identity) if identity is not None else None
     return identity if identity is None or job_id is None else identity.with_job(job_id)
 
 
 def cancel_job(job_id: str) -> Cancellation:
-    """Cancel a job of ours whose run folder is gone: of Slurm, or of this machine's local queue.
+    """Cancel a job of ours whose run folder is gone: of a scheduler, or of this machine's local queue.
 
     Raises:
         RequestError: nothing proves that the job is of hpc-llm, or of this user.
     """
     orphans = [one for one in local_orphans() if one.job_id == job_id]
-    record, complaint = find_job(job_id)
+    asked = [(each, *each.find_job(job_id)) for each in with_jobs() if each.is_job_id(job_id)]
+    found = [(each, record) for each, record, _ in asked if record is not None]
+    if orphans or len(found) > 1:
+        _refuse_to_choose(job_id, orphans, found)
     if orphans:
-        _refuse_to_choose(job_id, orphans, record)
         return _cancel_orphan(orphans[0])
-    if record is None:
-        slurm = f"and Slurm does not answer: {complaint}" if complaint else "nor a job of that id in Slurm's queue."
+    if not found:
+        silent = [f"and {each.title} does not answer: {said}" for each, _, said in asked if said]
+        nowhere = " nor ".join(f"a job of that id in {each.title}'s queue" for each, _, _ in asked)
         raise RequestError(
             f"there is no run of job {job_id}, as `hpc-llm status` shows it, in that folder of runs (--logs DIR names "
-            f"another), {slurm}"
+            f"another), {'; '.join(silent) or f'nor {nowhere}.'}"
         )
+    return _cancel_stray(job_id, *found[0])
+
+
+def _cancel_stray(job_id: str, scheduler: Scheduler, record: JobRecord) -> Cancellation:
+    """Cancel a job of which there is no run, if it says itself that it is ours."""
     uuid = uuid_in_comment(record.comment)
     if uuid is None or record.user_id != os.getuid():
+        ways = [(scheduler.way_to_look(job_id), "shows it"), (scheduler.way_to_end(job_id), "ends it")]
+        said = ", ".join(f"`{command}` {deed}" for command, deed in ways if command)
         raise RequestError(
             f"job {job_id} ({record.job_name or 'without a name'}) is not proven to be one of your runs: nothing was "
-            f"done. `scontrol show job {job_id}` shows it, `scancel {job_id}` ends it."
+            f"done.{f' {said}.' if said else ''}"
         )
     if not record.is_live:
         return Cancellation("", True, record.state, job_id)
-    complaint = _unexpected(scancel([job_id], record.job_name))
-    problem = f"scancel failed: {complaint}" if complaint else _goes_on(job_id, uuid)
+    complaint = scheduler.end([job_id], record.job_name)
+    problem = _failed(scheduler, complaint) if complaint else _goes_on(scheduler, job_id, uuid)
     return Cancellation("", False, None, job_id, problem)
 
 
-def _goes_on(job_id: str, uuid: str) -> str | None:
-    """Why a job may go on that Slurm was told to end; None where it does not."""
+def _goes_on(scheduler: Scheduler, job_id: str, uuid: str) -> str | None:
+    """Why a job may go on that the scheduler was told to end; None where it does not."""
     state, complaint = "", ""
     for pause in _LOOKS_S:
-        record, complaint = find_job(job_id)
+        record, complaint = scheduler.find_job(job_id)
         state = record.state if record is not None and uuid_in_comment(record.comment) == uuid else ""
         if not complaint and state not in _UNTOUCHED:
             return None
         time.sleep(pause)
-    return _not_ended(state, complaint)
+    return _not_ended(scheduler.title, state, complaint)
 
 
-def _not_ended(state: str, complaint: str) -> str:
+def _failed(scheduler: Scheduler, complaint: str) -> str:
+    command = scheduler.way_to_end("").strip() or f"cancelling by {scheduler.title}"
+    return f"{command} failed: {complaint}"
+
+
+def _not_ended(title: str, state: str, complaint: str) -> str:
     if complaint:
-        return f"Slurm was asked to end it, and whether it did cannot be told: {complaint}"
-    return f"Slurm was asked to end it, and lists it as {state} still"
+        return f"{title} was asked to end it, and whether it did cannot be told: {complaint}"
+    return f"{title} was asked to end it, and lists it as {state} still"
 
 
 def cancel_orphan(run_id: str, logs: Path) -> Cancellation | None:
@@ -182,15 +200,18 @@ def _cancel_orphan(orphan: LocalOrphan) -> Cancellation:
     return Cancellation(orphan.run_id, False, None, orphan.job_id, _still_here(orphan.end()))
 
 
-def _refuse_to_choose(job_id: str, orphans: Sequence[LocalOrphan], record: JobRecord | None) -> None:
+def _refuse_to_choose(
+    job_id: str, orphans: Sequence[LocalOrphan], found: Sequence[tuple[Scheduler, JobRecord]]
+) -> None:
     """Refuse a number that names more than one thing of this user.
 
     Raises:
         RequestError: it does.
     """
     named = [f"run {one.run_id} on this machine ({_way_to_end(one)})" for one in orphans]
-    if record is not None and record.is_live and record.user_id == os.getuid() and uuid_in_comment(record.comment):
-        named.append(f"job {record.job_name} of Slurm (`scancel {job_id}`)")
+    for scheduler, record in found:
+        if record.is_live and record.user_id == os.getuid() and uuid_in_comment(record.comment):
+            named.append(f"job {record.job_name} of {scheduler.title} (`{scheduler.way_to_end(job_id)}`)")
     if len(named) > 1:
         raise RequestError(f"{job_id} is {' and '.join(named)}: nothing was done, end the one that you mean.")
 
@@ -204,7 +225,7 @@ def _never_was_a_job(run: RunPaths) -> bool:
     identity = read_identity(run)
     if identity is None or not is_own(run):
         return False
-    if identity.scheduler == "local":  # a queue may have held it, and be gone
+    if not identity.has_job:  # a queue may have held it, and be gone
         return not run.cancelled.exists() and standings([run])[0].standing is Standing.NOTHING
     return identity.job_id is None and identity.process is None
 
@@ -221,20 +242,22 @@ def _give_up(run: RunPaths) -> str | None:
 
 
 def _still_there(wanted: Mapping[RunPaths, Identity]) -> dict[RunPaths, str]:
-    """Runs whose jobs Slurm lists as waiting or running although it was told to end them, or does not tell of any more."""
+    """Runs whose jobs are listed as waiting or running although they were to be ended, or are not told of any more."""
     if not wanted:
         return {}
     for pause in _LOOKS_S:
-        listed, complaint = queued(list(wanted.values()))
+        listed, complaints = queued(list(wanted.values()))
         states = {run: listed.get(one.key) for run, one in wanted.items()}
         alive = {run: job.state for run, job in states.items() if job is not None and job.state in _UNTOUCHED}
-        if not alive and not complaint:
+        if not alive and not complaints:
             return {}
         time.sleep(pause)
     for run in alive:
         with contextlib.suppress(OSError):
             run.cancelled.unlink(missing_ok=True)
-    return {run: _not_ended(alive.get(run, ""), complaint) for run in (wanted if complaint else alive)}
+    said = {run: complaints.get(one.scheduler, "") for run, one in wanted.items()}
+    titles = {run: one.facts.title for run, one in wanted.items()}
+    return {run: _not_ended(titles[run], alive.get(run, ""), said[run]) for run in wanted if run in alive or said[run]}
 
 
 def _cancellation(before: RunStatus, problem: str | None, over: str | None) -> Cancellation:
@@ -243,37 +266,34 @@ def _cancellation(before: RunStatus, problem: str | None, over: str | None) -> C
     return Cancellation(before.run_id, was_over, outcome, before.job_id, problem, before.reason if was_over else None)
 
 
-def _unproven(identity: Identity | None, answer: Answer, complaint: str, state: RunStatus) -> str:
+def _unproven(identity: Identity | None, answers: Answers, complaint: str, state: RunStatus) -> str:
     """Why nothing may be done: what is not proven to be the run's may be anybody's."""
-    if identity is None or (identity.job_id is None and answer.can_tell(identity)):
+    answer = answers.of(identity) if identity is not None else None
+    if identity is None or answer is None or (identity.job_id is None and answer.can_tell(identity)):
         return f"it is {state.state} and has no job id yet: `hpc-llm reconcile {state.run_id}` finds out what it has"
-    elsewhere = answer.belongs_to(identity)
+    elsewhere, title = answer.belongs_to(identity), identity.facts.title
     if elsewhere is not None:
-        return f"it is a job of Slurm's cluster {elsewhere}: cancel it there"
+        return f"it is a job of {title}'s cluster {elsewhere}: cancel it there"
     if complaint or not answer.answered:
-        return f"Slurm does not answer: {complaint or answer.complaint}"
+        return f"{title} does not answer: {complaint or answer.complaint}"
     if identity.uuid is None:
+        job_id = identity.job_id or ""
         return (
             "it was submitted by a version that left no proof that the job is its own: look at it with "
-            f"`scontrol show job {identity.job_id}`, then `scancel {identity.job_id}`"
+            f"`{find(identity.scheduler).way_to_look(job_id)}`, then `{find(identity.scheduler).way_to_end(job_id)}`"
         )
-    return f"Slurm has no job {identity.job_id or ''} that is proven to be this run's".replace("  ", " ")
+    return f"{title} has no job {identity.job_id or ''} that is proven to be this run's".replace("  ", " ")
 
 
-def _end(jobs: Mapping[RunPaths, Identity], job_name: str | None) -> dict[RunPaths, str]:
+def _end(jobs: Mapping[RunPaths, Identity], scheduler: Scheduler, job_name: str | None) -> dict[RunPaths, str]:
     """End the jobs of one submission, then mark their runs; what could not be, by run."""
     ids = [one.job_id for one in jobs.values() if one.job_id is not None]
-    complaint = _unexpected(scancel(compress_job_ids(ids), job_name))
+    complaint = scheduler.end(ids, job_name)
     if complaint:
-        return dict.fromkeys(jobs, f"scancel failed: {complaint}")
+        return dict.fromkeys(jobs, _failed(scheduler, complaint))
     for run in jobs:
         _mark(run)
     return {}
-
-
-def _unexpected(complaint: str) -> str:
-    lines = (line for line in complaint.splitlines() if not any(words in line for words in _ALREADY_OVER))
-    return " ".join(line for line in lines if line.strip())
 
 
 def _cancel_local(identities: dict[RunPaths, Identity]) -> dict[RunPaths, str]:

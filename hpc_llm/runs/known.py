@@ -12,7 +12,7 @@ from hpc_llm.causes.verdict import Verdict
 from hpc_llm.records.run import Outcome
 from hpc_llm.runs.local_process import LocalState
 from hpc_llm.runs.records import Records
-from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.schedulers.job_record import JobRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,9 @@ class Known:
     is_silent: bool = False
     """There is a scheduler, which gave no answer."""
     elsewhere: str | None = None
-    """The other Slurm cluster that the run is a job of."""
+    """The other cluster of its scheduler that the run is a job of."""
     is_being_submitted: bool = False
-    """The command that submits it, or sbatch, is at it still."""
+    """The command that submits it, or the one that it asks by, is at it still."""
     local: LocalState | None = None
     """What its processes do, where this machine runs it."""
     ran_here: bool = False
@@ -42,6 +42,12 @@ class Known:
     """What its output says; None while it was not read."""
     begun: int = 0
     """How many tries its output shows to have begun, where no record tells."""
+
+    @property
+    def title(self) -> str:
+        """The scheduler, as sentences have it."""
+        identity = self.records.identity
+        return identity.facts.title if identity is not None else "the scheduler"
 
 
 @dataclass(frozen=True, kw_only=True)

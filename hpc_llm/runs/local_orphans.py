@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_llm.schedulers.marks import Marked, end_run, living
+from hpc_llm.schedulers.local.marks import Marked, end_run, living
 from hpc_llm.schedulers.runs import is_run_of
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.records import Records
-from hpc_llm.schedulers.marks import Living, Marked
+from hpc_llm.schedulers.local.marks import Living, Marked
 from hpc_llm.schedulers.process import hides_others, is_alive, place_of
 from hpc_llm.schedulers.runs import original_of
 

@@ -23,10 +23,11 @@ from hpc_llm.runs.outcome import is_settled, judge, needs_text
 from hpc_llm.runs.printed import read_output
 from hpc_llm.runs.reading import read_records
 from hpc_llm.runs.records import SCHEMA, Damage, KeptRecord, Records
-from hpc_llm.runs.scheduler import Answer, ask
-from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.schedulers.answer import Answer
+from hpc_llm.schedulers.asking import Answers, ask
 from hpc_llm.schedulers.identity import Identity
-from hpc_llm.schedulers.marks import Living, living
+from hpc_llm.schedulers.job_record import JobRecord
+from hpc_llm.schedulers.local.marks import Living, living
 
 AT_ONCE = 500
 _LONGEST_KEEPING_S = 0.3
@@ -54,41 +55,37 @@ class Look:
 
 def look(runs: Iterable[RunPaths], now: float | None = None) -> Iterator[Look]:
     """What became of each of `runs`, in their order; `now` is Unix time, the clock's by default."""
-    rest, scheduler = iter(runs), _Scheduler()
+    rest, schedulers = iter(runs), _Schedulers()
     while chunk := list(islice(rest, AT_ONCE)):
-        yield from _look_at(chunk, now, scheduler)
+        yield from _look_at(chunk, now, schedulers)
 
 
-class _Scheduler:
+class _Schedulers:
     """Asks for one chunk of runs after the other; one that gave no answer at all is not asked again for the next."""
 
     def __init__(self) -> None:
-        self._silence: Answer | None = None
+        self._silent: dict[str, Answer] = {}
 
-    def ask(self, wanted: Sequence[Identity]) -> Answer:
-        if not wanted:
-            return Answer()
-        if self._silence is not None:
-            return self._silence
-        answer = ask(wanted)
-        if not answer.answered and not answer.records:
-            self._silence = answer
-        return answer
+    def ask(self, wanted: Sequence[Identity]) -> Answers:
+        answers = ask(one for one in wanted if one.scheduler not in self._silent)
+        told = {**self._silent, **answers.by_scheduler}
+        self._silent = {name: one for name, one in told.items() if not one.answered and not one.records}
+        return Answers(told)
 
 
-def _look_at(runs: Sequence[RunPaths], now: float | None, scheduler: _Scheduler) -> Iterator[Look]:
+def _look_at(runs: Sequence[RunPaths], now: float | None, schedulers: _Schedulers) -> Iterator[Look]:
     records = [_read(run) for run in runs]
     moment = time.time() if now is None else now
     wanted = [one for one in map(_to_ask_for, records) if one is not None]
-    answer = scheduler.ask(wanted)
+    answers = schedulers.ask(wanted)
     asked: set[object] = {one.key for one in wanted}
-    adopt(((one.run, one.identity) for one in records if one.identity is not None), answer)
-    records = [_with_job(one, answer) for one in records]
-    _keep(records, answer, asked, moment)
+    adopt(((one.run, one.identity) for one in records if one.identity is not None), answers)
+    records = [_with_job(one, answers) for one in records]
+    _keep(records, answers, asked, moment)
     host = socket.gethostname()
     here = living() if any(map(_is_open_here, records)) else Living()
     for one in records:
-        known = _with_output(_known(one, answer, asked, moment, host, here))
+        known = _with_output(_known(one, answers, asked, moment, host, here))
         yield Look(run=one.run, known=known, judgement=judge(known))
 
 
@@ -104,23 +101,23 @@ def _read(run: RunPaths) -> Records:
     return records
 
 
-def _with_job(records: Records, answer: Answer) -> Records:
-    """The same, of which Slurm told the job id if nobody had written it down."""
+def _with_job(records: Records, answers: Answers) -> Records:
+    """The same, of which the scheduler told the job id if nobody had written it down."""
     identity = records.identity
-    job_id = answer.job_ids.get(identity.key) if identity is not None else None
+    job_id = answers.job_id_of(identity) if identity is not None else None
     return records if identity is None or job_id is None else replace(records, identity=identity.with_job(job_id))
 
 
 def _to_ask_for(records: Records) -> Identity | None:
     """The job to ask the scheduler for; None where nothing that it may say matters, or it has said all."""
     identity = records.identity
-    if identity is None or identity.scheduler != "slurm" or is_settled(records):
+    if identity is None or not identity.has_job or is_settled(records):
         return None
     return None if records.kept is not None and _is_for_good(records.kept, records) else identity
 
 
 def _is_for_good(kept: KeptRecord, records: Records) -> bool:
-    """Whether Slurm said it so long after the end that no try can follow, and none has begun since."""
+    """Whether the scheduler said it so long after the end that no try can follow, and none has begun since."""
     ended_at = kept.record.ended_at
     begun = [start.time for start in records.starts if start.time] + [(records.exit and records.exit.started_at) or 0.0]
     if ended_at is not None and max(begun) > ended_at:
@@ -129,10 +126,10 @@ def _is_for_good(kept: KeptRecord, records: Records) -> bool:
 
 
 def _is_open_here(records: Records) -> bool:
-    return records.identity is not None and records.identity.scheduler == "local" and records.exit is None
+    return records.identity is not None and not records.identity.has_job and records.exit is None
 
 
-def _known(records: Records, answer: Answer, asked: set[object], now: float, host: str, here: Living) -> Known:
+def _known(records: Records, answers: Answers, asked: set[object], now: float, host: str, here: Living) -> Known:
     identity = records.identity
     kept = records.kept.record if records.kept and not records.kept.record.is_revoked else None
     known = Known(records=records, now=now, job=kept, ran_here=records.host == host)
@@ -140,7 +137,7 @@ def _known(records: Records, answer: Answer, asked: set[object], now: float, hos
         return known
     if not has_begun(records):
         known = replace(known, is_being_submitted=is_being_asked(records.run, identity))
-    if identity.scheduler == "local":
+    if not identity.has_job:
         state = local_state(records, here) if records.exit is None else None
         if state is not None and state.is_gone and records.run.exit.exists():  # it ended after its records were read
             records = _read(records.run)
@@ -148,6 +145,7 @@ def _known(records: Records, answer: Answer, asked: set[object], now: float, hos
         return replace(known, job=None, local=state, ran_here=known.ran_here or state is not None)
     if identity.key not in asked:
         return known
+    answer = answers.of(identity)
     told = answer.record_of(identity)
     revoked = told is not None and told.is_revoked
     return replace(
@@ -167,12 +165,12 @@ def _with_output(known: Known) -> Known:
     return replace(known, logs=logs, begun=begun)
 
 
-def _keep(records: Sequence[Records], answer: Answer, asked: set[object], now: float) -> None:
-    """Keep Slurm's final records with their runs: sites forget their jobs after days. Best effort."""
+def _keep(records: Sequence[Records], answers: Answers, asked: set[object], now: float) -> None:
+    """Keep final records of schedulers with their runs: sites forget their jobs after days. Best effort."""
     deadline = time.monotonic() + _LONGEST_KEEPING_S
     for one in records:
         identity = one.identity
-        job = answer.record_of(identity) if identity is not None and identity.key in asked else None
+        job = answers.of(identity).record_of(identity) if identity is not None and identity.key in asked else None
         if identity is None or job is None or job.is_live or job.is_revoked or not _is_news(job, one.kept, now):
             continue
         if time.monotonic() > deadline:

@@ -19,7 +19,7 @@ from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.pending import explain_wait
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.signs import ENDED_BY_SLURM, HALF_EXIT, NAMED_BY_WORKER, is_weak_taking_down, of_invalid, signs_of
-from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.schedulers.job_record import JobRecord
 
 GRACE_S = 60.0
 """How long files of a shared file system, or a job in Slurm's lists, may be late."""
@@ -99,14 +99,14 @@ def _job_goes_on(known: Known) -> Judgement | None:
     if job.state not in ("RUNNING", "COMPLETING") or ended_at is None or ended_at < (job.started_at or 0.0):
         return _going(job.state)  # what its folder holds is of an earlier try
     if _is_recent(ended_at, known.now):
-        return _going(ENDING, "its script has ended, and Slurm has not said how")
+        return _going(ENDING, f"its script has ended, and {known.title} has not said how")
     return None
 
 
 def _goes_on_without_a_job(known: Known) -> Judgement | None:
     records, identity = known.records, known.records.identity
     if known.is_silent and not records.is_whole and _may_be_queued_again(known):
-        reason = f"Slurm does not answer, and may have queued it again: {known.complaint}"
+        reason = f"{known.title} does not answer, and may have queued it again: {known.complaint}"
         return Judgement(state="UNKNOWN", outcome=None, reason=reason, verdict=_NOT_KNOWN)
     if records.exit is not None or records.is_whole:
         return None
@@ -114,17 +114,17 @@ def _goes_on_without_a_job(known: Known) -> Judgement | None:
         return _being_submitted(known)
     if known.is_being_submitted:
         return _going("SUBMITTING")
-    if identity.scheduler == "local":
+    if not identity.has_job:
         local = known.local
         return None if local is None or local.is_gone else _going(local.state, local.reason)
     if known.elsewhere is not None:
-        reason = f"it is a job of the Slurm cluster {known.elsewhere}: look from there"
+        reason = f"it is a job of the {known.title} cluster {known.elsewhere}: look from there"
     elif known.can_tell:
         if identity.job_id is None or records.is_cancelled or not _is_recent(identity.submitted_at, known.now):
             return None
-        return _going("PENDING", "not yet in Slurm's lists")
+        return _going("PENDING", f"not yet in {known.title}'s lists")
     else:
-        reason = f"Slurm does not answer: {known.complaint}"
+        reason = f"{known.title} does not answer: {known.complaint}"
     if _may_be_over(known) and _without_a_record(known) is not None:
         return None
     return Judgement(state="UNKNOWN", outcome=None, reason=reason, verdict=_NOT_KNOWN)
@@ -149,7 +149,7 @@ def _may_be_over(known: Known) -> bool:
     identity = known.records.identity
     if known.job is not None or known.records.exit is not None or known.can_tell:
         return False
-    return identity is None or identity.scheduler == "slurm"
+    return identity is None or identity.has_job
 
 
 def _without_a_record(known: Known) -> Found | None:
@@ -249,16 +249,16 @@ def _why_unknown(known: Known, job: JobRecord | None) -> str:
     if records.exit is not None:
         return "the job ended with exit code 0 and left no result"
     if job is not None:
-        return f"Slurm says {job.state}, and the job left neither a result nor a record of its end"
+        return f"{known.title} says {job.state}, and the job left neither a result nor a record of its end"
     if identity is None and not (records.has_output or records.has_steps or records.result or records.failures):
         return "it was never submitted: the command that made it was interrupted"
     if identity is None:
         return "no result and no record of its end: running elsewhere, or killed"
     if identity.job_id is None:
         return "it never became a job: `hpc-llm reconcile` clears it, or submits it where its sweep was begun"
-    if identity.scheduler == "local":
+    if not identity.has_job:
         return known.local.reason or "it left no record" if known.local else "it left no record of its end"
-    return f"Slurm no longer knows job {identity.job_id}, and its script left no record"
+    return f"{known.title} no longer knows job {identity.job_id}, and its script left no record"
 
 
 def _weighed(known: Known, job: JobRecord | None) -> list[Found]:

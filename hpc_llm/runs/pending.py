@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from hpc_llm.runs.fields import iso
-from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.schedulers.job_record import JobRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, load_json, load_j
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, StartRecord
-from hpc_llm.runs.slurm_records import JobRecord
 from hpc_llm.schedulers.identity import Identity, identity_of
+from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.runs import read_identity, where_it_ran
 from hpc_llm.text.json_text import DamagedRecordError
 
@@ -131,9 +131,9 @@ class _Reader:
     def _identity(self) -> Identity | None:
         record = self._load("job") or self._load("submission")
         identity = None if record is None else identity_of(record)
-        if identity is None or (identity.scheduler == "slurm" and identity.job_id is None):
+        if identity is None or (identity.has_job and identity.job_id is None):
             identity = read_identity(self.run)  # it looks further: the command may have died before it knew
-        elif identity.scheduler == "slurm":
+        elif identity.has_job:
             identity = where_it_ran(identity, self.begun)
         if identity is None and _NAMES["submission"] in self.names and not self.damages:
             self._damaged(_NAMES["submission"], "it names no job")

@@ -17,17 +17,19 @@ from enum import Enum
 from pathlib import Path
 from uuid import uuid4
 
-from hpc_llm.errors import RequestError, SubmissionError
+from hpc_llm.errors import ProfileError, RequestError, SubmissionError
 from hpc_llm.records.files import read_json, read_own, reason_of
 from hpc_llm.records.run import RunPaths, array_folder, is_run, iter_runs
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings, written_by_others
 from hpc_llm.runs.local_orphans import local_orphans
-from hpc_llm.runs.scheduler import Answer, Printing, jobs_under
 from hpc_llm.runs.sending import send
+from hpc_llm.schedulers.answer import Printing
+from hpc_llm.schedulers.asking import Answers
 from hpc_llm.schedulers.claim import claim_folder, claimed
 from hpc_llm.schedulers.clock import file_age
 from hpc_llm.schedulers.identity import Identity
-from hpc_llm.schedulers.marks import living
+from hpc_llm.schedulers.local.marks import living
+from hpc_llm.schedulers.local.start import revoke_start
 from hpc_llm.schedulers.runs import (
     INCOMING,
     answer_file,
@@ -37,8 +39,9 @@ from hpc_llm.schedulers.runs import (
     submitit_folder,
     take_back,
 )
-from hpc_llm.schedulers.start import revoke_start
+from hpc_llm.schedulers.scheduler import with_jobs
 from hpc_llm.schedulers.submission import Submission, array_of, submission_of
+from hpc_llm.site.schedulers import Several
 
 
 class Deed(str, Enum):
@@ -87,7 +90,8 @@ def cut_off(logs: Path) -> list[Reconciled]:
 
 
 def _cut_off(logs: Path) -> tuple[list[Reconciled], list[Reconciled]]:
-    adrift = [one for one in jobs_under(logs.absolute())[0] if not is_run_of(one.folder, one.uuid)]
+    printing = (one for each in with_jobs() for one in each.jobs_under(logs.absolute())[0])
+    adrift = [one for one in printing if not is_run_of(one.folder, one.uuid)]
     adrift += [Printing(one.job_id, one.script.uuid, one.folder) for one in local_orphans(logs)]
     names = _names_now(logs, {one.uuid for one in adrift})
     gone = [(one.job_id, one.folder) for one in adrift if one.uuid not in names]
@@ -111,23 +115,23 @@ def _names_now(logs: Path, uuids: set[str]) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, on_slurm: bool = False) -> None:
+def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, schedulers: Collection[str] = ()) -> None:
     """Clear what stands where runs of these ids are to be made, where the scheduler has nothing of it; all else stays.
 
     With `chosen` somebody chose the ids, so that a job whose folder was removed or renamed may print to one of them still;
-    where the runs are to go to Slurm (`on_slurm`) its silence is no leave.
+    the silence of those to which the runs are to go, `schedulers` by name, is no leave.
 
     Raises:
         RequestError: such a run is a job, or whether it is cannot be told now; or this machine still runs the script of an
             earlier run of that name, which writes into the same folder.
     """
     if chosen:
-        _refuse_where_a_job_prints(logs.absolute(), set(run_ids), on_slurm)
+        _refuse_where_a_job_prints(logs.absolute(), set(run_ids), schedulers)
     standing = [RunPaths(logs.absolute() / run_id) for run_id in run_ids if is_run(logs / run_id)]
     if not standing:
         return
     found = standings(standing, patient=True, forgotten=True)
-    adopt(_known(found), Answer())
+    adopt(_known(found), Answers())
     for one in found:
         job = f" (job {one.identity.job_id})" if one.identity is not None and one.identity.job_id else ""
         if one.standing is not Standing.NOTHING or _is_over(one.run):
@@ -140,19 +144,19 @@ def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, on_sl
         _clear(members, forgotten=True)
 
 
-def _refuse_where_a_job_prints(logs: Path, run_ids: set[str], on_slurm: bool) -> None:
+def _refuse_where_a_job_prints(logs: Path, run_ids: set[str], schedulers: Collection[str]) -> None:
     """Two jobs must not write into one folder: one that is cut off from its folder writes there all the same."""
-    printing, complaint = jobs_under(logs)
-    for one in printing:
+    told = [(each, *each.jobs_under(logs)) for each in with_jobs()]
+    for one in (one for _, printing, _ in told for one in printing):
         if one.folder.name in run_ids and not is_run_of(one.folder, one.uuid):
             raise RequestError(_taken(f"job {one.job_id}", one.folder, one.job_id))
     for orphan in local_orphans(logs):
         if orphan.run_id in run_ids:
             where = f"process {orphan.script.pid} of this machine"
             raise RequestError(_taken(where, orphan.folder, orphan.job_id))
-    if complaint is not None and on_slurm:
+    for silent, complaint in ((each, said) for each, _, said in told if said is not None and each.name in schedulers):
         raise RequestError(
-            f"whether a job still prints into a run of that id in {logs} cannot be told, for Slurm does not answer: "
+            f"whether a job still prints into a run of that id in {logs} cannot be told, for {silent.title} does not answer: "
             f"{complaint}. Leave --run-id out, or try again later."
         )
 
@@ -171,12 +175,12 @@ def _known(found: Iterable[Submitted]) -> list[tuple[RunPaths, Identity]]:
 
 def _lacks_id(one: Submitted) -> bool:
     """Whether the job is known, and not written down."""
-    return one.identity is not None and one.identity.scheduler == "slurm" and not one.identity.is_recorded
+    return one.identity is not None and one.identity.has_job and not one.identity.is_recorded
 
 
 def _adopt(one: Submitted, dry_run: bool) -> Reconciled:
     job_id = one.identity.job_id if one.identity else None
-    if not dry_run and not adopt(_known([one]), Answer()):
+    if not dry_run and not adopt(_known([one]), Answers()):
         return Reconciled(one.run.run_id, Deed.LEFT, job_id, f"it is job {job_id}, and its folder cannot be written")
     return Reconciled(one.run.run_id, Deed.ADOPTED, job_id)
 
@@ -187,7 +191,7 @@ def _is_open(one: Submitted) -> bool:
 
 def _is_incomplete(identity: Identity | None) -> bool:
     """Whether there would be something to put right: a run of somebody else that has its job is none of our business."""
-    return identity is not None and identity.scheduler == "slurm" and identity.job_id is None
+    return identity is not None and identity.has_job and identity.job_id is None
 
 
 def _why(one: Submitted) -> str:
@@ -222,7 +226,7 @@ def _submit_or_clear(members: Sequence[Submitted], begun: set[str | None], dry_r
     wait = _wait_for(submission, members)
     if wait is not None:
         return [Reconciled(run.run_id, Deed.LEFT, why=wait) for run in runs]
-    lost_its_queue = submission is not None and submission.scheduler == "local" and any(one.why for one in members)
+    lost_its_queue = submission is not None and submission.facts.is_this_machine and any(one.why for one in members)
     if submission is None or not (lost_its_queue or _sweep(runs[0]) in begun):
         if not dry_run and not _clear(members):
             return [Reconciled(run.run_id, Deed.LEFT, why="another command is at it") for run in runs]
@@ -237,7 +241,7 @@ def _submit_or_clear(members: Sequence[Submitted], begun: set[str | None], dry_r
 
 def _wait_for(submission: Submission | None, members: Sequence[Submitted]) -> str | None:
     """Why runs of this machine are neither submitted nor cleared yet: a machine that measures must not run two at a time."""
-    if submission is None or submission.scheduler != "local":
+    if submission is None or not submission.facts.is_this_machine:
         return None
     here = living()
     beside = [one for uuid in {_uuid(each) for each in members} if (one := here.beside(uuid or "", submission.sweep))]
@@ -256,7 +260,7 @@ def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> st
     made_in = [os.path.realpath(str(record.get("run_dir"))) for record in records]
     if made_in != [os.path.realpath(run.root) for run in runs]:
         return "its folder was moved, and its script still names the old one: submit it anew"
-    if submission.scheduler == "local":
+    if submission.facts.several is Several.QUEUE:
         return None
     tasks = [record.get("array_task") for record in records]
     if submission.array is None:
@@ -274,7 +278,7 @@ def _submit(submission: Submission, members: Sequence[Submitted]) -> list[Reconc
         if not is_ours:
             return []  # somebody else was quicker
         try:
-            if submission.scheduler == "local" and not all(revoke_start(one.run, _uuid(one) or "") for one in members):
+            if submission.facts.is_this_machine and not all(revoke_start(one.run, _uuid(one) or "") for one in members):
                 why = "it was started from another machine or container: look from there"
                 return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]
             script = read_own(runs[0].script).decode()
@@ -283,7 +287,7 @@ def _submit(submission: Submission, members: Sequence[Submitted]) -> list[Reconc
         except OSError as error:
             why = f"its folder cannot be written: {reason_of(error)}"
             return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]
-        except (SubmissionError, ValueError) as error:
+        except (SubmissionError, ProfileError, ValueError) as error:
             return [Reconciled(run.run_id, Deed.LEFT, why=str(error)) for run in runs]
     ids = [identity.job_id if (identity := read_identity(run)) else None for run in runs]
     return [Reconciled(run.run_id, Deed.SUBMITTED, job_id) for run, job_id in zip(runs, ids, strict=True)]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpc_llm.records.run import Outcome, RunPaths, Stop
-from hpc_llm.runs.slurm_records import JobRecord
 from hpc_llm.schedulers.identity import Identity
+from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.submission import SCHEMA as JOB_SCHEMA
 
 SCHEMA = 1

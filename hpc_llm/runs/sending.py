@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from hpc_llm.errors import SubmissionError
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.adoption import adopt
-from hpc_llm.runs.scheduler import ask
+from hpc_llm.schedulers.asking import ask
 from hpc_llm.schedulers.claim import claim_folder, release
-from hpc_llm.schedulers.local import submit_local
+from hpc_llm.schedulers.identity import marked_name
 from hpc_llm.schedulers.runs import read_identity, take_back
-from hpc_llm.schedulers.slurm import UnclearAnswer, submit_slurm
+from hpc_llm.schedulers.scheduler import UnclearAnswer, find
 from hpc_llm.schedulers.submission import Submission
 
 _LATE_S = 10.0
-"""So long Slurm may take to show a job of which sbatch did not say that it was taken."""
+"""So long a scheduler may take to show a job of which its command did not say that it was taken."""
 
 
 def send(submission: Submission, runs: Sequence[RunPaths], script: str, *, keep: bool = False) -> str | None:
-    """Submit `runs`, of which `script` is what Slurm gets; returns what sbatch complained about although Slurm has the job.
+    """Submit `runs`, of which `script` is what the scheduler gets; returns what its command complained about although it has the job.
 
     Whoever made or held the runs has claimed them, so that nobody else acts on them meanwhile; the claim ends here. With `keep` the folders stay where the scheduler refuses: they were there before.
 
@@ -34,29 +34,24 @@ def send(submission: Submission, runs: Sequence[RunPaths], script: str, *, keep:
 
 
 def _send(submission: Submission, runs: Sequence[RunPaths], script: str, keep: bool) -> str | None:
-    if submission.scheduler == "local":
-        try:
-            submit_local(runs)
-        except SubmissionError:
-            _take_back(submission, runs, keep)
-            raise
-        return None
     try:
-        submit_slurm(submission, runs, script)
+        find(submission.scheduler).submit(submission, runs, script)
         return None
     except UnclearAnswer as error:
         has_job = _has_job(submission, runs, _LATE_S)
         if has_job:
             return str(error)
         if has_job is None:
-            name = submission.arguments[0].partition("=")[2]
+            name = marked_name(submission.job_name, submission.uuid)
             raise UnclearAnswer(
-                f"{error} Whether Slurm has taken the job {name} is open: `hpc-llm reconcile` finds out."
+                f"{error} Whether {submission.facts.title} has taken the job {name} is open: `hpc-llm reconcile` finds out."
             ) from error
         _take_back(submission, runs, keep)
         raise SubmissionError(str(error)) from error
     except (SubmissionError, OSError) as error:
-        if _has_job(submission, runs, 0.0):  # a message reads like a refusal, and Slurm's own list says otherwise
+        if _has_job(
+            submission, runs, 0.0
+        ):  # a message reads like a refusal, and the scheduler's own list says otherwise
             return str(error)
         _take_back(submission, runs, keep)
         raise
@@ -68,16 +63,16 @@ def _take_back(submission: Submission, runs: Sequence[RunPaths], keep: bool) -> 
 
 
 def _has_job(submission: Submission, runs: Sequence[RunPaths], seconds: float) -> bool | None:
-    """Whether Slurm has the job of these runs, whose id is written down then; None where it does not answer."""
+    """Whether the scheduler has the job of these runs, whose id is written down then; None where it does not answer."""
     deadline = time.monotonic() + seconds
     while True:
         found = [(run, one) for run in runs if (one := read_identity(run)) is not None]
         identities = [(run, one) for run, one in found if one.uuid == submission.uuid]
-        answer = ask([one for _, one in identities])
-        if any(one.key in answer.job_ids or answer.record_of(one) for _, one in identities):
-            adopt(identities, answer)
+        answers = ask([one for _, one in identities])
+        if any(answers.job_id_of(one) or answers.of(one).record_of(one) for _, one in identities):
+            adopt(identities, answers)
             return True
-        if not answer.answered:
+        if not all(answers.of(one).answered for _, one in identities):
             return None
         if time.monotonic() >= deadline:
             return False

@@ -12,7 +12,7 @@ from hpc_llm.causes.scheduler import CANCELLED
 from hpc_llm.causes.search import Found, signs_in
 from hpc_llm.records.run import Outcome, Stop
 from hpc_llm.runs.records import ExitRecord, Failure, Records, Result
-from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.schedulers.job_record import JobRecord
 
 _LONGEST_REASON = 300
 HALF_EXIT = ".exit.json"

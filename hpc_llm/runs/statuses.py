@@ -10,7 +10,7 @@ from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, iso
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.progress import read_progress
-from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.schedulers.job_record import JobRecord
 
 _TAKEN_DOWN = (Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.TIMEOUT, Outcome.CANCELLED)
 

@@ -10,16 +10,18 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hpc_llm.schedulers.local import submit_local
+    from hpc_llm.schedulers.local.submit import submit_local
     from hpc_llm.schedulers.runs import NewRun, create_runs, discard_run, new_run_id, take_back
-    from hpc_llm.schedulers.slurm import UnclearAnswer, submit_slurm
+    from hpc_llm.schedulers.scheduler import UnclearAnswer
+    from hpc_llm.schedulers.slurm.submit import submit_slurm
     from hpc_llm.schedulers.snapshot import code_digest, code_snapshot, support_of
     from hpc_llm.schedulers.submission import Submission
 
 _MODULES = {
-    "local": ("submit_local",),
+    "local.submit": ("submit_local",),
     "runs": ("NewRun", "create_runs", "discard_run", "new_run_id", "take_back"),
-    "slurm": ("UnclearAnswer", "submit_slurm"),
+    "scheduler": ("UnclearAnswer",),
+    "slurm.submit": ("submit_slurm",),
     "snapshot": ("code_digest", "code_snapshot", "support_of"),
     "submission": ("Submission",),
 }

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hpc_llm.site.schedulers import JobVariables
+
 _PREFIXES = ("SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_", "SLURMD_")
 _CLIENT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 """How a client finds and talks to its cluster; everything else changes what a command asks for or prints."""
+
+JOB_VARIABLES = JobVariables(
+    job_id=("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"),
+    cluster=("SLURM_CLUSTER_NAME",),
+    job_name=("SLURM_JOB_NAME",),
+    array_task=("SLURM_ARRAY_TASK_ID",),
+    restart_count=("SLURM_RESTART_COUNT",),
+)
 
 
 def inherited_from_slurm(environ: Mapping[str, str]) -> list[str]:

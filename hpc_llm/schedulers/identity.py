@@ -1,8 +1,8 @@
 """Which job a run is: what is drawn before the scheduler is asked, and what its answer adds.
 
 A job id alone proves nothing: Slurm's state may be wiped and its ids used again, and two clusters have the same ones. So
-each submission draws a UUID and hands it to sbatch beside the script, whole in the job's comment and short at the end of
-its name, for accounting may keep no comment. A run is (Slurm's cluster, UUID, task of the array).
+each submission draws a UUID that stays with its job: sbatch gets it beside the script, whole in the job's comment and short at
+the end of its name, for accounting may keep no comment. A run is (cluster, UUID, task of the array).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.records.run import RunPaths, array_folder
+from hpc_llm.site.schedulers import SchedulerFacts, is_plain_name, scheduler_of
 
 MARK = "hpc-llm:"
 """Stands before the UUID in a job's comment."""
@@ -24,8 +25,6 @@ LONGEST_NAME = 200
 """Characters of a job's name before them: what prints it cuts it somewhere behind."""
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _IN_COMMENT = re.compile(rf"{MARK}({_UUID})")
-_JOB_ID = re.compile(r"[1-9][0-9]{0,9}(?:_[0-9]{1,9})?")
-"""As Slurm counts; anything else in a record is damage, and would spoil the question for all runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +32,13 @@ class Identity:
     """The job of one run, as far as it is known."""
 
     scheduler: str
-    """`slurm` or `local`."""
+    """Its name."""
     uuid: str | None = None
     """Of the submission; None for a run of version 0.1, which drew none."""
     cluster: str | None = None
-    """Slurm's own name of the cluster that was asked; not the name of a profile."""
+    """The scheduler's own name of the cluster that was asked; not the name of a profile."""
     job_id: str | None = None
-    """As Slurm's commands take it, `123` or `123_4`; None while nobody knows it."""
+    """As the scheduler's commands take it, of Slurm `123` or `123_4`; None while nobody knows it."""
     array_task: int | None = None
     job_name: str | None = None
     """With the short UUID at its end."""
@@ -59,6 +58,16 @@ class Identity:
     """Whether the job id stands in job.json; False where sbatch's answer or the script told it, or nobody did."""
 
     @property
+    def facts(self) -> SchedulerFacts:
+        """What the scheduler is; one that is not known here has a name alone."""
+        return scheduler_of(self.scheduler)
+
+    @property
+    def has_job(self) -> bool:
+        """Whether the run is a job, of which the scheduler is asked, and not processes of a machine."""
+        return not self.facts.is_this_machine
+
+    @property
     def key(self) -> tuple[str | None, str | int | None]:
         """What tells runs apart among all jobs of all clusters."""
         return (self.uuid, self.array_task) if self.uuid else (None, self.job_id)
@@ -74,18 +83,20 @@ class Identity:
 
     def with_job(self, job_id: str) -> Identity:
         """The same run, of which the job, or the array that holds it, is known now."""
-        parent = job_id.partition("_")[0]
-        return replace(self, job_id=parent if self.array_task is None else f"{parent}_{self.array_task}")
+        if self.array_task is None:
+            return replace(self, job_id=job_id)
+        return replace(self, job_id=f"{job_id.partition('_')[0]}_{self.array_task}")
 
 
 def identity_of(record: Mapping[str, Any]) -> Identity | None:
     """The identity in a record of job.json, or of version 0.1's submission.json; None where it is damaged."""
     scheduler, job_id, uuid = (_text(record.get(name)) for name in ("scheduler", "job_id", "uuid"))
-    if scheduler not in ("slurm", "local") or (uuid is not None and not re.fullmatch(_UUID, uuid)):
+    if scheduler is None or not is_plain_name(scheduler) or (uuid is not None and not re.fullmatch(_UUID, uuid)):
         return None
-    if scheduler == "slurm" and job_id is not None and not _JOB_ID.fullmatch(job_id):
+    facts = scheduler_of(scheduler)
+    if job_id is not None and not facts.is_job_id(job_id):
         return None
-    if scheduler == "slurm" and uuid is None and job_id is None:
+    if uuid is None and job_id is None and not facts.is_this_machine:
         return None
     task = record.get("array_task")
     return Identity(
@@ -101,7 +112,7 @@ def identity_of(record: Mapping[str, Any]) -> Identity | None:
         run_id=_text(record.get("run_id")),
         run_dir=_text(record.get("run_dir")),
         output=_output(record),
-        is_recorded=scheduler == "local" or job_id is not None,
+        is_recorded=facts.is_this_machine or job_id is not None,
     )
 
 
@@ -148,11 +159,6 @@ def marked_name(job_name: str, uuid: str) -> str:
 def marked_comment(comment: str | None, uuid: str) -> str:
     """The job's comment: the whole UUID first, for a program that lists jobs may cut what follows."""
     return f"{MARK}{uuid}" + (f" {comment}" if comment else "")
-
-
-def sbatch_arguments(job_name: str, comment: str | None, uuid: str) -> list[str]:
-    """What sbatch gets beside the script: the same flags in the script itself yield to these."""
-    return [f"--job-name={marked_name(job_name, uuid)}", f"--comment={marked_comment(comment, uuid)}"]
 
 
 def _text(value: object) -> str | None:

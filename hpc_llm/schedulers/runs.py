@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -16,12 +17,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from hpc_llm.errors import RequestError, SubmissionError
+from hpc_llm.errors import ProfileError, RequestError, SubmissionError
 from hpc_llm.records.files import make_own_folder, make_shared_folder, new_file, read_json, read_json_lines, read_text
 from hpc_llm.records.run import RunPaths, array_folder, file_name_part, is_run
 from hpc_llm.schedulers.claim import claim, claim_folder
 from hpc_llm.schedulers.identity import Identity, identity_of, is_job_of
-from hpc_llm.schedulers.submission import Submission, array_of, now
+from hpc_llm.schedulers.scheduler import find
+from hpc_llm.schedulers.submission import Submission, now
 
 INCOMING = ".incoming-"
 """Begins the name of the folder in which those of a request are made; they are shown when all are whole. Each request has one
@@ -219,12 +221,18 @@ def read_identity(run: RunPaths) -> Identity | None:
         record = read_json(run.submission)
         return identity_of(record) if record is not None else _answered_before(run)
     identity = identity_of(record)
-    if identity is None or identity.scheduler != "slurm":
+    if identity is None or not identity.has_job:
         return identity
     if identity.job_id is not None:
         return where_it_ran(identity, read_json_lines(run.started))
-    job_id = answered_job_id(submitit_folder(run, array_of(record))) or _started(run, identity)
+    job_id = _told(run, identity, record) or _started(run, identity)
     return identity if job_id is None else identity.with_job(job_id)
+
+
+def _told(run: RunPaths, identity: Identity, record: Mapping[str, Any]) -> str | None:
+    with contextlib.suppress(ProfileError):  # not known here any more
+        return find(identity.scheduler).told_job_id(run, record)
+    return None
 
 
 def is_run_of(folder: Path, uuid: str) -> bool:
@@ -242,7 +250,8 @@ def original_of(run: RunPaths, identity: Identity) -> Path | None:
 
 def where_it_ran(identity: Identity, starts: Iterable[Mapping[str, Any]]) -> Identity:
     """The same job, of the cluster on which its script says that it runs: in a federation that need not be the one asked."""
-    parent = (identity.job_id or "").partition("_")[0]
+    job_id = identity.job_id or ""
+    parent = job_id if identity.array_task is None else job_id.partition("_")[0]
     for line in starts:
         cluster, name = line.get("cluster"), line.get("job_name")
         proven = isinstance(name, str) and is_job_of(identity.uuid or "", name, None)
@@ -272,7 +281,7 @@ def _started(run: RunPaths, identity: Identity) -> str | None:
         known = identity.cluster is None or cluster in (None, "", identity.cluster)
         name = line.get("job_name")
         ours = not isinstance(name, str) or is_job_of(identity.uuid or "", name, None)
-        if isinstance(job_id, str) and job_id.isdecimal() and known and ours:
+        if isinstance(job_id, str) and identity.facts.is_job_id(job_id) and known and ours:
             return job_id
     return None
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.records.run import file_name_part
-from hpc_llm.schedulers.identity import marked_name, sbatch_arguments
+from hpc_llm.schedulers.identity import marked_name
 from hpc_llm.schedulers.process import describe_process
+from hpc_llm.schedulers.scheduler import find
+from hpc_llm.site.schedulers import SchedulerFacts, is_plain_name, scheduler_of
 
 SCHEMA = 2
 """Of job.json; 1 is version 0.1's submission.json."""
@@ -23,26 +25,30 @@ class Submission:
     """A job, a job array, or a queue of runs on this machine."""
 
     scheduler: str
-    """`slurm` or `local`."""
+    """Its name."""
     job_name: str = "hpc-llm"
-    """As the script has it; sbatch gets it with the short UUID behind it."""
+    """As the script has it; the job's own has the short UUID behind it."""
     comment: str | None = None
     """The user's own, which shares the job's comment with the UUID."""
     nodes: int = 1
     tasks_per_node: int = 1
     time_s: int | None = None
     array: str | None = None
-    """Name of the array, in whose folder links lead to the runs; None where there is one run, or no Slurm."""
+    """Name of the array, in whose folder links lead to the runs; None where there is one run, or no array."""
     cluster: str | None = None
-    """Slurm's own name of the cluster that is to be asked."""
+    """The scheduler's own name of the cluster that is to be asked."""
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     sweep: str | None = None
     """Shared by all submissions of one request."""
 
     @property
     def arguments(self) -> list[str]:
-        """What sbatch gets beside the script."""
-        return sbatch_arguments(self.job_name, self.comment, self.uuid) if self.scheduler == "slurm" else []
+        """What the scheduler's command gets beside the script."""
+        return find(self.scheduler).arguments(self.job_name, self.comment, self.uuid)
+
+    @property
+    def facts(self) -> SchedulerFacts:
+        return scheduler_of(self.scheduler)
 
     def intent(self, run_dir: Path, task: int) -> dict[str, Any]:
         """The content of job.json of the run that will live there, while nobody has answered."""
@@ -69,7 +75,7 @@ def submission_of(record: Mapping[str, Any]) -> Submission | None:
         "job_name": record.get("script_job_name")
     }
     integers, texts = (values["nodes"], values["tasks_per_node"]), (values["job_name"], values["uuid"])
-    if values["scheduler"] not in ("slurm", "local") or not all(isinstance(text, str) for text in texts):
+    if not is_plain_name(values["scheduler"]) or not all(isinstance(text, str) for text in texts):
         return None
     if not all(isinstance(number, int) and number > 0 for number in integers):
         return None

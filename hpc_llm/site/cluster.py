@@ -5,11 +5,12 @@ uses it. Times are text as Slurm writes them, memory is in the unit that the nam
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
+from hpc_llm.site import schedulers
 from hpc_llm.site.parts import (
     Access,
     Account,
@@ -36,6 +37,23 @@ __all__ = [
 ]  # fmt: skip
 
 
+_HERE = "auto"
+"""Whatever scheduler is here."""
+
+
+def _check_scheduler(name: str) -> str:
+    if name not in (*schedulers.names(), _HERE):
+        raise ValueError(unknown_name("scheduler", name, [*schedulers.names(), _HERE]))
+    try:
+        return name if name == _HERE else schedulers.find_scheduler(name).name
+    except ProfileError as error:
+        raise ValueError(str(error)) from None
+
+
+def _list_schedulers(schema: dict[str, Any]) -> None:
+    schema["enum"] = [*schedulers.names(), _HERE]
+
+
 class Cluster(Strict):
     """A site: partitions and limits, GPUs, modules, environment, launch habits."""
 
@@ -47,8 +65,8 @@ class Cluster(Strict):
     """Where the facts come from."""
     unverified: list[str] = Field(default=[])
     """What nobody has checked yet."""
-    scheduler: Literal["slurm", "local", "auto"]
-    """`auto`: sbatch where it is on PATH, else the same script run by bash on this machine."""
+    scheduler: Annotated[str, AfterValidator(_check_scheduler)] = Field(json_schema_extra=_list_schedulers)
+    """slurm, local (this machine), or one of another package; `auto`: the one whose command is on PATH, else this machine."""
     slurm_cluster: str | list[str] | None = None
     """ClusterName of its Slurm (`scontrol show config`), or several: then nothing is submitted to another."""
     account: Account = Account()

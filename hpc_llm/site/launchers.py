@@ -2,31 +2,20 @@
 
 Those that come along are the modules of `hpc_llm.job.launchers`. Further ones come from installed packages, by an entry
 point of the group `hpc_llm.launchers` that leads to a Launcher, or from a program that calls `register`. Profiles name
-them, so the registry lies here, below the plan; the modules are found by name and nothing here depends on one.
+them, so they are known here, below the plan.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib
-import pkgutil
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from hpc_llm.errors import ProfileError, unknown_name
 from hpc_llm.records.rank_variables import RankVariables
+from hpc_llm.site.registry import Registry, check_name
 
 if TYPE_CHECKING:
     from hpc_llm.site.parts import Launch
-
-_PACKAGE = "hpc_llm.job.launchers"
-_GROUP = "hpc_llm.launchers"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_registered: dict[str, Launcher] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,65 +54,15 @@ class Launcher:
     """Whether Slurm is asked for one task a node, which starts the ranks there itself."""
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise ProfileError(
-                f"{self.name!r} is no name of a launcher: use letters, digits, dot, underscore and hyphen."
-            )
+        check_name("launcher", self.name)
 
     @property
     def starts_several(self) -> bool:
         return self.variables is not None
 
 
-def register(launcher: Launcher) -> None:
-    """Make a launcher known to this process, in place of one of the same name."""
-    _registered[launcher.name] = launcher
-
-
-def known() -> Mapping[str, Launcher]:
-    """All launchers by name, but for those of installed packages that cannot be loaded."""
-    installed = {}
-    for name in _entry_points():
-        with contextlib.suppress(ProfileError):
-            installed[name] = _loaded(name)
-    return {**_bundled(), **installed, **_registered}
-
-
-def find_launcher(name: str) -> Launcher:
-    """The launcher of that name; installed packages are asked only where nothing nearer has it.
-
-    Raises:
-        ProfileError: there is none, or it cannot be loaded.
-    """
-    near = {**_bundled(), **_registered}
-    if name in near:
-        return near[name]
-    if name in _entry_points():
-        return _loaded(name)
-    raise ProfileError(unknown_name("launcher", name, known()))
-
-
-@functools.cache
-def _bundled() -> Mapping[str, Launcher]:
-    package = importlib.import_module(_PACKAGE)
-    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
-    found: list[Launcher] = [importlib.import_module(f"{_PACKAGE}.{name}").LAUNCHER for name in names]
-    return {launcher.name: launcher for launcher in found}
-
-
-@functools.cache
-def _entry_points() -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=_GROUP)}
-
-
-@functools.cache
-def _loaded(name: str) -> Launcher:
-    """One of an installed package. Raises ProfileError where that is broken, whatever its code does."""
-    point = _entry_points()[name]
-    try:
-        launcher = point.load()
-    except Exception as error:
-        raise ProfileError(f"the launcher {name} of {point.value} cannot be loaded: {error}.") from error
-    if not isinstance(launcher, Launcher) or launcher.name != name:
-        raise ProfileError(f"{point.value} is no hpc_llm.site.launchers.Launcher of the name {name}.")
-    return launcher
+_registry: Registry[Launcher] = Registry(
+    "launcher", "hpc_llm.job.launchers", "LAUNCHER", lambda: Launcher, folders=False
+)
+register, unregister = _registry.register, _registry.unregister
+known, find_launcher = _registry.known, _registry.find

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from run_folders import Folder, Slurm, job
 
 from hpc_llm.records.run import Outcome
-from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.schedulers.job_record import JobRecord
 
 LASTED = 3600.0
 """Seconds from the start to the end of every job here."""

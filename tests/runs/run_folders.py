@@ -14,9 +14,10 @@ from typing import Any
 
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
-from hpc_llm.runs.scheduler import Answer
-from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.schedulers.answer import Answer
+from hpc_llm.schedulers.asking import Answers
 from hpc_llm.schedulers.identity import Identity
+from hpc_llm.schedulers.job_record import JobRecord
 
 UUID = "8d0d1a3e-5a3c-4b0a-9a0e-1c2d3e4f5a6b"
 NOW = 1_790_000_000.0
@@ -140,12 +141,13 @@ class Slurm:
         else:
             self.jobs[job_id] = found
 
-    def ask(self, identities: Iterable[Identity]) -> Answer:
+    def ask(self, identities: Iterable[Identity]) -> Answers:
         wanted = list(identities)
         self.asked += wanted
         if not self.answers:
-            return Answer(answered=False, complaint="squeue: error: Unable to contact slurm controller", cluster="here")
+            said = "squeue: error: Unable to contact slurm controller"
+            return Answers({"slurm": Answer(answered=False, complaint=said, cluster="here")})
         records: dict[object, JobRecord] = {
             one.key: self.jobs[one.job_id] for one in wanted if one.job_id is not None and one.job_id in self.jobs
         }
-        return Answer(records, cluster="here")
+        return Answers({"slurm": Answer(records, cluster="here")})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpc_llm.runs.pending import explain_wait
-from hpc_llm.runs.slurm_records import JobRecord
+from hpc_llm.schedulers.job_record import JobRecord
 
 
 @pytest.mark.parametrize(

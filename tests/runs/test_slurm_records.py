@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_llm.runs.slurm_records import (
+from hpc_llm.schedulers.job_record import JobRecord
+from hpc_llm.schedulers.slurm.records import (
     SACCT_DELIMITER,
     SACCT_FIELDS,
     SQUEUE_FIELDS,
-    JobRecord,
     compress_job_ids,
     expand_job_id,
     parse_sacct,

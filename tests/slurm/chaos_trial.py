@@ -23,7 +23,7 @@ from login_node import LoginNode
 from scratch_site import executable
 from scratch_slurm import ScratchSlurm, search_path
 
-from hpc_llm.runs.slurm_records import LIVE_STATES
+from hpc_llm.schedulers.job_record import LIVE_STATES
 
 HARMS = ("orphaned", "doubled", "lost", "wrong", "harmed")
 """A job that no run knows, two jobs of one run, a run or its retry that is gone, an untrue outcome, a stranger's job hurt."""

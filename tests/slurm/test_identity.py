@@ -31,15 +31,15 @@ from hpc_llm.runs import (
     make_way,
     reconcile,
     reconciliation,
-    scheduler,
     status,
 )
 from hpc_llm.runs.adoption import Standing, standings
-from hpc_llm.runs.scheduler import _by_name, _proven, _sacct, ask
-from hpc_llm.runs.slurm_records import SACCT_DELIMITER, SACCT_FIELDS, parse_sacct
 from hpc_llm.schedulers import UnclearAnswer
-from hpc_llm.schedulers.clients import cluster_name
 from hpc_llm.schedulers.runs import answer_file, asking_file, read_identity, submitit_folder
+from hpc_llm.schedulers.slurm import questions
+from hpc_llm.schedulers.slurm.clients import cluster_name
+from hpc_llm.schedulers.slurm.questions import _by_name, _proven, _sacct, ask
+from hpc_llm.schedulers.slurm.records import SACCT_DELIMITER, SACCT_FIELDS, parse_sacct
 from hpc_llm.schedulers.submission import submission_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
@@ -327,7 +327,7 @@ exec /usr/bin/sacct "$@"
     )
     (tmp_path / "wrapped" / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", str(path.parent), prepend=os.pathsep)
-    monkeypatch.setattr(scheduler, "_unknown_fields", set())
+    monkeypatch.setattr(questions, "_unknown_fields", set())
     assert status([run])[0].outcome is Outcome.CANCELLED
 
 
@@ -754,7 +754,7 @@ def test_a_name_is_not_given_again_while_slurm_does_not_say_who_prints_there(
 ) -> None:
     client(tmp_path, monkeypatch, "squeue", "exit 1")
     with pytest.raises(RequestError, match="squeue ended with exit code 1 and without a word"):
-        make_way(logs, ["r"], on_slurm=True)
+        make_way(logs, ["r"], schedulers=["slurm"])
     make_way(logs, ["r"])
 
 

@@ -18,9 +18,10 @@ from made_runs import make_run
 from hpc_llm.errors import RequestError
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs import RunStatus, cancel, cancel_job, homeless, status, wait
-from hpc_llm.schedulers import queue, submit_local
+from hpc_llm.schedulers import submit_local
+from hpc_llm.schedulers.local import queue
+from hpc_llm.schedulers.local.start import take_start
 from hpc_llm.schedulers.process import describe_process, end_group, is_alive
-from hpc_llm.schedulers.start import take_start
 
 PYTHON = str(Path(COMMAND).with_name("python"))
 
@@ -96,7 +97,8 @@ SUBMIT_AND_SLEEP = """
 import sys, time
 from pathlib import Path
 from hpc_llm.records.run import RunPaths
-from hpc_llm.schedulers import queue, submit_local
+from hpc_llm.schedulers import submit_local
+from hpc_llm.schedulers.local import queue
 print(submit_local([RunPaths(Path(folder)) for folder in sys.argv[1:]]), flush=True)
 time.sleep(60)
 """

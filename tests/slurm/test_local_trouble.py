@@ -37,9 +37,9 @@ from hpc_llm.runs import (
 )
 from hpc_llm.runs.adoption import Standing, standings
 from hpc_llm.schedulers import NewRun, Submission, create_runs, process, submit_local
-from hpc_llm.schedulers.marks import end_run, living
+from hpc_llm.schedulers.local.marks import end_run, living
+from hpc_llm.schedulers.local.start import revoke_start, take_start
 from hpc_llm.schedulers.process import describe_process, is_alive
-from hpc_llm.schedulers.start import revoke_start, take_start
 
 pytestmark = pytest.mark.timeout(120)
 LEAVES_A_RECORD = """\
@@ -120,7 +120,7 @@ def submitting(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A command that submits, with something done to it on the way."""
     program = (
-        "import os, signal, sys; from pathlib import Path; from hpc_llm.records.run import RunPaths; import hpc_llm.schedulers.local as local; "
+        "import os, signal, sys; from pathlib import Path; from hpc_llm.records.run import RunPaths; import hpc_llm.schedulers.local.submit as local; "
         f"{patch}; runs = [RunPaths(Path(each)) for each in sys.argv[1:]]; {deed}"
     )
     command = [sys.executable, "-c", program, *(str(run.root) for run in runs)]

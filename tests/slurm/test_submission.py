@@ -314,5 +314,4 @@ def test_submitit_finds_its_own_jobs_again(tmp_path: Path, monkeypatch: pytest.M
 
     test_the_script_is_handed_over_byte_for_byte(tmp_path, monkeypatch)
     job = SlurmJob(tmp_path / "logs" / ".array-a" / "submitit", "12_2")
-    [script] = job.submission().function.scripts
-    assert script.folder == str(RunPaths(tmp_path / "logs" / "r2").root)
+    assert job.submission().function.args == (RunPaths(tmp_path / "logs" / "r2").root,)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.schedulers.clients import call, cluster_name, is_answering
-from hpc_llm.schedulers.paths import missing_paths
+from hpc_llm.schedulers.slurm.clients import call, is_answering
 from hpc_llm.site.cluster import Cluster
 from hpc_llm.site.slurm_time import format_time, parse_limit
 
@@ -104,15 +102,3 @@ def _too_large(plan: Plan, wanted: list[tuple[str, LivePartition]], has_qos: boo
 def _listed(names: Mapping[str, object] | list[str]) -> str:
     shown = sorted(names)[:_SHOWN]
     return ", ".join(shown) + (f" and {len(names) - len(shown)} more (`sinfo -a`)" if len(names) > len(shown) else "")
-
-
-def check_slurm(plan: Plan, cluster: Cluster) -> Iterator[str]:
-    """Ask this Slurm once, and say what speaks against the job there."""
-    if plan.job.scheduler == "slurm":
-        yield from objections(plan, cluster, cluster_name(), live_partitions())
-
-
-def check_paths(plan: Plan, cluster: Cluster) -> Iterator[str]:
-    """What the profile names and is not here; nothing where no Slurm answers, for then this is some other machine."""
-    if plan.job.scheduler == "local" or is_answering():
-        yield from missing_paths(cluster, os.environ)

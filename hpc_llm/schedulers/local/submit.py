@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -13,11 +14,11 @@ import hpc_llm
 from hpc_llm.errors import SubmissionError
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import RunPaths
-from hpc_llm.schedulers.marks import QUEUE_OF, RUN_MARKS, SWEEP, living
+from hpc_llm.schedulers.local.marks import QUEUE_OF, RUN_MARKS, SWEEP, living
+from hpc_llm.schedulers.local.queue import QueuedScript, RunScripts, digest_of, record_job
+from hpc_llm.schedulers.local.start import revoke_start
 from hpc_llm.schedulers.process import describe_process
-from hpc_llm.schedulers.queue import QueuedScript, RunScripts, digest_of, record_job
 from hpc_llm.schedulers.runs import read_identity
-from hpc_llm.schedulers.start import revoke_start
 
 _TIMEOUT_MIN = 60 * 24 * 365
 """submitit ends a local job after two minutes unless told otherwise; the script knows its own limit."""
@@ -68,7 +69,8 @@ def _ask_fork(scripts: Sequence[QueuedScript], sweep: str) -> dict[str, Any]:
         os.close(lets)
     with os.fdopen(answers, encoding="utf-8") as pipe:
         answer: dict[str, Any] = json.loads(pipe.read() or "{}")
-    os.waitpid(child, 0)
+    with contextlib.suppress(ChildProcessError):  # where a program has the system collect its children
+        os.waitpid(child, 0)
     return answer or refusal
 
 

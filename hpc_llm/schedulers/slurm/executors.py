@@ -13,9 +13,9 @@ from submitit.core import core, utils
 from submitit.slurm.slurm import SlurmExecutor
 
 from hpc_llm.records.files import make_own_folder
-from hpc_llm.schedulers import sbatch_session
 from hpc_llm.schedulers.environment import inherited_from_slurm
 from hpc_llm.schedulers.runs import accepted_job_id, answer_file, asking_file
+from hpc_llm.schedulers.slurm import sbatch_session
 
 
 class ScriptExecutor(SlurmExecutor):

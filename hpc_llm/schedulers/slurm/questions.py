@@ -5,28 +5,30 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from hpc_llm.records.run import ARRAY
-from hpc_llm.runs.slurm_records import (
+from hpc_llm.schedulers.answer import Answer, Printing
+from hpc_llm.schedulers.identity import Identity, is_job_of, uuid_in_comment
+from hpc_llm.schedulers.job_record import JobRecord
+from hpc_llm.schedulers.slurm.clients import call, cluster_name
+from hpc_llm.schedulers.slurm.records import (
     SACCT_DELIMITER,
     SACCT_FIELDS,
     SQUEUE_FIELDS,
-    JobRecord,
+    compress_job_ids,
     latest,
     parse_sacct,
     parse_squeue,
 )
-from hpc_llm.schedulers.clients import call, cluster_name
-from hpc_llm.schedulers.identity import Identity, is_job_of, uuid_in_comment
 
 AT_ONCE = 1000
 """Jobs that one command is asked for: its arguments have a limit."""
 _SAME_TIME_S = 30.0
 """So far may Slurm's time of a submission be from that of the command, for a run that has no UUID."""
 _DAY_S = 86400.0
+_ALREADY_OVER = ("Invalid job id", "already completing or completed")
 _INVALID_FIELD = re.compile(r"[Ii]nvalid field requested: \"?(\w+)")
 _unknown_fields: set[str] = set()
 """What the sacct of this site does not know: fields come and go with Slurm's versions, and one less is no silence."""
@@ -34,46 +36,12 @@ _ANY_STATE = "CA,CD,F,TO,NF,PR,OOM,BF,DL,PD,R,RQ,S"
 """Without it sacct leaves out jobs that were cancelled before they could start."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What the scheduler said about the runs asked for."""
-
-    records: Mapping[object, JobRecord] = field(default_factory=dict)
-    """By `Identity.key`: only what is proven to be of that run."""
-    job_ids: Mapping[object, str] = field(default_factory=dict)
-    """By `Identity.key`: of runs whose job id was not known."""
-    answered: bool = True
-    """Whether the queue, or accounting and the queue, answered: then a run without a record is unknown to Slurm."""
-    complaint: str = ""
-    """Why not, in the commands' own words."""
-    cluster: str | None = None
-    """Slurm's name of the cluster that was asked."""
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether there is a Slurm here that gave no answer, rather than none at all."""
-        return not self.answered and "not on PATH" not in self.complaint
-
-    def record_of(self, identity: Identity) -> JobRecord | None:
-        """What Slurm knows of this run's job; None where nothing is proven to be of it."""
-        return self.records.get(identity.key)
-
-    def belongs_to(self, identity: Identity) -> str | None:
-        """The other cluster that the run is a job of; None where it is this one, or nobody knows."""
-        return identity.cluster if identity.cluster and self.cluster and identity.cluster != self.cluster else None
-
-    def can_tell(self, identity: Identity) -> bool:
-        """Whether a missing record means that Slurm does not know the job."""
-        known = self.cluster is not None or identity.cluster is None
-        return self.answered and known and self.belongs_to(identity) is None
-
-
 def ask(identities: Iterable[Identity]) -> Answer:
     """What Slurm knows of these runs: accounting for all, then the queue for those whose fate accounting leaves open.
 
     Runs of another cluster are not asked for: this one may have a stranger's job of the same id.
     """
-    wanted = [one for one in identities if one.scheduler == "slurm"]
+    wanted = list(identities)
     if not wanted:
         return Answer()
     here = cluster_name()
@@ -279,16 +247,6 @@ def _proven_by_output(
     }
 
 
-@dataclass(frozen=True)
-class Printing:
-    """A job of ours that waits or runs, by the folder into which it prints."""
-
-    job_id: str
-    uuid: str
-    folder: Path
-    """Where its run was made; what stands there now may be another one."""
-
-
 def jobs_under(logs: Path) -> tuple[list[Printing], str | None]:
     """Jobs of this user in the queue that hold a UUID of ours and print into `logs`; and why the queue gave no answer."""
     found = []
@@ -332,6 +290,13 @@ def scancel(job_ids: Sequence[str], job_name: str | None) -> str:
         named = [f"--name={job_name}"] if job_name and "_" not in job_id else []
         complaints.append(call(["scancel", *named, job_id])[1])
     return "\n".join(filter(None, complaints))
+
+
+def end(job_ids: Sequence[str], job_name: str | None) -> str:
+    """End jobs, tasks of one array in one word; returns what scancel complained about, but for what was over."""
+    complaint = scancel(compress_job_ids(list(job_ids)), job_name)
+    lines = (line for line in complaint.splitlines() if not any(words in line for words in _ALREADY_OVER))
+    return " ".join(line for line in lines if line.strip())
 
 
 def _sacct(what: Sequence[str]) -> tuple[str | None, str]:

@@ -8,22 +8,19 @@ import math
 import re
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import SubmissionError
 from hpc_llm.records.files import make_own_folder, read_json
 from hpc_llm.records.run import RunPaths
-from hpc_llm.schedulers.queue import QueuedScript, RunScripts
 from hpc_llm.schedulers.runs import answer_file, answered_job_id, asking_file, is_refusal, submitit_folder, write_job
+from hpc_llm.schedulers.scheduler import UnclearAnswer
 from hpc_llm.schedulers.submission import Submission
 
 if TYPE_CHECKING:
-    from hpc_llm.schedulers.executors import ScriptExecutor
-
-
-class UnclearAnswer(SubmissionError):
-    """sbatch was asked, and whether Slurm has the job is open."""
+    from hpc_llm.schedulers.slurm.executors import ScriptExecutor
 
 
 def submit_slurm(submission: Submission, runs: Sequence[RunPaths], script: str) -> list[str]:
@@ -65,7 +62,7 @@ def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths], scri
     executor.update_parameters(nodes=submission.nodes, ntasks_per_node=submission.tasks_per_node, **minutes)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # submitit prints the message that the error carries
-            jobs = executor.submit_array([RunScripts((QueuedScript(str(run.root)),)) for run in runs])
+            jobs = executor.submit_array([partial(str, run.root) for run in runs])  # it keeps them, and runs none
     except FailedJobError as error:
         raise SubmissionError(_refusal(_one_line(error))) from error
     except FailedSubmissionError as error:
@@ -74,7 +71,7 @@ def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths], scri
 
 
 def _executor(folder: Path, submission: Submission, script: str) -> ScriptExecutor:
-    from hpc_llm.schedulers.executors import ScriptExecutor
+    from hpc_llm.schedulers.slurm.executors import ScriptExecutor
 
     if shutil.which("sbatch") is None or shutil.which("srun") is None:
         raise SubmissionError(

@@ -23,10 +23,10 @@ from typing import Any, TypeVar
 from hpc_llm.records.files import read_json, read_regular
 from hpc_llm.records.run import RunPaths, Stop
 from hpc_llm.schedulers.environment import without_slurm
-from hpc_llm.schedulers.marks import QUEUE_ID, QUEUE_MARKS, RUN_DIR, RUN_UUID, end_run
+from hpc_llm.schedulers.local.marks import QUEUE_ID, QUEUE_MARKS, RUN_DIR, RUN_UUID, end_run
+from hpc_llm.schedulers.local.sealed import sealed_copy
+from hpc_llm.schedulers.local.start import take_start
 from hpc_llm.schedulers.process import describe_process, end_group, machine_id
-from hpc_llm.schedulers.sealed import sealed_copy
-from hpc_llm.schedulers.start import take_start
 from hpc_llm.schedulers.submission import now
 
 _T = TypeVar("_T")

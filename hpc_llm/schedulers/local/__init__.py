@@ -1,0 +1,49 @@
+"""This machine: no scheduler at all. The same script is run by bash, the runs of one request one after the other.
+
+Its runs are processes, known by the marks in their environment (`marks`), so there are no jobs to ask about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from hpc_llm.schedulers.environment import JOB_VARIABLES
+from hpc_llm.schedulers.scheduler import Scheduler
+from hpc_llm.site.schedulers import Several
+
+if TYPE_CHECKING:
+    from hpc_llm.records.run import RunPaths
+    from hpc_llm.schedulers.answer import Answer
+    from hpc_llm.schedulers.identity import Identity
+    from hpc_llm.schedulers.submission import Submission
+
+
+class Local(Scheduler):
+    name = "local"
+    title = "this machine"
+    several = Several.QUEUE
+    is_this_machine = True
+    variables = JOB_VARIABLES  # by hand the script may be started inside a job of Slurm's, and then says in which
+
+    def is_here(self) -> bool:
+        return True
+
+    def is_job_id(self, text: str) -> bool:
+        return True  # a number of its queue, by which nothing is asked
+
+    def submit(self, submission: Submission, runs: Sequence[RunPaths], script: str) -> None:
+        from hpc_llm.schedulers.local.submit import submit_local
+
+        submit_local(runs)
+
+    def ask(self, identities: Iterable[Identity]) -> Answer:
+        from hpc_llm.schedulers.answer import Answer
+
+        return Answer()
+
+    def end(self, job_ids: Sequence[str], job_name: str | None) -> str:
+        return "its processes are to be ended (`hpc_llm.schedulers.local.marks`)" if job_ids else ""
+
+
+SCHEDULER = Local()
