@@ -14,17 +14,16 @@ import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import ProfileError, unknown_name
+from hpc_llm.outside import Group
 from hpc_llm.records.rank_variables import RankVariables
 
 if TYPE_CHECKING:
     from hpc_llm.site.parts import Launch
 
 _PACKAGE = "hpc_llm.job.launchers"
-_GROUP = "hpc_llm.launchers"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _registered: dict[str, Launcher] = {}
 
@@ -83,7 +82,7 @@ def register(launcher: Launcher) -> None:
 def known() -> Mapping[str, Launcher]:
     """All launchers by name, but for those of installed packages that cannot be loaded."""
     installed = {}
-    for name in _entry_points():
+    for name in _OUTSIDE.names():
         with contextlib.suppress(ProfileError):
             installed[name] = _loaded(name)
     return {**_bundled(), **installed, **_registered}
@@ -98,9 +97,10 @@ def find_launcher(name: str) -> Launcher:
     near = {**_bundled(), **_registered}
     if name in near:
         return near[name]
-    if name in _entry_points():
+    try:
         return _loaded(name)
-    raise ProfileError(unknown_name("launcher", name, known()))
+    except KeyError:
+        raise ProfileError(unknown_name("launcher", name, known())) from None
 
 
 @functools.cache
@@ -111,19 +111,11 @@ def _bundled() -> Mapping[str, Launcher]:
     return {launcher.name: launcher for launcher in found}
 
 
-@functools.cache
-def _entry_points() -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=_GROUP)}
+_OUTSIDE = Group(name="hpc_llm.launchers", what="launcher", kind=Launcher, error=ProfileError)
 
 
 @functools.cache
 def _loaded(name: str) -> Launcher:
-    """One of an installed package. Raises ProfileError where that is broken, whatever its code does."""
-    point = _entry_points()[name]
-    try:
-        launcher = point.load()
-    except Exception as error:
-        raise ProfileError(f"the launcher {name} of {point.value} cannot be loaded: {error}.") from error
-    if not isinstance(launcher, Launcher) or launcher.name != name:
-        raise ProfileError(f"{point.value} is no hpc_llm.site.launchers.Launcher of the name {name}.")
-    return launcher
+    """One of an installed package. Raises ProfileError where that is broken, KeyError where there is none."""
+    found: Launcher = _OUTSIDE.load(name)
+    return found
