@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from hpc_llm.parsing.joining import join
 from hpc_llm.parsing.read import STDIN, Reading, read_inputs
-from hpc_llm.parsing.registry import formats_in, line_format
+from hpc_llm.parsing.registry import formats, formats_in, line_format
 from hpc_llm.parsing.runs import LogRun
 from hpc_llm.parsing.scan import Scanner
 from hpc_llm.parsing.unparsed import Unparsed
@@ -92,6 +92,7 @@ def read_all(
         return
     import multiprocessing
 
+    formats()  # before there are several processes: what it has to say of other packages is said once
     tasks = list(_tasks(paths, sizes, partial(Task, verbose=verbose, sampled=sampled), count))
     with multiprocessing.get_context("fork").Pool(min(count, len(tasks))) as pool:
         yield from _gather(pool.imap(_do, tasks))
