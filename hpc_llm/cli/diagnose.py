@@ -89,10 +89,10 @@ def _diagnose(target: str, logs: Path) -> Iterable[Diagnosis]:
 
 
 def _list(ids: list[str] | None, as_json: bool) -> None:
-    from hpc_llm.diagnosis import CAUSES
+    from hpc_llm.diagnosis import all_causes
     from hpc_llm.errors import RequestError, unknown_name
 
-    by_id = {cause.id: cause for cause in CAUSES}
+    by_id = all_causes()
     for one in ids or ():
         if one not in by_id:
             raise RequestError(unknown_name("cause", one, by_id, meant=_MEANT.get(one.lower(), ())))
