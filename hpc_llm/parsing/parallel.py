@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.parsing.joining import join
 from hpc_llm.parsing.read import STDIN, Reading, read_inputs
 from hpc_llm.parsing.registry import formats, formats_in, line_format
@@ -92,7 +93,7 @@ def read_all(
         return
     import multiprocessing
 
-    formats()  # before there are several processes: what it has to say of other packages is said once
+    _know_all()
     tasks = list(_tasks(paths, sizes, partial(Task, verbose=verbose, sampled=sampled), count))
     with multiprocessing.get_context("fork").Pool(min(count, len(tasks))) as pool:
         yield from _gather(pool.imap(_do, tasks))
@@ -106,8 +107,15 @@ def of_each(work: Callable[[list[Path]], T], jobs: Sequence[list[Path]]) -> Iter
         return
     import multiprocessing
 
+    _know_all()
     with multiprocessing.get_context("fork").Pool(count) as pool:
         yield from pool.imap(work, jobs)
+
+
+def _know_all() -> None:
+    """Load what other packages bring before there are several processes, so that what is wrong with it is said once."""
+    formats()
+    all_causes()
 
 
 def _is_worthwhile(size: int) -> bool:

@@ -15,7 +15,7 @@ from hpc_llm.causes import catalogue, search
 from hpc_llm.causes.cause import sign
 from hpc_llm.errors import Notice, RequestError
 from hpc_llm.outside import Group
-from hpc_llm.parsing import registry
+from hpc_llm.parsing import parallel, registry
 from hpc_llm.parsing.formats import nanogpt
 from hpc_llm.planning import engines
 from hpc_llm.planning.engines import EngineFacts
@@ -98,6 +98,19 @@ def test_each_kind_that_is_broken_costs_one_sentence_where_it_is_asked_for(tmp_p
         assert not what or f"{what} {OLD}" in done.stderr, done.stderr
         assert what or not done.stderr
         assert "Traceback" not in done.stderr and bool(done.stdout) == (code == 0)
+
+
+def test_what_is_broken_is_told_of_once_however_many_processes_read(tmp_path: Path) -> None:
+    site = install(tmp_path / "site", {f"their_{path.stem}": BROKEN for path in OUTSIDE.glob("*.py")}, POINTS)
+    line = f"{'nothing of interest ' * 100}\n"
+    for name in ("a.log", "b.log"):
+        steps = "".join(f"iter {n}: loss 3.2, time 12.50ms, mfu 10.00%\n" for n in range(9))
+        (tmp_path / name).write_text(steps + line * (parallel.WORTHWHILE // 2 // len(line) + 1))
+    for command in ("parse", "diagnose"):
+        done = hpc_llm(command, ".", site=site, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("the cause theirs of") == 1
+        assert done.stderr.count("the log format toytrainer of") == 1
 
 
 def test_an_engine_that_cannot_say_what_it_can_costs_one_sentence(tmp_path: Path) -> None:
