@@ -8,7 +8,7 @@ import pytest
 from rendering import METHODS, planned
 
 from hpc_llm.errors import PlanError, RequestError
-from hpc_llm.planning.engine_choice import ENGINES
+from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
 
 
@@ -20,7 +20,7 @@ def choice(method: str, *settings: str, **asked: Any) -> tuple[Plan, tuple[str, 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_names_an_engine_that_can_do_it(method: str) -> None:
     plan, _ = choice(method)
-    assert plan.engine.name in ENGINES
+    assert plan.engine.name in engines.OWN and plan.engine.module is None
     assert (plan.engine.fallback is None) == (plan.engine.name == "deepspeed")
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,31 +68,3 @@ def test_its_ranks_are_told_its_variables(aprun: Launcher, tmp_path: Path) -> No
     assert ended.code == 0 and ended.seen is not None, ended.stderr
     env = ended.seen["env"]
     assert (env["HPC_LLM_LAUNCHER"], RankVariables.of(env["HPC_LLM_RANK_VARIABLES"])) == ("aprun", NUMBERED)
-
-
-@pytest.mark.parametrize(
-    ("module", "said"),
-    [
-        ("raise ValueError('too old')", "the launcher theirs of broken:LAUNCHER cannot be loaded: too old."),
-        ("LAUNCHER = print", "broken:LAUNCHER is no hpc_llm.site.launchers.Launcher of the name theirs."),
-    ],
-)
-def test_an_installed_one_that_is_broken_is_named_where_it_is_asked_for(
-    module: str, said: str, own_folder: Path
-) -> None:
-    about = own_folder / "broken-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[hpc_llm.launchers]\ntheirs = broken:LAUNCHER\n")
-    (own_folder / "broken.py").write_text(module)
-    (own_folder / "clusters").mkdir()
-    launch = "{single_node: theirs, multi_node: theirs, allowed: [theirs]}"
-    (own_folder / "clusters" / "mine.yaml").write_text(f"extends: local\nlaunch: {launch}\n")
-    environ = {**os.environ, "PYTHONPATH": str(own_folder)}
-    for cluster, code, told in (("local", 0, ""), ("mine", 2, said)):
-        done = subprocess.run(
-            [sys.executable, "-m", "hpc_llm", "render", "--cluster", cluster, "--method", "z3"],
-            env=environ, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == code and told in done.stderr, done.stderr
-        assert "Traceback" not in done.stderr and bool(done.stdout) == (code == 0)

@@ -114,21 +114,10 @@ def test_a_task_that_is_not_there_names_those_that_are(elsewhere: Path) -> None:
     assert tasks.names() == ("pretrain", "counting")
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("KIND = 3", "no TaskKind"),
-        (OTHER.replace('name="counting"', 'name="other"'), "no TaskKind of that name"),
-        ("import not_there_at_all", "No module named 'not_there_at_all'"),
-        ("raise SyntaxError('x')", "x"),
-        (OTHER.replace('worker="counting_task"', 'worker="counting-task; rm"'), "no name of a Python module"),
-    ],
-)
-def test_a_task_from_elsewhere_that_is_broken_costs_one_sentence(elsewhere: Path, text: str, why: str) -> None:
-    (elsewhere / "counting_task.py").write_text(text)
-    with pytest.raises(RequestError, match=why):
-        planned("local", "z3", task="counting")
-    assert planned("local", "z3").plan.task == "pretrain"  # whoever does not ask for it is not hindered
+@pytest.mark.parametrize("names", [{"worker": "counting-task; rm"}, {"worker": ""}, {"carries": ("a.b",)}])
+def test_modules_that_a_script_or_an_archive_could_not_hold_are_refused(names: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="no name of a Python module"):
+        replace(tasks.find("pretrain"), **names)
 
 
 def test_a_setting_that_a_task_would_not_heed_is_refused(elsewhere: Path) -> None:

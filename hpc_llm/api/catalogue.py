@@ -108,10 +108,10 @@ def model(name: str) -> dict[str, Any]:
 
 
 def causes() -> tuple[Cause, ...]:
-    """Every cause that diagnosis knows."""
-    from hpc_llm.diagnosis import CAUSES
+    """Every cause that diagnosis knows, those of other packages too."""
+    from hpc_llm.diagnosis import all_causes
 
-    return tuple(CAUSES)
+    return tuple(all_causes().values())
 
 
 def _valid(names: Iterable[str], load: Callable[[str], T]) -> list[T]:

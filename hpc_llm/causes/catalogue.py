@@ -1,6 +1,14 @@
-"""All causes, in the order in which they are listed."""
+"""All causes, in the order in which they are listed.
+
+Further ones come from installed packages, by entry points of the group `hpc_llm.causes` that lead to a Cause or to a tuple
+of them, as CAUSES of a module, or from a program that calls `register`.
+"""
 
 from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
 
 from hpc_llm.causes import (
     building,
@@ -15,6 +23,8 @@ from hpc_llm.causes import (
     scheduler,
 )
 from hpc_llm.causes.cause import Cause
+from hpc_llm.errors import RequestError, notice
+from hpc_llm.outside import Group
 
 CAUSES: tuple[Cause, ...] = (
     *memory.CAUSES,
@@ -29,4 +39,60 @@ CAUSES: tuple[Cause, ...] = (
     *program.CAUSES,
 )
 
+"""Those that come along."""
+
 BY_ID = {cause.id: cause for cause in CAUSES}
+
+_OUTSIDE = Group(name="hpc_llm.causes", what="cause", kind=(Cause, tuple))
+_registered: list[Cause] = []
+
+
+def register(cause: Cause) -> None:
+    """Make a cause known in this process. Raises ValueError where it cannot be used."""
+    why = _why_not(cause, all_causes())
+    if why is not None:
+        raise ValueError(f"the cause {cause.id} cannot be used: {why}")
+    _registered.append(cause)
+    all_causes.cache_clear()
+
+
+@functools.cache
+def all_causes() -> Mapping[str, Cause]:
+    """By id: ours, then those of other packages. One that cannot be used costs one warning."""
+    found = {**BY_ID, **{cause.id: cause for cause in _registered}}
+    for name, cause in _from_elsewhere():
+        why = _why_not(cause, found)
+        if why is None:
+            found[cause.id] = cause
+        else:
+            notice(f"the cause {getattr(cause, 'id', cause)!r} of {name} cannot be used: {why}. It is left out.")
+    return found
+
+
+def _from_elsewhere() -> Iterator[tuple[str, Cause]]:
+    for name in _OUTSIDE.names():
+        try:
+            brought = _OUTSIDE.load(name)
+        except RequestError as error:
+            notice(f"{error} It is left out.")
+            continue
+        for cause in brought if isinstance(brought, tuple) else (brought,):
+            yield name, cause
+
+
+def _why_not(cause: object, taken: Mapping[str, Cause]) -> str | None:
+    """What is wrong with a cause that is not ours, in a clause."""
+    if not isinstance(cause, Cause):
+        return "it is no Cause"
+    if cause.id in taken:
+        return "there is one of that id already"
+    for sign in cause.signs:
+        if not sign.literals or not all(sign.literals):
+            return f"the sign {sign.source!r} has no text by which it is found"
+        try:
+            pattern = sign.pattern
+        except re.error as error:
+            return f"the pattern {sign.source!r} is none: {error}"
+        if pattern.search(b""):
+            return f"the pattern {sign.source!r} fits every text"
+    return None

@@ -86,9 +86,9 @@ class Cause:
 
 
 def _listed(cause_id: str) -> Cause:
-    from hpc_llm.causes.catalogue import BY_ID  # it lists what this module defines
+    from hpc_llm.causes.catalogue import all_causes  # it lists what this module defines
 
-    return BY_ID[cause_id]
+    return all_causes()[cause_id]
 
 
 def sign(

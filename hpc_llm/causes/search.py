@@ -6,12 +6,13 @@ texts that the signs' literals share, then for the literals, and only then for a
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from hpc_llm.causes.catalogue import CAUSES
+from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.causes.cause import Cause, Role, Sign
 from hpc_llm.causes.program import PYTHON_EXCEPTION
 from hpc_llm.causes.schedulers import is_quoted
@@ -81,10 +82,11 @@ SHOWN = 400
 """Characters of an evidence line."""
 
 
-def _grouped() -> dict[bytes | None, list[tuple[Cause, Sign, tuple[bytes, ...]]]]:
-    """Signs by the shared text that their literals contain; a sign with several literals may stand in several groups."""
+@functools.lru_cache(maxsize=1)
+def _groups(ids: tuple[str, ...]) -> dict[bytes | None, list[tuple[Cause, Sign, tuple[bytes, ...]]]]:
+    """The signs of these causes by the shared text that their literals contain; a sign with several literals may stand in several groups."""
     groups: dict[bytes | None, list[tuple[Cause, Sign, tuple[bytes, ...]]]] = {}
-    for cause in CAUSES:
+    for cause in map(all_causes().__getitem__, ids):
         for one in cause.signs:
             by_key: dict[bytes | None, list[bytes]] = {}
             for literal in one.literals:
@@ -92,9 +94,6 @@ def _grouped() -> dict[bytes | None, list[tuple[Cause, Sign, tuple[bytes, ...]]]
             for key, literals in by_key.items():
                 groups.setdefault(key, []).append((cause, one, tuple(literals)))
     return groups
-
-
-_GROUPS = _grouped()
 
 
 def is_loud(text: bytes) -> bool:
@@ -114,7 +113,7 @@ def signs_in(text: bytes) -> list[Found]:
 
 
 def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]]:
-    for key, members in _GROUPS.items():
+    for key, members in _groups(tuple(all_causes())).items():
         if key is not None and key not in text:
             continue
         for cause, one, literals in members:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, unexplai
 from hpc_llm.diagnosis.inputs import diagnose_files
 from hpc_llm.diagnosis.remedies import Case
 from hpc_llm.errors import RequestError
+from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_text
 from hpc_llm.records.run import Outcome, RunPaths, is_run
@@ -104,6 +106,8 @@ def _output(found: Look) -> list[LogFindings]:
 
 
 def _case(found: Look) -> Case | None:
+    with contextlib.suppress(RequestError):  # a task of another package says so which fields it adds to a plan
+        tasks.find(str(found.records.plan.get("task")))
     try:
         plan = Plan.from_dict(found.records.plan)
     except (RequestError, TypeError):

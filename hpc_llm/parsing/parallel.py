@@ -14,9 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.parsing.joining import join
 from hpc_llm.parsing.read import STDIN, Reading, read_inputs
-from hpc_llm.parsing.registry import formats_in, line_format
+from hpc_llm.parsing.registry import formats, formats_in, line_format
 from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.scan import Scanner
 from hpc_llm.parsing.unparsed import Unparsed
@@ -92,6 +93,7 @@ def read_all(
         return
     import multiprocessing
 
+    _know_all()
     tasks = list(_tasks(paths, sizes, partial(Task, verbose=verbose, sampled=sampled), count))
     with multiprocessing.get_context("fork").Pool(min(count, len(tasks))) as pool:
         yield from _gather(pool.imap(_do, tasks))
@@ -105,8 +107,15 @@ def of_each(work: Callable[[list[Path]], T], jobs: Sequence[list[Path]]) -> Iter
         return
     import multiprocessing
 
+    _know_all()
     with multiprocessing.get_context("fork").Pool(count) as pool:
         yield from pool.imap(work, jobs)
+
+
+def _know_all() -> None:
+    """Load what other packages bring before there are several processes, so that what is wrong with it is said once."""
+    formats()
+    all_causes()
 
 
 def _is_worthwhile(size: int) -> bool:

@@ -1,6 +1,7 @@
 """The formats: every module of `hpc_llm.parsing.formats` that defines `FORMAT` is one.
 
-A new format is a new module there and nothing else. Formats are told apart by content, never by file name.
+A new format is a new module there and nothing else, or one of an installed package that an entry point of the group
+`hpc_llm.log_formats` leads to, or is handed to `register`. Formats are told apart by content, never by file name.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpc_llm.errors import RequestError, notice
+from hpc_llm.outside import Group
 from hpc_llm.parsing.rows import TRAIN, Row, Step
 from hpc_llm.parsing.rules import Rule, Value
 
@@ -82,14 +85,37 @@ class FolderFormat:
 
 
 Format = LineFormat | DocumentFormat | FolderFormat
+_OUTSIDE = Group(name="hpc_llm.log_formats", what="log format", kind=(LineFormat, DocumentFormat, FolderFormat))
+_registered: dict[str, Format] = {}
+
+
+def register(found: Format) -> None:
+    """Make a format known in this process. Raises ValueError where there is one of that name."""
+    if any(one.name == found.name for one in formats()):
+        raise ValueError(f"there is a log format {found.name} already")
+    _registered[found.name] = found
+    for known in (formats, line_formats, document_formats, folder_formats, line_format):
+        known.cache_clear()
 
 
 @functools.cache
 def formats() -> tuple[Format, ...]:
-    """All formats, sorted by name."""
+    """All formats: ours, sorted by name, then those of other packages. One that cannot be used costs one warning."""
     package = importlib.import_module("hpc_llm.parsing.formats")
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    return tuple(importlib.import_module(f"{package.__name__}.{name}").FORMAT for name in names)
+    own = tuple(importlib.import_module(f"{package.__name__}.{name}").FORMAT for name in names)
+    return (*own, *_registered.values(), *_from_elsewhere({one.name for one in (*own, *_registered.values())}))
+
+
+def _from_elsewhere(taken: set[str]) -> Iterator[Format]:
+    for name in _OUTSIDE.names():
+        if name in taken:
+            notice(f"the log format {name} of another package is left out: there is one of that name already.")
+            continue
+        try:
+            yield _OUTSIDE.load(name)
+        except RequestError as error:
+            notice(f"{error} It is left out.")
 
 
 @functools.cache

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
+from hpc_llm.planning import engines
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
-from hpc_llm.planning.engine_choice import EngineName
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import OptimizerName
 from hpc_llm.planning.parts import ModelSetup
@@ -71,10 +71,18 @@ class Method(_Strict):
     optimizer: OptimizerBlock
     lr_ramp_steps: int | None = Field(default=None, ge=0)
     """First steps over which the learning rate rises to its peak; left out, a tenth of the steps."""
-    engine: EngineName = "deepspeed"
+    engine: str = "deepspeed"
     """What carries out the training steps."""
     deepspeed: dict[str, Any]
     """DeepSpeed config without the batch sizes, which are computed, and without the optimizer, which stands above."""
+
+    @field_validator("engine")
+    @classmethod
+    def _known_engine(cls, name: str) -> str:
+        try:
+            return engines.find(name).name
+        except RequestError as error:
+            raise ValueError(str(error)) from None
 
     @field_validator("deepspeed")
     @classmethod

@@ -16,9 +16,9 @@ Precision = Literal["bf16", "fp16", "fp32"]
 """Number format of weights and activations."""
 
 
-def short(name: str) -> Any:
+def short(name: str, **more: Any) -> Any:
     """A field that `--set` and tables call `name`."""
-    return field(metadata={"short": name})
+    return field(metadata={"short": name}, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,9 @@ class EngineSetup:
     """What carries out the steps."""
 
     name: str = short("engine")
-    """One of engine_choice.ENGINES."""
+    """One of `planning.engines`."""
+    module: str | None = short("engine_module", default=None)
+    """Of an engine of another package: the module that the worker finds it in."""
     fallback: str | None = short("engine_fallback")
     """What does where a node's software cannot run that one; None means that the run fails then."""
     deepspeed: dict[str, Any]

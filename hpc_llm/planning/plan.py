@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hpc_llm.errors import PlanError, RequestError
-from hpc_llm.planning import tasks
+from hpc_llm.planning import engines, tasks
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
-from hpc_llm.planning.engine_choice import check_engine, choose_engine, fallback_of, zero_stage
+from hpc_llm.planning.engine_choice import check_engine, choose_engine
+from hpc_llm.planning.engines import Wanted, zero_stage
 from hpc_llm.planning.experiment import Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
@@ -90,7 +91,8 @@ def plan(
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
     optimizer = _optimizer(method, model, found, draft)
     workload = _ramp(workload, deepspeed, draft)
-    engine = _engine(method, model, batch, optimizer, deepspeed, draft)
+    wanted = Wanted(model=model, batch=batch, parallel=parallel, optimizer=optimizer, deepspeed=deepspeed)
+    engine = _engine(method, wanted, draft)
     ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
     decided = Plan(
         task=_said_whole(draft, "task", (task.name, said("task")[1])),
@@ -251,29 +253,29 @@ def _deepspeed(method: Method, draft: Draft) -> dict[str, Any]:
     return config
 
 
-def _engine(
-    method: Method,
-    model: ModelSetup,
-    batch: BatchShape,
-    optimizer: OptimizerSetup,
-    deepspeed: Mapping[str, Any],
-    draft: Draft,
-) -> EngineSetup:
+def _engine(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
+    precision = wanted.model.precision
     set_keys: Sequence[Sequence[str]] = [setting.inside for setting in draft.settings.of("deepspeed")]
     for keys in set_keys:
-        if keys and keys[0] in ("fp16", "bf16") and keys[0] != model.precision:
-            raise PlanError(f"deepspeed.{'.'.join(keys)} has no effect: the precision is {model.precision}.")
+        if keys and keys[0] in ("fp16", "bf16") and keys[0] != precision:
+            raise PlanError(f"deepspeed.{'.'.join(keys)} has no effect: the precision is {precision}.")
     asked = draft.put("engine", method.engine, f"method {method.name}")
-    name, why = choose_engine(asked, set_keys)
+    facts, why = choose_engine(asked, set_keys)
     if why is not None:
-        draft.computed("engine", name, f"computed: {why}")
+        draft.computed("engine", facts.name, f"computed: {why}")
         draft.notices.append(why)
-    check_engine(name, model, deepspeed)
-    fallback = draft.computed(
-        "engine_fallback", fallback_of(name), "computed: what trains the same with other software"
-    )
+    check_engine(facts, wanted)
     return EngineSetup(
-        name=name, fallback=fallback, deepspeed=complete_deepspeed(deepspeed, batch, model.precision, optimizer)
+        name=facts.name,
+        module=draft.computed(
+            "engine_module",
+            None if facts.name in engines.OWN else facts.module,
+            "computed: where the engine comes from",
+        ),
+        fallback=draft.computed(
+            "engine_fallback", facts.fallback, "computed: what trains the same with other software"
+        ),
+        deepspeed=complete_deepspeed(wanted.deepspeed, wanted.batch, precision, wanted.optimizer),
     )
 
 

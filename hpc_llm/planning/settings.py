@@ -34,6 +34,7 @@ FIXED = {
     "method": "use --method",
     "letters": "use --method",
     "engine_fallback": "it follows from the engine",
+    "engine_module": "it follows from the engine",
     "scheduler": "set it in the cluster's profile",
     "sbatch": "use --sbatch KEY=VALUE",
     "env_file": "use --env-file",

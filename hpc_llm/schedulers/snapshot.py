@@ -29,10 +29,10 @@ from hpc_llm.records.run import carried_file
 
 _PACKAGE = Path(hpc_llm.__file__).parent
 _MODULES = (
-    "__init__", "errors",
+    "__init__", "errors", "outside",
     "text/__init__", "text/env_file", "text/json_text", "text/out_of_memory", "text/secrecy",
     "records/__init__", "records/files", "records/metrics", "records/rank_variables", "records/run",
-    "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/engine_choice", "planning/experiment",
+    "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/engines/__init__", "planning/engines/facts", "planning/experiment",
     "planning/model", "planning/optimizers", "planning/parts", "planning/synthetic", "planning/tasks/__init__",
     "planning/tasks/pretrain", "planning/tasks/task",
 )  # fmt: skip
@@ -58,7 +58,7 @@ def support_of(logs: Path, package: Path = _PACKAGE, also: Sequence[str] = ()) -
 def code_snapshot(logs: Path, package: Path = _PACKAGE, also: Sequence[str] = ()) -> Path:
     """The archive, made on first use with what lies beside it, and made anew where it is not, or no longer, what it should be.
 
-    `also` names top-level modules or packages of a task from elsewhere, which then travel too.
+    `also` names top-level modules or packages of a task or an engine from elsewhere, which then travel too.
 
     Raises:
         RequestError: one of `also` is not there, or is not Python source throughout.
@@ -119,9 +119,7 @@ def _sources_of(name: str) -> dict[str, Path]:
     """Name in the archive -> file, for a top-level module or package that is not ours. It is not imported."""
     found = importlib.util.find_spec(name)
     if found is None:
-        raise RequestError(
-            f"the module {name}, which a task's runs need, is not there: install the package that brings it."
-        )
+        raise RequestError(f"the module {name}, which the runs need, is not there: install the package that brings it.")
     origin = Path(found.origin or "")
     if origin.suffix != ".py":
         raise RequestError(f"the module {name} cannot travel with a run: it is no Python source with an __init__.py.")

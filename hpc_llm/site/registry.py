@@ -11,10 +11,10 @@ import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, Protocol, TypeVar
 
 from hpc_llm.errors import ProfileError, unknown_name
+from hpc_llm.outside import Group
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -62,12 +62,12 @@ class Registry(Generic[_T]):
 
     def names(self) -> list[str]:
         """The names of all, of those too that cannot be loaded."""
-        return sorted({*self._own, *self._entry_points, *self._registered})
+        return sorted({*self._own, *self._outside_names, *self._registered})
 
     def known(self) -> Mapping[str, _T]:
         """All by name, but for those of installed packages that cannot be loaded."""
         installed = {}
-        for name in self._entry_points:
+        for name in self._outside_names:
             with contextlib.suppress(ProfileError):
                 installed[name] = self._load(name)
         return {**self._own, **installed, **self._registered}
@@ -82,7 +82,7 @@ class Registry(Generic[_T]):
             return self._registered[name]
         if name in self._own:
             return self._own[name]
-        if name in self._entry_points:
+        if name in self._outside_names:
             return self._load(name)
         raise ProfileError(unknown_name(self._kind, name, self.known()))
 
@@ -94,8 +94,12 @@ class Registry(Generic[_T]):
         return {member.name: member for member in found}
 
     @cached_property
-    def _entry_points(self) -> Mapping[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self._group)}
+    def _outside(self) -> Group:
+        return Group(name=self._group, what=self._kind, kind=self._type(), error=ProfileError)
+
+    @cached_property
+    def _outside_names(self) -> tuple[str, ...]:
+        return self._outside.names()
 
     def _load(self, name: str) -> _T:
         """One of an installed package. Raises ProfileError where that is broken, whatever its code does."""
@@ -103,18 +107,8 @@ class Registry(Generic[_T]):
             raise self._broken[name]
         if name not in self._loaded:
             try:
-                self._loaded[name] = self._member(name, self._entry_points[name])
+                self._loaded[name] = self._outside.load(name)
             except ProfileError as error:
                 self._broken[name] = error
                 raise
         return self._loaded[name]
-
-    def _member(self, name: str, point: EntryPoint) -> _T:
-        wanted = self._type()
-        try:
-            member = point.load()
-        except Exception as error:
-            raise ProfileError(f"the {self._kind} {name} of {point.value} cannot be loaded: {error}.") from error
-        if not isinstance(member, wanted) or member.name != name:
-            raise ProfileError(f"{point.value} is no {wanted.__module__}.{wanted.__qualname__} of the name {name}.")
-        return member

@@ -14,7 +14,7 @@ from tiny_models import save
 from tiny_plans import RunPlan, make_plan
 
 from hpc_llm.errors import WorkerError
-from hpc_llm.planning.engine_choice import ENGINES
+from hpc_llm.planning.engines import OWN
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.tasks import find as find_task
 from hpc_llm.records.files import read_json
@@ -141,8 +141,8 @@ def test_a_scaled_step_that_overflows_is_skipped(run_plan: RunPlan) -> None:
 def test_the_fallback_runs_where_the_node_cannot_run_the_engine(
     run_plan: RunPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def found(name: str) -> EngineKind:
-        kind = real(name)
+    def found(name: str, module: str | None = None) -> EngineKind:
+        kind = real(name, module)
         old = "it needs torch 2.6, here is 2.3"
         return kind if name != "fsdp2" else EngineKind(name, lambda: old, kind.join, kind.build)
 
@@ -159,6 +159,22 @@ def test_the_fallback_runs_where_the_node_cannot_run_the_engine(
 
 
 def test_each_engine_is_one_module() -> None:
-    assert [engines.find(name).name for name in ENGINES] == list(ENGINES)
+    assert [engines.find(name).name for name in OWN] == list(OWN)
     with pytest.raises(WorkerError, match="engine 'horovod'"):
         engines.find("horovod")
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        ("not_there_at_all", "cannot be used: No module named 'not_there_at_all'."),
+        ("json", "cannot be used: module 'json' has no attribute 'kind'."),
+        ("hpc_llm.worker.engines.plain", "its KIND is no EngineKind of that name."),
+    ],
+)
+def test_one_from_elsewhere_that_this_node_cannot_use_is_one_sentence(module: str, why: str) -> None:
+    plan = make_plan("ddp", engine="mine", engine_module=module)
+    with pytest.raises(WorkerError) as caught:
+        engines.choose(plan)
+    assert str(caught.value).startswith(f"the engine mine of {module} cannot be used: ")
+    assert str(caught.value).endswith(why)

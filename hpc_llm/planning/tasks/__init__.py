@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import entry_points
 
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.outside import Group
+from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.tasks.task import OF_EVERY_TASK, TaskKind
 
@@ -18,8 +19,8 @@ __all__ = [
     "OF_EVERY_TASK", "TaskKind", "carried_modules", "check_settings", "find", "names", "register", "required_packages",
 ]  # fmt: skip
 
-GROUP = "hpc_llm.tasks"
 _OWN = ("pretrain",)
+_OUTSIDE = Group(name="hpc_llm.tasks", what="task", kind=TaskKind)
 _registered: dict[str, TaskKind] = {}
 
 
@@ -32,7 +33,7 @@ def register(kind: TaskKind) -> None:
 
 def names() -> tuple[str, ...]:
     """Of all tasks, ours first."""
-    return tuple(dict.fromkeys((*_OWN, *_registered, *(point.name for point in entry_points(group=GROUP)))))
+    return tuple(dict.fromkeys((*_OWN, *_registered, *_OUTSIDE.names())))
 
 
 def find(name: str) -> TaskKind:
@@ -40,22 +41,13 @@ def find(name: str) -> TaskKind:
     if name in _OWN:
         kind: TaskKind = import_module(f"{__name__}.{name}").KIND
         return kind
-    return _registered[name] if name in _registered else _from_elsewhere(name)
-
-
-def _from_elsewhere(name: str) -> TaskKind:
-    found = list(entry_points(group=GROUP, name=name))
-    if not found:
-        raise RequestError(unknown_name("task", name, names()))
-    if len({point.value for point in found}) > 1:
-        raise RequestError(f"several packages bring a task {name}: {', '.join(point.value for point in found)}.")
+    if name in _registered:
+        return _registered[name]
     try:
-        kind = found[0].load()
-    except Exception as error:  # whatever a module that is not ours may raise
-        raise RequestError(f"the task {name} ({found[0].value}) cannot be used: {error}.") from error
-    if not isinstance(kind, TaskKind) or kind.name != name:
-        raise RequestError(f"the task {name} ({found[0].value}) cannot be used: it is no TaskKind of that name.")
-    return kind
+        found: TaskKind = _OUTSIDE.load(name)
+    except KeyError:
+        raise RequestError(unknown_name("task", name, names())) from None
+    return found
 
 
 def required_packages(plans: Sequence[Plan]) -> tuple[str, ...]:
@@ -66,7 +58,8 @@ def required_packages(plans: Sequence[Plan]) -> tuple[str, ...]:
 
 def carried_modules(plans: Sequence[Plan]) -> tuple[str, ...]:
     """Top-level modules that must travel with the runs of `plans`, besides what travels with every run."""
-    return tuple(dict.fromkeys(module for plan in plans for module in find(plan.task).carried))
+    found = [kind.carried for plan in plans for kind in (find(plan.task), engines.find(plan.engine.name))]
+    return tuple(dict.fromkeys(module for carried in found for module in carried))
 
 
 def check_settings(task: TaskKind, fields: Sequence[str]) -> None:

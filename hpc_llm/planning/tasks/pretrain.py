@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.planning.engine_choice import PACKAGES
+from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import bitsandbytes_name
 from hpc_llm.planning.tasks.task import TaskKind
@@ -20,7 +20,7 @@ def packages(plan: Plan) -> tuple[str, ...]:
     return (
         "torch",
         "transformers",
-        *PACKAGES[plan.engine.name],
+        *engines.find(plan.engine.name).packages,
         *(name for name, is_wanted in wanted.items() if is_wanted),
     )
 
@@ -32,7 +32,7 @@ KIND = TaskKind(
     plan_fields=frozenset(
         """method letters model weights data_parallel micro_batch_size gradient_accumulation_steps global_batch_size
         sequence_length steps warmup_steps seed precision attention recompute quantization peft optimizer lr_ramp_steps
-        engine engine_fallback data loss_floor_nats deepspeed peak_flops""".split()
+        engine engine_module engine_fallback data loss_floor_nats deepspeed peak_flops""".split()
     ),
     result_fields=frozenset(
         """num_parameters trainable_parameters data_parallel micro_batch_size gradient_accumulation_steps global_batch_size

@@ -1,0 +1,78 @@
+"""What other installed packages bring: one entry point a thing, one group a kind of thing. Standard library only; it travels.
+
+Their code may do anything as it is loaded, so each way in which it can be broken becomes one sentence here.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import dataclass
+from typing import Any
+
+from hpc_llm.errors import RequestError, notice
+
+_LONGEST = 300
+"""Characters of what an exception says that are quoted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A kind of thing that other packages may bring."""
+
+    name: str
+    """Of the group of entry points, e.g. `hpc_llm.tasks`."""
+    what: str
+    """What one of them is called, e.g. `task`."""
+    kind: type | tuple[type, ...]
+    """What an entry point must lead to. It has the entry point's name, as its `name`, where it has one."""
+    error: type[RequestError] = RequestError
+
+    def names(self) -> tuple[str, ...]:
+        """Of all that is installed, whether it can be loaded or not."""
+        return tuple(dict.fromkeys(point.name for point in self._points()))
+
+    def load(self, name: str) -> Any:
+        """What the entry point of that name leads to.
+
+        Raises:
+            KeyError: nobody brings one of that name.
+            RequestError, or what `error` says: several packages do, or it cannot be used.
+        """
+        points = {point.value: point for point in self._points() if point.name == name}
+        if not points:
+            raise KeyError(name)
+        if len(points) > 1:
+            raise self.error(
+                f"several packages bring a {self.what} {name}: {', '.join(points)}. Uninstall all but one."
+            )
+        (point,) = points.values()
+        cannot = f"the {self.what} {name} of {point.value} cannot be used"
+        try:
+            found = point.load()
+        except (Exception, SystemExit) as error:  # a module that is not ours may raise anything, or end the program
+            raise self.error(f"{cannot}: {reason_of(error)}.") from error
+        if not isinstance(found, self.kind):
+            raise self.error(f"{cannot}: it is no {self._kinds()}.")
+        if getattr(found, "name", name) != name:
+            raise self.error(f"{cannot}: its name is {getattr(found, 'name', None)!r}.")
+        return found
+
+    def _points(self) -> tuple[importlib.metadata.EntryPoint, ...]:
+        """Somebody's damaged package, which need not have to do with us, must not keep a command from its work."""
+        try:
+            return tuple(importlib.metadata.entry_points(group=self.name))
+        except Exception as error:
+            notice(
+                f"no {self.what} of another package is known, for the entry points cannot be read: {reason_of(error)}"
+            )
+            return ()
+
+    def _kinds(self) -> str:
+        kinds = self.kind if isinstance(self.kind, tuple) else (self.kind,)
+        return " or ".join(kind.__name__ for kind in kinds)
+
+
+def reason_of(error: BaseException) -> str:
+    """What an exception of foreign code says, in one line without the full stop."""
+    said = " ".join(str(error).split())[:_LONGEST].rstrip(".")
+    return said if said and isinstance(error, Exception) else f"it raises {type(error).__name__}{said and f'({said})'}"

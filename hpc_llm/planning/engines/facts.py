@@ -1,0 +1,72 @@
+"""What an engine is for planning: what it imports, what it heeds, what it cannot do. Its program is another thing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpc_llm.planning.parts import BatchShape, ModelSetup, OptimizerSetup, Parallel
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a plan wants of its engine."""
+
+    model: ModelSetup
+    batch: BatchShape
+    parallel: Parallel
+    optimizer: OptimizerSetup
+    deepspeed: Mapping[str, Any]
+    """The DeepSpeed config, by which methods say what is split and offloaded, whatever the engine. No computed keys."""
+
+    @property
+    def zero_stage(self) -> int:
+        return zero_stage(self.deepspeed)
+
+
+def _nothing(wanted: Wanted) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineFacts:
+    """One engine among others, as planning knows it: what its module exports as FACTS."""
+
+    name: str
+    module: str
+    """Where the worker finds it: as `KIND`, a `hpc_llm.worker.engines.EngineKind`, or a function `kind()` that makes it,
+    so that a module with these facts imports torch only there."""
+    packages: tuple[str, ...] = ()
+    """What it imports besides torch and transformers, by import name; what only its fallback needs is not demanded."""
+    lacks: Callable[[Wanted], str | None] = _nothing
+    """Why it cannot do what a plan wants, in a clause that goes on from its name; None where it can."""
+    heeds: frozenset[str] | None = frozenset()
+    """Keys of the DeepSpeed config that it alone heeds, besides those that every engine does; None: all keys."""
+    fallback: str | None = None
+    """The engine of ours that trains the same where a node's software is too old for this one."""
+    carries: tuple[str, ...] = ()
+    """Top-level modules or packages, beside its own, that travel with a run. Python sources only."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r} is no name of an engine: use letters, digits, dot, underscore and hyphen")
+        for module in (self.module, *self.packages):
+            if not all(part.isidentifier() for part in module.split(".")):
+                raise ValueError(f"engine {self.name}: {module!r} is no name of a Python module")
+        for module in self.carries:
+            if not module.isidentifier():
+                raise ValueError(f"engine {self.name}: {module!r} is no name of a top-level Python module")
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The top-level modules that travel with a run of it, besides what travels with every run."""
+        return tuple(dict.fromkeys(top for top in (self.module.split(".")[0], *self.carries) if top != "hpc_llm"))
+
+
+def zero_stage(deepspeed: Mapping[str, Any]) -> int:
+    """ZeRO's stage in a DeepSpeed config; 0 means that nothing is split."""
+    return int((deepspeed.get("zero_optimization") or {}).get("stage", 0))

@@ -1,0 +1,18 @@
+"""PyTorch's fully sharded data parallel."""
+
+from __future__ import annotations
+
+from hpc_llm.planning.engines.facts import EngineFacts, Wanted
+
+
+def lacks(wanted: Wanted) -> str | None:
+    if wanted.zero_stage != 3:
+        return "splits the parameters among all ranks, as ZeRO-3 does, and nothing less"
+    zero = wanted.deepspeed["zero_optimization"]
+    if zero.get("offload_optimizer") or zero.get("offload_param"):
+        return "keeps everything on the device, and cannot offload"
+    model = wanted.model
+    return "trains whole models: no quantization, no LoRA" if model.quantization or model.peft else None
+
+
+FACTS = EngineFacts(name="fsdp2", module="hpc_llm.worker.engines.fsdp2", lacks=lacks, fallback="deepspeed")
