@@ -13,6 +13,7 @@ POINTS = {
     "hpc_llm.tasks": "polite = their_task:KIND",
     "hpc_llm.engines": "counting = their_engine:FACTS",
     "hpc_llm.launchers": "envrun = their_launcher:LAUNCHER",
+    "hpc_llm.schedulers": "toy = their_scheduler:SCHEDULER",
     "hpc_llm.log_formats": "toytrainer = their_log_format:FORMAT",
     "hpc_llm.causes": "theirs = their_cause:CAUSES",
 }

@@ -1,10 +1,5 @@
-"""A scheduler of somebody else's package, in one file: it keeps its jobs in a folder and runs them by a shell in the background."""
+"""A scheduler that keeps its jobs in a folder and runs them by a shell in the background."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
-MODULE = """\
 import os
 import shlex
 import signal
@@ -50,7 +45,11 @@ class Toy(Scheduler):
         with open(run.stdout, "a") as out, open(run.stderr, "a") as err:
             process = subprocess.Popen(
                 ["sh", "-c", f"bash {here}/job.sh; echo $? > {here}/end"],
-                env={**os.environ, **own}, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                env={**os.environ, **own},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
             )
         (folder / "pid").write_text(str(process.pid))
         if not (HOME / "forgetful").exists():
@@ -79,21 +78,12 @@ def record(folder):
     code = int(end.read_text()) if end.exists() and end.read_text() else None
     state = "RUNNING" if code is None else "FAILED" if code else "COMPLETED"
     return JobRecord(
-        state="CANCELLED" if (folder / "cancelled").exists() else state, exit_code=code, user_id=os.getuid(),
-        started_at=folder.stat().st_mtime, comment=marked_comment(None, (folder / "uuid").read_text()),
+        state="CANCELLED" if (folder / "cancelled").exists() else state,
+        exit_code=code,
+        user_id=os.getuid(),
+        started_at=folder.stat().st_mtime,
+        comment=marked_comment(None, (folder / "uuid").read_text()),
     )
 
 
 SCHEDULER = Toy()
-"""
-
-
-def install(folder: Path) -> Path:
-    """Put the package where PYTHONPATH is to lead."""
-    folder.mkdir()
-    (folder / "their_scheduler.py").write_text(MODULE)
-    about = folder / "their_scheduler-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-scheduler\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[hpc_llm.schedulers]\ntoy = their_scheduler:SCHEDULER\n")
-    return folder

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-import outside_scheduler
 import pytest
+from installed import OUTSIDE, install
 
 from hpc_llm.errors import ProfileError
 from hpc_llm.site import schedulers
@@ -28,7 +28,9 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder, self.home = folder, folder / "toy's home"
         self.home.mkdir()
-        packages = outside_scheduler.install(folder / "packages")
+        module = (OUTSIDE / "scheduler.py").read_text()
+        point = {"hpc_llm.schedulers": "toy = their_scheduler:SCHEDULER"}
+        packages = install(folder / "packages", {"their_scheduler": module}, point)
         (folder / "clusters").mkdir()
         (folder / "clusters" / "mine.yaml").write_text(PROFILE)
         (folder / "slow").mkdir()
