@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from installed import OUTSIDE, hpc_llm, install_outside
-
-Cli = Callable[..., CompletedProcess[str]]
+from installed import OUTSIDE, Cli, hpc_llm, install_outside
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+"""The console script beside what is installed."""
 
 OUTSIDE = Path(__file__).parent / "outside"
 POINTS = {

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import Cli
+from installed import Cli
 
 ASKED = ("--cluster", "theirs", "--method", "ddp", "--task", "polite", "--set", "engine=counting")
 LOG = "".join(f"[toytrainer] batch {n}/4 cost={3 - n / 4} took 125ms\n" for n in range(1, 5))
