@@ -34,7 +34,16 @@ class QuantizationBlock(_Strict):
     """Quantize the quantization constants too (4-bit kinds)."""
 
 
-class LoraBlock(_Strict):
+class _WithDefaults(_Strict):
+    @field_validator("*", mode="before")
+    @classmethod
+    def _not_auto(cls, value: Any) -> Any:
+        if value == "auto":
+            raise ValueError("nothing fills in 'auto' here: leave it out, or give a value")
+        return value
+
+
+class LoraBlock(_WithDefaults):
     kind: Literal["lora"] = "lora"
     r: int = Field(default=8, gt=0)
     """Rank of the update."""
@@ -43,7 +52,7 @@ class LoraBlock(_Strict):
     target_modules: Literal["all-linear"] | list[str] = "all-linear"
 
 
-class OptimizerBlock(_Strict):
+class OptimizerBlock(_WithDefaults):
     type: OptimizerName
     """AdamW and Adam are built by DeepSpeed; the 8-bit ones are bitsandbytes'."""
     lr: float | None = Field(default=None, ge=0, allow_inf_nan=False)

@@ -17,6 +17,7 @@ from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning import tasks
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
+from hpc_llm.planning.deepspeed_values import check_partitions
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.planning.engine_choice import check_engine, choose_engine, fallback_of, zero_stage
 from hpc_llm.planning.experiment import Experiment, Plan, PlanWithOrigins
@@ -82,7 +83,9 @@ def plan(
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
     options = ask_options(said, cluster, site, draft)
     qos = job_qos(options, cluster, partition, draft) if site.scheduler == "slurm" else JobQos()
-    parallel = ask_resources(said, cluster, partition, qos, gpu, site, draft)
+    parallel = ask_resources(said, cluster, partition, gpu, site, draft)
+    ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
+    time_s = ask_time(ask, draft)
     batch = _batch(said, cluster, parallel, draft)
     workload = _workload(said, cluster, method, task.workload, draft)
     deepspeed = _deepspeed(method, draft)
@@ -91,7 +94,8 @@ def plan(
     optimizer = _optimizer(method, model, found, draft)
     workload = _ramp(workload, deepspeed, draft)
     engine = _engine(method, model, batch, optimizer, deepspeed, draft)
-    ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
+    if engine.name == "deepspeed":
+        check_partitions(deepspeed, parallel.world_size, "deepspeed")
     decided = Plan(
         task=_said_whole(draft, "task", (task.name, said("task")[1])),
         cluster=_said_whole(draft, "cluster", (cluster.name, "request")),
@@ -103,7 +107,7 @@ def plan(
         parallel=parallel,
         optimizer=optimizer,
         engine=engine,
-        job=_job(ask, partition_name, f"{model.name.rstrip('/').rsplit('/', 1)[-1]}-{method.name}", draft),
+        job=_job(ask, partition_name, time_s, f"{model.name.rstrip('/').rsplit('/', 1)[-1]}-{method.name}", draft),
         gpu=_gpu(cluster, gpu, parallel, model, draft),
     )
     return PlanWithOrigins(plan=decided, origins=draft.origins, notices=tuple(draft.notices))
@@ -285,14 +289,13 @@ def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], dr
     return found
 
 
-def _job(ask: Ask, partition: str | None, default_name: str, draft: Draft) -> JobRequest:
+def _job(ask: Ask, partition: str | None, time_s: int | None, default_name: str, draft: Draft) -> JobRequest:
     said, cluster = ask.said, ask.cluster
     scheduler = draft.computed("scheduler", ask.site.scheduler, f"cluster {cluster.name}: scheduler")
     launcher = ask_launcher(ask.parallel, cluster, ask.site, draft)
     name: str = draft.first("job_name", said("name"), (file_name_part(default_name), "computed: model and method"))
     one_line("job name", name)
     account = ask_account(said, cluster, ask.site, draft)
-    time_s = ask_time(ask, draft)
     cores, mem = ask_cores_and_memory(ask, launcher, draft)
     return JobRequest(
         scheduler=scheduler,
