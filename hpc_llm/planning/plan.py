@@ -145,8 +145,7 @@ def _count(said: Said, cluster: Cluster, name: str, draft: Draft) -> int:
 def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training], draft: Draft) -> Training:
     """What is trained on; what a task has of its own is as its class has it, or as it is set."""
     steps = _count(said, cluster, "steps", draft)
-    fallback = min(FALLBACKS["warmup_steps"], max(steps - metrics.MIN_MEASURED_STEPS, 0))
-    warmup: int = draft.first("warmup_steps", said("warmup_steps"), (fallback, "default"))
+    warmup: int = draft.first("warmup_steps", said("warmup_steps"), _few_enough(steps))
     if warmup < 0 or steps - warmup < metrics.MIN_MEASURED_STEPS:
         raise RequestError(
             f"warmup_steps is {warmup} of {steps} steps: at least "
@@ -158,6 +157,7 @@ def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training]
     data = list(said.experiment.data)
     floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
     own = {one.name: draft.put(short_name(one), default_of(one), "default") for one in own_fields(kind)}
+    _tell_short_warmup(steps, warmup, draft)
     return kind(
         **own,
         steps=steps,
@@ -167,6 +167,26 @@ def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training]
         data=draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
         loss_floor_nats=draft.put("loss_floor_nats", floor, why),
     )
+
+
+def _few_enough(steps: int) -> tuple[int, str]:
+    """As many warm-up steps as usual, or as leave enough to be measured."""
+    usual, most = FALLBACKS["warmup_steps"], max(steps - metrics.MIN_MEASURED_STEPS, 0)
+    why = f"computed: of {steps} steps at least {metrics.MIN_MEASURED_STEPS} are measured, {usual} is the default"
+    return (usual, "default") if usual <= most else (most, why)
+
+
+def _tell_short_warmup(steps: int, warmup: int, draft: Draft) -> None:
+    """Whoever chose the number of warm-up steps knows it; who chose few steps may not."""
+    usual = FALLBACKS["warmup_steps"]
+    if draft.origins["warmup_steps"].startswith("computed"):
+        left_out = (
+            f"{warmup} warm-up steps are" if warmup > 1 else "1 warm-up step is" if warmup else "no warm-up step is"
+        )
+        draft.notices.append(
+            f"of {steps} steps {left_out} left out of the measurement, {usual} are usual: the first steps are slow and count. "
+            f"--steps {usual + metrics.MIN_MEASURED_STEPS} or more leaves {usual} out"
+        )
 
 
 def _ramp(workload: Training, deepspeed: Mapping[str, Any], draft: Draft) -> Training:
