@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rendering import METHODS, planned
 
-from hpc_llm.errors import ProfileError, RequestError
+from hpc_llm.errors import RequestError
 from hpc_llm.planning.deepspeed_config import TOP_LEVEL, ZERO, check_keys
 from hpc_llm.planning.deepspeed_values import KINDS
 
@@ -227,5 +227,5 @@ def test_a_partition_that_divides_the_ranks_passes(size: int) -> None:
 
 @pytest.mark.parametrize("setting", ["optimizer.lr=auto", "optimizer.betas=auto", "peft.r=auto"])
 def test_auto_is_refused_beside_deepspeeds_keys_too(setting: str) -> None:
-    with pytest.raises(ProfileError, match="nothing fills in 'auto' here: leave it out, or give a value"):
+    with pytest.raises(RequestError, match="nothing fills in 'auto' here: leave it out, or give a value"):
         planned("delta", "z3+lora", set=(setting,))

@@ -34,16 +34,7 @@ class QuantizationBlock(_Strict):
     """Quantize the quantization constants too (4-bit kinds)."""
 
 
-class _WithDefaults(_Strict):
-    @field_validator("*", mode="before")
-    @classmethod
-    def _not_auto(cls, value: Any) -> Any:
-        if value == "auto":
-            raise ValueError("nothing fills in 'auto' here: leave it out, or give a value")
-        return value
-
-
-class LoraBlock(_WithDefaults):
+class LoraBlock(_Strict):
     kind: Literal["lora"] = "lora"
     r: int = Field(default=8, gt=0)
     """Rank of the update."""
@@ -52,7 +43,7 @@ class LoraBlock(_WithDefaults):
     target_modules: Literal["all-linear"] | list[str] = "all-linear"
 
 
-class OptimizerBlock(_WithDefaults):
+class OptimizerBlock(_Strict):
     type: OptimizerName
     """AdamW and Adam are built by DeepSpeed; the 8-bit ones are bitsandbytes'."""
     lr: float | None = Field(default=None, ge=0, allow_inf_nan=False)
@@ -60,6 +51,12 @@ class OptimizerBlock(_WithDefaults):
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(default=[0.9, 0.999], min_length=2, max_length=2)
     eps: float = Field(default=1e-8, ge=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+
+def auto_in(block: Any) -> str | None:
+    """What is wrong with the block's first value that is `auto`, a word that the Hugging Face Trainer would replace."""
+    found = next((key for key, value in block.items() if value == "auto"), None) if isinstance(block, Mapping) else None
+    return found and f"'{found}' is 'auto', and nothing fills in 'auto' here: leave it out, or give a value"
 
 
 class Method(_Strict):
@@ -84,6 +81,13 @@ class Method(_Strict):
     """What carries out the training steps."""
     deepspeed: dict[str, Any]
     """DeepSpeed config without the batch sizes, which are computed, and without the optimizer, which stands above."""
+
+    @field_validator("optimizer", "peft", "quantization", mode="before")
+    @classmethod
+    def _not_auto(cls, block: Any) -> Any:
+        if said := auto_in(block):
+            raise ValueError(said)
+        return block
 
     @field_validator("deepspeed")
     @classmethod

@@ -23,7 +23,7 @@ from hpc_llm.planning.engine_choice import check_engine, choose_engine, fallback
 from hpc_llm.planning.experiment import Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
-from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, plan_letters
+from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, auto_in, plan_letters
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
 from hpc_llm.planning.parts import (
     BatchShape,
@@ -242,6 +242,8 @@ def _checked(name: str, of_method: _M | None, model: type[_M], origin: str, draf
     value = draft.put(name, of_method and of_method.model_dump(), origin)
     if value is None:
         return None
+    if said := auto_in(value):
+        raise RequestError(f"--set {name}: {said}.")
     try:
         return model.model_validate(value).model_dump()
     except ValidationError as error:
