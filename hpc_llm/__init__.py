@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hpc_llm.api import (
+        Options,
         Rows,
         Run,
         cancel,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         parse_steps,
         plan,
         prepare,
+        reconcile,
         render,
         report,
         results,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Options",
     "Rows",
     "Run",
     "__version__",
@@ -37,6 +40,7 @@ __all__ = [
     "parse_steps",
     "plan",
     "prepare",
+    "reconcile",
     "render",
     "report",
     "results",
@@ -55,4 +59,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, "errors"})

@@ -309,6 +309,7 @@ def test_clusters_and_methods_are_listed_and_shown(cli: Any) -> None:
     assert listed.code == 0 and listed.err == ""
     assert [line.split()[0] for line in listed.out.splitlines()[2:]] == ["delta", "local", "mi210", "taiwania2"]
     shown = cli("clusters", "taiwania2").out
+    assert "default:" not in shown
     for part in ("8 x V100-SXM2-32GB", "gp2d (default)", "48:00:00", "nvhpc-24.11", "wallet", "unverified", "man.twcc.ai", "4 cores, 90 GB per GPU (enforced)"):  # fmt: skip
         assert part in shown
     methods = cli("methods").out

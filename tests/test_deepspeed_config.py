@@ -15,6 +15,7 @@ from rendering import METHODS, planned
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.deepspeed_config import TOP_LEVEL, ZERO, check_keys
+from hpc_llm.planning.deepspeed_values import KINDS
 
 
 @pytest.fixture(scope="module")
@@ -24,22 +25,46 @@ def source() -> Path:
     return Path(spec.origin).parent
 
 
-def model_fields(path: Path, name: str) -> set[str]:
-    """Fields and aliases of a pydantic class in a source file."""
-    found: set[str] = set()
+def model_fields(path: Path, name: str) -> dict[str, str]:
+    """Fields and aliases of a pydantic class in a source file, and their annotations."""
+    found: dict[str, str] = {}
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             for statement in node.body:
                 if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                    found.add(statement.target.id)
-                    found |= set(re.findall(r"alias=[\"'](\w+)[\"']", ast.unparse(statement)))
+                    names = [statement.target.id, *re.findall(r"alias=[\"'](\w+)[\"']", ast.unparse(statement))]
+                    found.update(dict.fromkeys(names, ast.unparse(statement.annotation)))
     assert found, f"{name} is no longer in {path}"
     return found
 
 
 def test_the_zero_keys_are_deepspeeds(source: Path) -> None:
     fields = model_fields(source / "runtime" / "zero" / "config.py", "DeepSpeedZeroConfig")
-    assert fields == ZERO
+    assert set(fields) == ZERO
+
+
+MODELS = {
+    "zero_optimization": ("zero/config.py", "DeepSpeedZeroConfig"),
+    "zero_optimization.offload_optimizer": ("zero/offload_config.py", "DeepSpeedZeroOffloadOptimizerConfig"),
+    "zero_optimization.offload_param": ("zero/offload_config.py", "DeepSpeedZeroOffloadParamConfig"),
+    "fp16": ("precision_config.py", "DeepSpeedFP16Config"),
+    "bf16": ("precision_config.py", "DeepSpeedBF16Config"),
+}
+TYPES = {
+    "bool": ("switch",),
+    "Optional[bool]": ("optional switch",),
+    "int": ("whole", "positive"),
+    "float": ("number", "share"),
+}
+
+
+@pytest.mark.parametrize("block", MODELS)
+def test_the_kinds_of_values_are_deepspeeds(source: Path, block: str) -> None:
+    """Each field of these types has the kind that stands for it."""
+    file, name = MODELS[block]
+    fields = model_fields(source / "runtime" / file, name)
+    plain = {key: TYPES[kind] for key, kind in fields.items() if kind in TYPES}
+    assert {key for key, kinds in plain.items() if KINDS[block].get(key) not in kinds} == set()
 
 
 READ_TOP_LEVEL = """
@@ -126,3 +151,81 @@ def test_wrong_keys_are_named_with_their_place(config: dict[str, object], said: 
     with pytest.raises(RequestError) as caught:
         check_keys(config, "here")
     assert said in str(caught.value)
+
+
+def zero(key: str, value: object) -> dict[str, object]:
+    return {"zero_optimization": {key: value}}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"gradient_clipping": "foo"}, "gradient_clipping is 'foo': it must be a number."),
+        ({"gradient_clipping": None}, "gradient_clipping is None: it must be a number."),
+        ({"gradient_clipping": True}, "gradient_clipping is True: it must be a number."),
+        ({"gradient_clipping": float("nan")}, "gradient_clipping is nan: it must be a number."),
+        ({"gradient_clipping": {"max": 1}}, "gradient_clipping is {'max': 1}: it must be a number."),
+        ({"steps_per_print": 0}, "steps_per_print is 0: it must be a whole number of at least 1."),
+        ({"prescale_gradients": "yes"}, "prescale_gradients is 'yes': it must be true or false."),
+        (zero("reduce_bucket_size", "foo"), "zero_optimization.reduce_bucket_size is 'foo': it must be a whole number"),
+        (zero("reduce_bucket_size", 0.5), "reduce_bucket_size is 0.5: it must be a whole number of at least 1."),
+        (zero("sub_group_size", -1), "sub_group_size is -1: it must be a whole number of at least 0."),
+        (zero("overlap_comm", "on"), "overlap_comm is 'on': it must be true, false or null."),
+        (zero("contiguous_gradients", 2), "contiguous_gradients is 2: it must be true or false."),
+        (zero("contiguous_gradients", None), "contiguous_gradients is None: it must be true or false."),
+        (zero("offload_optimizer", "cpu"), "offload_optimizer is 'cpu': it must be keys of its own, or null."),
+        (zero("offload_optimizer", {"device": "gpu"}), "offload_optimizer.device is 'gpu': it must be none, cpu or nvme."),
+        (zero("offload_optimizer", {"ratio": 2}), "offload_optimizer.ratio is 2: it must be a number from 0 to 1."),
+        (zero("offload_param", {"pin_memory": "x"}), "offload_param.pin_memory is 'x': it must be true or false."),
+        ({"fp16": {"initial_scale_power": "16"}}, "fp16.initial_scale_power is '16': it must be a whole number"),
+        ({"bf16": {"immediate_grad_update": []}}, "bf16.immediate_grad_update is []: it must be true or false."),
+        (zero("reduce_bucket_size", "auto"), "is 'auto', which nothing fills in here. Leave it out for DeepSpeed's default, or give a whole number of at least 1."),
+        ({"gradient_clipping": "auto"}, "Leave it out for DeepSpeed's default, or give a number."),
+        ({"train_batch_size": "auto"}, "train_batch_size is 'auto', which nothing fills in here. Leave it out, it is computed."),
+        ({"fp16": {"enabled": "auto"}}, "Leave it out, it is computed."),
+        ({"optimizer": {"params": {"lr": "auto"}}}, "optimizer.params.lr is 'auto', which nothing fills in here. Leave it out: optimizer.lr"),
+        ({"optimizer": {"params": {"betas": ["auto", 0.9]}}}, "optimizer.params.betas is 'auto'"),
+        ({"scheduler": {"params": {"warmup_num_steps": "auto"}}}, "scheduler.params.warmup_num_steps is 'auto'"),
+        ({"aio": {"queue_depth": "auto"}}, "aio.queue_depth is 'auto'"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_value_that_would_fail_in_the_job_is_refused_before_it(config: dict[str, object], said: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        check_keys(config, "here")
+    assert said in str(caught.value) and str(caught.value).startswith("here: ") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        zero("reduce_bucket_size", 5e8), zero("sub_group_size", 1e12), zero("overlap_comm", None), zero("allgather_bucket_size", 0),
+        zero("offload_param", None), zero("offload_optimizer", {"device": "none", "ratio": 1}), zero("contiguous_gradients", 1),
+        zero("zenflow", {"select_strategy": "auto"}), {"gradient_clipping": 1}, {"fp16": {"loss_scale": 0.0}},
+        {"wandb": {"project": "auto"}}, {"comms_logger": {"enabled": "whatever it takes"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_deepspeed_takes_passes(config: dict[str, object]) -> None:
+    check_keys(config, "here")
+
+
+@pytest.mark.parametrize(("size", "nodes"), [(3, 1), (8, 1), (5, 2), (16, 2)])
+def test_a_partition_that_does_not_divide_the_ranks_is_refused(size: int, nodes: int) -> None:
+    setting = f"deepspeed.zero_optimization.zero_hpz_partition_size={size}"
+    with pytest.raises(
+        RequestError, match=rf"is {size}, which does not divide the plan's {4 * nodes} ranks\. Valid: 1, 2, 4"
+    ):
+        planned("delta", "z3", nodes=nodes, set=(setting,))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 4, 8])
+def test_a_partition_that_divides_the_ranks_passes(size: int) -> None:
+    found = planned("delta", "z3", nodes=2, set=(f"deepspeed.zero_optimization.zero_hpz_partition_size={size}",))
+    assert found.plan.engine.deepspeed["zero_optimization"]["zero_hpz_partition_size"] == size
+
+
+@pytest.mark.parametrize("setting", ["optimizer.lr=auto", "optimizer.betas=auto", "peft.r=auto"])
+def test_auto_is_refused_beside_deepspeeds_keys_too(setting: str) -> None:
+    with pytest.raises(RequestError, match="nothing fills in 'auto' here: leave it out, or give a value"):
+        planned("delta", "z3+lora", set=(setting,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,20 @@ def test_what_a_profile_names_and_is_not_here_is_said(tmp_path: Path) -> None:
     (tmp_path / "modules").mkdir()
     (tmp_path / "hook.sh").touch()
     assert list(missing_paths(cluster, {"HOME": str(tmp_path)})) == []
+
+
+def test_without_user_a_folder_is_that_of_the_name_that_the_job_asks_id_for(tmp_path: Path) -> None:
+    """A home folder need not be called as its user is."""
+    name = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    cluster = variant(
+        "mi210", prelude={"use": [f"{tmp_path}/${{USER}}/modules"], "python": {"kind": "current", "env": None}}
+    )
+    home = {"HOME": str(tmp_path / "home" / "somebody-else")}
+    for environ, user in ((home, name), ({**home, "USER": ""}, name), ({**home, "USER": "given"}, "given")):
+        [said] = missing_paths(cluster, environ)
+        assert said == f"there is no {tmp_path}/{user}/modules here, which prelude.use of cluster mi210 names"
+    (tmp_path / name / "modules").mkdir(parents=True)
+    assert list(missing_paths(cluster, home)) == []
 
 
 # --- partitions with modules of their own ---------------------------------------------------------------------------

@@ -318,6 +318,32 @@ def test_few_steps_leave_something_to_measure() -> None:
     assert planned("local", "z3", steps=100).plan.workload.warmup_steps == 5
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (3, "of 3 steps no warm-up step is left out of the measurement, 5 are usual: the first steps are slow and count."),
+        (4, "of 4 steps 1 warm-up step is left out"),
+        (7, "of 7 steps 4 warm-up steps are left out of the measurement, 5 are usual: the first steps are slow and count. "
+            "--steps 8 or more leaves 5 out"),
+    ],
+)  # fmt: skip
+def test_few_steps_say_that_the_slow_first_ones_count(steps: int, said: str) -> None:
+    for asked in ({"steps": steps}, {"set": (f"steps={steps}",)}):
+        found = planned("local", "z3", **asked)
+        [notice] = [one for one in found.notices if "warm-up" in one]
+        assert notice.startswith(said)
+        assert found.origins["warmup_steps"] == f"computed: of {steps} steps at least 3 are measured, 5 is the default"
+
+
+@pytest.mark.parametrize(
+    "asked", [{"steps": 8}, {"steps": 3, "warmup_steps": 0}, {"steps": 6, "set": ("warmup_steps=1",)}]
+)
+def test_a_warm_up_that_is_whole_or_chosen_is_no_news(asked: dict[str, Any]) -> None:
+    found = planned("local", "z3", **asked)
+    assert not any("warm-up" in one for one in found.notices)
+    assert not found.origins["warmup_steps"].startswith("computed")
+
+
 # --- accounts, times, partitions, nodes, launchers ------------------------------------------------------------------
 
 

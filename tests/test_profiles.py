@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
+from hpc_llm.cli import run
 from hpc_llm.errors import Notice, ProfileError
 from hpc_llm.planning.method import load_method, method_names, parse_method
 from hpc_llm.site.cluster import Cluster, cluster_names, load_cluster, parse_cluster
@@ -258,3 +259,13 @@ def test_the_name_in_a_file_is_the_files_name(own_folder: Path) -> None:
 
 def test_a_cluster_parses_into_the_model() -> None:
     assert isinstance(load_cluster("delta"), Cluster)
+
+
+def test_a_default_account_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("clusters").mkdir()
+    Path("clusters/mine.yaml").write_text("extends: taiwania2\naccount: {default: MST112345}\n")
+    assert run(["clusters", "mine"]) == 0
+    assert ["default:", "MST112345"] in [line.split() for line in capsys.readouterr().out.splitlines()]

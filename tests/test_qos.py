@@ -12,7 +12,7 @@ from test_planning import refused, variant
 from hpc_llm.cli import run
 from hpc_llm.errors import PlanError, ProfileError
 from hpc_llm.planning.experiment import PlanWithOrigins
-from hpc_llm.site.cluster import Cluster
+from hpc_llm.site.cluster import Cluster, load_cluster
 
 PARTS = [
     {"name": "gpu", "max_time": "1-00:00:00", "max_nodes": 8, "max_gpus": 40, "default": True},
@@ -153,6 +153,36 @@ def test_what_is_advised_allows_all_that_is_asked_for() -> None:
     refused(PlanError, "allows 00:10:00. Ask for less with --time, or take a qos that allows it: --sbatch qos=wide.", cluster, time="01:00:00", nodes=3, **asked("short"))  # fmt: skip
     refused(PlanError, "allows 1-00:00:00. Ask for less with --time, or take a partition that allows it: big.", cluster, time="2-00:00:00", nodes=3)  # fmt: skip
     refused(PlanError, "take a partition that allows it: big, tiny.", cluster, time="2-00:00:00")
+
+
+@pytest.mark.parametrize(
+    ("amounts", "advised"),
+    [
+        ({"nodes": 9, "gpus_per_node": 1}, "--sbatch qos=long or --sbatch qos=wide."),
+        ({"nodes": 9, "gpus_per_node": 1, "time": "1-12:00:00"}, "or take a qos that allows it: --sbatch qos=long."),
+        ({"nodes": 9, "gpus_per_node": 1, "time": "3-00:00:00"}, "Ask for fewer with --nodes."),
+        ({"nodes": 6, "time": "10:00:00"}, "Ask for fewer nodes, or take a qos that allows it: --sbatch qos=wide."),
+        ({"nodes": 6, "time": "1-12:00:00"}, "Ask for fewer nodes."),
+    ],
+)
+def test_a_qos_is_advised_for_a_size_only_where_the_time_fits_as_well(amounts: dict[str, Any], advised: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        planned(site(), "z3", **amounts)
+    assert str(caught.value).endswith(advised)
+
+
+def test_a_default_time_stands_in_no_advices_way_since_it_gives_way_itself() -> None:
+    cluster = site(defaults={"time": "20:00:00"})
+    refused(PlanError, "--sbatch qos=long or --sbatch qos=wide.", cluster, nodes=9, gpus_per_node=1)
+    found = planned(cluster, "z3", nodes=9, gpus_per_node=1, **asked("wide"))
+    assert found.plan.job.time_s == 20 * 3600
+
+
+def test_a_partition_is_advised_only_where_it_has_the_same_gpus() -> None:
+    gpu = load_cluster("taiwania2").gpu.model_dump(mode="python")
+    few = {"name": "few", "max_time": "5-00:00:00", "gpu": {**gpu, "per_node": 2}}
+    cluster = variant("taiwania2", partitions=[*PARTS, few])
+    refused(PlanError, "or take a partition that allows it: big.", cluster, time="2-00:00:00")
 
 
 def test_without_a_scheduler_no_qos_counts() -> None:

@@ -276,8 +276,8 @@ def test_a_flag_that_the_site_refuses_never_appears(flag: str) -> None:
         ("gres", None, "mpirun", "--gres=gpu:4"),
         ("gres", "v100", "mpirun", "--gres=gpu:v100:4"),
         ("gpus-per-node", None, "srun", "--gpus-per-node=4"),
-        ("gpus", None, "srun", "--gpus=8"),
-        ("gpus", "h100-80", "srun", "--gpus=h100-80:8"),
+        ("gpus", None, "srun", "--gpus-per-node=4"),  # of a sum of 8 Slurm may give one node 7
+        ("gpus", "h100-80", "srun", "--gpus-per-node=h100-80:4"),
         ("gpus-per-task", None, "srun", "--gpus-per-task=1"),
         ("gpus-per-task", None, "torchrun", "--gpus-per-task=4"),  # one task, which starts the ranks
         ("none", None, "srun", None),
@@ -287,6 +287,31 @@ def test_gpus_are_asked_for_in_the_sites_style(style: str, kind: str | None, lau
     cluster = variant("taiwania2", request={"gpu_style": style, "gpu_type": kind})
     lines = header(script(cluster, "z3", nodes=2, gpus_per_node=4, set=(f"launcher={launcher}",)))
     assert [entry for entry in lines if entry.startswith(("--g", "--gpus"))] == ([line] if line else [])
+
+
+@pytest.mark.parametrize(
+    ("style", "asked", "line", "why"),
+    [
+        ("gpus", {"gpus_per_node": 4}, "--gpus=4", None),
+        ("gpus", {"gpus_per_node": 1, "nodes": 3}, "--gpus-per-node=1", "a sum unevenly among nodes"),
+        ("gpus-per-task", {"gpus_per_node": 4, "set": ("tasks_per_node=2",)}, "--gpus-per-task=2", None),
+        ("gpus-per-task", {"gpus_per_node": 3, "set": ("tasks_per_node=2",)}, "--gpus-per-node=3", "cannot share its GPUs evenly"),
+    ],
+)  # fmt: skip
+def test_each_node_gives_the_gpus_of_the_plan(style: str, asked: dict[str, Any], line: str, why: str | None) -> None:
+    cluster = variant("taiwania2", request={"gpu_style": style}, launch={"single_node": "srun", "multi_node": "srun"})
+    found = batch(cluster, "z3", **asked).scripts[0]
+    gpus = {
+        text: origin for text, origin in zip(found.text.splitlines(), found.origins, strict=True) if "--gpus" in text
+    }
+    assert list(gpus) == [f"#SBATCH {line}"]
+    [origin] = gpus.values()
+    assert (why in origin) if why else origin == "cluster taiwania2: request.gpu_style"
+
+
+def test_where_the_site_refuses_one_way_to_ask_per_node_the_other_is_taken() -> None:
+    cluster = variant("taiwania2", request={"gpu_style": "gpus", "forbid": ["gpus-per-node"]})
+    assert "--gres=gpu:2" in header(script(cluster, "z3", nodes=2, gpus_per_node=2))
 
 
 @pytest.mark.parametrize(

@@ -93,14 +93,35 @@ def test_weights_that_are_quantized_as_they_are_loaded_need_accelerate() -> None
     assert "accelerate" in required_packages([plan.changed(weights="checkpoint", model="/m")])
 
 
-def test_the_one_script_of_an_array_demands_what_each_of_its_runs_needs() -> None:
-    made = batch("taiwania2", "z3", "q")
+def looked_for(text: str, task: int) -> list[str]:
+    """What the script's probes look for as that task of its array, by bash itself."""
+    probes = [line for line in text.splitlines() if "need_packages " in line]
+    lines = ["set -euo pipefail", "need_packages() { printf '%s\\n' \"$@\"; }", *probes]
+    environ = {**os.environ, "SLURM_ARRAY_TASK_ID": str(task)}
+    return subprocess.run(
+        ["bash", "-c", "\n".join(lines)], env=environ, capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        ("z3", "q"),
+        ("q", "z3"),
+        ("z2", "z3"),
+        ("q", "qlora"),
+        ("z3", "z2+lora", "q", "qlora", "q-hpc2"),
+        ("z3",) * 10 + ("q",) * 2,
+    ],
+    ids="-".join,
+)
+def test_each_task_of_an_array_looks_for_what_its_run_needs_and_no_more(methods: tuple[str, ...]) -> None:
+    made = batch("taiwania2", *methods)
     assert len(made.distinct_scripts) == 1
-    assert demanded(made.scripts[0].text) == ["torch", "transformers", "deepspeed"]
-    assert required_packages([planned("local", "ddp", set=("engine=plain",)).plan, planned("local", "q").plan]) == (
-        "torch",
-        "transformers",
-    )
+    for task, one in enumerate(made.planned):
+        found = looked_for(made.scripts[0].text, task)
+        assert sorted(found) == sorted(required_packages([one.plan]))
+    assert demanded(made.scripts[0].text) == list(required_packages([one.plan for one in made.planned]))
 
 
 def test_every_field_of_the_plan_is_heeded() -> None:

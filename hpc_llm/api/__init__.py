@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from hpc_llm.api.cancelling import cancel
     from hpc_llm.api.experiments import Options, plan, prepare, render, submit
     from hpc_llm.api.handle import Run, status, wait
+    from hpc_llm.api.reconciling import reconcile
     from hpc_llm.api.rows import Rows, parse, parse_steps, results
 
 _MODULES = {
     "answers": ("WrittenReport", "diagnose", "report"),
     "cancelling": ("cancel",),
     "experiments": ("Options", "plan", "prepare", "render", "submit"),
+    "reconciling": ("reconcile",),
     "rows": ("Rows", "parse", "parse_steps", "results"),
     "handle": ("Run", "status", "wait"),
 }
@@ -40,6 +42,7 @@ __all__ = [
     "parse_steps",
     "plan",
     "prepare",
+    "reconcile",
     "render",
     "report",
     "results",
@@ -57,4 +60,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -26,9 +26,12 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     from hpc_llm.planning.tasks import carried_modules
     from hpc_llm.runs import make_way
     from hpc_llm.schedulers import code_snapshot, create_runs, take_back
+    from hpc_llm.schedulers.scheduler import find
 
     schedulers = {batch.planned[0].plan.job.scheduler for batch in batches}
     make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, schedulers=schedulers)
+    if any(find(name).is_this_machine for name in schedulers):
+        _tell_neighbours()
     for batch in batches:
         code_snapshot(logs, also=carried_modules([planned.plan for planned in batch.planned]))
     clusters, submissions, new = zip(*_submissions(batches), strict=True)
@@ -45,6 +48,20 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
                 notice(f"{len(sent)} runs were submitted before that: {', '.join(sent)}")
             raise
     return [run for runs in groups for run in runs]
+
+
+def _tell_neighbours() -> None:
+    """Runs of this machine share its GPUs, cores and memory, and no scheduler keeps them apart."""
+    from hpc_llm.schedulers.local.marks import living
+
+    names = living().run_names()
+    if names:
+        others = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        are = "are" if len(names) > 1 else "is"
+        notice(
+            f"{others} {are} under way on this machine: runs that share it slow each other down. "
+            "Where the figures count, submit when nothing else runs"
+        )
 
 
 def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> None:

@@ -112,6 +112,7 @@ def _show(cluster: Cluster) -> None:
             ("scheduler", cluster.scheduler),
             ("", f"its Slurm is {' or '.join(cluster.slurm_clusters)}" if cluster.slurm_clusters else ""),
             ("account", (needed if account.required else "not required")),
+            ("", f"default: {account.default}" if account.default else ""),
             ("", f"`{account.list_command}` lists yours" if account.list_command else ""),
             ("GPUs", f"{gpu_text(cluster.gpu)}{f', {cluster.gpu.arch}' if cluster.gpu.arch else ''}"),
             ("", ", ".join(f"{k} {'yes' if v else 'no'}" for k, v in can.model_dump().items()) if can else ""),

@@ -14,7 +14,7 @@ from hpc_llm.job.render import JobArray, Place, Script, render
 from hpc_llm.job.support import Support
 from hpc_llm.planning.experiment import PlanWithOrigins
 from hpc_llm.planning.plan import renamed
-from hpc_llm.planning.tasks import required_packages
+from hpc_llm.planning.tasks import further_packages, required_packages
 from hpc_llm.records.run import array_folder, file_name_part
 from hpc_llm.site.cluster import Cluster
 from hpc_llm.site.schedulers import Several, find_scheduler
@@ -61,6 +61,7 @@ def make_batch(
             array_folder(logs, name),
             tuple(f"{i} ({p.plan.method})" for i, p in zip(run_ids, planned, strict=True)),
             required_packages([p.plan for p in planned]),
+            further_packages([p.plan for p in planned]),
         )
         place = Place(logs / run_ids[0], support, python, templates)
         script, first = _array_script(cluster, planned, place, array)

@@ -7,8 +7,8 @@ are taken out of the text and kept beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ class Script:
 
     text: str
     origins: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.text
 
     def explained(self, width: int = WIDTH) -> str:
         """The script with each line's origin at its right, for reading, not for running."""
@@ -83,6 +86,8 @@ class JobArray:
     """What each task is, for the reader of the script."""
     packages: tuple[str, ...]
     """What each of the runs must be able to import."""
+    further: Mapping[tuple[str, ...], Sequence[int]] = field(default_factory=dict)
+    """What only some of them must be able to import besides -> their tasks."""
     parallel: int | None = None
     """Most tasks at a time."""
 
@@ -118,6 +123,9 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "support": {"path": str(place.support.path), "digest": place.support.digest},
             "launcher": _launch(plan, cluster),
             "packages": list(tasks.required_packages([plan]) if array is None else array.packages),
+            "further": [{"packages": list(more), "tasks": list(those)} for more, those in array.further.items()]
+            if array
+            else [],
             "python_folder": str(place.python.parent),
             "env_file": plan.job.env_file and _env_file(plan.job.env_file, cluster),
             "job_dirs": cluster.env.per_job_dirs,

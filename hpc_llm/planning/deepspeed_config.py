@@ -11,6 +11,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.planning.deepspeed_limits import check_limits
+from hpc_llm.planning.deepspeed_values import check_values
 
 TOP_LEVEL = frozenset(
     """activation_checkpointing aio amp autotuning bf16 bfloat16 checkpoint comet comms_logger communication_data_type
@@ -51,7 +52,7 @@ BLOCKS = ("zero_optimization", "fp16", "bf16", "bfloat16", "optimizer", "schedul
 
 
 def check_keys(config: Mapping[str, Any], where: str) -> None:
-    """Raise a RequestError for the first key that is unknown, or that would make the plan's numbers wrong."""
+    """Raise a RequestError for the first key that is unknown, cannot hold its value, or would make the plan's numbers wrong."""
     check_limits(config, where)
     for key in config:
         if key not in TOP_LEVEL:
@@ -66,3 +67,4 @@ def check_keys(config: Mapping[str, Any], where: str) -> None:
     stage = zero.get("stage", 0)
     if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
         raise RequestError(f"{where}, zero_optimization: stage is {stage!r}. Valid: 0, 1, 2, 3.")
+    check_values(config, where)

@@ -158,15 +158,17 @@ def _ways(asked: Sequence[Asked], cluster: Cluster, partition: Partition | None,
         f", or take a qos that allows it: {' or '.join(f'--sbatch qos={name}' for name in others)}" if others else ""
     )
     # To take a partition for its size would take its GPUs, of which a node may have another number.
-    names = _partitions_for(asked, cluster, qos) if asked[0].what == "time" else []
+    names = _partitions_for(asked, cluster, partition, qos) if asked[0].what == "time" else []
     return (f", or take a partition that allows it: {', '.join(names)}" if names else "") + by_qos
 
 
-def _partitions_for(asked: Sequence[Asked], cluster: Cluster, qos: JobQos) -> list[str]:
+def _partitions_for(asked: Sequence[Asked], cluster: Cluster, now: Partition | None, qos: JobQos) -> list[str]:
     found = []
     for partition in cluster.partitions:
         facts = cluster.default_qos(partition) if qos.name is None or qos.is_default else qos.facts
-        if _allow(asked, cluster, partition, facts):
+        # With other GPUs it would be another plan, which may not fit there.
+        has_same = cluster.gpu_of(partition) == cluster.gpu_of(now)
+        if has_same and _allow(asked, cluster, partition, facts):
             found.append(partition.name)
     return found
 

@@ -53,6 +53,12 @@ class OptimizerBlock(_Strict):
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
+def auto_in(block: Any) -> str | None:
+    """What is wrong with the block's first value that is `auto`, a word that the Hugging Face Trainer would replace."""
+    found = next((key for key, value in block.items() if value == "auto"), None) if isinstance(block, Mapping) else None
+    return found and f"'{found}' is 'auto', and nothing fills in 'auto' here: leave it out, or give a value"
+
+
 class Method(_Strict):
     schema_version: Literal[1] = Field(alias="schema")
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9+_-]*$")
@@ -83,6 +89,13 @@ class Method(_Strict):
             return engines.find(name).name
         except RequestError as error:
             raise ValueError(str(error)) from None
+
+    @field_validator("optimizer", "peft", "quantization", mode="before")
+    @classmethod
+    def _not_auto(cls, block: Any) -> Any:
+        if said := auto_in(block):
+            raise ValueError(said)
+        return block
 
     @field_validator("deepspeed")
     @classmethod

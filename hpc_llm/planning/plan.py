@@ -17,13 +17,14 @@ from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning import engines, tasks
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
+from hpc_llm.planning.deepspeed_values import check_partitions
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.planning.engine_choice import check_engine, choose_engine
 from hpc_llm.planning.engines import Wanted, zero_stage
 from hpc_llm.planning.experiment import Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
-from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, plan_letters
+from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, auto_in, plan_letters
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
 from hpc_llm.planning.parts import (
     BatchShape,
@@ -83,7 +84,9 @@ def plan(
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
     options = ask_options(said, cluster, site, draft)
     qos = job_qos(options, cluster, partition, draft) if "sbatch" in site.facts.requests else JobQos()
-    parallel = ask_resources(said, cluster, partition, qos, gpu, site, draft)
+    parallel = ask_resources(said, cluster, partition, gpu, site, draft)
+    ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
+    time_s = ask_time(ask, draft)
     batch = _batch(said, cluster, parallel, draft)
     workload = _workload(said, cluster, method, task.workload, draft)
     deepspeed = _deepspeed(method, draft)
@@ -93,7 +96,8 @@ def plan(
     workload = _ramp(workload, deepspeed, draft)
     wanted = Wanted(model=model, batch=batch, parallel=parallel, optimizer=optimizer, deepspeed=deepspeed)
     engine = _engine(method, wanted, draft)
-    ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
+    if engine.name == "deepspeed":
+        check_partitions(deepspeed, parallel.world_size, "deepspeed")
     decided = Plan(
         task=_said_whole(draft, "task", (task.name, said("task")[1])),
         cluster=_said_whole(draft, "cluster", (cluster.name, "request")),
@@ -105,7 +109,7 @@ def plan(
         parallel=parallel,
         optimizer=optimizer,
         engine=engine,
-        job=_job(ask, partition_name, f"{model.name.rstrip('/').rsplit('/', 1)[-1]}-{method.name}", draft),
+        job=_job(ask, partition_name, time_s, f"{model.name.rstrip('/').rsplit('/', 1)[-1]}-{method.name}", draft),
         gpu=_gpu(cluster, gpu, parallel, model, draft),
     )
     return PlanWithOrigins(plan=decided, origins=draft.origins, notices=tuple(draft.notices))
@@ -143,8 +147,7 @@ def _count(said: Said, cluster: Cluster, name: str, draft: Draft) -> int:
 def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training], draft: Draft) -> Training:
     """What is trained on; what a task has of its own is as its class has it, or as it is set."""
     steps = _count(said, cluster, "steps", draft)
-    fallback = min(FALLBACKS["warmup_steps"], max(steps - metrics.MIN_MEASURED_STEPS, 0))
-    warmup: int = draft.first("warmup_steps", said("warmup_steps"), (fallback, "default"))
+    warmup: int = draft.first("warmup_steps", said("warmup_steps"), _few_enough(steps))
     if warmup < 0 or steps - warmup < metrics.MIN_MEASURED_STEPS:
         raise RequestError(
             f"warmup_steps is {warmup} of {steps} steps: at least "
@@ -156,6 +159,7 @@ def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training]
     data = list(said.experiment.data)
     floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
     own = {one.name: draft.put(short_name(one), default_of(one), "default") for one in own_fields(kind)}
+    _tell_short_warmup(steps, warmup, draft)
     return kind(
         **own,
         steps=steps,
@@ -165,6 +169,26 @@ def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training]
         data=draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
         loss_floor_nats=draft.put("loss_floor_nats", floor, why),
     )
+
+
+def _few_enough(steps: int) -> tuple[int, str]:
+    """As many warm-up steps as usual, or as leave enough to be measured."""
+    usual, most = FALLBACKS["warmup_steps"], max(steps - metrics.MIN_MEASURED_STEPS, 0)
+    why = f"computed: of {steps} steps at least {metrics.MIN_MEASURED_STEPS} are measured, {usual} is the default"
+    return (usual, "default") if usual <= most else (most, why)
+
+
+def _tell_short_warmup(steps: int, warmup: int, draft: Draft) -> None:
+    """Whoever chose the number of warm-up steps knows it; who chose few steps may not."""
+    usual = FALLBACKS["warmup_steps"]
+    if draft.origins["warmup_steps"].startswith("computed"):
+        left_out = (
+            f"{warmup} warm-up steps are" if warmup > 1 else "1 warm-up step is" if warmup else "no warm-up step is"
+        )
+        draft.notices.append(
+            f"of {steps} steps {left_out} left out of the measurement, {usual} are usual: the first steps are slow and count. "
+            f"--steps {usual + metrics.MIN_MEASURED_STEPS} or more leaves {usual} out"
+        )
 
 
 def _ramp(workload: Training, deepspeed: Mapping[str, Any], draft: Draft) -> Training:
@@ -220,6 +244,8 @@ def _checked(name: str, of_method: _M | None, model: type[_M], origin: str, draf
     value = draft.put(name, of_method and of_method.model_dump(), origin)
     if value is None:
         return None
+    if said := auto_in(value):
+        raise RequestError(f"--set {name}: {said}.")
     try:
         return model.model_validate(value).model_dump()
     except ValidationError as error:
@@ -287,14 +313,13 @@ def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], dr
     return found
 
 
-def _job(ask: Ask, partition: str | None, default_name: str, draft: Draft) -> JobRequest:
+def _job(ask: Ask, partition: str | None, time_s: int | None, default_name: str, draft: Draft) -> JobRequest:
     said, cluster = ask.said, ask.cluster
     scheduler = draft.computed("scheduler", ask.site.scheduler, f"cluster {cluster.name}: scheduler")
     launcher = ask_launcher(ask.parallel, cluster, ask.site, draft)
     name: str = draft.first("job_name", said("name"), (file_name_part(default_name), "computed: model and method"))
     one_line("job name", name)
     account = ask_account(said, cluster, ask.site, draft)
-    time_s = ask_time(ask, draft)
     cores, mem = ask_cores_and_memory(ask, launcher, draft)
     return JobRequest(
         scheduler=scheduler,

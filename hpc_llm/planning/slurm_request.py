@@ -51,9 +51,9 @@ def _nobody_asked(site: Site) -> str:
 
 
 def ask_resources(
-    said: Said, cluster: Cluster, partition: Partition | None, qos: JobQos, gpu: Gpu, site: Site, draft: Draft
+    said: Said, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site, draft: Draft
 ) -> Parallel:
-    """Nodes, GPUs and ranks."""
+    """Nodes, GPUs and ranks; `ask_time` holds them to the limits, together with the time."""
     nodes = draft.first("nodes", said("nodes"), (FALLBACKS["nodes"], "default"))
     positive("nodes", nodes)
     per_node = gpu.per_node if gpu.vendor != "none" else 0
@@ -65,7 +65,6 @@ def ask_resources(
         (per_node, f"cluster {cluster.name}: gpu.per_node"),
     )
     _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
-    _check_size(nodes, gpus, cluster, partition, qos, draft)
     if nodes > 1 and not site.facts.several_nodes:
         raise PlanError(f"{nodes} nodes: cluster {cluster.name} {_runs_where(site)}. Use --nodes 1.")
     ranks = draft.put("tasks_per_node", max(gpus, 1), "computed: one rank per GPU")
@@ -120,16 +119,6 @@ def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str
         raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
 
 
-def _check_size(
-    nodes: int, gpus: int, cluster: Cluster, partition: Partition | None, qos: JobQos, draft: Draft
-) -> None:
-    size = sizes(nodes, gpus)
-    for asked in size:
-        hold(asked, size, cluster, partition, qos, draft)
-    if nodes > MOST_NODES:
-        raise PlanError(f"{nodes} nodes: no cluster has so many. Ask for fewer with --nodes.")
-
-
 def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> dict[str, str]:
     """The options of --sbatch."""
     source = Source(
@@ -175,9 +164,32 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str |
 
 
 def ask_time(ask: Ask, draft: Draft) -> int | None:
-    """Wall time limit in seconds."""
-    said, cluster, partition, qos = ask.said, ask.cluster, ask.partition, ask.qos
-    text = draft.first("time_s", said("time"), (cluster.defaults.time, f"cluster {cluster.name}: defaults"))
+    """Wall time limit in seconds, once nodes, GPUs and time are within the limits of partition and QOS.
+
+    They are held to them together: what is advised in place of one limit must allow the other amounts as well.
+    """
+    seconds = _time_s(ask, draft)
+    size = sizes(ask.parallel.nodes, ask.parallel.gpus_per_node)
+    time = None if seconds is None else _asked_time(seconds)
+    is_asked = time is not None and ask.said("time")[0] is not None
+    amounts = [*size, time] if is_asked and time is not None else size
+    for asked in amounts:
+        hold(asked, amounts, ask.cluster, ask.partition, ask.qos, draft)
+    if ask.parallel.nodes > MOST_NODES:
+        raise PlanError(f"{ask.parallel.nodes} nodes: no cluster has so many. Ask for fewer with --nodes.")
+    if time is None or is_asked:
+        return seconds
+    most = most_allowed(time, ask.cluster, ask.partition, ask.qos)
+    if most is None or time.amount <= most[0]:
+        return seconds
+    # Nobody asked for the default, so it gives way.
+    limit: int = draft.computed("time_s", most[0], f"cluster {ask.cluster.name}: limit of the {most[1]}")
+    return limit
+
+
+def _time_s(ask: Ask, draft: Draft) -> int | None:
+    default = (ask.cluster.defaults.time, f"cluster {ask.cluster.name}: defaults")
+    text = draft.first("time_s", ask.said("time"), default)
     if text is None:
         return None
     seconds = parse_time(text)
@@ -185,20 +197,17 @@ def ask_time(ask: Ask, draft: Draft) -> int | None:
         raise RequestError(f"time '{text}' is no time at all. Write HH:MM:SS.")
     if seconds > LONGEST_S:
         raise RequestError(f"time '{text}': Slurm counts to {LONGEST_S // 86400} days. Ask for less with --time.")
-    asked = Asked(
+    return seconds
+
+
+def _asked_time(seconds: int) -> Asked:
+    return Asked(
         what="time",
         amount=seconds,
         said=f"time {format_time(seconds)}",
         less="Ask for less with --time",
         shown=format_time,
     )
-    most = most_allowed(asked, cluster, partition, qos)
-    if said("time")[0] is None and most is not None and seconds > most[0]:
-        # Nobody asked for the default, so it gives way.
-        limit: int = draft.computed("time_s", most[0], f"cluster {cluster.name}: limit of the {most[1]}")
-        return limit
-    hold(asked, sizes(ask.parallel.nodes, ask.parallel.gpus_per_node), cluster, partition, qos, draft)
-    return seconds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -57,7 +58,7 @@ def _bases(home: Path, hook: str, environ: Mapping[str, str]) -> list[Path]:
     for program in (environ.get("CONDA_EXE"), environ.get("MAMBA_EXE")):
         if program:
             found.append(Path(program).parent.parent)
-    path = expanded(hook, environ) if hook != "auto" else None
+    path = expanded(hook, _with_user(environ)) if hook != "auto" else None
     return [*found, Path(path).parents[2]] if path and path.endswith("/etc/profile.d/conda.sh") else found
 
 
@@ -97,6 +98,16 @@ def missing_paths(cluster: Cluster, environ: Mapping[str, str]) -> Iterator[str]
     if python.kind == "conda" and python.hook != "auto":
         named.append(("prelude.python.hook", python.hook))
     for field, text in named:
-        path = expanded(text, {**environ, "USER": environ.get("USER") or Path.home().name})
+        path = expanded(text, _with_user(environ))
         if path is not None and not os.path.exists(path):
             yield f"there is no {path} here, which {field} of cluster {cluster.name} names"
+
+
+def _with_user(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """With USER as the job has it, which asks `id -un` where it is not set; without it where this user has no name."""
+    if environ.get("USER"):
+        return environ
+    try:
+        return {**environ, "USER": pwd.getpwuid(os.geteuid()).pw_name}
+    except KeyError:
+        return environ

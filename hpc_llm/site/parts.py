@@ -213,7 +213,8 @@ class Qos(Strict):
 
 class RequestBlock(Strict):
     gpu_style: Literal["gres", "gpus-per-node", "gpus", "gpus-per-task", "none"]
-    """How the site wants GPUs asked for."""
+    """How the site wants GPUs asked for; where `gpus` or `gpus-per-task` would leave open how many a node gives, a job asks
+    for them per node."""
     gpu_type: str | None = None
     """Type in front of the count, e.g. `h100-80`."""
     memory: Literal["omit", "mem", "mem-per-gpu", "mem-per-cpu"] = "omit"

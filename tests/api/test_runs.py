@@ -169,3 +169,13 @@ def test_the_package_is_light_until_it_is_used() -> None:
 def test_a_name_that_the_package_lacks_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing_like_it"):
         hpc_llm.nothing_like_it  # noqa: B018
+
+
+def test_what_there_is_can_be_listed_and_printed(trained: Trained) -> None:
+    for module in (hpc_llm, hpc_llm.api):
+        listed = dir(module)
+        assert {"Options", "reconcile", "submit", "Rows"} <= set(listed)
+        assert all(hasattr(module, name) for name in listed)
+    assert hpc_llm.reconcile(logs=trained.logs, dry_run=True) == []
+    [script] = hpc_llm.render(ASKED, method="z3", run_id="printed")
+    assert str(script) == script.text

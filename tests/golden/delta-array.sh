@@ -47,6 +47,7 @@ export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/delta/torch_extensions
 export OMP_NUM_THREADS=16
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 need_packages torch transformers deepspeed
+case "$SLURM_ARRAY_TASK_ID" in 3) need_packages bitsandbytes ;; esac
 
 # launch: 4 ranks, 4 per node
 ranks_meet_at 127.0.0.1

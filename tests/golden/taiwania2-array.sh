@@ -48,6 +48,7 @@ export OMP_NUM_THREADS=4
 export PYTORCH_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7,expandable_segments:True
 export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7,expandable_segments:True
 need_packages torch transformers deepspeed
+case "$SLURM_ARRAY_TASK_ID" in 3) need_packages bitsandbytes ;; esac
 
 # launch: 8 ranks, 8 per node
 ranks_meet_at 127.0.0.1

@@ -10,6 +10,8 @@ from login_node import LoginNode, job_id
 from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm
 
+from hpc_llm.site.cluster import load_cluster
+
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 ASKED = (
@@ -52,6 +54,17 @@ def test_slurm_sees_the_options_that_pass_and_nothing_of_the_shell(node: LoginNo
         assert job[name] == value
     assert (job["Partition"], job["TimeLimit"], job["NumNodes"]) == ("gtest", "00:07:00", "2-2")
     assert job["OverSubscribe"] == "OK"
+
+
+def test_of_a_sum_of_gpus_slurm_is_told_what_each_node_gives(node: LoginNode, site: ScratchSite) -> None:
+    gpu = load_cluster("taiwania2").gpu.model_dump(mode="json")
+    node.add_cluster("sums", **{**site.profile("taiwania2"), "gpu": gpu, "request": {"gpu_style": "gpus", "extra": []}})
+    two, one = (
+        seen(node, "--cluster=sums", "--gpus-per-node=3", "--set=precision=fp16", f"--nodes={nodes}")
+        for nodes in (2, 1)
+    )
+    assert two["TresPerNode"].endswith("gpu:3") and "TresPerJob" not in two
+    assert one["TresPerJob"].endswith("gpu:3")
 
 
 def test_a_shells_variables_are_said_to_have_no_effect(node: LoginNode) -> None:

@@ -16,7 +16,8 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.tasks.task import OF_EVERY_TASK, TaskKind
 
 __all__ = [
-    "OF_EVERY_TASK", "TaskKind", "carried_modules", "check_settings", "find", "names", "register", "required_packages",
+    "OF_EVERY_TASK", "TaskKind", "carried_modules", "check_settings", "find", "further_packages", "names", "register",
+    "required_packages",
 ]  # fmt: skip
 
 _OWN = ("pretrain",)
@@ -54,6 +55,17 @@ def required_packages(plans: Sequence[Plan]) -> tuple[str, ...]:
     """What the job's Python must be able to import for each of `plans`, which share one job script."""
     first, *others = [find(plan.task).packages(plan) for plan in plans]
     return tuple(name for name in first if all(name in other for other in others))
+
+
+def further_packages(plans: Sequence[Plan]) -> dict[tuple[str, ...], list[int]]:
+    """What some of `plans` need beyond what each of them needs -> the places of those plans."""
+    common = required_packages(plans)
+    found: dict[tuple[str, ...], list[int]] = {}
+    for place, plan in enumerate(plans):
+        more = tuple(name for name in find(plan.task).packages(plan) if name not in common)
+        if more:
+            found.setdefault(more, []).append(place)
+    return found
 
 
 def carried_modules(plans: Sequence[Plan]) -> tuple[str, ...]:

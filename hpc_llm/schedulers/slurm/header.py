@@ -78,10 +78,26 @@ def _gpu_flags(plan: Plan, cluster: Cluster, tasks_per_node: int) -> dict[str, t
     values = {
         "gres": f"gpu:{kind}{count}",
         "gpus-per-node": f"{kind}{count}",
-        "gpus": f"{kind}{count * plan.parallel.nodes}",
-        "gpus-per-task": f"{kind}{max(count // tasks_per_node, 1)}",
+        "gpus": f"{kind}{count}",
+        "gpus-per-task": f"{kind}{count // tasks_per_node}",
     }
-    return {style: (values[style], f"cluster {cluster.name}: request.gpu_style")}
+    why = _no_even_share(style, plan, tasks_per_node)
+    asked = _per_node(cluster) if why else style
+    return {asked: (values[asked], f"cluster {cluster.name}: request.gpu_style{f' {style}, but {why}' if why else ''}")}
+
+
+def _no_even_share(style: str, plan: Plan, tasks_per_node: int) -> str | None:
+    """Why asking in that style might give a node another number of GPUs than the plan says; None where it cannot."""
+    if style == "gpus" and plan.parallel.nodes > 1:
+        return "Slurm may share a sum unevenly among nodes"
+    if style == "gpus-per-task" and plan.parallel.gpus_per_node % tasks_per_node:
+        return "the tasks of a node cannot share its GPUs evenly"
+    return None
+
+
+def _per_node(cluster: Cluster) -> str:
+    """The option that asks for the GPUs of each node; the other one of them where the site refuses it."""
+    return "gres" if "gpus-per-node" in cluster.request.forbid else "gpus-per-node"
 
 
 def _output_flags(place: Place, cluster: Cluster, array: JobArray | None) -> dict[str, tuple[str | None, str]]:

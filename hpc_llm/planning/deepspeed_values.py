@@ -1,0 +1,143 @@
+"""What the values of a DeepSpeed config may be: one of a wrong kind ends the job only when it starts. Standard library only.
+
+Read from the config models of DeepSpeed 0.19.8 (runtime/config.py, runtime/zero/, runtime/precision_config.py); a test asks
+the installed one. A key that is not listed may hold anything, but for `auto`: that word is for the Hugging Face Trainer,
+which puts a value in its place, and nobody does so here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpc_llm.errors import RequestError
+
+
+def _keys(names: str, kind: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), kind)
+
+
+_SWITCH, _WHOLE, _POSITIVE, _NUMBER, _SHARE = "switch", "whole", "positive", "number", "share"
+_DEVICE, _BLOCK, _OPTIONAL_SWITCH = "device", "block", "optional switch"
+_OFFLOAD = {
+    "device": _DEVICE,
+    **_keys("pin_memory pipeline_read pipeline_write fast_init super_offload", _SWITCH),
+    **_keys("buffer_count buffer_size max_in_cpu", _WHOLE),
+    **_keys("ratio cpuadam_cores_perc", _SHARE),
+}
+KINDS: dict[str, dict[str, str]] = {
+    "": {
+        **_keys("gradient_clipping gradient_predivide_factor", _NUMBER),
+        "steps_per_print": _POSITIVE,
+        **_keys(
+            """prescale_gradients sparse_gradients wall_clock_breakdown memory_breakdown dump_state disable_allgather
+            disable_python_gc dataloader_drop_last zero_allow_untested_optimizer zero_force_ds_cpu_optimizer
+            use_data_before_expert_parallelism""",
+            _SWITCH,
+        ),
+    },
+    "zero_optimization": {
+        "reduce_bucket_size": _POSITIVE,
+        **_keys(
+            """allgather_bucket_size sub_group_size prefetch_bucket_size stage3_prefetch_bucket_size param_persistence_threshold
+            stage3_param_persistence_threshold model_persistence_threshold stage3_model_persistence_threshold
+            max_live_parameters stage3_max_live_parameters max_reuse_distance stage3_max_reuse_distance
+            module_granularity_threshold stage3_module_granularity_threshold zero_hpz_partition_size""",
+            _WHOLE,
+        ),
+        **_keys(
+            """contiguous_gradients reduce_scatter use_multi_rank_bucket_allreduce allgather_partitions compute_grad_norm
+            load_from_fp32_weights elastic_checkpoint gather_16bit_weights_on_model_save
+            stage3_gather_16bit_weights_on_model_save use_all_reduce_for_fetch_params
+            stage3_use_all_reduce_for_fetch_params allgather_sequential stage3_allgather_sequential
+            stage3_gather_fp16_weights_on_model_save ignore_unused_parameters legacy_stage1 round_robin_gradients
+            parameter_alignment zero_quantized_weights zero_quantized_nontrainable_weights zero_quantized_gradients memory_efficient_linear
+            pipeline_loading_checkpoint override_module_apply log_trace_cache_warnings enable_sanity_checks
+            save_muon_momentum_buffer_in_memory""",
+            _SWITCH,
+        ),
+        **_keys("overlap_comm cpu_offload cpu_offload_param cpu_offload_use_pin_memory", _OPTIONAL_SWITCH),
+        **_keys("offload_optimizer offload_param zenflow", _BLOCK),
+    },
+    "zero_optimization.offload_optimizer": _OFFLOAD,
+    "zero_optimization.offload_param": _OFFLOAD,
+    "fp16": {
+        **_keys("enabled auto_cast consecutive_hysteresis fp16_master_weights_and_grads", _SWITCH),
+        **_keys("initial_scale_power loss_scale_window hysteresis min_loss_scale", _WHOLE),
+        "loss_scale": _NUMBER,
+    },
+    "bf16": _keys(
+        "enabled immediate_grad_update check_grad_overflow bf16_master_weights_and_grads bf16_optimizer_states", _SWITCH
+    ),
+}
+"""Block of the config -> key -> what its value must be."""
+
+_MEANT = {
+    _SWITCH: "true or false",
+    _OPTIONAL_SWITCH: "true, false or null",
+    _WHOLE: "a whole number of at least 0",
+    _POSITIVE: "a whole number of at least 1",
+    _NUMBER: "a number",
+    _SHARE: "a number from 0 to 1",
+    _DEVICE: "none, cpu or nvme",
+    _BLOCK: "keys of its own, or null",
+}
+_OWN_AUTO = ("pipeline", "expert_parallel", "zero_optimization.zenflow", "wandb", "tensorboard", "csv_monitor", "comet")
+"""Blocks whose `auto` DeepSpeed itself knows, or that hold names."""
+
+
+def check_values(config: Mapping[str, Any], where: str) -> None:
+    """Raise a RequestError for the first value that is `auto`, or of another kind than its key takes."""
+    for path, value in _values(config):
+        block, _, key = path.rpartition(".")
+        kind = KINDS.get(block, {}).get(key)
+        if value == "auto" and not path.startswith(_OWN_AUTO):
+            raise RequestError(f"{where}: {path} is 'auto', which nothing fills in here. {_instead(path, kind)}.")
+        if kind is not None and not _fits(value, kind):
+            raise RequestError(f"{where}: {path} is {value!r}: it must be {_MEANT[kind]}.")
+
+
+def check_partitions(config: Mapping[str, Any], ranks: int, where: str) -> None:
+    """Raise a RequestError where groups of the ranks would not come out even, which DeepSpeed finds only when it starts."""
+    size = (config.get("zero_optimization") or {}).get("zero_hpz_partition_size", 1)
+    if size > 1 and (size > ranks or ranks % size):
+        valid = ", ".join(str(n) for n in range(1, ranks + 1) if ranks % n == 0)
+        raise RequestError(
+            f"{where}: zero_optimization.zero_hpz_partition_size is {size}, which does not divide the plan's {ranks} ranks. "
+            f"Valid: {valid}; the ranks of a node are usual."
+        )
+
+
+def _instead(path: str, kind: str | None) -> str:
+    first = path.partition(".")[0]
+    if first.startswith(("train_", "gradient_accumulation_steps")) or path.endswith("16.enabled"):
+        return "Leave it out, it is computed"
+    if first == "optimizer":
+        return "Leave it out: optimizer.lr and its like are fields of their own, and without lr one is chosen"
+    return f"Leave it out for DeepSpeed's default, or give {_MEANT[kind] if kind else 'a value'}"
+
+
+def _values(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, value) of everything in the config, blocks included; the items of a list have the path of the list."""
+    for key, value in config.items():
+        place = f"{path}.{key}" if path else str(key)
+        yield place, value
+        if isinstance(value, Mapping):
+            yield from _values(value, place)
+        elif isinstance(value, (list, tuple)):
+            yield from ((place, item) for item in value if item == "auto")
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if kind == _BLOCK:
+        return value is None or isinstance(value, Mapping)
+    if kind == _DEVICE:
+        return value in ("none", "cpu", "nvme")
+    if kind in (_SWITCH, _OPTIONAL_SWITCH):
+        return value in (True, False) if isinstance(value, (bool, int)) else value is None and kind == _OPTIONAL_SWITCH
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return False
+    if kind == _SHARE:
+        return 0 <= value <= 1
+    return kind == _NUMBER or (value == int(value) and value >= (kind == _POSITIVE))
