@@ -60,6 +60,9 @@ of ten, which is applied to the printed digits so that 6703.7 ms is 6.7037 s."""
 LEFT_EMPTY = "left_empty"
 """Under this name `LineFormat.finish` says which figures it did not take, and why."""
 
+EMPTY_COLUMNS = "empty_columns"
+"""Under this name it says of which columns it did not take what the steps print."""
+
 OTHER_NAMES = {"words_per_second_per_gpu": "tokens_per_second_per_gpu"}
 """What older versions of a program call a column; a pattern may hold both."""
 
@@ -254,10 +257,14 @@ def _is_sane(value: Value) -> bool:
     return not isinstance(value, int) or -LARGEST < value < LARGEST
 
 
-def leave_empty(values: dict[str, Value], what: str) -> None:
-    """Note that a figure is printed and not taken, because the log does not say which of its meanings it has."""
+def leave_empty(values: dict[str, Value], what: str, column: str = "") -> None:
+    """Note that a figure is printed and not taken, because the log does not say which of its meanings it has.
+
+    With `column` it is one that the steps have given a mean.
+    """
     said = str(values.get(LEFT_EMPTY, ""))
     values[LEFT_EMPTY] = f"{said}; {what}" if said else what
+    values[EMPTY_COLUMNS] = f"{values.get(EMPTY_COLUMNS, '')} {column}"
 
 
 def rule(
