@@ -162,3 +162,44 @@ def test_what_slurm_says_of_another_job_was_printed_by_the_program(tmp_path: Pat
                     '  File "a.py", line 3, in f\nKeyError: 7\n')  # fmt: skip
     found = diagnose_files([file])
     assert found.cause.id == cause and agree(list(parse_paths([file])), found)
+
+
+STATE = (
+    '{{"global_step": {done}, "max_steps": 40, "log_history": [{{"loss": 2.5, "step": {done}, "epoch": 1.0}}{more}]}}'
+)
+PROFILED = '{"key": "Llama-2-7b-bs2-seq350-zero3", "step_time (s)": 2.5, "token/s": 1000.0}\n'
+LONG = ', {"words": "' + "x" * 9_000 + '"}'
+CELL = (
+    '{"cells": [{"cell_type": "code", "outputs": [{"output_type": "stream", "text": ["LOSS"]}]}],'
+    ' "metadata": {}, "nbformat": 4}'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        (STATE.format(done=40, more=""), "COMPLETED"),
+        (STATE.format(done=20, more=', {"train_runtime": 12.5, "step": 20}'), "COMPLETED"),
+        (STATE.format(done=20, more=""), "UNKNOWN"),
+        (STATE.format(done=40, more=LONG * 2_000), "COMPLETED"),
+        ('{\n    "epoch": 1.0,\n    "train_loss": 2.3,\n    "train_runtime": 12.5\n}', "COMPLETED"),
+        ('{"epoch": 1.0, "eval_loss": 2.2, "eval_runtime": 1.5, "train_runtime": 12.5}', "COMPLETED"),
+        ('{"eval_loss": 2.2, "eval_runtime": 1.5, "perplexity": 9.0}', "COMPLETED"),
+        ('{"total_token_throughput": 9.5, "duration": 2.5}', "COMPLETED"),
+        (PROFILED, "COMPLETED"),
+        (PROFILED * 3, "COMPLETED"),
+        ('{"loss": 2.5, "words": "no document that is known"}', "UNKNOWN"),
+        (CELL.replace("LOSS", "{'loss': 2.5, 'epoch': 1.0}\\n{'train_runtime': 12.5}\\n"), "COMPLETED"),
+        (CELL.replace("LOSS", "{'loss': 2.5, 'epoch': 1.0}\\n"), "UNKNOWN"),
+        ("step,loss\n1,2.5\n2,2.25\n", "UNKNOWN"),
+    ],
+)
+def test_a_file_that_is_no_stream_of_lines(text: str, outcome: str) -> None:
+    rows, found = (
+        parse_stream("x.json", io.BytesIO(text.encode())).rows,
+        diagnose_stream(io.BytesIO(text.encode()), "x.json"),
+    )
+    assert {row.outcome for row in rows} == {outcome}
+    assert agree(rows, found), ([(r.format, r.outcome, r.cause) for r in rows], found)
+    assert "in the middle" not in found.summary or rows[0].format == UNKNOWN_FORMAT or "cell_type" in text
+    assert found.meaning and (outcome != "COMPLETED" or found.cause.id == "none")
