@@ -203,3 +203,40 @@ def test_a_file_that_is_no_stream_of_lines(text: str, outcome: str) -> None:
     assert agree(rows, found), ([(r.format, r.outcome, r.cause) for r in rows], found)
     assert "in the middle" not in found.summary or rows[0].format == UNKNOWN_FORMAT or "cell_type" in text
     assert found.meaning and (outcome != "COMPLETED" or found.cause.id == "none")
+
+
+COMPLAINTS = (
+    "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.",
+    "ModuleCmd_Load.c(213):ERROR:105: Unable to locate a modulefile for 'cuda/11'",
+    'Lmod has detected the following error: The following module(s) are unknown: "cuda/11"',
+    "/var/spool/slurmd/job9/slurm_script: line 4: module: command not found",
+    "/var/spool/slurmd/job9/slurm_script: line 4: conda: command not found",
+    "/var/spool/slurmd/job9/slurm_script: line 4: accelerate: command not found",
+)
+DOWN = "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-08-16T16:27:59"
+ENDS = (
+    (f"{DOWN} DUE TO TIME LIMIT ***", "walltime"),
+    (f"{DOWN} DUE TO PREEMPTION ***", "preempted"),
+    (f"{DOWN} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***", "node_fail"),
+    ("slurmstepd: error: Detected 1 oom_kill event in StepId=9.batch. Some of the step tasks have been OOM Killed.", "host_oom"),
+    ("=>> PBS: job killed: walltime 3601 exceeded limit 3600", "walltime"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("complaint", COMPLAINTS)
+@pytest.mark.parametrize(("end", "cause"), ENDS)
+def test_the_scheduler_says_what_ended_a_job_that_had_only_complained(complaint: str, end: str, cause: str) -> None:
+    text = f"{complaint}\nepoch 1 of something\nepoch 2 of something\n{end}\n".encode()
+    rows, found = parse_stream("x.out", io.BytesIO(text)).rows, diagnose_stream(io.BytesIO(text), "x.out")
+    assert found.cause.id == cause
+    assert agree(rows, found)
+
+
+@pytest.mark.parametrize("complaint", COMPLAINTS)
+def test_a_complaint_is_the_cause_where_nothing_else_is_said(complaint: str) -> None:
+    text = f"{complaint}\nModuleNotFoundError: No module named 'torch'\n{DOWN} ***\n".encode()
+    assert diagnose_stream(io.BytesIO(text), "x.out").cause.id in (
+        "module_missing",
+        "conda_not_initialised",
+        "package_missing",
+    )
