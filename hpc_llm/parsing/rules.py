@@ -28,6 +28,13 @@ NUMBER = rb"[-+.,0-9eEinfaN]*[0-9nfNF]"
 WHOLE = rb"[0-9](?:[0-9,]*[0-9])?"
 
 
+WHOSE = (
+    r"(?:[ \t]{0,8}(?:\d{1,5}|\[(?:rank|default|Rank )?\d{1,5}\]|\[\d{1,5},(?:mpirank:)?\d{1,5}[^\]\n]{0,40}\](?:<std\w{1,4}>)?"
+    r"|[A-Za-z](?:[\w-]{0,60}\d)(?:\.[\w.-]{1,80})?|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\))(?::[ \t]?|(?<=[\])])[ \t])){0,2}"
+)
+"""What launchers write before a line of a rank, a task or a host: `0: `, `[default0]:`, `[1,0]<stdout>:`, `worker-0: `."""
+
+
 class Kind(Enum):
     """What a match means for the run it stands in."""
 
@@ -206,7 +213,10 @@ class Rule:
             name = match["number"]
             return f"(?P<{name}>{(WHOLE if name in WHOLE_NUMBERS else NUMBER).decode()})"
 
-        compiled = re.compile(re.sub(f"{_TEXT_GROUP}|{_NUMBER_GROUP}", expand, self.text).encode(), re.MULTILINE)
+        # Of a step the prefix tells whose it is, so that one must stand before what matches.
+        is_anchored = self.text.startswith("^") and self.kind in (Kind.RUN, Kind.START, Kind.END)
+        text = f"^{WHOSE}{self.text[1:]}" if is_anchored else self.text
+        compiled = re.compile(re.sub(f"{_TEXT_GROUP}|{_NUMBER_GROUP}", expand, text).encode(), re.MULTILINE)
         if self.decode is None and compiled.groups != len(self.columns):
             raise ValueError(f"every group of the pattern needs a name: {self.text}")
         return compiled

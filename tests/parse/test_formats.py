@@ -834,3 +834,37 @@ def test_loss_that_is_no_number(row):
     found = row(text)
     assert found.loss_last == 3.5
     assert found.invalid_reason == "the loss is not a finite number at step 3"
+
+
+WHOSE = ("0: ", "worker-0: ", "actor-multi-node-worker-0: ", "gpu-07.cluster.org: ", "[default0]:", "[1,0]<stdout>:", "[rank0]:",
+         "[rank0]: ", "(worker pid=17) ", "  3: ", "[0] ")  # fmt: skip
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+def test_the_launchers_prefix_hides_nothing(row, whose):
+    def told(text: str) -> str:
+        return "".join(whose + line for line in text.splitlines(keepends=True))
+
+    chat = told(
+        "***** Evaluating perplexity, Epoch 0/2 *****\nppl: 4998.25, loss: 8.5\n" + deepspeed()
+        + "***** Evaluating perplexity, Epoch 2/2 *****\nppl: 1.75, loss: 0.5\nsaving the final model ...\n"
+    )  # fmt: skip
+    found = row(chat)
+    assert (found.format, found.perplexity, found.eval_loss, found.outcome) == (
+        "deepspeed-chat",
+        1.75,
+        0.5,
+        "COMPLETED",
+    )
+    metrics = told(
+        "***** Running training *****\n  Total optimization steps = 50\n{'loss': 2.5, 'epoch': 1.0}\n"
+        "***** train metrics *****\n  epoch                    =        1.0\n  train_runtime            = 0:01:40.00\n"
+        "  train_steps_per_second   =        0.5\n***** eval metrics *****\n  perplexity               =     9.25\n"
+    )
+    found = row(metrics)
+    assert (found.elapsed_s, found.step_time_s_mean, found.perplexity, found.outcome) == (100.0, 2.0, 9.25, "COMPLETED")
+    assert row(told("iter 1: loss 2.5, time 5.0ms\nmax_iters = 7\n") * 2).format == "nanogpt"
+
+
+def test_a_word_before_a_figure_is_no_prefix(row):
+    assert row("***** Evaluating perplexity, Epoch 0/2 *****\nthe best ppl: 3.5\nworse ppl: 4.5\n").perplexity is None
