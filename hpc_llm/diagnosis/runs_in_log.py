@@ -14,6 +14,7 @@ from hpc_llm.causes.search import SHOWN, Found
 from hpc_llm.causes.verdict import Verdict, decide
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude, unexplained
 from hpc_llm.parsing.read import Reading, parse_stream
+from hpc_llm.parsing.registry import document_formats
 from hpc_llm.parsing.rows import Row
 from hpc_llm.records.run import Outcome
 from hpc_llm.text import sources
@@ -78,7 +79,8 @@ def _read(name: str, file: IO[bytes]) -> tuple[Reading, bool]:
     """The log as the parser reads it, and whether that is all of it: of a large one the beginning and the end."""
     text = sources.reads(file, name)
     first = sources.head(text, WHOLE)
-    most = sources.LARGEST_DOCUMENT if first.lstrip().startswith(b"{") else WHOLE
+    may_be_document = first.lstrip().startswith(b"{") and any(one.is_in(first) for one in document_formats())
+    most = sources.LARGEST_DOCUMENT if may_be_document else WHOLE
     first += sources.head(text, most - len(first)) if len(first) < most else b""
     if len(first) < most:
         return parse_stream(name, io.BytesIO(first)), True
