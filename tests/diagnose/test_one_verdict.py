@@ -240,3 +240,13 @@ def test_a_complaint_is_the_cause_where_nothing_else_is_said(complaint: str) -> 
         "conda_not_initialised",
         "package_missing",
     )
+
+
+@pytest.mark.parametrize(
+    "killed", ["Killed", "failed (exitcode: -9) local_rank: 0 (pid: 7) of binary: python", "exit code 137"]
+)
+def test_a_guess_is_called_one_where_parse_lists_a_failure(killed: str) -> None:
+    text = f"iter 1: loss 2.5, time 5.0ms\n{killed}\n".encode()
+    rows, found = parse_stream("x.out", io.BytesIO(text)).rows, diagnose_stream(io.BytesIO(text), "x.out")
+    assert ("a guess" in found.summary) == (found.cause.id == "host_oom" and rows[0].outcome == "FAILED")
+    assert found.cause.id == rows[0].cause
