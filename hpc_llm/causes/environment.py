@@ -208,7 +208,7 @@ PACKAGE_MISSING = Cause(
         ),
         sign(
             ("FlashAttention2 has been toggled on", "package flash_attn seems to be not installed"),
-            remedy="flash_attn is not installed here: --set attention=sdpa, or pip install flash-attn",
+            remedy="flash_attn is not installed here: --set attention=sdpa, or python -m pip install flash-attn",
         ),
         sign(
             "model needs a package that is missing",
@@ -216,7 +216,7 @@ PACKAGE_MISSING = Cause(
         ),
         sign(
             "Ninja is required to load C++ extensions",
-            remedy="put ninja on PATH: pip install ninja, and run with the environment's bin folder on PATH",
+            remedy="put ninja on PATH: python -m pip install ninja, and run with the environment's bin folder on PATH",
         ),
     ),
 )

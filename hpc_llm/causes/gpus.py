@@ -28,7 +28,16 @@ GPU_MISSING = Cause(
         sign("RuntimeError: Found no NVIDIA driver on your system"),
         sign("couldn't find any HIP devices"),
         sign(
-            "GPUs per node, torch", r"the plan wants \d+ GPUs per node, torch \S+ \(built for [^)\n]{1,40}\) sees none"
+            "sees none",
+            r"the plan wants \d+ GPUs? per node, torch (?:\S+ \(built for no GPU support\)|\S+\+cpu \([^)\n]{1,40}\)) sees none",
+            remedy=(
+                "install a build of torch for this GPU into the job's environment, or load the site's module for it: "
+                "the one that ran is built for the CPU alone"
+            ),
+        ),
+        sign(
+            "sees none",
+            r"the plan wants \d+ GPUs? per node, torch (?!\S+ \(built for no GPU|\S+\+cpu )\S+ \(built for [^)\n]{1,40}\) sees none",
         ),
         sign("No devices were found", r"^No devices were found$", confidence=0.8),
         sign("setup doesn't support bf16/gpu. You need to assign use_cpu", confidence=0.85),
@@ -49,7 +58,7 @@ _REBUILD = (
 )
 
 _BITSANDBYTES = (
-    "this bitsandbytes has no library for torch's CUDA or ROCm: pip install --upgrade bitsandbytes\n"
+    "this bitsandbytes has no library for torch's CUDA or ROCm: python -m pip install --upgrade bitsandbytes\n"
     "python -m bitsandbytes says what it looked for"
 )
 

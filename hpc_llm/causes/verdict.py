@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpc_llm.causes.catalogue import BY_ID
-from hpc_llm.causes.cause import Cause, Role
+from hpc_llm.causes.cause import STARTED, Cause, Role
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import Found, without_rank
 from hpc_llm.records.run import Outcome
@@ -36,6 +36,11 @@ SURE = 0.65
 _TASK_FAILED = re.compile(r"srun: error: \S+: tasks? [\d,-]+: (?!Terminated|Exited with exit code 143$)")
 _AGREEMENT = 0.02
 _RIVAL = 0.1
+_COMPLAINTS = frozenset(("module_missing", "conda_not_initialised"))
+"""What a shell says of modules and environments, and goes on."""
+_ENDED_BY_SCHEDULER = frozenset(("walltime", "preempted", "node_fail", "host_oom"))
+_EXPLICIT = 0.9
+"""So sure are the scheduler's own words."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class Verdict:
 def decide(found: Sequence[Found], completed: bool) -> Verdict:
     """The verdict on one job; `completed` if training came to its end and nothing was found that undoes it."""
     found = _without_stopped(found)
-    roots = _without_explained(_without_aftermath([f for f in found if f.is_root]))
+    roots = _without_explained(_without_aftermath(_without_complaints([f for f in found if f.is_root])))
     if not roots:
         return Verdict(NONE, 0.95, None, ()) if completed else _nothing(found)
     root = max(roots, key=lambda f: (f.precedence, -f.time, -f.position))
@@ -140,6 +145,31 @@ def _without_aftermath(roots: list[Found]) -> list[Found]:
         for f in roots
         if f.cause.id in TAKEN_DOWN or f.cause.id in _AFTER_ALL or f.position < first.get(f.file, f.position + 1)
     ]
+
+
+def _without_complaints(roots: list[Found]) -> list[Found]:
+    """Leave out what the job's script said of its environment before it went on: of that the scheduler does not end a job.
+
+    It says by itself what ended it: a limit, a node, a preemption, memory. A job that nothing but a person or srun ended may
+    have failed before.
+    """
+    said = [f for f in roots if _is_schedulers(f)]
+    return [f for f in roots if not (_is_complaint(f) and any(_is_later(one, f) for one in said))]
+
+
+def _is_complaint(one: Found) -> bool:
+    """Whether it is one of those messages with which a shell goes on."""
+    is_of_shell = one.cause.id in _COMPLAINTS or "command not found" in one.text
+    return is_of_shell and one.position >= 0 and one.sign.survived_after == STARTED
+
+
+def _is_schedulers(one: Found) -> bool:
+    return one.cause.id in _ENDED_BY_SCHEDULER and one.sign.confidence >= _EXPLICIT
+
+
+def _is_later(one: Found, complaint: Found) -> bool:
+    """Whether it is a record's word, stands in another file or later in the same one."""
+    return one.position < 0 or one.file != complaint.file or one.position > complaint.position
 
 
 def _without_explained(roots: list[Found]) -> list[Found]:

@@ -29,6 +29,8 @@ _ENDED_BY_SIGNAL = (
     "launcher."
 )
 _ASK_WHO = "ask the scheduler how the job ended, as with sacct -j JOB -o JobID,State,ExitCode,Elapsed,Timelimit"
+_RAISED = re.compile(r"^[^\n\"']{0,80}?\b\w{0,60}(?:Error|Exception): ")
+"""What a traceback writes before a message that a record of the run holds alone."""
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -123,6 +125,8 @@ def explained(
     if verdict.root is None or not verdict.root.is_root:
         return _without_root(source, verdict, found, (), "", False)
     summary, details = explain(verdict.root, found)
+    if verdict.is_guess and verdict.outcome is not verdict.cause.outcome:
+        summary = f"{summary} This is a guess, so the run is listed as {verdict.outcome.value}.".strip()
     details = {**(case.facts if case else {}), **details}
     own = verdict.root.sign
     return Diagnosis(
@@ -196,7 +200,7 @@ def _evidence(verdict: Verdict, found: Sequence[Found]) -> tuple[Evidence, ...]:
 
 def _shape(one: Found) -> str:
     """Equal for what several ranks print of one event."""
-    return f"{one.cause.id} {_NUMBER.sub('', one.text)[:60]}"
+    return f"{one.cause.id} {_NUMBER.sub('', _RAISED.sub('', one.text))[:60]}"
 
 
 def _without_root(

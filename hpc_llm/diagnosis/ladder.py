@@ -119,3 +119,11 @@ def states_bytes(plan: Plan, letters: str | None = None) -> int | None:
         states, gradients = 0.0, 0.0
         weights = 0.0 if stage == 3 else weights
     return int(parameters * (weights + gradients + states))
+
+
+def host_bytes(plan: Plan, letters: str | None = None) -> int | None:
+    """What offload moves to one node's memory at least: what the GPUs of its ranks are rid of. None where it cannot be told."""
+    parts = (letters or plan.letters).split("+")
+    on_gpu = states_bytes(plan, "+".join(parts))
+    kept = states_bytes(plan, "+".join(part for part in parts if part != "o"))
+    return None if on_gpu is None or kept is None else (kept - on_gpu) * plan.parallel.tasks_per_node

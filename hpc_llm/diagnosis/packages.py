@@ -72,7 +72,9 @@ def missing(facts: Mapping[str, Any]) -> list[str]:
     lines = [_not_installable(name) for name in tops if _known(name) is None]
     known = [package for package in map(_known, tops) if package]
     if known:
-        lines.insert(0, f"install it into the environment of the job: pip install {' '.join(map(_word, known))}")
+        lines.insert(
+            0, f"install it into the environment of the job: python -m pip install {' '.join(map(_word, known))}"
+        )
     return [*lines, _SEE]
 
 
@@ -82,7 +84,9 @@ def _program(name: str) -> list[str]:
             f"{name} is not on PATH on the compute node: load the module, or activate the environment, that brings it"
         ]
     brought = _COMMANDS[name]
-    lines = [f"{name} comes with {brought}: is this the environment that has it? Otherwise: pip install {brought}"]
+    lines = [
+        f"{name} comes with {brought}: is this the environment that has it? Otherwise: python -m pip install {brought}"
+    ]
     return [*lines, f"python -m torch.distributed.run does the same as {name}"] if brought == "torch" else lines
 
 
@@ -115,13 +119,13 @@ def mismatched(facts: Mapping[str, Any]) -> list[str]:
         ]
     package = next((package for text, package in _OF_LIBRARIES if text in library), None)
     if package == "bitsandbytes":
-        return ["it was built for another CUDA: pip install --upgrade bitsandbytes", *_LOADED]
+        return ["it was built for another CUDA: python -m pip install --upgrade bitsandbytes", *_LOADED]
     if package in _RELEASED_WITH_TORCH:
-        return [f"each {package} belongs to one release of torch: pip install --upgrade torch {package}"]
+        return [f"each {package} belongs to one release of torch: python -m pip install --upgrade torch {package}"]
     if package in _BUILT_AGAINST_TORCH:
         return [
             f"{package} was compiled against another torch. Build it against this one: "
-            f"pip install --force-reinstall --no-deps --no-cache-dir --no-build-isolation {_word(str(package))}"
+            f"python -m pip install --force-reinstall --no-deps --no-cache-dir --no-build-isolation {_word(str(package))}"
         ]
     if re.search(r"(?:^|/)lib[^/]*\.so[\d.]*$", library):
         return _LOADED

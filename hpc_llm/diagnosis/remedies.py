@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpc_llm.diagnosis.ladder import rungs, states_bytes
+from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
 from hpc_llm.diagnosis.packages import mismatched, missing
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import letters_of
@@ -55,6 +55,28 @@ class Case:
         gib = self.cluster.gpu_of(self.partition).memory_gib
         return gib * 2**30 if gib else None
 
+    @property
+    def node_bytes(self) -> float | None:
+        """Memory of one node, as far as the job could ask for it."""
+        node = self.node.mem_gb * 1e9 if self.node and self.node.mem_gb else None
+        return node if self.may_ask_memory else self.host_room
+
+    @property
+    def host_room(self) -> float | None:
+        """Memory of one node that the job had, where it says so."""
+        return memory_bytes(self.plan.job.sbatch.get("mem") or self.plan.job.mem or "") or None
+
+    @property
+    def may_ask_memory(self) -> bool:
+        """Whether the job may say how much memory it has."""
+        return _takes_options(self.plan) and not (self.cluster and "mem" in self.cluster.request.forbid)
+
+    def memory_flags(self, need: int | None) -> str | None:
+        """What has to be added so that a node holds so many bytes; None where it cannot."""
+        if need is None or (self.host_room or self.node_bytes or math.inf) > need:
+            return ""
+        return " --sbatch mem=0" if (self.node_bytes or math.inf) > need and self.may_ask_memory else None
+
 
 def device_oom(case: Case) -> list[str]:
     """The ladder for this plan, after what the message itself points at."""
@@ -93,8 +115,9 @@ def _steps_down(case: Case) -> list[str]:
     lines = []
     for rung in rungs(case.plan):
         states = states_bytes(rung.plan)
-        if room is None or states is None or states < room:
-            lines.append(f"{rung.flags}  ({rung.why})")
+        memory = case.memory_flags(host_bytes(rung.plan))
+        if memory is not None and (room is None or states is None or states < room):
+            lines.append(f"{rung.flags}{memory}  ({rung.why})")
     states = states_bytes(case.plan, letters_of(case.plan))
     if states is not None and room is not None and states >= room:
         need = f"parameters, gradients and optimizer states alone take {_gib(states)} of the GPU's {_gib(room)}"
@@ -116,8 +139,9 @@ def host_oom(case: Case) -> list[str]:
         case.node.mem_gb if case.node else None,
     )
     whole = asked == 0 or bool(asked and there and asked >= 0.97 * there * 1e9)
-    may_ask = _takes_options(plan) and not (case.cluster and "mem" in case.cluster.request.forbid)
-    if may_ask and not whole:
+    may_ask, need = case.may_ask_memory, host_bytes(plan, letters_of(plan))
+    is_held = need is None or need < (case.node_bytes or math.inf)
+    if may_ask and not whole and is_held:
         had = next(
             (plan.job.sbatch[name] for name in ("mem", "mem-per-gpu", "mem-per-cpu") if name in plan.job.sbatch),
             plan.job.mem,
@@ -129,11 +153,16 @@ def host_oom(case: Case) -> list[str]:
         case.gpu_bytes,
         states_bytes(plan.changed(world_size=max(fewer, 1) * plan.parallel.nodes), letters_of(plan)),
     )
-    if fewer and (room is None or states is None or states < room):
+    if fewer and is_held and (room is None or states is None or states < room):
         why = f"{fewer} ranks on a node instead of {plan.parallel.tasks_per_node}: each has host buffers of its own"
         flags = f"--gpus-per-node {fewer}" if plan.parallel.gpus_per_node else f"--set tasks_per_node={fewer}"
         lines.append(f"{flags}{' --sbatch mem=0' if may_ask else ''}  ({why})")
     lines += _less_offload(case)
+    if not is_held and need is not None and case.node_bytes:
+        lines.append(
+            f"what it keeps on the host takes {_gib(need)} of a node that has {_gib(case.node_bytes)}: "
+            "more nodes, each of which then holds a part of it, or a smaller --model"
+        )
     return lines or [
         "it has all of the node and keeps nothing there: another node type, or a smaller --model, is for you to decide"
     ]
@@ -150,8 +179,9 @@ def _less_offload(case: Case) -> list[str]:
         choices.append(("+".join(["z2", *parts[1:]]), "only optimizer states on the host"))
     for letters, why in choices:
         states = states_bytes(plan, letters)
-        if states is None or case.gpu_bytes is None or states < case.gpu_bytes:
-            lines.append(f"--method {letters}  ({why})")
+        memory = case.memory_flags(host_bytes(plan, letters))
+        if memory is not None and (states is None or case.gpu_bytes is None or states < case.gpu_bytes):
+            lines.append(f"--method {letters}{memory}  ({why})")
     return lines
 
 
@@ -232,13 +262,18 @@ def _round_down(steps: int) -> int:
 
 def gpu_missing(case: Case) -> list[str]:
     plan, node = case.plan, case.facts.get("node")
+    ranks, gpus = _count(plan.parallel.tasks_per_node, "rank"), _count(plan.parallel.gpus_per_node, "GPU")
     lines = [
-        f"the plan has {plan.parallel.tasks_per_node} ranks and {plan.parallel.gpus_per_node} GPUs on a node: "
-        "see that the job got them (nvidia-smi or rocm-smi in the job)"
+        f"the plan has {ranks} and {gpus} on a node: see that the job got them (nvidia-smi or rocm-smi in the job)"
     ]
     if _takes_options(plan) and node:
-        lines.append(f"--sbatch exclude={node}  (if that node should have them and does not)")
+        nodes = ",".join(filter(None, (plan.job.sbatch.get("exclude"), node)))
+        lines.append(f"--sbatch exclude={nodes}  (if that node should have them and does not)")
     return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _usual_rate(plan: Plan) -> float:

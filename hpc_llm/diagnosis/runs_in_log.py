@@ -12,9 +12,11 @@ from hpc_llm.causes.log import LogFindings, verdict_on
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import SHOWN, Found
 from hpc_llm.causes.verdict import Verdict, decide
-from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude
+from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude, unexplained
 from hpc_llm.parsing.read import Reading, parse_stream
+from hpc_llm.parsing.registry import document_formats
 from hpc_llm.parsing.rows import Row
+from hpc_llm.records.run import Outcome
 from hpc_llm.text import sources
 from hpc_llm.text.blocks import Block, open_blocks
 
@@ -36,6 +38,8 @@ def diagnose_log(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
     verdict, found = verdict_on([log])
     with again() as file:
         reading, is_whole = _read(log.file, file)
+    if reading.is_document:
+        return _of_document(log.file, reading.rows)
     if not is_whole and len(reading.verdicts or ()) > 1:
         last = _agreed(log, (reading.verdicts or [])[-1], verdict, found)
         return replace(conclude(log.file, [log], *last), several=_TOO_LARGE)
@@ -57,11 +61,28 @@ def diagnose_log(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
     )
 
 
+def _of_document(source: str, rows: Sequence[Row]) -> Diagnosis:
+    """What a file says that states how its runs ended: no text in it does."""
+    runs = tuple(_stated(row) for row in rows)
+    return replace(runs[-1], source=source, runs=runs if len(runs) > 1 else ())
+
+
+def _stated(row: Row) -> Diagnosis:
+    ended = row.outcome == Outcome.COMPLETED.value
+    why = f"{row.outcome_reason[:1].upper()}{row.outcome_reason[1:]}." if row.outcome_reason else ""
+    verdict = decide([], completed=ended)
+    made = unexplained(row.run_id or "", verdict, (), (), ended, why)
+    return replace(made, outcome=row.outcome, reason=row.outcome_reason)
+
+
 def _read(name: str, file: IO[bytes]) -> tuple[Reading, bool]:
     """The log as the parser reads it, and whether that is all of it: of a large one the beginning and the end."""
     text = sources.reads(file, name)
     first = sources.head(text, WHOLE)
-    if len(first) < WHOLE:
+    may_be_document = first.lstrip().startswith(b"{") and any(one.is_in(first) for one in document_formats())
+    most = sources.LARGEST_DOCUMENT if may_be_document else WHOLE
+    first += sources.head(text, most - len(first)) if len(first) < most else b""
+    if len(first) < most:
         return parse_stream(name, io.BytesIO(first)), True
     parts = deque((first[BEGINNING:],))
     size = len(parts[0])

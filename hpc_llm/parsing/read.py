@@ -12,6 +12,7 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import IO, Any
 
+from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.schedulers import job_of
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import RequestError, pass_over
@@ -53,6 +54,8 @@ class Reading:
     """How each run ended, of a log that is read line by line."""
     samples: list[StepSample | None] = field(default_factory=list)
     """Some steps of the run of each row, where they were asked for and there are any."""
+    is_document: bool = False
+    """Whether it is a file of a known form that was read whole, in which only what its fields say counts."""
 
     @staticmethod
     def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
@@ -177,7 +180,7 @@ def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False, sampled: 
         rows = _document_rows(name, document)
         if rows:
             samples = [sample_of(steps) if sampled else None for _, steps in rows]
-            return Reading(name, [row for row, _ in rows], samples=samples)
+            return Reading(name, [row for row, _ in rows], samples=samples, is_document=True)
         first = _text_of(document)
     scanner = Scanner(formats_in(sources.clean(first)), count_unparsed=verbose, sampled=sampled)
     for _ in _scan(scanner, first, text):
@@ -322,6 +325,7 @@ def _document_rows(source: str, text: bytes) -> list[tuple[Row, list[Step]]]:
             continue
         for number, (row, steps) in enumerate(found):
             row.run_id, row.source = row.run_id or run_id(source, number), source
+            row.cause = row.cause or (NONE if row.outcome == Outcome.COMPLETED.value else UNKNOWN).id
             for step in steps:
                 step.run_id, step.source = row.run_id, source
         if found:

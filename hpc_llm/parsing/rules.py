@@ -28,6 +28,13 @@ NUMBER = rb"[-+.,0-9eEinfaN]*[0-9nfNF]"
 WHOLE = rb"[0-9](?:[0-9,]*[0-9])?"
 
 
+WHOSE = (
+    r"(?:[ \t]{0,8}(?:\d{1,5}|\[(?:rank|default|Rank )?\d{1,5}\]|\[\d{1,5},(?:mpirank:)?\d{1,5}[^\]\n]{0,40}\](?:<std\w{1,4}>)?"
+    r"|[A-Za-z](?:[\w-]{0,60}\d)(?:\.[\w.-]{1,80})?|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\))(?::[ \t]?|(?<=[\])])[ \t])){0,2}"
+)
+"""What launchers write before a line of a rank, a task or a host: `0: `, `[default0]:`, `[1,0]<stdout>:`, `worker-0: `."""
+
+
 class Kind(Enum):
     """What a match means for the run it stands in."""
 
@@ -59,6 +66,9 @@ of ten, which is applied to the printed digits so that 6703.7 ms is 6.7037 s."""
 
 LEFT_EMPTY = "left_empty"
 """Under this name `LineFormat.finish` says which figures it did not take, and why."""
+
+EMPTY_COLUMNS = "empty_columns"
+"""Under this name it says of which columns it did not take what the steps print."""
 
 OTHER_NAMES = {"words_per_second_per_gpu": "tokens_per_second_per_gpu"}
 """What older versions of a program call a column; a pattern may hold both."""
@@ -203,7 +213,10 @@ class Rule:
             name = match["number"]
             return f"(?P<{name}>{(WHOLE if name in WHOLE_NUMBERS else NUMBER).decode()})"
 
-        compiled = re.compile(re.sub(f"{_TEXT_GROUP}|{_NUMBER_GROUP}", expand, self.text).encode(), re.MULTILINE)
+        # Of a step the prefix tells whose it is, so that one must stand before what matches.
+        is_anchored = self.text.startswith("^") and self.kind in (Kind.RUN, Kind.START, Kind.END)
+        text = f"^{WHOSE}{self.text[1:]}" if is_anchored else self.text
+        compiled = re.compile(re.sub(f"{_TEXT_GROUP}|{_NUMBER_GROUP}", expand, text).encode(), re.MULTILINE)
         if self.decode is None and compiled.groups != len(self.columns):
             raise ValueError(f"every group of the pattern needs a name: {self.text}")
         return compiled
@@ -254,10 +267,14 @@ def _is_sane(value: Value) -> bool:
     return not isinstance(value, int) or -LARGEST < value < LARGEST
 
 
-def leave_empty(values: dict[str, Value], what: str) -> None:
-    """Note that a figure is printed and not taken, because the log does not say which of its meanings it has."""
+def leave_empty(values: dict[str, Value], what: str, column: str = "") -> None:
+    """Note that a figure is printed and not taken, because the log does not say which of its meanings it has.
+
+    With `column` it is one that the steps have given a mean.
+    """
     said = str(values.get(LEFT_EMPTY, ""))
     values[LEFT_EMPTY] = f"{said}; {what}" if said else what
+    values[EMPTY_COLUMNS] = f"{values.get(EMPTY_COLUMNS, '')} {column}"
 
 
 def rule(

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
-from hpc_llm.parsing.rules import LEFT_EMPTY, Value
+from hpc_llm.parsing.rules import EMPTY_COLUMNS, LEFT_EMPTY, Value
 from hpc_llm.parsing.run import RATES, LogRun
 from hpc_llm.records.run import Outcome
 
@@ -35,6 +35,7 @@ def row_of(run: LogRun) -> Row:
             one.finish(values)
     run.left_empty = str(values[LEFT_EMPTY]) if LEFT_EMPTY in values else None
     columns: dict[str, Any] = {name: value for name, value in values.items() if name in COLUMNS}
+    columns.update(dict.fromkeys(str(values.get(EMPTY_COLUMNS, "")).split()))
     if not run.began and run.numbered and (run.first or 0) > (_steps_in_first_line(run) or 1):
         columns.pop("started_at", None)  # the log begins in the middle, or the run goes on with an earlier one
     columns["format"] = seen[0].name if seen else MESSAGES if run.tail.speaks else UNKNOWN_FORMAT

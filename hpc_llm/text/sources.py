@@ -209,7 +209,7 @@ def _open_zstd(path: Path) -> IO[bytes]:
     except ImportError as error:
         raise RequestError(
             f"{path} is compressed with zstd, and the Python package zstandard is not installed. "
-            "Install it (pip install zstandard), or pipe the log: zstd -dc FILE | hpc-llm parse -"
+            "Install it (python -m pip install zstandard), or pipe the log: zstd -dc FILE | hpc-llm parse -"
         ) from error
     if sys.version_info >= (3, 14):
         limit = {module.DecompressionParameter.window_log_max: LARGEST_WINDOW_LOG}

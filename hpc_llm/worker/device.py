@@ -20,6 +20,10 @@ from hpc_llm.errors import WorkerError
 PACKAGES = ("torch", "deepspeed", "transformers", "peft", "bitsandbytes", "accelerate", "flash-attn")
 
 
+_LOOK_AT = "Look at the job's GPU request, the driver, and CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES."
+_NEEDS_BUILD = "Install a build of torch for this GPU into the job's environment, or choose a partition without GPUs."
+
+
 def torch_release() -> tuple[int, int]:
     """Major and minor version of the torch that is installed."""
     major, minor = torch.__version__.split(".")[:2]
@@ -35,8 +39,7 @@ def visible_gpus(planned_per_node: int) -> int:
         build = torch.version.cuda or torch.version.hip or "no GPU support"
         raise WorkerError(
             f"the plan wants {planned_per_node} GPUs per node, torch {torch.__version__} (built for {build}) sees none "
-            f"on {socket.gethostname()}. Choose gpus_per_node 0 for the CPU, or look at the job's GPU request, the "
-            "driver, and CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES."
+            f"on {socket.gethostname()}. {_LOOK_AT if torch.version.cuda or torch.version.hip else _NEEDS_BUILD}"
         )
     return count
 

@@ -86,7 +86,7 @@ class StepLog:
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
         self._file.flush()
         print(
-            f"[MeasuredStep {step.number}/{self._steps}] Loss: {step.loss:.4f} | "
+            f"[Step {step.number}/{self._steps}] Loss: {step.loss:.4f} | "
             f"Global Tokens/s: {row['tokens_per_second'] or 0.0:.2f} | "
             f"GPU Mem (GB): {_gib(step.allocated_bytes)} | "
             f"Peak Mem: {_gib(step.peak_allocated_bytes)}",

@@ -162,3 +162,91 @@ def test_what_slurm_says_of_another_job_was_printed_by_the_program(tmp_path: Pat
                     '  File "a.py", line 3, in f\nKeyError: 7\n')  # fmt: skip
     found = diagnose_files([file])
     assert found.cause.id == cause and agree(list(parse_paths([file])), found)
+
+
+STATE = (
+    '{{"global_step": {done}, "max_steps": 40, "log_history": [{{"loss": 2.5, "step": {done}, "epoch": 1.0}}{more}]}}'
+)
+PROFILED = '{"key": "Llama-2-7b-bs2-seq350-zero3", "step_time (s)": 2.5, "token/s": 1000.0}\n'
+LONG = ', {"words": "' + "x" * 9_000 + '"}'
+CELL = (
+    '{"cells": [{"cell_type": "code", "outputs": [{"output_type": "stream", "text": ["LOSS"]}]}],'
+    ' "metadata": {}, "nbformat": 4}'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        (STATE.format(done=40, more=""), "COMPLETED"),
+        (STATE.format(done=20, more=', {"train_runtime": 12.5, "step": 20}'), "COMPLETED"),
+        (STATE.format(done=20, more=""), "UNKNOWN"),
+        (STATE.format(done=40, more=LONG * 2_000), "COMPLETED"),
+        ('{\n    "epoch": 1.0,\n    "train_loss": 2.3,\n    "train_runtime": 12.5\n}', "COMPLETED"),
+        ('{"epoch": 1.0, "eval_loss": 2.2, "eval_runtime": 1.5, "train_runtime": 12.5}', "COMPLETED"),
+        ('{"eval_loss": 2.2, "eval_runtime": 1.5, "perplexity": 9.0}', "COMPLETED"),
+        ('{"total_token_throughput": 9.5, "duration": 2.5}', "COMPLETED"),
+        (PROFILED, "COMPLETED"),
+        (PROFILED * 3, "COMPLETED"),
+        ('{"loss": 2.5, "words": "no document that is known"}', "UNKNOWN"),
+        (CELL.replace("LOSS", "{'loss': 2.5, 'epoch': 1.0}\\n{'train_runtime': 12.5}\\n"), "COMPLETED"),
+        (CELL.replace("LOSS", "{'loss': 2.5, 'epoch': 1.0}\\n"), "UNKNOWN"),
+        ("step,loss\n1,2.5\n2,2.25\n", "UNKNOWN"),
+    ],
+)
+def test_a_file_that_is_no_stream_of_lines(text: str, outcome: str) -> None:
+    rows, found = (
+        parse_stream("x.json", io.BytesIO(text.encode())).rows,
+        diagnose_stream(io.BytesIO(text.encode()), "x.json"),
+    )
+    assert {row.outcome for row in rows} == {outcome}
+    assert agree(rows, found), ([(r.format, r.outcome, r.cause) for r in rows], found)
+    assert "in the middle" not in found.summary or rows[0].format == UNKNOWN_FORMAT or "cell_type" in text
+    assert found.meaning and (outcome != "COMPLETED" or found.cause.id == "none")
+
+
+COMPLAINTS = (
+    "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.",
+    "ModuleCmd_Load.c(213):ERROR:105: Unable to locate a modulefile for 'cuda/11'",
+    'Lmod has detected the following error: The following module(s) are unknown: "cuda/11"',
+    "/var/spool/slurmd/job9/slurm_script: line 4: module: command not found",
+    "/var/spool/slurmd/job9/slurm_script: line 4: conda: command not found",
+    "/var/spool/slurmd/job9/slurm_script: line 4: accelerate: command not found",
+)
+DOWN = "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-08-16T16:27:59"
+ENDS = (
+    (f"{DOWN} DUE TO TIME LIMIT ***", "walltime"),
+    (f"{DOWN} DUE TO PREEMPTION ***", "preempted"),
+    (f"{DOWN} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***", "node_fail"),
+    ("slurmstepd: error: Detected 1 oom_kill event in StepId=9.batch. Some of the step tasks have been OOM Killed.", "host_oom"),
+    ("=>> PBS: job killed: walltime 3601 exceeded limit 3600", "walltime"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("complaint", COMPLAINTS)
+@pytest.mark.parametrize(("end", "cause"), ENDS)
+def test_the_scheduler_says_what_ended_a_job_that_had_only_complained(complaint: str, end: str, cause: str) -> None:
+    text = f"{complaint}\nepoch 1 of something\nepoch 2 of something\n{end}\n".encode()
+    rows, found = parse_stream("x.out", io.BytesIO(text)).rows, diagnose_stream(io.BytesIO(text), "x.out")
+    assert found.cause.id == cause
+    assert agree(rows, found)
+
+
+@pytest.mark.parametrize("complaint", COMPLAINTS)
+def test_a_complaint_is_the_cause_where_nothing_else_is_said(complaint: str) -> None:
+    text = f"{complaint}\nModuleNotFoundError: No module named 'torch'\n{DOWN} ***\n".encode()
+    assert diagnose_stream(io.BytesIO(text), "x.out").cause.id in (
+        "module_missing",
+        "conda_not_initialised",
+        "package_missing",
+    )
+
+
+@pytest.mark.parametrize(
+    "killed", ["Killed", "failed (exitcode: -9) local_rank: 0 (pid: 7) of binary: python", "exit code 137"]
+)
+def test_a_guess_is_called_one_where_parse_lists_a_failure(killed: str) -> None:
+    text = f"iter 1: loss 2.5, time 5.0ms\n{killed}\n".encode()
+    rows, found = parse_stream("x.out", io.BytesIO(text)).rows, diagnose_stream(io.BytesIO(text), "x.out")
+    assert ("a guess" in found.summary) == (found.cause.id == "host_oom" and rows[0].outcome == "FAILED")
+    assert found.cause.id == rows[0].cause

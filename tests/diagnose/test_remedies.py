@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 from typing import Any
@@ -14,6 +15,7 @@ from typer.main import get_command
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.cli import make_app
 from hpc_llm.cli.options import RunOptions
+from hpc_llm.diagnosis import diagnose_stream
 from hpc_llm.diagnosis.diagnosis import Diagnosis
 from hpc_llm.diagnosis.elsewhere import in_other_words
 from hpc_llm.diagnosis.ladder import letters_of, states_bytes
@@ -164,7 +166,7 @@ def test_pages_are_unpinned_where_they_are_pinned() -> None:
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({"program": "torchrun"}, "torchrun comes with torch: is this the environment that has it? Otherwise: pip install torch"),
+        ({"program": "torchrun"}, "torchrun comes with torch: is this the environment that has it? Otherwise: python -m pip install torch"),
         ({"program": "srun"}, "srun is not on PATH on the compute node"),
         ({"program": "python3"}, "python3 is not on PATH"),
         ({"package": "torch, transformers"}, "pip install torch transformers"),
@@ -251,3 +253,27 @@ def test_settings_that_the_run_has_are_left_out() -> None:
     slurm = planned("taiwania2", "z3").plan
     assert without_what_it_has(remedy, slurm) == remedy
     assert "for you to decide" in without_what_it_has("x: --set precision=fp16", slurm)
+
+
+@pytest.mark.parametrize(("mem", "advised"), [("60G", False), ("110G", True), (None, True)])
+def test_no_method_is_advised_that_the_hosts_memory_cannot_hold(mem: str | None, advised: bool) -> None:
+    """A model of 6.7e9 parameters keeps 14 bytes of each on the host with z2+o, and 16 with z3+o: 94 and 108 GB."""
+    plan = make_plan("z3o", world_size=1, model="llama2-7b")
+    held = plan.changed(sbatch={"mem": mem} if mem else {}, scheduler="local")
+    lines = host_oom(Case(plan=held))
+    assert any(line.startswith("--method z2+o") for line in lines) == advised
+
+
+def test_the_nodes_to_leave_out_are_added_to_those_that_are() -> None:
+    plan = make_plan("z3o", world_size=1).changed(sbatch={"exclude": "n1"}, scheduler="slurm")
+    lines = BY_PLAN["gpu_missing"](Case(plan=plan, facts={"node": "n2"}))
+    assert any(line.startswith("--sbatch exclude=n1,n2  (") for line in lines)
+    assert "1 rank and" in lines[0]
+
+
+@pytest.mark.parametrize("built", ["2.13.0+cpu (built for no GPU support)", "2.3.1 (built for no GPU support)"])
+def test_a_torch_for_the_cpu_alone_is_replaced(built: str) -> None:
+    text = f"WorkerError: the plan wants 1 GPUs per node, torch {built} sees none on n1. More words."
+    found = diagnose_stream(io.BytesIO(text.encode()))
+    assert (found.cause.id, "exclude" in found.remedy) == ("gpu_missing", False)
+    assert found.remedy.startswith("install a build of torch")

@@ -303,7 +303,7 @@ def test_megatron(row, steps, spelling):
     found = row(text)
     assert (found.format, found.loss_last, found.global_batch_size) == ("megatron", 11.25, 16)
     assert (found.step_time_s_mean, found.warmup_steps, found.measured_steps) == (2.0005, 1, 3)
-    assert found.model_tflops_per_gpu == (None if spelling == "old" else 49.5)
+    assert found.model_tflops_per_gpu == (49.5 if spelling == "new" else None)
     first = steps(text)[0]
     assert (first.step, first.loss, first.learning_rate, first.grad_norm) == (1, 11.25, 1.5e-8, 2.5)
     assert first.skipped is (spelling != "equals")
@@ -353,7 +353,7 @@ def test_megatron_wrapped_line_and_its_kin(row):
     assert (found.step_time_s_mean, found.model_tflops_per_gpu, found.loss_last) == (4.8123, 411.2, 2.104)
     neox = " samples/sec: 7.75 | iteration       34/   10000 | elapsed time per iteration (ms): 4100.0 | learning rate: 2.1E-06 | approx flops per GPU: 112.5TFLOPS | lm_loss: 1.125E+01 | number of skipped iterations:   0 |\n"
     found = row(neox)
-    assert (found.model_tflops_per_gpu, found.loss_last) == (112.5, 11.25)
+    assert (found.model_tflops_per_gpu, found.loss_last) == (None, 11.25)
     primus = " iteration  3/  50 | elapsed time per iteration (ms): 10.0 | throughput per GPU (TFLOP/s/GPU): 496.5/490.1 | tokens per GPU (tokens/s/GPU): 9640.5/9600.0 | lm loss: 2.5 |\n"
     found = row(primus)
     assert (found.model_tflops_per_gpu, found.tokens_per_second_per_gpu) == (496.5, 9640.5)
@@ -834,3 +834,37 @@ def test_loss_that_is_no_number(row):
     found = row(text)
     assert found.loss_last == 3.5
     assert found.invalid_reason == "the loss is not a finite number at step 3"
+
+
+WHOSE = ("0: ", "worker-0: ", "actor-multi-node-worker-0: ", "gpu-07.cluster.org: ", "[default0]:", "[1,0]<stdout>:", "[rank0]:",
+         "[rank0]: ", "(worker pid=17) ", "  3: ", "[0] ")  # fmt: skip
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+def test_the_launchers_prefix_hides_nothing(row, whose):
+    def told(text: str) -> str:
+        return "".join(whose + line for line in text.splitlines(keepends=True))
+
+    chat = told(
+        "***** Evaluating perplexity, Epoch 0/2 *****\nppl: 4998.25, loss: 8.5\n" + deepspeed()
+        + "***** Evaluating perplexity, Epoch 2/2 *****\nppl: 1.75, loss: 0.5\nsaving the final model ...\n"
+    )  # fmt: skip
+    found = row(chat)
+    assert (found.format, found.perplexity, found.eval_loss, found.outcome) == (
+        "deepspeed-chat",
+        1.75,
+        0.5,
+        "COMPLETED",
+    )
+    metrics = told(
+        "***** Running training *****\n  Total optimization steps = 50\n{'loss': 2.5, 'epoch': 1.0}\n"
+        "***** train metrics *****\n  epoch                    =        1.0\n  train_runtime            = 0:01:40.00\n"
+        "  train_steps_per_second   =        0.5\n***** eval metrics *****\n  perplexity               =     9.25\n"
+    )
+    found = row(metrics)
+    assert (found.elapsed_s, found.step_time_s_mean, found.perplexity, found.outcome) == (100.0, 2.0, 9.25, "COMPLETED")
+    assert row(told("iter 1: loss 2.5, time 5.0ms\nmax_iters = 7\n") * 2).format == "nanogpt"
+
+
+def test_a_word_before_a_figure_is_no_prefix(row):
+    assert row("***** Evaluating perplexity, Epoch 0/2 *****\nthe best ppl: 3.5\nworse ppl: 4.5\n").perplexity is None

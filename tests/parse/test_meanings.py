@@ -211,3 +211,36 @@ def test_a_job_that_is_taken_down_after_training_completed_whoever_did_it(row, w
     found = row(bars("") + down)
     assert (found.outcome, found.cause) == ("COMPLETED", "none")
     assert "training had ended before" in str(found.outcome_reason)
+
+
+def megatron_deepspeed(arguments: str, rate: str) -> str:
+    line = (
+        " iteration  {}/  9 | elapsed time per iteration (ms): 100.0 | global batch size: 8 | lm loss: 2.5E+00 | {} |\n"
+    )
+    return arguments + "".join(line.format(i, rate) for i in range(1, 10)) + "[after training is done]\n"
+
+
+ARGUMENT = "  {} .......... {}\n"
+ONCE, TWICE = ARGUMENT.format("checkpoint_activations", "False"), ARGUMENT.format("checkpoint_activations", "True")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rate", "takes"),
+    [
+        ("", "TFLOPs: 69.5", None),
+        (TWICE, "TFLOPs: 69.5", None),
+        (ONCE + ARGUMENT.format("recompute_granularity", "selective"), "TFLOPs: 69.5", None),
+        (ONCE + ARGUMENT.format("recompute_granularity", "None"), "TFLOPs: 69.5", 69.5),
+        (ONCE, "TFLOPs: 69.5", 69.5),
+        ("", "approx flops per GPU: 69.5TFLOPS", None),
+        (ONCE, "approx flops per GPU: 69.5TFLOPS", None),
+        ("", "[LM]-TFLOPs=69.5", None),
+        (TWICE, "throughput per GPU (TFLOP/s/GPU): 69.5", 69.5),
+        (TWICE, "TFLOPs: 92.5 | throughput per GPU (TFLOP/s/GPU): 69.5", 69.5),
+    ],
+)
+def test_megatrons_teraflops_are_the_models_where_nothing_is_computed_twice(read, arguments, rate, takes):
+    found = read(megatron_deepspeed(arguments, rate))
+    assert found.rows[0].model_tflops_per_gpu == takes
+    assert ("TFLOP/s" in "".join(found.left_empty)) == (takes is None)
+    assert found.rows[0].step_time_s_mean == 0.1

@@ -12,12 +12,18 @@ import re
 from collections.abc import Mapping
 
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import Kind, Value, column_of, number, rule
+from hpc_llm.parsing.rules import Kind, Value, column_of, leave_empty, number, rule
 
 _PAIR = re.compile(
     rb"(\b[A-Za-z]\w{0,30}(?:[\]/ .\-]+\w{1,30}){0,7}|\[\w{2,3}\]-\w{1,10})(?: ?\(([^()\n|]{1,40})\))?(?:[:=] *| )([-+]?(?:\d[\d.,]*(?:[eE][-+]?\d+)?|nan|inf))"
     rb"(?:/(\d[\d.]*))?(?: \(avg [\d.]+\))?(?:TFLOPS)? *(?=\||$)"
 )
+
+_COUNTED = "counted_tflops_per_gpu"
+"""What the forks of Megatron-LM count: the work of the hardware, with the forward pass that is done again for the backward one.
+Megatron-LM's own `throughput per GPU (TFLOP/s/GPU)`, which came later, counts the model's alone."""
+_RECOMPUTES = ("checkpoint_activations", "recompute_granularity")
+"""The arguments by which activations are made again."""
 
 _NAMES = {
     "elapsed time per iteration": "step_time_ms",
@@ -37,12 +43,12 @@ _NAMES = {
     "tokens per gpu": "tokens_per_second_per_gpu",
     "tokens/s/gpu inst/harmonic mean": "tokens_per_second_per_gpu",
     "tokens/sec/gpu": "tokens_per_second_per_gpu",
-    "tflops": "model_tflops_per_gpu",
-    "[lm] tflops": "model_tflops_per_gpu",
-    "lm tflops": "model_tflops_per_gpu",
-    "approx flops per gpu": "model_tflops_per_gpu",
+    "tflops": _COUNTED,
+    "[lm] tflops": _COUNTED,
+    "lm tflops": _COUNTED,
+    "approx flops per gpu": _COUNTED,
     "compute per gpu": "model_tflops_per_gpu",
-    "flop throughput": "model_tflops_per_gpu",
+    "flop throughput": _COUNTED,
     "throughput per gpu": "model_tflops_per_gpu",
 }
 """Keys in lower case with blanks -> column and unit."""
@@ -63,6 +69,12 @@ def _columns(pairs: bytes) -> dict[str, Value]:
         value = (convert or number)(text)
         if value is not None:
             found.setdefault(column, value)
+    counted = found.pop(_COUNTED, None)
+    if counted is not None and "model_tflops_per_gpu" not in found:
+        found |= {
+            "model_tflops_per_gpu": counted,
+            "tflops_by": "GPT-NeoX" if b"approx flops per GPU" in pairs else "a fork",
+        }
     return found
 
 
@@ -91,6 +103,15 @@ def _finish(values: dict[str, Value]) -> None:
             values.setdefault("precision", precision)
     if "precision" in values:
         values["precision"] = str(values["precision"]).replace("bfloat", "bf").replace("float", "fp")
+    if "tflops_by" in values and not _counts_the_model(values):
+        why = "TFLOP/s: the log does not say that they are the model's alone, without activations that are made again"
+        leave_empty(values, why, "model_tflops_per_gpu")
+
+
+def _counts_the_model(values: Mapping[str, Value]) -> bool:
+    """Whether the arguments say that nothing is computed twice. GPT-NeoX's older releases estimate attention too high."""
+    is_off = [str(values[name]) in ("False", "None") for name in _RECOMPUTES if name in values]
+    return values["tflops_by"] != "GPT-NeoX" and "checkpoint_activations" in values and all(is_off)
 
 
 FORMAT = LineFormat(
@@ -176,6 +197,7 @@ FORMAT = LineFormat(
         rule(Kind.RUN, _argument("precision", r"(?P<precision>(?:bf|b?float|fp)\d+)"), literal=" precision .."),
         rule(Kind.RUN, _argument("fp16", r"(?P<fp16>\w+)"), literal=" fp16 .."),
         rule(Kind.RUN, _argument("bf16", r"(?P<bf16>\w+)"), literal=" bf16 .."),
+        *(rule(Kind.RUN, _argument(name, rf"(?P<{name}>\w+)"), literal=f" {name} ..") for name in _RECOMPUTES),
         rule(Kind.END, r"\[after training is done\]", literal="[after training is done]"),
         rule(Kind.END, r"\[exiting program at iteration \d+\]", literal="[exiting program at iteration "),
     ),

@@ -25,13 +25,13 @@ def _step(entry: dict[str, Any]) -> Step:
     step = entry.get("step")
     return Step(
         step=step if isinstance(step, int) else None,
-        loss=_number(entry.get("loss")),
-        learning_rate=_number(entry.get("learning_rate")),
-        grad_norm=_number(entry.get("grad_norm")),
+        loss=as_number(entry.get("loss")),
+        learning_rate=as_number(entry.get("learning_rate")),
+        grad_norm=as_number(entry.get("grad_norm")),
     )
 
 
-def _number(value: object) -> float | None:
+def as_number(value: object) -> float | None:
     """The number; transformers 5 may quote it."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
@@ -42,12 +42,12 @@ def _number(value: object) -> float | None:
 
 
 def _last(history: list[dict[str, Any]], key: str) -> float | None:
-    values = [_number(entry[key]) for entry in history if key in entry]
+    values = [as_number(entry[key]) for entry in history if key in entry]
     return values[-1] if values else None
 
 
 def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
-    losses = [_number(entry["loss"]) for entry in history if "loss" in entry]
+    losses = [as_number(entry["loss"]) for entry in history if "loss" in entry]
     done, total = state.get("global_step"), state.get("max_steps")
     row = Row(
         format="hf-trainer",
@@ -73,7 +73,7 @@ def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
 
 def _is_paused(state: dict[str, Any], history: list[dict[str, Any]], done: int) -> bool:
     """Whether the time of training holds evaluations or checkpoints."""
-    every = _number(state.get("save_steps"))
+    every = as_number(state.get("save_steps"))
     return any("eval_loss" in entry or "eval_runtime" in entry for entry in history) or bool(
         every and done >= every > 0
     )
@@ -83,7 +83,7 @@ def _rates(state: dict[str, Any], history: list[dict[str, Any]], time_s: float) 
     """Tokens per second of all devices and of one: the summary prints one of the two, the tokens seen tell which."""
     rate = _last(history, "train_tokens_per_second")
     values: dict[str, Any] = {"trainer_rate": rate, "elapsed_s": time_s}
-    seen = _number(state.get("num_input_tokens_seen")) or _last(history, "num_input_tokens_seen")
+    seen = as_number(state.get("num_input_tokens_seen")) or _last(history, "num_input_tokens_seen")
     if seen:
         values["tokens_seen"] = seen
     rates(values)
