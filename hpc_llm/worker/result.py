@@ -150,7 +150,7 @@ def plan_tokens_per_step(plan: Plan) -> int:
 
 
 def _rates(record: Record, times: list[float]) -> dict[str, Any]:
-    """MeasuredStep times and what follows from them; None where nothing was measured."""
+    """Step times and what follows from them; None where nothing was measured."""
     plan = record.plan
     rate = metrics.tokens_per_second(plan_tokens_per_step(plan), times)
     per_gpu = rate / record.ranks.world_size if rate is not None else None
