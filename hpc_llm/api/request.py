@@ -224,13 +224,15 @@ def _items(where: str, name: str, item: Any) -> Iterator[str]:
 
 def _settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """`PATH=VALUE` for each value of a mapping of plan fields, however deep it is."""
+    from hpc_llm.planning.settings import is_text
+
     for key, value in mapping.items():
         place = f"{prefix}{key}"
         if isinstance(value, dict) and value:
             yield from _settings(value, f"{place}.")
             continue
         # --set reads its value as YAML, except for variables, which are always text.
-        is_itself = isinstance(value, str) and (place.startswith("env.") or _reads_as_itself(value))
+        is_itself = isinstance(value, str) and (is_text(place) or _reads_as_itself(value))
         yield f"{place}={value if is_itself else json.dumps(value)}"
 
 
