@@ -146,8 +146,9 @@ def _check_encoding(name: str, value: Any) -> None:
 
 
 def _read_experiment(path: Path) -> dict[str, Any]:
-    """The values of a file, which may be a stranger's: no settings of it may load code or lead elsewhere."""
+    """The values of a file, which may be a stranger's: nothing of it may load code or lead elsewhere."""
     from hpc_llm.planning.settings import refuse_reach
+    from hpc_llm.site.sbatch_options import refuse_harmful
     from hpc_llm.text.secrecy import refuse_secrets
     from hpc_llm.text.yaml_text import read_yaml
 
@@ -155,6 +156,9 @@ def _read_experiment(path: Path) -> dict[str, Any]:
     refuse_secrets(content, str(path))
     values = _read_mapping(content, str(path))
     refuse_reach(values.get("set", []), str(path))
+    refuse_harmful(values.get("sbatch", []), str(path))
+    if "env_file" in values:  # its variables may load code, as those of `set` may not
+        raise RequestError(f"{path}: a file of variables is named by --env-file on the command line, not in a file.")
     return values
 
 
