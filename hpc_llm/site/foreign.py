@@ -12,6 +12,7 @@ from hpc_llm.errors import ProfileError
 from hpc_llm.site.reach import leads_elsewhere, loads_code
 from hpc_llm.site.sbatch_options import is_harmless
 from hpc_llm.text import env_file
+from hpc_llm.text.shown import one_line
 
 _PRELUDE = ("init", "use", "load", "load_multi_node")
 _OF_THE_JOB = re.compile(r"\$\{?(?:PWD|OLDPWD|SLURM_\w*|SUBMITIT_\w*|run_dir|TMPDIR)\b")
@@ -29,7 +30,7 @@ def told(profile: Mapping[str, Any]) -> str:
         ("it says what code the job loads", list(code)),
         ("it leads the job elsewhere", [p for p in places if p not in code]),
     ]
-    return "".join(f"; {clause} ({', '.join(names)})" for clause, names in said if names)
+    return "".join(f"; {clause} ({one_line(', '.join(names))})" for clause, names in said if names)
 
 
 def without_commands(profile: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,9 @@ def _read(kind: str, path: Path) -> dict[str, Any]:
     """The mapping of one file; a warning tells where it is from if that is the working directory."""
     here = Path.cwd() / kind
     values = read_yaml(path)
+    place = find_secret(values)
+    if place is not None:
+        raise ProfileError(f"{path}: {place} holds what looks like a secret. {WAY_IN}")
     if path.parent == here and here.resolve() != bundled(kind).resolve():
         hidden = [folder / path.name for folder in search_path(kind)[1:] if (folder / path.name).is_file()]
         if not hidden or not _is_same(path, hidden[0]):
@@ -101,9 +104,6 @@ def _read(kind: str, path: Path) -> dict[str, Any]:
                 foreign.refuse_env_file(values, path, user_config())
                 values, brings = foreign.without_commands(values), foreign.told(values)
             warnings.warn(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}", Notice, stacklevel=3)
-    place = find_secret(values)
-    if place is not None:
-        raise ProfileError(f"{path}: {place} holds what looks like a secret. {WAY_IN}")
     return values
 
 
