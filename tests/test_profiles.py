@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import warnings
 from collections.abc import Callable
@@ -269,3 +270,34 @@ def test_a_default_account_is_shown(
     Path("clusters/mine.yaml").write_text("extends: taiwania2\naccount: {default: MST112345}\n")
     assert run(["clusters", "mine"]) == 0
     assert ["default:", "MST112345"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_what_cannot_be_read_or_is_refused_costs_one_line_and_not_the_list(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scratch = "extends: z3o\ndeepspeed: {zero_optimization: {offload_param: {device: nvme, nvme_path: /x}}}\n"
+    for kind, bundled_name in (("configs", "z3"), ("clusters", "delta")):
+        folder = own_folder / kind
+        folder.mkdir()
+        os.mkfifo(folder / "pipe.yaml")
+        (folder / "nothing.yaml").symlink_to("not-there")
+        (folder / "folder.yaml").mkdir()
+        (folder / "bytes.yaml").write_bytes(b"\xff\xfe")
+        (folder / "refused.yaml").write_text(
+            scratch if kind == "configs" else "extends: delta\nenv: {file: $PWD/secrets}\n"
+        )
+        assert run(["methods" if kind == "configs" else "clusters"]) == 0
+        done = capsys.readouterr()
+        assert bundled_name in done.out
+        for name in ("pipe", "nothing", "folder", "bytes", "refused"):
+            [line] = [line for line in done.err.splitlines() if f"{name}.yaml" in line]
+            assert name not in done.out and ("cannot be read" in line or name == "refused")
+
+
+@pytest.mark.parametrize("kind", ["configs", "clusters"])
+def test_what_is_listed_is_found_and_says_why_it_cannot_be_read(kind: str, own_folder: Path) -> None:
+    (own_folder / kind).mkdir()
+    os.mkfifo(own_folder / kind / "pipe.yaml")
+    load: Callable[[str], Any] = load_method if kind == "configs" else load_cluster
+    with pytest.raises(ProfileError, match=r"pipe\.yaml: cannot be read: it is no regular file"):
+        load("pipe")

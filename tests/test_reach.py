@@ -141,12 +141,174 @@ def test_a_profile_of_the_working_directory_is_announced_with_the_code_that_it_b
     )
 
 
+def announcement(text: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What is told of a profile of the working directory with that text beside `extends: local`."""
+    Path("clusters").mkdir(exist_ok=True)
+    Path("clusters/mine.yaml").write_text(f"extends: local\n{text}\n")
+    assert run(["render", "--cluster", "mine", "--method", "z2", "--model", "tiny"]) == 0
+    said = capsys.readouterr().err
+    assert "cluster mine is that of" in said
+    return said
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("request: {extra: [--container=/x, --qos=high, --chdir=/y]}", "code the job loads (request.extra --container, request.extra --chdir)"),
+        ("request: {extra: [--task-prolog=x, --container-image=y]}", "request.extra --task-prolog, request.extra --container-image"),
+        ("request: {export: all}", "leads the job elsewhere (request.export all, your shell's variables)"),
+        ("env: {file: /somewhere/secrets}", "leads the job elsewhere (env.file /somewhere/secrets)"),
+        ("env: {common: {NCCL_DEBUG_FILE: /x/%h, NCCL_DEBUG: INFO, HF_HOME: '${SCRATCH}'}}", "elsewhere (NCCL_DEBUG_FILE, HF_HOME)"),
+        ("env: {multi_node: {OMPI_MCA_mca_base_param_files: x}}", "code the job loads (OMPI_MCA_mca_base_param_files)"),
+        ("access: {internet_compute: proxy, proxy_env: {https_proxy: 'http://x:1'}}", "elsewhere (https_proxy)"),
+        (
+            "prelude: {module_system: lmod, load_multi_node: [evil]}\npartitions: [{name: p, max_time: 01:00:00, env: {common: {LD_AUDIT: x}}}]",
+            "code the job loads (prelude.load_multi_node, LD_AUDIT)",
+        ),
+    ],
+)  # fmt: skip
+def test_all_that_such_a_profile_brings_is_named(
+    text: str, told: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told in announcement(text, capsys)
+
+
+def test_what_only_says_what_a_job_asks_for_is_not_named(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "request: {extra: [--qos=high, --comment=/x]}\nenv: {common: {NCCL_DEBUG: INFO, OMP_NUM_THREADS: '${N}'}}"
+    said = announcement(text, capsys)
+    assert "what code" not in said and "elsewhere" not in said
+
+
+def test_an_announcement_is_one_line_whatever_the_profile_holds(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = announcement('env: {file: "/x\\e[31m\\nhpc-llm: all is well"}', capsys)
+    assert "env.file /x hpc-llm: all is well)" in said
+
+
+def test_commands_of_such_a_profile_are_nobody_s_advice(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    announcement(
+        "account: {required: false, list_command: curl evil | sh}\nprelude: {python: {make: curl evil}}", capsys
+    )
+    assert run(["clusters", "mine"]) == 0
+    assert "curl" not in capsys.readouterr().out
+    Path("clusters/mine.yaml").write_text("extends: delta\naccount: {list_command: curl evil}\n")
+    assert run(["render", "--cluster", "mine", "--method", "z2", "--model", "tiny"]) == 2
+    said = capsys.readouterr().err
+    assert "needs an account" in said and "curl" not in said
+
+
+# --- files of variables
+
+
+def env_file(path: Path, text: str = "PYTHONPATH=/evil\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize("key", ["env-file", "env_file"])
+@pytest.mark.parametrize("place", ["./secrets", "~/secrets", "/x/secrets"])
+def test_an_experiment_file_names_no_file_of_variables(
+    key: str, place: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env_file(own_folder / "secrets")
+    Path("e.yaml").write_text(f"cluster: local\nmethod: z2\nmodel: tiny\n{key}: {place}\n")
+    assert run(["render", "e.yaml"]) == 2
+    assert "e.yaml: a file of variables is named by --env-file on the command line" in capsys.readouterr().err
+
+
+def test_who_names_a_file_of_variables_on_the_command_line_means_it(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = env_file(own_folder / "secrets")
+    assert run(["render", *LOCAL, "--env-file", str(file)]) == 0
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["{here}/secrets", "$PWD/secrets", "${{SLURM_SUBMIT_DIR}}/secrets", "${{NOT_SET_HERE}}/x", "${{run_dir}}/x", "{here}/x/../secrets",
+     "$OLDPWD/x", "{link}"],
+)  # fmt: skip
+def test_a_profile_of_the_working_directory_names_no_file_of_variables_there(
+    place: str, own_folder: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = tmp_path_factory.mktemp("elsewhere") / "link"
+    link.symlink_to(env_file(own_folder / "secrets", "A=1\n"))
+    Path("clusters").mkdir()
+    where = place.format(here=own_folder, link=link)
+    Path("clusters/mine.yaml").write_text(f"extends: local\nenv: {{file: '{where}'}}\n")
+    assert run(["render", "--cluster", "mine", "--method", "z2", "--model", "tiny"]) == 2
+    said = capsys.readouterr().err
+    assert "clusters/mine.yaml: env.file is" in said and "--env-file" in said
+
+
+def test_such_a_profile_s_file_of_variables_loads_no_code(
+    own_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = env_file(tmp_path_factory.mktemp("elsewhere") / "secrets")
+    text = f"extends: local\nenv: {{file: {file}}}\n"
+    Path("clusters").mkdir()
+    Path("clusters/mine.yaml").write_text(text)
+    asked = ["render", "--cluster", "mine", "--method", "z2", "--model", "tiny"]
+    assert run(asked) == 2
+    assert "whose PYTHONPATH would decide which code the job loads" in capsys.readouterr().err
+    env_file(file, "HF_TOKEN=abc\n")
+    assert run(asked) == 0
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(own_folder / "config"))
+    own = own_folder / "config" / "hpc-llm" / "clusters" / "mine.yaml"
+    own.parent.mkdir(parents=True)
+    Path("clusters/mine.yaml").rename(own)
+    env_file(file)
+    assert run(asked) == 0, "a profile of one's own may"
+
+
+# --- options of sbatch
+
+
+@pytest.mark.parametrize(
+    "option",
+    """container=/x container-id=x container-image=x container-mounts=/:/x task-prolog=x prolog=x epilog=x chdir=/x bb=x bbf=x
+    get-user-env uid=0 gid=0 input=x x11 nodelist=./nodes nodelist=/x unheard-of=1 image=x""".split(),
+)
+def test_an_experiment_file_asks_for_no_option_that_runs_or_leads_somewhere(
+    option: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("e.yaml").write_text(f"cluster: mi210\nmethod: z2\nmodel: tiny\nsbatch: ['{option}']\n")
+    assert run(["render", "e.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert f"e.yaml: sbatch.{option.partition('=')[0]} " in said and "Say it on the command line: --sbatch" in said
+
+
+@pytest.mark.parametrize("option", ["wrap=x", "export-file=x", "output=/x", "-D/x", "chd=/x", "export=ALL"])
+def test_options_that_nobody_may_say_are_refused_with_no_way_to_say_them(
+    option: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("e.yaml").write_text(f"cluster: mi210\nmethod: z2\nmodel: tiny\nsbatch: ['{option}']\n")
+    assert run(["render", "e.yaml"]) == 2
+    assert "on the command line" not in capsys.readouterr().err
+
+
+def test_an_experiment_file_says_what_a_job_asks_for(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = "{qos: high, comment: /a/b, requeue: , mail-user: a@b.c, constraint: 'a&b', begin: now+1hour}"
+    Path("e.yaml").write_text(f"cluster: mi210\nmethod: z2\nmodel: tiny\nsbatch: {options}\n")
+    assert run(["render", "e.yaml"]) == 0
+    Path("e.yaml").write_text("cluster: mi210\nmethod: z2\nmodel: tiny\n")
+    assert run(["render", "e.yaml", "--sbatch", "chdir=/x", "--sbatch", "container-image=x"]) == 0
+
+
 @pytest.mark.parametrize(
     "name",
     """LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES PATH HOME PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONWARNINGS
     NCCL_NET_PLUGIN NCCL_TUNER_PLUGIN SLURM_TASK_PROLOG SLURM_CONF OMPI_MCA_mca_base_component_path CUDA_HOME TRITON_CACHE_DIR
     TORCH_EXTENSIONS_DIR CUDA_INJECTION64_PATH UCX_MODULE_DIR FI_PROVIDER_PATH CC OPENSSL_CONF OPENSSL_ENGINES CFLAGS XLA_FLAGS
-    GIT_SSH_COMMAND MPLBACKEND OMP_TOOL_LIBRARIES OCL_ICD_VENDORS CPATH CPLUS_INCLUDE_PATH COMPILER_PATH GCC_EXEC_PREFIX""".split(),
+    GIT_SSH_COMMAND MPLBACKEND OMP_TOOL_LIBRARIES OCL_ICD_VENDORS CPATH CPLUS_INCLUDE_PATH COMPILER_PATH GCC_EXEC_PREFIX
+    OMPI_MCA_mca_base_param_files PMIX_MCA_mca_base_param_files NCCL_CONF_FILE HIP_CLANG_PATH HIP_DEVICE_LIB_PATH LUA_INIT LMOD_RC
+    PIP_CONFIG_FILE HYDRA_LAUNCHER_EXEC""".split(),
 )
 def test_variables_by_which_code_is_loaded(name: str) -> None:
     assert loads_code(name)

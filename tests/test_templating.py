@@ -176,6 +176,39 @@ def test_a_template_that_never_can_be_read_is_stopped(mine: Path) -> None:
     assert done.code == 2 and "it is not UTF-8 text" in done.err
 
 
+@pytest.mark.parametrize("name", ["launch.sh.j2", "inner.j2", "below/inner.j2"])
+@pytest.mark.parametrize("how", ["file", "folder", "hard link"])
+def test_a_link_out_of_the_folder_is_not_followed(mine: Path, own_folder: Path, name: str, how: str) -> None:
+    private = own_folder / "private" / Path(name).name
+    private.parent.mkdir()
+    private.write_text("launch  # PRIVATE\n")
+    private.chmod(0o600)
+    link = mine / name
+    if how == "folder" and "/" in name:
+        link.parent.symlink_to(private.parent)
+    else:
+        link.parent.mkdir(exist_ok=True)
+        link.hardlink_to(private) if how == "hard link" else link.symlink_to(os.path.relpath(private, link.parent))
+    if name != "launch.sh.j2":
+        (mine / "launch.sh.j2").write_text(f"{{% include '{name}' ignore missing %}}\nlaunch\n")
+    done = cli("render", *LOCAL, "--templates", mine)
+    assert (done.code, done.out) == (2, "") and "is not followed" in done.err and "PRIVATE" not in done.err
+
+
+def test_a_link_within_the_folder_is_followed(mine: Path, own_folder: Path) -> None:
+    (mine / "real.j2").write_text("launch  # mine\n")
+    (mine / "launch.sh.j2").symlink_to("real.j2")
+    seen_as = own_folder / "linked"
+    seen_as.symlink_to(mine)
+    done = cli("render", *LOCAL, "--templates", seen_as)
+    assert done.code == 0 and "launch  # mine" in done.out
+
+
+def test_a_pipe_is_no_template(mine: Path) -> None:
+    os.mkfifo(mine / "pipe.j2")
+    assert "pipe.j2 is no regular file" in refused(mine, "{% include 'pipe.j2' %}")
+
+
 def test_a_value_that_no_script_can_carry_is_still_told(mine: Path) -> None:
     shutil.copy(ROOT / "templates" / "launch.sh.j2", mine)
     done = cli("render", *LOCAL, "--templates", mine, "--logs", "a\udcff")

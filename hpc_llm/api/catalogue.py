@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hpc_llm.errors import ProfileError, notice
+from hpc_llm.errors import RequestError, notice
 
 if TYPE_CHECKING:
     from hpc_llm.causes.cause import Cause
@@ -119,6 +119,6 @@ def _valid(names: Iterable[str], load: Callable[[str], T]) -> list[T]:
     for name in names:
         try:
             found.append(load(name))
-        except ProfileError as error:
+        except RequestError as error:  # not valid, not readable, or refused where it was found
             notice(str(error))
     return found

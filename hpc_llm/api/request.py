@@ -146,8 +146,9 @@ def _check_encoding(name: str, value: Any) -> None:
 
 
 def _read_experiment(path: Path) -> dict[str, Any]:
-    """The values of a file, which may be a stranger's: no settings of it may load code or lead elsewhere."""
+    """The values of a file, which may be a stranger's: nothing of it may load code or lead elsewhere."""
     from hpc_llm.planning.settings import refuse_reach
+    from hpc_llm.site.sbatch_options import refuse_harmful
     from hpc_llm.text.secrecy import refuse_secrets
     from hpc_llm.text.yaml_text import read_yaml
 
@@ -155,6 +156,9 @@ def _read_experiment(path: Path) -> dict[str, Any]:
     refuse_secrets(content, str(path))
     values = _read_mapping(content, str(path))
     refuse_reach(values.get("set", []), str(path))
+    refuse_harmful(values.get("sbatch", []), str(path))
+    if "env_file" in values:  # its variables may load code, as those of `set` may not
+        raise RequestError(f"{path}: a file of variables is named by --env-file on the command line, not in a file.")
     return values
 
 
@@ -224,13 +228,15 @@ def _items(where: str, name: str, item: Any) -> Iterator[str]:
 
 def _settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """`PATH=VALUE` for each value of a mapping of plan fields, however deep it is."""
+    from hpc_llm.planning.settings import is_text
+
     for key, value in mapping.items():
         place = f"{prefix}{key}"
         if isinstance(value, dict) and value:
             yield from _settings(value, f"{place}.")
             continue
         # --set reads its value as YAML, except for variables, which are always text.
-        is_itself = isinstance(value, str) and (place.startswith("env.") or _reads_as_itself(value))
+        is_itself = isinstance(value, str) and (is_text(place) or _reads_as_itself(value))
         yield f"{place}={value if is_itself else json.dumps(value)}"
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2.loaders import split_template_path
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpc_llm.errors import HpcLlmError, RequestError
@@ -70,7 +71,7 @@ def render_template(
     folders = [*dict.fromkeys(path.parent.absolute() for path in own), bundled("templates")]
 
     def text() -> str:
-        environment = _environment(folders, is_own=bool(own))
+        environment = _environment(folders, is_own=bool(own), named=named)
         environment.globals["from"] = mark
         environment.filters.update(filters)
         with _told(folders):
@@ -92,9 +93,39 @@ class _Environment(ImmutableSandboxedEnvironment):
         return known and super().is_safe_attribute(obj, attr, value)
 
 
-def _environment(folders: Sequence[Path], is_own: bool) -> jinja2.Environment:
+class _Loader(jinja2.FileSystemLoader):
+    """Templates of folders; of the one that was named, only what lies in it: a link of a stranger's leads to what is not theirs."""
+
+    def __init__(self, folders: list[str], named: Path | None) -> None:
+        super().__init__(folders)
+        self._named = named and named.absolute()
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> Any:
+        if self._named is not None:
+            _check_inside(self._named.joinpath(*split_template_path(template)), self._named)
+        return super().get_source(environment, template)
+
+
+def _check_inside(path: Path, folder: Path) -> None:
+    """Raise a RequestError for a template that is not a file of that folder's, or below it."""
+    if not os.path.lexists(path):  # there may be one in the next folder
+        return
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise RequestError(
+            f"{path} is a link that leads out of {folder}, and is not followed. Put the file itself there."
+        )
+    if path.exists() and not path.is_file():
+        raise RequestError(f"{path} is no regular file. A template is one.")
+    found = path.stat() if path.exists() else None
+    if found and found.st_nlink > 1 and found.st_mode & 0o077 == 0:
+        raise RequestError(
+            f"{path} is another name of a file that only you can read, and is not followed. Put a copy there, or chmod go+r it."
+        )
+
+
+def _environment(folders: Sequence[Path], is_own: bool, named: Path | None) -> jinja2.Environment:
     environment = _Environment(
-        loader=jinja2.FileSystemLoader([str(folder) for folder in folders]),
+        loader=_Loader([str(folder) for folder in folders], named),
         bytecode_cache=None if is_own else _bytecode_cache(),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

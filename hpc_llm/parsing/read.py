@@ -80,8 +80,12 @@ def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
         elif path.is_dir():
             real = path.resolve()
             yield from _Search(real).under(path, real)
+        elif path.is_fifo():
+            yield path
         elif path.exists():
-            yield path  # a pipe or a device
+            raise RequestError(
+                f"{path} is a device or a socket, which may never end; give files, folders, pipes, or - for stdin."
+            )
         else:
             raise RequestError(f"there is no file or folder {path}; give log files, folders, runs, or - for stdin.")
 
@@ -121,6 +125,9 @@ class _Search:
         real = path.resolve(strict=True) if entry.is_symlink() else parent / entry.name
         if entry.is_symlink() and not is_trusted_link(path):
             raise PermissionError(errno.EPERM, NOT_THEIRS)
+        if entry.is_symlink() and real.parts[1:2] in (("proc",), ("sys",)):
+            pass_over(path, "it leads to the kernel's own files, which are no logs")
+            return
         if entry.is_dir():
             if not entry.is_symlink() or not self._is_met_anyway(real):
                 yield from self.under(path, real)

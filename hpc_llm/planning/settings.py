@@ -134,6 +134,18 @@ def _field_of(asked: str) -> tuple[str, tuple[str, ...]]:
     raise RequestError(unknown_name("plan field", first, names, where=f"--set {asked}"))
 
 
+def is_text(path: str) -> bool:
+    """Whether what is set there is text as it stands, a variable of the job, and not read as YAML.
+
+    >>> is_text("env.OMP_NUM_THREADS"), is_text("job.env.OMP_NUM_THREADS"), is_text("batch.sequence_length"), is_text("x")
+    (True, True, False, False)
+    """
+    try:
+        return _field_of(path)[0] == "env"
+    except RequestError:  # told where the setting is applied
+        return False
+
+
 class Settings:
     """All settings of a request, each heeded where its field is decided."""
 

@@ -2,7 +2,7 @@
 
 Search order: the folder of that name in the working directory, the user's configuration folder, the files that
 hpc-llm brings. The first file with a name wins, so a user's own replaces a bundled one. The working directory may be a
-stranger's checkout, so whoever reads a file from there is told.
+stranger's checkout, so whoever reads a file from there is told (`foreign.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import Notice, ProfileError, unknown_name
-from hpc_llm.site.reach import loads_code, refuse_scratch
+from hpc_llm.site import foreign
+from hpc_llm.site.reach import refuse_scratch
 from hpc_llm.text.secrecy import WAY_IN, find_secret
 from hpc_llm.text.yaml_text import read_yaml
 
@@ -63,7 +64,7 @@ def find_file(kind: str, name: str) -> Path:
     """The file of `kind` called `name`, or a ProfileError that lists the names there are."""
     for folder in search_path(kind):
         path = folder / f"{name}{SUFFIXES[kind]}"
-        if os.sep not in name and path.is_file():
+        if os.sep not in name and os.path.lexists(path):  # what is listed is found; reading it says what is wrong
             return path
     next_step = f"Add {kind}/{name}{SUFFIXES[kind]} to make it one." if name.isidentifier() else ""
     raise ProfileError(unknown_name(NOUNS[kind], name, list_files(kind), next_step=next_step))
@@ -88,48 +89,22 @@ def _read(kind: str, path: Path) -> dict[str, Any]:
     """The mapping of one file; a warning tells where it is from if that is the working directory."""
     here = Path.cwd() / kind
     values = read_yaml(path)
+    place = find_secret(values)
+    if place is not None:
+        raise ProfileError(f"{path}: {place} holds what looks like a secret. {WAY_IN}")
     if path.parent == here and here.resolve() != bundled(kind).resolve():
         hidden = [folder / path.name for folder in search_path(kind)[1:] if (folder / path.name).is_file()]
         if not hidden or not _is_same(path, hidden[0]):
             whose = {user_config() / kind: "your own", bundled(kind): "the one that hpc-llm brings"}
             instead = f", in place of {whose[hidden[0].parent]}" if hidden else ""
-            brings = _code_brought(values) if kind == "clusters" else ""
-            warnings.warn(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}", Notice, stacklevel=3)
+            brings = ""
             if kind == "configs":
                 refuse_scratch({"deepspeed": values.get("deepspeed")}, str(path))
-    place = find_secret(values)
-    if place is not None:
-        raise ProfileError(f"{path}: {place} holds what looks like a secret. {WAY_IN}")
+            else:
+                foreign.refuse_env_file(values, path, user_config())
+                values, brings = foreign.without_commands(values), foreign.told(values)
+            warnings.warn(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}", Notice, stacklevel=3)
     return values
-
-
-def _code_brought(values: dict[str, Any]) -> str:
-    """Which facts of a cluster found here decide what code its jobs load, as a clause for the one who is told of it."""
-    blocks = [values, *(one for one in _list(values.get("partitions")) if isinstance(one, dict))]
-    names: dict[str, None] = {}
-    for block in blocks:
-        prelude = _mapping(block.get("prelude"))
-        python = _mapping(prelude.get("python"))
-        groups = (*_mapping(block.get("env")).values(), _mapping(block.get("access")).get("proxy_env"))
-        names |= dict.fromkeys(f"prelude.{key}" for key in ("init", "use", "load") if prelude.get(key))
-        names |= dict.fromkeys(f"prelude.python.{key}" for key in ("env", "hook") if python.get(key))
-        names |= dict.fromkeys(str(name) for group in groups for name in _mapping(group) if loads_code(str(name)))
-        names |= dict.fromkeys(
-            f"launch.{key}" for key, value in _mapping(block.get("launch")).items() if _is_arguments(key, value)
-        )
-    return f"; it says what code the job loads ({', '.join(names)})" if names else ""
-
-
-def _is_arguments(key: Any, value: Any) -> bool:
-    return bool(value) and str(key).endswith("_args")
-
-
-def _mapping(value: Any) -> dict[Any, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -146,7 +121,7 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
         return data
     for folder in search_path(kind):
         candidate = folder / f"{parent}{SUFFIXES[kind]}"
-        if candidate.is_file() and candidate.resolve() not in [p.resolve() for p in chain]:
+        if os.path.lexists(candidate) and candidate.resolve() not in [p.resolve() for p in chain]:
             base = _extended(kind, _read(kind, candidate), candidate, (*chain, candidate))
             return merged(base, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
     if any(p.name == f"{parent}{SUFFIXES[kind]}" for p in chain):

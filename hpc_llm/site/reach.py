@@ -20,7 +20,10 @@ _LOADS_CODE = re.compile(
     | \w{0,60}_(?:PRELOAD|PLUGINS?|PROLOG|EPILOG|LIBRARY_PATH|(?:PLUGIN|MODULE|PROVIDER)_(?:PATH|DIR))
     | PYTHON(?:PATH|HOME|STARTUP|USERBASE|BREAKPOINT|WARNINGS|PLATLIBDIR|EXECUTABLE|PYCACHEPREFIX|INSPECT|CASEOK)
     | PERL5(?:LIB|OPT) | GCONV_PATH | MODULEPATH | CONDA_\w{1,60} | VIRTUAL_ENV | XDG_(?:CONFIG|DATA|CACHE)_HOME
-    | SLURM_CONF | OPAL_PREFIX | (?:OMPI|PRTE|PMIX)_MCA_\w{0,60}(?:path|prefix|agent|launch)\w{0,60}
+    | SLURM_CONF | OPAL_PREFIX | (?:OMPI|PRTE|PMIX)_MCA_\w{0,60}(?:path|prefix|agent|launch|param_file|conf|exec|wrapper)\w{0,60}
+    | \w{0,60}_(?:CONF|CONFIG|PARAM|RC|INIT)_?(?:FILES?|PATH|DIR) | \w{0,60}_(?:CLANG|LLVM|COMPILER|DEVICE_LIB|BIN|TOOLCHAIN|SDK)_PATH
+    | \w{1,60}_(?:LIB|LIBRARY|LIBRARIES|COMPILER) | LUA_(?:INIT|PATH|CPATH)\w{0,60} | LMOD_\w{1,60} | MODULES_\w{1,60}
+    | MODULERCFILE | MODULESHOME | TCLLIBPATH | TCL_LIBRARY | HYDRA_\w{0,60}EXEC | INPUTRC | RUBY(?:LIB|OPT) | NODE_PATH
     | I_MPI_\w{0,60}(?:ROOT|EXEC|LIBRARY\w{0,60})
     | (?:CUDA|ROCM|HIP)_(?:HOME|PATH) | CC | CXX | CUDAHOSTCXX | \w{0,60}(?:NVCC|HIPCC)\w{0,60} | \w{1,60}_INJECTION(?:32|64)?_PATH
     | HSA_TOOLS_LIB | ROCP_TOOL_LIB | TORCH_EXTENSIONS_DIR | TORCHINDUCTOR_CACHE_DIR | PYTORCH_KERNEL_CACHE_PATH
@@ -30,6 +33,8 @@ _LOADS_CODE = re.compile(
     | TRITON_(?:CACHE_DIR|HOME|\w{0,60}PATH) | CUDA_CACHE_PATH | HF_MODULES_CACHE)""",
     re.VERBOSE,
 )
+
+_NAMES_PLACE = re.compile(r"(?:HOME|DIRS?|PATH|FILES?|ROOT|CACHE|PREFIX|FOLDER)\Z", re.IGNORECASE)
 
 
 def loads_code(variable: str) -> bool:
@@ -77,6 +82,20 @@ def refuse_scratch(config: Mapping[str, Any], where: str) -> None:
             )
 
 
+def leads_elsewhere(variable: str, value: str) -> bool:
+    """Whether a variable may send what reads or writes by it to a place outside the run's folder.
+
+    A value that is itself a variable (`${SCRATCH}`) is judged by the name beside it.
+
+    >>> leads_elsewhere("NCCL_DEBUG_FILE", "/tmp/x"), leads_elsewhere("A", ".."), leads_elsewhere("HF_HOME", "${SCRATCH}")
+    (True, True, True)
+    >>> leads_elsewhere("NCCL_DEBUG", "INFO"), leads_elsewhere("OMP_NUM_THREADS", "${SLURM_CPUS_PER_TASK}")
+    (False, False)
+    """
+    is_place = "/" in value or "\\" in value or leaves_folder(value)
+    return is_place or ("$" in value and _NAMES_PLACE.search(variable) is not None)
+
+
 def refuse_loading(variable: str, value: str, where: str) -> None:
     """Raise a RequestError where a file that may be a stranger's would have the job load code, or write somewhere else.
 
@@ -84,7 +103,7 @@ def refuse_loading(variable: str, value: str, where: str) -> None:
     """
     if loads_code(variable):
         what = "decides which code the job loads"
-    elif "/" in value or "\\" in value or value.startswith("~"):
+    elif leads_elsewhere(variable, value):
         what = "leads to a place outside the run's folder"
     else:
         return

@@ -65,6 +65,8 @@ _TRACKED = frozenset(
     """output error open-mode array export export-file clusters parsable quiet test-only wait wrap help usage version""".split()
 )
 """Options by which hpc-llm would lose the job: it sets them itself, or they change what sbatch does or answers."""
+_RUNS_OR_LEADS = re.compile(r"bbf?|chdir|container(?:-.*)?|get-user-env|gid|input|uid|x11")
+"""Options that run or load something, take the job or its files elsewhere, or make it somebody else's."""
 _ONE_OF = (("mem", "mem-per-cpu", "mem-per-gpu"), ("requeue", "no-requeue"), ("exclusive", "oversubscribe"))
 """Options of which sbatch refuses two together, or takes the last."""
 _FOR_PEOPLE = ("comment", "admin-comment", "extra")
@@ -188,6 +190,45 @@ def changes_size(word: str) -> bool:
         return word.startswith(("-N", "-n"))
     name = word[2:].partition("=")[0]
     return name in _SIZES or (name not in KNOWN and len(name) > 2 and any(size.startswith(name) for size in _SIZES))
+
+
+def is_harmless(name: str, value: str) -> bool:
+    """Whether an option only says what a job asks for, so that a file that may be a stranger's may say it.
+
+    What sbatch does not have by itself is a plugin's, which may do anything. A beginning of an option, which sbatch would
+    take for the whole, is refused for that.
+
+    >>> is_harmless("qos", "high"), is_harmless("container-image", "x"), is_harmless("nodelist", "/x"), is_harmless("qo", "x")
+    (True, False, False, True)
+    """
+    if name in _FOR_PEOPLE:
+        return True
+    return (
+        _is_beginning(name)
+        and _RUNS_OR_LEADS.fullmatch(name) is None
+        and not value.strip().startswith(("/", "~", ".", "$"))
+    )
+
+
+def _is_beginning(name: str) -> bool:
+    return bool(name) and any(option.startswith(name) for option in KNOWN)
+
+
+def refuse_harmful(texts: Iterable[str], where: str) -> None:
+    """Raise a RequestError for the first `KEY=VALUE` of a file that may be a stranger's which is not harmless.
+
+    What `read_options` refuses wherever it is written is left to it.
+    """
+    for text in texts:
+        name, _, value = text.partition("=")
+        name = name.strip().removeprefix("--")
+        is_whole = re.fullmatch(r"[a-z][a-z0-9-]+", name) and (name in KNOWN or not _is_beginning(name))
+        if is_whole and name not in _TRACKED and name not in _OWNED and not is_harmless(name, value):
+            known = "may run or load something, or lead the job elsewhere" if name in KNOWN else "is not known here"
+            raise RequestError(
+                f"{where}: sbatch.{name} {known}, and a file may be a stranger's. Say it on the command line: "
+                f"{way_of(name) or f'--sbatch {name}=VALUE'}."
+            )
 
 
 def rivals(name: str) -> tuple[str, ...]:

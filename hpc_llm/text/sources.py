@@ -53,9 +53,11 @@ def open_log(path: Path) -> IO[bytes]:
     """The log's bytes, decompressed; raises RequestError where that is not possible.
 
     Compression is told by the content: gzip, xz, bzip2 and zstd. Of a file that grows beyond all measure the beginning is
-    read, and a warning says so.
+    read, and a warning says so. A pipe is read as it is, once.
     """
     try:
+        if path.is_fifo():
+            return path.open("rb")
         with path.open("rb") as file:
             magic = file.read(6)
         inflated = _inflated(path, magic)
