@@ -17,6 +17,7 @@ from rights import GROUP, as_user, needs_root
 from standin import Machine
 
 from hpc_llm.api.find import find_run
+from hpc_llm.api.rows import parse
 from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError
 from hpc_llm.records.files import append_to, read_json_lines, read_own, write_json
@@ -427,3 +428,54 @@ def test_a_folder_of_somebody_else_takes_no_job_id_from_a_run_of_mine(tmp_path: 
     fill(RunPaths(tmp_path / "two"))
     with pytest.raises(RequestError, match="2 runs"):
         find_run("7", tmp_path)
+
+
+# --- what is written ------------------------------------------------------------------------------------------------
+
+WRITING = {
+    "report": ("results.md", ["report", "job.log", "-o", "out"]),
+    "parse": ("rows.csv", ["parse", "job.log", "-o", "out/rows.csv"]),
+    "render": ("job.sh", ["render", "--cluster", "local", "--method", "z2", "--model", "tiny", "-o", "out/job.sh"]),
+}
+
+
+@pytest.mark.parametrize("name", [*WRITING, "rows"])
+def test_no_output_goes_through_a_link(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [WRITING[name][0], "results.csv", "results.tex", "index.html"] if name in WRITING else ["rows.csv"]
+    Path("out").mkdir()
+    for file in names:
+        Path(file).write_text(PRIVATE)
+        Path("out", file).symlink_to(Path(file).absolute())
+    Path("job.log").write_text("{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\n")
+    if name in WRITING:
+        assert command(WRITING[name][1]) == 0
+    else:
+        parse("job.log").write("out/rows.csv")
+    assert [Path(file).read_text() for file in names] == [PRIVATE] * len(names)
+    written = Path("out", names[0])
+    assert not written.is_symlink() and PRIVATE not in written.read_text() and written.stat().st_size > 9
+    assert not [path for path in Path("out").iterdir() if path.name.startswith(".")]
+
+
+def test_a_report_waits_for_no_pipe_and_an_output_may_be_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("out").mkdir()
+    os.mkfifo("out/results.md")
+    Path("job.log").write_text("{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\n")
+    assert command(["report", "job.log", "-o", "out"]) == 0
+    assert Path("out/results.md").is_file()
+    assert command(["parse", "job.log", "-o", "/dev/null", "--format", "csv"]) == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_report_goes_into_no_folder_that_somebody_leads_to(
+    shared: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert as_user(OTHER, lambda: os.symlink(shared / "mine", shared / "logs" / "page")) == 0
+    monkeypatch.setattr("os.geteuid", lambda: THIRD)
+    assert command(["report", str(shared / "logs" / "r-other"), "-o", str(shared / "logs" / "page")]) == 2
+    assert "is a link of somebody to what is not theirs" in capsys.readouterr().err
+    assert not (shared / "mine" / "index.html").exists()
