@@ -60,10 +60,12 @@ def statuses(runs: Iterable[RunPaths], now: float | None = None) -> Iterator[Run
 def status_of(found: Look) -> RunStatus:
     """The status that one look gives."""
     records, judgement = found.records, found.judgement
-    plan, result = Fields(records.plan), Fields(records.result.values if records.result else {})
+    figures = records.result.values if records.result else {}
+    plan, result = Fields(records.plan), Fields(figures)
     started_at = _started_at(found)
     measured = result.rate("tokens_per_second")
-    progress = read_progress(records.run.steps, rate=not measured) if records.has_steps else None
+    is_asked = "tokens_per_second" not in figures  # a result that holds an impossible one has none, as everywhere
+    progress = read_progress(records.run.steps, rate=is_asked) if records.has_steps else None
     return RunStatus(
         run_id=records.run.run_id,
         job_id=records.identity.job_id if records.identity else None,
