@@ -148,9 +148,9 @@ def collect(
             pass_over(run.source, f"a copy of {first.source}: one measurement counts once")
             continue
         found[key] = run
-        for name in _TEXTS:  # of logs too, whoever wrote them
+        for name in (*_TEXTS, "run_id", "source"):  # of logs too, whoever wrote them
             if (text := getattr(run.row, name)) is not None:
-                setattr(run.row, name, bounded(name, text))
+                setattr(run.row, name, bounded(name, redacted(text)))
         _fill(run, assumed or {})
     return list(found.values())
 
