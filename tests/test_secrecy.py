@@ -517,7 +517,14 @@ def test_no_path_that_is_a_secret_is_repeated(
 
 
 @pytest.mark.parametrize(
-    "command", [["parse", "--format", "csv"], ["parse", "--format", "markdown"], ["report", "-o", "page"], ["diagnose"]]
+    "command",
+    [
+        ["parse", "--format", "csv"],
+        ["parse", "--format", "markdown"],
+        ["report", "-o", "page"],
+        ["diagnose"],
+        ["diagnose", "--json"],
+    ],
 )
 def test_a_log_named_like_a_secret_is_shown_without_it(
     command: list[str], own_folder: Path, capsys: pytest.CaptureFixture[str]
