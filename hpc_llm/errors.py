@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 _READABLE = 30
 """Longest list of valid names that a message carries whole."""
@@ -23,10 +23,26 @@ _SHORTEST_PART = 2
 """Letters of a part of a name that say which is meant."""
 
 
+_hide: list[Callable[[str], str]] = []
+"""What takes the secrets out of a sentence; it lies above this module, so it is handed in."""
+
+
+def hide_with(hide: Callable[[str], str]) -> None:
+    """Let all errors and warnings that are made from now on say what `hide` makes of their sentences."""
+    _hide[:] = [hide]
+
+
+def _hidden(text: str) -> str:
+    return _hide[0](text) if _hide else text
+
+
 class HpcLlmError(Exception):
     """Base of all errors of hpc-llm; `exit_code` is what the command line exits with."""
 
     exit_code = 1
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(_hidden(one) if isinstance(one, str) else one for one in arguments))
 
 
 class RequestError(HpcLlmError):
@@ -97,9 +113,9 @@ class Notice(UserWarning):
 
 def pass_over(place: object, why: str) -> None:
     """Warn that `place` is left out: one bad folder must not keep all others from being shown."""
-    warnings.warn(f"{place}: {why}", PassedOverWarning, stacklevel=3)
+    warnings.warn(_hidden(f"{place}: {why}"), PassedOverWarning, stacklevel=3)
 
 
 def notice(text: str) -> None:
     """Tell the caller: the command line prints it, a program gets a Notice."""
-    warnings.warn(text, Notice, stacklevel=3)
+    warnings.warn(_hidden(text), Notice, stacklevel=3)

@@ -455,3 +455,85 @@ def test_a_secret_in_somebody_s_log_is_shown_by_no_command(
     shown = said.out + said.err + "".join(written)
     assert TOKEN not in shown and "plainword" not in shown
     assert "no answer of" in shown
+
+
+@pytest.mark.parametrize(
+    "name", "PGPASS PASSKEY SSHKEY SIGNINGKEY DBPASS sshkey CLIENTSECRET HFTOKEN masterKey".split()
+)
+def test_secret_words_at_the_end_of_one_word(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", "TURKEY donkey SORTKEY PUBKEY BANDPASS FORWARDPASS LATCHKEY TRESPASS CACHEKEY".split())
+def test_words_that_only_end_like_secrets(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "push --token plainword", "mysql -u me -pplainword db", "mysqldump -pplainword db", "comment=password: plainword",
+        "connecting with password=plainword", "db_password: 'plainword'", "Passphrase = plainword",
+    ],
+)  # fmt: skip
+def test_passwords_in_prose_and_options(text: str) -> None:
+    assert is_secret(text) and "plainword" not in redacted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(password: str, x)",
+        "Password: ",
+        "password: required",
+        "mysql -u me -p db",
+        "--token $TOKEN",
+        "--token <s>",
+    ],
+)
+def test_what_only_speaks_of_a_password_stays(text: str) -> None:
+    assert redacted(text) == text
+
+
+def test_an_error_of_the_python_face_holds_no_secret(own_folder: Path) -> None:
+    import hpc_llm
+
+    for call in (hpc_llm.status, hpc_llm.parse, hpc_llm.diagnose, lambda name: hpc_llm.report(name, output="page")):
+        with pytest.raises(hpc_llm.errors.HpcLlmError) as caught:
+            call(TOKEN)
+        assert TOKEN not in str(caught.value) + repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status", "--logs", f"/x/{TOKEN}"], ["render", *LOCAL, "-o", f"/x/{TOKEN}"], ["render", *LOCAL, "-o", TOKEN]],
+)
+def test_no_path_that_is_a_secret_is_repeated(
+    arguments: list[str], own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(arguments)
+    said = capsys.readouterr()
+    assert TOKEN not in said.out + said.err and said.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["parse", "--format", "csv"],
+        ["parse", "--format", "markdown"],
+        ["report", "-o", "page"],
+        ["diagnose"],
+        ["diagnose", "--json"],
+    ],
+)
+def test_a_log_named_like_a_secret_is_shown_without_it(
+    command: list[str], own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(f"{TOKEN}.log").write_text(
+        "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\nRuntimeError: no answer with password=plainword\n"
+    )
+    assert run([command[0], f"{TOKEN}.log", *command[1:]]) == 0
+    said = capsys.readouterr()
+    written = [path.read_text(errors="replace") for path in Path("page").glob("*") if path.is_file()]
+    shown = said.out + "".join(written)
+    assert TOKEN not in shown and "plainword" not in shown and "hidden" in shown

@@ -17,14 +17,17 @@ from rights import GROUP, as_user, needs_root
 from standin import Machine
 
 from hpc_llm.api.find import find_run
+from hpc_llm.api.handle import status
+from hpc_llm.api.rows import parse
 from hpc_llm.cli import run as command
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.records.files import append_to, read_json_lines, read_own, write_json
 from hpc_llm.records.run import RunPaths, Stop
 from hpc_llm.runs.adoption import written_by_others
 from hpc_llm.schedulers import NewRun, Submission, create_runs
 from hpc_llm.schedulers.process import describe_process, is_alive
 from hpc_llm.schedulers.slurm import sbatch_session
+from hpc_llm.schedulers.snapshot import code_snapshot
 
 ME, OTHER, THIRD = 12345, 12346, 12347
 PRIVATE = "only-I-may-read-this"
@@ -427,3 +430,89 @@ def test_a_folder_of_somebody_else_takes_no_job_id_from_a_run_of_mine(tmp_path: 
     fill(RunPaths(tmp_path / "two"))
     with pytest.raises(RequestError, match="2 runs"):
         find_run("7", tmp_path)
+
+
+# --- what is written ------------------------------------------------------------------------------------------------
+
+WRITING = {
+    "report": ("results.md", ["report", "job.log", "-o", "out"]),
+    "parse": ("rows.csv", ["parse", "job.log", "-o", "out/rows.csv"]),
+    "render": ("job.sh", ["render", "--cluster", "local", "--method", "z2", "--model", "tiny", "-o", "out/job.sh"]),
+}
+
+
+@pytest.mark.parametrize("name", [*WRITING, "rows"])
+def test_no_output_goes_through_a_link(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [WRITING[name][0], "results.csv", "results.tex", "index.html"] if name in WRITING else ["rows.csv"]
+    Path("out").mkdir()
+    for file in names:
+        Path(file).write_text(PRIVATE)
+        Path("out", file).symlink_to(Path(file).absolute())
+    Path("job.log").write_text("{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\n")
+    if name in WRITING:
+        assert command(WRITING[name][1]) == 0
+    else:
+        parse("job.log").write("out/rows.csv")
+    assert [Path(file).read_text() for file in names] == [PRIVATE] * len(names)
+    written = Path("out", names[0])
+    assert not written.is_symlink() and PRIVATE not in written.read_text() and written.stat().st_size > 9
+    assert not [path for path in Path("out").iterdir() if path.name.startswith(".")]
+
+
+def test_a_report_waits_for_no_pipe_and_an_output_may_be_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("out").mkdir()
+    os.mkfifo("out/results.md")
+    Path("job.log").write_text("{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\n")
+    assert command(["report", "job.log", "-o", "out"]) == 0
+    assert Path("out/results.md").is_file()
+    assert command(["parse", "job.log", "-o", "/dev/null", "--format", "csv"]) == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_report_goes_into_no_folder_that_somebody_leads_to(
+    shared: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert as_user(OTHER, lambda: os.symlink(shared / "mine", shared / "logs" / "page")) == 0
+    monkeypatch.setattr("os.geteuid", lambda: THIRD)
+    assert command(["report", str(shared / "logs" / "r-other"), "-o", str(shared / "logs" / "page")]) == 2
+    assert "is a link of somebody to what is not theirs" in capsys.readouterr().err
+    assert not (shared / "mine" / "index.html").exists()
+
+
+@pytest.mark.parametrize("what", ["link", "open", "closed", "shared", "mine"])
+def test_the_code_lies_in_no_folder_that_a_stranger_chose(what: str, shared: Path) -> None:
+    place = shared / "logs" / ".code"
+
+    def theirs() -> None:
+        if what == "link":
+            Path(shared / "logs" / "elsewhere").mkdir()
+            place.symlink_to(shared / "logs" / "elsewhere")
+        else:
+            place.mkdir()
+            place.chmod({"open": 0o777, "closed": 0o755, "shared": 0o3777, "mine": 0o755}[what])
+
+    assert as_user(ME if what == "mine" else OTHER, theirs) == 0
+
+    def submit() -> None:
+        if what in ("shared", "mine"):
+            assert code_snapshot(shared / "logs").is_file()
+            return
+        with pytest.raises(SubmissionError, match="not a folder to be trusted: nothing was submitted"):
+            code_snapshot(shared / "logs")
+
+    assert as_user(ME, submit) == 0
+    assert what != "link" or not list((shared / "logs" / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("user", [ME, OTHER])
+def test_a_copy_of_a_run_has_no_job(user: int, shared: Path) -> None:
+    original = shared / "logs" / "r-mine"
+    assert as_user(user, lambda: shutil.copytree(original, shared / "logs" / "r-copy")) == 0
+    [copied] = status(shared / "logs" / "r-copy")
+    [first] = status(original)
+    assert (copied.job_id, first.job_id) == (None, "7")
+    assert "a copy of run r-mine" in (copied.reason or "") and "copy" not in (first.reason or "")

@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from hpc_llm.errors import hide_with
+
 if TYPE_CHECKING:
     from hpc_llm.api.answers import WrittenReport, diagnose, report
     from hpc_llm.api.cancelling import cancel
@@ -50,6 +52,15 @@ __all__ = [
     "submit",
     "wait",
 ]
+
+
+def _without_secrets(sentence: str) -> str:
+    from hpc_llm.text.secrecy import redacted
+
+    return redacted(sentence)
+
+
+hide_with(_without_secrets)  # a program may print or log what is raised here
 
 
 def __getattr__(name: str) -> object:

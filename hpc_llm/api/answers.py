@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from hpc_llm.api.find import find_run, logs_folder, refuse_empty
 from hpc_llm.api.handle import Run
 from hpc_llm.errors import RequestError
+from hpc_llm.records.files import is_trusted_link
 
 if TYPE_CHECKING:
     from hpc_llm.diagnosis import Diagnosis
@@ -101,6 +102,8 @@ def report(
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"-o {folder} is a file: give a folder, which is made if it is not there.")
+    if folder.is_symlink() and folder.exists() and not is_trusted_link(folder):
+        raise RequestError(f"-o {folder} is a link of somebody to what is not theirs: give another folder.")
     require_plotting()
     given: list[Any] = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     names = [os.fspath(path) for path in given]

@@ -49,8 +49,11 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """The measured figures, units in their names; None until the training program has written them."""
-        return read_json(self.paths.result)
+        """The measured figures, units in their names, None for what cannot be; None until the training program has written them."""
+        from hpc_llm.runs.possible import possible
+
+        record = read_json(self.paths.result)
+        return None if record is None else possible(record)
 
     def status(self) -> RunStatus:
         """What became of it so far."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 from hpc_llm.api.find import logs_folder
 from hpc_llm.api.handle import Named, runs_of
 from hpc_llm.errors import HpcLlmError, RequestError, unknown_name
+from hpc_llm.records.files import replacing_output
 
 if TYPE_CHECKING:
     import pandas
@@ -68,7 +68,7 @@ class Rows(list[T]):
         if chosen not in OUTPUT_FORMATS:
             raise RequestError(unknown_name("output format", chosen, OUTPUT_FORMATS))
         shown = None if self or chosen in ("markdown", "table") else list(_columns(self._kind))
-        with replacing(path) as out:
+        with replacing_output(path) as out:
             write_rows(cast("list[Row]", self), chosen, out, shown)
 
 
@@ -91,18 +91,6 @@ def format_of(file: Path, *, named: str = "", next_step: str = "name a format, a
             f"or {next_step}, which spreadsheets open."
         )
     return SUFFIXES[file.suffix.lower()]
-
-
-@contextmanager
-def replacing(file: Path) -> Iterator[IO[str]]:
-    """A file to write, which takes the place of `file` only when it is whole."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="") as out:
-            yield out
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def parse(

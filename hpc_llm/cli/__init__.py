@@ -111,7 +111,7 @@ def _tell_what_is_passed_over() -> None:
             otherwise(message, category, *place, **more)
         elif str(message) not in told:
             told.add(str(message))
-            typer.echo(f"hpc-llm: {beginnings[category]}{message}", err=True)
+            note(f"{beginnings[category]}{message}")
 
     for category in beginnings:
         warnings.simplefilter("always", category)
@@ -146,7 +146,7 @@ def _failed(error: Exception) -> int:
         return error.exit_code
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
-        typer.echo(f"hpc-llm: {place}{error.strerror}.", err=True)
+        note(f"{place}{error.strerror}.")
         return 1
     kind = type(error).__name__
     typer.echo(

@@ -11,6 +11,7 @@ import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
 from hpc_llm.cli.output import print_facts, print_json, terminal_width
+from hpc_llm.text.secrecy import redacted
 from hpc_llm.text.tables import wrapped
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _cut(text: str) -> str:
 def _show(diagnosis: Diagnosis) -> None:
     said = f"{diagnosis.cause.id} ({diagnosis.cause.title}), confidence {diagnosis.confidence:.2f}"
     line = f"{diagnosis.source}: {said if diagnosis.is_over else 'not over'}"
-    typer.echo(wrapped(line, terminal_width(), 2))
+    typer.echo(wrapped(redacted(line), terminal_width(), 2))
     print_facts(
         [
             ("what", " ".join(t for t in (diagnosis.summary, diagnosis.meaning) if t)),
@@ -149,10 +150,11 @@ def _show(diagnosis: Diagnosis) -> None:
 
 
 def _place(evidence: Evidence) -> str:
-    return evidence.file if evidence.line is None else f"{evidence.file}:{evidence.line}"
+    file = redacted(evidence.file)
+    return file if evidence.line is None else f"{file}:{evidence.line}"
 
 
 def _of_run(run: Diagnosis) -> str:
     """One run of a log that holds several: name, outcome, cause and why."""
     why = f": {_cut(run.reason)}" if run.reason else ""
-    return f"{run.source}  {run.outcome}, {run.cause.id}{why}"
+    return f"{redacted(run.source)}  {run.outcome}, {run.cause.id}{why}"

@@ -30,7 +30,9 @@ def name_logs(path: Path) -> None:
 
 def note(text: str) -> None:
     """A line for the person at the terminal."""
-    typer.echo(f"hpc-llm: {with_logs(text)}", err=True)
+    from hpc_llm.text.secrecy import redacted
+
+    typer.echo(f"hpc-llm: {redacted(with_logs(text))}", err=True)
 
 
 def with_logs(text: str) -> str:

@@ -159,9 +159,9 @@ def _destination(output: Path | None) -> Iterator[IO[str]]:
     if output is None:
         yield sys.stdout
         return
-    from hpc_llm.api.rows import replacing
+    from hpc_llm.records.files import replacing_output
 
-    with replacing(output) as file:
+    with replacing_output(output) as file:
         yield file
     note(f"written to {output}")
 

@@ -14,6 +14,7 @@ from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
 from hpc_llm.cli.output import json_text, note, terminal_width
 from hpc_llm.cli.terminal import write_exactly
 from hpc_llm.errors import RequestError
+from hpc_llm.records.files import replacing_output
 
 if TYPE_CHECKING:
     from hpc_llm.job.batch import Batch
@@ -71,7 +72,8 @@ def render(
     if output is None:
         write_exactly(text)
     else:
-        output.write_text(text, encoding="utf-8")
+        with replacing_output(output) as file:
+            file.write(text)
         note(f"written to {output}")
 
 

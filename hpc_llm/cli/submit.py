@@ -101,7 +101,8 @@ def _waited(runs: list[RunPaths], quiet: bool) -> list[Any]:
 
 
 def _document(run: RunPaths, status: Any) -> dict[str, Any]:
-    from hpc_llm.records.files import read_json, read_text
+    from hpc_llm.api.handle import Run
+    from hpc_llm.records.files import read_text
 
     document: dict[str, Any] = {
         "run_id": run.run_id,
@@ -111,5 +112,5 @@ def _document(run: RunPaths, status: Any) -> dict[str, Any]:
     }
     if status is not None:
         document["outcome"] = status.outcome.value
-        document["result"] = read_json(run.result)
+        document["result"] = Run(run.root).result
     return document

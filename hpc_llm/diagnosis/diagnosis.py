@@ -84,13 +84,13 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """JSON types, with stable keys."""
         return {
-            "source": self.source,
+            "source": redacted(self.source),
             "cause": self.cause.id,
             "title": self.cause.title,
             "confidence": self.confidence,
             "summary": self.summary,
             "meaning": self.meaning,
-            "evidence": [{"file": e.file, "line": e.line, "text": e.text} for e in self.evidence],
+            "evidence": [{"file": redacted(e.file), "line": e.line, "text": e.text} for e in self.evidence],
             "remedy": self.remedy,
             "retry": self.retry,
             "chain": list(self.chain),
@@ -102,7 +102,7 @@ class Diagnosis:
         """What is said of one run of several: the keys of a diagnosis that `parse` has too, and its evidence."""
         shown = self.to_dict()
         kept = ("cause", "title", "confidence", "evidence", "remedy", "retry")
-        return {"run_id": self.source, "outcome": self.outcome, "reason": self.reason} | {k: shown[k] for k in kept}
+        return {"run_id": shown["source"], "outcome": self.outcome, "reason": self.reason} | {k: shown[k] for k in kept}
 
 
 def conclude(source: str, logs: Sequence[LogFindings], verdict: Verdict, found: Sequence[Found]) -> Diagnosis:

@@ -26,6 +26,15 @@ from hpc_llm.runs.progress import read_pace
 from hpc_llm.site.cluster import Cluster, load_cluster
 from hpc_llm.site.profiles import find_file
 
+_COUNTED = (
+    "nodes",
+    "world_size",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "global_batch_size",
+    "sequence_length",
+)
+"""Of a plan; without these, or with some that cannot be, no advice has numbers."""
 _LARGEST_EVIDENCE = 1 << 20
 """Bytes of a record in which a line is looked for."""
 
@@ -106,6 +115,8 @@ def _output(found: Look) -> list[LogFindings]:
 
 
 def _case(found: Look) -> Case | None:
+    if any(found.records.plan.get(name) is None for name in _COUNTED):
+        return None
     with contextlib.suppress(RequestError):  # a task of another package says so which fields it adds to a plan
         tasks.find(str(found.records.plan.get("task")))
     try:

@@ -13,6 +13,7 @@ from typing import IO, Any
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.parsing.rows import COLUMNS, STEP_COLUMNS, Row, Step
 from hpc_llm.text import shown
+from hpc_llm.text.secrecy import redacted
 from hpc_llm.text.tables import table
 
 OUTPUT_FORMATS = ("csv", "json", "jsonl", "markdown", "table")
@@ -48,7 +49,12 @@ def _records(
         return columns or COLUMNS, ()
     names = columns or (STEP_COLUMNS if isinstance(first, Step) else COLUMNS)
     everything: Iterable[Row | Step] = chain((first,), iterator)
-    return names, (row.to_dict() for row in everything)
+    return names, map(_without_secrets, everything)
+
+
+def _without_secrets(row: Row | Step) -> dict[str, Any]:
+    """Its columns; names of files and words of logs may hold one."""
+    return {name: redacted(value) if isinstance(value, str) else value for name, value in row.to_dict().items()}
 
 
 def _write_csv(rows: Iterable[Row] | Iterable[Step], file: IO[str], columns: Sequence[str] | None) -> None:

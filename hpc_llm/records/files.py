@@ -13,6 +13,8 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +23,8 @@ from hpc_llm.text.json_text import DamagedRecordError, decoded
 LARGEST_RECORD = 1 << 26
 """Bytes; a record that is larger was not written by us."""
 _LONGEST_LINE = 1 << 20
+_LONGEST_NAME = 200
+"""Bytes of a file's name that a temporary one keeps: there is room for what stands behind it."""
 _LARGEST_LINES = 1 << 31
 """Bytes of a JSONL file that are read: ten million steps are no run."""
 NOT_THEIRS = "it is a link of somebody to what is not theirs"
@@ -65,7 +69,7 @@ def make_own_folder(folder: Path) -> None:
     folder.mkdir(0o755, parents=True, exist_ok=True)
 
 
-def new_file(path: Path, mode: int = 0o644) -> IO[str]:
+def new_file(path: Path, mode: int = 0o644) -> TextIOWrapper:
     """A file that was not there before, for writing text; nobody else can write it, the umask decides who may read it."""
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
     return open(handle, "w", encoding="utf-8", newline="")
@@ -80,15 +84,45 @@ def append_to(path: Path) -> IO[str]:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` to `path` whole or not at all."""
     make_own_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    with replacing(path) as file:
+        json.dump(value, file, indent=1, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[TextIOWrapper]:
+    """A file for text, which takes the place of `path` only when it is whole; of a link there, and never of what it leads to."""
+    temporary = path.with_name(f".{path.name[:_LONGEST_NAME]}.{os.getpid()}.{time.monotonic_ns()}")
     try:
         with new_file(temporary) as file:
-            json.dump(value, file, indent=1, ensure_ascii=False, allow_nan=False)
-            file.write("\n")
+            yield file
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def replacing_output(path: Path) -> Iterator[TextIOWrapper]:
+    """The same for a file that a user named: a terminal or a pipe, as `/dev/stdout`, is written to as it is.
+
+    Raises:
+        OSError: it cannot be written, or somebody else put such a thing there.
+    """
+    if not path.exists() or path.is_file() or path.is_dir():
+        with replacing(path) as file:
+            yield file
+        return
+    if path.lstat().st_uid not in (os.geteuid(), 0):
+        raise PermissionError(errno.EPERM, "it is somebody else's, and no file", str(path))
+    with open(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def write_output(path: Path, text: str) -> None:
+    """Write a text to a file whole or not at all, and through no link."""
+    with replacing(path) as file:
+        file.write(text)
 
 
 def load_json(path: Path | str) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ from hpc_llm.reporting.repeats import flat, is_a_repeats, settings_of
 from hpc_llm.reporting.sharing import Pool
 from hpc_llm.reporting.telemetry import Curve, utilization
 from hpc_llm.runs.looks import look
+from hpc_llm.runs.possible import bounded
 from hpc_llm.runs.records import Records
 from hpc_llm.text.secrecy import redacted, without_secrets
 
@@ -147,6 +148,9 @@ def collect(
             pass_over(run.source, f"a copy of {first.source}: one measurement counts once")
             continue
         found[key] = run
+        for name in (*_TEXTS, "run_id", "source"):  # of logs too, whoever wrote them
+            if (text := getattr(run.row, name)) is not None:
+                setattr(run.row, name, bounded(name, redacted(text)))
         _fill(run, assumed or {})
     return list(found.values())
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.records.files import replacing, write_output
 from hpc_llm.reporting.comparison import best, count, figure, text
 from hpc_llm.reporting.metric import METRICS, PEAK_ALLOCATED, PEAK_DEVICE, PEAK_HOST, PEAK_RESERVED, Metric
 from hpc_llm.reporting.sections import Section, identity_columns, shape
@@ -37,7 +38,7 @@ def write_csv(table: Table, path: Path) -> None:
     figures = [name for m in METRICS for name in (m.name, m.interval) if name in table.columns]
     compared = [name for name in table.columns if name.startswith("baseline_") or name == "regression"]
     names = [*_IDENTITY, *figures, *compared, "outcome_reason", "cause", "run_ids"]
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
         writer.writerows([_csv_cell(name, row[name]) for name in names] for row in table)
@@ -129,7 +130,7 @@ def write_markdown(
     for heading, lines in lists.items():
         if lines:
             parts.append(f"## {heading}\n\n" + "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n")
-    path.write_text("\n".join(parts), encoding="utf-8")
+    write_output(path, "\n".join(parts))
 
 
 def _markdown(table: Table, align: Sequence[str] | None = None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from hpc_llm.records.files import write_output
 from hpc_llm.reporting.comparison import best
 from hpc_llm.reporting.files import reading_metrics, reading_table
 from hpc_llm.reporting.metric import Metric
@@ -48,7 +49,7 @@ def write_latex(sections: Sequence[Section], notes: Sequence[str], path: Path) -
         parts.append(f"% {one_line(title)}\n{table}")
         if number % _TABLES_AT_ONCE == 0:
             parts.append("\\clearpage")
-    path.write_text("\n".join(parts) + "\n", encoding="utf-8")
+    write_output(path, "\n".join(parts) + "\n")
 
 
 def latex_text(value: str) -> str:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from hpc_llm import __version__
 from hpc_llm.parsing import UNKNOWN_FORMAT
+from hpc_llm.records.files import write_output
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.baseline import Change
 from hpc_llm.reporting.bundle import vega_bundle
@@ -34,7 +35,7 @@ _SHORT = {"OOM_DEVICE": "OOM", "OOM_HOST": "host OOM"}
 
 def write_page(report: Report, path: Path, created: datetime | None = None) -> None:
     """Write the page to `path`; `created` is the time that it shows, now if left out."""
-    path.write_text(render_page(report, vega_bundle(), created or datetime.now(timezone.utc)), encoding="utf-8")
+    write_output(path, render_page(report, vega_bundle(), created or datetime.now(timezone.utc)))
 
 
 def render_page(report: Report, plotting_library: str, created: datetime) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.records.files import replacing
 from hpc_llm.records.run import file_name_part
 from hpc_llm.reporting.figures import ALL_MODELS, Figure, figures, method_names
 from hpc_llm.reporting.report import Report
@@ -47,10 +48,17 @@ def _write(figure: Figure, section: str, styles: Mapping[str, dict[str, Any]], p
     settings = {"svg.fonttype": "none", "svg.hashsalt": "hpc-llm", "text.parse_math": False, "font.size": 9}
     with matplotlib.rc_context(settings):
         canvas = draw(figure, f"{figure.title}: {section}", styles)
-        canvas.savefig(f"{path}.png", dpi=_DPI)
+        _save(canvas, Path(f"{path}.png"), dpi=_DPI)
         canvas.set_layout_engine("none")  # what is laid out stays so: it is a third of the time
-        canvas.savefig(f"{path}.svg", metadata={"Date": None, "Title": figure.title, "Description": figure.caption})
+        described = {"Date": None, "Title": figure.title, "Description": figure.caption}
+        _save(canvas, Path(f"{path}.svg"), metadata=described)
     return [Path(f"{path}.png"), Path(f"{path}.svg")]
+
+
+def _save(canvas: Any, path: Path, **options: Any) -> None:
+    """Draw it into a new file in place of what may be there."""
+    with replacing(path) as file:
+        canvas.savefig(file.buffer, format=path.suffix.removeprefix("."), **options)
 
 
 def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> Any:

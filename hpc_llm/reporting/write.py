@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hpc_llm.errors import HpcLlmError
+from hpc_llm.records.files import make_own_folder
 from hpc_llm.reporting.endings import endings, invalid_table
 from hpc_llm.reporting.figures import scaling_tables
 from hpc_llm.reporting.files import write_csv, write_markdown
@@ -27,7 +28,7 @@ def require_plotting() -> None:
 
 def write_report(report: Report, folder: Path) -> list[Path]:
     """Write the page, the tables and the plots into `folder`; returns the files, the page first."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_own_folder(folder)
     write_csv(results_table(report), folder / CSV)
     lists = {
         "Why runs did not complete": [one.line for one in endings(report)],

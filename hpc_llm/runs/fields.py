@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
 from hpc_llm.records.run import Outcome
+from hpc_llm.runs.possible import bounded, impossible, is_possible
 
 _FIRST, _LAST = 946_684_800.0, 7_258_118_400.0
 """Unix time of the years 2000 and 2200: no run began before or after."""
@@ -25,7 +26,7 @@ class Fields:
     def text(self, name: str) -> str | None:
         value = self._record.get(name)
         found: str | None = self._checked(name, value, isinstance(value, str))
-        return found
+        return None if found is None else bounded(name, found)
 
     def whole(self, name: str, *, least: int = -_LARGEST) -> int | None:
         value = self._record.get(name)
@@ -40,8 +41,9 @@ class Fields:
         return found
 
     def rate(self, name: str) -> float | None:
+        """A figure that a worker measured."""
         value = self._record.get(name)
-        found: float | None = self._checked(name, value, is_figure(value) and value >= 0)
+        found: float | None = self._checked(name, value, is_possible(name, value))
         return found
 
     def moment(self, name: str) -> float | None:
@@ -56,6 +58,10 @@ class Fields:
         value = self._record.get(name)
         found: dict[str, Any] | None = self._checked(name, value, isinstance(value, dict))
         return found
+
+    def look_at_figures(self) -> None:
+        """Remember those that cannot be."""
+        self.damages += [f"its {name} is no possible figure" for name in impossible(self._record)]
 
     def _checked(self, name: str, value: Any, fits: bool) -> Any:
         if fits or value is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hpc_llm.records.files import json_object, open_regular
 from hpc_llm.runs.fields import Fields
+from hpc_llm.runs.possible import figure_of, is_possible
 
 _END_BYTES = 16 * 1024
 """What is read of either end; a shorter file is read whole."""
@@ -34,7 +35,10 @@ def read_progress(steps: Path, rate: bool = True) -> Progress:
     measured = [record for record in records if not record.get("warmup")]
     seconds = _mean_seconds(measured)
     tokens = _tokens_of_a_step(measured)
-    return Progress(Fields(records[-1]).whole("step", least=0), tokens / seconds if tokens and seconds else None)
+    found = tokens / seconds if tokens and seconds else None
+    return Progress(
+        Fields(records[-1]).whole("step", least=0), found if is_possible("tokens_per_second", found) else None
+    )
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,14 @@ def _records(steps: Path) -> list[dict[str, Any]]:
     lines = head.splitlines()
     if len(head) == _END_BYTES:
         lines = lines[:-1] + _part(steps, _END_BYTES, of_the_end=True).splitlines()
-    records = [record for line in lines if (record := json_object(line)) and isinstance(record.get("step"), int)]
+    records = [record for line in lines if (record := json_object(line)) and is_possible("step", record.get("step"))]
     unique = {record["step"]: record for record in records}
     return [unique[step] for step in sorted(unique)]
 
 
 def _mean_seconds(records: list[dict[str, Any]]) -> float | None:
     """Seconds of a step: where some in the middle were not read, by the times at which the first and the last one ended."""
-    times = [time for record in records if (time := Fields(record).seconds("step_time_s"))]
+    times = [time for record in records if (time := figure_of(record, "step_time_s"))]
     if not times:
         return None
     first, last = records[0], records[-1]

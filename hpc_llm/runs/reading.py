@@ -12,6 +12,7 @@ from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, load_json, load_json_lines, reason_of
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
+from hpc_llm.runs.possible import possible
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, StartRecord
 from hpc_llm.schedulers.identity import Identity, identity_of
 from hpc_llm.schedulers.job_record import JobRecord
@@ -60,7 +61,7 @@ class _Reader:
         return Records(
             run=self.run,
             experiment=experiment,
-            plan=flat_plan(plan) if isinstance(plan, dict) else {},
+            plan=possible(flat_plan(plan)) if isinstance(plan, dict) else {},
             identity=identity,
             exit=self._typed("exit", _exit_record),
             result=self._typed("result", _result),
@@ -218,11 +219,12 @@ def _exit_record(values: Fields, _: Mapping[str, Any]) -> ExitRecord:
 
 def _result(values: Fields, record: Mapping[str, Any]) -> Result:
     named = record.get("outcome")
+    values.look_at_figures()
     return Result(
         outcome=outcome_of(values.text("outcome")) if named is None or isinstance(named, str) else Outcome.UNKNOWN,
         reason=values.text("outcome_reason"),
         invalid_reason=values.text("invalid_reason"),
-        values=record,
+        values=possible(record),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hpc_llm.records.run import Outcome, RunPaths
@@ -11,6 +11,7 @@ from hpc_llm.runs.fields import Fields, iso
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.progress import read_progress
 from hpc_llm.schedulers.job_record import JobRecord
+from hpc_llm.schedulers.runs import original_of
 
 _TAKEN_DOWN = (Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.TIMEOUT, Outcome.CANCELLED)
 
@@ -58,12 +59,26 @@ def statuses(runs: Iterable[RunPaths], now: float | None = None) -> Iterator[Run
 
 
 def status_of(found: Look) -> RunStatus:
-    """The status that one look gives."""
+    """The status that one look gives; a copy of a run's folder, whoever made it, has the files of the run and not its job."""
+    made, identity = _as_found(found), found.records.identity
+    original = original_of(found.run, identity) if identity is not None else None
+    if original is None:
+        return made
+    reason = "; ".join(filter(None, (f"its folder is a copy of run {original.name}", made.reason)))
+    if made.is_over:
+        return replace(made, job_id=None, reason=reason)
+    return replace(made, job_id=None, state="UNKNOWN", reason=reason, started_at=None, elapsed_s=None)
+
+
+def _as_found(found: Look) -> RunStatus:
+    """The status by the folder's own records."""
     records, judgement = found.records, found.judgement
-    plan, result = Fields(records.plan), Fields(records.result.values if records.result else {})
+    figures = records.result.values if records.result else {}
+    plan, result = Fields(records.plan), Fields(figures)
     started_at = _started_at(found)
     measured = result.rate("tokens_per_second")
-    progress = read_progress(records.run.steps, rate=not measured) if records.has_steps else None
+    is_asked = "tokens_per_second" not in figures  # a result that holds an impossible one has none, as everywhere
+    progress = read_progress(records.run.steps, rate=is_asked) if records.has_steps else None
     return RunStatus(
         run_id=records.run.run_id,
         job_id=records.identity.job_id if records.identity else None,

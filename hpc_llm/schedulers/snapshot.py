@@ -15,6 +15,7 @@ import importlib.util
 import io
 import os
 import shutil
+import stat
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ import hpc_llm
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.job.start import LARGEST
 from hpc_llm.job.support import Support, make_support
-from hpc_llm.records.files import make_shared_folder, read_regular, reason_of
+from hpc_llm.records.files import OTHERS_MAY_WRITE, make_shared_folder, read_regular, reason_of
 from hpc_llm.records.run import carried_file
 
 _PACKAGE = Path(hpc_llm.__file__).parent
@@ -66,10 +67,27 @@ def code_snapshot(logs: Path, package: Path = _PACKAGE, also: Sequence[str] = ()
         SubmissionError: it cannot be written, or something that is in its place cannot be removed.
     """
     support, target = support_of(logs, package, also), code_archive(logs, package, also)
+    _refuse_a_strangers(target.parent)
     for path, content in ((target, _archive(package, also)), (support.path, support.text.encode())):
         if not _holds(path, content):
             _write(path, content)
     return target
+
+
+def _refuse_a_strangers(folder: Path) -> None:
+    """Raise SubmissionError where the folder is a link, or one of somebody else that is no shared one as we make them."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return  # it is not there yet
+    is_shared = bool(found.st_mode & OTHERS_MAY_WRITE and found.st_mode & stat.S_ISVTX)
+    if stat.S_ISDIR(found.st_mode) and (found.st_uid in (os.geteuid(), 0) or is_shared):
+        return
+    what = "somebody else's folder without the sticky bit" if stat.S_ISDIR(found.st_mode) else "a link or a file"
+    raise SubmissionError(
+        f"{folder}, where the code that travels with the runs belongs, is {what} and not a folder to be trusted: nothing was "
+        "submitted. Remove it, or use another --logs, in a folder of your own."
+    )
 
 
 def _write(target: Path, content: bytes) -> None:

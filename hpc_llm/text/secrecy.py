@@ -34,6 +34,17 @@ _AT_THE_END = frozenset("PASS PWD PW AUTH PAT DSN COOKIE".split())
 _RUN_TOGETHER = re.compile(
     r"\A[A-Z]{2,20}(?:PASSWORDS?|PASSWD|PASSPHRASE|APIKEYS?|APITOKEN|ACCESSKEY|ACCESSTOKEN|SECRETKEY|PRIVATEKEY|AUTHTOKEN)\Z"
 )
+_AT_THE_END_OF_A_WORD = re.compile(
+    r"\A([A-Z]{2,20}?)(?:(KEYS?)|PASS|SECRETS?|(?<=\AHF)TOKEN|(?<=\AGH)TOKEN|(?<=HUB)TOKEN|(?<=WANDB)TOKEN|(?<=SESSION)TOKEN|(?<=BOT)TOKEN)\Z"
+)
+"""PGPASS and SIGNINGKEY, in one word."""
+_NO_SECRETS_LEFT = frozenset(
+    """MON DON TUR HOC JOC WHIS LAC FLUN HIC DIC RIC MIC O HO PO SMO MALAR SHA LATCH LOW HOT ANY NO BY SUB PUB PUBLIC SORT GROUP CACHE
+    PRIMARY FOREIGN DICT MAP INDEX LOOKUP ROW COL COLUMN QUERY LOG OUTPUT INPUT TEXT LABEL IMAGE LOSS METRIC JSON PARTITION UNIQUE
+    SHIFT FUNCTION STATE CONFIG COM BY TRES SUR OVER UNDER ENCOM FORWARD BACKWARD HIGH BAND ALL MULTI SINGLE ONE TWO FIRST SECOND LAST
+    PRE NUM TEST RENDER NON""".split()
+)
+"""What stands before KEY or PASS in words that hold none: monkey, hotkey, public key, compass, forward pass."""
 _ABOUT = frozenset(
     """PATH PATHS FILE FILES DIR FOLDER SOCK URL URI NAME HOST PORT ENDPOINT SIZE LENGTH LEN COUNT LIMIT TYPE TYPES MODE HEADS DIM
     TTL TIMEOUT EXPIRY METHOD PROVIDER PREFIX SUFFIX MASK ALGORITHM ALGORITHMS POLICY BACKEND HELPER HELPERS DROPOUT""".split()
@@ -84,6 +95,20 @@ _OPTION = re.compile(
     r"""(?<![\w-])--?((?:[a-z]{2,12}[-_]){0,2}(?:api[-_]?key|password|passwd|passphrase|secret(?:[-_]key)?|(?:access|auth|hf|hub|api)[-_]token))[\ =]["']?([^\s"'$<-][^\s"']{3,200})"""
 )
 """An option of some program, and its value."""
+_TOKEN = re.compile(r"""(?<![\w-])(--token)[\ =]["']?([^\s"'$<\[|-][^\s"']{3,200})""")
+_CLIENT = re.compile(
+    r"""(?<![\w-])((?:mysql|mariadb)[a-z-]{0,12}\ (?:[^\n|;&]{0,200}?\ )?-p)["']?([^\s"'$<(-][^\s"']{0,200})"""
+)
+"""A client of a database takes the password without a blank."""
+_SAID = re.compile(
+    r"""(?<![A-Za-z0-9])((?:[A-Za-z0-9]{1,20}[_.-]){0,2}(?i:password|passwd|passphrase)["']?[\ ]{0,2}[:=][\ ]{0,2}["']?)([^\s"',;$<(\[{)\]}]{4,200})(?![(\[.\w])"""
+)
+"""A password in prose, or in lower case."""
+_NO_PASSWORDS = frozenset(
+    """password passwd passphrase none null true false string text bytes optional required missing invalid wrong incorrect empty unset
+    hidden your this that from with prompt authentication failed""".split()
+)
+"""What stands behind these words in source and messages."""
 _TRACKERS = frozenset("WANDB COMET NEPTUNE CLEARML SWANLAB MLFLOW".split())
 _IDENTIFIES = frozenset(
     "ID IDS RUN COMMIT SHA REVISION REV HASH DIGEST VERSION TAG TAGS GROUP PROJECT ARTIFACT SWEEP ENTITY CHECKSUM".split()
@@ -135,6 +160,9 @@ def _kind_of_word(before: str, word: str, after: str) -> str | None:
         return "password"
     if (word in _KEYS and not is_pair) or _RUN_TOGETHER.match(word):
         return "key"
+    joined = _AT_THE_END_OF_A_WORD.match(word)
+    if joined and joined[1] not in _NO_SECRETS_LEFT and not after:
+        return "key" if joined[2] else "password"
     return "password" if before and not after and word in _AT_THE_END else None
 
 
@@ -261,12 +289,17 @@ def _is_random(text: str) -> bool:
 def _may_be_named(text: str) -> bool:
     """Whether a word stands there without which no pattern of `_NAMED` finds anything; most lines have none."""
     lower = text.lower()
-    return any(word in lower for word in ("auth", "key", "token", "pass", "secret", "basic "))
+    return any(word in lower for word in ("auth", "key", "token", "pass", "secret", "basic ", "mysql", "mariadb"))
 
 
 def _is_value(found: re.Match[str]) -> bool:
     """Whether what stands behind the name of a header or an option is no switch, number or name of a variable."""
     return not (_HARMLESS.fullmatch(found[2]) or _NUMBER.fullmatch(found[2]) or found[2].startswith(HIDDEN))
+
+
+def _is_password(found: re.Match[str]) -> bool:
+    """Whether what is said there can be one: no type, no word of a message, no name of a variable."""
+    return found[2].strip("*.:").lower() not in (*_NO_PASSWORDS, "") and not found[2].startswith(HIDDEN)
 
 
 def _is_basic(found: re.Match[str]) -> bool:
@@ -286,6 +319,9 @@ _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
     (_HEADER, _is_value),
     (_OPTION, _is_value),
     (_BASIC, _is_basic),
+    (_TOKEN, _is_value),
+    (_CLIENT, _is_password),
+    (_SAID, _is_password),
 )
 """What is known by the words before it: the last group of each is the secret."""
 

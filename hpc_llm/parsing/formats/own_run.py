@@ -16,14 +16,13 @@ from hpc_llm.parsing.rows import COLUMNS, STEP_COLUMNS, Row, Step, kind_of_task
 from hpc_llm.records import metrics
 from hpc_llm.records.files import read_json_lines
 from hpc_llm.records.run import Outcome, RunPaths, is_run
-from hpc_llm.runs.fields import Fields, is_figure, iso
+from hpc_llm.runs.fields import Fields, iso
 from hpc_llm.runs.looks import Look, look
+from hpc_llm.runs.possible import bounded, figure_of, is_possible, possible
 from hpc_llm.runs.records import Records
 
 NAME = "hpc-llm"
 _TEXTS = frozenset(field.name for field in dataclasses.fields(Row) if "str" in str(field.type))
-_COUNTS = frozenset(field.name for field in dataclasses.fields(Row) if "int" in str(field.type))
-_STEP_COUNTS = frozenset(field.name for field in dataclasses.fields(Step) if "int" in str(field.type))
 _PLANNED = (
     "cluster", "method", "task", "model", "nodes", "gpus_per_node", "world_size", "micro_batch_size",
     "gradient_accumulation_steps", "global_batch_size", "sequence_length", "precision", "warmup_steps",
@@ -57,15 +56,10 @@ def row_of(found: Look, source: str) -> Row:
 
 
 def _columns_in(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that a record holds; what is of a wrong type, because somebody edited it, counts as missing."""
-    return {n: v for n, v in record.items() if n in COLUMNS and n not in _OF_THE_JUDGE and _fits(n, v, _COUNTS)}
-
-
-def _fits(name: str, value: Any, counts: frozenset[str]) -> bool:
-    if name in _TEXTS:
-        return isinstance(value, str)
-    # A count beyond 2^53 is no count of anything, and no table could hold it.
-    return is_figure(value) and (name not in counts or (isinstance(value, int) and abs(value) < 1 << 53))
+    """The columns that a record holds; what cannot be, because somebody edited it, counts as missing."""
+    held = {n: v for n, v in record.items() if n in COLUMNS and n not in _OF_THE_JUDGE}
+    known: dict[str, Any] = {n: bounded(n, v) for n, v in held.items() if n in _TEXTS and isinstance(v, str)}
+    return known | {n: v for n, v in held.items() if is_possible(n, v)}
 
 
 def _try(records: Records) -> int:
@@ -110,9 +104,7 @@ def _step(record: Mapping[str, Any], run_id: str | None, source: str | None, num
     known = {
         name: value
         for name, value in record.items()
-        if name in STEP_COLUMNS
-        and (isinstance(value, bool) if name == "skipped" else is_figure(value))
-        and (name not in _STEP_COUNTS or isinstance(value, int))
+        if name in STEP_COLUMNS and (isinstance(value, bool) if name == "skipped" else is_possible(name, value))
     }
     return Step(**{**known, "run_id": run_id, "source": source, "try_": number})
 
@@ -125,13 +117,13 @@ def _from_steps(records: Records, columns: Mapping[str, Any]) -> dict[str, Any]:
     peak: int | None = None
     times = array("d")
     for step in read_json_lines(records.run.steps):
-        if not isinstance(step.get("step"), int):
+        if not is_possible("step", step.get("step")):
             continue
-        if is_figure(loss := step.get("loss")):
+        if (loss := figure_of(step, "loss")) is not None:
             losses[1:] = [loss]
-        if isinstance(allocated := step.get("peak_allocated_bytes"), int):
-            peak = allocated if peak is None else max(peak, allocated)
-        if not step.get("warmup") and is_figure(time := step.get("step_time_s")):
+        if (allocated := figure_of(step, "peak_allocated_bytes")) is not None:
+            peak = int(allocated) if peak is None else max(peak, int(allocated))
+        if not step.get("warmup") and (time := figure_of(step, "step_time_s")):
             times.append(time)
     summary: dict[str, Any] = {
         "loss_first": losses[0] if losses else None,
@@ -146,7 +138,7 @@ def _from_steps(records: Records, columns: Mapping[str, Any]) -> dict[str, Any]:
     if batch and length and times:
         summary["tokens_per_second"] = metrics.tokens_per_second(batch * length, times)
         summary["tokens_per_second_per_gpu"] = summary["tokens_per_second"] / ranks if ranks else None
-    return summary
+    return possible(summary)
 
 
 def _job_id(records: Records) -> str | None:
