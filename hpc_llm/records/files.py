@@ -97,8 +97,10 @@ def replacing(path: Path) -> Iterator[TextIOWrapper]:
         with new_file(temporary) as file:
             yield file
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == os.fspath(temporary):
+            error.filename = os.fspath(path)  # the name that a user knows
         raise
 
 
