@@ -57,7 +57,7 @@ ENDED = {
     "no hook": Told("conda_not_initialised", r"log.err: .*/nowhere/conda.sh cannot be read", "prelude.python"),
     "no stack": Told("package_missing", r"log.err: .* lacks torch, transformers, deepspeed", "pip install"),
     "array broken": Told("package_missing", r".*: ModuleNotFoundError", "find out what brings a_package_that_nobody_has"),
-    "wrong value": Told("config_error", r".*: \S*ValidationError: .*DeepSpeedZeroConfig", "--set PATH=VALUE"),
+    "wrong value": Told("config_error", r".*: \S*ValidationError: .*CommsLoggerConfig", "--set PATH=VALUE"),
     "port taken": Told("port_in_use", r".*: \S*DistNetworkError: .*EADDRINUSE", "submit it again", retry=True),
     "rank raises": Told("python_exception", r"failures/rank-1.json: RuntimeError: adapter shapes", "traceback"),
     "rank killed": Told("host_oom", r"exit.json: exit code 137", "--sbatch mem=", outcome=Outcome.FAILED),

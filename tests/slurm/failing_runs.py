@@ -115,7 +115,7 @@ class Failing:
         for name in ("no module", "no environment", "no stack"):
             self._submit(name, *TAIWANIA, FIRST_NODE, f"--cluster={name.replace(' ', '-')}", "--force")
         self._submit("no hook", *MI210, "--cluster=no-hook", "--force")
-        wrong = "--set=deepspeed.zero_optimization.offload_optimizer.device=gpu"
+        wrong = "--set=deepspeed.comms_logger.prof_ops=5"
         self._submit("wrong value", *TAIWANIA, FIRST_NODE, wrong)
         self._submit("port taken", *TAIWANIA, FIRST_NODE, TWO_RANKS, "--cluster=port-taken")
         for name, breaks in {
