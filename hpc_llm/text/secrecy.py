@@ -229,6 +229,10 @@ def refuse_secrets(value: Any, where: str) -> None:
         raise RequestError(f"{where}{': ' if place else ''}{place} holds what looks like a secret. {WAY_IN}")
 
 
+_PLACEHOLDER = "VALUE"
+"""Stands for a value where a message says how something is written, as in KEY=VALUE."""
+
+
 def redacted(text: str) -> str:
     """`text` without the secrets that are known by their shape, or by the name that they are assigned to."""
     if "\n" in text and "PRIVATE KEY" not in text:  # no other secret goes over several lines
@@ -247,6 +251,8 @@ def _redacted(text: str) -> str:
         # In lower case it is as likely an argument in a line of source: sorted(runs, key=age).
         value = next((one for one in found.groups()[1:] if one), "")
         is_hidden = (found[1].isupper() or found.re is _FOLLOWED) and _is_kept(found[1], value)
+        if value.strip(".,;:()'\"`") == _PLACEHOLDER:
+            return found[0]
         return found[0].replace(value, HIDDEN) if is_hidden else found[0]
 
     text = _RANDOM.sub(lambda found: HIDDEN if _is_random(found[0]) else found[0], _SHAPES.sub(HIDDEN, text))

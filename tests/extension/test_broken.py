@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,16 +139,27 @@ def test_facts_that_a_script_or_an_archive_could_not_hold_are_refused(changes: d
         replace(EngineFacts(name="mine", module="mine"), **changes)
 
 
-def test_engines_log_formats_and_causes_can_be_registered_by_hand_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_registered", {})
+@pytest.fixture
+def empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Registries without what is registered; what these tests register is known to no other."""
+    with monkeypatch.context() as patch:
+        patch.setattr(engines, "_registered", {})
+        patch.setattr(registry, "_registered", {})
+        patch.setattr(catalogue, "_registered", [])
+        yield
+    lists = (registry.formats, registry.line_formats, registry.document_formats, registry.folder_formats)
+    for known in (*lists, registry.line_format, catalogue.all_causes):
+        known.cache_clear()
+
+
+@pytest.mark.usefixtures("empty")
+def test_engines_log_formats_and_causes_can_be_registered_by_hand_once() -> None:
     facts = EngineFacts(name="mine", module="mine.deep", carries=("helper",))
     engines.register(facts)
     assert engines.find("mine").carried == ("mine", "helper")
-    monkeypatch.setattr(registry, "_registered", {})
     toy = replace(nanogpt.FORMAT, name="mine", hints=(b"toyline ",), confirm=None)
     registry.register(toy)
     assert registry.formats_in(b"toyline 1") == (toy,) and registry.line_format("mine") is toy
-    monkeypatch.setattr(catalogue, "_registered", [])
     assert not search.signs_in(b"toylicd: no seat\n")
     cause = replace(catalogue.BY_ID["walltime"], id="mine", signs=(sign("toylicd: no seat"),))
     catalogue.register(cause)

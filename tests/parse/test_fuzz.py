@@ -29,7 +29,7 @@ FRAGMENTS = [
     "iter 5: loss -1, time 0.00ms, mfu -100.00%", "epoch=1: train_ppl=tensor(nan) train_epoch_loss=tensor(inf)",
     "Throughput: 0 requests/s, 0 tokens/s", "Avg latency: 0 seconds", ':::MLLOG {"namespace": "", "time_ms": -1, "event_type": "", "key": "run_stop", "value": 1, "metadata": 3}',
     '{"cells": [{"cell_type": "code", "outputs": [null, {"text": [1]}]}]}', '{"log_history": [{"loss": []}], "global_step": "x"}',
-    '{"key": 5, "token/s": "x", "step_time (s)": []}', '{"avg_latency": null}', "[[[[[[[[", "Traceback (most recent call last):",
+    '{"train_runtime": "x", "train_loss": 1e400, "epoch": []}', '{"key": 5, "token/s": "x", "step_time (s)": []}', '{"avg_latency": null}', "[[[[[[[[", "Traceback (most recent call last):",
     "[axolotl.train] Training completed!", "iter 0: loss 5.5, time 5.5ms, mfu -5%", "***** Evaluating perplexity, Epoch 5/5 *****", "ppl: inf",
     "Batch 5 Loss: nan, Speed: 0 samples/sec, Model TFLOPS/GPU: 5, lr: 5", "Training seconds: 5555555555555555555555555",
     "ValueError: x", "slurmstepd: error: *** JOB 7 ON n CANCELLED AT x DUE TO TIME LIMIT ***", "CUDA out of memory", "0: ", "[rank7]:",

@@ -195,7 +195,10 @@ def test_a_copy_that_is_not_what_it_should_be_is_made_anew(what: str, tmp_path: 
 
 def test_where_the_copy_cannot_be_made_anew_nothing_is_submitted(tmp_path: Path) -> None:
     (tmp_path / ".code").write_text("no folder")
-    with pytest.raises(SubmissionError, match=r"cannot be written to .* Use another --logs, in a folder of your own"):
+    with pytest.raises(
+        SubmissionError,
+        match=r"is a link or a file and not a folder to be trusted: nothing was submitted\. Remove it, or use another --logs",
+    ):
         code_snapshot(tmp_path)
 
 

@@ -127,8 +127,13 @@ def test_another_user_s_copy_is_never_used(common: Path) -> None:
 
     assert as_user(12345, plant) == 0
     assert (logs / ".code" / mine).stat().st_uid == 12345
-    assert as_user(12346, lambda: code_snapshot(logs, common / "hpc_llm")) == 0
-    assert (logs / ".code" / mine).stat().st_uid == 12346
+
+    def refused() -> None:
+        with pytest.raises(SubmissionError, match="somebody else's folder without the sticky bit"):
+            code_snapshot(logs, common / "hpc_llm")
+
+    assert as_user(12346, refused) == 0
+    assert (logs / ".code" / mine).stat().st_uid == 12345
 
 
 def test_what_cannot_be_taken_away_is_refused(common: Path) -> None:
