@@ -10,6 +10,7 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 folder, modules, run_dir = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # as DeepSpeed sets it: no import opens the GPU
@@ -24,14 +25,14 @@ while not (folder / "go").exists():
     time.sleep(0.01)
 began = time.monotonic()
 
-from hpc_llm.worker import training  # noqa: E402
 from hpc_llm.worker.pretrain_llm import command  # noqa: E402
+from hpc_llm.worker.tasks import pretrain  # noqa: E402
 
 
-def timed(name):
-    inner = getattr(training, name)
+def timed(name: str) -> None:
+    inner = getattr(pretrain, name)
 
-    def outer(*arguments):
+    def outer(*arguments: Any) -> Any:
         at = time.monotonic()
         try:
             return inner(*arguments)
@@ -40,7 +41,7 @@ def timed(name):
                 at, now = at - began, time.monotonic() - began
                 print(f"TIMELINE {name} {at:.1f}-{now:.1f}", file=sys.stderr, flush=True)
 
-    setattr(training, name, outer)
+    setattr(pretrain, name, outer)
 
 
 for one in ("_prepare_device", "_build_engine", "_measure"):

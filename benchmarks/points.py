@@ -80,7 +80,7 @@ class Job:
 
     @property
     def compiles(self) -> bool:
-        return self.asked["engine"] == "deepspeed" and self.asked["method"].split("+")[0] != "q"
+        return bool(self.asked["engine"] == "deepspeed" and self.asked["method"].split("+")[0] != "q")
 
     @property
     def need(self) -> float:

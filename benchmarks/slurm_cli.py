@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "slurm")]
 
 from scratch_slurm import ScratchSlurm, missing_tools  # noqa: E402
 
-from hpc_llm.records.run import RunPaths  # noqa: E402
+from hpc_llm.records.run import RunPaths, array_folder  # noqa: E402
 from hpc_llm.runs import status  # noqa: E402
 from hpc_llm.schedulers import NewRun, Submission, create_runs, new_run_id, submit_slurm  # noqa: E402
 from hpc_llm.schedulers.slurm.clients import cluster_name  # noqa: E402
@@ -110,7 +110,8 @@ def a_thousand_runs(folder: Path, slurm: ScratchSlurm, repeats: int) -> list[Fig
 
 def submit_array(logs: Path) -> list[RunPaths]:
     """All that submitting takes but planning and rendering, which an array needs once: folders, scripts, sbatch, records."""
-    folder = logs / ".array-thousand"
+    name = "thousand"
+    folder = array_folder(logs, name)
     script = (
         f"#!/bin/bash\n#SBATCH --hold --array=0-{RUNS - 1} --time=00:05:00 --mem=1M --partition=gtest\n"
         f"#SBATCH --output={folder}/%a/log.out\nexit 1\n"
@@ -118,15 +119,16 @@ def submit_array(logs: Path) -> list[RunPaths]:
     rng, ids = random.Random(), []  # type: ignore[var-annotated]
     for _ in range(RUNS):
         ids.append(new_run_id("taiwania2", "z3", "tiny", datetime.now(), rng, ids))
-    submission = Submission(scheduler="slurm", time_s=300, array=folder.name, cluster=cluster_name())
+    submission = Submission(scheduler="slurm", time_s=300, array=name, cluster=cluster_name())
     new = [NewRun(run_id=i, experiment={"run_id": i, "plan": {"steps": 30}}, script=script) for i in ids]
     [runs] = create_runs(logs, [(submission, new)])
-    submit_slurm(submission, runs)
+    submit_slurm(submission, runs, script)
     return runs
 
 
 def accounted(slurm: ScratchSlurm, array: str) -> list[str]:
-    return slurm.run("sacct", "-n", "-P", "-X", "-j", array, "-o", "JobID,State").splitlines()
+    answer: str = slurm.run("sacct", "-n", "-P", "-X", "-j", array, "-o", "JobID,State")
+    return answer.splitlines()
 
 
 def fresh_status(runs: list[RunPaths]) -> None:

@@ -24,7 +24,7 @@ def main() -> None:
         set={"optimizer": {"lr": 3e-3}},
     )
     for status in hpc_llm.wait(runs):
-        print(status.run_id, status.outcome.value, status.reason or "")
+        print(status.run_id, status.outcome and status.outcome.value, status.reason or "")
 
     table = hpc_llm.results(runs).to_pandas()
     print(table[["method", "outcome", "tokens_per_second", "step_time_s_mean", "loss_last"]].to_string())
