@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
 from hpc_llm.planning import engines
@@ -17,8 +17,8 @@ from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import OptimizerName
 from hpc_llm.planning.parts import ModelSetup
-from hpc_llm.site.cluster import allowed_keys
-from hpc_llm.site.profiles import explain_validation, list_files, read_profile
+from hpc_llm.site.cluster import parse_profile
+from hpc_llm.site.profiles import list_files, read_profile
 
 
 class _Strict(BaseModel):
@@ -129,13 +129,7 @@ class Method(_Strict):
 
 def parse_method(data: dict[str, Any], where: Path | str) -> Method:
     """A Method from the mapping of a file; a ProfileError names file, key and what is allowed."""
-    try:
-        method = Method.model_validate(data)
-    except ValidationError as error:
-        raise explain_validation(error, where, allowed_keys(Method)) from None
-    if isinstance(where, Path) and where.stem != method.name:
-        raise ProfileError(f"{where}: 'name' is '{method.name}', it must be the file's name, '{where.stem}'.")
-    return method
+    return parse_profile(Method, data, where)
 
 
 def method_names() -> list[str]:

@@ -5,7 +5,7 @@ uses it. Times are text as Slurm writes them, memory is in the unit that the nam
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
@@ -33,10 +33,11 @@ from hpc_llm.site.sbatch_options import Source, read_options, rivals
 
 __all__ = [
     "Account", "Capabilities", "Cluster", "Gpu", "Node", "Partition", "Qos", "allowed_keys", "check_variable", "cluster_names",
-    "load_cluster", "parse_cluster",
+    "load_cluster", "parse_cluster", "parse_profile",
 ]  # fmt: skip
 
 
+_P = TypeVar("_P", bound=BaseModel)
 _HERE = "auto"
 """Whatever scheduler is here."""
 
@@ -212,13 +213,7 @@ class Cluster(Strict):
 
 def parse_cluster(data: dict[str, Any], where: Path | str) -> Cluster:
     """A Cluster from the mapping of a file; a ProfileError names file, key and what is allowed."""
-    try:
-        cluster = Cluster.model_validate(data)
-    except ValidationError as error:
-        raise explain_validation(error, where, allowed_keys(Cluster)) from None
-    if isinstance(where, Path) and where.stem != cluster.name:
-        raise ProfileError(f"{where}: 'name' is '{cluster.name}', it must be the file's name, '{where.stem}'.")
-    return cluster
+    return parse_profile(Cluster, data, where)
 
 
 def load_cluster(name: str) -> Cluster:
@@ -229,6 +224,18 @@ def load_cluster(name: str) -> Cluster:
 
 def cluster_names() -> list[str]:
     return list(list_files("clusters"))
+
+
+def parse_profile(model: type[_P], data: dict[str, Any], where: Path | str) -> _P:
+    """What a file says, held to its model and to its own name; a ProfileError names file, key and what is allowed."""
+    try:
+        profile = model.model_validate(data)
+    except ValidationError as error:
+        raise explain_validation(error, where, allowed_keys(model)) from None
+    name = cast(Any, profile).name  # each profile has one
+    if isinstance(where, Path) and where.stem != name:
+        raise ProfileError(f"{where}: 'name' is '{name}', it must be the file's name, '{where.stem}'.")
+    return profile
 
 
 def allowed_keys(model: type[BaseModel], prefix: str = "") -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -64,7 +65,7 @@ def _first_of(variables: tuple[str, ...], none: str) -> str:
     return f"${{{variables[0]}:-{_first_of(variables[1:], none)}}}" if variables else none
 
 
-class SchedulerFacts:
+class SchedulerFacts(ABC):
     """What a scheduler is. The defaults are those of one that takes a script for one node and knows no more."""
 
     name: str
@@ -89,9 +90,9 @@ class SchedulerFacts:
     which are asked for, and acted on where they are proven to be ours."""
     variables: JobVariables = JobVariables()
 
+    @abstractmethod
     def is_here(self) -> bool:
         """Whether it can be submitted to from this machine; a cheap look, as at PATH."""
-        raise NotImplementedError
 
     def is_job_id(self, text: str) -> bool:
         """Whether that could be a job's id: whatever a record holds else is damage, and is not asked for."""

@@ -162,16 +162,23 @@ def test_where_it_is_not_installed_or_not_here_that_is_said(site: Site) -> None:
     assert "Valid: auto, local, slurm." in refused.stderr
 
 
+class Nowhere(SchedulerFacts):
+    """One that nothing can be submitted to."""
+
+    def is_here(self) -> bool:
+        return False
+
+
 @pytest.mark.parametrize("name", ["", "a b", "$(x)", "-n", "é"])
 def test_names_that_a_record_could_not_hold_are_refused(name: str) -> None:
-    made = SchedulerFacts()
+    made = Nowhere()
     made.name = name
     with pytest.raises(ProfileError, match="is no name of a scheduler: use letters"):
         schedulers.register(made)
 
 
 def test_a_registered_one_wins_and_an_unknown_one_is_nobody() -> None:
-    made = SchedulerFacts()
+    made = Nowhere()
     made.name, made.variables = "mine", JobVariables(job_id=("A", "B"))
     schedulers.register(made)
     try:
