@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -21,17 +21,49 @@ from hpc_llm.worker.result import plan_tokens_per_step, step_row
 GIB = 2**30
 
 
-def run_steps(engine: Engine, batches: Iterator[Batch], meter: Meter, plan: Plan, log: StepLog | None) -> None:
-    """Run all steps of `plan`. Every rank measures; `log`, on rank 0, writes the steps down as they are known."""
-    for number in range(1, plan.workload.steps + 1):
+class Between(Protocol):
+    """What is done between steps, on every rank at the same ones: evaluation, saving."""
+
+    def is_due(self, number: int) -> bool:
+        """Whether something is to be done behind step `number`; the same answer on every rank. Cheap."""
+
+    def act(self, number: int) -> bool:
+        """Do it, at all ranks at once; False ends the training here. Its time belongs to no step."""
+
+
+def run_steps(
+    engine: Engine,
+    batches: Iterator[Batch],
+    meter: Meter,
+    plan: Plan,
+    log: StepLog | None,
+    *,
+    done: int = 0,
+    between: Sequence[Between] = (),
+) -> None:
+    """Run the steps of `plan` behind the first `done`. Every rank measures; `log`, on rank 0, writes them down."""
+    for number in range(done + 1, plan.workload.steps + 1):
         meter.begin_step()
         ramp_up(engine, plan, number)
         rate = engine.learning_rate  # a scheduler of DeepSpeed changes it when the step is done
         loss, end = take_step(engine, batches, plan)
         meter.end_step(loss, rate, end.grad_norm, end.skipped)
         _write(log, meter.finished_steps())
+        if not _go_on(between, number, meter, log):
+            break
     meter.close()
     _write(log, meter.finished_steps(wait=True))
+
+
+def _go_on(between: Sequence[Between], number: int, meter: Meter, log: StepLog | None) -> bool:
+    """Do what is due behind a step; False ends the training."""
+    due = [one for one in between if one.is_due(number)]
+    if not due:
+        return True
+    with meter.paused():
+        _write(log, meter.finished_steps(wait=True))
+        answers = [one.act(number) for one in due]  # all of them act, whatever the first one says
+    return all(answers)
 
 
 def ramp_up(engine: Engine, plan: Plan, number: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,11 +54,14 @@ class _Pending:
 
 
 class Meter:
-    """Measures steps `warmup_steps + 1` to `steps`; the steps before are kept and marked as warm-up."""
+    """Measures all steps of this process up to `steps` but its first `warmup_steps`, which are kept and marked as warm-up.
 
-    def __init__(self, device: torch.device, steps: int, warmup_steps: int, world_size: int) -> None:
+    `done` steps were made before this process went on with the training: its first step is the one behind them.
+    """
+
+    def __init__(self, device: torch.device, steps: int, warmup_steps: int, world_size: int, done: int = 0) -> None:
         self.device = device
-        self.warmup_steps = warmup_steps
+        self.warmup_steps = done + warmup_steps
         self.world_size = world_size
         self.steps: list[MeasuredStep] = []
         """All finished steps, in order."""
@@ -66,7 +70,7 @@ class Meter:
         self._clock = self.window.clock
         self._host = torch.zeros(steps, 2, dtype=torch.float64, pin_memory=device.type == "cuda")
         self._pending: deque[_Pending] = deque()
-        self._number = 0
+        self._number = done
         self._begin: Any = None
 
     @property
@@ -113,6 +117,13 @@ class Meter:
     def close(self) -> None:
         """End the measured window: the device is idle at both of its ends."""
         self.window.close()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is done within, between two steps, belongs to no step: evaluation, saving."""
+        with self.window.interrupted():
+            yield
+        self._begin = None
 
     def _on_device(self, loss: Loss, grad_norm: torch.Tensor | None) -> torch.Tensor:
         """(mean loss of all predicted tokens, gradient norm) as one small tensor on the device."""

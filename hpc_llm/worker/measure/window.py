@@ -6,6 +6,8 @@ The device is idle at both of its ends. What is done between them is not this mo
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -58,7 +60,7 @@ class Window:
         self.device = device
         self.clock = clock_of(device)
         self.elapsed_s: float | None = None
-        """Wall time by the host's clock."""
+        """Wall time by the host's clock, without what `interrupted` left out."""
         self.device_elapsed_s: float | None = None
         """The same by the GPU's clock; None on the CPU, which has no other."""
         self.span: tuple[float, float] | None = None
@@ -66,6 +68,7 @@ class Window:
         self.peak_device_bytes: int | None = None
         self._began: float | None = None
         self._mark: Any = None
+        self._left_out_s = self._left_out_device_s = 0.0
         self._looked_at = 0.0
 
     def open(self) -> Any:
@@ -73,6 +76,7 @@ class Window:
         devices.synchronize(self.device)
         devices.reset_peak_memory(self.device)
         self.peak_device_bytes = None
+        self._left_out_s = self._left_out_device_s = 0.0
         self._mark = self.clock.mark()
         self._began = time.perf_counter()
         return self._mark
@@ -82,12 +86,26 @@ class Window:
         mark = self.clock.mark()
         devices.synchronize(self.device)
         if self._began is not None:
-            self.elapsed_s = time.perf_counter() - self._began
+            whole = time.perf_counter() - self._began
             now = time.time()
-            self.span = (now - self.elapsed_s, now)
+            self.span = (now - whole, now)
+            self.elapsed_s = whole - self._left_out_s
             if self.device.type == "cuda":
-                self.device_elapsed_s = self.clock.seconds(self._mark, mark)
+                self.device_elapsed_s = self.clock.seconds(self._mark, mark) - self._left_out_device_s
         self.look(at_once=True)
+
+    @contextmanager
+    def interrupted(self) -> Iterator[None]:
+        """What is done within belongs to the window's span, not to its elapsed time."""
+        devices.synchronize(self.device)
+        began, mark = time.perf_counter(), self.clock.mark()
+        try:
+            yield
+        finally:
+            end = self.clock.mark()
+            devices.synchronize(self.device)
+            self._left_out_s += time.perf_counter() - began
+            self._left_out_device_s += self.clock.seconds(mark, end)
 
     def look(self, at_once: bool = False) -> None:
         """See how full the device is, once a second at most but for `at_once`."""
