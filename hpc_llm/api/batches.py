@@ -32,8 +32,20 @@ class Places:
     """Run id instead of a new one."""
 
 
-def experiments(request: Request, cluster: str) -> list[Experiment]:
+NO_METHOD = "ddp"
+"""Stands in the plan of a task that knows no method."""
+
+
+def methods_asked(request: Request) -> list[str]:
+    """The methods of the sweep; one that means nothing where the task knows none."""
+    from hpc_llm.planning.tasks import find
+
+    return [NO_METHOD] if find(request.values.get("task", "pretrain")).is_on_host else request.sweep("method")
+
+
+def experiments(request: Request, cluster: str, methods: Sequence[str]) -> list[Experiment]:
     """One experiment per method of the sweep on one cluster."""
+    from hpc_llm.corpus.sources import full_source
     from hpc_llm.planning.model import is_checkpoint
 
     rest: dict[str, Any] = {k: v for k, v in request.values.items() if k not in ("cluster", "method")}
@@ -43,15 +55,13 @@ def experiments(request: Request, cluster: str) -> list[Experiment]:
         rest["model"] = os.path.abspath(model)  # the job runs in another folder
     if rest.get("env_file"):
         rest["env_file"] = os.path.abspath(os.path.expanduser(rest["env_file"]))
-    rest["data"] = tuple(os.path.abspath(os.path.expanduser(p)) for p in rest.get("data", ()))
-    for file in rest["data"]:
-        if not os.path.isfile(file):
-            raise RequestError(f"--data {file}: there is no such file.")
-    return [Experiment(cluster=cluster, method=method, **rest) for method in request.sweep("method")]
+    rest["data"] = tuple(full_source(source) for source in rest.get("data", ()))
+    return [Experiment(cluster=cluster, method=method, **rest) for method in methods]
 
 
-def site_of(cluster: Cluster) -> Site:
+def site_of(cluster: Cluster, logs: Path) -> Site:
     """What planning has to know about this machine."""
+    from hpc_llm.corpus.key import caches_folder
     from hpc_llm.planning.plan import Site
     from hpc_llm.site.schedulers import find_scheduler, scheduler_here
 
@@ -61,7 +71,12 @@ def site_of(cluster: Cluster) -> Site:
         from hpc_llm.site.hardware import detect
 
         hardware = detect()
-    return Site(scheduler=scheduler.name, hardware=hardware, account=os.environ.get("SBATCH_ACCOUNT") or None)
+    return Site(
+        scheduler=scheduler.name,
+        hardware=hardware,
+        account=os.environ.get("SBATCH_ACCOUNT") or None,
+        caches=str(caches_folder(logs, os.environ)),
+    )
 
 
 def batches(request: Request, places: Places, *, preview: bool) -> list[Batch]:
@@ -105,6 +120,7 @@ def elsewhere(request: Request, places: Places, name: str) -> Batch:
 
 
 def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) -> Batch:
+    from hpc_llm.api.corpora import find_corpus
     from hpc_llm.job.batch import make_batch
     from hpc_llm.planning.plan import plan
     from hpc_llm.planning.tasks import carried_modules
@@ -112,14 +128,15 @@ def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) ->
     from hpc_llm.schedulers.snapshot import support_of
     from hpc_llm.text.secrecy import WAY_IN, has_secret_shape
 
-    clusters, methods = request.sweep("cluster"), methods_of(request.sweep("method"))
+    clusters, methods = request.sweep("cluster"), methods_of(methods_asked(request))
     several = len(clusters) > 1 or len(methods) > 1
     with of_cluster(cluster.name, several=len(clusters) > 1):
-        cluster, site = with_named_environment(cluster, os.environ), site_of(cluster)
-    asked = {e.method: e for e in experiments(request, cluster.name)}
+        cluster, site = with_named_environment(cluster, os.environ), site_of(cluster, places.logs)
+    asked = {e.method: e for e in experiments(request, cluster.name, list(methods))}
 
     def planned_run(method: str) -> PlanWithOrigins:
-        one = plan(asked[method], cluster, methods[method], site, request.sources)
+        corpus = find_corpus(asked[method], cluster, places.logs)
+        one = plan(asked[method], cluster, methods[method], site, request.sources, corpus)
         _check_secrets(one)
         return one
 

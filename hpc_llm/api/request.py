@@ -15,6 +15,7 @@ from hpc_llm.planning.experiment import Experiment
 
 LISTS = ("data", "sbatch", "set")
 INTEGERS = {f.name for f in fields(Experiment) if f.type == "int | None"}
+NUMBERS = {f.name for f in fields(Experiment) if f.type == "float | None"}
 NAMES = tuple(f.name for f in fields(Experiment))
 
 
@@ -190,6 +191,10 @@ def _typed(where: str, name: str, value: Any) -> Any:
     if name in INTEGERS:
         if isinstance(value, bool) or not isinstance(value, int):
             raise RequestError(f"{where}: {name} is {value!r}, a whole number is needed.")
+        return value
+    if name in NUMBERS:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise RequestError(f"{where}: {name} is {value!r}, a number is needed.")
         return value
     if isinstance(value, (list, tuple)) and name in ("cluster", "method"):
         return [str(v) for v in value]
