@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -159,8 +160,8 @@ class _Making:
 
     def _read_text(self, file: SourceFile, fraction: float) -> None:
         """A text is one sample, or two where its end is for validation; it may be larger than memory."""
-        for part, text in _chunks(Path(file.path)):
-            split = VALIDATION if part >= 1 - fraction else file.split
+        for is_behind, text in _chunks(Path(file.path), 1 - fraction):
+            split = VALIDATION if is_behind else file.split
             self._writer(split).extend(self._encoder.plain(text), is_trained=True)
             self._tell_now_and_then()
         for writer in self._writers.values():
@@ -178,16 +179,15 @@ class _Making:
             )
 
 
-def _chunks(path: Path) -> Iterator[tuple[float, str]]:
-    """Whole lines, so that no word is cut, with the part of the file that lies before them."""
+def _chunks(path: Path, border: float) -> Iterator[tuple[bool, str]]:
+    """Whole lines, so that no word is cut, and whether that part of the file's bytes lies before them."""
     try:
         check_is_text(path)
-        size = max(path.stat().st_size, 1)
+        left = math.ceil(path.stat().st_size * border)
         with open(path, encoding="utf-8", errors="replace", newline="") as file:
-            at = 0
-            while lines := file.readlines(_CHUNK_CHARACTERS):
+            while lines := file.readlines(min(left, _CHUNK_CHARACTERS) if left > 0 else _CHUNK_CHARACTERS):
                 text = "".join(lines)
-                yield at / size, text
-                at += len(text.encode("utf-8", "replace"))
+                yield left <= 0, text
+                left -= len(text.encode("utf-8", "replace"))
     except OSError as error:
         raise WorkerError(f"{path} cannot be read: {error.strerror or error}.") from error
