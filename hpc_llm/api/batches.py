@@ -120,7 +120,7 @@ def elsewhere(request: Request, places: Places, name: str) -> Batch:
 
 
 def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) -> Batch:
-    from hpc_llm.api.corpora import find_corpus
+    from hpc_llm.api.corpora import Corpora
     from hpc_llm.job.batch import make_batch
     from hpc_llm.planning.plan import plan
     from hpc_llm.planning.tasks import carried_modules
@@ -133,9 +133,10 @@ def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) ->
     with of_cluster(cluster.name, several=len(clusters) > 1):
         cluster, site = with_named_environment(cluster, os.environ), site_of(cluster, places.logs)
     asked = {e.method: e for e in experiments(request, cluster.name, list(methods))}
+    corpora = Corpora(places.logs)
 
     def planned_run(method: str) -> PlanWithOrigins:
-        corpus = find_corpus(asked[method], cluster, places.logs)
+        corpus = corpora.find(asked[method], cluster)
         one = plan(asked[method], cluster, methods[method], site, request.sources, corpus)
         _check_secrets(one)
         return one

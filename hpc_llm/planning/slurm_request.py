@@ -88,9 +88,11 @@ def ask_one_process(
     per_node = gpu.per_node if gpu.vendor != "none" else 0
     gpus = draft.first("gpus_per_node", said("gpus_per_node"), (0, "computed: no GPU is needed"))
     if gpus == 0 and per_node and cluster.request.gpu_style != "none":
+        without = [one.name for one in cluster.partitions if cluster.gpu_of(one).vendor == "none"]
+        there = f"with --partition {without[0]}, " if without else ""
         raise PlanError(
             f"task {said.experiment.task} needs no GPU, and every job on {place_of(cluster, partition)} asks for one: run it on the "
-            "login node with --cluster local, in a partition without GPUs, or with --gpus-per-node 1."
+            f"login node with --cluster local, {there}or with --gpus-per-node 1."
         )
     _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
     for name in ("tasks_per_node", "world_size", "data_parallel", "tensor_parallel", "pipeline_parallel"):
