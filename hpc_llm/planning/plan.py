@@ -42,7 +42,16 @@ from hpc_llm.planning.parts import (
     read_part,
     short_name,
 )
-from hpc_llm.planning.recipe import check_length, check_tokenizer, choose_ramp, choose_weights, frozen_by, learning_rate
+from hpc_llm.planning.recipe import (
+    check_length,
+    check_tokenizer,
+    choose_evaluation,
+    choose_ramp,
+    choose_schedule,
+    choose_weights,
+    frozen_by,
+    learning_rate,
+)
 from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.slurm_request import (
     Ask,
@@ -55,6 +64,7 @@ from hpc_llm.planning.slurm_request import (
     ask_time,
 )
 from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.planning.tasks import TaskKind
 from hpc_llm.records import metrics
 from hpc_llm.records.run import file_name_part, is_record
 from hpc_llm.site.cluster import Cluster, Gpu, allowed_keys
@@ -88,12 +98,12 @@ def plan(
     ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
     time_s = ask_time(ask, draft)
     batch = _batch(said, cluster, parallel, draft)
-    workload = _workload(said, cluster, method, task.workload, draft)
+    workload = _workload(said, cluster, method, task, draft)
     deepspeed = _deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, batch, workload, draft)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
     optimizer = _optimizer(method, model, found, draft)
-    workload = _ramp(workload, deepspeed, draft)
+    workload = _rates(workload, deepspeed, task, draft)
     wanted = Wanted(model=model, batch=batch, parallel=parallel, optimizer=optimizer, deepspeed=deepspeed)
     engine = _engine(method, wanted, draft)
     if engine.name == "deepspeed":
@@ -144,7 +154,7 @@ def _count(said: Said, cluster: Cluster, name: str, draft: Draft) -> int:
     return value
 
 
-def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training], draft: Draft) -> Training:
+def _workload(said: Said, cluster: Cluster, method: Method, task: TaskKind, draft: Draft) -> Training:
     """What is trained on; what a task has of its own is as its class has it, or as it is set."""
     steps = _count(said, cluster, "steps", draft)
     warmup: int = draft.first("warmup_steps", said("warmup_steps"), _few_enough(steps))
@@ -158,14 +168,16 @@ def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training]
         raise RequestError(f"seed is {seed}, it must be between 0 and {2**32 - 1}.")
     data = list(said.experiment.data)
     floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
-    own = {one.name: draft.put(short_name(one), default_of(one), "default") for one in own_fields(kind)}
+    own = {one.name: draft.put(short_name(one), default_of(one), "default") for one in own_fields(task.workload)}
     _tell_short_warmup(steps, warmup, draft)
-    return kind(
+    return task.workload(
         **own,
         steps=steps,
         warmup_steps=warmup,
         seed=seed,
         lr_ramp_steps=draft.put("lr_ramp_steps", method.lr_ramp_steps, f"method {method.name}"),
+        lr_schedule=draft.put("lr_schedule", method.lr_schedule, f"method {method.name}"),
+        eval_every=_evaluation(steps, task, draft),
         data=draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
         loss_floor_nats=draft.put("loss_floor_nats", floor, why),
     )
@@ -191,11 +203,24 @@ def _tell_short_warmup(steps: int, warmup: int, draft: Draft) -> None:
         )
 
 
-def _ramp(workload: Training, deepspeed: Mapping[str, Any], draft: Draft) -> Training:
-    """The ramp of the learning rate, where nobody has said how long it is."""
-    steps, origin = choose_ramp(workload.lr_ramp_steps, workload.steps, own="scheduler" in deepspeed)
+def _evaluation(steps: int, task: TaskKind, draft: Draft) -> int | None:
+    """How often is evaluated; who sets it to null wants it never."""
+    is_set = bool(draft.settings.of("eval_every"))
+    asked = draft.put("eval_every", None, "not set")
+    found, why = choose_evaluation(asked, task.evaluates and not is_set, steps)
+    value: int | None = draft.computed("eval_every", found, draft.origins["eval_every"] if is_set or not why else why)
+    return value
+
+
+def _rates(workload: Training, deepspeed: Mapping[str, Any], task: TaskKind, draft: Draft) -> Training:
+    """The ramp of the learning rate and what follows it, where nobody has said it."""
+    own = "scheduler" in deepspeed
+    steps, origin = choose_ramp(workload.lr_ramp_steps, workload.steps, own)
+    schedule, why = choose_schedule(workload.lr_schedule, task.lr_schedule, own)
     return replace(
-        workload, lr_ramp_steps=draft.computed("lr_ramp_steps", steps, origin or draft.origins["lr_ramp_steps"])
+        workload,
+        lr_ramp_steps=draft.computed("lr_ramp_steps", steps, origin or draft.origins["lr_ramp_steps"]),
+        lr_schedule=draft.computed("lr_schedule", schedule, why or draft.origins["lr_schedule"]),
     )
 
 

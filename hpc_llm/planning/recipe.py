@@ -118,6 +118,30 @@ def ramp_steps(steps: int) -> int:
     return min(max(steps // 10, 5), LONGEST_RAMP, steps // 2)
 
 
+def choose_schedule(asked: str | None, of_task: str, own: bool) -> tuple[str, str | None]:
+    """How the learning rate goes on behind its ramp, and why where nobody `asked` for something; `own` as in `choose_ramp`."""
+    if asked is None:
+        if own:
+            return "constant", "computed: DeepSpeed's scheduler sets the learning rate"
+        return of_task, "default of the task"
+    if own and asked != "constant":
+        raise PlanError(
+            f"lr_schedule is {asked} and deepspeed.scheduler sets the learning rate too. Keep one: --set lr_schedule=constant."
+        )
+    return asked, None
+
+
+def choose_evaluation(asked: Any, by_default: bool, steps: int) -> tuple[int | None, str | None]:
+    """Steps between evaluations, and why where nobody `asked` for a number. Raises RequestError for what is none."""
+    if asked is None:
+        return (0, "default: at the end") if by_default else (None, "default: nothing is evaluated")
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= steps:
+        raise RequestError(
+            f"eval_every is {asked!r}, it must be between 1 and the {steps} steps, or 0 for one evaluation at the end."
+        )
+    return asked, None
+
+
 def choose_ramp(asked: Any, steps: int, own: bool) -> tuple[int, str | None]:
     """The steps over which the learning rate rises, and why where nobody `asked` for a number of them.
 

@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 from hpc_llm.errors import ProfileError, RequestError, unknown_name
 from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.planning.optimizers import NAMES
+from hpc_llm.planning.schedule import SCHEDULES
 from hpc_llm.site.reach import refuse_loading, refuse_scratch
 
 _SHOWN = 80
@@ -54,6 +55,7 @@ CHOICES = {
     "quantization.kind": ("nf4", "fp4", "int8"),
     "optimizer.type": NAMES,
     "weights": ("random", "checkpoint"),
+    "lr_schedule": SCHEDULES,
 }
 
 

@@ -35,8 +35,8 @@ _MODULES = (
     "records/__init__", "records/files", "records/metrics", "records/rank_variables", "records/run",
     "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/deepspeed_values",
     "planning/engines/__init__", "planning/engines/facts", "planning/experiment",
-    "planning/model", "planning/optimizers", "planning/parts", "planning/synthetic", "planning/tasks/__init__",
-    "planning/tasks/pretrain", "planning/tasks/task",
+    "planning/model", "planning/optimizers", "planning/parts", "planning/schedule", "planning/synthetic", "planning/tasks/__init__",
+    "planning/tasks/finetune", "planning/tasks/pretrain", "planning/tasks/task", "planning/tasks/training",
 )  # fmt: skip
 """What the worker may import besides itself; nothing in them needs more than the standard library."""
 _THE_SAME_TIME = (1980, 1, 1, 0, 0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import random
@@ -24,7 +25,7 @@ from hpc_llm.worker.main import run as run_program
 from hpc_llm.worker.pretrain_llm import PROGRAM
 from hpc_llm.worker.ranks import Ranks, find_ranks
 from hpc_llm.worker.result import Record
-from hpc_llm.worker.tasks import pretrain
+from hpc_llm.worker.tasks import training
 
 
 def masked_batches(batches: Any, plan: Plan, vocab_size: int, ranks: Ranks, device: Any) -> Any:
@@ -55,17 +56,33 @@ def free_port() -> int:
             return port
 
 
+def frozen_digest(engine: Engine) -> str:
+    """A digest of every bit of what must not train, the scales of packed weights included. Collective."""
+    import torch
+
+    found = hashlib.sha256()
+    for parameter in (each for each in engine.module.parameters() if not each.requires_grad):
+        state: Any = getattr(parameter, "quant_state", None)
+        scales = [] if state is None else [state.absmax, *([state.state2.absmax] if state.nested else [])]
+        for tensor in (engine.whole(parameter), *scales):
+            found.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
 def main(folder: Path) -> None:
     start = dict(os.environ)
     ranks = find_ranks(start)
-    measure, batches = pretrain._measure, pretrain.batches
+    measure, batches = training._measure, training.batches
     current = folder
 
     def measure_and_look(record: Record, engine: Engine, device: Any) -> None:
+        before = frozen_digest(engine) if record.plan.task == "finetune" else None
         measure(record, engine, device)
+        if before is not None:
+            write_json(current / f"frozen-{ranks.rank}.json", {"before": before, "after": frozen_digest(engine)})
         write_json(current / f"held-{ranks.rank}.json", engine.held())
 
-    pretrain._measure = measure_and_look
+    training._measure = measure_and_look
     for name, wanted in json.loads((folder / "request.json").read_text()).items():
         os.environ.clear()
         os.environ.update(start)
@@ -73,7 +90,7 @@ def main(folder: Path) -> None:
         current = folder / name
         current.mkdir(exist_ok=True)
         plan = Plan.from_dict(wanted["plan"])
-        pretrain.batches = partial(masked_batches, batches) if wanted["mask"] else batches
+        training.batches = partial(masked_batches, batches) if wanted["mask"] else batches
         record = Record(paths=RunPaths(current), ranks=replace(ranks, master_port=meet(current, ranks.rank)), plan=plan)
         if run_program(PROGRAM, record):
             os._exit(1)

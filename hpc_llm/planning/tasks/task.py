@@ -30,6 +30,10 @@ class TaskKind:
     """Keys of result.json that it measures, besides those that every run leaves."""
     workload: type[Training] = Training
     """The class of the plan's workload. Fields that it adds have defaults, and are set as `--set NAME=VALUE`."""
+    lr_schedule: str = "constant"
+    """How the learning rate goes on behind its ramp where nobody says it: one of `planning.schedule.SCHEDULES`."""
+    evaluates: bool = False
+    """Whether it evaluates at its end where nobody says it."""
     carries: tuple[str, ...] = ()
     """Top-level modules or packages, beside the worker's own, that travel with the run. Python sources only."""
 

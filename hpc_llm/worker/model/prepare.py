@@ -46,6 +46,18 @@ def _recompute(model: Any) -> None:
     switch({"use_reentrant": False})
 
 
+def stop_dropout(model: nn.Module) -> None:
+    """Let the model compute as it evaluates. `model.train()` undoes it.
+
+    bitsandbytes' layers are left as they train: on a CPU the first pass of one that does not would pack its weights anew,
+    with coarser scales, for good.
+    """
+    model.eval()
+    for module in model.modules():
+        if type(module).__module__.startswith("bitsandbytes."):
+            module.training = True
+
+
 def count_parameters(model: nn.Module) -> tuple[int, int]:
     """(all, trainable) parameters of the whole model, however they are split or packed."""
     sizes = [(math.prod(full_shape(parameter)), parameter.requires_grad) for parameter in model.parameters()]
