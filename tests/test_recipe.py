@@ -84,7 +84,11 @@ def test_a_config_alone_is_random_only_when_that_is_said(tmp_path: Path) -> None
         (None, {}, "holds no config.json, so it is no checkpoint"),
         (LLAMA, {"adapter_config__json": b"{}"}, "holds an adapter without its base model"),
         (LLAMA, {"consolidated__00__pth": b"x"}, "in the format of Meta"),
-        ({"model_type": "t5", "is_encoder_decoder": True}, {"model__safetensors": b"x"}, "only causal language models"),
+        (
+            {"model_type": "bart", "is_encoder_decoder": True},
+            {"model__safetensors": b"x"},
+            "of the family bart: of these only t5",
+        ),
     ],
 )
 def test_a_folder_that_cannot_be_loaded_says_why(

@@ -34,7 +34,7 @@ _MODULES = (
     "text/__init__", "text/env_file", "text/json_text", "text/out_of_memory", "text/secrecy",
     "records/__init__", "records/files", "records/metrics", "records/rank_variables", "records/run",
     "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/deepspeed_values",
-    "planning/engines/__init__", "planning/engines/facts", "planning/experiment",
+    "planning/encoder_decoder", "planning/engines/__init__", "planning/engines/facts", "planning/experiment",
     "planning/model", "planning/optimizers", "planning/parts", "planning/schedule", "planning/synthetic", "planning/tasks/__init__",
     "planning/tasks/finetune", "planning/tasks/pretrain", "planning/tasks/task", "planning/tasks/training",
 )  # fmt: skip

@@ -34,7 +34,7 @@ def _with_lora(model: Any, peft: Lora) -> Any:
         lora_alpha=peft.alpha,
         lora_dropout=peft.dropout,
         target_modules=peft.target_modules,
-        task_type="CAUSAL_LM",
+        task_type="SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM",
     )
     # The adapters stay in the model's own precision: DeepSpeed keeps the fp32 copy and wants one type throughout.
     return get_peft_model(model, how, autocast_adapter_dtype=False)

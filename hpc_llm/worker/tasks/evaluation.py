@@ -15,7 +15,7 @@ import torch.distributed as dist
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records import metrics
 from hpc_llm.records.files import append_to
-from hpc_llm.worker.data.batch import Batch, count_targets, model_inputs
+from hpc_llm.worker.data.batch import DECODER_INPUT, Batch, count_targets, model_inputs
 from hpc_llm.worker.engines import Engine
 from hpc_llm.worker.loss import summed_loss
 
@@ -74,7 +74,7 @@ def evaluate(engine: Engine, held_out: Iterator[Batch | None]) -> tuple[float, i
     with engine.evaluating():
         for batch in held_out:
             if batch is None:  # where the model is split, each rank must do its part of every pass
-                _forward(engine, _nothing(engine.device))
+                _forward(engine, _nothing(engine))
                 continue
             loss = summed_loss(_forward(engine, batch), batch)
             both += torch.stack([loss.double(), torch.as_tensor(count_targets(batch), device=engine.device).double()])
@@ -89,6 +89,8 @@ def _forward(engine: Engine, batch: Batch) -> torch.Tensor:
     return logits
 
 
-def _nothing(device: torch.device) -> Batch:
+def _nothing(engine: Engine) -> Batch:
     """The smallest batch that a model takes."""
-    return {"input_ids": torch.zeros(1, 2, dtype=torch.int64, device=device)}
+    tokens = torch.zeros(1, 2, dtype=torch.int64, device=engine.device)
+    has_decoder = getattr(engine.module.config, "is_encoder_decoder", False)
+    return {"input_ids": tokens, **({DECODER_INPUT: tokens} if has_decoder else {})}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import torch
 
@@ -12,6 +13,8 @@ from hpc_llm.records.run import Outcome
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import engines
 from hpc_llm.worker.data import batches, epoch_sequences, evaluation_batches
+from hpc_llm.worker.data.batch import Batch
+from hpc_llm.worker.data.halves import fitting
 from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.loop import StepLog, print_summary, run_steps
 from hpc_llm.worker.measure import telemetry
@@ -66,7 +69,7 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
 
 def _measure(record: Record, engine: engines.Engine, device: torch.device) -> None:
     plan, ranks = record.plan, record.ranks
-    tokens = batches(plan, engine.module.config.vocab_size, ranks, device)
+    tokens = fitting(batches(plan, engine.module.config.vocab_size, ranks, device), engine.module)
     record.epoch_sequences = epoch_sequences(plan, engine.module.config.vocab_size)
     if ranks.rank == 0:
         print(f"{record.program}: {starting_point(plan)}", flush=True)
@@ -82,11 +85,12 @@ def _measure(record: Record, engine: engines.Engine, device: torch.device) -> No
 
 def _evaluation(record: Record, engine: engines.Engine, device: torch.device) -> Evaluation:
     plan, ranks = record.plan, record.ranks
-    vocabulary = engine.module.config.vocab_size
     log = record.paths.evaluations if ranks.rank == 0 else None
-    return Evaluation(
-        engine, plan, lambda: evaluation_batches(plan, vocabulary, ranks, device), record.evaluations, log
-    )
+
+    def held_out() -> Iterator[Batch | None]:
+        return fitting(evaluation_batches(plan, engine.module.config.vocab_size, ranks, device), engine.module)
+
+    return Evaluation(engine, plan, held_out, record.evaluations, log)
 
 
 def everywhere_at_most(held: dict[str, Bytes], device: torch.device, world_size: int) -> dict[str, dict[str, int]]:
