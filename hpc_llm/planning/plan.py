@@ -44,6 +44,7 @@ from hpc_llm.planning.parts import (
 )
 from hpc_llm.planning.recipe import (
     check_length,
+    check_states,
     check_tokenizer,
     choose_evaluation,
     choose_ramp,
@@ -261,6 +262,7 @@ def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, draf
         values["lr"], why = learning_rate(model.name, found, frozen)
         draft.origins["optimizer"] += f", lr: {why}"
     optimizer: OptimizerSetup = read_part(OptimizerSetup, values)
+    check_states(optimizer.type, model.precision)
     return optimizer
 
 

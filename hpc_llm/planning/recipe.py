@@ -9,6 +9,7 @@ from typing import Any
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
 from hpc_llm.planning.model import ALIASES, PRESETS, architecture
+from hpc_llm.planning.optimizers import PURE_BF16
 
 CHECKPOINT_RATE = 2e-5
 """Learning rate for a model whose shape cannot be seen from here."""
@@ -106,6 +107,15 @@ def learning_rate(model: str, found: Checkpoint | None, frozen: str | None) -> t
     rate = float(f"{0.1 * factor / width:.0e}")
     limit = f", at most {HIGHEST_RATE:g}" if rate > HIGHEST_RATE else ""
     return min(rate, HIGHEST_RATE), f"default for {what}{model}: {0.1 * factor:g} / hidden size {width}{limit}"
+
+
+def check_states(optimizer: str, precision: str) -> None:
+    """Raise PlanError where the optimizer keeps what trains in another precision than the plan's."""
+    if optimizer in PURE_BF16 and precision != "bf16":
+        raise PlanError(
+            f"the optimizer {optimizer} keeps weights and moments in bf16, and the precision is {precision}. Choose a method "
+            "with AdamW, or one whose optimizer keeps 8 bits (--set optimizer.type=AdamW8bit); bf16 itself needs a GPU that has it."
+        )
 
 
 def frozen_by(*, lora: bool, quantized: bool) -> str | None:

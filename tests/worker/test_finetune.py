@@ -40,6 +40,7 @@ WHAT: dict[str, dict[str, Any]] = {"full": {}, "lora": {"peft": LORA}, "qlora": 
 TRAINED = [f"{what}-{split}" for what in WHAT for split in SPLITS]
 PLAIN = [f"{what}-plain" for what in WHAT]
 STEPS = 8
+PURE_BF16 = {"type": "AdamWBF16", "lr": 1e-2}
 STILL = {"type": "AdamW", "lr": 0.0}
 """Changes nothing: what is evaluated is the checkpoint."""
 
@@ -56,6 +57,7 @@ def plans(checkpoint: Path, ranks: int) -> Iterator[tuple[str, Plan]]:
         zero = SPLITS.get(split)
         engine = {"engine": "plain"} if split == "plain" else {"deepspeed": {"zero_optimization": zero or {"stage": 0}}}
         yield name, tuned(checkpoint, ranks, recompute=bool((number + ranks) % 2), **engine, **WHAT[what])
+    yield "full-bf16", tuned(checkpoint, ranks, engine="plain", optimizer=PURE_BF16)
     shape = {"precision": "fp32", "optimizer": STILL, "steps": 3, "warmup_steps": 0}
     for size in (1, 3):
         yield f"still-{size}", tuned(checkpoint, ranks, micro_batch_size=size, engine="plain", **shape)
@@ -107,17 +109,25 @@ def result(folder: Path) -> dict[str, Any]:
     return read_json(RunPaths(folder).result) or {}
 
 
-@pytest.mark.parametrize("name", [*TRAINED, *PLAIN, *T5])
+@pytest.mark.parametrize("name", [*TRAINED, *PLAIN, "full-bf16", *T5])
 def test_each_method_learns_and_leaves_alone_what_is_frozen(trained: Path, name: str) -> None:
     ended = result(trained / name)
     assert ended["outcome"] == "COMPLETED", ended["outcome_reason"]
     assert ended["loss_last"] < ended["loss_first"] - 0.1
     assert ended["eval_loss"] < ended["loss_first"] - 0.1
-    for rank in range(ended["world_size"]):
-        digests = read_json(trained / name / f"frozen-{rank}.json") or {}
-        assert digests["before"] == digests["after"]
+    digests = [read_json(trained / name / f"digests-{rank}.json") or {} for rank in range(ended["world_size"])]
+    assert all(one["before"] == one["after"] for one in digests)
+    assert len({one["trained"] for one in digests}) == 1
     part = ended["trainable_parameters"] / ended["num_parameters"]
     assert 0 < part < 0.3 if "lora" in name else part == 1
+
+
+def test_pure_bf16_takes_half_the_memory_and_learns_as_well(trained: Path) -> None:
+    pure, mixed = result(trained / "full-bf16"), result(trained / "full-plain")
+    sizes = {what: size["host"] / pure["num_parameters"] for what, size in pure["held_bytes"].items()}
+    buckets = 2 if pure["world_size"] > 1 else 0  # what DDP averages in
+    assert sizes == {"parameters": 2, "optimizer": pytest.approx(4, abs=0.01), "gradients": 2 + buckets}
+    assert pure["eval_loss"] == pytest.approx(mixed["eval_loss"], abs=0.05)
 
 
 def test_a_result_holds_what_its_task_says(trained: Path) -> None:

@@ -56,12 +56,12 @@ def free_port() -> int:
             return port
 
 
-def frozen_digest(engine: Engine) -> str:
-    """A digest of every bit of what must not train, the scales of packed weights included. Collective."""
+def digest(engine: Engine, *, trains: bool) -> str:
+    """A digest of every bit of what trains, or of what must not, the scales of packed weights included. Collective."""
     import torch
 
     found = hashlib.sha256()
-    for parameter in (each for each in engine.module.parameters() if not each.requires_grad):
+    for parameter in (each for each in engine.module.parameters() if each.requires_grad == trains):
         state: Any = getattr(parameter, "quant_state", None)
         scales = [] if state is None else [state.absmax, *([state.state2.absmax] if state.nested else [])]
         for tensor in (engine.whole(parameter), *scales):
@@ -76,10 +76,12 @@ def main(folder: Path) -> None:
     current = folder
 
     def measure_and_look(record: Record, engine: Engine, device: Any) -> None:
-        before = frozen_digest(engine) if record.plan.task == "finetune" else None
+        before = digest(engine, trains=False) if record.plan.task == "finetune" else None
         measure(record, engine, device)
         if before is not None:
-            write_json(current / f"frozen-{ranks.rank}.json", {"before": before, "after": frozen_digest(engine)})
+            after = {trains: digest(engine, trains=trains) for trains in (False, True)}
+            left = {"before": before, "after": after[False], "trained": after[True]}
+            write_json(current / f"digests-{ranks.rank}.json", left)
         write_json(current / f"held-{ranks.rank}.json", engine.held())
 
     training._measure = measure_and_look
