@@ -45,6 +45,7 @@ from hpc_llm.planning.parts import (
 from hpc_llm.planning.recipe import (
     check_length,
     check_states,
+    check_targets,
     check_tokenizer,
     choose_evaluation,
     choose_ramp,
@@ -243,6 +244,8 @@ def _model(
     draft.computed("weights", weights, why if asked is None else draft.origins["weights"])
     check_length(name, found, batch.sequence_length)
     check_tokenizer(found, weights, workload.data)
+    if peft:
+        check_targets(name, found, peft["target_modules"])
     model = ModelSetup(
         name=name,
         weights=weights,

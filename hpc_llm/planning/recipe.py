@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.planning.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
 from hpc_llm.planning.model import ALIASES, PRESETS, architecture
 from hpc_llm.planning.optimizers import PURE_BF16
@@ -116,6 +116,31 @@ def check_states(optimizer: str, precision: str) -> None:
             f"the optimizer {optimizer} keeps weights and moments in bf16, and the precision is {precision}. Choose a method "
             "with AdamW, or one whose optimizer keeps 8 bits (--set optimizer.type=AdamW8bit); bf16 itself needs a GPU that has it."
         )
+
+
+LAYERS = {
+    **dict.fromkeys(
+        ("llama", "mistral", "qwen2", "qwen3"),
+        ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "embed_tokens", "lm_head"),
+    ),
+    "t5": ("q", "k", "v", "o", "wi", "wi_0", "wi_1", "wo", "shared", "lm_head"),
+    "gpt2": ("c_attn", "c_proj", "c_fc", "wte", "lm_head"),
+    "gpt_neox": ("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h", "embed_in", "embed_out"),
+}
+"""Family -> layers that adapters can be put on. Another family's are looked for when the run starts."""
+
+
+def check_targets(model: str, found: Checkpoint | None, targets: Any) -> None:
+    """Raise PlanError where adapters are to be put on layers that the model has not."""
+    family = PRESETS[model].model_type if model in PRESETS else str(found.config.get("model_type")) if found else ""
+    known = LAYERS.get(family)
+    if known is None or isinstance(targets, str):
+        return
+    if not targets:
+        raise PlanError(f"peft.target_modules is empty. Layers of {model}: {', '.join(known)}, or all-linear.")
+    for target in targets:
+        if str(target).rpartition(".")[2] not in known:
+            raise PlanError(unknown_name("layer", str(target), known, where=f"peft.target_modules for {model}"))
 
 
 def frozen_by(*, lora: bool, quantized: bool) -> str | None:
