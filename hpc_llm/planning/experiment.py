@@ -116,7 +116,7 @@ class Plan:
         return made
 
 
-WORKLOADS: dict[str, type[Training]] = {"pretrain": Training}
+WORKLOADS: dict[str, type[Training]] = {"pretrain": Training, "finetune": Training}
 """Each task's own part of the plan."""
 
 

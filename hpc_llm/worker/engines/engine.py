@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ from hpc_llm.worker.engines import checkpoint
 from hpc_llm.worker.engines.checkpoint import TrainingProgress
 from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.model.flops import full_shape
+from hpc_llm.worker.model.prepare import stop_dropout
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,16 @@ class Engine(ABC):
 
     splits: bool = False
     """Whether each rank holds a part of every parameter."""
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Inside, `forward` computes without dropout and nothing is kept for a backward pass. Between two steps."""
+        stop_dropout(self.module)
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.module.train()
 
     def trained(self) -> str:
         """A digest of the names and shapes of what trains."""

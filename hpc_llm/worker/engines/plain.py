@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.optimizers import PURE_BF16
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.held import Bytes, bytes_of, parameter_tensors
 from hpc_llm.worker.engines.stepping import Masters, Stepper
@@ -31,7 +32,7 @@ class PlainEngine(Engine):
         self.module, self.device = model, device
         self._optimizer = str(plan.optimizer.type)
         self.averages_over = plan.parallel.world_size
-        self._masters = Masters(trainable(model))
+        self._masters = Masters(trainable(model), copies=plan.optimizer.type not in PURE_BF16)
         self._stepper = Stepper(plan, self._masters.parameters, device)
         # With several micro batches their sum is kept in fp32 and averaged once, for which DDP has no way.
         self._averages_itself = plan.parallel.world_size > 1 and plan.batch.gradient_accumulation_steps > 1
