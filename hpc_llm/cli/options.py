@@ -70,6 +70,14 @@ class RunOptions:
         Optional[list[str]],
         typer.Option(metavar="FILE", help="Text file to train on (repeatable); default: synthetic tokens."),
     ] = None
+    save_every: Annotated[
+        Optional[int],
+        typer.Option(metavar="N", help="Keep a checkpoint every N steps and at the end, and the model; else nothing."),
+    ] = None
+    resume: Annotated[
+        Optional[str],
+        typer.Option(metavar="RUN|DIR", help="Go on from the newest checkpoint of a run, or from that checkpoint."),
+    ] = None
     partition: Annotated[Optional[str], typer.Option(metavar="NAME", help="Partition.")] = None
     account: Annotated[Optional[str], typer.Option(metavar="NAME", help="Account that is charged.")] = None
     time: Annotated[Optional[str], typer.Option(metavar="HH:MM:SS", help="Wall time limit.")] = None

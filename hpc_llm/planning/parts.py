@@ -42,6 +42,12 @@ class Training(Workload):
     """Text files; none means synthetic tokens."""
     loss_floor_nats: float | None
     """Mean loss that no model can go below on the data, nats a token; None where nobody knows it."""
+    save_every: int | None = None
+    """Steps after which what is needed to go on is kept, again and again and at the end; None keeps nothing."""
+    keep: int = 2
+    """So many of the newest checkpoints stay."""
+    resume: str | None = None
+    """Folder of a run, or one checkpoint of it, that the training goes on from; None begins at the beginning."""
 
 
 def short_name(one: Field[Any]) -> str:

@@ -158,6 +158,7 @@ def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training]
         raise RequestError(f"seed is {seed}, it must be between 0 and {2**32 - 1}.")
     data = list(said.experiment.data)
     floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
+    save_every, keep = _keeping(said, draft)
     own = {one.name: draft.put(short_name(one), default_of(one), "default") for one in own_fields(kind)}
     _tell_short_warmup(steps, warmup, draft)
     return kind(
@@ -168,7 +169,21 @@ def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training]
         lr_ramp_steps=draft.put("lr_ramp_steps", method.lr_ramp_steps, f"method {method.name}"),
         data=draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
         loss_floor_nats=draft.put("loss_floor_nats", floor, why),
+        save_every=save_every,
+        keep=keep,
+        resume=draft.first("resume", said("resume")),
     )
+
+
+def _keeping(said: Said, draft: Draft) -> tuple[int | None, int]:
+    """How often a checkpoint is kept, and how many of them."""
+    every, keep = draft.first("save_every", said("save_every")), draft.put("keep", 2, "default")
+    for name, value in (("save_every", every), ("keep", keep)):
+        if value is not None:
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise RequestError(f"{name} is {value!r}: a whole number is needed.")
+            positive(name, value)
+    return every, keep
 
 
 def _few_enough(steps: int) -> tuple[int, str]:

@@ -24,6 +24,7 @@ MODELLED = ("quantization", "peft", "optimizer")
 FIXED = {
     "task": "use --task",
     "data": "use --data",
+    "resume": "use --resume",
     "loss_floor_nats": "it follows from the data",
     "world_size": "set nodes or tasks_per_node",
     "data_parallel": "set nodes or tasks_per_node",

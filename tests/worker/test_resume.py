@@ -206,7 +206,10 @@ def test_any_engine_on_any_number_of_ranks_goes_on_as_if_nothing_had_changed(
 
 def test_moments_in_8_bits_go_on_in_the_shares_in_which_they_were_written(on_one: Path) -> None:
     refused = found(on_one, "refused")["error"]
-    assert "moments in 8 bits, whose scales are those of the shares of ZeRO 2 on 2 ranks, here is ZeRO 2 on 1 ranks" in refused
+    assert (
+        "moments in 8 bits, whose scales are those of the shares of ZeRO 2 on 2 ranks, here is ZeRO 2 on 1 ranks"
+        in refused
+    )
 
 
 # --- weights for transformers ---------------------------------------------------------------------------------------

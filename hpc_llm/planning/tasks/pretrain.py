@@ -32,7 +32,7 @@ KIND = TaskKind(
     plan_fields=frozenset(
         """method letters model weights data_parallel micro_batch_size gradient_accumulation_steps global_batch_size
         sequence_length steps warmup_steps seed precision attention recompute quantization peft optimizer lr_ramp_steps
-        engine engine_module engine_fallback data loss_floor_nats deepspeed peak_flops""".split()
+        engine engine_module engine_fallback data save_every keep resume loss_floor_nats deepspeed peak_flops""".split()
     ),
     result_fields=frozenset(
         """num_parameters trainable_parameters data_parallel micro_batch_size gradient_accumulation_steps global_batch_size

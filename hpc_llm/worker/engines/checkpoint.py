@@ -13,7 +13,7 @@ import os
 import random
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from hpc_llm.errors import WorkerError
+from hpc_llm.records.checkpoints import MANIFEST, SCHEMA
 from hpc_llm.records.files import OTHERS_MAY_WRITE, load_json, write_json
 from hpc_llm.text.json_text import DamagedRecordError
 from hpc_llm.worker import device as devices
@@ -29,9 +30,6 @@ from hpc_llm.worker.engines.whole_folder import together, whole_folder
 
 if TYPE_CHECKING:
     from hpc_llm.worker.engines.engine import Engine
-
-SCHEMA = 2
-MANIFEST = "checkpoint.json"
 
 
 @dataclass(frozen=True)
@@ -42,10 +40,14 @@ class TrainingProgress:
     """Optimizer steps that are done."""
     sequences: int
     """That all ranks together have trained on; the data goes on behind them (`data.batches(used=…)`)."""
+    data: Mapping[str, Any] | None = None
+    """What they were of, as it was given to `save`."""
 
 
-def save(engine: Engine, folder: Path, progress: TrainingProgress) -> None:
+def save(engine: Engine, folder: Path, progress: TrainingProgress, data: Mapping[str, Any] | None = None) -> None:
     """Write a checkpoint to `folder`, which must not be there yet. Collective.
+
+    `data` says in JSON what was trained on, for `TrainingProgress.data`.
 
     Raises WorkerError on every rank where it could not be written on one of them; there is no `folder` then.
     """
@@ -53,7 +55,7 @@ def save(engine: Engine, folder: Path, progress: TrainingProgress) -> None:
     with whole_folder(folder) as made:
         engine.write_state(made / "engine")
         torch.save(_random_states(engine.device), made / f"random-{dist.get_rank()}.pt")
-        made.finish = lambda: _write_manifest(made.path, facts | asdict(progress))
+        made.finish = lambda: _write_manifest(made.path, facts | asdict(replace(progress, data=data)))
 
 
 def load(engine: Engine, folder: Path) -> TrainingProgress:
@@ -71,7 +73,7 @@ def load(engine: Engine, folder: Path) -> TrainingProgress:
         _set_random_states(torch.load(folder / f"random-{dist.get_rank()}.pt", weights_only=True), engine.device)
     else:
         torch.manual_seed(found["step"] * 100003 + dist.get_rank())
-    return TrainingProgress(step=found["step"], sequences=found["sequences"])
+    return TrainingProgress(step=found["step"], sequences=found["sequences"], data=found["data"])
 
 
 def _facts(engine: Engine) -> dict[str, Any]:

@@ -73,9 +73,9 @@ class Engine(ABC):
         `gradients` are those of the first step at its end; they are left out where the engine does not show them.
         """
 
-    def save(self, folder: Path, progress: TrainingProgress) -> None:
+    def save(self, folder: Path, progress: TrainingProgress, data: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (see `checkpoint`). Collective, between two steps."""
-        checkpoint.save(self, folder, progress)
+        checkpoint.save(self, folder, progress, data)
 
     def load(self, folder: Path) -> TrainingProgress:
         """Go on from a checkpoint, which any engine may have written on any number of ranks. Collective."""
