@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.request import LISTS, Request
+from hpc_llm.api.resuming import check_start, with_start
 from hpc_llm.api.sweep import each, methods_of, of_cluster
 from hpc_llm.errors import RequestError, notice
 from hpc_llm.planning.experiment import Experiment
@@ -128,6 +129,7 @@ def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) ->
     from hpc_llm.schedulers.snapshot import support_of
     from hpc_llm.text.secrecy import WAY_IN, has_secret_shape
 
+    request = with_start(request, places.logs)
     clusters, methods = request.sweep("cluster"), methods_of(methods_asked(request))
     several = len(clusters) > 1 or len(methods) > 1
     with of_cluster(cluster.name, several=len(clusters) > 1):
@@ -139,6 +141,7 @@ def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) ->
         corpus = corpora.find(asked[method], cluster)
         one = plan(asked[method], cluster, methods[method], site, request.sources, corpus)
         _check_secrets(one)
+        check_start(one)
         return one
 
     planned = each(list(methods), cluster.name, planned_run, several=several)

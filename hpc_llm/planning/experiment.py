@@ -50,6 +50,10 @@ class Experiment:
     seed: int | None = None
     data: tuple[str, ...] = ()
     """Sources as `corpus.sources` reads them; none means synthetic tokens."""
+    save_every: int | None = None
+    """Steps after which a checkpoint is kept."""
+    resume: str | None = None
+    """Run, or folder of a run or of a checkpoint, that the training goes on from."""
     partition: str | None = None
     account: str | None = None
     time: str | None = None

@@ -63,6 +63,13 @@ class Training(Workload):
     train_samples: int | None = None
     """Most samples that are prepared for training."""
     validation_samples: int | None = None
+    """Most samples that are prepared for validation."""
+    save_every: int | None = None
+    """Steps after which what is needed to go on is kept, again and again and at the end; None keeps nothing."""
+    keep: int = 2
+    """So many of the newest checkpoints stay."""
+    resume: str | None = None
+    """Folder of a run, or one checkpoint of it, that the training goes on from; None begins at the beginning."""
 
 
 def short_name(one: Field[Any]) -> str:

@@ -28,6 +28,7 @@ MODELLED = ("quantization", "peft", "optimizer")
 FIXED = {
     "task": "use --task",
     "data": "use --data",
+    "resume": "use --resume",
     "loss_floor_nats": "it follows from the data",
     "corpus": "use --data",
     "caches": "the variable HPC_LLM_CACHE names it",
