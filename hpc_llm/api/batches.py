@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpc_llm.api.fetching import way_to_dataset
 from hpc_llm.api.request import LISTS, Request
 from hpc_llm.api.sweep import each, methods_of, of_cluster
 from hpc_llm.errors import RequestError, notice
@@ -43,10 +44,11 @@ def experiments(request: Request, cluster: str) -> list[Experiment]:
         rest["model"] = os.path.abspath(model)  # the job runs in another folder
     if rest.get("env_file"):
         rest["env_file"] = os.path.abspath(os.path.expanduser(rest["env_file"]))
-    rest["data"] = tuple(os.path.abspath(os.path.expanduser(p)) for p in rest.get("data", ()))
-    for file in rest["data"]:
+    given = rest.get("data", ())
+    rest["data"] = tuple(os.path.abspath(os.path.expanduser(p)) for p in given)
+    for file, name in zip(rest["data"], given, strict=True):
         if not os.path.isfile(file):
-            raise RequestError(f"--data {file}: there is no such file.")
+            raise RequestError(f"--data {file}: there is no such file.{way_to_dataset(name)}")
     return [Experiment(cluster=cluster, method=method, **rest) for method in request.sweep("method")]
 
 
