@@ -13,7 +13,7 @@ from hpc_llm.text.json_text import figures
 
 _SMALL = re.compile(
     r"(?:config|generation_config|adapter_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template"
-    r"|preprocessor_config|processor_config)\.json|(?:vocab|merges)\.txt|[\w.-]*\.(?:model|tiktoken)|chat_template\.jinja"
+    r"|preprocessor_config|processor_config)\.json|(?:vocab|merges)\.txt|(?:tokenizer|spiece|sentencepiece\.bpe|source|target|qwen)\.(?:model|spm|tiktoken)(?:\.v\d{1,3})?|chat_template\.jinja"
     r"|additional_chat_templates/[\w.-]+\.jinja"
 )
 _PAPERS = re.compile(r"(?:README|LICEN[CS]E|NOTICE|USE_POLICY|COPYING)(?:[._-][\w.-]*)?", re.IGNORECASE)

@@ -140,7 +140,7 @@ def _bring(job: Fetch, place: Source, listing: Listing, chosen: Sequence[Entry],
             folder.finish(listing, chosen)
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise _no_room(job, folder, error) from None
+            raise _no_room(folder, chosen, error) from None
         raise
     return Fetched(
         name=listing.name,
@@ -181,9 +181,9 @@ def _keep(keep: Callable[[], None], ended: threading.Event) -> None:
         keep()
 
 
-def _no_room(job: Fetch, folder: Folder, error: OSError) -> FetchError:
-    state = job.watch.state
+def _no_room(folder: Folder, chosen: Sequence[Entry], error: OSError) -> FetchError:
+    there, all_ = sized(folder.bytes_here(chosen)), sized(total_size(chosen))
     return FetchError(
-        f"no more room for {folder.path} ({reason_of(error)}): {sized(state.done)} of {sized(state.size)} are there and are "
+        f"no more room for {folder.path} ({reason_of(error)}): {there} of {all_} are there and are "
         "kept. Make room, or look at your quota, and give the same command again: it goes on."
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CONFIG, UNNEEDED, files_in, model, weights
+from fetched_models import CONFIG, UNNEEDED, files_in, model, weights
 from hub_server import HubServer
 
 import hpc_llm

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import UNNEEDED, files_in, model, weights
+from fetched_models import UNNEEDED, files_in, model, weights
 from hub_server import LARGE, Content, HubServer, git_sha1
 
 

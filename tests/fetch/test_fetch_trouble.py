@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import files_in, model, weights
+from fetched_models import files_in, model, weights
 from hub_server import Answering, Fault, HubServer, Seen
 from rights import needs_root
 
