@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpc_llm.api.fetching import way_to_dataset
 from hpc_llm.api.request import LISTS, Request
 from hpc_llm.api.resuming import check_start, with_start
 from hpc_llm.api.sweep import each, methods_of, of_cluster
@@ -46,7 +47,6 @@ def methods_asked(request: Request) -> list[str]:
 
 def experiments(request: Request, cluster: str, methods: Sequence[str]) -> list[Experiment]:
     """One experiment per method of the sweep on one cluster."""
-    from hpc_llm.corpus.sources import full_source
     from hpc_llm.planning.model import is_checkpoint
 
     rest: dict[str, Any] = {k: v for k, v in request.values.items() if k not in ("cluster", "method")}
@@ -56,8 +56,19 @@ def experiments(request: Request, cluster: str, methods: Sequence[str]) -> list[
         rest["model"] = os.path.abspath(model)  # the job runs in another folder
     if rest.get("env_file"):
         rest["env_file"] = os.path.abspath(os.path.expanduser(rest["env_file"]))
-    rest["data"] = tuple(full_source(source) for source in rest.get("data", ()))
+    rest["data"] = tuple(_source(source) for source in rest.get("data", ()))
     return [Experiment(cluster=cluster, method=method, **rest) for method in methods]
+
+
+def _source(text: str) -> str:
+    """A source of data with its full path. Raises RequestError where nothing is there, with the command that may bring it."""
+    from hpc_llm.corpus.sources import full_source
+
+    try:
+        return full_source(text)
+    except RequestError as error:
+        way = way_to_dataset(text) if "no such file" in str(error) else ""
+        raise RequestError(f"{error}{way}") from None
 
 
 def site_of(cluster: Cluster, logs: Path) -> Site:
