@@ -241,7 +241,9 @@ def _tell_notices(made: Sequence[Batch], parallel: int | None) -> None:
     if parallel is not None and len(made) > 1:
         said[f"{len(made)} different job scripts are needed, and each has at most {parallel} runs at a time"] = None
     if parallel is not None and parallel > 1 and scheduler.is_this_machine:
-        said[f"{parallel} runs at a time share this machine and slow each other down: their figures do not count"] = None
+        said[f"{parallel} runs at a time share this machine and slow each other down: their figures do not count"] = (
+            None
+        )
     said.update(dict.fromkeys(scheduler.without_effect(os.environ)))
     for sentence in said:
         notice(f"cluster {cluster.name}: {sentence}")

@@ -96,7 +96,7 @@ def read_study(content: Mapping[str, Any], base: Layer, where: str, check: Check
 
 def laid(below: Layer, above: Layer) -> Layer:
     """Both layers, the one above winning; of `set` and `sbatch` only what it names itself, as flags do."""
-    lists = {
+    lists: Layer = {
         name: [*not_replaced(below.get(name, []), above[name]), *above[name]]
         for name in ("set", "sbatch")
         if name in above
@@ -188,7 +188,9 @@ class _Reader:
             read = [axis_values(self.single({key: value}, f"{where}: {key}")) for value in values]
             axis = next(iter(read[0]), str(key))
             if any(list(one) != [axis] for one in read):
-                raise RequestError(f"{where}: {key}: each value sets one and the same field. Use set.PATH for each field.")
+                raise RequestError(
+                    f"{where}: {key}: each value sets one and the same field. Use set.PATH for each field."
+                )
             if axis in found:
                 raise RequestError(f"{where}: {axis} comes twice. Keep one of them.")
             found[axis] = [one[axis] for one in read]
@@ -263,5 +265,3 @@ def names_in(value: Any) -> list[str]:
 def shown(value: Any) -> str:
     """A value of an axis as text."""
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-

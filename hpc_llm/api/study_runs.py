@@ -164,9 +164,7 @@ def _changed(values: Layer, asked: Layer, flags: Flags, made: _Made) -> tuple[st
     of_file = axis_values({name: asked[name] for name in given if name in asked and name not in SWEPT})
     of_file = {name: (value,) for name, value in of_file.items()}
     of_file |= {name: tuple(names_in(asked[name])) for name in SWEPT if name in asked}
-    return tuple(
-        name for name, value in now.items() if value not in made.matrix.get(name, of_file.get(name, ()))
-    )
+    return tuple(name for name, value in now.items() if value not in made.matrix.get(name, of_file.get(name, ())))
 
 
 def _in_words(layer: Layer) -> str:

@@ -38,9 +38,7 @@ def check_twins(run: RunRequest, first: RunRequest) -> None:
     raise RequestError(f"it asks for the same as {first.place.name}. Give repeats a seed each, or names of their own.")
 
 
-def each(
-    runs: Sequence[RunRequest], cluster: str, make: Callable[[RunRequest], T], *, several: bool
-) -> list[T]:
+def each(runs: Sequence[RunRequest], cluster: str, make: Callable[[RunRequest], T], *, several: bool) -> list[T]:
     """`make(run)` for each run of a cluster; all are tried, so that a refusal names all runs that it holds for."""
     made, refused = [], []
     for run in runs:

@@ -96,7 +96,8 @@ class RunOptions:
         ),
     ] = None
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Small runs that show that a study works: with the smoke values of its file.")
+        bool,
+        typer.Option("--smoke", help="Small runs that show that a study works: with the smoke values of its file."),
     ] = False
     max_parallel: Annotated[Optional[int], typer.Option(metavar="N", help="Most runs of the request at a time.")] = None
     run_id: Annotated[Optional[str], typer.Option(metavar="ID", help="Run id instead of a new one.")] = None

@@ -69,7 +69,20 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
         ]
         for s in statuses
     ]
-    print_table(rows, ["run", *(["name", "expected"] if of_study else []), "job", "state", "outcome", "exit", "time", "step", "tokens/s"])
+    print_table(
+        rows,
+        [
+            "run",
+            *(["name", "expected"] if of_study else []),
+            "job",
+            "state",
+            "outcome",
+            "exit",
+            "time",
+            "step",
+            "tokens/s",
+        ],
+    )
     for s in statuses:
         if s.reason:
             as_expected = "as expected: " if s.expect is not None and s.is_as_expected else ""

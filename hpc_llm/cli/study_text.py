@@ -26,30 +26,36 @@ def run_documents(batch: Batch) -> list[dict[str, Any]]:
 
 
 def run_list(found: Sequence[Batch], width: int | None) -> str:
-    """One row a run: its name, where and with what it runs, what it has otherwise than others, and in which job."""
-    headers = ["run", "cluster", "method", "what differs", "expected", "job"]
+    """One row a run: its name, where and with what it runs, what it has otherwise than others, and in which array."""
+    headers = ["run", "cluster", "method", "what differs", "expected", "job array"]
     rows = [row for number, batch in enumerate(found, 1) for row in _rows(batch, number)]
-    kept = [i for i, name in enumerate(headers) if name != "expected" or any(row[i] for row in rows)]
+    kept = [i for i, name in enumerate(headers) if i < headers.index("expected") or any(row[i] for row in rows)]
     lines = table([[row[i] for i in kept] for row in rows], [headers[i] for i in kept], width)
-    arrays, runs = sum(batch.array is not None for batch in found), len(rows)
-    scripts = sum(len(batch.distinct_scripts) for batch in found)
-    said = f"{runs} runs, {scripts} job scripts, {arrays} of them of an array. --run NAME shows one."
+    arrays = sum(batch.array is not None for batch in found)
+    alone = sum(len(batch.planned) for batch in found if batch.array is None)
+    parts = [_counted(arrays, "job array")] * bool(arrays) + [_counted(alone, "job script")] * bool(alone)
+    said = f"{_counted(len(rows), 'run')} in {' and '.join(parts)}; --run NAME shows the script of one."
     return "\n".join([*lines, "", wrapped(said, width, 0)]) + "\n"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def _rows(batch: Batch, number: int) -> list[list[str]]:
     most = f", {batch.parallel} at a time" if batch.parallel else ""
-    job = f"{number}: array of {len(batch.planned)}{most}" if batch.array else f"{number}"
+    job = f"{number}: {len(batch.planned)} runs{most}" if batch.array else ""
     return [
         [
-            one_line(one.study.name if one.study else one.plan.method),
+            one_line(one.study.name),
             one.plan.cluster,
             one.plan.method,
-            one_line(", ".join(f"{k}={v}" for k, v in differences(one.study.differs).items())) if one.study else "",
-            (one.study.expect or "") if one.study else "",
+            one_line(", ".join(f"{k}={v}" for k, v in differences(one.study.differs).items())),
+            one.study.expect or "",
             job,
         ]
         for one in batch.planned
+        if one.study is not None
     ]
 
 

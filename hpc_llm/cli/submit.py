@@ -30,7 +30,10 @@ def register(app: typer.Typer) -> None:
 def submit(
     options: RunOptions,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Follow the runs to their end; exit 3 if one does not complete, or not as its study expects.")
+        bool,
+        typer.Option(
+            "--wait", help="Follow the runs to their end; exit 3 if one does not complete, or not as its study expects."
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and print the script, submit nothing.")

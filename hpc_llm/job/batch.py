@@ -100,10 +100,14 @@ def _with_equal_scripts(ground: Ground, planned: Sequence[PlanWithOrigins]) -> l
     job_name = _shared_name(planned)
     found: dict[str, list[int]] = {}
     for number, one in enumerate(planned):
-        array = JobArray(ground.logs, ("",), (), study=one.study and one.study.study)
+        array = JobArray(ground.logs, ("",), (), study=_study_of(one))
         script = render(_shown(one, job_name), ground.cluster, ground.place("run"), array)
         found.setdefault(script.text, []).append(number)
     return [places[i : i + MOST_TASKS] for places in found.values() for i in range(0, len(places), MOST_TASKS)]
+
+
+def _study_of(planned: PlanWithOrigins) -> str | None:
+    return planned.study.study if planned.study is not None else None
 
 
 def _shared_name(planned: Sequence[PlanWithOrigins]) -> str:
@@ -128,7 +132,7 @@ def _array(ground: Ground, planned: Sequence[PlanWithOrigins], run_ids: Sequence
         required_packages(plans),
         further_packages(plans),
         ground.parallel,
-        planned[0].study and planned[0].study.study,
+        _study_of(planned[0]),
     )
     place, first = ground.place(run_ids[0]), _shown(planned[0], _shared_name(planned))
     name_and_comment = _in_the_job(first, ground.cluster, place, array)

@@ -116,5 +116,7 @@ def _number(value: Any, where: str) -> float:
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > _LONGEST:
-        raise RequestError(f"{where} is {str(value)[:40]!r}: one line of text is needed, of at most {_LONGEST} letters.")
+        raise RequestError(
+            f"{where} is {str(value)[:40]!r}: one line of text is needed, of at most {_LONGEST} letters."
+        )
     return value.strip()
