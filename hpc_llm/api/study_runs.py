@@ -89,7 +89,8 @@ def runs_of(study: Study, name: str, base: Layer, sources: Mapping[str, str], fl
     found = [run for one in made for run in _of_one(study, name, base, sources, flags, one)]
     if len(found) > MOST_RUNS:
         raise RequestError(f"{study.where}: it has more than {MOST_RUNS} runs. Make it several files.")
-    return _told_apart(found, study.where, {key for one in made for key in axis_values(one.layer)})
+    own = [*study.axes, *(key for one in made for key in axis_values(one.layer))]
+    return _told_apart(found, study.where, list(dict.fromkeys((*own, *SWEPT))))
 
 
 def _made(study: Study, flags: Flags) -> Iterator[_Made]:
@@ -171,10 +172,10 @@ def _in_words(layer: Layer) -> str:
     return f"the run with {', '.join(f'{n} {shown(v)}' for n, v in axis_values(layer).items())}" if layer else "the run"
 
 
-def _told_apart(runs: Sequence[RunRequest], where: str, own: set[str]) -> list[RunRequest]:
-    """The runs with their names and what each has otherwise than others."""
-    held = [{n: v for n, v in axis_values(run.values).items() if n in own or n in SWEPT} for run in runs]
-    keys = [key for key in dict.fromkeys(key for one in held for key in one) if len({one.get(key) for one in held}) > 1]
+def _told_apart(runs: Sequence[RunRequest], where: str, own: Sequence[str]) -> list[RunRequest]:
+    """The runs with their names and what each has otherwise than others, of the fields `own` in that order."""
+    held = [axis_values(run.values) for run in runs]
+    keys = [key for key in own if len({one.get(key) for one in held}) > 1]
     differs = [{key: shown(one[key]) for key in keys if key in one} for one in held]
     names = _names(runs, differs, where)
     return [

@@ -68,8 +68,9 @@ def render(
     is_list = run is None and len(request.study) > 1
     if is_list and (full or diff is not None or output is not None):
         raise RequestError(f"the study has {len(request.study)} runs: say with --run NAME whose script is meant.")
-    if run is not None and diff is not None:
-        request, run = request.only(run), None
+    alone = request if run is None else request.only(run)
+    if diff is not None:
+        request, run = alone, None
     found = _of_run(batches(request, places, preview=True), run)
     if is_list and not (explain or as_json):
         write_exactly(run_list(found, terminal_width()))

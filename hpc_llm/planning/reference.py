@@ -84,12 +84,12 @@ def read_references(value: Any, results: tuple[str, ...], where: str) -> dict[st
 def read_reference(name: str, value: Any, results: tuple[str, ...], where: str) -> Reference:
     """The reference for one result; raises as `read_references` does."""
     if name not in results:
-        raise RequestError(unknown_name("result", name, results, where=where.rpartition(".")[0]))
+        raise RequestError(f"{where.rpartition('.')[0]}: " + unknown_name("result", name, results))
     if not isinstance(value, Mapping):
         raise RequestError(f"{where}: write it as {{{', '.join(_KEYS)}}}.")
     for key in value:
         if key not in _KEYS:
-            raise RequestError(unknown_name("key", str(key), _KEYS, where=where))
+            raise RequestError(f"{where}: " + unknown_name("key", str(key), _KEYS))
     missing = [key for key in _NEEDED if value.get(key) in (None, "")]
     if missing:
         raise RequestError(f"{where} lacks {' and '.join(missing)}: a figure without them cannot be compared with.")
