@@ -214,8 +214,15 @@ def test_a_unit_is_turned_into_that_of_the_result() -> None:
 
 
 def test_one_bad_run_stops_all_and_is_named(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(method="z3", matrix={"seed": [1, 2, 3]}, runs=[{"name": "bad", "set.precision": "bf16"}], cluster="local")
-    assert run(["submit", write(method="z3", matrix={"seed": [1, 2]}, runs=[{"name": "bad", "steps": 2}], cluster="local")]) == 2
+    file = write(
+        method="z3", matrix={"seed": [1, 2, 3]}, runs=[{"name": "bad", "set.precision": "bf16"}], cluster="local"
+    )
+    assert (
+        run(
+            ["submit", write(method="z3", matrix={"seed": [1, 2]}, runs=[{"name": "bad", "steps": 2}], cluster="local")]
+        )
+        == 2
+    )
     assert capsys.readouterr().err.splitlines()[-1].startswith("hpc-llm: run bad on cluster local: warmup_steps")
     assert not Path("logs").exists() and file
     many = write(method="z3", matrix={"seed": list(range(12)), "steps": [2, 20]})
@@ -257,10 +264,14 @@ def test_a_scheduler_without_a_way_to_hold_runs_back_refuses(write: Write, capsy
 
 
 def test_render_lists_the_runs_and_shows_any_one(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(matrix={"method": ["z2", "z3"], "seed": [1, 2]}, runs=[{"name": "big", "method": "q", "expect": "OOM_DEVICE"}])
+    file = write(
+        matrix={"method": ["z2", "z3"], "seed": [1, 2]}, runs=[{"name": "big", "method": "q", "expect": "OOM_DEVICE"}]
+    )
     assert run(["render", file]) == 0
     rows = capsys.readouterr().out.splitlines()
-    assert len([row for row in rows if "taiwania2" in row]) == 5 and "OOM_DEVICE" in rows[6] and "#!/bin/bash" not in rows
+    assert (
+        len([row for row in rows if "taiwania2" in row]) == 5 and "OOM_DEVICE" in rows[6] and "#!/bin/bash" not in rows
+    )
     assert "5 runs in 1 job array" in rows[-1]
     assert run(["render", file, "--run", "big"]) == 0
     assert capsys.readouterr().out == hpc_llm.render(file)[0].text
@@ -296,7 +307,11 @@ def test_a_reach_of_a_strangers_file_is_refused_in_every_part(write: Write) -> N
         {"smoke": {"env_file": "x"}},
         {"include": [{"set": {"job": {"env": {"PYTHONPATH": "x"}}}}]},
         {"matrix": {"set": [{"env.BASH_ENV": "x"}]}},
-        {"runs": [{"name": "a", "reference": {"mfu": {**REFERENCE, "source": "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"}}}]},
+        {
+            "runs": [
+                {"name": "a", "reference": {"mfu": {**REFERENCE, "source": "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"}}}
+            ]
+        },
     ):
         with pytest.raises(RequestError):
             hpc_llm.plan(write(method="z3", **part))

@@ -102,7 +102,11 @@ def test_no_reference_changes_what_was_measured(done: tuple[Path, subprocess.Com
             content = json.loads(record.read_text())
             content["study"]["reference"] = {
                 result: {"value": value, "unit": unit, "source": "a table", "hardware": "4 x H100", "tolerance": 0.1}
-                for result, unit in (("tokens_per_second", "tokens/s"), ("peak_host_bytes", "GiB"), ("loss_last", "nats"))
+                for result, unit in (
+                    ("tokens_per_second", "tokens/s"),
+                    ("peak_host_bytes", "GiB"),
+                    ("loss_last", "nats"),
+                )
             }
             record.write_text(json.dumps(content))
         after, held = reported(folder, f"after-{value:g}")

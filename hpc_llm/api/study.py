@@ -138,7 +138,11 @@ class _Reader:
             raise RequestError(f"{self.where}: {key} has more than {_MOST_ENTRIES} entries.")
         for number, item in enumerate(given, 1):
             name = item.get("name")
-            yield item, f"{self.where}: {key} {number}" + (f" ({name})" if isinstance(name, str) and name.isprintable() else "")
+            yield (
+                item,
+                f"{self.where}: {key} {number}"
+                + (f" ({name})" if isinstance(name, str) and name.isprintable() else ""),
+            )
 
     def layer(self, content: Mapping[str, Any], where: str) -> Layer:
         """Options as they may stand in a file, `set.PATH` among them."""
