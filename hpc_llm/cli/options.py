@@ -111,6 +111,11 @@ class RunOptions:
             metavar="DIR", help="Folder of templates that win over the bundled ones; no other is looked into."
         ),
     ] = None
+    smoke: Annotated[
+        bool,
+        typer.Option("--smoke", help="Small runs that show that a study works: with the smoke values of its file."),
+    ] = False
+    max_parallel: Annotated[Optional[int], typer.Option(metavar="N", help="Most runs of the request at a time.")] = None
     run_id: Annotated[Optional[str], typer.Option(metavar="ID", help="Run id instead of a new one.")] = None
     logs: LogsOption = Path("logs")
 
