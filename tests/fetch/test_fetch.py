@@ -128,8 +128,8 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: HubServer, fetch: Any) ->
     one = hub.add("org/m", model(1))
     old = one.refs["main"]
     one.commits["e" * 40] = {"config.json": b'{"new": 1}', "model.safetensors": weights(7)}
-    one.refs |= {"main": "e" * 40, "refs/pr/1": old, "a b": old}
-    for number, revision in enumerate(["v1", old, "refs/pr/1", "a b"]):
+    one.refs |= {"main": "e" * 40, "refs/pr/1": old}
+    for number, revision in enumerate(["v1", old, "refs/pr/1"]):
         assert fetch("org/m", "--to", f"m{number}", "--revision", revision).code == 0
         assert files_in(Path(f"m{number}")) == model(1)
     assert fetch("org/m", "--to", "new").code == 0
@@ -142,8 +142,15 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: HubServer, fetch: Any) ->
     done = fetch("org/m", "--to", "x", "--revision", "v2")
     assert (
         done.sentence
-        == "--revision v2: the model org/m has none of that name. Valid: main, v1, refs/pr/1, a b, or a commit."
+        == "--revision v2: the model org/m has none of that name. Valid: main, v1, refs/pr/1, or a commit."
     )
+
+
+@pytest.mark.parametrize("revision", ["..", ".", "a..b", "a b", "/a", "a/./b", "a//b", "", "main?x", "a\nb"])
+def test_a_revision_that_git_allows_nobody_asks_nobody(revision: str, hub: HubServer, fetch: Any) -> None:
+    done = fetch("org/m", "--to", "m", "--revision", revision)
+    assert done.code == 2 and "a branch, a tag or a commit is needed" in done.sentence
+    assert hub.seen == []
 
 
 def test_a_part_of_a_data_set_is_brought_by_the_name_that_it_is_known_by(hub: HubServer, fetch: Any) -> None:
