@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,11 @@ def test_a_config_alone_is_random_only_when_that_is_said(tmp_path: Path) -> None
         (None, {}, "holds no config.json, so it is no checkpoint"),
         (LLAMA, {"adapter_config__json": b"{}"}, "holds an adapter without its base model"),
         (LLAMA, {"consolidated__00__pth": b"x"}, "in the format of Meta"),
-        ({"model_type": "t5", "is_encoder_decoder": True}, {"model__safetensors": b"x"}, "only causal language models"),
+        (
+            {"model_type": "bart", "is_encoder_decoder": True},
+            {"model__safetensors": b"x"},
+            "of the family bart: of these only t5",
+        ),
     ],
 )
 def test_a_folder_that_cannot_be_loaded_says_why(
@@ -184,3 +189,24 @@ def test_one_thing_sets_the_learning_rate() -> None:
 def test_the_plan_says_what_can_be_learned_of_its_data(tmp_path: Path) -> None:
     assert planned("local", "z3").plan.training.loss_floor_nats == pytest.approx(1.2130, abs=1e-4) == LOSS_FLOOR_NATS
     assert planned("local", "z3", data=(str(tmp_path / "a.txt"),)).plan.training.loss_floor_nats is None
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "said"),
+    [
+        ("llama2-7b", "[q_proj, self_attn.v_proj]", None),
+        ("llama2-7b", "[q_proj, v]", "no layer 'v' in peft.target_modules for llama2-7b"),
+        ("llama2-7b", "[]", "peft.target_modules is empty. Layers of llama2-7b: q_proj"),
+        ("flan-t5-base", "[q, v]", None),
+        ("flan-t5-base", "[q_proj]", "Valid: k, lm_head, o, q"),
+    ],
+)
+def test_adapters_are_put_on_layers_that_are_there(model: str, targets: str, said: str | None) -> None:
+    def ask() -> Any:
+        return planned("local", "ddp+lora", model=model, set=(f"peft.target_modules={targets}",)).plan.model.peft
+
+    if said is None:
+        assert ask().target_modules == targets.strip("[]").split(", ")
+        return
+    with pytest.raises(RequestError, match=re.escape(said)):
+        ask()

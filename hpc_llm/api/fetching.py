@@ -24,12 +24,15 @@ def sized(size: float) -> str:
 
 def way_to_dataset(name: str) -> str:
     """How a data set comes here, where somebody who wrote `name` may have meant one of the Hub; else nothing."""
+    from hpc_llm.corpus.sets import KNOWN_SETS
     from hpc_llm.fetching.names import DATASETS
     from hpc_llm.records.fetched import fetch_command, is_hub_name
 
     bare = name.removeprefix("datasets/")
     if bare in DATASETS:
-        return f" `{fetch_command(bare)}` brings that data set, then --data DIR."
+        return (
+            f" `{fetch_command(bare)}` brings that data set, then --data {bare + '=' if bare in KNOWN_SETS else ''}DIR."
+        )
     if is_hub_name(bare) and Path(bare).suffix not in _FILES:
         return f" If it is a data set of the Hub: `{fetch_command(f'datasets/{bare}')}`, then --data DIR."
     return ""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
+from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.records.fetched import refuse_unfinished
 from hpc_llm.records.files import open_regular, read_regular
 from hpc_llm.text.json_text import DamagedRecordError, figures
@@ -61,8 +62,11 @@ class Checkpoint:
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Look into `folder`. Raises RequestError where it is no model, or where its weights are not whole."""
     config = read_config(folder)
-    if config.get("is_encoder_decoder"):
-        raise RequestError(f"the model in {folder} is an encoder and decoder, only causal language models are trained.")
+    if config.get("is_encoder_decoder") and config.get("model_type") not in MODEL_TYPES:
+        raise RequestError(
+            f"the model in {folder} is an encoder and decoder of the family {config.get('model_type')}: of these only "
+            f"{', '.join(MODEL_TYPES)} is trained (T5, Flan-T5), besides all causal language models."
+        )
     weights = _weights(folder)
     for path in weights:
         _check_file(path)
