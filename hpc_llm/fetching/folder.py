@@ -20,7 +20,7 @@ from hpc_llm.fetching.listing import Entry, Listing, checked_entry
 from hpc_llm.fetching.names import Wanted
 from hpc_llm.fetching.transfer import UNFINISHED
 from hpc_llm.records.fetched import STATE, command_of, is_whole, read_record, record_path
-from hpc_llm.records.files import make_own_folder, write_json
+from hpc_llm.records.files import make_own_folder, reason_of, write_json
 from hpc_llm.schedulers.claim import claimed, holder, refresh
 
 _OF_FILE_SYSTEMS = frozenset({STATE, "lost+found", ".snapshot", ".zfs"})
@@ -88,6 +88,8 @@ class Folder:
             there = sorted(set(os.listdir(self.path)) - _OF_FILE_SYSTEMS)
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise RequestError(f"--to {self.path}: {reason_of(error)}. Give a folder of your own.") from None
         if there:
             name = str(self._asked["asked"]).split("/")[-1]
             raise RequestError(

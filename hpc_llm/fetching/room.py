@@ -13,8 +13,6 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 def check_room(folder: Path, needed: int) -> None:
     """Raise RequestError where the file system of `folder` has fewer than `needed` bytes free. Quotas it does not show."""
     place = next(one for one in (folder, *folder.parents) if one.exists())
-    if not place.is_dir():
-        raise RequestError(f"--to {folder}: {place} is a file, a folder is needed.")
     if not os.access(place, os.W_OK | os.X_OK):
         raise RequestError(f"--to {folder}: you may not write in {place}. Give a folder of your own.")
     found = os.statvfs(place)

@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -509,6 +510,49 @@ def test_a_further_page_on_another_server_is_not_asked_with_the_token(
     assert not [one for one in hub.seen if one.server == "store"], "the page is asked for where the list came from"
 
 
+@pytest.fixture
+def encrypted(hub: HubServer, tool: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub by HTTPS, with a certificate that nobody trusts who is not told to: its file."""
+    made = [
+        tool("openssl", "openssl"),
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        "key.pem",
+        "-out",
+        "cert.pem",
+    ]
+    made += ["-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(made, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain("cert.pem", "key.pem")
+    hub.servers[0].socket = context.wrap_socket(hub.servers[0].socket, server_side=True)
+    monkeypatch.setenv("HF_ENDPOINT", hub.endpoint.replace("http:", "https:"))
+    return Path("cert.pem").absolute()
+
+
+def test_a_certificate_that_is_not_trusted_is_one_sentence(encrypted: Path, hub: HubServer, fetch: Any) -> None:
+    done = fetch("org/m", "--to", "m")
+    assert done.code == 1 and "is not one that this Python trusts (" in done.sentence
+    assert done.sentence.endswith("SSL_CERT_FILE=FILE names the certificates of your site.")
+
+
+def test_what_was_encrypted_does_not_go_on_in_the_clear(
+    encrypted: Path, hub: HubServer, fetch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(encrypted))
+    small = {"train.jsonl": b"{}"}
+    hub.add("org/rows", small, kind="dataset")
+    assert fetch("datasets/org/rows", "--to", "d").code == 0 and files_in(Path("d")) == small
+    hub.add("org/m", model(1))  # whose store is not encrypted
+    done = fetch("org/m", "--to", "m")
+    assert done.code == 1 and "sends us on to an address that is not safe (http)" in done.sentence
+    assert not [one for one in hub.seen if one.server == "store"]
+
+
 # --- room -----------------------------------------------------------------------------------------------------------
 
 
@@ -634,10 +678,16 @@ def test_a_folder_of_something_else_is_left_as_it_is(hub: HubServer, fetch: Any)
     assert hub.seen and files_in(Path("m")) == model(1)
 
 
-def test_a_folder_that_is_not_ours_to_write_says_so(hub: HubServer, fetch: Any) -> None:
+def test_a_folder_that_cannot_be_written_says_so(small_disk: Path, hub: HubServer, fetch: Any) -> None:
     hub.add("org/m", model(1))
-    done = fetch("org/m", "--to", "/proc/m")
-    assert done.code in (1, 2) and len(done.err.splitlines()) == 1
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    done = fetch("org/m", "--to", small_disk / "a/b")
+    assert (done.code, done.sentence) == (
+        2, f"--to {small_disk}/a/b: you may not write in {small_disk}. Give a folder of your own.",
+    )  # fmt: skip
+    Path("file").write_text("")
+    assert "file/m: not a directory. Give a folder of your own." in fetch("org/m", "--to", "file/m").sentence
+    assert not hub.asked("?signed")
 
 
 def test_one_model_is_the_same_by_each_of_its_names(hub: HubServer, fetch: Any) -> None:
