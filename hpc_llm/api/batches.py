@@ -36,12 +36,19 @@ class Places:
     """Run id instead of a new one."""
 
 
-def experiment_of(run: RunRequest, logs: Path) -> Experiment:
-    """The experiment of one run, with files of this machine as absolute paths: the job runs in another folder."""
+def experiment_of(run: RunRequest, logs: Path, models: Sequence[str] = ()) -> Experiment:
+    """The experiment of one run, with files of this machine as absolute paths: the job runs in another folder.
+
+    `models` are the folders of the site's own.
+    """
     from hpc_llm.planning.model import is_checkpoint
 
     values: dict[str, Any] = {**run.values, **{name: tuple(run.values[name]) for name in LISTS if name in run.values}}
     model = os.path.expanduser(values.get("model", ""))
+    if models and model:
+        from hpc_llm.api.site_models import site_model
+
+        values["model"] = model = site_model(model, values.get("set", ()), models)
     if model and is_checkpoint(model):
         values["model"] = os.path.abspath(model)
     if values.get("env_file"):
@@ -166,7 +173,7 @@ def _planned(
     asked: dict[Experiment, RunRequest] = {}
 
     def planned_run(run: RunRequest) -> PlanWithOrigins:
-        experiment = experiment_of(run, logs)
+        experiment = experiment_of(run, logs, cluster.models)
         check_twins(run, asked.setdefault(replace(experiment, method=methods[run.method].name), run))
         corpus = corpora.find(experiment, cluster)
         one = plan(experiment, cluster, methods[run.method], site, run.sources, corpus)
