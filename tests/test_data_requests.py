@@ -71,7 +71,7 @@ def test_data_that_are_not_prepared_are_refused_with_the_command_that_prepares_t
 
 def test_epochs_become_steps_and_steps_epochs(rows: Path) -> None:
     prepared(rows)
-    asked = {"data": [str(rows)], "micro_batch_size": 4}
+    asked: dict[str, Any] = {"data": [str(rows)], "micro_batch_size": 4}
     assert workload(**asked, epochs=2).steps == 30  # 60 rows, 4 a step
     assert workload(**asked, epochs=1.5).steps == 23
     assert workload(**asked, steps=20).epochs == pytest.approx(20 * 4 / 60)
@@ -157,7 +157,7 @@ def test_flash_attention_keeps_documents_apart_one_sequence_at_a_time_only(rows:
 def test_a_preparation_is_one_process_without_a_gpu(rows: Path) -> None:
     [one] = hpc_llm.plan(cluster="local", task="prepare", model="tiny", data=[str(rows)])
     assert (one.plan.parallel.world_size, one.plan.parallel.gpus_per_node, one.plan.workload.steps) == (1, 0, 0)
-    asked = {"cluster": "taiwania2", "account": "ACD110018", "task": "prepare", "data": [str(rows)]}
+    asked: dict[str, Any] = {"cluster": "taiwania2", "account": "ACD110018", "task": "prepare", "data": [str(rows)]}
     with pytest.raises(PlanError, match=r"every job on partition gp2d.*--cluster local, or with --gpus-per-node 1"):
         hpc_llm.plan(**asked)
     [one] = hpc_llm.plan(**asked, gpus_per_node=1)

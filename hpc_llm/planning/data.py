@@ -15,6 +15,7 @@ from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, positive
 from hpc_llm.planning.experiment import Experiment
+from hpc_llm.planning.model import layout_of_model
 from hpc_llm.planning.parts import BatchShape, ModelSetup, Training
 from hpc_llm.planning.recipe import vocab_size_of
 from hpc_llm.planning.settings import Settings
@@ -42,10 +43,11 @@ def wanted_corpus(experiment: Experiment, cluster: Cluster) -> CorpusRequest | N
     if not experiment.data:
         return None
     settings = Settings(experiment.set)
-    model = experiment.model or getattr(cluster.defaults, "model", None) or FALLBACKS["model"]
+    suggested = experiment.model or getattr(cluster.defaults, "model", None) or FALLBACKS["model"]
+    model = settings.applied("model", suggested)
     reading = {name: settings.applied(name, _copied(value)) for name, value in _READING.items()}
     _check_reading(reading)
-    return CorpusRequest(sources=experiment.data, model=settings.applied("model", model), **reading)
+    return CorpusRequest(sources=experiment.data, model=model, layout=layout_of_model(model), **reading)
 
 
 def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft: Draft) -> Feed:

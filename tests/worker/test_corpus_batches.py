@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from tiny_models import FAMILIES
-from tiny_plans import make_plan
+from tiny_plans import RunPlan, make_plan
 
 from hpc_llm.corpus.key import CorpusRequest
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.data import MASKED, Batch, batches, count_targets, evaluation_batches, model_inputs
+from hpc_llm.worker.data.apart import check_documents_apart
 from hpc_llm.worker.loss import sum_targets, summed_loss
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.ranks import Ranks
@@ -37,7 +39,7 @@ def pairs(folder: Path, validation: int = 7) -> Path:
 
 
 def plan_of(source: Path, **changes: Any) -> Plan:
-    request = CorpusRequest(sources=(str(source),), model="tiny")
+    request = CorpusRequest(sources=(str(source),), model="tiny", layout="causal")
     facts = prepare(request, source.parent / "caches", lambda text: None, 512)
     values = {
         "corpus": str(facts.folder),
@@ -105,7 +107,7 @@ def test_packed_documents_lose_what_they_lose_alone(family: str, attention: str,
 def test_padded_and_batched_documents_lose_the_same(source: Path) -> None:
     plan, model = plan_of(source, micro_batch_size=4), model_of("llama")
     total, count = alone(model, plan)
-    found, targets = loss_of(model, list(evaluation_batches(plan, ranks(), CPU, "train")))
+    found, targets = loss_of(model, list(evaluation_batches(plan, 512, ranks(), CPU, "train")))
     assert targets == count and found / targets == pytest.approx(total / count, abs=1e-5)
 
 
@@ -139,9 +141,9 @@ def test_an_evaluation_sees_each_sample_once_whatever_the_ranks_and_batches(
 ) -> None:
     plan = plan_of(source, packing=packing)
     model = model_of("llama")
-    expected = loss_of(model, list(evaluation_batches(plan.changed(micro_batch_size=1), ranks(), CPU)))
+    expected = loss_of(model, list(evaluation_batches(plan.changed(micro_batch_size=1), 512, ranks(), CPU)))
     plan = plan.changed(world_size=world_size, data_parallel=world_size, micro_batch_size=micro_batch_size)
-    shares = [list(evaluation_batches(plan, ranks(rank, world_size), CPU)) for rank in range(world_size)]
+    shares = [list(evaluation_batches(plan, 512, ranks(rank, world_size), CPU)) for rank in range(world_size)]
     assert len({len(share) for share in shares}) == 1  # or a rank would wait for the others for ever
     assert {batch["input_ids"].shape for share in shares for batch in share} == {(micro_batch_size, 48)}
     found = loss_of(model, [batch for share in shares for batch in share])
@@ -159,7 +161,7 @@ def test_a_stream_holds_every_token_and_no_labels_where_all_are_learned(tmp_path
     tokens = sorted(batch["input_ids"][0].tolist() for batch in found)
     whole = [*path.read_bytes(), 256]
     assert tokens == sorted(whole[start : start + 8] for start in range(0, 176, 8))
-    rest = list(evaluation_batches(plan, ranks(), CPU, "train"))
+    rest = list(evaluation_batches(plan, 512, ranks(), CPU, "train"))
     assert sum(int((batch["labels"] != MASKED).sum()) for batch in rest) == len(whole)
 
 
@@ -183,7 +185,7 @@ def test_an_encoder_and_a_decoder_get_their_parts(tmp_path: Path) -> None:
     model.save_pretrained(folder)
     source = tmp_path / "data"
     source.mkdir()
-    request = CorpusRequest(sources=(str(pairs(source)),), model=str(folder))
+    request = CorpusRequest(sources=(str(pairs(source)),), model=str(folder), layout="seq2seq")
     facts = prepare(request, tmp_path / "caches", lambda text: None, 512)
     assert facts.layout == "seq2seq"
     plan = make_plan(
@@ -207,3 +209,29 @@ def test_an_encoder_and_a_decoder_get_their_parts(tmp_path: Path) -> None:
 def test_data_for_a_larger_vocabulary_are_refused(source: Path) -> None:
     with pytest.raises(WorkerError, match="hold token 256, the model has 200 tokens"):
         next(batches(plan_of(source), 200, ranks(), CPU))
+
+
+@pytest.mark.parametrize("trap", [{}, {"use_cache": True}, {"attention_mask": "ones"}])
+def test_a_model_that_lets_documents_see_each_other_is_not_trained(source: Path, trap: dict[str, Any]) -> None:
+    """As transformers does, without a word, where it keeps a cache or gets a mask."""
+    model = model_of("llama")
+
+    def forward(**given: Any) -> Any:
+        more = {"attention_mask": torch.ones_like(given["input_ids"])} if "attention_mask" in trap else trap
+        return model(**{**given, **more})
+
+    engine: Any = SimpleNamespace(module=model, forward=forward)
+    plan = plan_of(source, packing="documents")
+    if not trap:
+        check_documents_apart(engine, plan, CPU)
+    else:
+        with pytest.raises(WorkerError, match="documents of one row see each other"):
+            check_documents_apart(engine, plan, CPU)
+    assert model.training
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("method", ["ddp", "z3"])
+def test_packed_documents_are_trained_on(method: str, source: Path, run_plan: RunPlan) -> None:
+    result = run_plan(plan_of(source, packing="documents", method=method, precision="fp32"))
+    assert result["outcome"] == "COMPLETED" and result["loss_last"] < result["loss_first"] - 1

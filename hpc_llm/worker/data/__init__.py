@@ -51,7 +51,9 @@ def _sequences(plan: Plan, vocab_size: int, share: Share) -> Iterator[torch.Tens
     return packed_sequences(plan, tokenize, end, share)
 
 
-def evaluation_batches(plan: Plan, ranks: Ranks, device: torch.device, split: str = VALIDATION) -> Iterator[Batch]:
+def evaluation_batches(
+    plan: Plan, vocab_size: int, ranks: Ranks, device: torch.device, split: str = VALIDATION
+) -> Iterator[Batch]:
     """One pass over a split of the prepared data: each sample once over all groups of ranks, and the same number of batches of the
     same shape on each rank. What is missing for that is made up of rows without labels.
 
@@ -59,7 +61,7 @@ def evaluation_batches(plan: Plan, ranks: Ranks, device: torch.device, split: st
         RequestError: the data have no such split.
     """
     share = share_of(plan, ranks)
-    rows = open_rows(plan, split, is_evaluated=True)
+    rows = open_rows(plan, split, vocab_size, is_evaluated=True)
     return prefetched_batches(_one_pass(rows, share, plan.batch.micro_batch_size), plan.batch.micro_batch_size, device)
 
 

@@ -35,7 +35,7 @@ class RowsOfTensors(Protocol):
         """Tensors of one dimension; the same names and lengths for each row."""
 
 
-def open_rows(plan: Plan, split: str, vocab_size: int | None = None, *, is_evaluated: bool = False) -> RowsOfTensors:
+def open_rows(plan: Plan, split: str, vocab_size: int, *, is_evaluated: bool = False) -> RowsOfTensors:
     """The rows of a split of the plan's data, as its packing has them; where they are evaluated no token is left out.
 
     Raises:
@@ -45,7 +45,7 @@ def open_rows(plan: Plan, split: str, vocab_size: int | None = None, *, is_evalu
     training, length = plan.training, plan.batch.sequence_length
     assert training.corpus is not None
     facts = read_facts(Path(training.corpus))
-    if vocab_size is not None and facts.vocabulary > vocab_size:
+    if facts.vocabulary > vocab_size:
         raise WorkerError(
             f"the data in {facts.folder} hold token {facts.vocabulary - 1}, the model has {vocab_size} tokens: they were prepared for "
             "another one."

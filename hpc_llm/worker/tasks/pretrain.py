@@ -12,6 +12,7 @@ from hpc_llm.records.run import Outcome
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import engines
 from hpc_llm.worker.data import batches
+from hpc_llm.worker.data.apart import check_documents_apart
 from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.loop import StepLog, print_summary, run_steps
 from hpc_llm.worker.measure import telemetry
@@ -65,6 +66,7 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
 
 def _measure(record: Record, engine: engines.Engine, device: torch.device) -> None:
     plan, ranks = record.plan, record.ranks
+    check_documents_apart(engine, plan, device)
     tokens = batches(plan, engine.module.config.vocab_size, ranks, device)
     if ranks.rank == 0:
         print(f"{record.program}: {starting_point(plan)}", flush=True)
