@@ -15,6 +15,7 @@ from rendering import planned
 import hpc_llm
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning.parts import Training
+from hpc_llm.reporting.collect import collect
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.tasks.prepare import request_of
 
@@ -113,8 +114,9 @@ def test_what_does_not_fit_the_data_is_one_sentence(rows: Path, asked: dict[str,
 def test_synthetic_tokens_have_no_epochs_and_no_packing(own_folder: Path) -> None:
     with pytest.raises(RequestError, match=r"synthetic tokens have no end.*--data SOURCE"):
         workload(epochs=1)
-    with pytest.raises(RequestError, match="only prepared data are packed"):
-        workload(set={"packing": "documents"})
+    for name, value in (("packing", "documents"), ("too_long", "drop"), ("columns.text", "x"), ("train_samples", 3)):
+        with pytest.raises(RequestError, match=rf"--set {name}: synthetic tokens do not heed it.*--data SOURCE"):
+            workload(set={name: value})
 
 
 def test_prepared_data_of_another_model_are_refused(rows: Path) -> None:
@@ -170,6 +172,23 @@ def test_a_preparation_is_one_process_without_a_gpu(rows: Path) -> None:
         hpc_llm.plan(cluster="local", task="prepare", data=[str(rows)], set={"optimizer": {"lr": 1}})
 
 
+def test_data_are_prepared_for_a_model_whose_tokens_can_be_seen(rows: Path) -> None:
+    model = rows.parent / "model"
+    for name, said in (
+        ("tinny", "did you mean 'tiny'"),
+        ("/no/where", "there is no folder /no/where here"),
+        (str(model), "no config"),
+    ):
+        model.mkdir(exist_ok=True)
+        with pytest.raises(RequestError, match=said):
+            hpc_llm.plan(cluster="local", task="prepare", model=name, data=[str(rows)])
+    (model / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 300}))
+    assert hpc_llm.plan(cluster="local", task="prepare", model=str(model), data=[str(rows)])
+    (model / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(PlanError, match=r"holds no tokenizer, and its model knows no other tokens"):
+        hpc_llm.plan(cluster="local", task="prepare", model=str(model), data=[str(rows)])
+
+
 def test_what_reads_the_files_is_looked_for_before_the_job_begins(own_folder: Path) -> None:
     from hpc_llm.planning.tasks import required_packages
 
@@ -208,7 +227,9 @@ def test_it_is_prepared_trained_on_and_told(rows: Path) -> None:
     table = cli("parse", "logs", "--format", "json")
     by_task = {row["task"]: row for row in json.loads(table.stdout)}
     assert by_task["prepare"]["outcome"] == "COMPLETED" and by_task["prepare"]["kind"] is None
-    assert by_task["prepare"]["tokens_per_second"] is None and by_task["pretrain"]["kind"] == "train"
+    nothing = ("tokens_per_second", "method", "micro_batch_size", "sequence_length", "precision")
+    assert all(by_task["prepare"][name] is None for name in nothing) and by_task["pretrain"]["kind"] == "train"
+    assert [run.row.task for run in collect(["logs"])] == ["pretrain"]
     assert cli("diagnose", "logs").returncode == 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.corpus.format import TRAIN
 from hpc_llm.corpus.key import CorpusRequest, tokenizer_digest
-from hpc_llm.corpus.rows import DOCUMENTS, NONE, STREAM
+from hpc_llm.corpus.rows import DOCUMENTS, NONE, REFUSE, STREAM
 from hpc_llm.corpus.sets import check_columns
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning.checkpoint import Checkpoint
@@ -20,6 +20,7 @@ from hpc_llm.planning.parts import BatchShape, ModelSetup, Training
 from hpc_llm.planning.recipe import vocab_size_of
 from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.planning.tasks.task import DATA_FIELDS
 from hpc_llm.site.cluster import Cluster
 
 _READING: dict[str, Any] = {
@@ -53,13 +54,17 @@ def wanted_corpus(experiment: Experiment, cluster: Cluster) -> CorpusRequest | N
 def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft: Draft) -> Feed:
     """The data, and how they fill the sequences. Raises RequestError or PlanError where they do not."""
     data = list(said.experiment.data)
+    if not data:
+        _refuse_for_synthetic(draft)
     floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
     fields: dict[str, Any] = {
         "data": draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
         "loss_floor_nats": draft.put("loss_floor_nats", floor, why),
         "corpus": draft.put("corpus", corpus and str(corpus.folder), "computed: where the data were prepared"),
         **_reading(draft),
-        "too_long": draft.put("too_long", "refuse", "default"),
+        "too_long": draft.put(
+            "too_long", corpus and REFUSE, "default" if corpus else "not set: synthetic tokens are as long as needed"
+        ),
         "packing": _packing(corpus, draft),
     }
     if corpus is None:
@@ -71,6 +76,15 @@ def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft
             f"{batch.sequence_length}: give more data, or a shorter --sequence-length."
         )
     return Feed(fields=fields, rows=rows)
+
+
+def _refuse_for_synthetic(draft: Draft) -> None:
+    """Raise RequestError for a setting that tokens which are made up would not heed."""
+    asked = next((one for one in draft.settings.all if one.field in DATA_FIELDS), None)
+    if asked is not None:
+        raise RequestError(
+            f"--set {asked.asked}: synthetic tokens do not heed it. Name data with --data SOURCE, or leave it out."
+        )
 
 
 def only_read(said: Said, caches: str | None, draft: Draft) -> dict[str, Any]:
@@ -121,8 +135,6 @@ def _packing(corpus: CorpusFacts | None, draft: Draft) -> str | None:
     else:
         default, why = NONE, "default for samples with a prompt: one a sequence, padded"
     packing: str | None = draft.put("packing", default, why)
-    if corpus is None and packing is not None:
-        raise RequestError(f"--set packing={packing}: only prepared data are packed. Name them with --data SOURCE.")
     if corpus is not None and not corpus.is_causal and packing != NONE:
         raise PlanError(f"packing {packing}: the samples of an encoder and decoder cannot be packed. Use packing=none.")
     return packing

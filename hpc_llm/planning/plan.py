@@ -43,6 +43,7 @@ from hpc_llm.planning.parts import (
 )
 from hpc_llm.planning.recipe import (
     check_length,
+    check_readable,
     check_tokenizer,
     choose_ramp,
     choose_weights,
@@ -188,6 +189,7 @@ def _model(
     peft = _checked("peft", method.peft, LoraBlock, origin, draft)
     asked = draft.put("weights", None, "not set")
     if task.is_on_host:
+        check_readable(name)
         weights, why, found = "random", "computed: the weights are not needed", None
     else:
         weights, why, found = choose_weights(name, asked)
