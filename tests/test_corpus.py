@@ -76,6 +76,12 @@ def test_what_is_too_long_or_has_nothing_to_learn_is_left_out_as_asked() -> None
     assert list(make_rows(samples, "none", 26, "truncate").samples) == [0, 1, 4]
 
 
+def test_what_is_read_and_what_is_written_each_have_the_whole_length() -> None:
+    samples = samples_of([30, 30, 10, 5], [20, 5, 8, 5])  # the last has nothing to write
+    assert list(make_rows(samples, "none", 20, "drop", is_causal=False).samples) == [0, 2]
+    assert list(make_rows(samples, "none", 20, "truncate", is_causal=False).samples) == [0, 1, 2]
+
+
 def written(caches: Path, key: str = "k", lengths: tuple[int, ...] = (3, 5)) -> CorpusFacts:
     """A corpus of samples of which the first token is given."""
     with new_corpus(caches, key) as making:

@@ -260,6 +260,29 @@ def test_where_no_room_is_left_it_says_so_and_leaves_nothing(tmp_path: Path) -> 
     assert prepared(tmp_path, path).splits["train"].tokens == 1_000_002
 
 
+SLOWLY = """
+import sys, time
+from pathlib import Path
+from hpc_llm.corpus.key import CorpusRequest
+from hpc_llm.worker.preparing import build
+build._TELL_EVERY_S = 0
+tell = lambda text: (print(text, flush=True), time.sleep(60))
+build.prepare(CorpusRequest(sources=(sys.argv[1],), model="tiny", layout="causal"), Path("caches"), tell, 512)
+"""
+
+
+def test_of_a_process_that_is_killed_nothing_is_taken_for_data(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", *({"text": "x"} for _ in range(600)))
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOWLY, str(path)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and "256 samples" in process.stdout.readline()
+    process.kill()
+    process.wait()
+    assert all(one.name.startswith(".making-") for one in (tmp_path / "caches").iterdir())
+    assert prepared(tmp_path, path).splits["train"].samples == 600
+
+
 def test_two_at_once_make_one_corpus(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", *({"text": f"{number}" * 50} for number in range(3000)))
     found: list[CorpusFacts] = []
