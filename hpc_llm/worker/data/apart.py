@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 
 from hpc_llm.corpus.rows import DOCUMENTS
@@ -23,23 +20,13 @@ def check_documents_apart(engine: Engine, plan: Plan, device: torch.device) -> N
     if plan.training.corpus is None or plan.training.packing != DOCUMENTS:
         return
     apart, together = torch.arange(_TOKENS).repeat(2), torch.arange(2 * _TOKENS)
-    with _evaluating(engine), torch.no_grad():
+    with engine.evaluating(), torch.no_grad():
         changes = [_change(engine, plan, positions, device) for positions in (apart, together)]
     if changes[0] > _LARGEST_PART * changes[1]:
         raise WorkerError(
             f"packing=documents: in {plan.model.name}, as this transformers runs it, documents of one row see each other, and their loss "
             "would be wrong. Use --set packing=none."
         )
-
-
-@contextmanager
-def _evaluating(engine: Engine) -> Iterator[None]:
-    """Without dropout, which would change more than the documents do."""
-    engine.module.eval()
-    try:
-        yield
-    finally:
-        engine.module.train()
 
 
 def _change(engine: Engine, plan: Plan, positions: torch.Tensor, device: torch.device) -> float:
