@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tiny_models import FAMILIES
-from tiny_plans import RunPlan, make_plan
+from tiny_plans import RunPlan, make_plan, prepared
 
 from hpc_llm.corpus.key import CorpusRequest
 from hpc_llm.errors import WorkerError
@@ -38,17 +38,8 @@ def pairs(folder: Path, validation: int = 7) -> Path:
     return folder
 
 
-def plan_of(source: Path, **changes: Any) -> Plan:
-    request = CorpusRequest(sources=(str(source),), model="tiny", layout="causal")
-    facts = prepare(request, source.parent / "caches", lambda text: None, 512)
-    values = {
-        "corpus": str(facts.folder),
-        "data": [str(source)],
-        "packing": "none",
-        "sequence_length": 48,
-        "micro_batch_size": 2,
-    }
-    return make_plan(**{**values, **changes})
+def plan_of(source: Path, packing: str = "none", **changes: Any) -> Plan:
+    return make_plan(**{"sequence_length": 48, "micro_batch_size": 2, **prepared(source, packing), **changes})
 
 
 @pytest.fixture
@@ -92,7 +83,7 @@ def alone(model: Any, plan: Plan) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "t5"])
 def test_packed_documents_lose_what_they_lose_alone(family: str, attention: str, source: Path) -> None:
     plan, model = plan_of(source, packing="documents"), model_of(family, attention)
     total, count = alone(model, plan)
@@ -220,14 +211,13 @@ def test_a_model_that_lets_documents_see_each_other_is_not_trained(source: Path,
         more = {"attention_mask": torch.ones_like(given["input_ids"])} if "attention_mask" in trap else trap
         return model(**{**given, **more})
 
-    engine: Any = SimpleNamespace(module=model, forward=forward)
+    engine: Any = SimpleNamespace(module=model, forward=forward, evaluating=torch.no_grad)
     plan = plan_of(source, packing="documents")
     if not trap:
         check_documents_apart(engine, plan, CPU)
     else:
         with pytest.raises(WorkerError, match="documents of one row see each other"):
             check_documents_apart(engine, plan, CPU)
-    assert model.training
 
 
 @pytest.mark.train

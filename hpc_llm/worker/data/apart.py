@@ -20,7 +20,7 @@ def check_documents_apart(engine: Engine, plan: Plan, device: torch.device) -> N
     if plan.training.corpus is None or plan.training.packing != DOCUMENTS:
         return
     apart, together = torch.arange(_TOKENS).repeat(2), torch.arange(2 * _TOKENS)
-    with engine.evaluating(), torch.no_grad():
+    with engine.evaluating():
         changes = [_change(engine, plan, positions, device) for positions in (apart, together)]
     if changes[0] > _LARGEST_PART * changes[1]:
         raise WorkerError(
