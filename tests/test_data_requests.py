@@ -111,6 +111,20 @@ def test_what_does_not_fit_the_data_is_one_sentence(rows: Path, asked: dict[str,
         workload(data=[str(rows)], **asked)
 
 
+def test_samples_for_validation_are_held_to_the_same_length(rows: Path) -> None:
+    long = rows.with_name("long.jsonl")
+    long.write_text(json.dumps({"question": "why?" * 20, "answer": "x"}) + "\n")
+    sources = [str(rows), f"validation={long}"]
+    prepared(*sources)
+    with pytest.raises(
+        PlanError, match=r"longest sample of the validation split, .*long\.jsonl line 1, has \d+ tokens"
+    ):
+        workload(data=sources)
+    with pytest.raises(PlanError, match=r"all samples of the validation split .*left out"):
+        workload(data=sources, set={"too_long": "drop"})
+    assert workload(data=sources, sequence_length=128).too_long == "refuse"
+
+
 def test_synthetic_tokens_have_no_epochs_and_no_packing(own_folder: Path) -> None:
     with pytest.raises(RequestError, match=r"synthetic tokens have no end.*--data SOURCE"):
         workload(epochs=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpc_llm.corpus.facts import CorpusFacts
-from hpc_llm.corpus.format import TRAIN
+from hpc_llm.corpus.format import TRAIN, VALIDATION
 from hpc_llm.corpus.key import CorpusRequest, tokenizer_digest
 from hpc_llm.corpus.rows import DOCUMENTS, NONE, REFUSE, STREAM
 from hpc_llm.corpus.sets import check_columns
@@ -69,13 +69,21 @@ def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft
     }
     if corpus is None:
         return Feed(fields=fields, rows=None)
-    rows = corpus.count_rows(TRAIN, fields["packing"], batch.sequence_length, fields["too_long"])
-    if not rows:
+    rows = {
+        split: corpus.count_rows(split, fields["packing"], batch.sequence_length, fields["too_long"])
+        for split in corpus.splits
+    }
+    if not rows[TRAIN]:
         raise PlanError(
             f"the data in {corpus.folder} have {corpus.splits[TRAIN].tokens} tokens, which do not fill one sequence of "
             f"{batch.sequence_length}: give more data, or a shorter --sequence-length."
         )
-    return Feed(fields=fields, rows=rows)
+    if fields["packing"] != STREAM and rows.get(VALIDATION) == 0:
+        raise PlanError(
+            f"all samples of the validation split in {corpus.folder} are longer than sequence_length {batch.sequence_length}, and left "
+            "out: ask for more with --sequence-length."
+        )
+    return Feed(fields=fields, rows=rows[TRAIN])
 
 
 def _refuse_for_synthetic(draft: Draft) -> None:
