@@ -615,7 +615,7 @@ def test_folders_and_files_are_found_from_where_the_user_stands(cli: Any) -> Non
     saved("model/model.safetensors", "not looked into on a login node")
     saved("model/tokenizer.json", "{}")
     saved("a b.txt", "text")
-    plan = plan_of(cli, *LOCAL, "--model", "model", "--data", "a b.txt", "--sequence-length", "32")
+    plan = plan_of(cli, *LOCAL, "--task", "prepare", "--model", "model", "--data", "a b.txt")
     assert plan["model"]["name"] == str(Path.cwd() / "model") and plan["workload"]["data"] == [
         str(Path.cwd() / "a b.txt")
     ]

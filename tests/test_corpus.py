@@ -8,6 +8,7 @@ import os
 import random
 from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,12 @@ def test_what_is_too_long_or_has_nothing_to_learn_is_left_out_as_asked() -> None
         4,
     ]  # of the second only the prompt would be left
     assert list(make_rows(samples, "none", 26, "truncate").samples) == [0, 1, 4]
+
+
+def test_what_is_read_and_what_is_written_each_have_the_whole_length() -> None:
+    samples = samples_of([30, 30, 10, 5], [20, 5, 8, 5])  # the last has nothing to write
+    assert list(make_rows(samples, "none", 20, "drop", is_causal=False).samples) == [0, 2]
+    assert list(make_rows(samples, "none", 20, "truncate", is_causal=False).samples) == [0, 1, 2]
 
 
 def written(caches: Path, key: str = "k", lengths: tuple[int, ...] = (3, 5)) -> CorpusFacts:
@@ -154,21 +161,25 @@ def test_a_corpus_that_is_not_whole_is_refused(tmp_path: Path, damage: str) -> N
     assert str(folder) in str(caught.value)
 
 
+def request(*sources: Path, model: str = "tiny", **how: Any) -> CorpusRequest:
+    return CorpusRequest(sources=tuple(map(str, sources)), model=model, layout="causal", **how)
+
+
 def test_the_key_follows_content_tokenizer_and_settings_and_nothing_else(tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text("one")
-    first = CorpusRequest(sources=(str(text),), model="tiny")
+    first = request(text)
     key = corpus_key(first)
     (tmp_path / "b.txt").write_text("one")
-    assert corpus_key(CorpusRequest(sources=(str(tmp_path / "b.txt"),), model="llama2-7b")) == key  # both take bytes
-    assert corpus_key(CorpusRequest(sources=(str(text),), model="tiny", train_samples=3)) != key
+    assert corpus_key(request(tmp_path / "b.txt", model="llama2-7b")) == key  # both take bytes
+    assert corpus_key(request(text, train_samples=3)) != key
     model = tmp_path / "model"
     model.mkdir()
     (model / "tokenizer.json").write_text("{}")
-    with_tokenizer = corpus_key(CorpusRequest(sources=(str(text),), model=str(model)))
+    with_tokenizer = corpus_key(request(text, model=str(model)))
     assert with_tokenizer != key
     (model / "tokenizer.json").write_text("{ }")
-    assert corpus_key(CorpusRequest(sources=(str(text),), model=str(model))) != with_tokenizer
+    assert corpus_key(request(text, model=str(model))) != with_tokenizer
     text.write_text("two")
     assert corpus_key(first) != key
 
@@ -176,14 +187,14 @@ def test_the_key_follows_content_tokenizer_and_settings_and_nothing_else(tmp_pat
 def test_a_digest_that_was_kept_is_not_trusted_once_the_file_has_changed(tmp_path: Path) -> None:
     text, caches = tmp_path / "a.txt", tmp_path / "caches"
     caches.mkdir()
-    request = CorpusRequest(sources=(str(text),), model="tiny")
+    asked = request(text)
     keys = []
     for number, content in enumerate(("one", "two")):
         text.write_text(content)
         os.utime(text, (1e9 + number, 1e9 + number))
-        keys += [corpus_key(request, caches), corpus_key(request, caches)]
+        keys += [corpus_key(asked, caches), corpus_key(asked, caches)]
     assert len(list(caches.glob(".digests-*/*.json"))) == 1
-    assert keys[0] == keys[1] != keys[2] == keys[3] == corpus_key(request)
+    assert keys[0] == keys[1] != keys[2] == keys[3] == corpus_key(asked)
 
 
 def test_folders_tell_their_splits_by_the_names_of_their_files(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rendering import planned
 import hpc_llm
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning.parts import Training
+from hpc_llm.reporting.collect import collect
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.tasks.prepare import request_of
 
@@ -71,7 +72,7 @@ def test_data_that_are_not_prepared_are_refused_with_the_command_that_prepares_t
 
 def test_epochs_become_steps_and_steps_epochs(rows: Path) -> None:
     prepared(rows)
-    asked = {"data": [str(rows)], "micro_batch_size": 4}
+    asked: dict[str, Any] = {"data": [str(rows)], "micro_batch_size": 4}
     assert workload(**asked, epochs=2).steps == 30  # 60 rows, 4 a step
     assert workload(**asked, epochs=1.5).steps == 23
     assert workload(**asked, steps=20).epochs == pytest.approx(20 * 4 / 60)
@@ -110,11 +111,26 @@ def test_what_does_not_fit_the_data_is_one_sentence(rows: Path, asked: dict[str,
         workload(data=[str(rows)], **asked)
 
 
+def test_samples_for_validation_are_held_to_the_same_length(rows: Path) -> None:
+    long = rows.with_name("long.jsonl")
+    long.write_text(json.dumps({"question": "why?" * 20, "answer": "x"}) + "\n")
+    sources = [str(rows), f"validation={long}"]
+    prepared(*sources)
+    with pytest.raises(
+        PlanError, match=r"longest sample of the validation split, .*long\.jsonl line 1, has \d+ tokens"
+    ):
+        workload(data=sources)
+    with pytest.raises(PlanError, match=r"all samples of the validation split .*left out"):
+        workload(data=sources, set={"too_long": "drop"})
+    assert workload(data=sources, sequence_length=128).too_long == "refuse"
+
+
 def test_synthetic_tokens_have_no_epochs_and_no_packing(own_folder: Path) -> None:
     with pytest.raises(RequestError, match=r"synthetic tokens have no end.*--data SOURCE"):
         workload(epochs=1)
-    with pytest.raises(RequestError, match="only prepared data are packed"):
-        workload(set={"packing": "documents"})
+    for name, value in (("packing", "documents"), ("too_long", "drop"), ("columns.text", "x"), ("train_samples", 3)):
+        with pytest.raises(RequestError, match=rf"--set {name}: synthetic tokens do not heed it.*--data SOURCE"):
+            workload(set={name: value})
 
 
 def test_prepared_data_of_another_model_are_refused(rows: Path) -> None:
@@ -170,6 +186,23 @@ def test_a_preparation_is_one_process_without_a_gpu(rows: Path) -> None:
         hpc_llm.plan(cluster="local", task="prepare", data=[str(rows)], set={"optimizer": {"lr": 1}})
 
 
+def test_data_are_prepared_for_a_model_whose_tokens_can_be_seen(rows: Path) -> None:
+    model = rows.parent / "model"
+    for name, said in (
+        ("tinny", "did you mean 'tiny'"),
+        ("/no/where", "there is no folder /no/where here"),
+        (str(model), "no config"),
+    ):
+        model.mkdir(exist_ok=True)
+        with pytest.raises(RequestError, match=said):
+            hpc_llm.plan(cluster="local", task="prepare", model=name, data=[str(rows)])
+    (model / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 300}))
+    assert hpc_llm.plan(cluster="local", task="prepare", model=str(model), data=[str(rows)])
+    (model / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(PlanError, match=r"holds no tokenizer, and its model knows no other tokens"):
+        hpc_llm.plan(cluster="local", task="prepare", model=str(model), data=[str(rows)])
+
+
 def test_what_reads_the_files_is_looked_for_before_the_job_begins(own_folder: Path) -> None:
     from hpc_llm.planning.tasks import required_packages
 
@@ -208,7 +241,9 @@ def test_it_is_prepared_trained_on_and_told(rows: Path) -> None:
     table = cli("parse", "logs", "--format", "json")
     by_task = {row["task"]: row for row in json.loads(table.stdout)}
     assert by_task["prepare"]["outcome"] == "COMPLETED" and by_task["prepare"]["kind"] is None
-    assert by_task["prepare"]["tokens_per_second"] is None and by_task["pretrain"]["kind"] == "train"
+    nothing = ("tokens_per_second", "method", "micro_batch_size", "sequence_length", "precision")
+    assert all(by_task["prepare"][name] is None for name in nothing) and by_task["pretrain"]["kind"] == "train"
+    assert [run.row.task for run in collect(["logs"])] == ["pretrain"]
     assert cli("diagnose", "logs").returncode == 0
 
 

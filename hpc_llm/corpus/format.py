@@ -26,7 +26,6 @@ FACTS = "corpus.json"
 TRAIN, VALIDATION = SPLITS = ("train", "validation")
 TOKEN, END, START = "i", "Q", "I"
 """Types of the three files, as module `array` spells them."""
-LARGEST_TOKEN = 2**31 - 1
 _MAKING = ".making-"
 _ABANDONED_S = 7 * 86400.0
 _BUFFERED_TOKENS = 2**18

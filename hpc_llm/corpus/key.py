@@ -29,6 +29,8 @@ _TOKENIZER_FILES = (
 _NAMES_TOKENS = frozenset(
     ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 )
+_ENCODER_DECODERS = ("t5",)
+"""Families of presets that read one sequence and write another."""
 _DIGESTS = ".digests"
 _JUST_WRITTEN_S = 5.0
 _CHUNK_BYTES = 2**20
@@ -41,6 +43,8 @@ class CorpusRequest:
     sources: tuple[str, ...]
     model: str
     """Preset, or folder of a checkpoint whose tokenizer is used."""
+    layout: str
+    """Whether it is one sequence that is predicted, or one that is read and one that is written: one of LAYOUTS."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Which fields of a row are what; empty where the rows say it by their names."""
     validation_fraction: float | None = None
@@ -71,7 +75,7 @@ def corpus_key(request: CorpusRequest, caches: Path | None = None) -> str:
     content = [
         [file.split, file.kind, file.known_set, file_digest(file, caches)] for file in source_files(request.sources)
     ]
-    parts = [SCHEMA, content, tokenizer_digest(request.model), layout_of(request.model), request.settings()]
+    parts = [SCHEMA, content, tokenizer_digest(request.model), request.settings()]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -85,10 +89,11 @@ def tokenizer_digest(model: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def layout_of(model: str) -> str:
-    """Whether the model reads one sequence and writes another."""
-    config = read_json(Path(model) / "config.json") or {}
-    return SEQ2SEQ if config.get("is_encoder_decoder") is True else CAUSAL
+def layout_of(model: str, model_type: str | None = None) -> str:
+    """How the model is fed; of a preset `model_type` says it, of a folder its config."""
+    config = {} if model_type is not None else read_json(Path(model) / "config.json") or {}
+    is_both = model_type in _ENCODER_DECODERS or config.get("is_encoder_decoder") is True
+    return SEQ2SEQ if is_both else CAUSAL
 
 
 def file_digest(file: SourceFile, caches: Path | None = None) -> str:

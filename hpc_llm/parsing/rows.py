@@ -133,6 +133,11 @@ def kind_of_task(task: str | None) -> str | None:
     return {"infer": INFER, "eval": EVAL, "evaluate": EVAL, "prepare": None}.get(task, TRAIN)
 
 
+def measures_nothing(task: object) -> bool:
+    """Whether that is a task whose runs have no figures to be compared; anything may stand in a record."""
+    return isinstance(task, str) and kind_of_task(task) is None
+
+
 def row_from(columns: Mapping[str, Any]) -> Row:
     """The row with these columns."""
     return Row(**{_FIELDS.get(name, name): value for name, value in columns.items()})

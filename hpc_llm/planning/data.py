@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpc_llm.corpus.facts import CorpusFacts
-from hpc_llm.corpus.format import TRAIN
+from hpc_llm.corpus.format import TRAIN, VALIDATION
 from hpc_llm.corpus.key import CorpusRequest, tokenizer_digest
-from hpc_llm.corpus.rows import DOCUMENTS, NONE, STREAM
+from hpc_llm.corpus.rows import DOCUMENTS, NONE, REFUSE, STREAM
 from hpc_llm.corpus.sets import check_columns
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, positive
 from hpc_llm.planning.experiment import Experiment
+from hpc_llm.planning.model import layout_of_model
 from hpc_llm.planning.parts import BatchShape, ModelSetup, Training
 from hpc_llm.planning.recipe import vocab_size_of
 from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.planning.tasks.task import DATA_FIELDS
 from hpc_llm.site.cluster import Cluster
 
 _READING: dict[str, Any] = {
@@ -42,33 +44,55 @@ def wanted_corpus(experiment: Experiment, cluster: Cluster) -> CorpusRequest | N
     if not experiment.data:
         return None
     settings = Settings(experiment.set)
-    model = experiment.model or getattr(cluster.defaults, "model", None) or FALLBACKS["model"]
+    suggested = experiment.model or getattr(cluster.defaults, "model", None) or FALLBACKS["model"]
+    model = settings.applied("model", suggested)
     reading = {name: settings.applied(name, _copied(value)) for name, value in _READING.items()}
     _check_reading(reading)
-    return CorpusRequest(sources=experiment.data, model=settings.applied("model", model), **reading)
+    return CorpusRequest(sources=experiment.data, model=model, layout=layout_of_model(model), **reading)
 
 
 def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft: Draft) -> Feed:
     """The data, and how they fill the sequences. Raises RequestError or PlanError where they do not."""
     data = list(said.experiment.data)
+    if not data:
+        _refuse_for_synthetic(draft)
     floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
     fields: dict[str, Any] = {
         "data": draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
         "loss_floor_nats": draft.put("loss_floor_nats", floor, why),
         "corpus": draft.put("corpus", corpus and str(corpus.folder), "computed: where the data were prepared"),
         **_reading(draft),
-        "too_long": draft.put("too_long", "refuse", "default"),
+        "too_long": draft.put(
+            "too_long", corpus and REFUSE, "default" if corpus else "not set: synthetic tokens are as long as needed"
+        ),
         "packing": _packing(corpus, draft),
     }
     if corpus is None:
         return Feed(fields=fields, rows=None)
-    rows = corpus.count_rows(TRAIN, fields["packing"], batch.sequence_length, fields["too_long"])
-    if not rows:
+    rows = {
+        split: corpus.count_rows(split, fields["packing"], batch.sequence_length, fields["too_long"])
+        for split in corpus.splits
+    }
+    if not rows[TRAIN]:
         raise PlanError(
             f"the data in {corpus.folder} have {corpus.splits[TRAIN].tokens} tokens, which do not fill one sequence of "
             f"{batch.sequence_length}: give more data, or a shorter --sequence-length."
         )
-    return Feed(fields=fields, rows=rows)
+    if fields["packing"] != STREAM and rows.get(VALIDATION) == 0:
+        raise PlanError(
+            f"all samples of the validation split in {corpus.folder} are longer than sequence_length {batch.sequence_length}, and left "
+            "out: ask for more with --sequence-length."
+        )
+    return Feed(fields=fields, rows=rows[TRAIN])
+
+
+def _refuse_for_synthetic(draft: Draft) -> None:
+    """Raise RequestError for a setting that tokens which are made up would not heed."""
+    asked = next((one for one in draft.settings.all if one.field in DATA_FIELDS), None)
+    if asked is not None:
+        raise RequestError(
+            f"--set {asked.asked}: synthetic tokens do not heed it. Name data with --data SOURCE, or leave it out."
+        )
 
 
 def only_read(said: Said, caches: str | None, draft: Draft) -> dict[str, Any]:
@@ -119,8 +143,6 @@ def _packing(corpus: CorpusFacts | None, draft: Draft) -> str | None:
     else:
         default, why = NONE, "default for samples with a prompt: one a sequence, padded"
     packing: str | None = draft.put("packing", default, why)
-    if corpus is None and packing is not None:
-        raise RequestError(f"--set packing={packing}: only prepared data are packed. Name them with --data SOURCE.")
     if corpus is not None and not corpus.is_causal and packing != NONE:
         raise PlanError(f"packing {packing}: the samples of an encoder and decoder cannot be packed. Use packing=none.")
     return packing

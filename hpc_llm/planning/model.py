@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.corpus.key import layout_of
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.planning import encoder_decoder
 from hpc_llm.planning.checkpoint import read_config
@@ -155,6 +156,11 @@ def architecture(model: str) -> Shape:
             unknown_name("model", model, PRESETS, next_step="A checkpoint is given by the full path of its folder.")
         )
     return PRESETS[name]
+
+
+def layout_of_model(model: str) -> str:
+    """How a preset or the model in a folder is fed, one of corpus.facts.LAYOUTS."""
+    return layout_of(model, PRESETS[model].model_type if model in PRESETS else None)
 
 
 def is_checkpoint(model: str) -> bool:

@@ -52,8 +52,8 @@ class Training(Workload):
     """Where data are to be prepared."""
     packing: str | None = None
     """How samples fill the sequences, one of corpus.rows.PACKINGS; None for synthetic tokens."""
-    too_long: str = "refuse"
-    """What becomes of samples that are longer than a sequence, one of corpus.rows.TOO_LONG."""
+    too_long: str | None = None
+    """What becomes of samples that are longer than a sequence, one of corpus.rows.TOO_LONG; None for synthetic tokens."""
     epochs: float | None = None
     """How often the steps see all of the data; None for synthetic tokens, which never come again."""
     columns: dict[str, str] = field(default_factory=dict)

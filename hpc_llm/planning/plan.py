@@ -43,6 +43,7 @@ from hpc_llm.planning.parts import (
 )
 from hpc_llm.planning.recipe import (
     check_length,
+    check_readable,
     check_states,
     check_targets,
     check_tokenizer,
@@ -196,6 +197,7 @@ def _model(
     peft = _checked("peft", method.peft, LoraBlock, origin, draft)
     asked = draft.put("weights", None, "not set")
     if task.is_on_host:
+        check_readable(name)
         weights, why, found = "random", "computed: the weights are not needed", None
     else:
         weights, why, found = choose_weights(name, asked)

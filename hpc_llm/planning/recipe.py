@@ -73,6 +73,24 @@ def _unseen(model: str, asked: str | None) -> tuple[str, str]:
     raise AssertionError(model)
 
 
+def check_readable(model: str) -> None:
+    """Raise RequestError where the tokens of `model` are not to be had here: no preset, and no folder that brings its tokenizer.
+
+    A folder with a config alone has no weights that know other tokens than bytes.
+    """
+    if model in PRESETS:
+        return
+    if not Path(model).is_dir():
+        if model.startswith("/") and not Path(model).exists():
+            raise RequestError(f"there is no folder {model} here: the data are prepared with the tokenizer in it.")
+        _unseen(model, None)
+    found = read_checkpoint(Path(model))
+    if found.weights and not has_tokenizer(found.folder):
+        raise PlanError(
+            f"the folder {model} holds no tokenizer, and its model knows no other tokens. Put its tokenizer.json there."
+        )
+
+
 def check_length(model: str, found: Checkpoint | None, sequence_length: int) -> None:
     """Raise PlanError where a sequence is longer than the model takes."""
     known = PRESETS.get(model) or found

@@ -15,6 +15,7 @@ from hpc_llm.parsing import UNKNOWN_FORMAT, Row, inputs
 from hpc_llm.parsing.formats.own_run import row_of, steps_of_last_try
 from hpc_llm.parsing.parallel import read_all
 from hpc_llm.parsing.read import sample_of
+from hpc_llm.parsing.rows import measures_nothing
 from hpc_llm.parsing.sample import LossAt, StepSample
 from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.planning.study import StudyRun
@@ -33,7 +34,7 @@ _LARGEST_TEXT = 1 << 18
 # What of a plan makes two runs the same measurement, besides the columns of the table.
 _CONFIGURATION = (
     "deepspeed", "recompute", "attention", "quantization", "peft", "optimizer", "lr_ramp_steps", "weights", "env", "launcher",
-    "data",
+    "data", "packing", "too_long", "train_samples",
 )  # fmt: skip
 _BATCH = frozenset(
     f"deepspeed.{name}"
@@ -176,7 +177,10 @@ def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
     pool = Pool()
     looks = look(RunPaths(folder.absolute()) for folder in folders)
     for folder, seen in zip(folders, looks, strict=True):
-        run = ReportedRun(row=row_of(seen, str(folder)), folder=str(folder), is_ours=True)
+        row = row_of(seen, str(folder))
+        if measures_nothing(row.task):
+            continue
+        run = ReportedRun(row=row, folder=str(folder), is_ours=True)
         identity = seen.records.identity
         if identity is not None and identity.uuid:
             name = seen.records.experiment.get("run_id")

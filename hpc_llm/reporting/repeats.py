@@ -14,7 +14,7 @@ _SBATCH = frozenset(
 )
 """Options of sbatch that say when a job starts, in which turn, who hears of it and who pays. One that may change on which
 nodes it runs, what else runs there or what it may use is not among them, nor one that nobody here knows."""
-_MAY_BE_EMPTY = frozenset(("sbatch", "env"))
+_MAY_BE_EMPTY = frozenset(("sbatch", "env", "columns"))
 """Lists of settings: none given is none of any name."""
 
 

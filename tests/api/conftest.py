@@ -6,17 +6,22 @@ import pytest
 from submitted import ASKED, Trained
 
 import hpc_llm
+from hpc_llm.worker.preparing.build import prepare
+from hpc_llm.worker.tasks.prepare import request_of
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Two runs of a sweep that completed, and one whose data holds nothing to train on."""
+    """Two runs of a sweep that completed, and one whose data hold tokens that no model has."""
     folder = tmp_path_factory.mktemp("api")
-    empty = folder / "empty.txt"
-    empty.touch()
+    (folder / "text.txt").write_text("some words " * 40)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)  # runs are found from anywhere afterwards
+        [asked] = hpc_llm.plan(cluster="local", task="prepare", model="tiny", data=["text.txt"])
+        corpus = prepare(request_of(asked.plan), folder / "caches", lambda text: None)
+        tokens = corpus.folder / "train.tokens"
+        tokens.write_bytes(b"\x7f" * tokens.stat().st_size)
         good = hpc_llm.submit(ASKED, method=["z2o", "z3"], warmup_steps=2, logs="runs")
-        [bad] = hpc_llm.submit(ASKED, method="ddp", data=[empty], warmup_steps=2, logs="runs", run_id="bad")
+        [bad] = hpc_llm.submit(ASKED, method="ddp", data=[corpus.folder], warmup_steps=2, logs="runs", run_id="bad")
     hpc_llm.wait([*good, bad])
     return Trained(folder / "runs", good, bad)

@@ -1,21 +1,18 @@
-"""Token batches: learnable when made up, packed without loss or overlap when from text."""
+"""Token batches that are made up: learnable, the same for the same seed, and never twice."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from tiny_plans import make_plan
 
-from hpc_llm.errors import RequestError, WorkerError
+from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.data import MASKED, batches, count_targets
-from hpc_llm.worker.data.tokenizer import BYTE_END, find_tokenizer
 from hpc_llm.worker.ranks import Ranks
 
 CPU = torch.device("cpu")
@@ -81,70 +78,6 @@ def test_a_batch_says_how_many_tokens_it_predicts() -> None:
     assert int(count_targets({"input_ids": tokens, "labels": torch.tensor([[1, 2, MASKED, 4], [MASKED] * 4])})) == 2
 
 
-def text_plan(tmp_path: Path, text: str, **changes: Any) -> Plan:
-    path = tmp_path / "text.txt"
-    path.write_text(text, encoding="utf-8")
-    return make_plan(data=[str(path)], micro_batch_size=1, sequence_length=8, **changes)
-
-
-def sequences(plan: Plan, rank: int, world_size: int, count: int) -> list[list[int]]:
-    plan = plan.changed(world_size=world_size, data_parallel=world_size)
-    stream = batches(plan, 512, ranks(rank, world_size), CPU)
-    return [next(stream)["input_ids"][0].tolist() for _ in range(count)]
-
-
-def test_text_is_packed_end_to_end_and_split_between_ranks(tmp_path: Path) -> None:
-    text = "".join(f"line {number:03d}\n" for number in range(20))  # 180 bytes and the end: 22 sequences of 8
-    plan = text_plan(tmp_path, text)
-    whole = [*text.encode(), BYTE_END]
-    expected = [whole[start : start + 8] for start in range(0, 176, 8)]
-    shares = [sequences(plan, rank, 2, 11) for rank in (0, 1)]
-    assert sorted(shares[0] + shares[1]) == sorted(expected)
-    assert sorted(shares[0]) == sorted(expected[0::2])
-
-
-def test_each_epoch_is_shuffled_anew_from_the_seed(tmp_path: Path) -> None:
-    text = "".join(chr(97 + number % 26) * 8 for number in range(20))
-    plan = text_plan(tmp_path, text)
-    drawn = sequences(plan, 0, 1, 40)
-    assert drawn == sequences(plan, 0, 1, 40)
-    assert sorted(drawn[:20]) == sorted(drawn[20:])
-    assert drawn[:20] != drawn[20:]
-    assert drawn != sequences(text_plan(tmp_path, text, seed=8), 0, 1, 40)
-
-
-def test_too_little_text_is_an_error_for_every_rank(tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match="2 ranks need at least 16 tokens"):
-        sequences(text_plan(tmp_path, "short text"), 1, 2, 1)
-
-
-def test_a_text_that_is_missing_is_named(tmp_path: Path) -> None:
-    plan = make_plan(data=[str(tmp_path / "none.txt")])
-    with pytest.raises(WorkerError, match=r"none\.txt cannot be read: No such file"):
-        next(batches(plan, 512, ranks(), CPU))
-
-
-def test_bytes_need_a_vocabulary_that_holds_them() -> None:
-    with pytest.raises(RequestError, match="vocabulary of 200 is too small"):
-        find_tokenizer("tiny", 200)
-
-
-def test_a_checkpoint_folder_brings_its_tokenizer(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordLevel({"a": 0, "b": 1, "<end>": 2, "<unk>": 3}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>").save_pretrained(tmp_path)
-    tokenize, end = find_tokenizer(str(tmp_path), 512)
-    assert list(tokenize("a b c a")) == [0, 1, 3, 0]
-    assert end == 2
-    narrow, _ = find_tokenizer(str(tmp_path), 3)
-    with pytest.raises(WorkerError, match="gives token 3, its model has 3 tokens"):
-        narrow("a b c")
-
-
-def test_loaded_weights_are_not_fed_bytes(tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match="holds no tokenizer, and its model knows no other tokens"):
-        find_tokenizer(str(tmp_path), 512, loaded=True)
-    assert find_tokenizer(str(tmp_path), 512)[1] == BYTE_END
+def test_a_plan_whose_data_were_not_prepared_trains_nothing() -> None:
+    with pytest.raises(WorkerError, match=r"names data, a\.txt, and not where they were prepared"):
+        next(batches(make_plan(data=["a.txt"]), 512, ranks(), CPU))

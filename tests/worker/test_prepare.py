@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import subprocess
+import sys
 import threading
 from array import array
 from collections.abc import Iterator
@@ -15,7 +18,7 @@ import pytest
 
 from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.corpus.format import TOKEN, SplitFiles
-from hpc_llm.corpus.key import CorpusRequest
+from hpc_llm.corpus.key import CorpusRequest, layout_of
 from hpc_llm.errors import HpcLlmError, RequestError, WorkerError
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.preparing.chat import cut, plain_chatml
@@ -34,7 +37,7 @@ CHAT = [
 def prepared(
     folder: Path, *sources: object, vocab_size: int | None = 512, model: str = "tiny", **how: Any
 ) -> CorpusFacts:
-    request = CorpusRequest(sources=tuple(map(str, sources)), model=model, **how)
+    request = CorpusRequest(sources=tuple(map(str, sources)), model=model, layout=layout_of(model), **how)
     return prepare(request, folder / "caches", lambda text: None, vocab_size)
 
 
@@ -257,6 +260,29 @@ def test_where_no_room_is_left_it_says_so_and_leaves_nothing(tmp_path: Path) -> 
     assert prepared(tmp_path, path).splits["train"].tokens == 1_000_002
 
 
+SLOWLY = """
+import sys, time
+from pathlib import Path
+from hpc_llm.corpus.key import CorpusRequest
+from hpc_llm.worker.preparing import build
+build._TELL_EVERY_S = 0
+tell = lambda text: (print(text, flush=True), time.sleep(60))
+build.prepare(CorpusRequest(sources=(sys.argv[1],), model="tiny", layout="causal"), Path("caches"), tell, 512)
+"""
+
+
+def test_of_a_process_that_is_killed_nothing_is_taken_for_data(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", *({"text": "x"} for _ in range(600)))
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOWLY, str(path)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and "256 samples" in process.stdout.readline()
+    process.kill()
+    process.wait()
+    assert all(one.name.startswith(".making-") for one in (tmp_path / "caches").iterdir())
+    assert prepared(tmp_path, path).splits["train"].samples == 600
+
+
 def test_two_at_once_make_one_corpus(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", *({"text": f"{number}" * 50} for number in range(3000)))
     found: list[CorpusFacts] = []
@@ -323,3 +349,39 @@ def test_an_encoder_reads_what_is_given_and_a_decoder_writes_the_rest(tmp_path: 
     tokens.frombytes(SplitFiles(facts.folder, "train").tokens.read_bytes())
     assert list(tokens) == [~0, ~5, ~6, 0, 7]  # each as the tokenizer itself begins and ends a text
     assert (facts.layout, facts.splits["train"].trained_tokens) == ("seq2seq", 2)
+
+
+HUB = """
+import sys
+from pathlib import Path
+from hpc_llm.corpus.key import CorpusRequest
+from hpc_llm.worker.preparing.build import prepare
+request = CorpusRequest(sources=("gsm8k",), model="tiny", layout="causal")
+try:
+    print({split: one.samples for split, one in prepare(request, Path("caches"), print, 512).splits.items()})
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_set_of_the_hub_comes_through_datasets(tmp_path: Path, is_there: bool) -> None:
+    """`datasets` takes a folder of the name for the set itself, which stands in for the network here."""
+    if is_there:
+        folder = tmp_path / "openai" / "gsm8k"
+        folder.mkdir(parents=True)
+        for split, count in (("train", 3), ("test", 2)):
+            jsonl(folder / f"{split}.jsonl", *({"question": f"{n}?", "answer": str(n)} for n in range(count)))
+        files = "".join(f"  - split: {split}\n    path: {split}.jsonl\n" for split in ("train", "test"))
+        (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: main\n  data_files:\n{files}---\n")
+    done = subprocess.run(
+        [sys.executable, "-c", HUB], cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False,
+        env={**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    if is_there:
+        assert "{'train': 3, 'validation': 2}" in done.stdout, done.stdout + done.stderr
+    else:
+        assert "WorkerError the data set openai/gsm8k cannot be had from the Hub" in done.stdout, (
+            done.stdout + done.stderr
+        )
+        assert "--data gsm8k=DIR" in done.stdout

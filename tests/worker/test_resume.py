@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rights import needs_root
 from tiny_models import save
-from tiny_plans import make_plan
+from tiny_plans import make_plan, prepared
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
@@ -74,7 +74,7 @@ Session = dict[str, Any]
 
 def plan_of(kind: str, ranks: int, text: Path) -> Plan:
     method, changes = KINDS[kind]
-    data = {"data": [str(text)]} if kind == "plain-text" else {}
+    data = prepared(text) if kind == "plain-text" else {}
     return make_plan(method, ranks, **{**SHAPE, **changes, **data})
 
 

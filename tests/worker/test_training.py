@@ -14,7 +14,7 @@ import pytest
 from masking import masked
 from rendering import planned
 from tiny_models import first_loss, save
-from tiny_plans import METHODS, RunPlan, make_plan
+from tiny_plans import METHODS, RunPlan, make_plan, prepared
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_json
@@ -81,7 +81,7 @@ def test_tokens_per_second_agree_with_a_clock_of_ones_own(run_plan: RunPlan, mon
 def test_text_trains_too(run_plan: RunPlan, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("It was the best of times, it was the worst of times.\n" * 200, encoding="utf-8")
-    result = run_plan(make_plan("z2", data=[str(text)], steps=16))
+    result = run_plan(make_plan("z2", **prepared(text), steps=16))
     assert result["loss_last"] < result["loss_first"] - 1
 
 
@@ -161,7 +161,7 @@ def test_each_predicted_token_counts_the_same_whatever_micro_batch_it_is_in(
     from hpc_llm.worker.tasks import training
 
     made = training.batches
-    monkeypatch.setattr(training, "batches", lambda *arguments: masked(made(*arguments), 0))
+    monkeypatch.setattr(training, "batches", lambda *arguments, used: masked(made(*arguments, used), 0))
     plan = masked_plan(method, checkpoint)
     assert run_plan(plan)["outcome"] == "COMPLETED"
     assert step_losses(tmp_path / "run") == pytest.approx(plain_losses(checkpoint, plan, mask=True), rel=1e-4)

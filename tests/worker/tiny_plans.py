@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.corpus.key import CorpusRequest
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
 from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
+from hpc_llm.worker.preparing.build import prepare
 
 RunPlan = Callable[[Plan], dict[str, Any]]
 """Trains a plan and gives its result.json."""
@@ -107,6 +109,13 @@ def make_plan(method: str = "z2", world_size: int = 1, **changes: Any) -> Plan:
         "mem": None,
     }
     return Plan.from_dict({**values, **changes})
+
+
+def prepared(source: Path, packing: str = "stream") -> dict[str, Any]:
+    """What a plan says that trains on a source, which is prepared beside it where it is not yet."""
+    request = CorpusRequest(sources=(str(source),), model="tiny", layout="causal")
+    facts = prepare(request, source.parent / "caches", lambda text: None, 512)
+    return {"data": [str(source)], "corpus": str(facts.folder), "packing": packing}
 
 
 def start_worker(folder: Path, plan: Plan, *launch: str, **environ: str) -> subprocess.Popen[str]:

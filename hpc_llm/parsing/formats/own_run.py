@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.parsing.registry import FolderFormat
-from hpc_llm.parsing.rows import COLUMNS, STEP_COLUMNS, Row, Step, kind_of_task
+from hpc_llm.parsing.rows import COLUMNS, STEP_COLUMNS, Row, Step, kind_of_task, measures_nothing
 from hpc_llm.planning.study import StudyRun
 from hpc_llm.records import metrics
 from hpc_llm.records.files import read_json_lines
@@ -28,6 +28,8 @@ _PLANNED = (
     "cluster", "method", "task", "model", "nodes", "gpus_per_node", "world_size", "micro_batch_size",
     "gradient_accumulation_steps", "global_batch_size", "sequence_length", "precision", "warmup_steps",
 )  # fmt: skip
+_PLACE = ("cluster", "task", "model", "nodes", "gpus_per_node", "world_size")
+"""What the plan of a task that measures nothing says of it; it has a method and a batch for no use."""
 _OF_THE_JUDGE = frozenset(
     ("run_id", "source", "format", "kind", "cause", "try", "outcome", "outcome_reason", "invalid_reason")
 )
@@ -43,7 +45,8 @@ def rows(folders: Iterable[Path]) -> Iterator[Row]:
 def row_of(found: Look, source: str) -> Row:
     """The row of a run that was looked at."""
     records = found.records
-    columns: dict[str, Any] = _columns_in({name: records.plan.get(name) for name in _PLANNED})
+    planned = _PLACE if measures_nothing(records.plan.get("task")) else _PLANNED
+    columns: dict[str, Any] = _columns_in({name: records.plan.get(name) for name in planned})
     result = records.result.values if records.result else {}
     columns |= _columns_in(result) if result else _from_steps(records, columns)
     columns["job_id"] = _job_id(records)

@@ -17,8 +17,6 @@ from hpc_llm.worker.data.feed import prefetched_batches
 from hpc_llm.worker.data.held_out import MADE_UP_SEQUENCES, nobodys_share, passes
 from hpc_llm.worker.data.share import Share, own_part, share_of
 from hpc_llm.worker.data.synthetic import synthetic_sequences
-from hpc_llm.worker.data.text import held_out_sequences, packed_sequences, trained_count
-from hpc_llm.worker.data.tokenizer import find_tokenizer
 from hpc_llm.worker.ranks import Ranks
 
 __all__ = ["MASKED", "Batch", "batches", "count_targets", "epoch_sequences", "evaluation_batches", "model_inputs"]
@@ -43,7 +41,14 @@ def _rows(plan: Plan, vocab_size: int, share: Share, used: int) -> Iterator[Mapp
             )
         order = endless_rows(len(rows), plan.workload.seed, share.index, share.count, used)
         return numbered(rows, order)
-    return ({"input_ids": tokens} for tokens in own_part(_sequences(plan, vocab_size, share), share, used))
+    _refuse_unprepared(plan)
+    return ({"input_ids": tokens} for tokens in own_part(synthetic_sequences(plan, vocab_size, share), share, used))
+
+
+def _refuse_unprepared(plan: Plan) -> None:
+    if plan.training.data:
+        named = ", ".join(plan.training.data)
+        raise WorkerError(f"the plan names data, {named}, and not where they were prepared: submit it anew.")
 
 
 def evaluation_batches(
@@ -56,30 +61,16 @@ def evaluation_batches(
     """
     size = plan.batch.micro_batch_size
     if plan.training.corpus is not None:
-        rows = open_rows(plan, split, is_evaluated=True)
+        rows = open_rows(plan, split, vocab_size, is_evaluated=True)
         return prefetched_batches(_one_pass(rows, share_of(plan, ranks), size), size, device)
-    if not plan.training.data:
-        made_up = synthetic_sequences(plan, vocab_size, nobodys_share())
-        return passes(itertools.islice(made_up, MADE_UP_SEQUENCES), plan, ranks, device)
-    tokenize, end = find_tokenizer(plan.model.name, vocab_size, loaded=plan.model.weights == "checkpoint")
-    return passes(held_out_sequences(plan, tokenize, end), plan, ranks, device)
+    _refuse_unprepared(plan)
+    made_up = synthetic_sequences(plan, vocab_size, nobodys_share())
+    return passes(itertools.islice(made_up, MADE_UP_SEQUENCES), plan, ranks, device)
 
 
 def epoch_sequences(plan: Plan, vocab_size: int) -> int | None:
-    """Sequences that all groups together train on before one comes again; None where none does, or nobody has counted them."""
-    if plan.training.corpus is not None:
-        return len(open_rows(plan, TRAIN, vocab_size))
-    if not plan.training.data or plan.training.eval_every is None:
-        return None
-    tokenize, end = find_tokenizer(plan.model.name, vocab_size, loaded=plan.model.weights == "checkpoint")
-    return trained_count(plan, tokenize, end)
-
-
-def _sequences(plan: Plan, vocab_size: int, share: Share) -> Iterator[torch.Tensor]:
-    if not plan.training.data:
-        return synthetic_sequences(plan, vocab_size, share)
-    tokenize, end = find_tokenizer(plan.model.name, vocab_size, loaded=plan.model.weights == "checkpoint")
-    return packed_sequences(plan, tokenize, end, share)
+    """Sequences that all groups together train on before one comes again; None where none does."""
+    return None if plan.training.corpus is None else len(open_rows(plan, TRAIN, vocab_size))
 
 
 def _one_pass(rows: RowsOfTensors, share: Share, micro_batch_size: int) -> Iterator[Row]:

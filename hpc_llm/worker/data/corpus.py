@@ -14,7 +14,7 @@ import torch
 
 from hpc_llm.corpus.facts import CorpusFacts, read_facts
 from hpc_llm.corpus.format import SplitFiles
-from hpc_llm.corpus.rows import DOCUMENTS, STREAM, Rows, Samples, make_rows, stream_rows
+from hpc_llm.corpus.rows import DOCUMENTS, NONE, REFUSE, STREAM, Rows, Samples, check_lengths, make_rows, stream_rows
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_json
@@ -35,17 +35,17 @@ class RowsOfTensors(Protocol):
         """Tensors of one dimension; the same names and lengths for each row."""
 
 
-def open_rows(plan: Plan, split: str, vocab_size: int | None = None, *, is_evaluated: bool = False) -> RowsOfTensors:
+def open_rows(plan: Plan, split: str, vocab_size: int, *, is_evaluated: bool = False) -> RowsOfTensors:
     """The rows of a split of the plan's data, as its packing has them; where they are evaluated no token is left out.
 
     Raises:
-        RequestError: there are no such data, or they are not whole.
+        RequestError: there are no such data, they are not whole, or a sample is too long.
         WorkerError: they hold tokens that the model has not, or this transformers cannot keep documents apart.
     """
     training, length = plan.training, plan.batch.sequence_length
     assert training.corpus is not None
     facts = read_facts(Path(training.corpus))
-    if vocab_size is not None and facts.vocabulary > vocab_size:
+    if facts.vocabulary > vocab_size:
         raise WorkerError(
             f"the data in {facts.folder} hold token {facts.vocabulary - 1}, the model has {vocab_size} tokens: they were prepared for "
             "another one."
@@ -59,8 +59,9 @@ def open_rows(plan: Plan, split: str, vocab_size: int | None = None, *, is_evalu
             has_labels=not facts.is_text or is_evaluated,
         )
     samples = facts.samples(split)
-    packing = training.packing or "none"
-    rows = make_rows(samples, packing, length, training.too_long, is_causal=facts.is_causal)
+    packing, too_long = training.packing or NONE, training.too_long or REFUSE
+    check_lengths(facts.split(split), split, length, too_long, is_causal=facts.is_causal)
+    rows = make_rows(samples, packing, length, too_long, is_causal=facts.is_causal)
     if not facts.is_causal:
         return Pairs(
             tokens, samples, rows, length, min(facts.split(split).longest_target, length), _decoder_start(plan)

@@ -1,4 +1,4 @@
-"""What is never trained on: the last tenth of a text's sequences, or made-up ones that no rank draws in training."""
+"""Made-up sequences that no rank draws in training."""
 
 from __future__ import annotations
 
@@ -14,18 +14,8 @@ from hpc_llm.worker.ranks import Ranks
 
 MADE_UP_SEQUENCES = 64
 """Enough for a mean within 1 % on the Markov chain."""
-_SHARE = 10
 _NOBODY = -1
 """Index of a share that is no rank's."""
-
-
-def held_out_count(sequences: int) -> int:
-    """How many of a text's sequences are held out: a tenth, and one at least.
-
-    >>> held_out_count(100), held_out_count(5)
-    (10, 1)
-    """
-    return max(sequences // _SHARE, 1)
 
 
 def nobodys_share() -> Share:

@@ -1,6 +1,6 @@
 """Which sequences a rank trains on.
 
-Ranks that share a batch (one data-parallel group) get the same sequences, no two groups get the same sequence of a text.
+Ranks that share a batch (one data-parallel group) get the same sequences, no two groups get the same row of prepared data.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ def share_of(plan: Plan, ranks: Ranks) -> Share:
 
 
 def own_part(sequences: Iterator[torch.Tensor], share: Share, used: int) -> Iterator[torch.Tensor]:
-    """The group's sequences behind its part of the first `used` of all groups.
+    """The group's made-up sequences behind its part of the first `used` of all groups.
 
-    With as many groups as before these are exactly the ones that were to follow. With another number a text goes on at the
-    same place, give or take the window within which it is shuffled.
+    With as many groups as before these are exactly the ones that were to follow; another number of groups may draw some again.
     """
     return itertools.islice(sequences, used // share.count, None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from hpc_llm.corpus.facts import CAUSAL, CorpusFacts, read_facts
 from hpc_llm.corpus.format import FACTS, SCHEMA, SPLITS, TRAIN, VALIDATION, SplitWriter, new_corpus
-from hpc_llm.corpus.key import CorpusRequest, corpus_key, layout_of, tokenizer_digest
+from hpc_llm.corpus.key import CorpusRequest, corpus_key, tokenizer_digest
 from hpc_llm.corpus.sources import TEXT, SourceFile, is_corpus, source_files
 from hpc_llm.errors import WorkerError
 from hpc_llm.records.files import new_file
@@ -66,7 +66,7 @@ class _Making:
 
     def __init__(self, folder: Path, request: CorpusRequest, tell: Tell) -> None:
         self._request, self._tell = request, tell
-        self._layout = layout_of(request.model)
+        self._layout = request.layout
         self._encoder: Encoder = encoder_for(request.model, self._layout)
         self._folder, self._writers = folder, dict[str, SplitWriter]()
         most = {TRAIN: request.train_samples, VALIDATION: request.validation_samples}

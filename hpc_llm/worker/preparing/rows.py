@@ -102,8 +102,8 @@ def _of_hub(file: SourceFile) -> Iterator[Row]:
     except Exception as error:  # of the network, of the Hub, of what is there: each library has its own
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise WorkerError(
-            f"the data set {one.hub} cannot be had from the Hub: {reason}. Where there is no way out, fetch it elsewhere and name "
-            f"the folder: --data {file.path}=DIR."
+            f"the data set {one.hub} cannot be had from the Hub: {reason}. Bring it from where there is a way out, `hpc-llm fetch "
+            f"{file.path} --to DIR`, then --data {file.path}=DIR."
         ) from error
     for number, row in enumerate(found, 1):
         yield f"{file.path} {split} row {number}", row

@@ -13,7 +13,7 @@ from hpc_llm.corpus.key import CorpusRequest
 from hpc_llm.corpus.sources import HUB, source_files
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.model import PRESETS
+from hpc_llm.planning.model import PRESETS, layout_of_model
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import Outcome
 from hpc_llm.worker.preparing.build import prepare
@@ -47,6 +47,7 @@ def request_of(plan: Plan) -> CorpusRequest:
     return CorpusRequest(
         sources=tuple(training.data),
         model=plan.model.name,
+        layout=layout_of_model(plan.model.name),
         columns=training.columns,
         validation_fraction=training.validation_fraction,
         train_samples=training.train_samples,

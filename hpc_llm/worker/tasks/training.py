@@ -13,6 +13,7 @@ from hpc_llm.records.run import Outcome
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import engines
 from hpc_llm.worker.data import batches, epoch_sequences, evaluation_batches
+from hpc_llm.worker.data.apart import check_documents_apart
 from hpc_llm.worker.data.batch import Batch
 from hpc_llm.worker.data.halves import fitting
 from hpc_llm.worker.engines.held import Bytes
@@ -72,6 +73,7 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
 
 def _measure(record: Record, engine: engines.Engine, device: torch.device, kept: Keeping) -> None:
     plan, ranks = record.plan, record.ranks
+    check_documents_apart(engine, plan, device)
     tokens = fitting(batches(plan, engine.module.config.vocab_size, ranks, device, used=kept.used), engine.module)
     record.epoch_sequences = epoch_sequences(plan, engine.module.config.vocab_size)
     if ranks.rank == 0:
