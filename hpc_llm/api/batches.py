@@ -36,6 +36,7 @@ class Places:
 
 def experiment_of(run: RunRequest) -> Experiment:
     """The experiment of one run, with files of this machine as absolute paths: the job runs in another folder."""
+    from hpc_llm.corpus.sources import full_source
     from hpc_llm.planning.model import is_checkpoint
 
     values: dict[str, Any] = {**run.values, **{name: tuple(run.values[name]) for name in LISTS if name in run.values}}
@@ -44,15 +45,13 @@ def experiment_of(run: RunRequest) -> Experiment:
         values["model"] = os.path.abspath(model)
     if values.get("env_file"):
         values["env_file"] = os.path.abspath(os.path.expanduser(values["env_file"]))
-    values["data"] = tuple(os.path.abspath(os.path.expanduser(p)) for p in values.get("data", ()))
-    for file in values["data"]:
-        if not os.path.isfile(file):
-            raise RequestError(f"--data {file}: there is no such file.")
+    values["data"] = tuple(full_source(source) for source in values.get("data", ()))
     return Experiment(**values)
 
 
-def site_of(cluster: Cluster) -> Site:
+def site_of(cluster: Cluster, logs: Path) -> Site:
     """What planning has to know about this machine."""
+    from hpc_llm.corpus.key import caches_folder
     from hpc_llm.planning.plan import Site
     from hpc_llm.site.schedulers import find_scheduler, scheduler_here
 
@@ -62,7 +61,12 @@ def site_of(cluster: Cluster) -> Site:
         from hpc_llm.site.hardware import detect
 
         hardware = detect()
-    return Site(scheduler=scheduler.name, hardware=hardware, account=os.environ.get("SBATCH_ACCOUNT") or None)
+    return Site(
+        scheduler=scheduler.name,
+        hardware=hardware,
+        account=os.environ.get("SBATCH_ACCOUNT") or None,
+        caches=str(caches_folder(logs, os.environ)),
+    )
 
 
 def batches(request: Request, places: Places, *, preview: bool) -> list[Batch]:
@@ -118,8 +122,8 @@ def _batches(cluster: Cluster, request: Request, places: Places, preview: bool) 
     several_clusters = len({run.cluster for run in request.runs}) > 1
     runs = [run for run in request.runs if run.cluster == cluster.name]
     with of_cluster(cluster.name, several=several_clusters):
-        cluster, site = with_named_environment(cluster, os.environ), site_of(cluster)
-    planned = _planned(runs, cluster, site, several=len(request.runs) > 1)
+        cluster, site = with_named_environment(cluster, os.environ), site_of(cluster, places.logs)
+    planned = _planned(runs, cluster, site, places.logs, several=len(request.runs) > 1)
     ids = RunIds.of(places, cluster.name, planned, several=len(request.runs) > 1, preview=preview)
     with of_cluster(cluster.name, several=several_clusters):
         _check_parallel(request.max_parallel, site)
@@ -138,17 +142,22 @@ def _batches(cluster: Cluster, request: Request, places: Places, preview: bool) 
     return made
 
 
-def _planned(runs: Sequence[RunRequest], cluster: Cluster, site: Site, *, several: bool) -> list[PlanWithOrigins]:
+def _planned(
+    runs: Sequence[RunRequest], cluster: Cluster, site: Site, logs: Path, *, several: bool
+) -> list[PlanWithOrigins]:
     """The plans of the runs of one cluster; a refusal names all runs that it holds for."""
+    from hpc_llm.api.corpora import Corpora
     from hpc_llm.planning.plan import plan
 
     methods = methods_of([run.method for run in runs], is_study=runs[0].place is not None)
     asked: dict[Experiment, RunRequest] = {}
+    corpora = Corpora(logs)
 
     def planned_run(run: RunRequest) -> PlanWithOrigins:
         experiment = experiment_of(run)
         check_twins(run, asked.setdefault(replace(experiment, method=methods[run.method].name), run))
-        one = plan(experiment, cluster, methods[run.method], site, run.sources)
+        corpus = corpora.find(experiment, cluster)
+        one = plan(experiment, cluster, methods[run.method], site, run.sources, corpus)
         _check_secrets(one)
         return replace(one, study=run.place) if run.place else one
 
@@ -207,7 +216,8 @@ class RunIds:
 
         from hpc_llm.schedulers.runs import new_run_id
 
-        now, rng, taken = datetime.now(), random.Random(), dict[str, None]()
+        now, rng = datetime.now(), random.Random()
+        taken: dict[str, None] = {}
         for one in planned:
             taken[new_run_id(cluster, one.plan.method, one.plan.model.name, now, rng, taken)] = None
         model = planned[0].plan.model.name

@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     gradient_accumulation_steps: int
     sequence_length: int
     steps: int
+    epochs: float
     warmup_steps: int
     seed: int
     data: Sequence[str | os.PathLike[str]]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.plain import plain
 from hpc_llm.api.study_runs import Flags, RunRequest, runs_of
-from hpc_llm.api.values import NAMES, typed
+from hpc_llm.api.values import NAMES, swept, typed
 from hpc_llm.errors import RequestError, unknown_name
 
 if TYPE_CHECKING:
@@ -34,11 +34,7 @@ class Request:
 
     def sweep(self, key: str) -> list[str]:
         """The names given for `cluster` or `method`."""
-        value = self.values.get(key)
-        names = [str(n).strip() for n in (value if isinstance(value, list) else str(value or "").split(","))]
-        names = [n for n in names if n]
-        if not names:
-            raise RequestError(f"no {key} is given. Use --{key} NAME; `hpc-llm {key}s` lists them.")
+        names = swept(self.values, key)
         for name in names:
             if names.count(name) > 1:
                 raise RequestError(f"{key} {name} is given twice. Repeats are separate submissions.")

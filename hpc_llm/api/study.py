@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpc_llm.api.values import LISTS, NAMES, not_replaced, typed
+from hpc_llm.api.values import LISTS, NAMES, names_in, not_replaced, typed
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.planning.reference import Reference, read_references
 from hpc_llm.planning.study import EXPECTABLE, LONGEST_NAME, Combination
@@ -258,12 +258,6 @@ class _Reader:
         if not text.isprintable() or not text.strip() or text != text.strip() or len(text) > LONGEST_NAME:
             raise RequestError(f"{where}: name is {value!r}: one line of at most {LONGEST_NAME} letters is needed.")
         return text
-
-
-def names_in(value: Any) -> list[str]:
-    """The clusters or methods of a list, or of a text with commas."""
-    names = [str(name).strip() for name in (value if isinstance(value, (list, tuple)) else str(value or "").split(","))]
-    return [name for name in names if name]
 
 
 def shown(value: Any) -> str:

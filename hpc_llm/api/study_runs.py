@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.api.study import SWEPT, About, Entry, Layer, Study, axis_values, laid, layer_of, names_in, shown
+from hpc_llm.api.study import SWEPT, About, Entry, Layer, Study, axis_values, laid, layer_of, shown
+from hpc_llm.api.values import names_in, swept
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.study import LONGEST_NAME, MOST_RUNS, Combination, StudyRun, agrees, combinations
 
@@ -137,12 +138,8 @@ def _of_one(
     file = study.where.rpartition("/")[2]
     values = flags.over(laid(asked, small))
     told = {**sources, **dict.fromkeys(made.layer, file), **dict.fromkeys(small, f"{file}: smoke"), **flags.sources}
-    swept = [names_in(values.get(option)) for option in SWEPT]
-    for option, names in zip(SWEPT, swept, strict=True):
-        if not names:
-            raise RequestError(f"no {option} is given. Use --{option} NAME; `hpc-llm {option}s` lists them.")
-    for cluster in swept[0]:
-        for method in swept[1]:
+    for cluster in swept(values, "cluster"):
+        for method in swept(values, "method"):
             yield RunRequest(
                 values={**values, "cluster": cluster, "method": method},
                 sources=told,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -13,8 +13,34 @@ from hpc_llm.planning.experiment import Experiment
 
 LISTS = ("data", "sbatch", "set")
 INTEGERS = {f.name for f in fields(Experiment) if f.type == "int | None"}
+NUMBERS = {f.name for f in fields(Experiment) if f.type == "float | None"}
 NAMES = tuple(f.name for f in fields(Experiment))
 """The options of an experiment."""
+
+NO_METHOD = "ddp"
+"""Stands in the plan of a task that knows no method."""
+
+
+def names_in(value: Any) -> list[str]:
+    """The clusters or methods of a list, or of a text with commas."""
+    names = [str(name).strip() for name in (value if isinstance(value, (list, tuple)) else str(value or "").split(","))]
+    return [name for name in names if name]
+
+
+def swept(values: Mapping[str, Any], key: str) -> list[str]:
+    """The names that options give for `cluster` or `method`; a task that knows no method needs none.
+
+    Raises:
+        RequestError: there is none.
+    """
+    from hpc_llm.planning.tasks import find
+
+    if key == "method" and find(values.get("task", "pretrain")).is_on_host:
+        return [NO_METHOD]
+    names = names_in(values.get(key))
+    if not names:
+        raise RequestError(f"no {key} is given. Use --{key} NAME; `hpc-llm {key}s` lists them.")
+    return names
 
 
 def typed(where: str, name: str, value: Any) -> Any:
@@ -28,6 +54,10 @@ def typed(where: str, name: str, value: Any) -> Any:
     if name in INTEGERS:
         if isinstance(value, bool) or not isinstance(value, int):
             raise RequestError(f"{where}: {name} is {value!r}, a whole number is needed.")
+        return value
+    if name in NUMBERS:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise RequestError(f"{where}: {name} is {value!r}, a number is needed.")
         return value
     if isinstance(value, (list, tuple)) and name in ("cluster", "method"):
         return [str(v) for v in value]

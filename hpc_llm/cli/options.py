@@ -48,7 +48,7 @@ class RunOptions:
         Optional[str],
         typer.Option(metavar="NAME[,…]", help="Method (z2o, z3, z3o, q, … or letters, z3+o+r); several are a sweep."),
     ] = None
-    task: Annotated[Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain.")] = None
+    task: Annotated[Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain, prepare.")] = None
     model: Annotated[Optional[str], typer.Option(metavar="PRESET|PATH", help="Preset name or checkpoint folder.")] = (
         None
     )
@@ -62,13 +62,19 @@ class RunOptions:
     ] = None
     sequence_length: Annotated[Optional[int], typer.Option(metavar="N", help="Tokens per sequence.")] = None
     steps: Annotated[Optional[int], typer.Option(metavar="N", help="Optimizer steps in all, warm-up included.")] = None
+    epochs: Annotated[
+        Optional[float], typer.Option(metavar="X", help="How often all data are trained on, in place of --steps.")
+    ] = None
     warmup_steps: Annotated[
         Optional[int], typer.Option(metavar="N", help="First steps left out of the measurement.")
     ] = None
     seed: Annotated[Optional[int], typer.Option(metavar="N", help="Seed of weights and data.")] = None
     data: Annotated[
         Optional[list[str]],
-        typer.Option(metavar="FILE", help="Text file to train on (repeatable); default: synthetic tokens."),
+        typer.Option(
+            metavar="SOURCE",
+            help="Files, folder, known set or prepared data to train on (repeatable); default: synthetic tokens.",
+        ),
     ] = None
     partition: Annotated[Optional[str], typer.Option(metavar="NAME", help="Partition.")] = None
     account: Annotated[Optional[str], typer.Option(metavar="NAME", help="Account that is charged.")] = None

@@ -121,10 +121,10 @@ TRAIN, EVAL, INFER = "train", "eval", "infer"
 
 
 def kind_of_task(task: str | None) -> str | None:
-    """The kind of what a task measures; None where the task is not known."""
+    """The kind of what a task measures; None where it measures nothing, or is not known."""
     if task is None:
         return None
-    return {"infer": INFER, "eval": EVAL, "evaluate": EVAL}.get(task, TRAIN)
+    return {"infer": INFER, "eval": EVAL, "evaluate": EVAL, "prepare": None}.get(task, TRAIN)
 
 
 def row_from(columns: Mapping[str, Any]) -> Row:

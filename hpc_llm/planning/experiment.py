@@ -46,11 +46,13 @@ class Experiment:
     """Tokens per sequence."""
     steps: int | None = None
     """Optimizer steps in all, warm-up included."""
+    epochs: float | None = None
+    """How often all data are trained on, in place of `steps`."""
     warmup_steps: int | None = None
     """First steps that are left out of the measurement."""
     seed: int | None = None
     data: tuple[str, ...] = ()
-    """Text files; none means synthetic tokens."""
+    """Sources as `corpus.sources` reads them; none means synthetic tokens."""
     partition: str | None = None
     account: str | None = None
     time: str | None = None

@@ -82,6 +82,13 @@ def check_length(model: str, found: Checkpoint | None, sequence_length: int) -> 
         )
 
 
+def vocab_size_of(model: str, found: Checkpoint | None) -> int | None:
+    """Tokens that the model knows; None where its config cannot be seen from here."""
+    if model in PRESETS:
+        return PRESETS[model].vocab_size
+    return found.size("vocab_size") if found else None
+
+
 def check_tokenizer(found: Checkpoint | None, weights: str, data: Sequence[str]) -> None:
     """Raise PlanError where text would be fed to a trained model in tokens that it has never seen."""
     if found is not None and weights == "checkpoint" and data and not has_tokenizer(found.folder):

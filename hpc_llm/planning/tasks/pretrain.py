@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import bitsandbytes_name
-from hpc_llm.planning.tasks.task import TaskKind
+from hpc_llm.planning.tasks.task import DATA_FIELDS, TaskKind
 
 
 def packages(plan: Plan) -> tuple[str, ...]:
@@ -33,7 +33,8 @@ KIND = TaskKind(
         """method letters model weights data_parallel micro_batch_size gradient_accumulation_steps global_batch_size
         sequence_length steps warmup_steps seed precision attention recompute quantization peft optimizer lr_ramp_steps
         engine engine_module engine_fallback data loss_floor_nats deepspeed peak_flops""".split()
-    ),
+    )
+    | DATA_FIELDS,
     result_fields=frozenset(
         """num_parameters trainable_parameters data_parallel micro_batch_size gradient_accumulation_steps global_batch_size
         sequence_length weights loss_floor_nats precision engine warmup_steps measured_steps step_time_s_mean step_time_s_p50

@@ -1,13 +1,17 @@
-"""Micro batches: made up or from text, ready before the step that uses them."""
+"""Micro batches: made up or of prepared data, ready before the step that uses them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
+from hpc_llm.corpus.format import TRAIN, VALIDATION
+from hpc_llm.corpus.order import endless_rows
+from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.data.batch import MASKED, Batch, count_targets, model_inputs
+from hpc_llm.worker.data.corpus import Row, RowsOfTensors, numbered, open_rows, without_labels
 from hpc_llm.worker.data.feed import prefetched_batches
 from hpc_llm.worker.data.share import Share, own_part, share_of
 from hpc_llm.worker.data.synthetic import synthetic_sequences
@@ -15,17 +19,29 @@ from hpc_llm.worker.data.text import packed_sequences
 from hpc_llm.worker.data.tokenizer import find_tokenizer
 from hpc_llm.worker.ranks import Ranks
 
-__all__ = ["MASKED", "Batch", "batches", "count_targets", "model_inputs"]
+__all__ = ["MASKED", "Batch", "batches", "count_targets", "evaluation_batches", "model_inputs"]
 
 
 def batches(plan: Plan, vocab_size: int, ranks: Ranks, device: torch.device, used: int = 0) -> Iterator[Batch]:
-    """Endless micro batches of this rank, from the plan's text files or made up.
+    """Endless micro batches of this rank, of the plan's data or made up.
 
-    `used` is how many sequences all ranks together have trained on already: the batches go on behind them.
+    `used` is how many sequences all ranks together have trained on already: the batches go on behind them, of prepared data
+    exactly, whatever the number of ranks was.
     """
     share = share_of(plan, ranks)
-    sequences = own_part(_sequences(plan, vocab_size, share), share, used)
-    return prefetched_batches(sequences, plan.batch.micro_batch_size, device)
+    return prefetched_batches(_rows(plan, vocab_size, share, used), plan.batch.micro_batch_size, device)
+
+
+def _rows(plan: Plan, vocab_size: int, share: Share, used: int) -> Iterator[Mapping[str, torch.Tensor]]:
+    if plan.training.corpus is not None:
+        rows = open_rows(plan, TRAIN, vocab_size)
+        if not len(rows):
+            raise WorkerError(
+                f"the data in {plan.training.corpus} fill no sequence of {plan.batch.sequence_length} tokens."
+            )
+        order = endless_rows(len(rows), plan.workload.seed, share.index, share.count, used)
+        return numbered(rows, order)
+    return ({"input_ids": tokens} for tokens in own_part(_sequences(plan, vocab_size, share), share, used))
 
 
 def _sequences(plan: Plan, vocab_size: int, share: Share) -> Iterator[torch.Tensor]:
@@ -33,3 +49,21 @@ def _sequences(plan: Plan, vocab_size: int, share: Share) -> Iterator[torch.Tens
         return synthetic_sequences(plan, vocab_size, share)
     tokenize, end = find_tokenizer(plan.model.name, vocab_size, loaded=plan.model.weights == "checkpoint")
     return packed_sequences(plan, tokenize, end, share)
+
+
+def evaluation_batches(plan: Plan, ranks: Ranks, device: torch.device, split: str = VALIDATION) -> Iterator[Batch]:
+    """One pass over a split of the prepared data: each sample once over all groups of ranks, and the same number of batches of the
+    same shape on each rank. What is missing for that is made up of rows without labels.
+
+    Raises:
+        RequestError: the data have no such split.
+    """
+    share = share_of(plan, ranks)
+    rows = open_rows(plan, split, is_evaluated=True)
+    return prefetched_batches(_one_pass(rows, share, plan.batch.micro_batch_size), plan.batch.micro_batch_size, device)
+
+
+def _one_pass(rows: RowsOfTensors, share: Share, micro_batch_size: int) -> Iterator[Row]:
+    all_at_once = share.count * micro_batch_size
+    for place in range(share.index, -(-len(rows) // all_at_once) * all_at_once, share.count):
+        yield rows.row(place) if place < len(rows) else without_labels(rows.row(0))
