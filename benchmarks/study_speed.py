@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N")
     runs = parser.parse_args().runs
     minutes = [f"00:{minute:02}:00" for minute in range(10, 60)]
-    studies = {
+    studies: dict[str, dict[str, object]] = {
         "one array": {**BASE, "matrix": {"method": ["z3", "z3o"], "seed": list(range(runs // 2))}},
         "fifty arrays": {**BASE, "method": "z3", "matrix": {"time": minutes, "seed": list(range(runs // 50))}},
         "this machine": {"cluster": "local", "model": "tiny", "method": "z3", "matrix": {"seed": list(range(runs))}},

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from checkout import ROOT
 
 import hpc_llm
 from hpc_llm.cli import run
@@ -101,6 +102,19 @@ def test_lists_at_the_top_are_axes_of_a_matrix_and_sweep_the_other_runs(write: W
     assert names(hpc_llm.plan(file)) == ["z2,seed=1", "z2,seed=2", "z3,seed=1"]
     swept = hpc_llm.plan(write(method="z2,z3", runs=[{"name": "a", "seed": 1}, {"name": "b", "seed": 2}]))
     assert names(swept) == ["a,z2", "a,z3", "b,z2", "b,z3"]
+
+
+def test_lists_at_the_top_are_axes_without_a_matrix_too(write: Write) -> None:
+    dropped = write(method=["z2", "z3"], cluster=["taiwania2", "mi210"], exclude=[{"method": "z3", "cluster": "mi210"}])
+    assert names(hpc_llm.plan(dropped)) == ["taiwania2,z2", "taiwania2,z3", "mi210,z2"]
+    added = hpc_llm.plan(write(method=["z2", "z3"], include=[{"method": "z3", "expect": "TIMEOUT"}, {"method": "q"}]))
+    assert [(p.plan.method, p.study.expect) for p in added if p.study] == [("z2", None), ("z3", "TIMEOUT"), ("q", None)]
+
+
+def test_the_study_of_readme_is_one(own_folder: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    Path("hpc2.yaml").write_text(text[text.index("# hpc2.yaml") :].partition("```")[0])
+    assert len(hpc_llm.plan("hpc2.yaml")) == len(hpc_llm.plan("hpc2.yaml", smoke=True)) == 22
 
 
 def test_flags_win_over_axes_and_runs(write: Write) -> None:

@@ -13,6 +13,7 @@ from hpc_llm.api.plain import plain
 from hpc_llm.api.study_runs import Flags, RunRequest, runs_of
 from hpc_llm.api.values import NAMES, swept, typed
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.planning.study import LONGEST_NAME
 
 if TYPE_CHECKING:
     from hpc_llm.api.study import Check, Study
@@ -176,7 +177,7 @@ def _read_content(content: Mapping[str, Any], where: str, source: str, check: Ch
     values = _read_mapping({key: value for key, value in content.items() if key not in own}, where)
     check(values, where)
     return _Read(
-        name=Path(source).stem or source,
+        name=(Path(source).stem or source)[:LONGEST_NAME],
         values=values,
         sources=dict.fromkeys(values, source),
         study=read_study(content, values, where, check),
