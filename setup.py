@@ -91,6 +91,7 @@ setup(
         "console_scripts": [
             "hpc-llm = hpc_llm.cli:main",
             "pretrain_llm = hpc_llm.worker.pretrain_llm:command",
+            "finetune_llm = hpc_llm.worker.finetune_llm:command",
         ]
     },
 )

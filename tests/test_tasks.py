@@ -133,7 +133,7 @@ def test_every_field_of_the_plan_is_heeded() -> None:
 def test_a_task_that_is_not_there_names_those_that_are(elsewhere: Path) -> None:
     with pytest.raises(RequestError, match=r"task 'pretrian'.*pretrain"):
         planned("local", "z3", task="pretrian")
-    assert tasks.names() == ("pretrain", "prepare", "counting")
+    assert tasks.names() == ("pretrain", "finetune", "prepare", "counting")
 
 
 @pytest.mark.parametrize("names", [{"worker": "counting-task; rm"}, {"worker": ""}, {"carries": ("a.b",)}])

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpc_llm.api.fetching import way_to_dataset
 from hpc_llm.api.request import Request
+from hpc_llm.api.resuming import check_start, with_start
 from hpc_llm.api.sweep import check_twins, each, methods_of, of_cluster
 from hpc_llm.api.values import LISTS
 from hpc_llm.errors import RequestError, notice
@@ -34,9 +36,8 @@ class Places:
     """Run id instead of a new one."""
 
 
-def experiment_of(run: RunRequest) -> Experiment:
+def experiment_of(run: RunRequest, logs: Path) -> Experiment:
     """The experiment of one run, with files of this machine as absolute paths: the job runs in another folder."""
-    from hpc_llm.corpus.sources import full_source
     from hpc_llm.planning.model import is_checkpoint
 
     values: dict[str, Any] = {**run.values, **{name: tuple(run.values[name]) for name in LISTS if name in run.values}}
@@ -45,8 +46,19 @@ def experiment_of(run: RunRequest) -> Experiment:
         values["model"] = os.path.abspath(model)
     if values.get("env_file"):
         values["env_file"] = os.path.abspath(os.path.expanduser(values["env_file"]))
-    values["data"] = tuple(full_source(source) for source in values.get("data", ()))
-    return Experiment(**values)
+    values["data"] = tuple(_source(source) for source in values.get("data", ()))
+    return Experiment(**with_start(values, logs))
+
+
+def _source(text: str) -> str:
+    """A source of data with its full path. Raises RequestError where nothing is there, with the command that may bring it."""
+    from hpc_llm.corpus.sources import full_source
+
+    try:
+        return full_source(text)
+    except RequestError as error:
+        way = way_to_dataset(text) if "no such file" in str(error) else ""
+        raise RequestError(f"{error}{way}") from None
 
 
 def site_of(cluster: Cluster, logs: Path) -> Site:
@@ -149,16 +161,17 @@ def _planned(
     from hpc_llm.api.corpora import Corpora
     from hpc_llm.planning.plan import plan
 
+    corpora = Corpora(logs)
     methods = methods_of([run.method for run in runs], is_study=runs[0].place is not None)
     asked: dict[Experiment, RunRequest] = {}
-    corpora = Corpora(logs)
 
     def planned_run(run: RunRequest) -> PlanWithOrigins:
-        experiment = experiment_of(run)
+        experiment = experiment_of(run, logs)
         check_twins(run, asked.setdefault(replace(experiment, method=methods[run.method].name), run))
         corpus = corpora.find(experiment, cluster)
         one = plan(experiment, cluster, methods[run.method], site, run.sources, corpus)
         _check_secrets(one)
+        check_start(one)
         return replace(one, study=run.place) if run.place else one
 
     return each(runs, cluster.name, planned_run, several=several)

@@ -41,6 +41,8 @@ class Options(TypedDict, total=False):
     warmup_steps: int
     seed: int
     data: Sequence[str | os.PathLike[str]]
+    save_every: int
+    resume: str | os.PathLike[str]
     partition: str
     account: str
     time: str

@@ -48,7 +48,9 @@ class RunOptions:
         Optional[str],
         typer.Option(metavar="NAME[,…]", help="Method (z2o, z3, z3o, q, … or letters, z3+o+r); several are a sweep."),
     ] = None
-    task: Annotated[Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain, prepare.")] = None
+    task: Annotated[Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain, finetune, prepare.")] = (
+        None
+    )
     model: Annotated[Optional[str], typer.Option(metavar="PRESET|PATH", help="Preset name or checkpoint folder.")] = (
         None
     )
@@ -75,6 +77,14 @@ class RunOptions:
             metavar="SOURCE",
             help="Files, folder, known set or prepared data to train on (repeatable); default: synthetic tokens.",
         ),
+    ] = None
+    save_every: Annotated[
+        Optional[int],
+        typer.Option(metavar="N", help="Keep a checkpoint every N steps and at the end, and the model; else nothing."),
+    ] = None
+    resume: Annotated[
+        Optional[str],
+        typer.Option(metavar="RUN|DIR", help="Go on from the newest checkpoint of a run, or from that checkpoint."),
     ] = None
     partition: Annotated[Optional[str], typer.Option(metavar="NAME", help="Partition.")] = None
     account: Annotated[Optional[str], typer.Option(metavar="NAME", help="Account that is charged.")] = None

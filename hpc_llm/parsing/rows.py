@@ -75,6 +75,12 @@ class Row:
     """What `hpc-llm diagnose` calls the cause; `none` where nothing failed."""
     try_: int | None = None
     """Which try it is, from 1: a job that Slurm queues again keeps its run."""
+    trained_tokens: int | None = None
+    """Tokens that were predicted in training; masked and padded ones are none."""
+    epoch_time_s: float | None = None
+    """Time of the steps of one epoch, without evaluations."""
+    best_step: int | None = None
+    """After which step the loss on held-out data was lowest."""
     study: str | None = None
     """Of which study it is a run; `study_run` is its name there."""
     study_run: str | None = None

@@ -53,6 +53,10 @@ class Experiment:
     seed: int | None = None
     data: tuple[str, ...] = ()
     """Sources as `corpus.sources` reads them; none means synthetic tokens."""
+    save_every: int | None = None
+    """Steps after which a checkpoint is kept."""
+    resume: str | None = None
+    """Run, or folder of a run or of a checkpoint, that the training goes on from."""
     partition: str | None = None
     account: str | None = None
     time: str | None = None
@@ -119,7 +123,7 @@ class Plan:
         return made
 
 
-WORKLOADS: dict[str, type[Training]] = {"pretrain": Training}
+WORKLOADS: dict[str, type[Training]] = {"pretrain": Training, "finetune": Training}
 """Each task's own part of the plan."""
 
 

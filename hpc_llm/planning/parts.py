@@ -38,6 +38,10 @@ class Training(Workload):
 
     lr_ramp_steps: int
     """First steps over which the learning rate rises in a straight line to the optimizer's; they may be measured."""
+    lr_schedule: str = "constant"
+    """How the learning rate goes on behind the ramp: one of schedule.SCHEDULES."""
+    eval_every: int | None = None
+    """Steps from one evaluation on held-out data to the next; 0: at the end alone; None: never, and nothing is held out."""
     data: list[str]
     """Sources as `corpus.sources` reads them; none means synthetic tokens."""
     loss_floor_nats: float | None
@@ -59,6 +63,13 @@ class Training(Workload):
     train_samples: int | None = None
     """Most samples that are prepared for training."""
     validation_samples: int | None = None
+    """Most samples that are prepared for validation."""
+    save_every: int | None = None
+    """Steps after which what is needed to go on is kept, again and again and at the end; None keeps nothing."""
+    keep: int = 2
+    """So many of the newest checkpoints stay."""
+    resume: str | None = None
+    """Folder of a run, or one checkpoint of it, that the training goes on from; None begins at the beginning."""
 
 
 def short_name(one: Field[Any]) -> str:
@@ -180,6 +191,8 @@ class EngineSetup:
     """What does where a node's software cannot run that one; None means that the run fails then."""
     deepspeed: dict[str, Any]
     """The complete DeepSpeed config."""
+    cuda_graph: bool = False
+    """Whether forward and backward are recorded once and sent to the GPU as one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,8 +43,11 @@ from hpc_llm.planning.parts import (
 )
 from hpc_llm.planning.recipe import (
     check_length,
+    check_states,
+    check_targets,
     check_tokenizer,
     choose_ramp,
+    choose_schedule,
     choose_weights,
     frozen_by,
     learning_rate,
@@ -61,6 +64,7 @@ from hpc_llm.planning.slurm_request import (
     ask_resources,
     ask_time,
 )
+from hpc_llm.planning.tasks import TaskKind
 from hpc_llm.planning.workload import choose_workload
 from hpc_llm.records.run import file_name_part, is_record
 from hpc_llm.site.cluster import Cluster, Gpu, allowed_keys
@@ -107,7 +111,7 @@ def plan(
     check_feed(workload, corpus, model, batch, found)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
     optimizer = _optimizer(method, model, found, draft)
-    workload = _ramp(workload, deepspeed, draft)
+    workload = _rates(workload, deepspeed, task, draft)
     wanted = Wanted(model=model, batch=batch, parallel=parallel, optimizer=optimizer, deepspeed=deepspeed)
     engine = _engine(method, wanted, draft)
     if engine.name == "deepspeed":
@@ -158,11 +162,15 @@ def _count(said: Said, cluster: Cluster, name: str, draft: Draft) -> int:
     return value
 
 
-def _ramp(workload: Training, deepspeed: Mapping[str, Any], draft: Draft) -> Training:
-    """The ramp of the learning rate, where nobody has said how long it is."""
-    steps, origin = choose_ramp(workload.lr_ramp_steps, workload.steps, own="scheduler" in deepspeed)
+def _rates(workload: Training, deepspeed: Mapping[str, Any], task: TaskKind, draft: Draft) -> Training:
+    """The ramp of the learning rate and what follows it, where nobody has said it."""
+    own = "scheduler" in deepspeed
+    steps, origin = choose_ramp(workload.lr_ramp_steps, workload.steps, own)
+    schedule, why = choose_schedule(workload.lr_schedule, task.lr_schedule, own)
     return replace(
-        workload, lr_ramp_steps=draft.computed("lr_ramp_steps", steps, origin or draft.origins["lr_ramp_steps"])
+        workload,
+        lr_ramp_steps=draft.computed("lr_ramp_steps", steps, origin or draft.origins["lr_ramp_steps"]),
+        lr_schedule=draft.computed("lr_schedule", schedule, why or draft.origins["lr_schedule"]),
     )
 
 
@@ -194,6 +202,8 @@ def _model(
         check_length(name, found, batch.sequence_length)
         check_tokenizer(found, weights, workload.data)
     draft.computed("weights", weights, why if asked is None else draft.origins["weights"])
+    if peft:
+        check_targets(name, found, peft["target_modules"])
     model = ModelSetup(
         name=name,
         weights=weights,
@@ -213,6 +223,7 @@ def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, draf
         values["lr"], why = learning_rate(model.name, found, frozen)
         draft.origins["optimizer"] += f", lr: {why}"
     optimizer: OptimizerSetup = read_part(OptimizerSetup, values)
+    check_states(optimizer.type, model.precision)
     return optimizer
 
 
@@ -279,7 +290,17 @@ def _engine(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
             "engine_fallback", facts.fallback, "computed: what trains the same with other software"
         ),
         deepspeed=complete_deepspeed(wanted.deepspeed, wanted.batch, precision, wanted.optimizer),
+        cuda_graph=_cuda_graph(facts, wanted, draft),
     )
+
+
+def _cuda_graph(facts: engines.EngineFacts, wanted: Wanted, draft: Draft) -> bool:
+    lack = facts.unrecorded(wanted)
+    origin = f"computed: engine {facts.name}, {lack or 'whose steps have one shape'}"
+    is_recorded: bool = draft.put("cuda_graph", lack is None, origin)
+    if is_recorded and lack is not None:
+        raise PlanError(f"--set cuda_graph=true: with engine {facts.name} it cannot be, for {lack}.")
+    return is_recorded
 
 
 def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], draft: Draft) -> str:

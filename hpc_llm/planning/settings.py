@@ -15,6 +15,7 @@ from hpc_llm.corpus.rows import PACKINGS, TOO_LONG
 from hpc_llm.errors import ProfileError, RequestError, unknown_name
 from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.planning.optimizers import NAMES
+from hpc_llm.planning.schedule import SCHEDULES
 from hpc_llm.site.reach import refuse_loading, refuse_scratch
 
 _SHOWN = 80
@@ -27,6 +28,7 @@ MODELLED = ("quantization", "peft", "optimizer")
 FIXED = {
     "task": "use --task",
     "data": "use --data",
+    "resume": "use --resume",
     "loss_floor_nats": "it follows from the data",
     "corpus": "use --data",
     "caches": "the variable HPC_LLM_CACHE names it",
@@ -62,6 +64,7 @@ CHOICES = {
     "weights": ("random", "checkpoint"),
     "packing": PACKINGS,
     "too_long": TOO_LONG,
+    "lr_schedule": SCHEDULES,
 }
 
 

@@ -105,7 +105,7 @@ def test_packed_documents_lose_what_they_lose_alone(family: str, attention: str,
 def test_padded_and_batched_documents_lose_the_same(source: Path) -> None:
     plan, model = plan_of(source, micro_batch_size=4), model_of("llama")
     total, count = alone(model, plan)
-    found, targets = loss_of(model, list(evaluation_batches(plan, ranks(), CPU, "train")))
+    found, targets = loss_of(model, list(evaluation_batches(plan, 512, ranks(), CPU, "train")))
     assert targets == count and found / targets == pytest.approx(total / count, abs=1e-5)
 
 
@@ -139,9 +139,9 @@ def test_an_evaluation_sees_each_sample_once_whatever_the_ranks_and_batches(
 ) -> None:
     plan = plan_of(source, packing=packing)
     model = model_of("llama")
-    expected = loss_of(model, list(evaluation_batches(plan.changed(micro_batch_size=1), ranks(), CPU)))
+    expected = loss_of(model, list(evaluation_batches(plan.changed(micro_batch_size=1), 512, ranks(), CPU)))
     plan = plan.changed(world_size=world_size, data_parallel=world_size, micro_batch_size=micro_batch_size)
-    shares = [list(evaluation_batches(plan, ranks(rank, world_size), CPU)) for rank in range(world_size)]
+    shares = [list(evaluation_batches(plan, 512, ranks(rank, world_size), CPU)) for rank in range(world_size)]
     assert len({len(share) for share in shares}) == 1  # or a rank would wait for the others for ever
     assert {batch["input_ids"].shape for share in shares for batch in share} == {(micro_batch_size, 48)}
     found = loss_of(model, [batch for share in shares for batch in share])
@@ -159,7 +159,7 @@ def test_a_stream_holds_every_token_and_no_labels_where_all_are_learned(tmp_path
     tokens = sorted(batch["input_ids"][0].tolist() for batch in found)
     whole = [*path.read_bytes(), 256]
     assert tokens == sorted(whole[start : start + 8] for start in range(0, 176, 8))
-    rest = list(evaluation_batches(plan, ranks(), CPU, "train"))
+    rest = list(evaluation_batches(plan, 512, ranks(), CPU, "train"))
     assert sum(int((batch["labels"] != MASKED).sum()) for batch in rest) == len(whole)
 
 

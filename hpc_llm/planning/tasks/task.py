@@ -38,6 +38,10 @@ class TaskKind:
     """The class of the plan's workload. Fields that it adds have defaults, and are set as `--set NAME=VALUE`."""
     is_on_host: bool = False
     """Whether one process without a GPU does it, which takes no steps and knows no method."""
+    lr_schedule: str = "constant"
+    """How the learning rate goes on behind its ramp where nobody says it: one of `planning.schedule.SCHEDULES`."""
+    evaluates: bool = False
+    """Whether it evaluates at its end where nobody says it."""
     carries: tuple[str, ...] = ()
     """Top-level modules or packages, beside the worker's own, that travel with the run. Python sources only."""
 

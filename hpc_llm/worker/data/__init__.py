@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -13,13 +14,14 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.data.batch import MASKED, Batch, count_targets, model_inputs
 from hpc_llm.worker.data.corpus import Row, RowsOfTensors, numbered, open_rows, without_labels
 from hpc_llm.worker.data.feed import prefetched_batches
+from hpc_llm.worker.data.held_out import MADE_UP_SEQUENCES, nobodys_share, passes
 from hpc_llm.worker.data.share import Share, own_part, share_of
 from hpc_llm.worker.data.synthetic import synthetic_sequences
-from hpc_llm.worker.data.text import packed_sequences
+from hpc_llm.worker.data.text import held_out_sequences, packed_sequences, trained_count
 from hpc_llm.worker.data.tokenizer import find_tokenizer
 from hpc_llm.worker.ranks import Ranks
 
-__all__ = ["MASKED", "Batch", "batches", "count_targets", "evaluation_batches", "model_inputs"]
+__all__ = ["MASKED", "Batch", "batches", "count_targets", "epoch_sequences", "evaluation_batches", "model_inputs"]
 
 
 def batches(plan: Plan, vocab_size: int, ranks: Ranks, device: torch.device, used: int = 0) -> Iterator[Batch]:
@@ -44,23 +46,40 @@ def _rows(plan: Plan, vocab_size: int, share: Share, used: int) -> Iterator[Mapp
     return ({"input_ids": tokens} for tokens in own_part(_sequences(plan, vocab_size, share), share, used))
 
 
+def evaluation_batches(
+    plan: Plan, vocab_size: int, ranks: Ranks, device: torch.device, split: str = VALIDATION
+) -> Iterator[Batch | None]:
+    """One pass over what is held out: each sequence once over all groups of ranks, as many batches on each rank.
+
+    A rank that has nothing left while others have gets None, or of prepared data rows without labels.
+    Raises RequestError where the prepared data have no such split.
+    """
+    size = plan.batch.micro_batch_size
+    if plan.training.corpus is not None:
+        rows = open_rows(plan, split, is_evaluated=True)
+        return prefetched_batches(_one_pass(rows, share_of(plan, ranks), size), size, device)
+    if not plan.training.data:
+        made_up = synthetic_sequences(plan, vocab_size, nobodys_share())
+        return passes(itertools.islice(made_up, MADE_UP_SEQUENCES), plan, ranks, device)
+    tokenize, end = find_tokenizer(plan.model.name, vocab_size, loaded=plan.model.weights == "checkpoint")
+    return passes(held_out_sequences(plan, tokenize, end), plan, ranks, device)
+
+
+def epoch_sequences(plan: Plan, vocab_size: int) -> int | None:
+    """Sequences that all groups together train on before one comes again; None where none does, or nobody has counted them."""
+    if plan.training.corpus is not None:
+        return len(open_rows(plan, TRAIN, vocab_size))
+    if not plan.training.data or plan.training.eval_every is None:
+        return None
+    tokenize, end = find_tokenizer(plan.model.name, vocab_size, loaded=plan.model.weights == "checkpoint")
+    return trained_count(plan, tokenize, end)
+
+
 def _sequences(plan: Plan, vocab_size: int, share: Share) -> Iterator[torch.Tensor]:
     if not plan.training.data:
         return synthetic_sequences(plan, vocab_size, share)
     tokenize, end = find_tokenizer(plan.model.name, vocab_size, loaded=plan.model.weights == "checkpoint")
     return packed_sequences(plan, tokenize, end, share)
-
-
-def evaluation_batches(plan: Plan, ranks: Ranks, device: torch.device, split: str = VALIDATION) -> Iterator[Batch]:
-    """One pass over a split of the prepared data: each sample once over all groups of ranks, and the same number of batches of the
-    same shape on each rank. What is missing for that is made up of rows without labels.
-
-    Raises:
-        RequestError: the data have no such split.
-    """
-    share = share_of(plan, ranks)
-    rows = open_rows(plan, split, is_evaluated=True)
-    return prefetched_batches(_one_pass(rows, share, plan.batch.micro_batch_size), plan.batch.micro_batch_size, device)
 
 
 def _one_pass(rows: RowsOfTensors, share: Share, micro_batch_size: int) -> Iterator[Row]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,11 +14,15 @@ import torch
 from torch import nn
 
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.data.batch import Batch, model_inputs
 from hpc_llm.worker.device import torch_release
-from hpc_llm.worker.engines import checkpoint
+from hpc_llm.worker.engines import checkpoint, state
 from hpc_llm.worker.engines.checkpoint import TrainingProgress
 from hpc_llm.worker.engines.held import Bytes
+from hpc_llm.worker.engines.layout import Layout
+from hpc_llm.worker.loss import summed_loss
 from hpc_llm.worker.model.flops import full_shape
+from hpc_llm.worker.model.prepare import stop_dropout
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class Engine(ABC):
     """A model in training. Of one step: forward and backward for each micro batch, then `step`."""
 
     name: ClassVar[str]
+    optimizer_name: str
+    """One of planning.optimizers.NAMES."""
     module: Any
     """The model itself, as transformers or PEFT made it."""
     device: torch.device
@@ -47,6 +54,12 @@ class Engine(ABC):
     @abstractmethod
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """Add the gradients of `loss`; `last` says that no micro batch of this step follows."""
+
+    def learn(self, batch: Batch, weight: float | torch.Tensor, *, last: bool) -> torch.Tensor:
+        """Add the gradients of the batch's summed loss times `weight`; that sum, unweighted, nats."""
+        loss = summed_loss(self.forward(**model_inputs(batch), use_cache=False).logits, batch)
+        self.backward(loss * weight, last=last)
+        return loss.detach()
 
     @abstractmethod
     def step(self) -> StepEnd:
@@ -70,25 +83,40 @@ class Engine(ABC):
         `gradients` are those of the first step at its end; they are left out where the engine does not show them.
         """
 
-    def save(self, folder: Path, progress: TrainingProgress) -> None:
+    def hidden_bytes(self) -> int:
+        """Device memory that is taken between steps though the allocator counts it as free: what recorded steps work in."""
+        return 0
+
+    def sentences(self) -> list[str]:
+        """One for each thing that has run otherwise than the plan says, as far as it showed while training."""
+        return []
+
+    def save(self, folder: Path, progress: TrainingProgress, data: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (see `checkpoint`). Collective, between two steps."""
-        checkpoint.save(self, folder, progress)
+        checkpoint.save(self, folder, progress, data)
 
     def load(self, folder: Path) -> TrainingProgress:
-        """Go on from a checkpoint, on the same number of ranks, or on another where `must_be_same` allows it. Collective."""
+        """Go on from a checkpoint, which any engine may have written on any number of ranks. Collective."""
         return checkpoint.load(self, folder)
 
     @abstractmethod
-    def must_be_same(self) -> dict[str, Any]:
-        """What a checkpoint and the engine that loads it must have in common, besides the model and what trains."""
+    def layout(self) -> Layout:
+        """Where what trains lies on this rank, under the names of the parameters; a checkpoint is made of that."""
 
-    @abstractmethod
+    def steering(self) -> dict[str, Any]:
+        """What decides the coming steps besides weights and moments, in JSON: a scale of losses, a schedule of its own."""
+        return {}
+
+    def take_steering(self, found: Mapping[str, Any]) -> None:  # noqa: B027  most have nothing to take
+        """Go on with what `steering` gave, of this engine or as far as it is known of another."""
+
     def write_state(self, folder: Path) -> None:
-        """Write what trains, the optimizer and what steers it into an empty folder. Collective."""
+        """Write what trains on this rank, and its moments, into a folder that the others write into as well."""
+        state.write(self.layout(), self.optimizer_name, folder)
 
-    @abstractmethod
     def read_state(self, folder: Path) -> None:
-        """Take up what `write_state` wrote. Collective."""
+        """Take up what `write_state` wrote on any number of ranks, whatever engine it was."""
+        state.read(self.layout(), self.optimizer_name, self.module, folder)
 
     def whole(self, parameter: nn.Parameter) -> torch.Tensor:
         """The whole of a parameter that may be split among ranks, packed as it is. Collective."""
@@ -100,6 +128,16 @@ class Engine(ABC):
 
     splits: bool = False
     """Whether each rank holds a part of every parameter."""
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Inside, `forward` computes without dropout and nothing is kept for a backward pass. Between two steps."""
+        stop_dropout(self.module)
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.module.train()
 
     def trained(self) -> str:
         """A digest of the names and shapes of what trains."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,19 +10,20 @@ from torch import nn
 
 from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.optimizers import NAMES, bitsandbytes_name
+from hpc_llm.planning.optimizers import NAMES, PURE_BF16, bitsandbytes_name
 from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import StepEnd
 from hpc_llm.worker.engines.held import Bytes, bytes_of, optimizer_tensors
+from hpc_llm.worker.engines.pure_bf16 import AdamWBF16
 
 
-def make_optimizer(setup: OptimizerSetup, parameters: Sequence[torch.Tensor]) -> torch.optim.Optimizer:
-    """The optimizer that the plan names, over `parameters`.
+def make_optimizer(setup: OptimizerSetup, parameters: Sequence[torch.Tensor], seed: int = 0) -> torch.optim.Optimizer:
+    """The optimizer that the plan names, over `parameters`; `seed` is for what it rounds at random.
 
     Adam decays weights as AdamW does, as it does in DeepSpeed: with the same plan all engines train the same.
     """
-    shared = {
+    shared: dict[str, Any] = {
         "lr": setup.lr,
         "betas": tuple(setup.betas),
         "eps": setup.eps,
@@ -31,6 +32,8 @@ def make_optimizer(setup: OptimizerSetup, parameters: Sequence[torch.Tensor]) ->
     if setup.type in ("AdamW", "Adam"):
         fused = all(parameter.is_cuda for parameter in parameters)
         return torch.optim.AdamW(parameters, fused=fused or None, **shared)
+    if setup.type in PURE_BF16:
+        return AdamWBF16(parameters, seed=seed, **shared)
     return bitsandbytes_optimizer(setup.type, parameters, shared)
 
 
@@ -50,20 +53,21 @@ def bitsandbytes_optimizer(
     return optimizer
 
 
-_OF_DEVICE = ("fused", "foreach", "capturable")
-"""Settings of an optimizer that say how it steps, not what it computes."""
+SCALE = "scale"
+"""By what losses are multiplied in fp16, as every engine says it."""
 
 
 class Masters:
     """fp32 copies of parameters in a lower precision: a small update would be rounded away there.
 
-    A parameter that is in fp32 is its own copy.
+    A parameter that is in fp32 is its own copy; where there are to be no `copies`, each is.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._pairs = [(low, low.detach().float().requires_grad_()) for low in parameters if low.dtype != torch.float32]
-        copies = {id(low): master for low, master in self._pairs}
-        self.parameters: list[torch.Tensor] = [copies.get(id(parameter), parameter) for parameter in parameters]
+    def __init__(self, parameters: Sequence[nn.Parameter], copies: bool = True) -> None:
+        lows = [low for low in parameters if copies and low.dtype != torch.float32]
+        self._pairs = [(low, low.detach().float().requires_grad_()) for low in lows]
+        masters = {id(low): master for low, master in self._pairs}
+        self.parameters: list[torch.Tensor] = [masters.get(id(parameter), parameter) for parameter in parameters]
 
     @property
     def has_copies(self) -> bool:
@@ -85,6 +89,10 @@ class Masters:
                 torch._foreach_copy_([low for low, _ in self._pairs], [master for _, master in self._pairs])
 
 
+_NEVER = 2**31 - 1
+"""Steps after which a scale grows that is fixed."""
+
+
 class Stepper:
     """Clips, scales and steps one optimizer."""
 
@@ -99,34 +107,21 @@ class Stepper:
         found = {"optimizer": bytes_of(optimizer_tensors(self.optimizer, model))}
         return found if self._gradients is None else {"gradients": self._gradients, **found}
 
-    def state(self) -> dict[str, Any]:
-        """What the optimizer and the loss scaler know."""
-        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler_state()}
+    def steering(self) -> dict[str, Any]:
+        """What the loss scaler knows."""
+        return {} if self._scaler is None else {SCALE: self._scaler.get_scale(), "scaler": self._scaler.state_dict()}
 
-    def take_state(self, found: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
-        self.take_optimizer(lambda: self.optimizer.load_state_dict(found["optimizer"]))
-        self.take_scaler(found["scaler"])
-
-    def take_optimizer(self, load: Callable[[], None]) -> None:
-        """Let `load` fill the optimizer's state; how it steps on this device stays its own business."""
-        own = [{key: group[key] for key in _OF_DEVICE if key in group} for group in self.param_groups]
-        load()
-        for group, values in zip(self.param_groups, own, strict=True):
-            group.update(values)
-
-    def scaler_state(self) -> dict[str, Any] | None:
-        return None if self._scaler is None else self._scaler.state_dict()
-
-    def take_scaler(self, found: Mapping[str, Any] | None) -> None:
-        """Nothing where one of the two has no scaler: the precision may be another one now."""
-        if self._scaler is not None and found:
-            self._scaler.load_state_dict(dict(found))
+    def take_steering(self, found: Mapping[str, Any]) -> None:
+        """Go on with the scale of another run; nothing where one of the two has no scaler: the precision may be another now."""
+        if self._scaler is None or SCALE not in found or self._scaler.get_growth_interval() == _NEVER:
+            return
+        since = found.get("scaler", {}).get("_growth_tracker", 0)
+        self._scaler.load_state_dict({**self._scaler.state_dict(), SCALE: found[SCALE], "_growth_tracker": since})
 
     def __init__(self, plan: Plan, parameters: Sequence[torch.Tensor], device: torch.device) -> None:
         self._parameters = list(parameters)
         self._largest_norm = float(plan.engine.deepspeed.get("gradient_clipping") or 0.0)
-        self.optimizer = make_optimizer(plan.optimizer, self._parameters)
+        self.optimizer = make_optimizer(plan.optimizer, self._parameters, plan.workload.seed)
         self._scaler = _scaler(plan, device)
         self._gradients: Bytes | None = None
 
@@ -166,7 +161,7 @@ def _scaler(plan: Plan, device: torch.device) -> Any:
     block = plan.engine.deepspeed.get("fp16") or {}
     fixed = float(block.get("loss_scale") or 0.0)
     if fixed:
-        return _grad_scaler(device, init_scale=fixed, growth_interval=2**31 - 1, backoff_factor=1.0 - 1e-9)
+        return _grad_scaler(device, init_scale=fixed, growth_interval=_NEVER, backoff_factor=1.0 - 1e-9)
     return _grad_scaler(
         device,
         init_scale=2.0 ** float(block.get("initial_scale_power", 16)),
