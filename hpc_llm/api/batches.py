@@ -236,7 +236,8 @@ class RunIds:
 
         from hpc_llm.schedulers.runs import new_run_id
 
-        now, rng, taken = datetime.now(), random.Random(), dict[str, None]()
+        now, rng = datetime.now(), random.Random()
+        taken: dict[str, None] = {}
         for one in planned:
             taken[new_run_id(cluster, one.plan.method, one.plan.model.name, now, rng, taken)] = None
         model = planned[0].plan.model.name

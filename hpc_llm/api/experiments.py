@@ -11,7 +11,7 @@ from hpc_llm.api.batches import Places, batches
 from hpc_llm.api.find import logs_folder
 from hpc_llm.api.handle import Run, submitted
 from hpc_llm.api.request import read_request
-from hpc_llm.api.sending import check_site, send
+from hpc_llm.api.sending import check_sites, send
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -113,6 +113,5 @@ def submit(
         SubmissionError: the scheduler refused, or did not answer.
     """
     made = prepare(experiment, logs=logs, templates=templates, run_id=run_id, preview=False, **options)
-    for batch in made:
-        check_site(batch, force=force)
+    check_sites(made, force=force)
     return submitted(send(made, logs_folder(logs), chosen_ids=run_id is not None))

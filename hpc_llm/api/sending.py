@@ -64,6 +64,19 @@ def _tell_neighbours() -> None:
         )
 
 
+def check_sites(batches: Sequence[Batch], *, force: bool = False, dry_run: bool = False) -> None:
+    """`check_site` for each batch that asks a site for something else than those before."""
+    from dataclasses import replace
+
+    asked: set[tuple[str, str]] = set()
+    for batch in batches:
+        plan = batch.planned[0].plan
+        wanted = (batch.cluster.name, repr((replace(plan.job, name=""), plan.parallel)))
+        if wanted not in asked:
+            check_site(batch, force=force, dry_run=dry_run)
+        asked.add(wanted)
+
+
 def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> None:
     """Refuse where the scheduler is not to be asked, or is one that the job does not belong to, before anything is written."""
     import os

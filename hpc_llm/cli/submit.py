@@ -44,14 +44,14 @@ def submit(
     as_json: JsonOption = False,
 ) -> int:
     """Plan, check, render and submit; prints the run id and the job id."""
-    from hpc_llm.api.sending import check_site, send
+    from hpc_llm.api.sending import check_sites, send
 
     found = batches_of(options, preview=dry_run)  # all are planned and checked before the first is sent
     is_study = sum(len(batch.planned) for batch in found) > 1 and found[0].planned[0].study is not None
     for batch in found:
         if dry_run and not is_study:
             tell_arguments(batch)
-        check_site(batch, force=force, dry_run=dry_run)
+    check_sites(found, force=force, dry_run=dry_run)
     if dry_run:
         _print_scripts(found, as_json, is_study, options.logs)
         return 0
