@@ -38,7 +38,7 @@ LORA = {"kind": "lora", "r": 8, "alpha": 16, "dropout": 0.1, "target_modules": "
 NF4 = {"kind": "nf4", "double_quant": True, "compute_dtype": "bf16"}
 WHAT: dict[str, dict[str, Any]] = {"full": {}, "lora": {"peft": LORA}, "qlora": {"peft": LORA, "quantization": NF4}}
 TRAINED = [f"{what}-{split}" for what in WHAT for split in SPLITS]
-PLAIN = [f"{what}-plain" for what in WHAT]
+PLAIN = [f"{what}-{engine}" for engine in ("plain", "fsdp2") for what in WHAT]
 STEPS = 8
 PURE_BF16 = {"type": "AdamWBF16", "lr": 1e-2}
 STILL = {"type": "AdamW", "lr": 0.0}
@@ -55,7 +55,11 @@ def plans(checkpoint: Path, ranks: int) -> Iterator[tuple[str, Plan]]:
     for number, name in enumerate(TRAINED + PLAIN):
         what, _, split = name.partition("-")
         zero = SPLITS.get(split)
-        engine = {"engine": "plain"} if split == "plain" else {"deepspeed": {"zero_optimization": zero or {"stage": 0}}}
+        engine = (
+            {"engine": split}
+            if split in ("plain", "fsdp2")
+            else {"deepspeed": {"zero_optimization": zero or {"stage": 0}}}
+        )
         yield name, tuned(checkpoint, ranks, recompute=bool((number + ranks) % 2), **engine, **WHAT[what])
     yield "full-bf16", tuned(checkpoint, ranks, engine="plain", optimizer=PURE_BF16)
     shape = {"precision": "fp32", "optimizer": STILL, "steps": 3, "warmup_steps": 0}
@@ -125,8 +129,7 @@ def test_each_method_learns_and_leaves_alone_what_is_frozen(trained: Path, name:
 def test_pure_bf16_takes_half_the_memory_and_learns_as_well(trained: Path) -> None:
     pure, mixed = result(trained / "full-bf16"), result(trained / "full-plain")
     sizes = {what: size["host"] / pure["num_parameters"] for what, size in pure["held_bytes"].items()}
-    buckets = 2 if pure["world_size"] > 1 else 0  # what DDP averages in
-    assert sizes == {"parameters": 2, "optimizer": pytest.approx(4, abs=0.01), "gradients": 2 + buckets}
+    assert sizes == {"parameters": 2, "optimizer": pytest.approx(4, abs=0.01), "gradients": 2}
     assert pure["eval_loss"] == pytest.approx(mixed["eval_loss"], abs=0.05)
 
 
@@ -196,7 +199,7 @@ def test_an_encoder_and_decoder_are_fed_and_counted_as_what_they_are(trained: Pa
     assert batch is not None
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(t5, dtype=torch.float32)
     assert not torch.equal(model.lm_head.weight, model.shared.weight)
-    read, written = batch["input_ids"][:, :32], batch["input_ids"][:, 32:]
+    read, written = batch["input_ids"][:, :32], batch["input_ids"][:, 32:].contiguous()
     with torch.no_grad():
         expected = float(model(input_ids=read, labels=written).loss)
     ended = result(trained / "t5-still")
