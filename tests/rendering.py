@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.job.batch import Batch, make_batch
+from hpc_llm.job.batch import Batch, Ground, make_batches
 from hpc_llm.job.support import Support
 from hpc_llm.planning.experiment import Experiment, PlanWithOrigins
 from hpc_llm.planning.method import load_method, method_names
@@ -53,7 +53,9 @@ def batch(
     profile = load_cluster(cluster) if isinstance(cluster, str) else cluster
     plans = [planned(profile, method, **asked) for method in methods]
     ids = [run_id] if len(methods) == 1 else [f"{run_id}-{method}" for method in methods]
-    return make_batch(profile, plans, ids, name=run_id, logs=logs, support=support, python=python)
+    ground = Ground(cluster=profile, logs=logs, support=support, python=python)
+    [made] = make_batches(ground, plans, ids, lambda k: run_id)
+    return made
 
 
 def script(cluster: str | Cluster, method: str, **asked: Any) -> str:

@@ -46,7 +46,12 @@ def weights(model: str, *settings: str) -> tuple[str, str]:
 
 def test_a_preset_is_random_and_says_so() -> None:
     assert weights("tiny") == ("random", "computed: a preset has no weights")
-    assert "tiny is a preset, which has the shape of a model and no weights" in refused("tiny", "weights=checkpoint")
+    assert "tiny is a preset, which has the shape of a model and no weights. Give a folder" in refused(
+        "tiny", "weights=checkpoint"
+    )
+    assert "no weights. `hpc-llm fetch llama2-7b --to DIR` brings them, then --model DIR." in refused(
+        "llama2-7b", "weights=checkpoint"
+    )
 
 
 @pytest.mark.parametrize("config", [LLAMA, GPT2, {"model_type": "some-new-model"}])
@@ -61,7 +66,7 @@ def test_shards_are_all_there_or_the_folder_is_refused(tmp_path: Path) -> None:
         {"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "one.safetensors"}}
     ).encode()
     model = folder(tmp_path / "m", LLAMA, one__safetensors=b"x", model__safetensors__index__json=index)
-    assert f"{model}/two.safetensors cannot be read: No such file or directory. `hf download" in refused(model)
+    assert f"{model}/two.safetensors cannot be read: No such file or directory. `hpc-llm fetch" in refused(model)
     folder(tmp_path / "m", LLAMA, two__safetensors=b"")
     assert "two.safetensors are an empty file" in refused(model)
     folder(tmp_path / "m", LLAMA, two__safetensors=b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
@@ -109,8 +114,9 @@ def test_an_entry_of_the_hubs_cache_names_the_folder_within(tmp_path: Path) -> N
 )
 def test_a_name_of_the_hub_or_a_path_of_elsewhere_is_refused_with_the_way(name: str) -> None:
     said = refused(name)
-    assert f"there is no such folder as '{name}' here, and nothing is fetched from the Hub by itself" in said
-    assert f"`hf download {name} --local-dir DIR`, then --model DIR" in said
+    assert f"there is no such folder as '{name}' here. " in said
+    fetched = f"`hpc-llm fetch {name} --to DIR`, then --model DIR." in said
+    assert fetched == (not name.startswith((".", "~")))
     assert ("--model llama2-7b is its shape with random weights." in said) == name.startswith("meta-llama")
 
 

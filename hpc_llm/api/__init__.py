@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hpc_llm.api.answers import WrittenReport, diagnose, report
     from hpc_llm.api.cancelling import cancel
     from hpc_llm.api.experiments import Options, plan, prepare, render, submit
+    from hpc_llm.api.fetching import fetch
     from hpc_llm.api.handle import Run, status, wait
     from hpc_llm.api.reconciling import reconcile
     from hpc_llm.api.rows import Rows, parse, parse_steps, results
@@ -27,6 +28,7 @@ _MODULES = {
     "answers": ("WrittenReport", "diagnose", "report"),
     "cancelling": ("cancel",),
     "experiments": ("Options", "plan", "prepare", "render", "submit"),
+    "fetching": ("fetch",),
     "reconciling": ("reconcile",),
     "rows": ("Rows", "parse", "parse_steps", "results"),
     "handle": ("Run", "status", "wait"),
@@ -40,6 +42,7 @@ __all__ = [
     "WrittenReport",
     "cancel",
     "diagnose",
+    "fetch",
     "parse",
     "parse_steps",
     "plan",

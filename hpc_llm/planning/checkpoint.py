@@ -13,6 +13,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
+from hpc_llm.records.fetched import refuse_unfinished
 from hpc_llm.records.files import open_regular, read_regular
 from hpc_llm.text.json_text import DamagedRecordError, figures
 
@@ -27,7 +28,7 @@ _TOKENIZERS = (
     "sentencepiece.bpe.model",
 )
 _POINTER = b"version https://git-lfs"
-_DOWNLOAD = "`hf download NAME --local-dir DIR` brings a whole one"
+_DOWNLOAD = "`hpc-llm fetch NAME --to DIR` brings a whole one"
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def has_tokenizer(folder: Path) -> bool:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The config.json of a folder."""
+    refuse_unfinished(folder)
     path = folder / "config.json"
     try:
         config = figures(read_regular(path).decode("utf-8"))

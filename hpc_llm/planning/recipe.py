@@ -10,6 +10,7 @@ from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.planning.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
 from hpc_llm.planning.model import ALIASES, PRESETS, architecture
 from hpc_llm.planning.optimizers import PURE_BF16
+from hpc_llm.records.fetched import fetch_command, is_hub_name
 
 CHECKPOINT_RATE = 2e-5
 """Learning rate for a model whose shape cannot be seen from here."""
@@ -30,9 +31,10 @@ def choose_weights(model: str, asked: str | None) -> tuple[str, str, Checkpoint 
     """
     if model in PRESETS:
         if asked == "checkpoint":
+            published = model in ALIASES.values()
+            way = f"`{fetch_command(model)}` brings them, then --model DIR" if published else "Give a folder as --model"
             raise RequestError(
-                f"weights=checkpoint: {model} is a preset, which has the shape of a model and no weights. "
-                "Give the folder of its checkpoint as --model."
+                f"weights=checkpoint: {model} is a preset, which has the shape of a model and no weights. {way}."
             )
         return "random", "computed: a preset has no weights", None
     if not Path(model).is_dir():
@@ -43,7 +45,7 @@ def choose_weights(model: str, asked: str | None) -> tuple[str, str, Checkpoint 
     if not found.weights and asked != "random":
         raise RequestError(
             f"the folder {model} holds a config.json and no weights. To train its shape from random weights, "
-            "add --set weights=random; `hf download NAME --local-dir DIR` fetches a model whole."
+            f"add --set weights=random; `{fetch_command('NAME')}` brings a model whole."
         )
     if asked is not None:
         return asked, "--set", found
@@ -63,10 +65,9 @@ def _unseen(model: str, asked: str | None) -> tuple[str, str]:
         return asked, "--set, the folder is not here to be looked at"
     if "/" in model or model.startswith(("~", ".")):
         shape = f" --model {ALIASES[model]} is its shape with random weights." if model in ALIASES else ""
+        way = f"If it is a model of the Hub: `{fetch_command(model)}`, then --model DIR. " if is_hub_name(model) else ""
         raise RequestError(
-            f"there is no such folder as '{model}' here, and nothing is fetched from the Hub by itself: "
-            f"`hf download {model} --local-dir DIR`, then --model DIR; give the full path of a folder that only the "
-            f"cluster has.{shape}"
+            f"there is no such folder as '{model}' here. {way}Give the full path of a folder that only the cluster has.{shape}"
         )
     architecture(model)  # says which presets there are
     raise AssertionError(model)
@@ -81,6 +82,13 @@ def check_length(model: str, found: Checkpoint | None, sequence_length: int) -> 
             f"sequence_length {sequence_length}: model {model} takes {longest} tokens at most. "
             "Ask for less with --sequence-length."
         )
+
+
+def vocab_size_of(model: str, found: Checkpoint | None) -> int | None:
+    """Tokens that the model knows; None where its config cannot be seen from here."""
+    if model in PRESETS:
+        return PRESETS[model].vocab_size
+    return found.size("vocab_size") if found else None
 
 
 def check_tokenizer(found: Checkpoint | None, weights: str, data: Sequence[str]) -> None:

@@ -203,6 +203,20 @@ class RunPaths:
         return self.root / "evaluations.jsonl"
 
     @property
+    def checkpoints(self) -> Path:
+        """What the training can go on from, a folder each (see `records.checkpoints`); it outlives a try."""
+        return self.root / "checkpoints"
+
+    def checkpoint(self, step: int) -> Path:
+        """What was kept when so many steps were done."""
+        return self.checkpoints / f"step-{step}"
+
+    @property
+    def model(self) -> Path:
+        """What was trained, for use: a whole model or an adapter, as Hugging Face's libraries load it."""
+        return self.root / "model"
+
+    @property
     def telemetry(self) -> Path:
         """One JSON object a GPU and second, appended as it happens; of the first node where there are several."""
         return self.telemetry_of(0)

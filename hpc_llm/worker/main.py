@@ -22,7 +22,7 @@ from typing import NoReturn
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.worker import failure, request, signals
 from hpc_llm.worker.ranks import Ranks, find_ranks
-from hpc_llm.worker.result import Record
+from hpc_llm.worker.result import Record, ToldToStop
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,10 @@ def run(program: Program, record: Record) -> int:
                 f"launch line, {record.ranks.launcher} was read (HPC_LLM_LAUNCHER overrules)."
             )
         import_module(program.module).train(record)
+    except ToldToStop as stop:
+        failure.report_sigterm(record, str(stop))
+        print(f"{program.name}: {stop}", file=sys.stderr, flush=True)
+        return signals.EXIT_AFTER_SIGTERM
     except BaseException as error:
         traceback.print_exc()
         failure.report_error(record, error)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpc_llm.errors import HpcLlmError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records import metrics
 from hpc_llm.records.files import read_json
@@ -21,6 +22,10 @@ if TYPE_CHECKING:  # a run that fails before torch is imported leaves a result t
     from hpc_llm.worker.measure.meter import MeasuredStep, Meter
 
 SCHEMA = 1
+
+
+class ToldToStop(HpcLlmError):
+    """SIGTERM was heeded at the end of a step, behind which all is kept."""
 
 
 @dataclass
@@ -54,6 +59,12 @@ class Record:
     """What was found on held-out data, in the order of `step`: `eval_loss` in nats (may be NaN), `perplexity`, `eval_tokens`."""
     epoch_sequences: int | None = None
     """Sequences that all ranks together train on before one comes again; None where none ever does."""
+    resumed: dict[str, Any] | None = None
+    """What the training went on from: `step` and `checkpoint`; None where it began at the beginning."""
+    kept: dict[str, Any] | None = None
+    """Where what was trained is kept: `checkpoints` and `model`; None where nothing is."""
+    stop: Callable[[int], bool] | None = None
+    """While the training can save at the end of a step: takes a signal, and says whether it will be heeded there."""
     gpu_means: dict[str, float] = field(default_factory=dict)
     """What was seen of all GPUs over the measured window, as far as it is known."""
 
@@ -103,7 +114,7 @@ def build_result(
         "loss_floor_nats": plan.training.loss_floor_nats,
         "precision": plan.model.precision,
         "warmup_steps": plan.workload.warmup_steps,
-        **_rates(record, [step.time_s for step in steps if not step.warmup]),
+        **_rates(record, _times(record, steps)),
         **_memory(record),
         **{key: record.gpu_means.get(key) for key in ("gpu_utilization_mean", "gpu_power_w_mean", "energy_j")},
         "held_bytes": record.held or None,
@@ -123,6 +134,8 @@ def build_result(
         "versions": record.versions,
         "hardware": record.hardware,
         "adaptations": record.adaptations,
+        "resumed": record.resumed,
+        "kept": record.kept,
         "failed_rank": error["rank"] if error else None,
         "error": {key: error[key] for key in ("type", "message", "traceback")} if error else None,
     }
@@ -154,6 +167,12 @@ def plan_tokens_per_step(plan: Plan) -> int:
         plan.batch.gradient_accumulation_steps,
         plan.batch.sequence_length,
     )
+
+
+def _times(record: Record, steps: list[MeasuredStep]) -> list[float]:
+    """Seconds of the measured steps. What is left of a training that went on may be too little to measure, and is no less whole."""
+    times = [step.time_s for step in steps if not step.warmup]
+    return times if record.resumed is None or len(times) >= metrics.MIN_MEASURED_STEPS else []
 
 
 def _rates(record: Record, times: list[float]) -> dict[str, Any]:
@@ -216,7 +235,7 @@ def _memory(record: Record) -> dict[str, int | None]:
 def _invalid_reason(record: Record, steps: list[MeasuredStep]) -> str | None:
     measured = [step for step in steps if not step.warmup]
     return metrics.invalid_reason(
-        measured_steps=len(measured),
+        measured_steps=len(measured) if record.resumed is None else max(len(measured), metrics.MIN_MEASURED_STEPS),
         losses=[step.loss for step in steps],
         skipped_steps=sum(step.skipped for step in measured),
         world_size=record.ranks.world_size,

@@ -1,4 +1,7 @@
-"""What this rank does on a signal: SIGTERM ends it with a record, SIGUSR1 shows where it stands. Standard library only."""
+"""What this rank does on a signal: SIGTERM ends it with a record, SIGUSR1 shows where it stands. Standard library only.
+
+Where the training keeps checkpoints both save at the end of a step, all ranks at the same one, and SIGTERM ends it there.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,16 @@ def listen(record: Record) -> None:
     """
 
     def wait() -> None:
-        while signal.sigwait(_HEARD) == signal.SIGUSR1:
-            say_where(record)
-        failure.report_sigterm(record)
-        os._exit(EXIT_AFTER_SIGTERM)
+        while True:
+            number = signal.sigwait(_HEARD)
+            if number == signal.SIGUSR1:
+                say_where(record)
+            saves = record.stop is not None and record.stop(number)
+            if number == signal.SIGTERM:
+                # At once: who sends it may not wait, and what is being saved may not become whole.
+                failure.report_sigterm(record, "it was still to save" if saves else "")
+                if not saves:
+                    os._exit(EXIT_AFTER_SIGTERM)
 
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     threading.Thread(target=wait, name="signals", daemon=True).start()

@@ -42,7 +42,7 @@ def run_plan(tmp_path: Path) -> Iterator[RunPlan]:
     if torch.distributed.is_initialized():
         from deepspeed import comm
 
-        comm.destroy_process_group()
+        comm.destroy_process_group() if comm.is_initialized() else torch.distributed.destroy_process_group()
     torch.set_num_threads(threads)
     os.environ.clear()
     os.environ.update(before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import bitsandbytes_name
+from hpc_llm.planning.tasks.task import DATA_FIELDS
 
 
 def packages(plan: Plan) -> tuple[str, ...]:
@@ -24,10 +25,13 @@ def packages(plan: Plan) -> tuple[str, ...]:
     )
 
 
-PLAN_FIELDS = frozenset(
-    """method letters model weights data_parallel micro_batch_size gradient_accumulation_steps global_batch_size
+PLAN_FIELDS = (
+    frozenset(
+        """method letters model weights data_parallel micro_batch_size gradient_accumulation_steps global_batch_size
     sequence_length steps warmup_steps seed precision attention recompute quantization peft optimizer lr_ramp_steps
-    lr_schedule eval_every engine engine_module engine_fallback data loss_floor_nats deepspeed peak_flops""".split()
+    lr_schedule eval_every save_every keep resume engine engine_module engine_fallback loss_floor_nats deepspeed peak_flops""".split()
+    )
+    | DATA_FIELDS
 )
 
 RESULT_FIELDS = frozenset(

@@ -1,7 +1,7 @@
 """A training checkpoint: a folder that holds all from which training goes on as if it had not stopped, or is not there.
 
-    checkpoint.json   what it is of, how far training was, every file with its size; written last
-    engine/           parameters that train, optimizer, learning rate, loss scale, as the engine writes them
+    checkpoint.json   what it is of, how far training was, loss scale and schedule, every file with its size; written last
+    engine/           parameters that train and their moments, by name, as `shards` writes them
     random-N.pt       where the random numbers of rank N stand
 
 Frozen parameters are not in it: they are made or loaded anew as the plan says, and their sum must be the same then.
@@ -13,7 +13,7 @@ import os
 import random
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +21,15 @@ import torch
 import torch.distributed as dist
 
 from hpc_llm.errors import WorkerError
+from hpc_llm.records.checkpoints import MANIFEST, SCHEMA
 from hpc_llm.records.files import OTHERS_MAY_WRITE, load_json, write_json
 from hpc_llm.text.json_text import DamagedRecordError
 from hpc_llm.worker import device as devices
+from hpc_llm.worker.engines import state
 from hpc_llm.worker.engines.whole_folder import together, whole_folder
 
 if TYPE_CHECKING:
     from hpc_llm.worker.engines.engine import Engine
-
-SCHEMA = 1
-MANIFEST = "checkpoint.json"
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,14 @@ class TrainingProgress:
     """Optimizer steps that are done."""
     sequences: int
     """That all ranks together have trained on; the data goes on behind them (`data.batches(used=…)`)."""
+    data: Mapping[str, Any] | None = None
+    """What they were of, as it was given to `save`."""
 
 
-def save(engine: Engine, folder: Path, progress: TrainingProgress) -> None:
+def save(engine: Engine, folder: Path, progress: TrainingProgress, data: Mapping[str, Any] | None = None) -> None:
     """Write a checkpoint to `folder`, which must not be there yet. Collective.
+
+    `data` says in JSON what was trained on, for `TrainingProgress.data`.
 
     Raises WorkerError on every rank where it could not be written on one of them; there is no `folder` then.
     """
@@ -52,24 +55,25 @@ def save(engine: Engine, folder: Path, progress: TrainingProgress) -> None:
     with whole_folder(folder) as made:
         engine.write_state(made / "engine")
         torch.save(_random_states(engine.device), made / f"random-{dist.get_rank()}.pt")
-        made.finish = lambda: _write_manifest(made.path, facts | asdict(progress))
+        made.finish = lambda: _write_manifest(made.path, facts | asdict(replace(progress, data=data)))
 
 
 def load(engine: Engine, folder: Path) -> TrainingProgress:
     """Put `engine`, built from a plan of the same model, where the checkpoint was. Collective.
 
-    Another number of ranks is taken where the engine can. Each rank's random numbers are then new ones.
+    On another number of ranks each rank's random numbers are new ones.
     Raises WorkerError where the checkpoint is not whole, not this user's, or of something else.
     """
     together(lambda: _check_files(folder), only_rank=0, what=f"the checkpoint {folder} cannot be read")
     found = _manifest(folder)
     _check_same(folder, found, _facts(engine))
     engine.read_state(folder / "engine")
+    engine.take_steering(found["steering"])
     if found["world_size"] == dist.get_world_size():
         _set_random_states(torch.load(folder / f"random-{dist.get_rank()}.pt", weights_only=True), engine.device)
     else:
         torch.manual_seed(found["step"] * 100003 + dist.get_rank())
-    return TrainingProgress(step=found["step"], sequences=found["sequences"])
+    return TrainingProgress(step=found["step"], sequences=found["sequences"], data=found["data"])
 
 
 def _facts(engine: Engine) -> dict[str, Any]:
@@ -78,29 +82,32 @@ def _facts(engine: Engine) -> dict[str, Any]:
         "schema": SCHEMA,
         "engine": engine.name,
         "world_size": dist.get_world_size(),
-        "must_be_same": {**engine.must_be_same(), "frozen_sum": engine.frozen_sum(), "trained": engine.trained()},
+        "trained": engine.trained(),
+        "frozen_sum": engine.frozen_sum(),
+        "moments": state.kind_of_moments(engine.optimizer_name),
+        "shares": engine.layout().shares,
+        "steering": engine.steering(),
         "versions": devices.versions(),
     }
 
 
 def _check_same(folder: Path, found: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    if found["engine"] != own["engine"]:
-        raise WorkerError(
-            f"the checkpoint {folder} is of the engine {found['engine']}, this one is {own['engine']}: train with "
-            f"engine={found['engine']}, or start from weights that were written for transformers, which every engine loads."
-        )
-    then, now = found["must_be_same"], own["must_be_same"]
-    if then["trained"] != now["trained"]:
+    if found["trained"] != own["trained"]:
         raise WorkerError(f"the checkpoint {folder} is of another model, or trains other parameters of it.")
-    if then["frozen_sum"] != now["frozen_sum"] and None not in (then["frozen_sum"], now["frozen_sum"]):
+    if found["frozen_sum"] != own["frozen_sum"] and None not in (found["frozen_sum"], own["frozen_sum"]):
         raise WorkerError(
-            f"the checkpoint {folder} was trained on other frozen weights than are here: give the same model, seed and "
-            "quantization."
+            f"the checkpoint {folder} was trained on other frozen weights than are here: give the same model, seed, "
+            "precision and quantization."
         )
-    for name in (name for name in then if name not in ("trained", "frozen_sum") and then[name] != now.get(name)):
+    if found["moments"] != own["moments"]:
         raise WorkerError(
-            f"the checkpoint {folder} was written with {name.replace('_', ' ')} {then[name]}, here it is {now.get(name)}: "
-            f"the engine {own['engine']} goes on with the same only."
+            f"the checkpoint {folder} has the moments of the optimizer {found['moments']}, here it is {own['moments']}: go on "
+            "with the same, or start anew from weights that were written for transformers."
+        )
+    if state.is_packed(own["moments"]) and found["shares"] != own["shares"]:
+        raise WorkerError(
+            f"the checkpoint {folder} has moments in 8 bits, whose scales are those of the shares of {found['shares']}, here is "
+            f"{own['shares']}: go on with the same. Moments of AdamW go on with any engine on any number of ranks."
         )
 
 

@@ -10,7 +10,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,8 +20,10 @@ from hpc_llm.planning.deepspeed_config import check_keys
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import OF_DEEPSPEED, bitsandbytes_name
 from hpc_llm.worker.device import Toolchain, find_toolchain
+from hpc_llm.worker.engines.deepspeed_layout import find_layout, scaler_state, take_scaler_state
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, trainable
 from hpc_llm.worker.engines.held import Bytes, bytes_of, optimizer_tensors, parameter_tensors
+from hpc_llm.worker.engines.layout import Layout
 from hpc_llm.worker.engines.stepping import make_optimizer
 from hpc_llm.worker.model.build import build_model
 
@@ -30,7 +31,6 @@ COMPILE_ON_CPU = "HPC_LLM_COMPILE_CPU_OPS"
 """Set to 1 to let DeepSpeed compile its CPU operators where training runs on the CPU."""
 
 _ADAM = ("adam", "adamw")
-_TAG = "state"
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class DeepSpeedEngine(Engine):
 
         self.device = device
         self._stage = zero_stage(config)
-        self._facts = {"zero_stage": self._stage, "precision": plan.model.precision, "optimizer": plan.optimizer.type}
+        self.optimizer_name = plan.optimizer.type
         self.splits = self._stage == 3
         parameters = trainable(model)
         optimizer = _client_optimizer(plan, parameters)
@@ -244,21 +244,20 @@ class DeepSpeedEngine(Engine):
         base: torch.optim.Optimizer = found
         return base
 
-    def must_be_same(self) -> dict[str, Any]:
-        return self._facts | ({"number_of_ranks": torch.distributed.get_world_size()} if self._stage else {})
+    def layout(self) -> Layout:
+        return find_layout(self.module, self._engine.optimizer, self._base_optimizer, self._stage)
 
-    def write_state(self, folder: Path) -> None:
-        self._engine.save_checkpoint(
-            str(folder), tag=_TAG, save_latest=False, exclude_frozen_parameters=self._has_frozen()
-        )
+    def steering(self) -> dict[str, Any]:
+        scheduler = self._engine.lr_scheduler
+        rates = {} if scheduler is None else {"scheduler": scheduler.state_dict(), "rates": self._engine.get_lr()}
+        return {**rates, **scaler_state(self._engine.optimizer)}
 
-    def read_state(self, folder: Path) -> None:
-        path, _ = self._engine.load_checkpoint(str(folder), tag=_TAG, load_module_strict=not self._has_frozen())
-        if path is None:
-            raise WorkerError(f"DeepSpeed finds no checkpoint in {folder}.")
-
-    def _has_frozen(self) -> bool:
-        return any(not parameter.requires_grad for parameter in self.module.parameters())
+    def take_steering(self, found: Mapping[str, Any]) -> None:
+        if self._engine.lr_scheduler is not None and "scheduler" in found:
+            self._engine.lr_scheduler.load_state_dict(found["scheduler"])
+            for group, rate in zip(self.param_groups, found["rates"], strict=True):
+                group["lr"] = rate
+        take_scaler_state(self._engine.optimizer, found)
 
     def whole(self, parameter: nn.Parameter) -> torch.Tensor:
         import deepspeed

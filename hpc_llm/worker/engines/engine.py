@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,10 @@ from torch import nn
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.device import torch_release
-from hpc_llm.worker.engines import checkpoint
+from hpc_llm.worker.engines import checkpoint, state
 from hpc_llm.worker.engines.checkpoint import TrainingProgress
 from hpc_llm.worker.engines.held import Bytes
+from hpc_llm.worker.engines.layout import Layout
 from hpc_llm.worker.model.flops import full_shape
 from hpc_llm.worker.model.prepare import stop_dropout
 
@@ -36,6 +37,8 @@ class Engine(ABC):
     """A model in training. Of one step: forward and backward for each micro batch, then `step`."""
 
     name: ClassVar[str]
+    optimizer_name: str
+    """One of planning.optimizers.NAMES."""
     module: Any
     """The model itself, as transformers or PEFT made it."""
     device: torch.device
@@ -72,25 +75,32 @@ class Engine(ABC):
         `gradients` are those of the first step at its end; they are left out where the engine does not show them.
         """
 
-    def save(self, folder: Path, progress: TrainingProgress) -> None:
+    def save(self, folder: Path, progress: TrainingProgress, data: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (see `checkpoint`). Collective, between two steps."""
-        checkpoint.save(self, folder, progress)
+        checkpoint.save(self, folder, progress, data)
 
     def load(self, folder: Path) -> TrainingProgress:
-        """Go on from a checkpoint, on the same number of ranks, or on another where `must_be_same` allows it. Collective."""
+        """Go on from a checkpoint, which any engine may have written on any number of ranks. Collective."""
         return checkpoint.load(self, folder)
 
     @abstractmethod
-    def must_be_same(self) -> dict[str, Any]:
-        """What a checkpoint and the engine that loads it must have in common, besides the model and what trains."""
+    def layout(self) -> Layout:
+        """Where what trains lies on this rank, under the names of the parameters; a checkpoint is made of that."""
 
-    @abstractmethod
+    def steering(self) -> dict[str, Any]:
+        """What decides the coming steps besides weights and moments, in JSON: a scale of losses, a schedule of its own."""
+        return {}
+
+    def take_steering(self, found: Mapping[str, Any]) -> None:  # noqa: B027  most have nothing to take
+        """Go on with what `steering` gave, of this engine or as far as it is known of another."""
+
     def write_state(self, folder: Path) -> None:
-        """Write what trains, the optimizer and what steers it into an empty folder. Collective."""
+        """Write what trains on this rank, and its moments, into a folder that the others write into as well."""
+        state.write(self.layout(), self.optimizer_name, folder)
 
-    @abstractmethod
     def read_state(self, folder: Path) -> None:
-        """Take up what `write_state` wrote. Collective."""
+        """Take up what `write_state` wrote on any number of ranks, whatever engine it was."""
+        state.read(self.layout(), self.optimizer_name, self.module, folder)
 
     def whole(self, parameter: nn.Parameter) -> torch.Tensor:
         """The whole of a parameter that may be split among ranks, packed as it is. Collective."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,13 +18,13 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.held import Bytes, bytes_of, local
+from hpc_llm.worker.engines.layout import Layout, Part
 from hpc_llm.worker.engines.stepping import Stepper
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
 from hpc_llm.worker.model.shapes import DTYPES, fills_from_meta, inner_first, skeleton, whole
 from hpc_llm.worker.model.weights import load_checkpoint
 
-_SCALER = "scaler.pt"
 _ADAPTER = ".lora_"
 _PEFT = "base_model.model."
 _MIXES_TYPES = (2, 9)
@@ -42,7 +41,7 @@ class Fsdp2Engine(Engine):
 
     def __init__(self, plan: Plan, model: Any, device: torch.device) -> None:
         self.module, self.device = model, device
-        self._optimizer = str(plan.optimizer.type)
+        self.optimizer_name = plan.optimizer.type
         self.averages_over = plan.parallel.world_size
         self._stepper = Stepper(plan, trainable(model), device)
 
@@ -69,37 +68,16 @@ class Fsdp2Engine(Engine):
     def held(self) -> dict[str, Bytes]:
         return {"parameters": bytes_of(self.module.parameters()), **self._stepper.held(self.module)}
 
-    def must_be_same(self) -> dict[str, Any]:
-        return {"optimizer": self._optimizer}
+    def layout(self) -> Layout:
+        named = [(name, each) for name, each in self.module.named_parameters() if each.requires_grad]
+        parts = [Part(name, _begin(each), local(each).numel(), each) for name, each in named]
+        return Layout(parts, self._stepper.optimizer, f"FSDP2 on {dist.get_world_size()} ranks")
 
-    def write_state(self, folder: Path) -> None:
-        import torch.distributed.checkpoint as dcp
+    def steering(self) -> dict[str, Any]:
+        return self._stepper.steering()
 
-        dcp.save(self._state(), checkpoint_id=folder)
-        if dist.get_rank() == 0:
-            torch.save(self._stepper.scaler_state(), folder / _SCALER)
-
-    def read_state(self, folder: Path) -> None:
-        import torch.distributed.checkpoint as dcp
-        from torch.distributed.checkpoint.state_dict import set_state_dict
-
-        found = self._state()
-        dcp.load(found, checkpoint_id=folder)
-        self._stepper.take_optimizer(
-            lambda: set_state_dict(
-                self.module,
-                self._stepper.optimizer,
-                model_state_dict=found["model"],
-                optim_state_dict=found["optimizer"],
-            )
-        )
-        self._stepper.take_scaler(torch.load(folder / _SCALER, weights_only=True))
-
-    def _state(self) -> dict[str, Any]:
-        from torch.distributed.checkpoint.state_dict import get_state_dict
-
-        model, optimizer = get_state_dict(self.module, self._stepper.optimizer)
-        return {"model": model, "optimizer": optimizer}
+    def take_steering(self, found: Mapping[str, Any]) -> None:
+        self._stepper.take_steering(found)
 
     def whole(self, parameter: nn.Parameter) -> torch.Tensor:
         split: Any = parameter.detach()
@@ -108,6 +86,13 @@ class Fsdp2Engine(Engine):
 
     def own_part(self, parameter: nn.Parameter) -> torch.Tensor:
         return local(parameter)
+
+
+def _begin(parameter: Any) -> int:
+    """Where this rank's share begins in the whole: it is split by its first dimension into equal parts, the last ones less."""
+    mesh = parameter.device_mesh
+    rows = -(-parameter.shape[0] // mesh.size())
+    return int(min(mesh.get_local_rank() * rows, parameter.shape[0]) * parameter.stride(0))
 
 
 def _missing() -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,10 +15,10 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import PURE_BF16
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.held import Bytes, bytes_of, parameter_tensors
+from hpc_llm.worker.engines.layout import Layout, Part
 from hpc_llm.worker.engines.stepping import Masters, Stepper
 from hpc_llm.worker.model.build import build_model
 
-_STATE = "state.pt"
 _BUCKET = 2**26
 """Numbers that are averaged at once."""
 
@@ -30,7 +30,7 @@ class PlainEngine(Engine):
 
     def __init__(self, plan: Plan, model: Any, device: torch.device) -> None:
         self.module, self.device = model, device
-        self._optimizer = str(plan.optimizer.type)
+        self.optimizer_name = plan.optimizer.type
         self.averages_over = plan.parallel.world_size
         self._masters = Masters(trainable(model), copies=plan.optimizer.type not in PURE_BF16)
         self._stepper = Stepper(plan, self._masters.parameters, device)
@@ -76,24 +76,17 @@ class PlainEngine(Engine):
             found["gradients"] = {place: size + buckets[place] for place, size in found["gradients"].items()}
         return found
 
-    def must_be_same(self) -> dict[str, Any]:
-        return {"optimizer": self._optimizer}
+    def layout(self) -> Layout:
+        names = [name for name, parameter in self.module.named_parameters() if parameter.requires_grad]
+        steppeds = zip(names, self._masters.parameters, strict=True)
+        parts = [Part(name, 0, stepped.numel(), stepped) for name, stepped in steppeds]
+        return Layout(parts, self._stepper.optimizer)
 
-    def write_state(self, folder: Path) -> None:
-        if dist.get_rank() == 0:  # the others have the same
-            weights = dict(zip(self._names(), (each.detach() for each in self._masters.parameters), strict=True))
-            torch.save({"parameters": weights, **self._stepper.state()}, folder / _STATE)
+    def steering(self) -> dict[str, Any]:
+        return self._stepper.steering()
 
-    def read_state(self, folder: Path) -> None:
-        found = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
-        with torch.no_grad():
-            for name, master in zip(self._names(), self._masters.parameters, strict=True):
-                master.copy_(found["parameters"][name])
-        self._masters.write_back()
-        self._stepper.take_state(found)
-
-    def _names(self) -> list[str]:
-        return [name for name, parameter in self.module.named_parameters() if parameter.requires_grad]
+    def take_steering(self, found: Mapping[str, Any]) -> None:
+        self._stepper.take_steering(found)
 
 
 def average(gradients: list[torch.Tensor]) -> None:

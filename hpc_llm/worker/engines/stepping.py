@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,8 +53,8 @@ def bitsandbytes_optimizer(
     return optimizer
 
 
-_OF_DEVICE = ("fused", "foreach", "capturable")
-"""Settings of an optimizer that say how it steps, not what it computes."""
+SCALE = "scale"
+"""By what losses are multiplied in fp16, as every engine says it."""
 
 
 class Masters:
@@ -89,6 +89,10 @@ class Masters:
                 torch._foreach_copy_([low for low, _ in self._pairs], [master for _, master in self._pairs])
 
 
+_NEVER = 2**31 - 1
+"""Steps after which a scale grows that is fixed."""
+
+
 class Stepper:
     """Clips, scales and steps one optimizer."""
 
@@ -103,29 +107,16 @@ class Stepper:
         found = {"optimizer": bytes_of(optimizer_tensors(self.optimizer, model))}
         return found if self._gradients is None else {"gradients": self._gradients, **found}
 
-    def state(self) -> dict[str, Any]:
-        """What the optimizer and the loss scaler know."""
-        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler_state()}
+    def steering(self) -> dict[str, Any]:
+        """What the loss scaler knows."""
+        return {} if self._scaler is None else {SCALE: self._scaler.get_scale(), "scaler": self._scaler.state_dict()}
 
-    def take_state(self, found: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
-        self.take_optimizer(lambda: self.optimizer.load_state_dict(found["optimizer"]))
-        self.take_scaler(found["scaler"])
-
-    def take_optimizer(self, load: Callable[[], None]) -> None:
-        """Let `load` fill the optimizer's state; how it steps on this device stays its own business."""
-        own = [{key: group[key] for key in _OF_DEVICE if key in group} for group in self.param_groups]
-        load()
-        for group, values in zip(self.param_groups, own, strict=True):
-            group.update(values)
-
-    def scaler_state(self) -> dict[str, Any] | None:
-        return None if self._scaler is None else self._scaler.state_dict()
-
-    def take_scaler(self, found: Mapping[str, Any] | None) -> None:
-        """Nothing where one of the two has no scaler: the precision may be another one now."""
-        if self._scaler is not None and found:
-            self._scaler.load_state_dict(dict(found))
+    def take_steering(self, found: Mapping[str, Any]) -> None:
+        """Go on with the scale of another run; nothing where one of the two has no scaler: the precision may be another now."""
+        if self._scaler is None or SCALE not in found or self._scaler.get_growth_interval() == _NEVER:
+            return
+        since = found.get("scaler", {}).get("_growth_tracker", 0)
+        self._scaler.load_state_dict({**self._scaler.state_dict(), SCALE: found[SCALE], "_growth_tracker": since})
 
     def __init__(self, plan: Plan, parameters: Sequence[torch.Tensor], device: torch.device) -> None:
         self._parameters = list(parameters)
@@ -170,7 +161,7 @@ def _scaler(plan: Plan, device: torch.device) -> Any:
     block = plan.engine.deepspeed.get("fp16") or {}
     fixed = float(block.get("loss_scale") or 0.0)
     if fixed:
-        return _grad_scaler(device, init_scale=fixed, growth_interval=2**31 - 1, backoff_factor=1.0 - 1e-9)
+        return _grad_scaler(device, init_scale=fixed, growth_interval=_NEVER, backoff_factor=1.0 - 1e-9)
     return _grad_scaler(
         device,
         init_scale=2.0 ** float(block.get("initial_scale_power", 16)),

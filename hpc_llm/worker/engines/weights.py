@@ -6,6 +6,7 @@ the values that they stand for. So every engine and every other program can star
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +28,13 @@ _BASE = ".base_layer"
 """PEFT puts the layer that it adapts under this name."""
 
 
-def save_weights(engine: Engine, plan: Plan, folder: Path) -> None:
-    """Write the weights to `folder`, which must not be there yet, in the plan's precision. Collective.
+def save_weights(engine: Engine, plan: Plan, folder: Path, *, replace: bool = False) -> None:
+    """Write the weights to `folder`, in the plan's precision; what is there stays, but for `replace`. Collective.
 
     The first rank holds the whole model in its host's memory meanwhile.
     Raises WorkerError on every rank where it could not be written; there is no `folder` then.
     """
-    with whole_folder(folder) as made:
+    with whole_folder(folder, replace=replace) as made:
         first = dist.get_rank() == 0
         weights: dict[str, torch.Tensor] = {}
         for name, tensor in whole_weights(engine):
@@ -42,6 +43,37 @@ def save_weights(engine: Engine, plan: Plan, folder: Path) -> None:
         if first:
             skeleton(plan, DTYPES[plan.model.precision]).save_pretrained(made.path, state_dict=weights)
             _copy_beside(plan, made.path)
+
+
+def save_adapter(engine: Engine, plan: Plan, folder: Path, *, replace: bool = False) -> None:
+    """Write what PEFT has added to the model, and nothing of the model, in PEFT's own layout. Collective.
+
+    Raises WorkerError on every rank where it could not be written; there is no `folder` then.
+    """
+    with whole_folder(folder, replace=replace) as made:
+        first = dist.get_rank() == 0
+        added: dict[str, torch.Tensor] = {}
+        for name, parameter in engine.module.named_parameters():
+            if parameter.requires_grad:
+                whole = engine.whole(parameter)
+                if first:
+                    added[name] = whole.to("cpu", copy=True).contiguous()
+        if first:
+            _write_adapter(engine.module, plan, added, made.path)
+
+
+def _write_adapter(model: Any, plan: Plan, added: dict[str, torch.Tensor], folder: Path) -> None:
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    found = get_peft_model_state_dict(model, state_dict=added, save_embedding_layers=False)
+    if len(found) != len(added) or not all(tensor.numel() for tensor in found.values()):
+        raise WorkerError(f"of {len(added)} trained parameters PEFT writes {len(found)}, so nothing is written.")
+    save_file(found, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    how = copy.copy(model.peft_config["default"])
+    how.inference_mode, how.base_model_name_or_path = True, plan.model.name
+    how.save_pretrained(folder)
+    _copy_beside(plan, folder)
 
 
 def whole_weights(engine: Engine) -> Iterator[tuple[str, torch.Tensor]]:

@@ -27,15 +27,16 @@ class Made:
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Made]:
+def whole_folder(folder: Path, *, replace: bool = False) -> Iterator[Made]:
     """What the ranks write inside becomes `folder` when each of them has written its part. Collective.
 
+    With `replace` it takes the place of a folder that is there, which stays until then.
     Raises WorkerError on all ranks where one of them failed; what was written is gone then. A rank that never comes to its
     end leaves nothing under the name of `folder`.
     """
     made = Made(folder.with_name(f".{folder.name}.part"))
     what = f"the folder {folder} cannot be written"
-    together(lambda: _begin(folder, made.path), only_rank=0, what=what)
+    together(lambda: _begin(folder, made.path, replace), only_rank=0, what=what)
     problem: Exception | None = None
     try:
         yield made
@@ -75,8 +76,8 @@ def _raise(problem: Exception | None) -> None:
         raise problem
 
 
-def _begin(folder: Path, made: Path) -> None:
-    if folder.exists() or folder.is_symlink():
+def _begin(folder: Path, made: Path, replace: bool) -> None:
+    if folder.is_symlink() or (folder.exists() and not replace):
         raise WorkerError(f"{folder} is there already, and nothing is written over it: choose another name.")
     shutil.rmtree(made, ignore_errors=True)  # what an earlier try could not finish
     (made / "engine").mkdir(0o755, parents=True)
@@ -89,7 +90,12 @@ def _end(made: Made, folder: Path) -> None:
     _open_to_readers(made.path)
     for path in (*made.path.glob("*.json"), *(path for path in made.path.rglob("*") if path.is_dir()), made.path):
         _flush_one(path)
+    old = folder.with_name(f".{folder.name}.old")
+    if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        os.rename(folder, old)
     os.rename(made.path, folder)
+    shutil.rmtree(old, ignore_errors=True)
     _flush_one(folder.parent)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +63,8 @@ class Meter:
 
     def __init__(self, device: torch.device, steps: int, warmup_steps: int, world_size: int, done: int = 0) -> None:
         self.device = device
+        self.wish: Callable[[], float] = lambda: 0.0
+        """What this rank wishes at the end of a step; all ranks learn the sum of all (`wished`)."""
         self.warmup_steps = done + warmup_steps
         self.world_size = world_size
         self.steps: list[MeasuredStep] = []
@@ -70,9 +72,10 @@ class Meter:
         self.window = Window(device)
         """Around the measured steps."""
         self._clock = self.window.clock
-        self._host = torch.zeros(steps, 3, dtype=torch.float64, pin_memory=device.type == "cuda")
+        self._host = torch.zeros(steps, 4, dtype=torch.float64, pin_memory=device.type == "cuda")
         self._pending: deque[_Pending] = deque()
         self._number = done
+        self._done = done
         self._begin: Any = None
 
     @property
@@ -116,6 +119,19 @@ class Meter:
             yield step
         self.window.look(at_once=wait)
 
+    def wished(self) -> float:
+        """The sum of what all ranks wished, the same on each, whenever it is asked behind the same step.
+
+        On a GPU it is that of the step before, which is over when the one behind it has been handed over: nothing waits.
+        """
+        number = self._number - (self.device.type == "cuda")
+        if number <= self._done:
+            return 0.0
+        for pending in self._pending:
+            if pending.facts["number"] == number:
+                self._clock.wait(pending.on_host)
+        return float(self._host[number - 1, 3])
+
     def close(self) -> None:
         """End the measured window: the device is idle at both of its ends."""
         self.window.close()
@@ -128,21 +144,21 @@ class Meter:
         self._begin = None
 
     def _on_device(self, loss: Loss, grad_norm: torch.Tensor | None) -> torch.Tensor:
-        """(mean loss of all predicted tokens, gradient norm, number of these tokens) as one small tensor on the device."""
+        """(mean loss of all predicted tokens, gradient norm, number of these tokens, wishes) as one small tensor on the device."""
         total = loss.total.detach().double().reshape(1)
         targets = loss.targets
         count = torch.full_like(total, targets) if isinstance(targets, int) else targets.double().reshape(1)
-        both = torch.cat([total, count])
+        sums = torch.cat([total, count, torch.full_like(total, self.wish())])
         if self.world_size > 1:
-            dist.all_reduce(both)
-        mean = both[:1] / both[1:]
+            dist.all_reduce(sums)
+        mean = sums[:1] / sums[1:2]
         norm = mean if grad_norm is None else grad_norm.detach().double().reshape(1)
-        return torch.cat([mean, norm, both[1:]])
+        return torch.cat([mean, norm, sums[1:]])
 
     def _read(self, pending: _Pending) -> MeasuredStep:
         facts = dict(pending.facts)
         number = facts.pop("number")
-        loss, norm, targets = self._host[number - 1].tolist()
+        loss, norm, targets, _ = self._host[number - 1].tolist()
         if facts.pop("norm_on_device"):
             facts["grad_norm"] = norm
         return MeasuredStep(

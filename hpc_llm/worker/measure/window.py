@@ -31,6 +31,9 @@ class _GpuClock:
     def reached(self, mark: Any) -> bool:
         return bool(mark.query())
 
+    def wait(self, mark: Any) -> None:
+        mark.synchronize()
+
     def seconds(self, begin: Any, end: Any) -> float:
         return float(begin.elapsed_time(end)) / 1000
 
@@ -43,6 +46,9 @@ class _HostClock:
 
     def reached(self, mark: float) -> bool:
         return True
+
+    def wait(self, mark: float) -> None:
+        pass
 
     def seconds(self, begin: float, end: float) -> float:
         return end - begin

@@ -16,7 +16,8 @@ from hpc_llm.worker.data import batches, epoch_sequences, evaluation_batches
 from hpc_llm.worker.data.batch import Batch
 from hpc_llm.worker.data.halves import fitting
 from hpc_llm.worker.engines.held import Bytes
-from hpc_llm.worker.loop import StepLog, print_summary, run_steps
+from hpc_llm.worker.keeping import Keeping
+from hpc_llm.worker.loop import Between, StepLog, print_summary, run_steps
 from hpc_llm.worker.measure import telemetry
 from hpc_llm.worker.measure.meter import Meter
 from hpc_llm.worker.measure.window import largest_over_ranks
@@ -31,7 +32,9 @@ def train(record: Record) -> None:
     """Train as the plan of `record` says and, on rank 0, write result.json. Errors are the caller's to report."""
     device = _prepare_device(record)
     engine = _build_engine(record, device)
-    _measure(record, engine, device)
+    kept = Keeping(record, engine)
+    _measure(record, engine, device, kept)
+    kept.finish()
     if record.ranks.rank == 0:
         result = build_result(record, Outcome.COMPLETED, None)
         record.write(record.paths.result, result)
@@ -67,17 +70,20 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
     return built.engine
 
 
-def _measure(record: Record, engine: engines.Engine, device: torch.device) -> None:
+def _measure(record: Record, engine: engines.Engine, device: torch.device, kept: Keeping) -> None:
     plan, ranks = record.plan, record.ranks
-    tokens = fitting(batches(plan, engine.module.config.vocab_size, ranks, device), engine.module)
+    tokens = fitting(batches(plan, engine.module.config.vocab_size, ranks, device, used=kept.used), engine.module)
     record.epoch_sequences = epoch_sequences(plan, engine.module.config.vocab_size)
     if ranks.rank == 0:
         print(f"{record.program}: {starting_point(plan)}", flush=True)
-    record.meter = Meter(device, plan.workload.steps, plan.workload.warmup_steps, ranks.world_size)
+    done = kept.start.step
+    record.meter = Meter(device, plan.workload.steps, plan.workload.warmup_steps, ranks.world_size, done)
+    kept.listen(record.meter)
     log = StepLog(record.paths.steps, plan) if ranks.rank == 0 else None
     gpus = telemetry.find_gpus(device, ranks)
     with telemetry.recording(record, gpus):
-        run_steps(engine, tokens, record.meter, plan, log, between=[_evaluation(record, engine, device)])
+        between: list[Between] = [_evaluation(record, engine, device), kept]
+        run_steps(engine, tokens, record.meter, plan, log, done=done, between=between)
     record.held = everywhere_at_most(engine.held(), device, ranks.world_size)
     record.peaks = record.meter.window.peaks(ranks.world_size)
     record.gpu_means = telemetry.means(record, gpus, device)

@@ -1,0 +1,82 @@
+"""Which checkpoint a request goes on from, and whether what is planned can: before anything is queued."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpc_llm.api.find import find_run
+from hpc_llm.errors import RequestError
+
+if TYPE_CHECKING:
+    from hpc_llm.planning.experiment import PlanWithOrigins
+
+_SAME = ("model", "peft", "quantization")
+"""Fields of the plan without which the weights of a checkpoint are none of the model's."""
+
+
+def with_start(values: dict[str, Any], logs: Path) -> dict[str, Any]:
+    """The options with the folder that `resume` means: a run's, whose newest checkpoint is taken, or a checkpoint.
+
+    Raises RequestError where there is no whole checkpoint.
+    """
+    text = values.get("resume")
+    return values if text is None else {**values, "resume": str(_place_of(text, logs))}
+
+
+def _place_of(text: str, logs: Path) -> Path:
+    from hpc_llm.records.checkpoints import MANIFEST, start_of
+    from hpc_llm.records.run import RunPaths
+
+    given = Path(os.path.abspath(os.path.expanduser(text)))
+    place = given if (given / MANIFEST).is_file() else find_run(text, logs).root.absolute()
+    if start_of(place) is None:
+        holds = (
+            f"holds no whole checkpoint in {RunPaths(place).checkpoints.name}/" if place != given else "is no whole one"
+        )
+        raise RequestError(
+            f"--resume {text}: {place} {holds}. A run keeps them with --save-every N; `hpc-llm clean` lists what is kept."
+        )
+    return place
+
+
+def check_start(planned: PlanWithOrigins) -> None:
+    """Raise RequestError where nothing would be left to train, or another model would be."""
+    from hpc_llm.planning.experiment import Plan
+    from hpc_llm.planning.parts import Training
+    from hpc_llm.records.checkpoints import start_of
+    from hpc_llm.records.run import RunPaths
+
+    plan: Plan = planned.plan
+    if not isinstance(plan.workload, Training) or plan.workload.resume is None:
+        return
+    start = start_of(Path(plan.workload.resume))
+    if start is None:
+        raise RequestError(f"--resume {plan.workload.resume}: it holds no whole checkpoint any more.")
+    is_done = start.step == plan.workload.steps and RunPaths(start.path.parent.parent).model.is_dir()
+    if is_done or start.step > plan.workload.steps:
+        raise RequestError(
+            f"--resume: {start.path} was kept after step {start.step}, and --steps is {plan.workload.steps}: nothing is left "
+            f"to train. Steps count from the beginning of the training: give more than {start.step}."
+        )
+    own, before = plan.flat(), _plan_of(start.path)
+    for name in (name for name in _SAME if name in before and before[name] != own[name]):
+        raise RequestError(
+            f"--resume: {start.path} was trained with {name} {_shown(before[name])}, here it is {_shown(own[name])}. Go on with "
+            "the same, or train from the run's model/ as a new one."
+        )
+
+
+def _plan_of(checkpoint: Path) -> dict[str, Any]:
+    """The flat plan of the run that the checkpoint lies in; empty where it lies in none."""
+    from hpc_llm.planning.experiment import flat_plan
+    from hpc_llm.records.files import read_json
+    from hpc_llm.records.run import RunPaths
+
+    found = (read_json(RunPaths(checkpoint.parent.parent).experiment) or {}).get("plan")
+    return flat_plan(found) if isinstance(found, dict) else {}
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)
