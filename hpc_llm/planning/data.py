@@ -14,7 +14,9 @@ from hpc_llm.corpus.sets import check_columns
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, positive
+from hpc_llm.planning.encoder_decoder import EncoderDecoder
 from hpc_llm.planning.experiment import Experiment
+from hpc_llm.planning.model import PRESETS
 from hpc_llm.planning.parts import BatchShape, ModelSetup, Training
 from hpc_llm.planning.recipe import vocab_size_of
 from hpc_llm.planning.settings import Settings
@@ -43,6 +45,11 @@ def wanted_corpus(experiment: Experiment, cluster: Cluster) -> CorpusRequest | N
         return None
     settings = Settings(experiment.set)
     model = experiment.model or getattr(cluster.defaults, "model", None) or FALLBACKS["model"]
+    if isinstance(PRESETS.get(str(settings.applied("model", model))), EncoderDecoder):
+        raise PlanError(
+            f"--data: {model} is the shape of a model that reads one text and writes another, and only a tokenizer says how such "
+            "data become tokens. Give the folder of its checkpoint as --model, or leave --data out."
+        )
     reading = {name: settings.applied(name, _copied(value)) for name, value in _READING.items()}
     _check_reading(reading)
     return CorpusRequest(sources=experiment.data, model=settings.applied("model", model), **reading)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -78,7 +79,45 @@ def t5_plans(t5: Path, ranks: int) -> Iterator[tuple[str, Plan]]:
         engine = name.partition("-")[2] if name in ("t5-plain", "t5-fsdp2") else "deepspeed"
         yield name, tuned(t5, ranks, method, engine=engine, precision="bf16" if "lora" in name else "fp32")
     still = {"precision": "fp32", "optimizer": STILL, "steps": 3, "warmup_steps": 0, "micro_batch_size": 3}
+    corpus = t5.parent / "dialogues"
+    fed = {"data": [str(corpus)], "corpus": str(next((t5.parent / "caches").glob("*/corpus.json")).parent)}
+    fed |= {"packing": "none", "sequence_length": 12, "peft": {**LORA, "target_modules": ["q", "v"]}}
+    yield "t5-fed", tuned(t5, ranks, "z3lora", steps=6, precision="fp32", micro_batch_size=2, **fed)
     yield "t5-still", tuned(t5, ranks, "z3", **still)
+
+
+WORDS = [f"w{number}" for number in range(40)]
+
+
+def words(folder: Path) -> Path:
+    """A tokenizer of whole words beside the model in `folder`, which ends each text."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {word: number for number, word in enumerate(["<pad>", "</s>", "<unk>", *WORDS])}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    ).save_pretrained(folder)
+    return folder
+
+
+def dialogues(t5: Path) -> Path:
+    """What was prepared of 60 questions, whose answers are their first two words, and of 7 that are held out."""
+    from hpc_llm.corpus.key import CorpusRequest
+    from hpc_llm.worker.preparing.build import prepare
+
+    source = t5.parent / "dialogues"
+    source.mkdir()
+    for name, count in (("train", 60), ("validation", 7)):
+        asked = [[WORDS[(7 * n + k * k) % 40] for k in range(2 + n % 5)] for n in range(count)]
+        rows = [{"prompt": " ".join(one), "completion": " ".join(one[:2])} for one in asked]
+        (source / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"prompt": "prompt", "completion": "completion"}
+    request = CorpusRequest(sources=(str(source),), model=str(t5), columns=columns)
+    return prepare(request, t5.parent / "caches", lambda text: None, 512).folder
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +127,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(tmp_path_factory.mktemp("model") / "t5", "t5")
+    folder = words(save(tmp_path_factory.mktemp("model") / "t5", "t5"))
+    dialogues(folder)
+    return folder
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -209,3 +250,19 @@ def test_an_encoder_and_decoder_are_fed_and_counted_as_what_they_are(trained: Pa
     losses = [[row["loss"] for row in read_json_lines(RunPaths(trained / f"t5-{name}").steps)] for name in ("z3", "plain", "fsdp2")]  # fmt: skip
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     assert losses[2] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_questions_are_answered_and_the_answers_scored(trained: Path, t5: Path) -> None:
+    """Whole answers count, what fills a batch does not, and a rank without a batch takes part in the passes of the others."""
+    ended = result(trained / "t5-fed")
+    assert ended["outcome"] == "COMPLETED", ended["outcome_reason"]
+    assert ended["eval_tokens"] == 7 * 3  # two words and the end
+    assert ended["loss_last"] < ended["loss_first"]
+    assert ended["trained_tokens"] == 6 * ended["global_batch_size"] * 3
+    assert ended["epoch_time_s"] == pytest.approx(ended["step_time_s_mean"] * 60 / ended["global_batch_size"])
+    if importlib.util.find_spec("rouge_score") is None:
+        assert ended["rouge"] is None
+        assert "ROUGE is left empty: the package rouge_score is not installed." in ended["adaptations"]
+        return
+    assert set(ended["rouge"]) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
+    assert all(0 <= score <= 1 for score in ended["rouge"].values())

@@ -28,8 +28,8 @@ from hpc_llm.worker.result import Record
 from hpc_llm.worker.tasks import training
 
 
-def masked_batches(batches: Any, plan: Plan, vocab_size: int, ranks: Ranks, device: Any) -> Any:
-    return masked(batches(plan, vocab_size, ranks, device), ranks.rank)
+def masked_batches(batches: Any, plan: Plan, vocab_size: int, ranks: Ranks, device: Any, used: int = 0) -> Any:
+    return masked(batches(plan, vocab_size, ranks, device, used), ranks.rank)
 
 
 def meet(folder: Path, rank: int) -> int:
@@ -75,9 +75,9 @@ def main(folder: Path) -> None:
     measure, batches = training._measure, training.batches
     current = folder
 
-    def measure_and_look(record: Record, engine: Engine, device: Any) -> None:
+    def measure_and_look(record: Record, engine: Engine, device: Any, kept: Any) -> None:
         before = digest(engine, trains=False) if record.plan.task == "finetune" else None
-        measure(record, engine, device)
+        measure(record, engine, device, kept)
         if before is not None:
             after = {trains: digest(engine, trains=trains) for trains in (False, True)}
             left = {"before": before, "after": after[False], "trained": after[True]}
