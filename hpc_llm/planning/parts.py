@@ -191,6 +191,8 @@ class EngineSetup:
     """What does where a node's software cannot run that one; None means that the run fails then."""
     deepspeed: dict[str, Any]
     """The complete DeepSpeed config."""
+    cuda_graph: bool = False
+    """Whether forward and backward are recorded once and sent to the GPU as one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -290,7 +290,17 @@ def _engine(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
             "engine_fallback", facts.fallback, "computed: what trains the same with other software"
         ),
         deepspeed=complete_deepspeed(wanted.deepspeed, wanted.batch, precision, wanted.optimizer),
+        cuda_graph=_cuda_graph(facts, wanted, draft),
     )
+
+
+def _cuda_graph(facts: engines.EngineFacts, wanted: Wanted, draft: Draft) -> bool:
+    lack = facts.unrecorded(wanted)
+    origin = f"computed: engine {facts.name}, {lack or 'whose steps have one shape'}"
+    is_recorded: bool = draft.put("cuda_graph", lack is None, origin)
+    if is_recorded and lack is not None:
+        raise PlanError(f"--set cuda_graph=true: with engine {facts.name} it cannot be, for {lack}.")
+    return is_recorded
 
 
 def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], draft: Draft) -> str:

@@ -13,9 +13,9 @@ import torch.distributed as dist
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.schedule import rate_factor
 from hpc_llm.records.files import new_file
-from hpc_llm.worker.data.batch import Batch, model_inputs
+from hpc_llm.worker.data.batch import Batch
 from hpc_llm.worker.engines import Engine, StepEnd
-from hpc_llm.worker.loss import Loss, sum_targets, summed_loss
+from hpc_llm.worker.loss import Loss, sum_targets
 from hpc_llm.worker.measure.meter import MeasuredStep, Meter
 from hpc_llm.worker.result import plan_tokens_per_step, step_row
 
@@ -85,9 +85,7 @@ def take_step(engine: Engine, batches: Iterator[Batch], plan: Plan) -> tuple[Los
     weight = engine.averages_over / _targets_of_all(targets, plan)
     total: Any = 0.0
     for number, batch in enumerate(micro_batches, start=1):
-        loss = summed_loss(engine.forward(**model_inputs(batch), use_cache=False).logits, batch)
-        engine.backward(loss * weight, last=number == len(micro_batches))
-        total = total + loss.detach().double()
+        total = total + engine.learn(batch, weight, last=number == len(micro_batches)).double()
     return Loss(total, targets), engine.step()
 
 

@@ -14,11 +14,13 @@ import torch
 from torch import nn
 
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.data.batch import Batch, model_inputs
 from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines import checkpoint, state
 from hpc_llm.worker.engines.checkpoint import TrainingProgress
 from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.engines.layout import Layout
+from hpc_llm.worker.loss import summed_loss
 from hpc_llm.worker.model.flops import full_shape
 from hpc_llm.worker.model.prepare import stop_dropout
 
@@ -53,6 +55,12 @@ class Engine(ABC):
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """Add the gradients of `loss`; `last` says that no micro batch of this step follows."""
 
+    def learn(self, batch: Batch, weight: float | torch.Tensor, *, last: bool) -> torch.Tensor:
+        """Add the gradients of the batch's summed loss times `weight`; that sum, unweighted, nats."""
+        loss = summed_loss(self.forward(**model_inputs(batch), use_cache=False).logits, batch)
+        self.backward(loss * weight, last=last)
+        return loss.detach()
+
     @abstractmethod
     def step(self) -> StepEnd:
         """Clip the gradients, change the weights, forget the gradients."""
@@ -74,6 +82,14 @@ class Engine(ABC):
 
         `gradients` are those of the first step at its end; they are left out where the engine does not show them.
         """
+
+    def hidden_bytes(self) -> int:
+        """Device memory that is taken between steps though the allocator counts it as free: what recorded steps work in."""
+        return 0
+
+    def sentences(self) -> list[str]:
+        """One for each thing that has run otherwise than the plan says, as far as it showed while training."""
+        return []
 
     def save(self, folder: Path, progress: TrainingProgress, data: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (see `checkpoint`). Collective, between two steps."""

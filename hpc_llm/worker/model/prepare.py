@@ -43,7 +43,9 @@ def _with_lora(model: Any, peft: Lora) -> Any:
 def _recompute(model: Any) -> None:
     """Recompute each decoder layer's activations in the backward pass instead of keeping them."""
     switch = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    switch({"use_reentrant": False})
+    # Without dropout nothing random is done twice, and a state that is read cannot be recorded in a CUDA graph.
+    draws = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
+    switch({"use_reentrant": False, "preserve_rng_state": draws})
 
 
 def stop_dropout(model: nn.Module) -> None:
