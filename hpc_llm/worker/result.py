@@ -218,6 +218,7 @@ def _evaluated(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
         "eval_loss": finite(last["eval_loss"]) if last else None,
         "perplexity": last.get("perplexity"),
         "eval_tokens": last.get("eval_tokens"),
+        "rouge": last.get("rouge"),
         "best_step": best.get("step"),
         "best_eval_loss": best.get("eval_loss"),
         "evaluations": len(evaluations),
