@@ -94,7 +94,9 @@ class Keeping:
     def act(self, number: int) -> bool:
         """Keep what is needed to go on behind step `number`. Raises ToldToStop on all ranks where one was told to end."""
         if number > self._saved:
+            self._record.is_saving = True
             self._save(number)
+            self._record.is_saving = False
         if self._wished() >= _STOP and number < self._plan.workload.steps:
             raise ToldToStop(f"saved behind step {number}, go on with `{self.way_on}`")
         return True
