@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from run_folders import UUID, Folder, Slurm, job
+from run_folders import Folder, Slurm, job
 
 from hpc_llm.api import clean
 from hpc_llm.cli import run as command
@@ -117,7 +118,7 @@ def test_of_a_run_that_is_not_over_nothing_goes(folder: Folder, logs: Path, slur
 def test_what_a_run_that_is_not_over_goes_on_from_stays(folder: Folder, logs: Path, slurm: Slurm) -> None:
     keep(failed(folder), 2, 4)
     other = Folder(logs / "run-2", job_id="8")
-    write_json(other.run.job, {**(read_json(other.run.job) or {}), "uuid": UUID[::-1]})
+    write_json(other.run.job, {**(read_json(other.run.job) or {}), "uuid": str(uuid4())})
     record = read_json(other.run.experiment) or {}
     write_json(other.run.experiment, {**record, "plan": {"workload": {"resume": str(folder.run.root)}}})
     slurm.says(job("PENDING", started_at=None), "8")
