@@ -40,7 +40,22 @@ TRAIN = [
 PLOT = ["matplotlib>=3.9", "vl-convert-python>=1.8"]
 ZSTD = ["zstandard>=0.22"]  # in the standard library from Python 3.14 on
 PANDAS = ["pandas>=2.2"]  # for a program that wants DataFrames of rows
-TEST = [*ZSTD, *PANDAS, "pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.100", "selenium>=4.25"]
+DATA = [
+    "datasets>=3",
+    "huggingface_hub>=0.30",
+    "pyarrow>=17",
+    "pypdf>=5",
+]  # what `prepare` reads besides text, JSONL and CSV
+TEST = [
+    *ZSTD,
+    *PANDAS,
+    *DATA,
+    "pytest>=8",
+    "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
+    "hypothesis>=6.100",
+    "selenium>=4.25",
+]
 DEV = ["ruff>=0.8", "mypy>=1.13", "import-linter>=2.1", "types-PyYAML", "types-tabulate"]
 
 setup(
@@ -68,6 +83,7 @@ setup(
         "plot": PLOT,
         "zstd": ZSTD,
         "pandas": PANDAS,
+        "data": DATA,
         "test": [*TRAIN, *PLOT, *TEST],
         "dev": [*TRAIN, *PLOT, *TEST, *DEV],
     },
@@ -75,6 +91,7 @@ setup(
         "console_scripts": [
             "hpc-llm = hpc_llm.cli:main",
             "pretrain_llm = hpc_llm.worker.pretrain_llm:command",
+            "finetune_llm = hpc_llm.worker.finetune_llm:command",
         ]
     },
 )

@@ -26,11 +26,11 @@ while not (folder / "go").exists():
 began = time.monotonic()
 
 from hpc_llm.worker.pretrain_llm import command  # noqa: E402
-from hpc_llm.worker.tasks import pretrain  # noqa: E402
+from hpc_llm.worker.tasks import training  # noqa: E402
 
 
 def timed(name: str) -> None:
-    inner = getattr(pretrain, name)
+    inner = getattr(training, name)
 
     def outer(*arguments: Any) -> Any:
         at = time.monotonic()
@@ -41,7 +41,7 @@ def timed(name: str) -> None:
                 at, now = at - began, time.monotonic() - began
                 print(f"TIMELINE {name} {at:.1f}-{now:.1f}", file=sys.stderr, flush=True)
 
-    setattr(pretrain, name, outer)
+    setattr(training, name, outer)
 
 
 for one in ("_prepare_device", "_build_engine", "_measure"):

@@ -5,6 +5,7 @@
     │   ├── ProfileError         a cluster, method or experiment file that is not valid
     │   └── PlanError            the request is well formed, the cluster or GPU cannot do it
     ├── SubmissionError          the scheduler refused or could not be reached
+    ├── FetchError               a download came to no end; what was fetched is kept
     └── WorkerError              the training program cannot go on
 
 A message says what is wrong, where, which choices are valid and what to do next, in this order. Library code raises;
@@ -61,6 +62,10 @@ class PlanError(RequestError):
 
 class SubmissionError(HpcLlmError):
     """The scheduler refused the job or could not be reached."""
+
+
+class FetchError(HpcLlmError):
+    """A download came to no end; what was fetched is kept, and the same command goes on with it."""
 
 
 class WorkerError(HpcLlmError):

@@ -15,7 +15,7 @@ def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     """Neither the user's own profiles nor an account of the shell decide a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
-        for name in ("SBATCH_ACCOUNT", "HPC_LLM_LOGS", "HPC_LLM_DEBUG"):
+        for name in ("SBATCH_ACCOUNT", "HPC_LLM_LOGS", "HPC_LLM_CACHE", "HPC_LLM_DEBUG"):
             patch.delenv(name, raising=False)
         yield
 

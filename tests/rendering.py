@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.job.batch import Batch, make_batch
+from hpc_llm.job.batch import Batch, Ground, make_batches
 from hpc_llm.job.support import Support
 from hpc_llm.planning.experiment import Experiment, PlanWithOrigins
 from hpc_llm.planning.method import load_method, method_names
@@ -20,7 +20,8 @@ LOGS = Path("/work/someone/logs")
 SUPPORT = Support(path=LOGS / ".code" / "0123456789ab-1000.sh", digest="0123456789ab" + "0" * 52, text="")
 PYTHON = Path("/opt/env/bin/python")
 CLUSTERS = tuple(cluster_names())
-METHODS = tuple(method_names())
+METHODS = tuple(name for name in method_names() if load_method(name).precision != "bf16")
+"""Those for any GPU: not each has bf16."""
 
 
 def site(cluster: Cluster, scheduler: str | None = None, hardware: Hardware | None = H100, **more: Any) -> Site:
@@ -52,7 +53,9 @@ def batch(
     profile = load_cluster(cluster) if isinstance(cluster, str) else cluster
     plans = [planned(profile, method, **asked) for method in methods]
     ids = [run_id] if len(methods) == 1 else [f"{run_id}-{method}" for method in methods]
-    return make_batch(profile, plans, ids, name=run_id, logs=logs, support=support, python=python)
+    ground = Ground(cluster=profile, logs=logs, support=support, python=python)
+    [made] = make_batches(ground, plans, ids, lambda k: run_id)
+    return made
 
 
 def script(cluster: str | Cluster, method: str, **asked: Any) -> str:

@@ -69,3 +69,33 @@ def test_a_setting_that_only_deepspeed_heeds_selects_it_and_says_so(setting: str
 def test_a_setting_that_all_heed_selects_nothing() -> None:
     plan, notices = choice("z3", "engine=fsdp2", "deepspeed.gradient_clipping=0.5")
     assert (plan.engine.name, notices) == ("fsdp2", ())
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "recorded", "why"),
+    [
+        ("lora", ("engine=plain",), True, "whose steps have one shape"),
+        ("q", ("engine=plain",), True, "whose steps have one shape"),
+        ("q", ("engine=plain", "quantization.kind=int8"), False, "bitsandbytes waits"),
+        ("lora", ("engine=plain", "cuda_graph=false"), False, "--set"),
+        ("lora", ("engine=deepspeed",), False, "it records no steps"),
+        ("z3", ("engine=fsdp2",), False, "it records no steps"),
+    ],
+)
+def test_the_plan_says_whether_steps_are_recorded_and_why(
+    method: str, settings: tuple[str, ...], recorded: bool, why: str
+) -> None:
+    found = planned("delta", method, set=settings)
+    assert found.plan.engine.cuda_graph is recorded
+    assert why in found.origins["cuda_graph"] or why == found.origins["cuda_graph"]
+
+
+def test_without_a_gpu_nothing_is_recorded() -> None:
+    found = planned("local", "lora", hardware=None, set=("engine=plain",))
+    assert not found.plan.engine.cuda_graph
+
+
+@pytest.mark.parametrize("settings", [("engine=deepspeed",), ("engine=plain", "quantization.kind=int8")])
+def test_to_record_what_cannot_be_recorded_is_refused(settings: tuple[str, ...]) -> None:
+    with pytest.raises(PlanError, match="cuda_graph=true: with engine"):
+        choice("q", *settings, "cuda_graph=true")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,12 @@ def weights(model: str, *settings: str) -> tuple[str, str]:
 
 def test_a_preset_is_random_and_says_so() -> None:
     assert weights("tiny") == ("random", "computed: a preset has no weights")
-    assert "tiny is a preset, which has the shape of a model and no weights" in refused("tiny", "weights=checkpoint")
+    assert "tiny is a preset, which has the shape of a model and no weights. Give a folder" in refused(
+        "tiny", "weights=checkpoint"
+    )
+    assert "no weights. `hpc-llm fetch llama2-7b --to DIR` brings them, then --model DIR." in refused(
+        "llama2-7b", "weights=checkpoint"
+    )
 
 
 @pytest.mark.parametrize("config", [LLAMA, GPT2, {"model_type": "some-new-model"}])
@@ -60,7 +66,7 @@ def test_shards_are_all_there_or_the_folder_is_refused(tmp_path: Path) -> None:
         {"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "one.safetensors"}}
     ).encode()
     model = folder(tmp_path / "m", LLAMA, one__safetensors=b"x", model__safetensors__index__json=index)
-    assert f"{model}/two.safetensors cannot be read: No such file or directory. `hf download" in refused(model)
+    assert f"{model}/two.safetensors cannot be read: No such file or directory. `hpc-llm fetch" in refused(model)
     folder(tmp_path / "m", LLAMA, two__safetensors=b"")
     assert "two.safetensors are an empty file" in refused(model)
     folder(tmp_path / "m", LLAMA, two__safetensors=b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
@@ -84,7 +90,11 @@ def test_a_config_alone_is_random_only_when_that_is_said(tmp_path: Path) -> None
         (None, {}, "holds no config.json, so it is no checkpoint"),
         (LLAMA, {"adapter_config__json": b"{}"}, "holds an adapter without its base model"),
         (LLAMA, {"consolidated__00__pth": b"x"}, "in the format of Meta"),
-        ({"model_type": "t5", "is_encoder_decoder": True}, {"model__safetensors": b"x"}, "only causal language models"),
+        (
+            {"model_type": "bart", "is_encoder_decoder": True},
+            {"model__safetensors": b"x"},
+            "of the family bart: of these only t5",
+        ),
     ],
 )
 def test_a_folder_that_cannot_be_loaded_says_why(
@@ -104,8 +114,9 @@ def test_an_entry_of_the_hubs_cache_names_the_folder_within(tmp_path: Path) -> N
 )
 def test_a_name_of_the_hub_or_a_path_of_elsewhere_is_refused_with_the_way(name: str) -> None:
     said = refused(name)
-    assert f"there is no such folder as '{name}' here, and nothing is fetched from the Hub by itself" in said
-    assert f"`hf download {name} --local-dir DIR`, then --model DIR" in said
+    assert f"there is no such folder as '{name}' here. " in said
+    fetched = f"`hpc-llm fetch {name} --to DIR`, then --model DIR." in said
+    assert fetched == (not name.startswith((".", "~")))
     assert ("--model llama2-7b is its shape with random weights." in said) == name.startswith("meta-llama")
 
 
@@ -178,3 +189,24 @@ def test_one_thing_sets_the_learning_rate() -> None:
 def test_the_plan_says_what_can_be_learned_of_its_data(tmp_path: Path) -> None:
     assert planned("local", "z3").plan.training.loss_floor_nats == pytest.approx(1.2130, abs=1e-4) == LOSS_FLOOR_NATS
     assert planned("local", "z3", data=(str(tmp_path / "a.txt"),)).plan.training.loss_floor_nats is None
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "said"),
+    [
+        ("llama2-7b", "[q_proj, self_attn.v_proj]", None),
+        ("llama2-7b", "[q_proj, v]", "no layer 'v' in peft.target_modules for llama2-7b"),
+        ("llama2-7b", "[]", "peft.target_modules is empty. Layers of llama2-7b: q_proj"),
+        ("flan-t5-base", "[q, v]", None),
+        ("flan-t5-base", "[q_proj]", "Valid: k, lm_head, o, q"),
+    ],
+)
+def test_adapters_are_put_on_layers_that_are_there(model: str, targets: str, said: str | None) -> None:
+    def ask() -> Any:
+        return planned("local", "ddp+lora", model=model, set=(f"peft.target_modules={targets}",)).plan.model.peft
+
+    if said is None:
+        assert ask().target_modules == targets.strip("[]").split(", ")
+        return
+    with pytest.raises(RequestError, match=re.escape(said)):
+        ask()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hpc_llm.api.cancelling import cancel
     from hpc_llm.api.cleaning import clean
     from hpc_llm.api.experiments import Options, plan, prepare, render, submit
+    from hpc_llm.api.fetching import fetch
     from hpc_llm.api.handle import Run, status, wait
     from hpc_llm.api.reconciling import reconcile
     from hpc_llm.api.rows import Rows, parse, parse_steps, results
@@ -29,6 +30,7 @@ _MODULES = {
     "cancelling": ("cancel",),
     "cleaning": ("clean",),
     "experiments": ("Options", "plan", "prepare", "render", "submit"),
+    "fetching": ("fetch",),
     "reconciling": ("reconcile",),
     "rows": ("Rows", "parse", "parse_steps", "results"),
     "handle": ("Run", "status", "wait"),
@@ -43,6 +45,7 @@ __all__ = [
     "cancel",
     "clean",
     "diagnose",
+    "fetch",
     "parse",
     "parse_steps",
     "plan",

@@ -1,21 +1,24 @@
-"""From a request to planned and rendered batches, one a cluster."""
+"""From a request to planned and rendered batches, those of one cluster together."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm.api.request import LISTS, Request
+from hpc_llm.api.fetching import way_to_dataset
+from hpc_llm.api.request import Request
 from hpc_llm.api.resuming import check_start, with_start
-from hpc_llm.api.sweep import each, methods_of, of_cluster
+from hpc_llm.api.sweep import check_twins, each, methods_of, of_cluster
+from hpc_llm.api.values import LISTS
 from hpc_llm.errors import RequestError, notice
 from hpc_llm.planning.experiment import Experiment
 
 if TYPE_CHECKING:
+    from hpc_llm.api.study_runs import RunRequest
     from hpc_llm.job.batch import Batch
     from hpc_llm.planning.experiment import PlanWithOrigins
     from hpc_llm.planning.plan import Site
@@ -33,26 +36,34 @@ class Places:
     """Run id instead of a new one."""
 
 
-def experiments(request: Request, cluster: str) -> list[Experiment]:
-    """One experiment per method of the sweep on one cluster."""
+def experiment_of(run: RunRequest, logs: Path) -> Experiment:
+    """The experiment of one run, with files of this machine as absolute paths: the job runs in another folder."""
     from hpc_llm.planning.model import is_checkpoint
 
-    rest: dict[str, Any] = {k: v for k, v in request.values.items() if k not in ("cluster", "method")}
-    rest |= {k: tuple(rest[k]) for k in LISTS if k in rest}
-    model = os.path.expanduser(rest.get("model", ""))
+    values: dict[str, Any] = {**run.values, **{name: tuple(run.values[name]) for name in LISTS if name in run.values}}
+    model = os.path.expanduser(values.get("model", ""))
     if model and is_checkpoint(model):
-        rest["model"] = os.path.abspath(model)  # the job runs in another folder
-    if rest.get("env_file"):
-        rest["env_file"] = os.path.abspath(os.path.expanduser(rest["env_file"]))
-    rest["data"] = tuple(os.path.abspath(os.path.expanduser(p)) for p in rest.get("data", ()))
-    for file in rest["data"]:
-        if not os.path.isfile(file):
-            raise RequestError(f"--data {file}: there is no such file.")
-    return [Experiment(cluster=cluster, method=method, **rest) for method in request.sweep("method")]
+        values["model"] = os.path.abspath(model)
+    if values.get("env_file"):
+        values["env_file"] = os.path.abspath(os.path.expanduser(values["env_file"]))
+    values["data"] = tuple(_source(source) for source in values.get("data", ()))
+    return Experiment(**with_start(values, logs))
 
 
-def site_of(cluster: Cluster) -> Site:
+def _source(text: str) -> str:
+    """A source of data with its full path. Raises RequestError where nothing is there, with the command that may bring it."""
+    from hpc_llm.corpus.sources import full_source
+
+    try:
+        return full_source(text)
+    except RequestError as error:
+        way = way_to_dataset(text) if "no such file" in str(error) else ""
+        raise RequestError(f"{error}{way}") from None
+
+
+def site_of(cluster: Cluster, logs: Path) -> Site:
     """What planning has to know about this machine."""
+    from hpc_llm.corpus.key import caches_folder
     from hpc_llm.planning.plan import Site
     from hpc_llm.site.schedulers import find_scheduler, scheduler_here
 
@@ -62,21 +73,28 @@ def site_of(cluster: Cluster) -> Site:
         from hpc_llm.site.hardware import detect
 
         hardware = detect()
-    return Site(scheduler=scheduler.name, hardware=hardware, account=os.environ.get("SBATCH_ACCOUNT") or None)
+    return Site(
+        scheduler=scheduler.name,
+        hardware=hardware,
+        account=os.environ.get("SBATCH_ACCOUNT") or None,
+        caches=str(caches_folder(logs, os.environ)),
+    )
 
 
 def batches(request: Request, places: Places, *, preview: bool) -> list[Batch]:
-    """Plan and render everything that was asked for, one batch a cluster; tell what else is to be known once all is.
+    """Plan and render everything that was asked for: for each cluster one batch, or one for each script that its runs need.
 
-    With `preview` and no run id a placeholder stands where the run id will be.
+    With `preview` and no run id a placeholder stands where the run id will be. What else is to be known is told once all is
+    planned.
     """
     from hpc_llm.site.cluster import load_cluster
 
     _tell_templates(places.templates)
-    made = [_batch(load_cluster(name), request, places, preview) for name in request.sweep("cluster")]
-    for batch in made:
-        _tell_notices(batch)
-    return made
+    clusters = list(dict.fromkeys(run.cluster for run in request.runs))
+    made = [_batches(load_cluster(name), request, places, preview) for name in clusters]
+    for of_cluster_ in made:
+        _tell_notices(of_cluster_, request.max_parallel)
+    return [batch for of_cluster_ in made for batch in of_cluster_]
 
 
 def _tell_templates(named: Path | None) -> None:
@@ -102,48 +120,68 @@ def elsewhere(request: Request, places: Places, name: str) -> Batch:
     cluster = load_cluster(name)
     if cluster.account.required:
         cluster = cluster.model_copy(update={"account": Account(default=cluster.account.default or "ACCOUNT")})
-    return _batch(cluster, Request(values, request.sources), replace(places, run_id=None), preview=True)
+    return _batches(cluster, Request(values, request.sources), replace(places, run_id=None), preview=True)[0]
 
 
-def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) -> Batch:
-    from hpc_llm.job.batch import make_batch
-    from hpc_llm.planning.plan import plan
+def _batches(cluster: Cluster, request: Request, places: Places, preview: bool) -> list[Batch]:
+    """The batches of one cluster."""
+    from hpc_llm.job.batch import Ground, make_batches
     from hpc_llm.planning.tasks import carried_modules
     from hpc_llm.schedulers.paths import with_named_environment
     from hpc_llm.schedulers.snapshot import support_of
     from hpc_llm.text.secrecy import WAY_IN, has_secret_shape
 
-    request = with_start(request, places.logs)
-    clusters, methods = request.sweep("cluster"), methods_of(request.sweep("method"))
-    several = len(clusters) > 1 or len(methods) > 1
-    with of_cluster(cluster.name, several=len(clusters) > 1):
-        cluster, site = with_named_environment(cluster, os.environ), site_of(cluster)
-    asked = {e.method: e for e in experiments(request, cluster.name)}
-
-    def planned_run(method: str) -> PlanWithOrigins:
-        one = plan(asked[method], cluster, methods[method], site, request.sources)
-        _check_secrets(one)
-        check_start(one)
-        return one
-
-    planned = each(list(methods), cluster.name, planned_run, several=several)
-    run_ids, name = _run_ids(
-        places, cluster.name, [(p.plan.method, p.plan.model.name) for p in planned], several, preview
-    )
-    with of_cluster(cluster.name, several=len(clusters) > 1):
-        batch = make_batch(
-            cluster,
-            planned,
-            run_ids,
-            name=name,
+    several_clusters = len({run.cluster for run in request.runs}) > 1
+    runs = [run for run in request.runs if run.cluster == cluster.name]
+    with of_cluster(cluster.name, several=several_clusters):
+        cluster, site = with_named_environment(cluster, os.environ), site_of(cluster, places.logs)
+    planned = _planned(runs, cluster, site, places.logs, several=len(request.runs) > 1)
+    ids = RunIds.of(places, cluster.name, planned, several=len(request.runs) > 1, preview=preview)
+    with of_cluster(cluster.name, several=several_clusters):
+        _check_parallel(request.max_parallel, site)
+        support = support_of(places.logs, also=carried_modules([one.plan for one in planned]))
+        ground = Ground(
+            cluster=cluster,
             logs=places.logs,
-            support=support_of(places.logs, also=carried_modules([one.plan for one in planned])),
+            support=support,
             python=Path(sys.executable),
             templates=places.templates,
+            parallel=request.max_parallel,
         )
-    if any(has_secret_shape(script.text) for script in batch.distinct_scripts):
+        made = make_batches(ground, planned, ids.runs, ids.array)
+    if any(has_secret_shape(script.text) for batch in made for script in batch.distinct_scripts):
         raise RequestError(f"the script for cluster {cluster.name} would hold what looks like a secret. {WAY_IN}")
-    return batch
+    return made
+
+
+def _planned(
+    runs: Sequence[RunRequest], cluster: Cluster, site: Site, logs: Path, *, several: bool
+) -> list[PlanWithOrigins]:
+    """The plans of the runs of one cluster; a refusal names all runs that it holds for."""
+    from hpc_llm.api.corpora import Corpora
+    from hpc_llm.planning.plan import plan
+
+    corpora = Corpora(logs)
+    methods = methods_of([run.method for run in runs], is_study=runs[0].place is not None)
+    asked: dict[Experiment, RunRequest] = {}
+
+    def planned_run(run: RunRequest) -> PlanWithOrigins:
+        experiment = experiment_of(run, logs)
+        check_twins(run, asked.setdefault(replace(experiment, method=methods[run.method].name), run))
+        corpus = corpora.find(experiment, cluster)
+        one = plan(experiment, cluster, methods[run.method], site, run.sources, corpus)
+        _check_secrets(one)
+        check_start(one)
+        return replace(one, study=run.place) if run.place else one
+
+    return each(runs, cluster.name, planned_run, several=several)
+
+
+def _check_parallel(most: int | None, site: Site) -> None:
+    from hpc_llm.site.schedulers import Several
+
+    if most is not None and site.facts.several is Several.ALONE:
+        raise RequestError(f"{site.facts.title} cannot be told to hold runs back. Leave --max-parallel out.")
 
 
 def _check_secrets(planned: PlanWithOrigins) -> None:
@@ -158,41 +196,76 @@ def _check_secrets(planned: PlanWithOrigins) -> None:
         check_env_file(os.path.expandvars(os.path.expanduser(planned.plan.job.env_file)))
 
 
-def _run_ids(
-    places: Places, cluster: str, runs: Sequence[tuple[str, str]], several: bool, preview: bool
-) -> tuple[list[str], str]:
-    """The id of each run, and a name for all of them together."""
-    from hpc_llm.records.run import RUN_ID_PLACEHOLDER, file_name_part
+@dataclass(frozen=True, kw_only=True)
+class RunIds:
+    """How the runs of one cluster are called, and the arrays that hold them."""
 
-    base = places.run_id or (RUN_ID_PLACEHOLDER if preview else None)
-    if places.run_id is not None and file_name_part(places.run_id, limit=200) != places.run_id:
-        raise RequestError(f"run id '{places.run_id}': use letters, digits, dot, underscore and hyphen only.")
-    if base is not None and not several:
-        return [base], base
-    if base is not None:
-        return [f"{base}-{cluster}-{file_name_part(method)}" for method, _ in runs], f"{base}-{cluster}"
-    import random
-    from datetime import datetime
+    runs: list[str]
+    array: Callable[[int], str]
+    """The name of the k-th array, from 0."""
 
-    from hpc_llm.schedulers.runs import new_run_id
+    @classmethod
+    def of(
+        cls, places: Places, cluster: str, planned: Sequence[PlanWithOrigins], *, several: bool, preview: bool
+    ) -> RunIds:
+        """As the caller wants them, as a preview shows them, or new ones."""
+        from hpc_llm.records.run import RUN_ID_PLACEHOLDER, file_name_part
 
-    now, rng = datetime.now(), random.Random()
-    ids: list[str] = []
-    for method, model in runs:
-        ids.append(new_run_id(cluster, method, model, now, rng, ids))
-    return ids, new_run_id(cluster, "sweep", runs[0][1], now, rng, ids)
+        base = places.run_id or (RUN_ID_PLACEHOLDER if preview else None)
+        if places.run_id is not None and file_name_part(places.run_id, limit=200) != places.run_id:
+            raise RequestError(f"run id '{places.run_id}': use letters, digits, dot, underscore and hyphen only.")
+        if base is None:
+            return cls._new(cluster, planned)
+        if not several:
+            return cls(runs=[base], array=lambda k: base)
+        names = _apart([file_name_part(one.study.name if one.study else one.plan.method) for one in planned])
+        whole = f"{base}-{cluster}"
+        return cls(runs=[f"{whole}-{name}" for name in names], array=lambda k: f"{whole}-{k + 1}" if k else whole)
+
+    @classmethod
+    def _new(cls, cluster: str, planned: Sequence[PlanWithOrigins]) -> RunIds:
+        import random
+        from datetime import datetime
+
+        from hpc_llm.schedulers.runs import new_run_id
+
+        now, rng, taken = datetime.now(), random.Random(), dict[str, None]()
+        for one in planned:
+            taken[new_run_id(cluster, one.plan.method, one.plan.model.name, now, rng, taken)] = None
+        model = planned[0].plan.model.name
+        return cls(runs=list(taken), array=lambda k: new_run_id(cluster, "sweep", model, now, rng, taken))
 
 
-def _tell_notices(batch: Batch) -> None:
-    """Say what the plan changed on its own, once each, and what of the shell the scheduler never gets."""
+def _apart(names: Sequence[str]) -> list[str]:
+    """The names, those that come again with a number behind.
+
+    >>> _apart(["z3", "z3", "q"])
+    ['z3', 'z3-2', 'q']
+    """
+    taken: dict[str, None] = {}
+    for name in names:
+        number, one = 1, name
+        while one in taken:
+            number += 1
+            one = f"{name}-{number}"
+        taken[one] = None
+    return list(taken)
+
+
+def _tell_notices(made: Sequence[Batch], parallel: int | None) -> None:
+    """Say what the plans of one cluster changed on their own, once each, and what of the shell the scheduler never gets."""
     from hpc_llm.site.schedulers import find_scheduler
 
-    said: dict[str, None] = {}
-    for planned in batch.planned:
-        said.update(dict.fromkeys(planned.notices))
-    scheduler = find_scheduler(batch.planned[0].plan.job.scheduler)
-    if batch.cluster.scheduler == "auto" and scheduler.is_this_machine:
+    said = dict.fromkeys(sentence for batch in made for one in batch.planned for sentence in one.notices)
+    cluster, scheduler = made[0].cluster, find_scheduler(made[0].planned[0].plan.job.scheduler)
+    if cluster.scheduler == "auto" and scheduler.is_this_machine:
         said["sbatch is not on PATH here, so the script is for bash"] = None
+    if parallel is not None and len(made) > 1:
+        said[f"{len(made)} different job scripts are needed, and each has at most {parallel} runs at a time"] = None
+    if parallel is not None and parallel > 1 and scheduler.is_this_machine:
+        said[f"{parallel} runs at a time share this machine and slow each other down: their figures do not count"] = (
+            None
+        )
     said.update(dict.fromkeys(scheduler.without_effect(os.environ)))
     for sentence in said:
-        notice(f"cluster {batch.cluster.name}: {sentence}")
+        notice(f"cluster {cluster.name}: {sentence}")

@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     gradient_accumulation_steps: int
     sequence_length: int
     steps: int
+    epochs: float
     warmup_steps: int
     seed: int
     data: Sequence[str | os.PathLike[str]]
@@ -49,6 +50,8 @@ class Options(TypedDict, total=False):
     sbatch: Sequence[str] | Mapping[str, Any]
     env_file: str | os.PathLike[str]
     set: Sequence[str] | Mapping[str, Any]
+    smoke: bool
+    max_parallel: int
 
 
 def prepare(
@@ -60,7 +63,8 @@ def prepare(
     preview: bool = True,
     **options: Unpack[Options],
 ) -> list[Batch]:
-    """Everything that was asked for, planned, checked and rendered: one batch a cluster, nothing written.
+    """Everything that was asked for, planned, checked and rendered, nothing written: a batch for each
+    cluster, and within it for each script that its runs need.
 
     With `preview` and no `run_id` a placeholder stands where the run ids will be.
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.plain import plain
+from hpc_llm.api.study_runs import Flags, RunRequest, runs_of
+from hpc_llm.api.values import NAMES, NO_METHOD, knows_no_method, typed
 from hpc_llm.errors import RequestError, unknown_name
-from hpc_llm.planning.experiment import Experiment
 
-LISTS = ("data", "sbatch", "set")
-INTEGERS = {f.name for f in fields(Experiment) if f.type == "int | None"}
-NAMES = tuple(f.name for f in fields(Experiment))
+if TYPE_CHECKING:
+    from hpc_llm.api.study import Check, Study
+
+BESIDE = ("smoke", "max_parallel")
+"""Options that are no part of a plan."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,10 @@ class Request:
 
     values: dict[str, Any]
     sources: dict[str, str] = field(default_factory=dict)
+    study: tuple[RunRequest, ...] = ()
+    """The runs, where the file says more than its options."""
+    max_parallel: int | None = None
+    """Most runs at a time."""
 
     def sweep(self, key: str) -> list[str]:
         """The names given for `cluster` or `method`."""
@@ -37,6 +44,41 @@ class Request:
                 raise RequestError(f"{key} {name} is given twice. Repeats are separate submissions.")
         return names
 
+    @property
+    def methods(self) -> list[str]:
+        """Those of the sweep; one that means nothing where the task knows none."""
+        return [NO_METHOD] if knows_no_method(self.values) else self.sweep("method")
+
+    @property
+    def runs(self) -> Sequence[RunRequest]:
+        """One for each run."""
+        return self.study or [
+            RunRequest(values={**self.values, "cluster": cluster, "method": method}, sources=self.sources)
+            for cluster, method in product(self.sweep("cluster"), self.methods)
+        ]
+
+    def only(self, name: str) -> Request:
+        """What asks for that run of the study alone.
+
+        Raises:
+            RequestError: there is none of that name.
+        """
+        found = self.study[position(name, [run.place.name for run in self.study if run.place])]
+        return replace(self, values=found.values, sources=dict(found.sources), study=())
+
+
+def position(name: str, names: Sequence[str]) -> int:
+    """The place of a run's name among those of a study.
+
+    Raises:
+        RequestError: it is none of them.
+    """
+    if not names:
+        raise RequestError(f"--run {name}: the request is no study. Leave --run out.")
+    if name not in names:
+        raise RequestError("--run: " + unknown_name("run", name, names))
+    return names.index(name)
+
 
 def read_request(
     experiment: str | os.PathLike[str] | Mapping[str, Any] | None,
@@ -47,8 +89,8 @@ def read_request(
 ) -> Request:
     """Merge an experiment (a YAML file, or a mapping of the same keys) and options, which win.
 
-    `options` are fields of Experiment; None and an empty list are not said. `beside` are the other options of the caller,
-    which may hold no secret either. `spelled` stands before the name of an option in
+    `options` are fields of Experiment, `smoke` and `max_parallel`; None and an empty list are not said. `beside` are the
+    other options of the caller, which may hold no secret either. `spelled` stands before the name of an option in
     messages and origins, `--` as on a command line or nothing.
     """
     named = "EXPERIMENT.yaml" if spelled else "experiment"
@@ -56,39 +98,99 @@ def read_request(
     _refuse_secrets(
         {named: experiment if isinstance(experiment, (str, os.PathLike)) else None, **options, **beside}, spelled
     )
-    values, sources = _of_experiment(experiment)
+    file = _of_experiment(experiment)
+    flags = _flags(options, spelled)
+    if flags.smoke and file.study is None:
+        raise RequestError(f"{spelled}smoke needs an experiment file that says what is small: smoke: {{steps: N}}.")
+    values, sources = flags.over(file.values), {**file.sources, **flags.sources}
+    runs = runs_of(file.study, file.name, file.values, file.sources, flags) if file.study else []
+    for one in (values, *(run.values for run in runs)):
+        for name, value in one.items():
+            _check_encoding(name, value)
+    most = options.get("max_parallel") if options.get("max_parallel") is not None else file.max_parallel
+    return Request(values, sources, tuple(runs), _at_least_one(most, f"{spelled}max-parallel"))
+
+
+def _flags(options: Mapping[str, Any], spelled: str) -> Flags:
+    """The options that are said, in the types of the command line."""
+    layer: dict[str, Any] = {}
     for name, option in options.items():
-        place = f"--{name.replace('_', '-')}" if spelled else name
-        if name not in NAMES:
-            raise RequestError(unknown_name("option", name, NAMES))
-        if option is None or option == []:
-            continue
-        given = option if spelled else _typed("the request", name, option)
-        # A repeatable option adds to the experiment's list, anything else replaces its value.
-        before = values.get(name, [])
-        kept = before if name == "data" else _not_replaced(before, given) if name in LISTS else []
-        values[name] = [*kept, *given] if name in LISTS else given
-        sources[name] = place
-    for name, value in values.items():
-        _check_encoding(name, value)
-    return Request(values, sources)
+        if name not in (*NAMES, *BESIDE):
+            raise RequestError(unknown_name("option", name, (*NAMES, *BESIDE)))
+        if name in NAMES and option is not None and option != []:
+            layer[name] = option if spelled else typed("the request", name, option)
+    sources = {name: f"--{name.replace('_', '-')}" if spelled else name for name in layer}
+    return Flags(layer=layer, sources=sources, smoke=bool(options.get("smoke")))
 
 
-def _of_experiment(
-    experiment: str | os.PathLike[str] | Mapping[str, Any] | None,
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """The experiment's values, and where each comes from."""
+def _at_least_one(value: Any, named: str) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise RequestError(f"{named} is {value!r}: a whole number of at least 1 is needed.")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """What an experiment holds."""
+
+    name: str = "experiment"
+    """Of the study, where it is one."""
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    study: Study | None = None
+    max_parallel: Any = None
+
+
+def _of_experiment(experiment: str | os.PathLike[str] | Mapping[str, Any] | None) -> _Read:
+    """The experiment's values, where each comes from, and its runs."""
     if experiment is None:
-        return {}, {}
+        return _Read()
     if isinstance(experiment, Mapping):
-        values = _read_mapping(_given_mapping(experiment), "the experiment")
-        return values, dict.fromkeys(values, "experiment")
+        return _read_content(_given_mapping(experiment), "the experiment", "experiment", _nothing)
     if not isinstance(experiment, (str, os.PathLike)) or not os.fspath(experiment):
         what = "an empty name" if isinstance(experiment, str) else f"of type {type(experiment).__name__}"
         raise RequestError(f"the experiment is {what}: give the path of a YAML file, or a mapping with the same keys.")
-    path = Path(experiment)
-    values = _read_experiment(path)
-    return values, dict.fromkeys(values, path.name)
+    return _read_file(Path(experiment))
+
+
+def _read_file(path: Path) -> _Read:
+    """The same of a file, which may be a stranger's: nothing of it may load code or lead elsewhere."""
+    from hpc_llm.text.secrecy import refuse_secrets
+    from hpc_llm.text.yaml_text import read_yaml
+
+    content = read_yaml(path)
+    refuse_secrets(content, str(path))
+    return _read_content(content, str(path), path.name, _refuse_foreign)
+
+
+def _nothing(layer: dict[str, Any], where: str) -> None:
+    """A program may ask for what the command line may."""
+
+
+def _refuse_foreign(layer: dict[str, Any], where: str) -> None:
+    """Refuse options that decide which code the job loads, or on which disk it writes."""
+    from hpc_llm.planning.settings import refuse_reach
+    from hpc_llm.site.sbatch_options import refuse_harmful
+
+    refuse_reach(layer.get("set", []), where)
+    refuse_harmful(layer.get("sbatch", []), where)
+    if "env_file" in layer:  # its variables may load code, as those of `set` may not
+        raise RequestError(f"{where}: a file of variables is named by --env-file on the command line, not in a file.")
+
+
+def _read_content(content: Mapping[str, Any], where: str, source: str, check: Check) -> _Read:
+    from hpc_llm.api.study import KEYS, read_study
+
+    own = (*KEYS, "max_parallel", "max-parallel")
+    values = _read_mapping({key: value for key, value in content.items() if key not in own}, where)
+    check(values, where)
+    return _Read(
+        name=Path(source).stem or source,
+        values=values,
+        sources=dict.fromkeys(values, source),
+        study=read_study(content, values, where, check),
+        max_parallel=_at_least_one(content.get("max_parallel", content.get("max-parallel")), f"{where}: max_parallel"),
+    )
 
 
 def _given_mapping(experiment: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,15 +231,6 @@ def _hides_secret(name: str, key: str, value: str) -> bool:
         return False
 
 
-def _not_replaced(of_file: list[str], flags: list[str]) -> list[str]:
-    """What the file says of other keys than the flags do, which win, over what they exclude too."""
-    from hpc_llm.site.sbatch_options import rivals
-
-    keys = {flag.partition("=")[0].strip().removeprefix("--") for flag in flags}
-    keys |= {other for key in keys for other in rivals(key)}
-    return [item for item in of_file if item.partition("=")[0].strip().removeprefix("--") not in keys]
-
-
 def _check_encoding(name: str, value: Any) -> None:
     """Bytes of the command line that are no UTF-8 arrive as lone surrogates, which nothing can write later on."""
     for text in value if isinstance(value, list) else [value]:
@@ -145,24 +238,8 @@ def _check_encoding(name: str, value: Any) -> None:
             raise RequestError(f"{name} is {text!r}: write it in UTF-8, without NUL characters.")
 
 
-def _read_experiment(path: Path) -> dict[str, Any]:
-    """The values of a file, which may be a stranger's: nothing of it may load code or lead elsewhere."""
-    from hpc_llm.planning.settings import refuse_reach
-    from hpc_llm.site.sbatch_options import refuse_harmful
-    from hpc_llm.text.secrecy import refuse_secrets
-    from hpc_llm.text.yaml_text import read_yaml
-
-    content = read_yaml(path)
-    refuse_secrets(content, str(path))
-    values = _read_mapping(content, str(path))
-    refuse_reach(values.get("set", []), str(path))
-    refuse_harmful(values.get("sbatch", []), str(path))
-    if "env_file" in values:  # its variables may load code, as those of `set` may not
-        raise RequestError(f"{path}: a file of variables is named by --env-file on the command line, not in a file.")
-    return values
-
-
 def _read_mapping(content: Mapping[str, Any], where: str) -> dict[str, Any]:
+    from hpc_llm.api.study import KEYS
     from hpc_llm.site.sbatch_options import KNOWN
 
     values: dict[str, Any] = {}
@@ -172,82 +249,11 @@ def _read_mapping(content: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise RequestError(f"{where}: templates are named by --templates on the command line, not in a file.")
         if name not in NAMES:
             hint = f"One of sbatch goes into sbatch: {{{key}: VALUE}}." if str(key) in KNOWN else ""
-            raise RequestError(f"{where}: " + unknown_name("option", str(key), NAMES, next_step=hint))
+            raise RequestError(f"{where}: " + unknown_name("option", str(key), (*NAMES, *KEYS), next_step=hint))
         if name in values:
             raise RequestError(f"{where}: {name} comes twice. Keep one of them.")
-        values[name] = _typed(where, name, value)
+        values[name] = typed(where, name, value)
     return values
-
-
-def _typed(where: str, name: str, value: Any) -> Any:
-    """A value of the file in the type that the flag would have."""
-    if name in LISTS:
-        return [
-            text
-            for item in (value if isinstance(value, (list, tuple)) else [value])
-            for text in _items(where, name, item)
-        ]
-    if name in INTEGERS:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise RequestError(f"{where}: {name} is {value!r}, a whole number is needed.")
-        return value
-    if isinstance(value, (list, tuple)) and name in ("cluster", "method"):
-        return [str(v) for v in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if value is None or isinstance(value, (list, dict, bool)):
-        raise RequestError(f"{where}: {name} is {value!r}, text is needed.")
-    if isinstance(value, float):  # 1.10 would become 1.1, and 1e5 100000.0
-        raise RequestError(
-            f"{where}: {name} is read as the number {value!r}. Put it in quotes to keep it as it is written."
-        )
-    return str(value)
-
-
-def _items(where: str, name: str, item: Any) -> Iterator[str]:
-    """What the repeatable flag `name` would have been given, from one item of the file's list or mapping."""
-    if isinstance(item, (str, os.PathLike)):
-        yield os.fspath(item)
-    elif not isinstance(item, dict) or name == "data":
-        raise RequestError(f"{where}: {name} holds {item!r}, text is needed.")
-    elif name == "sbatch":
-        off = next((key for key, value in item.items() if value is False), None)
-        if off is not None:
-            raise RequestError(
-                f"{where}: sbatch.{off} is false, and nothing asks for it unless it is named. Leave it out."
-            )
-        unfit = next((key for key, value in item.items() if isinstance(value, (list, dict, float))), None)
-        if unfit is not None:
-            raise RequestError(
-                f"{where}: sbatch.{unfit} is {item[unfit]!r}: write it as text, in quotes, as sbatch reads it."
-            )
-        yield from (str(k) if v in (None, True) else f"{k}={v}" for k, v in item.items())
-    else:
-        yield from _settings(item)
-
-
-def _settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """`PATH=VALUE` for each value of a mapping of plan fields, however deep it is."""
-    from hpc_llm.planning.settings import is_text
-
-    for key, value in mapping.items():
-        place = f"{prefix}{key}"
-        if isinstance(value, dict) and value:
-            yield from _settings(value, f"{place}.")
-            continue
-        # --set reads its value as YAML, except for variables, which are always text.
-        is_itself = isinstance(value, str) and (is_text(place) or _reads_as_itself(value))
-        yield f"{place}={value if is_itself else json.dumps(value)}"
-
-
-def _reads_as_itself(text: str) -> bool:
-    """Whether YAML takes the text for the same text, and not for a number, a list or nothing that it could read."""
-    from hpc_llm.text.yaml_text import parse_yaml
-
-    try:
-        return bool(parse_yaml(text, "a setting") == text)
-    except RequestError:
-        return False
 
 
 def way_of(option: str) -> str | None:

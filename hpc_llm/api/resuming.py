@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.find import find_run
-from hpc_llm.api.request import Request
 from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
@@ -18,15 +16,13 @@ _SAME = ("model", "peft", "quantization")
 """Fields of the plan without which the weights of a checkpoint are none of the model's."""
 
 
-def with_start(request: Request, logs: Path) -> Request:
-    """The request with the folder that `resume` means: a run's, whose newest checkpoint is taken, or a checkpoint.
+def with_start(values: dict[str, Any], logs: Path) -> dict[str, Any]:
+    """The options with the folder that `resume` means: a run's, whose newest checkpoint is taken, or a checkpoint.
 
     Raises RequestError where there is no whole checkpoint.
     """
-    text = request.values.get("resume")
-    if text is None:
-        return request
-    return replace(request, values={**request.values, "resume": str(_place_of(text, logs))})
+    text = values.get("resume")
+    return values if text is None else {**values, "resume": str(_place_of(text, logs))}
 
 
 def _place_of(text: str, logs: Path) -> Path:

@@ -142,6 +142,7 @@ def _submission(batch: Batch, number: int, cluster: str | None, sweep: str) -> S
         array=batch.array.folder.name.removeprefix(ARRAY) if batch.array else None,
         cluster=cluster,
         sweep=sweep,
+        parallel=batch.parallel,
     )
 
 
@@ -190,6 +191,7 @@ def _records(batch: Batch) -> list[dict[str, Any]]:
             "plan": planned.plan.to_dict(),
             "origins": planned.origins,
             "notices": list(planned.notices),
+            **({"study": planned.study.to_dict()} if planned.study else {}),
             **shared,
         }
         for run_id, planned in zip(batch.run_ids, batch.planned, strict=True)

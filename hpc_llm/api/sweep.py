@@ -9,44 +9,56 @@ from typing import TYPE_CHECKING, TypeVar
 from hpc_llm.errors import HpcLlmError, RequestError
 
 if TYPE_CHECKING:
+    from hpc_llm.api.study_runs import RunRequest
     from hpc_llm.planning.method import Method
 
 T = TypeVar("T")
+_NAMED = 8
+"""So many runs are named in a refusal."""
 
 
-def methods_of(names: Sequence[str]) -> dict[str, Method]:
-    """The methods by the names that were given; two names of one method would be one run twice."""
+def methods_of(names: Sequence[str], *, is_study: bool) -> dict[str, Method]:
+    """The methods by the names that were given; in a sweep two names of one method would be one run twice."""
     from hpc_llm.planning.method import load_method
 
     found: dict[str, Method] = {}
-    for name in names:
+    for name in dict.fromkeys(names):
         method = load_method(name)
         twin = next((other for other, one in found.items() if one.name == method.name), None)
-        if twin is not None:
+        if twin is not None and not is_study:
             raise RequestError(f"method {name} is the same as {twin}. Repeats are separate submissions.")
         found[name] = method
     return found
 
 
-def each(methods: Sequence[str], cluster: str, make: Callable[[str], T], *, several: bool) -> list[T]:
-    """`make(method)` for each run of a cluster; all are tried, so that a refusal names all runs that it holds for."""
+def check_twins(run: RunRequest, first: RunRequest) -> None:
+    """Refuse a run of a study that asks for the same as the first that did, unless the file calls both by name."""
+    if run is first or run.place is None or first.place is None or (run.place.is_named and first.place.is_named):
+        return
+    raise RequestError(f"it asks for the same as {first.place.name}. Give repeats a seed each, or names of their own.")
+
+
+def each(runs: Sequence[RunRequest], cluster: str, make: Callable[[RunRequest], T], *, several: bool) -> list[T]:
+    """`make(run)` for each run of a cluster; all are tried, so that a refusal names all runs that it holds for."""
     made, refused = [], []
-    for method in methods:
+    for run in runs:
         try:
-            made.append(make(method))
+            made.append(make(run))
         except RequestError as error:
-            refused.append((method, error))
+            refused.append((run.place.name if run.place else run.method, error))
     if refused:
-        raise _of_runs(refused, len(methods), cluster) if several else refused[0][1]
+        what = "run" if runs[0].place else "method"
+        raise _of_runs(refused, len(runs), cluster, what) if several else refused[0][1]
     return made
 
 
-def _of_runs(refused: Sequence[tuple[str, RequestError]], runs: int, cluster: str) -> HpcLlmError:
+def _of_runs(refused: Sequence[tuple[str, RequestError]], runs: int, cluster: str, what: str) -> HpcLlmError:
     error = refused[0][1]
-    names = [method for method, other in refused if str(other) == str(error)]
+    names = [name for name, other in refused if str(other) == str(error)]
     if len(names) == runs > 1:
-        return error if f"cluster {cluster}" in str(error) else _named(error, f"every method on cluster {cluster}")
-    return _named(error, f"method{'s' * (len(names) > 1)} {', '.join(names)} on cluster {cluster}")
+        return error if f"cluster {cluster}" in str(error) else _named(error, f"every {what} on cluster {cluster}")
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return _named(error, f"{what}{'s' * (len(names) > 1)} {', '.join(names[:_NAMED])}{more} on cluster {cluster}")
 
 
 def _named(error: HpcLlmError, whose: str) -> HpcLlmError:

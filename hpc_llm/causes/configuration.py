@@ -10,7 +10,7 @@ MODEL_MISSING = Cause(
     title="the model could not be loaded",
     meaning="The checkpoint or tokenizer is not there: wrong name or folder, no permission, or no network on the compute node.",
     remedy=(
-        "download it on a login node first: hf download NAME --local-dir DIR, then --model DIR\n"
+        "download it on a login node first: hpc-llm fetch NAME --to DIR, then --model DIR\n"
         "for a gated model accept its licence on its page and log in: hf auth login\n"
         "to measure speed and memory only, use a preset initialised at random: `hpc-llm models`"
     ),
@@ -23,7 +23,7 @@ MODEL_MISSING = Cause(
             r"trying to access a gated repo|Cannot access gated repo|GatedRepoError",
             remedy=(
                 "accept the model's licence on its page, and log in where you download it: hf auth login\n"
-                "then on a login node: hf download NAME --local-dir DIR, and --model DIR\n"
+                "then on a login node: hpc-llm fetch NAME --to DIR, and --model DIR\n"
                 "to measure speed and memory only, use a preset initialised at random: `hpc-llm models`"
             ),
         ),
@@ -85,7 +85,7 @@ MODEL_MISSING = Cause(
             remedy=(
                 "the Hub knows no such name, or does not let you have it: see the name, accept the model's licence on its page, "
                 "and log in where you download it: hf auth login\n"
-                "then on a login node: hf download NAME --local-dir DIR, and --model DIR"
+                "then on a login node: hpc-llm fetch NAME --to DIR, and --model DIR"
             ),
         ),
         sign(

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 def asked(options: RunOptions) -> tuple[Request, Places]:
     """What the flags and the experiment file ask for, and where."""
     from hpc_llm.api.batches import Places
-    from hpc_llm.api.request import NAMES, read_request
+    from hpc_llm.api.request import BESIDE, read_request
+    from hpc_llm.api.values import NAMES
 
     beside = {"logs": options.logs, "templates": options.templates, "run_id": options.run_id}
-    given = {name: getattr(options, name) for name in NAMES}
+    given = {name: getattr(options, name) for name in (*NAMES, *BESIDE)}
     places = Places(logs=options.logs, templates=options.templates, run_id=options.run_id)
     return read_request(options.experiment, given, beside=beside), places
 

@@ -48,7 +48,9 @@ class RunOptions:
         Optional[str],
         typer.Option(metavar="NAME[,…]", help="Method (z2o, z3, z3o, q, … or letters, z3+o+r); several are a sweep."),
     ] = None
-    task: Annotated[Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain.")] = None
+    task: Annotated[Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain, finetune, prepare.")] = (
+        None
+    )
     model: Annotated[Optional[str], typer.Option(metavar="PRESET|PATH", help="Preset name or checkpoint folder.")] = (
         None
     )
@@ -62,13 +64,19 @@ class RunOptions:
     ] = None
     sequence_length: Annotated[Optional[int], typer.Option(metavar="N", help="Tokens per sequence.")] = None
     steps: Annotated[Optional[int], typer.Option(metavar="N", help="Optimizer steps in all, warm-up included.")] = None
+    epochs: Annotated[
+        Optional[float], typer.Option(metavar="X", help="How often all data are trained on, in place of --steps.")
+    ] = None
     warmup_steps: Annotated[
         Optional[int], typer.Option(metavar="N", help="First steps left out of the measurement.")
     ] = None
     seed: Annotated[Optional[int], typer.Option(metavar="N", help="Seed of weights and data.")] = None
     data: Annotated[
         Optional[list[str]],
-        typer.Option(metavar="FILE", help="Text file to train on (repeatable); default: synthetic tokens."),
+        typer.Option(
+            metavar="SOURCE",
+            help="Files, folder, known set or prepared data to train on (repeatable); default: synthetic tokens.",
+        ),
     ] = None
     save_every: Annotated[
         Optional[int],
@@ -103,6 +111,11 @@ class RunOptions:
             metavar="DIR", help="Folder of templates that win over the bundled ones; no other is looked into."
         ),
     ] = None
+    smoke: Annotated[
+        bool,
+        typer.Option("--smoke", help="Small runs that show that a study works: with the smoke values of its file."),
+    ] = False
+    max_parallel: Annotated[Optional[int], typer.Option(metavar="N", help="Most runs of the request at a time.")] = None
     run_id: Annotated[Optional[str], typer.Option(metavar="ID", help="Run id instead of a new one.")] = None
     logs: LogsOption = Path("logs")
 

@@ -101,6 +101,7 @@ def _summary(row: Row) -> dict[str, str]:
 
     cells: dict[str, Any] = {
         "run": row.run_id,
+        "study run": row.study_run,
         "cluster": row.cluster,
         "kind": row.kind,
         "method": row.method,
@@ -117,7 +118,9 @@ def _summary(row: Row) -> dict[str, str]:
         "host peak GiB": _gib(row.peak_host_bytes),
         "first loss": _rounded(row.loss_first, 3),
         "last loss": _rounded(row.loss_last, 3),
+        "size": "smoke" if row.smoke else None,
         "outcome": row.outcome,
+        "expected": row.expect,
         "why": row.invalid_reason,
     }
     return {name: "" if value is None else one_line(str(value)) for name, value in cells.items()}

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from hpc_llm.cli.asking import asked, batches_of
+from hpc_llm.cli.asking import asked
 from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
 from hpc_llm.cli.output import json_text, note, terminal_width
+from hpc_llm.cli.study_text import run_documents, run_list
 from hpc_llm.cli.terminal import write_exactly
 from hpc_llm.errors import RequestError
 from hpc_llm.records.files import replacing_output
 
 if TYPE_CHECKING:
+    from hpc_llm.api.batches import Places
+    from hpc_llm.api.request import Request
     from hpc_llm.job.batch import Batch
     from hpc_llm.job.support import Support
 
@@ -46,24 +49,39 @@ def render(
             help="Show what differs from a run, or from another cluster: the plan, then the script.",
         ),
     ] = None,
+    run: Annotated[
+        Optional[str], typer.Option(metavar="NAME", help="Of a study: show what this run of it would be.")
+    ] = None,
     output: Annotated[
         Optional[Path], typer.Option("-o", "--output", metavar="FILE", help="Write the script there.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the exact batch script that submit would send; only the run id is decided at submission."""
+    """Print the exact batch script that submit would send; only the run id is decided at submission. Of a study, list its runs."""
+    from hpc_llm.api.batches import batches
+
     if sum((explain, full, as_json, diff is not None)) > 1:
         raise RequestError(
             "--explain, --full, --json and --diff exclude each other: --json holds all but a difference."
         )
-    found = batches_of(options, preview=True)
+    request, places = asked(options)
+    is_list = run is None and len(request.study) > 1
+    if is_list and (full or diff is not None or output is not None):
+        raise RequestError(f"the study has {len(request.study)} runs: say with --run NAME whose script is meant.")
+    alone = request if run is None else request.only(run)
+    if diff is not None:
+        request, run = alone, None
+    found = _of_run(batches(request, places, preview=True), run)
+    if is_list and not (explain or as_json):
+        write_exactly(run_list(found, terminal_width()))
+        return
     for batch in found:
         tell_arguments(batch)
     if as_json:
         documents = [_document(batch, i) for batch in found for i in range(len(batch.distinct_scripts))]
         text = json_text(documents[0] if len(documents) == 1 else documents)
     elif diff is not None:
-        text = "".join(_difference(batch, diff, options, _width(output)) for batch in found)
+        text = "".join(_difference(batch, diff, request, places, _width(output)) for batch in found)
     elif explain:
         text = "\n".join(_explained(batch, _width(output)) for batch in found)
     else:
@@ -75,6 +93,18 @@ def render(
         with replacing_output(output) as file:
             file.write(text)
         note(f"written to {output}")
+
+
+def _of_run(found: list[Batch], name: str | None) -> list[Batch]:
+    """Of a study only what concerns the run of that name."""
+    from hpc_llm.api.request import position
+
+    if name is None:
+        return found
+    places = [(batch, i) for batch in found for i in range(len(batch.planned))]
+    names = [one.study.name for batch in found for one in batch.planned if one.study]
+    batch, number = places[position(name, names)]
+    return [batch.of_run(number)]
 
 
 def _carried(support: Support) -> str:
@@ -94,13 +124,17 @@ def tell_arguments(batch: Batch) -> None:
 def _document(batch: Batch, index: int) -> dict[str, Any]:
     script = batch.scripts[index]
     plans = [p.plan.to_dict() for p in batch.planned]
-    document = {
+    document: dict[str, Any] = {
         "script": script.text,
         "support": batch.support.text,
         "plan": plans[index],
         "origins": [{"line": n, "origin": origin} for n, origin in enumerate(script.origins, start=1)],
     }
-    return {**document, "plans": plans} if batch.array else document
+    if batch.array:
+        document["plans"] = plans
+    if batch.planned[0].study is not None:
+        document["runs"] = run_documents(batch) if batch.array else run_documents(batch)[index : index + 1]
+    return document
 
 
 def _width(output: Path | None) -> int:
@@ -122,14 +156,14 @@ def _explained(batch: Batch, width: int) -> str:
     return "\n".join((plans, *scripts))
 
 
-def _difference(batch: Batch, other: str, options: RunOptions, width: int) -> str:
+def _difference(batch: Batch, other: str, request: Request, places: Places, width: int) -> str:
     """What this request changes: in the plan, field by field, and in the script, as a unified diff."""
     from hpc_llm.api.comparing import compare
     from hpc_llm.api.layout import folded
     from hpc_llm.cli.plan_text import differences
     from hpc_llm.text.secrecy import redacted
 
-    sides = compare(batch, other, *asked(options))
+    sides = compare(batch, other, request, places)
     fields = [f"{row}\n" for row in differences(sides.their_plan, sides.our_plan, width)]
     theirs, ours = sides.their_script.splitlines(), sides.our_script.splitlines()
     # A script that another version or somebody else wrote may hold what ours would refuse.

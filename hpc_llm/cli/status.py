@@ -54,9 +54,11 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
     """The table, and under it the reasons of runs that did not complete."""
     from hpc_llm.api.layout import format_time
 
+    of_study = any(s.study for s in statuses)
     rows = [
         [
             s.run_id,
+            *([s.study_run, s.expectation] if of_study else []),
             s.job_id,
             s.state,
             s.outcome.value if s.outcome else None,
@@ -67,10 +69,24 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
         ]
         for s in statuses
     ]
-    print_table(rows, ["run", "job", "state", "outcome", "exit", "time", "step", "tokens/s"])
+    print_table(
+        rows,
+        [
+            "run",
+            *(["name", "expected"] if of_study else []),
+            "job",
+            "state",
+            "outcome",
+            "exit",
+            "time",
+            "step",
+            "tokens/s",
+        ],
+    )
     for s in statuses:
         if s.reason:
-            typer.echo(wrapped(one_line(f"{s.run_id}: {s.reason}"), terminal_width(), 2))
+            as_expected = "as expected: " if s.expect is not None and s.is_as_expected else ""
+            typer.echo(wrapped(one_line(f"{s.run_id}: {as_expected}{s.reason}"), terminal_width(), 2))
 
 
 def _where_runs_are(logs: Path) -> str:

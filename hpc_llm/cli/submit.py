@@ -9,9 +9,11 @@ import typer
 
 from hpc_llm.cli.asking import batches_of
 from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
-from hpc_llm.cli.output import note, print_json
+from hpc_llm.cli.output import note, print_json, terminal_width
 from hpc_llm.cli.render import tell_arguments
+from hpc_llm.cli.study_text import run_list
 from hpc_llm.cli.terminal import write_exactly
+from hpc_llm.text.shown import one_line
 
 if TYPE_CHECKING:
     from hpc_llm.job.batch import Batch
@@ -28,7 +30,10 @@ def register(app: typer.Typer) -> None:
 def submit(
     options: RunOptions,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Follow the runs to their end; exit 3 if one does not complete.")
+        bool,
+        typer.Option(
+            "--wait", help="Follow the runs to their end; exit 3 if one does not complete, or not as its study expects."
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and print the script, submit nothing.")
@@ -42,25 +47,25 @@ def submit(
     from hpc_llm.api.sending import check_site, send
 
     found = batches_of(options, preview=dry_run)  # all are planned and checked before the first is sent
+    is_study = sum(len(batch.planned) for batch in found) > 1 and found[0].planned[0].study is not None
     for batch in found:
-        if dry_run:
+        if dry_run and not is_study:
             tell_arguments(batch)
         check_site(batch, force=force, dry_run=dry_run)
     if dry_run:
-        _print_scripts(found, as_json, options.logs)
+        _print_scripts(found, as_json, is_study, options.logs)
         return 0
     runs = send(found, options.logs, chosen_ids=options.run_id is not None)
     if not as_json:
-        for run in runs:
-            typer.echo(f"{run.run_id}  {_job_id(run)}")
+        names = [f"  {one.study.name}" if one.study else "" for batch in found for one in batch.planned]
+        for run, name in zip(runs, names, strict=True):
+            typer.echo(f"{run.run_id}  {_job_id(run)}{one_line(name)}")
     statuses = _waited(runs, quiet=as_json) if wait else None
     if as_json:
         print_json({"runs": [_document(run, statuses and statuses[i]) for i, run in enumerate(runs)]})
     if statuses is None:
         return 0
-    from hpc_llm.records.run import Outcome
-
-    return 0 if all(s.outcome is Outcome.COMPLETED for s in statuses) else NOT_COMPLETED
+    return 0 if all(s.is_as_expected for s in statuses) else NOT_COMPLETED
 
 
 def _previews(batch: Batch, logs: Path) -> list[dict[str, Any]]:
@@ -71,9 +76,11 @@ def _previews(batch: Batch, logs: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _print_scripts(found: list[Batch], as_json: bool, logs: Path) -> None:
+def _print_scripts(found: list[Batch], as_json: bool, is_study: bool, logs: Path) -> None:
     if as_json:
         print_json({"runs": [document for batch in found for document in _previews(batch, logs)]})
+    elif is_study:
+        write_exactly(run_list(found, terminal_width()))
     else:
         write_exactly("\n".join(script.text for batch in found for script in batch.distinct_scripts))
 
@@ -113,4 +120,6 @@ def _document(run: RunPaths, status: Any) -> dict[str, Any]:
     if status is not None:
         document["outcome"] = status.outcome.value
         document["result"] = Run(run.root).result
+        if status.study is not None:
+            document |= {"study": status.study, "study_run": status.study_run, "expect": status.expect}
     return document

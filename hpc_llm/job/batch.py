@@ -1,15 +1,15 @@
 """Batch: what one submission to one cluster consists of. Run ids and folders decided, scripts rendered, nothing written.
 
-Where a scheduler has job arrays several runs are one, with one script; else each run has its own.
+Where a scheduler has job arrays, runs that need the same script are one array; the others go beside it. Elsewhere each run
+has its own script.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpc_llm.errors import PlanError
 from hpc_llm.job.render import JobArray, Place, Script, render
 from hpc_llm.job.support import Support
 from hpc_llm.planning.experiment import PlanWithOrigins
@@ -18,6 +18,9 @@ from hpc_llm.planning.tasks import further_packages, required_packages
 from hpc_llm.records.run import array_folder, file_name_part
 from hpc_llm.site.cluster import Cluster
 from hpc_llm.site.schedulers import Several, find_scheduler
+
+MOST_TASKS = 1000
+"""Of an array: as many as Slurm takes where a site has not said otherwise (MaxArraySize 1001)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,51 +39,133 @@ class Batch:
     """As each script has it."""
     comments: tuple[str | None, ...]
     """What a user or a site wants in the job's comment; one per run, like the scripts."""
+    parallel: int | None = None
+    """Most runs at a time; None where nobody says."""
 
     @property
     def distinct_scripts(self) -> tuple[Script, ...]:
         """What is sent: one script for an array, else one per run."""
         return self.scripts[:1] if self.array else self.scripts
 
+    def of_run(self, number: int) -> Batch:
+        """The same as if that run alone were asked about; an array stays the array that it is one task of."""
+        one = slice(number, number + 1)
+        return replace(
+            self,
+            planned=self.planned[one],
+            run_ids=self.run_ids[one],
+            scripts=self.scripts[one],
+            job_names=self.job_names[one],
+            comments=self.comments[one],
+        )
 
-def make_batch(
-    cluster: Cluster,
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """What the scripts of a request to one cluster have in common."""
+
+    cluster: Cluster
+    logs: Path
+    support: Support
+    python: Path
+    templates: Path | None = None
+    parallel: int | None = None
+    """Most runs at a time."""
+
+    def place(self, run_id: str) -> Place:
+        """Where that run will live."""
+        return Place(self.logs.absolute() / run_id, self.support, self.python, self.templates)
+
+
+def make_batches(
+    ground: Ground, planned: Sequence[PlanWithOrigins], run_ids: Sequence[str], array_name: Callable[[int], str]
+) -> list[Batch]:
+    """The batches of `planned`, whose runs will be called `run_ids`; `array_name(k)` is the name of the k-th array, from 0."""
+    several = find_scheduler(planned[0].plan.job.scheduler).several
+    if several is not Several.ARRAY or len(planned) == 1:
+        return [_scripts_each(ground, planned, run_ids)]
+    made, arrays = [], 0
+    for places in _with_equal_scripts(ground, planned):
+        those, ids = [planned[i] for i in places], [run_ids[i] for i in places]
+        if len(places) == 1:
+            made.append(_scripts_each(ground, those, ids))
+        else:
+            made.append(_array(ground, those, ids, array_name(arrays)))
+            arrays += 1
+    return made
+
+
+def _with_equal_scripts(ground: Ground, planned: Sequence[PlanWithOrigins]) -> list[list[int]]:
+    """The places in `planned` of the runs that may share a script: all but their folder, and what the worker reads, is equal."""
+    job_name = _shared_name(planned)
+    found: dict[str, list[int]] = {}
+    for number, one in enumerate(planned):
+        array = JobArray(ground.logs, ("",), (), study=_study_of(one))
+        script = render(_shown(one, job_name), ground.cluster, ground.place("run"), array)
+        found.setdefault(script.text, []).append(number)
+    return [places[i : i + MOST_TASKS] for places in found.values() for i in range(0, len(places), MOST_TASKS)]
+
+
+def _study_of(planned: PlanWithOrigins) -> str | None:
+    return planned.study.study if planned.study is not None else None
+
+
+def _shared_name(planned: Sequence[PlanWithOrigins]) -> str:
+    """The job name of arrays of runs for which nobody has chosen one."""
+    first = planned[0]
+    if first.study is not None:
+        return file_name_part(first.study.study)
+    return f"{file_name_part(Path(first.plan.model.name).name)}-sweep"
+
+
+def _shown(planned: PlanWithOrigins, job_name: str) -> PlanWithOrigins:
+    """The plan as the script of an array shows it."""
+    return renamed(planned, job_name) if planned.origins["job_name"].startswith("computed") else planned
+
+
+def _array(ground: Ground, planned: Sequence[PlanWithOrigins], run_ids: Sequence[str], name: str) -> Batch:
+    """One job for runs that need the same script."""
+    plans = [one.plan for one in planned]
+    array = JobArray(
+        array_folder(ground.logs.absolute(), name),
+        tuple(f"{i} ({p.study.name if p.study else p.plan.method})" for i, p in zip(run_ids, planned, strict=True)),
+        required_packages(plans),
+        further_packages(plans),
+        ground.parallel,
+        _study_of(planned[0]),
+    )
+    place, first = ground.place(run_ids[0]), _shown(planned[0], _shared_name(planned))
+    name_and_comment = _in_the_job(first, ground.cluster, place, array)
+    script = render(first, ground.cluster, place, array)
+    return _batch(ground, planned, run_ids, [script] * len(planned), array, [name_and_comment] * len(planned))
+
+
+def _scripts_each(ground: Ground, planned: Sequence[PlanWithOrigins], run_ids: Sequence[str]) -> Batch:
+    """A script for each run."""
+    pairs = [(one, ground.place(run_id)) for one, run_id in zip(planned, run_ids, strict=True)]
+    scripts = [render(one, ground.cluster, place) for one, place in pairs]
+    names = [_in_the_job(one, ground.cluster, place, None) for one, place in pairs]
+    return _batch(ground, planned, run_ids, scripts, None, names)
+
+
+def _batch(
+    ground: Ground,
     planned: Sequence[PlanWithOrigins],
     run_ids: Sequence[str],
-    *,
-    name: str,
-    logs: Path,
-    support: Support,
-    python: Path,
-    templates: Path | None = None,
+    scripts: Sequence[Script],
+    array: JobArray | None,
+    names: Sequence[tuple[str, str | None]],
 ) -> Batch:
-    """Render the scripts of `planned`, whose runs will be called `run_ids`; `name` is that of the array, if it is one."""
-    logs = logs.absolute()
-    if len(planned) > 1 and find_scheduler(planned[0].plan.job.scheduler).several is Several.ARRAY:
-        array = JobArray(
-            array_folder(logs, name),
-            tuple(f"{i} ({p.plan.method})" for i, p in zip(run_ids, planned, strict=True)),
-            required_packages([p.plan for p in planned]),
-            further_packages([p.plan for p in planned]),
-        )
-        place = Place(logs / run_ids[0], support, python, templates)
-        script, first = _array_script(cluster, planned, place, array)
-        scripts = (script,) * len(planned)
-        names = [_in_the_job(first, cluster, place, array)] * len(planned)
-    else:
-        array = None
-        places = [Place(logs / run_id, support, python, templates) for run_id in run_ids]
-        scripts = tuple(render(p, cluster, place) for p, place in zip(planned, places, strict=True))
-        names = [_in_the_job(p, cluster, place, None) for p, place in zip(planned, places, strict=True)]
     return Batch(
-        cluster=cluster,
+        cluster=ground.cluster,
         planned=tuple(planned),
         run_ids=tuple(run_ids),
-        support=support,
-        scripts=scripts,
+        support=ground.support,
+        scripts=tuple(scripts),
         array=array,
         job_names=tuple(name for name, _ in names),
         comments=tuple(comment for _, comment in names),
+        parallel=ground.parallel,
     )
 
 
@@ -89,22 +174,3 @@ def _in_the_job(
 ) -> tuple[str, str | None]:
     """The job's name and comment, as its script asks for them."""
     return find_scheduler(planned.plan.job.scheduler).name_and_comment(planned, cluster, place, array)
-
-
-def _array_script(
-    cluster: Cluster, planned: Sequence[PlanWithOrigins], place: Place, array: JobArray
-) -> tuple[Script, PlanWithOrigins]:
-    """The one script of an array, and the plan that it shows; the runs may differ only in what the worker reads."""
-    first = planned[0]
-    job_name = first.plan.job.name
-    if first.origins["job_name"].startswith("computed"):
-        job_name = f"{file_name_part(Path(first.plan.model.name).name)}-sweep"
-    shown = renamed(first, job_name)
-    script = render(shown, cluster, place, array)
-    for other in planned[1:]:
-        if render(renamed(other, job_name), cluster, place, array).text != script.text:
-            raise PlanError(
-                f"{first.plan.method} and {other.plan.method} need different job scripts on cluster {cluster.name}. "
-                "Submit them one by one."
-            )
-    return script, shown

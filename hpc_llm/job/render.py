@@ -90,6 +90,8 @@ class JobArray:
     """What only some of them must be able to import besides -> their tasks."""
     parallel: int | None = None
     """Most tasks at a time."""
+    study: str | None = None
+    """Name of the study of which they are runs; None where they are a sweep over methods alone."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "site": f"cluster {cluster.name}",
             "header": [asdict(line) for line in scheduler.header(planned, cluster, place, array)],
             "scheduler": _scheduler(scheduler),
-            "array": array and {"folder": str(array.folder), "tasks": list(array.tasks)},
+            "array": array and {"folder": str(array.folder), "tasks": list(array.tasks), "study": array.study},
             "run_dir": str(place.run_dir),
             "support": {"path": str(place.support.path), "digest": place.support.digest},
             "launcher": _launch(plan, cluster),

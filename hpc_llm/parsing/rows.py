@@ -75,6 +75,19 @@ class Row:
     """What `hpc-llm diagnose` calls the cause; `none` where nothing failed."""
     try_: int | None = None
     """Which try it is, from 1: a job that Slurm queues again keeps its run."""
+    trained_tokens: int | None = None
+    """Tokens that were predicted in training; masked and padded ones are none."""
+    epoch_time_s: float | None = None
+    """Time of the steps of one epoch, without evaluations."""
+    best_step: int | None = None
+    """After which step the loss on held-out data was lowest."""
+    study: str | None = None
+    """Of which study it is a run; `study_run` is its name there."""
+    study_run: str | None = None
+    expect: str | None = None
+    """The outcome that the study expects of it; None means that it completes."""
+    smoke: bool | None = None
+    """True where it is a small run that only shows that its study works: its figures are those of no other size."""
 
     def to_dict(self) -> dict[str, Any]:
         """All columns in order; missing values are None."""
@@ -114,10 +127,10 @@ TRAIN, EVAL, INFER = "train", "eval", "infer"
 
 
 def kind_of_task(task: str | None) -> str | None:
-    """The kind of what a task measures; None where the task is not known."""
+    """The kind of what a task measures; None where it measures nothing, or is not known."""
     if task is None:
         return None
-    return {"infer": INFER, "eval": EVAL, "evaluate": EVAL}.get(task, TRAIN)
+    return {"infer": INFER, "eval": EVAL, "evaluate": EVAL, "prepare": None}.get(task, TRAIN)
 
 
 def row_from(columns: Mapping[str, Any]) -> Row:
@@ -127,6 +140,17 @@ def row_from(columns: Mapping[str, Any]) -> Row:
 
 COLUMNS: tuple[str, ...] = tuple(f.name.removesuffix("_") for f in fields(Row))
 """The CSV columns of one row a run, in order."""
+
+_DECIDED = frozenset(
+    """num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps global_batch_size
+    sequence_length warmup_steps measured_steps try""".split()
+)
+FIGURES: tuple[str, ...] = tuple(
+    name
+    for name, kind in ((f.name.removesuffix("_"), str(f.type)) for f in fields(Row))
+    if kind in ("int | None", "float | None") and name not in _DECIDED
+)
+"""The columns that hold what was measured."""
 
 STEP_COLUMNS: tuple[str, ...] = tuple(f.name.removesuffix("_") for f in fields(Step))
 """The CSV columns of one row a step, in order."""

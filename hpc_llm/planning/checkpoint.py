@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
+from hpc_llm.planning.encoder_decoder import MODEL_TYPES
+from hpc_llm.records.fetched import refuse_unfinished
 from hpc_llm.records.files import open_regular, read_regular
 from hpc_llm.text.json_text import DamagedRecordError, figures
 
@@ -26,7 +28,7 @@ _TOKENIZERS = (
     "sentencepiece.bpe.model",
 )
 _POINTER = b"version https://git-lfs"
-_DOWNLOAD = "`hf download NAME --local-dir DIR` brings a whole one"
+_DOWNLOAD = "`hpc-llm fetch NAME --to DIR` brings a whole one"
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,11 @@ class Checkpoint:
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Look into `folder`. Raises RequestError where it is no model, or where its weights are not whole."""
     config = read_config(folder)
-    if config.get("is_encoder_decoder"):
-        raise RequestError(f"the model in {folder} is an encoder and decoder, only causal language models are trained.")
+    if config.get("is_encoder_decoder") and config.get("model_type") not in MODEL_TYPES:
+        raise RequestError(
+            f"the model in {folder} is an encoder and decoder of the family {config.get('model_type')}: of these only "
+            f"{', '.join(MODEL_TYPES)} is trained (T5, Flan-T5), besides all causal language models."
+        )
     weights = _weights(folder)
     for path in weights:
         _check_file(path)
@@ -77,6 +82,7 @@ def has_tokenizer(folder: Path) -> bool:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The config.json of a folder."""
+    refuse_unfinished(folder)
     path = folder / "config.json"
     try:
         config = figures(read_regular(path).decode("utf-8"))

@@ -36,6 +36,8 @@ class Site:
     """This machine, for clusters with `gpu.vendor: auto`."""
     account: str | None = None
     """Account from the user's environment."""
+    caches: str | None = None
+    """Folder in which data are prepared."""
 
     @property
     def facts(self) -> SchedulerFacts:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from hpc_llm.planning.parts import (
     BatchShape,
@@ -23,6 +23,9 @@ from hpc_llm.planning.parts import (
     read_part,
     short_name,
 )
+
+if TYPE_CHECKING:
+    from hpc_llm.planning.study import StudyRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +46,13 @@ class Experiment:
     """Tokens per sequence."""
     steps: int | None = None
     """Optimizer steps in all, warm-up included."""
+    epochs: float | None = None
+    """How often all data are trained on, in place of `steps`."""
     warmup_steps: int | None = None
     """First steps that are left out of the measurement."""
     seed: int | None = None
     data: tuple[str, ...] = ()
-    """Text files; none means synthetic tokens."""
+    """Sources as `corpus.sources` reads them; none means synthetic tokens."""
     save_every: int | None = None
     """Steps after which a checkpoint is kept."""
     resume: str | None = None
@@ -118,7 +123,7 @@ class Plan:
         return made
 
 
-WORKLOADS: dict[str, type[Training]] = {"pretrain": Training}
+WORKLOADS: dict[str, type[Training]] = {"pretrain": Training, "finetune": Training}
 """Each task's own part of the plan."""
 
 
@@ -206,3 +211,5 @@ class PlanWithOrigins:
     origins: dict[str, str]
     """Short name of a plan field -> `flag`, `file`, `cluster NAME`, `method NAME`, `default` or `computed`, in words."""
     notices: tuple[str, ...] = ()
+    study: StudyRun | None = None
+    """Its place in the study that asks for it."""

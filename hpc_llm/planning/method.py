@@ -17,6 +17,7 @@ from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import OptimizerName
 from hpc_llm.planning.parts import ModelSetup
+from hpc_llm.planning.schedule import Schedule
 from hpc_llm.site.cluster import parse_profile
 from hpc_llm.site.profiles import list_files, read_profile
 
@@ -77,6 +78,8 @@ class Method(_Strict):
     optimizer: OptimizerBlock
     lr_ramp_steps: int | None = Field(default=None, ge=0)
     """First steps over which the learning rate rises to its peak; left out, a tenth of the steps."""
+    lr_schedule: Schedule | None = None
+    """How the learning rate goes on behind the ramp; left out, as the task has it."""
     engine: str = "deepspeed"
     """What carries out the training steps."""
     deepspeed: dict[str, Any]

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.planning import encoder_decoder
 from hpc_llm.planning.checkpoint import read_config
+from hpc_llm.planning.encoder_decoder import EncoderDecoder
 
 MODEL_TYPES = ("llama", "mistral", "qwen2")
 """Decoder-only models of one family: RMSNorm, rotary positions, gated MLP; their parameters are counted below."""
@@ -71,8 +73,13 @@ class Architecture:
         return values
 
 
-def num_parameters(arch: Architecture) -> int:
+Shape = Architecture | EncoderDecoder
+
+
+def num_parameters(arch: Shape) -> int:
     """All parameters, the embeddings included; a tied output head counts once."""
+    if isinstance(arch, EncoderDecoder):
+        return arch.num_parameters
     embeddings = arch.vocab_size * arch.hidden_size * (1 if arch.tie_word_embeddings else 2)
     return embeddings + arch.num_hidden_layers * parameters_per_layer(arch) + arch.hidden_size
 
@@ -109,8 +116,8 @@ _TABLE: tuple[tuple[str, str, tuple[int, int, int, int, int], int, int, float, b
 )  # fmt: skip
 
 
-def _presets() -> dict[str, Architecture]:
-    presets = {}
+def _presets() -> dict[str, Shape]:
+    presets: dict[str, Shape] = {}
     for name, family, (hidden, width, layers, heads, kv_heads), vocab, positions, theta, tied, source in _TABLE:
         presets[name] = Architecture(
             name=name,
@@ -126,7 +133,7 @@ def _presets() -> dict[str, Architecture]:
             tie_word_embeddings=tied,
             source=source,
         )
-    return presets
+    return presets | encoder_decoder.presets()
 
 
 PRESETS = _presets()
@@ -135,7 +142,7 @@ ALIASES = {arch.source[len(_HUB) :]: name for name, arch in PRESETS.items() if a
 """Names on the Hugging Face hub of the presets' models. A folder of that name wins."""
 
 
-def architecture(model: str) -> Architecture:
+def architecture(model: str) -> Shape:
     """The architecture of a preset, of a checkpoint folder, or of a hub name that a preset stands for.
 
     Raises RequestError when `model` is none of these.
@@ -155,19 +162,20 @@ def is_checkpoint(model: str) -> bool:
     return model not in PRESETS and Path(model).is_dir()
 
 
-def read_architecture(folder: Path) -> Architecture:
+def read_architecture(folder: Path) -> Shape:
     """The architecture of the checkpoint in `folder`, from its config.json."""
     config = read_config(folder)
     model_type = str(config.get("model_type"))
-    if model_type not in MODEL_TYPES:
+    known = (*MODEL_TYPES, *encoder_decoder.MODEL_TYPES)
+    if model_type not in known:
         where = f"in {folder / 'config.json'}"
-        raise RequestError(unknown_name("model_type", model_type, MODEL_TYPES, where=where))
+        raise RequestError(unknown_name("model_type", model_type, known, where=where))
     try:
+        if model_type in encoder_decoder.MODEL_TYPES:
+            return encoder_decoder.from_config(str(folder), config)
         return _from_config(folder, model_type, config)
     except (KeyError, TypeError, ValueError) as error:
-        raise RequestError(
-            f"{folder / 'config.json'} lacks or misspells {error}: is it a causal language model?"
-        ) from None
+        raise RequestError(f"{folder / 'config.json'} lacks or misspells {error}: is it a language model?") from None
 
 
 def _from_config(folder: Path, model_type: str, config: Mapping[str, Any]) -> Architecture:

@@ -34,14 +34,36 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Workload):
-    """Optimizer steps on text or on synthetic tokens."""
+    """Optimizer steps on prepared data or on synthetic tokens."""
 
     lr_ramp_steps: int
     """First steps over which the learning rate rises in a straight line to the optimizer's; they may be measured."""
+    lr_schedule: str = "constant"
+    """How the learning rate goes on behind the ramp: one of schedule.SCHEDULES."""
+    eval_every: int | None = None
+    """Steps from one evaluation on held-out data to the next; 0: at the end alone; None: never, and nothing is held out."""
     data: list[str]
-    """Text files; none means synthetic tokens."""
+    """Sources as `corpus.sources` reads them; none means synthetic tokens."""
     loss_floor_nats: float | None
     """Mean loss that no model can go below on the data, nats a token; None where nobody knows it."""
+    corpus: str | None = None
+    """Folder of the prepared tokens of `data`."""
+    caches: str | None = None
+    """Where data are to be prepared."""
+    packing: str | None = None
+    """How samples fill the sequences, one of corpus.rows.PACKINGS; None for synthetic tokens."""
+    too_long: str = "refuse"
+    """What becomes of samples that are longer than a sequence, one of corpus.rows.TOO_LONG."""
+    epochs: float | None = None
+    """How often the steps see all of the data; None for synthetic tokens, which never come again."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Which fields of a row are text, or prompt and completion, or messages; empty where their names say it."""
+    validation_fraction: float | None = None
+    """Part of the data that is for validation; None: none of it, of PDF files a tenth."""
+    train_samples: int | None = None
+    """Most samples that are prepared for training."""
+    validation_samples: int | None = None
+    """Most samples that are prepared for validation."""
     save_every: int | None = None
     """Steps after which what is needed to go on is kept, again and again and at the end; None keeps nothing."""
     keep: int = 2
@@ -169,6 +191,8 @@ class EngineSetup:
     """What does where a node's software cannot run that one; None means that the run fails then."""
     deepspeed: dict[str, Any]
     """The complete DeepSpeed config."""
+    cuda_graph: bool = False
+    """Whether forward and backward are recorded once and sent to the GPU as one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning import engines, tasks
 from hpc_llm.planning.checkpoint import Checkpoint
+from hpc_llm.planning.data import check_feed
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.deepspeed_values import check_partitions
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
@@ -37,25 +39,33 @@ from hpc_llm.planning.parts import (
     Parallel,
     Quantization,
     Training,
-    default_of,
-    own_fields,
     read_part,
-    short_name,
 )
-from hpc_llm.planning.recipe import check_length, check_tokenizer, choose_ramp, choose_weights, frozen_by, learning_rate
+from hpc_llm.planning.recipe import (
+    check_length,
+    check_states,
+    check_targets,
+    check_tokenizer,
+    choose_ramp,
+    choose_schedule,
+    choose_weights,
+    frozen_by,
+    learning_rate,
+)
 from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.slurm_request import (
     Ask,
     ask_account,
     ask_cores_and_memory,
     ask_launcher,
+    ask_one_process,
     ask_options,
     ask_partition,
     ask_resources,
     ask_time,
 )
-from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
-from hpc_llm.records import metrics
+from hpc_llm.planning.tasks import TaskKind
+from hpc_llm.planning.workload import choose_workload
 from hpc_llm.records.run import file_name_part, is_record
 from hpc_llm.site.cluster import Cluster, Gpu, allowed_keys
 from hpc_llm.site.profiles import explain_validation
@@ -68,12 +78,18 @@ _M = TypeVar("_M", bound=BaseModel)
 
 
 def plan(
-    experiment: Experiment, cluster: Cluster, method: Method, site: Site, sources: Mapping[str, str] | None = None
+    experiment: Experiment,
+    cluster: Cluster,
+    method: Method,
+    site: Site,
+    sources: Mapping[str, str] | None = None,
+    corpus: CorpusFacts | None = None,
 ) -> PlanWithOrigins:
     """Decide everything about one run.
 
     `sources` says where each field of the experiment came from (`--steps`, `FILE.yaml`); a field that is not in it was
-    set by the caller. Raises PlanError or RequestError when the site, its GPU or the method cannot do it.
+    set by the caller. `corpus` is what its data were prepared as. Raises PlanError or RequestError when the site, its GPU or
+    the method cannot do it.
     """
     said = Said(experiment, sources or {})
     task = tasks.find(experiment.task)
@@ -85,17 +101,19 @@ def plan(
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
     options = ask_options(said, cluster, site, draft)
     qos = job_qos(options, cluster, partition, draft) if "sbatch" in site.facts.requests else JobQos()
-    parallel = ask_resources(said, cluster, partition, gpu, site, draft)
+    ask_ranks = ask_one_process if task.is_on_host else ask_resources
+    parallel = ask_ranks(said, cluster, partition, gpu, site, draft)
     ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
     time_s = ask_time(ask, draft)
     batch = _batch(said, cluster, parallel, draft)
-    workload = _workload(said, cluster, method, task.workload, draft)
+    workload = choose_workload(said, cluster, method, site, task, batch, corpus, draft)
     check_signal(experiment.sbatch, saves=workload.save_every is not None)
     deepspeed = _deepspeed(method, draft)
-    model, found = _model(said, cluster, method, gpu, batch, workload, draft)
+    model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
+    check_feed(workload, corpus, model, batch, found)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
     optimizer = _optimizer(method, model, found, draft)
-    workload = _ramp(workload, deepspeed, draft)
+    workload = _rates(workload, deepspeed, task, draft)
     wanted = Wanted(model=model, batch=batch, parallel=parallel, optimizer=optimizer, deepspeed=deepspeed)
     engine = _engine(method, wanted, draft)
     if engine.name == "deepspeed":
@@ -111,7 +129,7 @@ def plan(
         parallel=parallel,
         optimizer=optimizer,
         engine=engine,
-        job=_job(ask, partition_name, time_s, f"{model.name.rstrip('/').rsplit('/', 1)[-1]}-{method.name}", draft),
+        job=_job(ask, partition_name, time_s, _job_name(task, model, method), draft),
         gpu=_gpu(cluster, gpu, parallel, model, draft),
     )
     return PlanWithOrigins(plan=decided, origins=draft.origins, notices=tuple(draft.notices))
@@ -146,78 +164,27 @@ def _count(said: Said, cluster: Cluster, name: str, draft: Draft) -> int:
     return value
 
 
-def _workload(said: Said, cluster: Cluster, method: Method, kind: type[Training], draft: Draft) -> Training:
-    """What is trained on; what a task has of its own is as its class has it, or as it is set."""
-    steps = _count(said, cluster, "steps", draft)
-    warmup: int = draft.first("warmup_steps", said("warmup_steps"), _few_enough(steps))
-    if warmup < 0 or steps - warmup < metrics.MIN_MEASURED_STEPS:
-        raise RequestError(
-            f"warmup_steps is {warmup} of {steps} steps: at least "
-            f"{metrics.MIN_MEASURED_STEPS} steps must be measured, or the run is invalid. Choose more --steps."
-        )
-    seed: int = draft.first("seed", said("seed"), (FALLBACKS["seed"], "default"))
-    if not 0 <= seed < 2**32:
-        raise RequestError(f"seed is {seed}, it must be between 0 and {2**32 - 1}.")
-    data = list(said.experiment.data)
-    floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
-    save_every, keep = _keeping(said, draft)
-    own = {one.name: draft.put(short_name(one), default_of(one), "default") for one in own_fields(kind)}
-    _tell_short_warmup(steps, warmup, draft)
-    return kind(
-        **own,
-        steps=steps,
-        warmup_steps=warmup,
-        seed=seed,
-        lr_ramp_steps=draft.put("lr_ramp_steps", method.lr_ramp_steps, f"method {method.name}"),
-        data=draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
-        loss_floor_nats=draft.put("loss_floor_nats", floor, why),
-        save_every=save_every,
-        keep=keep,
-        resume=draft.first("resume", said("resume")),
-    )
-
-
-def _keeping(said: Said, draft: Draft) -> tuple[int | None, int]:
-    """How often a checkpoint is kept, and how many of them."""
-    every, keep = draft.first("save_every", said("save_every")), draft.put("keep", 2, "default")
-    for name, value in (("save_every", every), ("keep", keep)):
-        if value is not None:
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise RequestError(f"{name} is {value!r}: a whole number is needed.")
-            positive(name, value)
-    return every, keep
-
-
-def _few_enough(steps: int) -> tuple[int, str]:
-    """As many warm-up steps as usual, or as leave enough to be measured."""
-    usual, most = FALLBACKS["warmup_steps"], max(steps - metrics.MIN_MEASURED_STEPS, 0)
-    why = f"computed: of {steps} steps at least {metrics.MIN_MEASURED_STEPS} are measured, {usual} is the default"
-    return (usual, "default") if usual <= most else (most, why)
-
-
-def _tell_short_warmup(steps: int, warmup: int, draft: Draft) -> None:
-    """Whoever chose the number of warm-up steps knows it; who chose few steps may not."""
-    usual = FALLBACKS["warmup_steps"]
-    if draft.origins["warmup_steps"].startswith("computed"):
-        left_out = (
-            f"{warmup} warm-up steps are" if warmup > 1 else "1 warm-up step is" if warmup else "no warm-up step is"
-        )
-        draft.notices.append(
-            f"of {steps} steps {left_out} left out of the measurement, {usual} are usual: the first steps are slow and count. "
-            f"--steps {usual + metrics.MIN_MEASURED_STEPS} or more leaves {usual} out"
-        )
-
-
-def _ramp(workload: Training, deepspeed: Mapping[str, Any], draft: Draft) -> Training:
-    """The ramp of the learning rate, where nobody has said how long it is."""
-    steps, origin = choose_ramp(workload.lr_ramp_steps, workload.steps, own="scheduler" in deepspeed)
+def _rates(workload: Training, deepspeed: Mapping[str, Any], task: TaskKind, draft: Draft) -> Training:
+    """The ramp of the learning rate and what follows it, where nobody has said it."""
+    own = "scheduler" in deepspeed
+    steps, origin = choose_ramp(workload.lr_ramp_steps, workload.steps, own)
+    schedule, why = choose_schedule(workload.lr_schedule, task.lr_schedule, own)
     return replace(
-        workload, lr_ramp_steps=draft.computed("lr_ramp_steps", steps, origin or draft.origins["lr_ramp_steps"])
+        workload,
+        lr_ramp_steps=draft.computed("lr_ramp_steps", steps, origin or draft.origins["lr_ramp_steps"]),
+        lr_schedule=draft.computed("lr_schedule", schedule, why or draft.origins["lr_schedule"]),
     )
 
 
 def _model(
-    said: Said, cluster: Cluster, method: Method, gpu: Gpu, batch: BatchShape, workload: Training, draft: Draft
+    said: Said,
+    cluster: Cluster,
+    method: Method,
+    gpu: Gpu,
+    task: tasks.TaskKind,
+    batch: BatchShape,
+    workload: Training,
+    draft: Draft,
 ) -> tuple[ModelSetup, Checkpoint | None]:
     """The model, and its checkpoint where there is one to be seen."""
     origin = f"method {method.name}"
@@ -230,10 +197,15 @@ def _model(
     quantization = _checked("quantization", method.quantization, QuantizationBlock, origin, draft)
     peft = _checked("peft", method.peft, LoraBlock, origin, draft)
     asked = draft.put("weights", None, "not set")
-    weights, why, found = choose_weights(name, asked)
+    if task.is_on_host:
+        weights, why, found = "random", "computed: the weights are not needed", None
+    else:
+        weights, why, found = choose_weights(name, asked)
+        check_length(name, found, batch.sequence_length)
+        check_tokenizer(found, weights, workload.data)
     draft.computed("weights", weights, why if asked is None else draft.origins["weights"])
-    check_length(name, found, batch.sequence_length)
-    check_tokenizer(found, weights, workload.data)
+    if peft:
+        check_targets(name, found, peft["target_modules"])
     model = ModelSetup(
         name=name,
         weights=weights,
@@ -253,6 +225,7 @@ def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, draf
         values["lr"], why = learning_rate(model.name, found, frozen)
         draft.origins["optimizer"] += f", lr: {why}"
     optimizer: OptimizerSetup = read_part(OptimizerSetup, values)
+    check_states(optimizer.type, model.precision)
     return optimizer
 
 
@@ -319,7 +292,17 @@ def _engine(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
             "engine_fallback", facts.fallback, "computed: what trains the same with other software"
         ),
         deepspeed=complete_deepspeed(wanted.deepspeed, wanted.batch, precision, wanted.optimizer),
+        cuda_graph=_cuda_graph(facts, wanted, draft),
     )
+
+
+def _cuda_graph(facts: engines.EngineFacts, wanted: Wanted, draft: Draft) -> bool:
+    lack = facts.unrecorded(wanted)
+    origin = f"computed: engine {facts.name}, {lack or 'whose steps have one shape'}"
+    is_recorded: bool = draft.put("cuda_graph", lack is None, origin)
+    if is_recorded and lack is not None:
+        raise PlanError(f"--set cuda_graph=true: with engine {facts.name} it cannot be, for {lack}.")
+    return is_recorded
 
 
 def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], draft: Draft) -> str:
@@ -351,6 +334,12 @@ def _job(ask: Ask, partition: str | None, time_s: int | None, default_name: str,
         env=draft.put("env", {}, "not set"),
         env_file=draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file")),
     )
+
+
+def _job_name(task: tasks.TaskKind, model: ModelSetup, method: Method) -> str:
+    """What the job is called where nobody names it."""
+    of_model = model.name.rstrip("/").rsplit("/", 1)[-1]
+    return f"{of_model}-{task.name if task.is_on_host else method.name}"
 
 
 def _gpu(cluster: Cluster, gpu: Gpu, parallel: Parallel, model: ModelSetup, draft: Draft) -> ExpectedGpu:

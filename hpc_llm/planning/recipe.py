@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.planning.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
 from hpc_llm.planning.model import ALIASES, PRESETS, architecture
+from hpc_llm.planning.optimizers import PURE_BF16
+from hpc_llm.records.fetched import fetch_command, is_hub_name
 
 CHECKPOINT_RATE = 2e-5
 """Learning rate for a model whose shape cannot be seen from here."""
@@ -29,9 +31,10 @@ def choose_weights(model: str, asked: str | None) -> tuple[str, str, Checkpoint 
     """
     if model in PRESETS:
         if asked == "checkpoint":
+            published = model in ALIASES.values()
+            way = f"`{fetch_command(model)}` brings them, then --model DIR" if published else "Give a folder as --model"
             raise RequestError(
-                f"weights=checkpoint: {model} is a preset, which has the shape of a model and no weights. "
-                "Give the folder of its checkpoint as --model."
+                f"weights=checkpoint: {model} is a preset, which has the shape of a model and no weights. {way}."
             )
         return "random", "computed: a preset has no weights", None
     if not Path(model).is_dir():
@@ -42,7 +45,7 @@ def choose_weights(model: str, asked: str | None) -> tuple[str, str, Checkpoint 
     if not found.weights and asked != "random":
         raise RequestError(
             f"the folder {model} holds a config.json and no weights. To train its shape from random weights, "
-            "add --set weights=random; `hf download NAME --local-dir DIR` fetches a model whole."
+            f"add --set weights=random; `{fetch_command('NAME')}` brings a model whole."
         )
     if asked is not None:
         return asked, "--set", found
@@ -62,10 +65,9 @@ def _unseen(model: str, asked: str | None) -> tuple[str, str]:
         return asked, "--set, the folder is not here to be looked at"
     if "/" in model or model.startswith(("~", ".")):
         shape = f" --model {ALIASES[model]} is its shape with random weights." if model in ALIASES else ""
+        way = f"If it is a model of the Hub: `{fetch_command(model)}`, then --model DIR. " if is_hub_name(model) else ""
         raise RequestError(
-            f"there is no such folder as '{model}' here, and nothing is fetched from the Hub by itself: "
-            f"`hf download {model} --local-dir DIR`, then --model DIR; give the full path of a folder that only the "
-            f"cluster has.{shape}"
+            f"there is no such folder as '{model}' here. {way}Give the full path of a folder that only the cluster has.{shape}"
         )
     architecture(model)  # says which presets there are
     raise AssertionError(model)
@@ -80,6 +82,13 @@ def check_length(model: str, found: Checkpoint | None, sequence_length: int) -> 
             f"sequence_length {sequence_length}: model {model} takes {longest} tokens at most. "
             "Ask for less with --sequence-length."
         )
+
+
+def vocab_size_of(model: str, found: Checkpoint | None) -> int | None:
+    """Tokens that the model knows; None where its config cannot be seen from here."""
+    if model in PRESETS:
+        return PRESETS[model].vocab_size
+    return found.size("vocab_size") if found else None
 
 
 def check_tokenizer(found: Checkpoint | None, weights: str, data: Sequence[str]) -> None:
@@ -108,6 +117,40 @@ def learning_rate(model: str, found: Checkpoint | None, frozen: str | None) -> t
     return min(rate, HIGHEST_RATE), f"default for {what}{model}: {0.1 * factor:g} / hidden size {width}{limit}"
 
 
+def check_states(optimizer: str, precision: str) -> None:
+    """Raise PlanError where the optimizer keeps what trains in another precision than the plan's."""
+    if optimizer in PURE_BF16 and precision != "bf16":
+        raise PlanError(
+            f"the optimizer {optimizer} keeps weights and moments in bf16, and the precision is {precision}. Choose a method "
+            "with AdamW, or one whose optimizer keeps 8 bits (--set optimizer.type=AdamW8bit); bf16 itself needs a GPU that has it."
+        )
+
+
+LAYERS = {
+    **dict.fromkeys(
+        ("llama", "mistral", "qwen2", "qwen3"),
+        ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "embed_tokens", "lm_head"),
+    ),
+    "t5": ("q", "k", "v", "o", "wi", "wi_0", "wi_1", "wo", "shared", "lm_head"),
+    "gpt2": ("c_attn", "c_proj", "c_fc", "wte", "lm_head"),
+    "gpt_neox": ("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h", "embed_in", "embed_out"),
+}
+"""Family -> layers that adapters can be put on. Another family's are looked for when the run starts."""
+
+
+def check_targets(model: str, found: Checkpoint | None, targets: Any) -> None:
+    """Raise PlanError where adapters are to be put on layers that the model has not."""
+    family = PRESETS[model].model_type if model in PRESETS else str(found.config.get("model_type")) if found else ""
+    known = LAYERS.get(family)
+    if known is None or isinstance(targets, str):
+        return
+    if not targets:
+        raise PlanError(f"peft.target_modules is empty. Layers of {model}: {', '.join(known)}, or all-linear.")
+    for target in targets:
+        if str(target).rpartition(".")[2] not in known:
+            raise PlanError(unknown_name("layer", str(target), known, where=f"peft.target_modules for {model}"))
+
+
 def frozen_by(*, lora: bool, quantized: bool) -> str | None:
     """What leaves most weights as they are; None where all are trained."""
     return "LoRA" if lora else "a quantized base" if quantized else None
@@ -116,6 +159,30 @@ def frozen_by(*, lora: bool, quantized: bool) -> str | None:
 def ramp_steps(steps: int) -> int:
     """Steps over which the learning rate rises: a tenth of all, at least 5 where there are so many."""
     return min(max(steps // 10, 5), LONGEST_RAMP, steps // 2)
+
+
+def choose_schedule(asked: str | None, of_task: str, own: bool) -> tuple[str, str | None]:
+    """How the learning rate goes on behind its ramp, and why where nobody `asked` for something; `own` as in `choose_ramp`."""
+    if asked is None:
+        if own:
+            return "constant", "computed: DeepSpeed's scheduler sets the learning rate"
+        return of_task, "default of the task"
+    if own and asked != "constant":
+        raise PlanError(
+            f"lr_schedule is {asked} and deepspeed.scheduler sets the learning rate too. Keep one: --set lr_schedule=constant."
+        )
+    return asked, None
+
+
+def choose_evaluation(asked: Any, by_default: bool, steps: int) -> tuple[int | None, str | None]:
+    """Steps between evaluations, and why where nobody `asked` for a number. Raises RequestError for what is none."""
+    if asked is None:
+        return (0, "default: at the end") if by_default else (None, "default: nothing is evaluated")
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= steps:
+        raise RequestError(
+            f"eval_every is {asked!r}, it must be between 1 and the {steps} steps, or 0 for one evaluation at the end."
+        )
+    return asked, None
 
 
 def choose_ramp(asked: Any, steps: int, own: bool) -> tuple[int, str | None]:

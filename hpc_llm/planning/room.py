@@ -6,12 +6,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from hpc_llm.errors import RequestError
+from hpc_llm.planning.encoder_decoder import EncoderDecoder
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.model import Architecture, architecture, num_parameters
-from hpc_llm.planning.optimizers import bitsandbytes_name
+from hpc_llm.planning.model import Architecture, Shape, architecture, num_parameters
+from hpc_llm.planning.optimizers import PURE_BF16
 
-_WEIGHT, _MOMENTS, _PACKED_MOMENTS = 4, 8, 2
-"""Bytes of a number that trains: in fp32, its two moments, the same in 8 bits."""
+_WEIGHT_AND_MOMENTS, _PACKED, _BF16 = 12, 6, 6
+"""Bytes of a number that trains: all in fp32, with moments in 8 bits, all in bf16."""
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
@@ -37,15 +38,24 @@ def room_of(plan: Plan) -> Room | None:
     except RequestError:
         return None
     trained = _trained(plan, shape)
-    moments = _MOMENTS if bitsandbytes_name(plan.optimizer.type) is None else _PACKED_MOMENTS
-    checkpoint = trained * (_WEIGHT + moments)
+    if trained is None:
+        return None
+    checkpoint = trained * _bytes_of_one(plan.optimizer.type)
     model = (trained if plan.model.peft else num_parameters(shape)) * _BYTES[plan.model.precision]
     at_once = min(training.keep + 1, -(-training.steps // training.save_every))
     return Room(checkpoint, model, checkpoint * at_once + model)
 
 
-def _trained(plan: Plan, shape: Architecture) -> int:
-    """Numbers that train."""
+def _bytes_of_one(optimizer: str) -> int:
+    if optimizer in PURE_BF16:
+        return _BF16
+    return _PACKED if "8bit" in optimizer.lower() else _WEIGHT_AND_MOMENTS
+
+
+def _trained(plan: Plan, shape: Shape) -> int | None:
+    """Numbers that train; None where adapters or a quantized base leave some of which the layers are not counted."""
+    if isinstance(shape, EncoderDecoder):
+        return None if plan.model.peft or plan.model.quantization else num_parameters(shape)
     layers = shape.num_hidden_layers
     sizes = _matrices(shape)
     if plan.model.peft is not None:

@@ -11,14 +11,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
+from hpc_llm.corpus.rows import PACKINGS, TOO_LONG
 from hpc_llm.errors import ProfileError, RequestError, unknown_name
 from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.planning.optimizers import NAMES
+from hpc_llm.planning.schedule import SCHEDULES
 from hpc_llm.site.reach import refuse_loading, refuse_scratch
 
 _SHOWN = 80
-FREE = ("deepspeed", "env")
-"""Mappings that take keys they do not hold yet; DeepSpeed's are checked afterwards."""
+FREE = ("deepspeed", "env", "columns")
+"""Mappings that take keys they do not hold yet; DeepSpeed's and those of rows are checked afterwards."""
+RAW = ("env", "columns")
+"""Mappings of texts, taken as they stand."""
 MODELLED = ("quantization", "peft", "optimizer")
 """Mappings whose values a model of the method checks afterwards."""
 FIXED = {
@@ -26,6 +30,9 @@ FIXED = {
     "data": "use --data",
     "resume": "use --resume",
     "loss_floor_nats": "it follows from the data",
+    "corpus": "use --data",
+    "caches": "the variable HPC_LLM_CACHE names it",
+    "epochs": "use --epochs",
     "world_size": "set nodes or tasks_per_node",
     "data_parallel": "set nodes or tasks_per_node",
     "tensor_parallel": "no task can do it yet",
@@ -55,6 +62,9 @@ CHOICES = {
     "quantization.kind": ("nf4", "fp4", "int8"),
     "optimizer.type": NAMES,
     "weights": ("random", "checkpoint"),
+    "packing": PACKINGS,
+    "too_long": TOO_LONG,
+    "lr_schedule": SCHEDULES,
 }
 
 
@@ -119,8 +129,8 @@ def read_setting(pair: str) -> Setting:
     name, inside = _field_of(asked)
     if name in FIXED:
         raise RequestError(f"--set {asked}: {name} cannot be set: {FIXED[name]}.")
-    if name == "env" and len(inside) != 1:
-        raise RequestError(f"--set {asked}: write it as env.NAME=VALUE.")
+    if name in RAW and len(inside) != 1:
+        raise RequestError(f"--set {asked}: write it as {name}.NAME=VALUE.")
     return Setting(name, inside, text, asked)
 
 
@@ -136,13 +146,13 @@ def _field_of(asked: str) -> tuple[str, tuple[str, ...]]:
 
 
 def is_text(path: str) -> bool:
-    """Whether what is set there is text as it stands, a variable of the job, and not read as YAML.
+    """Whether what is set there is text as it stands, as a variable of the job is, and not read as YAML.
 
     >>> is_text("env.OMP_NUM_THREADS"), is_text("job.env.OMP_NUM_THREADS"), is_text("batch.sequence_length"), is_text("x")
     (True, True, False, False)
     """
     try:
-        return _field_of(path)[0] == "env"
+        return _field_of(path)[0] in RAW
     except RequestError:  # told where the setting is applied
         return False
 
@@ -167,7 +177,7 @@ class Settings:
 
 def _changed(value: Any, setting: Setting) -> Any:
     name, asked = setting.field, setting.asked
-    new = setting.text if name == "env" else parse_value(setting.text)
+    new = setting.text if name in RAW else parse_value(setting.text)
     choices = CHOICES.get(setting.path)
     if choices is not None and new not in choices:
         raise RequestError(f"--set {asked}={setting.text}: valid are {', '.join(choices)}.")

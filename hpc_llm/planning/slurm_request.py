@@ -78,6 +78,28 @@ def ask_resources(
     return Parallel(nodes=nodes, gpus_per_node=gpus, tasks_per_node=ranks, world_size=world, data=groups)
 
 
+def ask_one_process(
+    said: Said, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site, draft: Draft
+) -> Parallel:
+    """One process on one node, which needs no GPU and gets one only where the request says so."""
+    nodes = draft.first("nodes", said("nodes"), (1, "computed: one process does it"))
+    if nodes != 1:
+        raise PlanError(f"{nodes} nodes: task {said.experiment.task} is one process. Leave --nodes out.")
+    per_node = gpu.per_node if gpu.vendor != "none" else 0
+    gpus = draft.first("gpus_per_node", said("gpus_per_node"), (0, "computed: no GPU is needed"))
+    if gpus == 0 and per_node and cluster.request.gpu_style != "none":
+        without = [one.name for one in cluster.partitions if cluster.gpu_of(one).vendor == "none"]
+        there = f"with --partition {without[0]}, " if without else ""
+        raise PlanError(
+            f"task {said.experiment.task} needs no GPU, and every job on {place_of(cluster, partition)} asks for one: run it on the "
+            f"login node with --cluster local, {there}or with --gpus-per-node 1."
+        )
+    _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
+    for name in ("tasks_per_node", "world_size", "data_parallel", "tensor_parallel", "pipeline_parallel"):
+        draft.computed(name, 1, "computed: one process does it")
+    return Parallel(nodes=1, gpus_per_node=gpus, tasks_per_node=1, world_size=1, data=1)
+
+
 def _runs_where(site: Site) -> str:
     facts = site.facts
     return (

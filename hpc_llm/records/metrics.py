@@ -59,6 +59,15 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
+def finite(value: float) -> float | None:
+    """The value, None where it is not a finite number, which JSON has not.
+
+    >>> finite(1.5), finite(math.nan)
+    (1.5, None)
+    """
+    return value if math.isfinite(value) else None
+
+
 def perplexity(loss: float) -> float | None:
     """e^loss of a mean cross entropy in nats; None when it is not a finite number."""
     if not math.isfinite(loss) or loss > 700:  # e^710 is beyond a double

@@ -23,7 +23,7 @@ from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, read_json, reason
 RUN_ID_PLACEHOLDER = "RUN-ID"
 """Stands for the run id in a preview: the id is the one thing that only submission decides."""
 
-TRY_FILES = ("exit.json", "result.json", "steps.jsonl", "failures", "telemetry*.jsonl")
+TRY_FILES = ("exit.json", "result.json", "steps.jsonl", "evaluations.jsonl", "failures", "telemetry*.jsonl")
 """What one try of a run writes, as patterns; the job script moves them to `tries` before the next one."""
 
 
@@ -196,6 +196,11 @@ class RunPaths:
     def steps(self) -> Path:
         """One JSON object a training step, appended as it happens."""
         return self.root / "steps.jsonl"
+
+    @property
+    def evaluations(self) -> Path:
+        """One JSON object an evaluation between steps, appended as it happens."""
+        return self.root / "evaluations.jsonl"
 
     @property
     def checkpoints(self) -> Path:

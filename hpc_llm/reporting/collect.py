@@ -17,6 +17,7 @@ from hpc_llm.parsing.parallel import read_all
 from hpc_llm.parsing.read import sample_of
 from hpc_llm.parsing.sample import LossAt, StepSample
 from hpc_llm.planning.experiment import flat_plan
+from hpc_llm.planning.study import StudyRun
 from hpc_llm.records.files import read_text
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.reporting.repeats import flat, is_a_repeats, settings_of
@@ -63,6 +64,8 @@ class ReportedRun:
     is_ours: bool = False
     """Whether it is a run folder of hpc-llm."""
     folder: str | None = None
+    study: StudyRun | None = None
+    """Its place in its study, with what is expected of it."""
     plan: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, Any] = field(default_factory=dict)
     notices: list[Any] = field(default_factory=list)
@@ -206,6 +209,7 @@ def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
         without_secrets(result),
     )  # anybody may have written them, or led here
     run.plan = pool.record(flat_plan(_mapping(experiment.get("plan"))))
+    run.study = StudyRun.of_record(experiment.get("study"))
     run.origins = pool.record(_mapping(experiment.get("origins")))
     run.notices = [*_items(experiment.get("notices")), *_items(result.get("adaptations"))]
     run.versions = pool.record({**_mapping(experiment.get("versions")), **_mapping(result.get("versions"))})

@@ -19,7 +19,7 @@ from hpc_llm.reporting.statistics import estimate
 from hpc_llm.reporting.table import Cells, Table, number_of
 from hpc_llm.text.shown import one_line
 
-SHAPE = ("kind", "task", "model", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")
+SHAPE = ("kind", "task", "model", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "smoke")
 """Runs that agree in these do the same work per GPU and step, and share a table."""
 SETTING = ("cluster", "gpu", "nodes", "world_size", "method", "precision")
 """What is compared within a table."""

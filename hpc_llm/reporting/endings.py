@@ -30,13 +30,16 @@ class Ending:
     """What the diagnosis calls it; None where nothing was recognised."""
     remedy: str | None
     """The first thing to do."""
+    is_expected: bool = False
+    """Whether its study expects just that."""
 
     @property
     def line(self) -> str:
         """All of it in one line."""
         cause = f"{self.cause}: " if self.cause else ""
         remedy = f". To do: {self.remedy}" if self.remedy else ""
-        return f"{self.outcome}: {self.name}: {cause}{self.reason.rstrip('.')}{remedy}"
+        expected = ", as expected" if self.is_expected else ""
+        return f"{self.outcome}{expected}: {self.name}: {cause}{self.reason.rstrip('.')}{remedy}"
 
 
 def endings(report: Report) -> list[Ending]:
@@ -47,7 +50,8 @@ def endings(report: Report) -> list[Ending]:
             continue
         run = report.runs[index]
         reason = text(row["invalid_reason"]) or text(row["outcome_reason"]) or "no reason is given"
-        what = tuple(name for name in (run.row.method, run.row.cluster, run.row.model) if name)
+        is_expected = run.row.expect == row["outcome"]
+        what = tuple(name for name in (run.row.study_run, run.row.method, run.row.cluster, run.row.model) if name)
         found.append(
             Ending(
                 run=index,
@@ -56,7 +60,8 @@ def endings(report: Report) -> list[Ending]:
                 outcome=str(row["outcome"]),
                 reason=reason,
                 cause=cause_title(run),
-                remedy=_first_remedy(run),
+                remedy=None if is_expected else _first_remedy(run),
+                is_expected=is_expected,
             )
         )
     return found

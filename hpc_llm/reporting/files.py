@@ -37,7 +37,7 @@ def write_csv(table: Table, path: Path) -> None:
     """The comparison in SI units and bytes; missing is empty."""
     figures = [name for m in METRICS for name in (m.name, m.interval) if name in table.columns]
     compared = [name for name in table.columns if name.startswith("baseline_") or name == "regression"]
-    names = [*_IDENTITY, *figures, *compared, "outcome_reason", "cause", "run_ids"]
+    names = [*_IDENTITY, *figures, *compared, "outcome_reason", "cause", "run_ids", "smoke"]
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)

@@ -25,6 +25,7 @@ from hpc_llm.reporting.figures import ALL_MODELS, CURVES, Figure, figures, metho
 from hpc_llm.reporting.files import gpus, interval, method, reading_metrics
 from hpc_llm.reporting.metric import METRICS, TOKENS_PER_GPU, Metric, counted
 from hpc_llm.reporting.records import plain, records
+from hpc_llm.reporting.reference_text import HEADERS, reference_rows
 from hpc_llm.reporting.report import Report, best_rate, regressions
 from hpc_llm.reporting.sections import Section, identity_columns, shape
 from hpc_llm.reporting.table import Cells
@@ -56,6 +57,9 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
         all_models=[f for f in drawn if f.section in ALL_MODELS],
         filters=_filters(report),
         num_rows=len(report.compared),
+        references=reference_rows(report.references),
+        reference_headers=HEADERS,
+        orders=report.references.orders,
         invalid=[one for one in ended if one.outcome == Outcome.INVALID.value],
         ended=[(one, row_of[one.run]) for one in ended if one.run in row_of],
         unread=[(run.row.source, run.row.outcome_reason) for run in report.runs if not run.is_known],

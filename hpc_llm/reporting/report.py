@@ -14,6 +14,7 @@ from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import compare, run_table, text
 from hpc_llm.reporting.files import gpus
 from hpc_llm.reporting.metric import METRICS, TOKENS, counted
+from hpc_llm.reporting.references import References, references
 from hpc_llm.reporting.scaling import scaling
 from hpc_llm.reporting.sections import Section, sections
 from hpc_llm.reporting.statistics import CONFIDENCE_PERCENT
@@ -46,6 +47,8 @@ class Report:
     """One row a setting and outcome."""
     sections: list[Section]
     scaling: Table
+    references: References = field(default_factory=References)
+    """What was measured beside the published figures that studies name."""
     baseline: Baseline | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -79,6 +82,7 @@ def make_report(
         compared=compared,
         sections=sections(compared),
         scaling=scaling(compared),
+        references=references(runs, table, compared),
         baseline=against,
         notes=reading_notes(),
     )

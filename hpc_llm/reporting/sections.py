@@ -62,7 +62,7 @@ def _kind_of(row: Cells) -> str:
 
 def shape_title(row: Cells) -> str:
     """`llama2-7b · micro batch 1 · sequence length 350`, as far as it is known."""
-    micro, steps, length = (count(row[n]) for n in SHAPE[3:])
+    micro, steps, length = (count(row[n]) for n in SHAPE[3:6])
     parts = [text(row["model"]) or "model unknown"]
     if text(row["task"]) not in (None, "pretrain"):
         parts.append(str(row["task"]))
@@ -74,6 +74,8 @@ def shape_title(row: Cells) -> str:
         parts.append(f"{steps} accumulation steps")
     if length is not None:
         parts.append(f"sequence length {length}")
+    if text(row["smoke"]) is not None:
+        parts.append("smoke")
     return " · ".join(parts)
 
 

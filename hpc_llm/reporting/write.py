@@ -13,10 +13,13 @@ from hpc_llm.reporting.files import write_csv, write_markdown
 from hpc_llm.reporting.latex import write_latex
 from hpc_llm.reporting.page import write_page
 from hpc_llm.reporting.plots import write_plots
+from hpc_llm.reporting.reference_text import reference_tables, write_reference_csv
 from hpc_llm.reporting.report import Report, results_table
 
 _PLOTTING = {"matplotlib": "matplotlib", "vl_convert": "vl-convert-python"}
 PAGE, CSV, MARKDOWN, LATEX = "index.html", "results.csv", "results.md", "results.tex"
+REFERENCES = "references.csv"
+"""Only where a study names published figures."""
 
 
 def require_plotting() -> None:
@@ -30,13 +33,17 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     """Write the page, the tables and the plots into `folder`; returns the files, the page first."""
     make_own_folder(folder)
     write_csv(results_table(report), folder / CSV)
+    if report.references.held:
+        write_reference_csv(report.references, folder / REFERENCES)
     lists = {
+        "Order of methods beside the references": report.references.orders,
         "Why runs did not complete": [one.line for one in endings(report)],
         "How to read the figures": report.notes,
     }
-    tables = {**invalid_table(endings(report)), **scaling_tables(report)}
+    tables = {**reference_tables(report.references), **invalid_table(endings(report)), **scaling_tables(report)}
     write_markdown(report.sections, tables, lists, folder / MARKDOWN)
     write_latex(report.sections, report.notes, folder / LATEX)
     write_page(report, folder / PAGE)  # before the plots, whose library keeps its memory: the page needs the most
     plots = write_plots(report, folder)
-    return [*(folder / name for name in (PAGE, CSV, MARKDOWN, LATEX)), *plots]
+    held = [folder / REFERENCES] if report.references.held else []
+    return [*(folder / name for name in (PAGE, CSV, MARKDOWN, LATEX)), *held, *plots]

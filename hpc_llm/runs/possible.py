@@ -28,7 +28,7 @@ _COUNTS = dict.fromkeys(
     (1, _COUNT),
 ) | dict.fromkeys(
     """gpus_per_node warmup_steps measured_steps step peak_allocated_bytes peak_reserved_bytes peak_device_bytes peak_host_bytes
-    allocated_bytes""".split(),
+    allocated_bytes trained_tokens best_step""".split(),
     (0, _COUNT),
 )
 _MEASURES = {
@@ -37,6 +37,7 @@ _MEASURES = {
     "step_time_s_p50": (_LEAST, _LONGEST_S),
     "step_time_s_p90": (_LEAST, _LONGEST_S),
     "elapsed_s": (0.0, _LONGEST_S),
+    "epoch_time_s": (_LEAST, _LONGEST_S),
     "tokens_per_second": (_LEAST, 1e11),
     "tokens_per_second_per_gpu": (_LEAST, 1e9),
     "model_tflops_per_gpu": (_LEAST, 1e5),

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from hpc_llm.planning.study import StudyRun
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, iso
 from hpc_llm.runs.looks import Look, look
+from hpc_llm.runs.possible import bounded
 from hpc_llm.runs.progress import read_progress
 from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.runs import original_of
@@ -38,6 +40,26 @@ class RunStatus:
     step: int | None
     steps: int | None
     """All optimizer steps planned."""
+    study: str | None = None
+    """Of which study it is a run, and how that calls it."""
+    study_run: str | None = None
+    expect: str | None = None
+    """The outcome that its study expects; None means that it completes."""
+    smoke: bool | None = None
+    """True where it is a small run that only shows that its study works."""
+
+    @property
+    def is_as_expected(self) -> bool:
+        """Whether it is over and ended as its study expects: by default it completes."""
+        return self.outcome is not None and self.outcome.value == (self.expect or Outcome.COMPLETED.value)
+
+    @property
+    def expectation(self) -> str | None:
+        """In words for a table: how it should end, and whether it did; None where nobody said."""
+        if self.expect is None:
+            return "smoke" if self.smoke else None
+        verdict = "" if self.outcome is None else ": yes" if self.is_as_expected else ": no"
+        return f"{self.expect}{verdict}"
 
     @property
     def is_over(self) -> bool:
@@ -93,7 +115,20 @@ def _as_found(found: Look) -> RunStatus:
         tokens_per_second=measured or (progress.tokens_per_second if progress else None),
         step=progress.step if progress else None,
         steps=plan.whole("steps", least=0),
+        **_place(StudyRun.of_record(records.experiment.get("study"))),
     )
+
+
+def _place(study: StudyRun | None) -> dict[str, Any]:
+    """Its place in its study; nothing where there is none."""
+    if study is None:
+        return {}
+    return {
+        "study": bounded("study", study.study),
+        "study_run": bounded("study_run", study.name),
+        "expect": study.expect,
+        "smoke": study.smoke or None,
+    }
 
 
 def _final(found: Look) -> JobRecord | None:

@@ -50,6 +50,13 @@ def release(folder: Path) -> None:
         _remove(_path(folder))
 
 
+def refresh(folder: Path) -> None:
+    """Show processes of other hosts that this one, which holds the claim, is still at it."""
+    with contextlib.suppress(OSError):
+        if _is_mine(_path(folder)):
+            os.utime(_path(folder))
+
+
 def is_claimed(folder: Path) -> bool:
     """Whether another process is at it."""
     path = _path(folder)

@@ -32,11 +32,12 @@ _PACKAGE = Path(hpc_llm.__file__).parent
 _MODULES = (
     "__init__", "errors", "outside",
     "text/__init__", "text/env_file", "text/json_text", "text/out_of_memory", "text/secrecy",
-    "records/__init__", "records/checkpoints", "records/files", "records/metrics", "records/rank_variables", "records/run",
+    "records/__init__", "records/checkpoints", "records/fetched", "records/files", "records/metrics", "records/rank_variables", "records/run",
     "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/deepspeed_values",
-    "planning/engines/__init__", "planning/engines/facts", "planning/experiment",
-    "planning/model", "planning/optimizers", "planning/parts", "planning/synthetic", "planning/tasks/__init__",
-    "planning/tasks/pretrain", "planning/tasks/task",
+    "planning/encoder_decoder", "planning/engines/__init__", "planning/engines/facts", "planning/experiment",
+    "planning/model", "planning/optimizers", "planning/parts", "planning/schedule", "planning/synthetic", "planning/tasks/__init__",
+    "planning/tasks/finetune", "planning/tasks/prepare", "planning/tasks/pretrain", "planning/tasks/task", "planning/tasks/training",
+    "corpus/__init__", "corpus/facts", "corpus/format", "corpus/key", "corpus/order", "corpus/rows", "corpus/sets", "corpus/sources",
 )  # fmt: skip
 """What the worker may import besides itself; nothing in them needs more than the standard library."""
 _THE_SAME_TIME = (1980, 1, 1, 0, 0, 0)

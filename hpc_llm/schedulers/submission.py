@@ -40,6 +40,8 @@ class Submission:
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     sweep: str | None = None
     """Shared by all submissions of one request."""
+    parallel: int | None = None
+    """Most of its runs at a time; None where nobody says."""
 
     @property
     def arguments(self) -> list[str]:
@@ -79,7 +81,7 @@ def submission_of(record: Mapping[str, Any]) -> Submission | None:
         return None
     if not all(isinstance(number, int) and number > 0 for number in integers):
         return None
-    optional = {"comment": str, "array": str, "cluster": str, "sweep": str, "time_s": int}
+    optional = {"comment": str, "array": str, "cluster": str, "sweep": str, "time_s": int, "parallel": int}
     if not all(values[name] is None or isinstance(values[name], kind) for name, kind in optional.items()):
         return None
     return Submission(**values) if values["array"] is None or array_of(record) is not None else None

@@ -145,7 +145,14 @@ class Keeping:
 def data_of(plan: Plan) -> dict[str, Any]:
     """By what the order of the sequences is given, in JSON."""
     training = plan.training
-    return {"files": training.data, "seed": training.seed, "sequence_length": plan.batch.sequence_length}
+    return {
+        "files": training.data,
+        "corpus": training.corpus and Path(training.corpus).name,  # which follows from what it was made of
+        "packing": training.packing,
+        "too_long": training.too_long,
+        "seed": training.seed,
+        "sequence_length": plan.batch.sequence_length,
+    }
 
 
 def save_for_use(engine: Engine, plan: Plan, folder: Path) -> None:

@@ -11,10 +11,11 @@ import torch
 import torch.distributed as dist
 
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.schedule import rate_factor
 from hpc_llm.records.files import new_file
-from hpc_llm.worker.data.batch import Batch, model_inputs
+from hpc_llm.worker.data.batch import Batch
 from hpc_llm.worker.engines import Engine, StepEnd
-from hpc_llm.worker.loss import Loss, sum_targets, summed_loss
+from hpc_llm.worker.loss import Loss, sum_targets
 from hpc_llm.worker.measure.meter import MeasuredStep, Meter
 from hpc_llm.worker.result import plan_tokens_per_step, step_row
 
@@ -44,7 +45,7 @@ def run_steps(
     """Run the steps of `plan` behind the first `done`. Every rank measures; `log`, on rank 0, writes them down."""
     for number in range(done + 1, plan.workload.steps + 1):
         meter.begin_step()
-        ramp_up(engine, plan, number)
+        set_rate(engine, plan, number)
         rate = engine.learning_rate  # a scheduler of DeepSpeed changes it when the step is done
         loss, end = take_step(engine, batches, plan)
         meter.end_step(loss, rate, end.grad_norm, end.skipped)
@@ -66,12 +67,14 @@ def _go_on(between: Sequence[Between], number: int, meter: Meter, log: StepLog |
     return all(answers)
 
 
-def ramp_up(engine: Engine, plan: Plan, number: int) -> None:
-    """Let the learning rate of the first steps rise in a straight line to the plan's."""
-    if number > plan.training.lr_ramp_steps:
+def set_rate(engine: Engine, plan: Plan, number: int) -> None:
+    """The learning rate of step `number`; behind the ramp a constant one is left as it is, to DeepSpeed's scheduler perhaps."""
+    training = plan.training
+    if number > training.lr_ramp_steps and training.lr_schedule == "constant":
         return
+    factor = rate_factor(training.lr_schedule, number, training.lr_ramp_steps, training.steps)
     for group in engine.param_groups:
-        group["lr"] = plan.optimizer.lr * number / plan.training.lr_ramp_steps
+        group["lr"] = plan.optimizer.lr * factor
 
 
 def take_step(engine: Engine, batches: Iterator[Batch], plan: Plan) -> tuple[Loss, StepEnd]:
@@ -82,9 +85,7 @@ def take_step(engine: Engine, batches: Iterator[Batch], plan: Plan) -> tuple[Los
     weight = engine.averages_over / _targets_of_all(targets, plan)
     total: Any = 0.0
     for number, batch in enumerate(micro_batches, start=1):
-        loss = summed_loss(engine.forward(**model_inputs(batch), use_cache=False).logits, batch)
-        engine.backward(loss * weight, last=number == len(micro_batches))
-        total = total + loss.detach().double()
+        total = total + engine.learn(batch, weight, last=number == len(micro_batches)).double()
     return Loss(total, targets), engine.step()
 
 

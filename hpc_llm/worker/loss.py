@@ -1,4 +1,4 @@
-"""Cross entropy of the next token, summed: who divides by how many tokens is decided where all of them are known."""
+"""Cross entropy of the predicted tokens, summed: who divides by how many tokens is decided where all of them are known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from hpc_llm.worker.data.batch import MASKED, Batch, count_targets, labels_of
+from hpc_llm.worker.data.batch import MASKED, Batch, count_targets, targets_of
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,8 @@ class Loss:
 
 def summed_loss(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     """The sum, in fp32, over the predicted tokens of `batch`; 0 where all are masked."""
-    # The last position predicts nothing: a mask there saves a copy of all logits but the last.
-    following = functional.pad(labels_of(batch)[:, 1:], (0, 1), value=MASKED)
     return functional.cross_entropy(
-        logits.float().flatten(0, 1), following.flatten(), ignore_index=MASKED, reduction="sum"
+        logits.float().flatten(0, 1), targets_of(batch).flatten(), ignore_index=MASKED, reduction="sum"
     )
 
 

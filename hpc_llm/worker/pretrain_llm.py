@@ -15,7 +15,7 @@ from typing import NoReturn
 from hpc_llm.worker import main as worker
 from hpc_llm.worker.homework import parse_arguments, read_request
 
-PROGRAM = worker.Program("pretrain_llm", "hpc_llm.worker.tasks.pretrain", parse_arguments, read_request)
+PROGRAM = worker.Program("pretrain_llm", "hpc_llm.worker.tasks.training", parse_arguments, read_request)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from hpc_llm.errors import HpcLlmError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records import metrics
 from hpc_llm.records.files import read_json
+from hpc_llm.records.metrics import finite
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.worker.ranks import Ranks
 
@@ -55,6 +55,10 @@ class Record:
     """Peak memory in bytes, the largest of all ranks where they could be asked."""
     held: dict[str, dict[str, int]] = field(default_factory=dict)
     """Bytes of what the engine holds between steps on `device` and `host`, the most of any rank; see `Engine.held`."""
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    """What was found on held-out data, in the order of `step`: `eval_loss` in nats (may be NaN), `perplexity`, `eval_tokens`."""
+    epoch_sequences: int | None = None
+    """Sequences that all ranks together train on before one comes again; None where none ever does."""
     resumed: dict[str, Any] | None = None
     """What the training went on from: `step` and `checkpoint`; None where it began at the beginning."""
     kept: dict[str, Any] | None = None
@@ -116,8 +120,10 @@ def build_result(
         **_memory(record),
         **{key: record.gpu_means.get(key) for key in ("gpu_utilization_mean", "gpu_power_w_mean", "energy_j")},
         "held_bytes": record.held or None,
-        "loss_first": _finite(steps[0].loss) if steps else None,
-        "loss_last": _finite(steps[-1].loss) if steps else None,
+        "loss_first": finite(steps[0].loss) if steps else None,
+        "loss_last": finite(steps[-1].loss) if steps else None,
+        **_trained(record, steps),
+        **_evaluated(record.evaluations),
         "elapsed_s": time.time() - record.started_at,
         "measured_window_s": meter.window.elapsed_s if meter else None,
         "device_clock_s": meter.window.device_elapsed_s if meter else None,
@@ -141,11 +147,12 @@ def step_row(step: MeasuredStep, tokens: int) -> dict[str, Any]:
     """One line of steps.jsonl; `tokens` is how many one step consumes over all ranks."""
     return {
         "step": step.number,
-        "loss": _finite(step.loss),
+        "loss": finite(step.loss),
         "step_time_s": step.time_s,
         "tokens_per_second": tokens / step.time_s if step.time_s else None,
         "learning_rate": step.learning_rate,
-        "grad_norm": None if step.grad_norm is None else _finite(step.grad_norm),
+        "trained_tokens": step.targets,
+        "grad_norm": None if step.grad_norm is None else finite(step.grad_norm),
         "allocated_bytes": step.allocated_bytes,
         "peak_allocated_bytes": step.peak_allocated_bytes,
         "skipped": step.skipped,
@@ -194,6 +201,31 @@ def _rates(record: Record, times: list[float]) -> dict[str, Any]:
     }
 
 
+def _trained(record: Record, steps: list[MeasuredStep]) -> dict[str, Any]:
+    """Tokens that were predicted in training, which masked and padded ones are not, and how long an epoch takes."""
+    batch, sequences = record.plan.batch.global_batch_size, record.epoch_sequences
+    mean = metrics.mean([step.time_s for step in steps if not step.warmup])
+    return {
+        "trained_tokens": sum(step.targets for step in steps) if steps else None,
+        "epoch_time_s": mean * sequences / batch if mean is not None and sequences else None,
+    }
+
+
+def _evaluated(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last evaluation, and the step of the best one."""
+    last = evaluations[-1] if evaluations else {}
+    known = [one for one in evaluations if finite(one["eval_loss"]) is not None]
+    best = min(known, key=lambda one: float(one["eval_loss"]), default={})
+    return {
+        "eval_loss": finite(last["eval_loss"]) if last else None,
+        "perplexity": last.get("perplexity"),
+        "eval_tokens": last.get("eval_tokens"),
+        "best_step": best.get("step"),
+        "best_eval_loss": best.get("eval_loss"),
+        "evaluations": len(evaluations),
+    }
+
+
 def _memory(record: Record) -> dict[str, int | None]:
     keys = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes")
     peaks = record.peaks
@@ -215,8 +247,3 @@ def _invalid_reason(record: Record, steps: list[MeasuredStep]) -> str | None:
         device_clock_s=record.meter.window.device_elapsed_s if record.meter else None,
         host_clock_s=record.meter.window.elapsed_s if record.meter else None,
     )
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no NaN."""
-    return value if math.isfinite(value) else None

@@ -66,6 +66,6 @@ def test_unknown_output_format_lists_the_valid_ones():
 
 def test_columns_are_the_documented_ones():
     assert COLUMNS[:3] == ("run_id", "source", "format")
-    assert COLUMNS[-5:] == ("job_id", "started_at", "kind", "cause", "try")
-    assert len(COLUMNS) == 43
+    assert COLUMNS[-6:] == ("kind", "cause", "try", "trained_tokens", "epoch_time_s", "best_step")
+    assert len(COLUMNS) == 46
     assert len(STEP_COLUMNS) == 12

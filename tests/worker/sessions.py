@@ -34,7 +34,7 @@ def session(wanted: dict[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any
     from hpc_llm.worker.device import choose_device
     from hpc_llm.worker.engines.checkpoint import TrainingProgress
     from hpc_llm.worker.engines.weights import save_weights
-    from hpc_llm.worker.loop import ramp_up, take_step
+    from hpc_llm.worker.loop import set_rate, take_step
 
     plan = Plan.from_dict(wanted["plan"])
     device = choose_device(0, 0)
@@ -58,7 +58,7 @@ def session(wanted: dict[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any
         if wanted.get("fails_on") == ranks.rank:
             engine.write_state = no_space  # type: ignore[method-assign]
         for number in range(done + 1, done + wanted["steps"] + 1):
-            ramp_up(engine, plan, number)
+            set_rate(engine, plan, number)
             loss, _ = take_step(engine, stream, plan)
             both = torch.stack([loss.total, torch.as_tensor(float(loss.targets), dtype=torch.float64)])
             dist.all_reduce(both)

@@ -147,7 +147,7 @@ def test_the_thread_ends_when_a_step_fails(
         raise RuntimeError("CUDA out of memory")
 
     watched(StandIn())
-    monkeypatch.setattr("hpc_llm.worker.tasks.pretrain.run_steps", fail)
+    monkeypatch.setattr("hpc_llm.worker.tasks.training.run_steps", fail)
     result = run_plan(make_plan("ddp"))
     assert result["outcome"] == "OOM_DEVICE" and result["energy_j"] is None
     assert "telemetry" not in {thread.name for thread in threading.enumerate()}

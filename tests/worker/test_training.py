@@ -158,7 +158,7 @@ def masked_plan(method: str, checkpoint: Path, world_size: int = 1) -> Plan:
 def test_each_predicted_token_counts_the_same_whatever_micro_batch_it_is_in(
     method: str, run_plan: RunPlan, tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hpc_llm.worker.tasks import pretrain as training
+    from hpc_llm.worker.tasks import training
 
     made = training.batches
     monkeypatch.setattr(training, "batches", lambda *arguments: masked(made(*arguments), 0))

@@ -23,6 +23,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "vocab_size": 512, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128,
         "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
     },
+    "t5": {
+        "vocab_size": 512, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4,
+        "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "dropout_rate": 0.0, "decoder_start_token_id": 0,
+    },
     "gpt_neox": {
         "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
         "max_position_embeddings": 128,
@@ -32,10 +36,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 def save(folder: Path, family: str, shards: bool = False, pickled: bool = False) -> Path:
     """Write a model of `family`; each weight in a file of its own with `shards`, as pytorch_model.bin with `pickled`."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
+
+    from hpc_llm.worker.model.weights import model_class
 
     torch.manual_seed(3)
-    model: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **FAMILIES[family]), dtype=torch.float32)
+    config = AutoConfig.for_model(family, **FAMILIES[family])
+    model: Any = model_class(config).from_config(config, dtype=torch.float32)
     model.save_pretrained(folder, max_shard_size=70_000 if shards else "5GB")
     assert (folder / "model.safetensors.index.json").exists() == shards
     if pickled:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.optimizers import OF_DEEPSPEED
 from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
@@ -59,7 +60,7 @@ def make_plan(method: str = "z2", world_size: int = 1, **changes: Any) -> Plan:
         deepspeed["zero_optimization"] = parts["zero"]
     if precision != "fp32":
         deepspeed[precision] = {"enabled": True}
-    if "8bit" not in optimizer["type"]:
+    if optimizer["type"] in OF_DEEPSPEED:
         params = {key: value for key, value in optimizer.items() if key != "type"}
         deepspeed["optimizer"] = {"type": optimizer["type"], "params": params}
     deepspeed.update(changes.pop("deepspeed", {}))

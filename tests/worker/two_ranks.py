@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import random
@@ -24,7 +25,7 @@ from hpc_llm.worker.main import run as run_program
 from hpc_llm.worker.pretrain_llm import PROGRAM
 from hpc_llm.worker.ranks import Ranks, find_ranks
 from hpc_llm.worker.result import Record
-from hpc_llm.worker.tasks import pretrain
+from hpc_llm.worker.tasks import training
 
 
 def masked_batches(batches: Any, plan: Plan, vocab_size: int, ranks: Ranks, device: Any) -> Any:
@@ -55,17 +56,35 @@ def free_port() -> int:
             return port
 
 
+def digest(engine: Engine, *, trains: bool) -> str:
+    """A digest of every bit of what trains, or of what must not, the scales of packed weights included. Collective."""
+    import torch
+
+    found = hashlib.sha256()
+    for parameter in (each for each in engine.module.parameters() if each.requires_grad == trains):
+        state: Any = getattr(parameter, "quant_state", None)
+        scales = [] if state is None else [state.absmax, *([state.state2.absmax] if state.nested else [])]
+        for tensor in (engine.whole(parameter), *scales):
+            found.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
 def main(folder: Path) -> None:
     start = dict(os.environ)
     ranks = find_ranks(start)
-    measure, batches = pretrain._measure, pretrain.batches
+    measure, batches = training._measure, training.batches
     current = folder
 
     def measure_and_look(record: Record, engine: Engine, device: Any) -> None:
+        before = digest(engine, trains=False) if record.plan.task == "finetune" else None
         measure(record, engine, device)
+        if before is not None:
+            after = {trains: digest(engine, trains=trains) for trains in (False, True)}
+            left = {"before": before, "after": after[False], "trained": after[True]}
+            write_json(current / f"digests-{ranks.rank}.json", left)
         write_json(current / f"held-{ranks.rank}.json", engine.held())
 
-    pretrain._measure = measure_and_look
+    training._measure = measure_and_look
     for name, wanted in json.loads((folder / "request.json").read_text()).items():
         os.environ.clear()
         os.environ.update(start)
@@ -73,7 +92,7 @@ def main(folder: Path) -> None:
         current = folder / name
         current.mkdir(exist_ok=True)
         plan = Plan.from_dict(wanted["plan"])
-        pretrain.batches = partial(masked_batches, batches) if wanted["mask"] else batches
+        training.batches = partial(masked_batches, batches) if wanted["mask"] else batches
         record = Record(paths=RunPaths(current), ranks=replace(ranks, master_port=meet(current, ranks.rank)), plan=plan)
         if run_program(PROGRAM, record):
             os._exit(1)

@@ -13,6 +13,7 @@ from typing import Any
 
 from hpc_llm.parsing.registry import FolderFormat
 from hpc_llm.parsing.rows import COLUMNS, STEP_COLUMNS, Row, Step, kind_of_task
+from hpc_llm.planning.study import StudyRun
 from hpc_llm.records import metrics
 from hpc_llm.records.files import read_json_lines
 from hpc_llm.records.run import Outcome, RunPaths, is_run
@@ -50,6 +51,7 @@ def row_of(found: Look, source: str) -> Row:
     if columns.get("elapsed_s") is None and records.exit is not None:
         columns["elapsed_s"] = records.exit.elapsed_s
     columns |= _end(found)
+    columns |= _place(records)
     columns["kind"] = kind_of_task(columns.get("task"))
     run_id = records.run.run_id  # the folder's name, as status has it: a copy has one of its own
     return Row(**{**columns, "run_id": run_id, "source": source, "format": NAME, "try_": _try(records)})
@@ -60,6 +62,15 @@ def _columns_in(record: Mapping[str, Any]) -> dict[str, Any]:
     held = {n: v for n, v in record.items() if n in COLUMNS and n not in _OF_THE_JUDGE}
     known: dict[str, Any] = {n: bounded(n, v) for n, v in held.items() if n in _TEXTS and isinstance(v, str)}
     return known | {n: v for n, v in held.items() if is_possible(n, v)}
+
+
+def _place(records: Records) -> dict[str, Any]:
+    """Its place in its study."""
+    place = StudyRun.of_record(records.experiment.get("study"))
+    if place is None:
+        return dict.fromkeys(("study", "study_run", "expect", "smoke"))
+    names = {"study": bounded("study", place.study), "study_run": bounded("study_run", place.name)}
+    return {**names, "expect": place.expect, "smoke": place.smoke or None}
 
 
 def _try(records: Records) -> int:

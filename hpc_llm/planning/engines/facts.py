@@ -32,6 +32,10 @@ def _nothing(wanted: Wanted) -> str | None:
     return None
 
 
+def _never(wanted: Wanted) -> str:
+    return "it records no steps"
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineFacts:
     """One engine among others, as planning knows it: what its module exports as FACTS."""
@@ -46,6 +50,8 @@ class EngineFacts:
     """Why it cannot do what a plan wants, in a clause that goes on from its name; None where it can."""
     heeds: frozenset[str] | None = frozenset()
     """Keys of the DeepSpeed config that it alone heeds, besides those that every engine does; None: all keys."""
+    unrecorded: Callable[[Wanted], str | None] = _never
+    """Why it does not record forward and backward as a CUDA graph, in a clause; None where it does."""
     fallback: str | None = None
     """The engine of ours that trains the same where a node's software is too old for this one."""
     carries: tuple[str, ...] = ()

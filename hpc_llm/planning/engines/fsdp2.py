@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.planning.engines.facts import EngineFacts, Wanted
+from hpc_llm.planning.optimizers import PURE_BF16
 
 
 def lacks(wanted: Wanted) -> str | None:
@@ -11,6 +12,8 @@ def lacks(wanted: Wanted) -> str | None:
     zero = wanted.deepspeed["zero_optimization"]
     if zero.get("offload_optimizer") or zero.get("offload_param"):
         return "keeps everything on the device, and cannot offload"
+    if wanted.optimizer.type in PURE_BF16:
+        return f"keeps in fp32 what it trains, and {wanted.optimizer.type} does without"
     model = wanted.model
     return "trains whole models: no quantization, no LoRA" if model.quantization or model.peft else None
 

@@ -9,4 +9,18 @@ def lacks(wanted: Wanted) -> str | None:
     return "holds the whole model on each rank, and cannot split it" if wanted.zero_stage else None
 
 
-FACTS = EngineFacts(name="plain", module="hpc_llm.worker.engines.plain", lacks=lacks, fallback="deepspeed")
+def unrecorded(wanted: Wanted) -> str | None:
+    if not wanted.parallel.gpus_per_node:
+        return "there is no GPU"
+    if wanted.model.quantization is not None and wanted.model.quantization.kind == "int8":
+        return "bitsandbytes waits for the GPU within its int8 layers"
+    return None
+
+
+FACTS = EngineFacts(
+    name="plain",
+    module="hpc_llm.worker.engines.plain",
+    lacks=lacks,
+    unrecorded=unrecorded,
+    fallback="deepspeed",
+)

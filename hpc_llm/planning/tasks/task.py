@@ -14,6 +14,12 @@ OF_EVERY_TASK = frozenset(
 )
 """Fields of the plan that say where and how the job runs, whatever it does."""
 
+READING_FIELDS = frozenset("data columns validation_fraction train_samples validation_samples".split())
+"""Fields of the plan that say what is read, and as what."""
+
+DATA_FIELDS = READING_FIELDS | frozenset("corpus packing too_long epochs".split())
+"""Fields of the plan that say what a task that trains is fed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskKind:
@@ -30,6 +36,12 @@ class TaskKind:
     """Keys of result.json that it measures, besides those that every run leaves."""
     workload: type[Training] = Training
     """The class of the plan's workload. Fields that it adds have defaults, and are set as `--set NAME=VALUE`."""
+    is_on_host: bool = False
+    """Whether one process without a GPU does it, which takes no steps and knows no method."""
+    lr_schedule: str = "constant"
+    """How the learning rate goes on behind its ramp where nobody says it: one of `planning.schedule.SCHEDULES`."""
+    evaluates: bool = False
+    """Whether it evaluates at its end where nobody says it."""
     carries: tuple[str, ...] = ()
     """Top-level modules or packages, beside the worker's own, that travel with the run. Python sources only."""
 

@@ -35,7 +35,7 @@ class Local(Scheduler):
     def submit(self, submission: Submission, runs: Sequence[RunPaths], script: str) -> None:
         from hpc_llm.schedulers.local.submit import submit_local
 
-        submit_local(runs)
+        submit_local(runs, submission.parallel or 1)
 
     def ask(self, identities: Iterable[Identity]) -> Answer:
         from hpc_llm.schedulers.answer import Answer

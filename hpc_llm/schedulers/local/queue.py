@@ -1,8 +1,8 @@
 """What runs in submitit's process on this machine: the scripts of one or more runs, one after the other.
 
-A machine that measures must not run two at a time. A run is known by the UUID of its submission, never by its path alone:
-the folder may be another run's by the time its turn comes. No record is worth the queue: a full disk ends neither it nor
-the script that runs. It is unpickled in a fresh interpreter of the login side.
+A machine that measures must not run two at a time, so more at a time is for who asks for it. A run is known by the UUID of
+its submission, never by its path alone: the folder may be another run's by the time its turn comes. No record is worth the
+queue: a full disk ends neither it nor the script that runs. It is unpickled in a fresh interpreter of the login side.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -72,6 +74,8 @@ class RunScripts:
     """Run these job scripts in turn; a run that was cancelled, or made anew, meanwhile is left out."""
 
     scripts: tuple[QueuedScript, ...]
+    parallel: int = 1
+    """Most of them at a time."""
     visible_devices: str | None = field(default_factory=lambda: os.environ.get(_DEVICES))
     """The submitter's CUDA_VISIBLE_DEVICES: submitit's local executor replaces it."""
     python_path: str | None = field(default_factory=lambda: os.environ.get(_PYTHON_PATH))
@@ -82,7 +86,11 @@ class RunScripts:
         queue = _Queue(self._environment())
         for script in self.scripts:
             queue.announce(script)
-        codes = [queue.run(script) for script in self.scripts]
+        if self.parallel == 1:
+            codes = [queue.run(script) for script in self.scripts]
+        else:
+            with ThreadPoolExecutor(self.parallel) as pool:  # each thread only waits for its script
+                codes = list(pool.map(queue.run, self.scripts))
         queue.close()
         return codes
 
@@ -101,6 +109,7 @@ class _Queue:
         self._process = describe_process(os.getpid())
         self._number = os.environ.get("SUBMITIT_LOCAL_JOB_ID", "")
         self._owed: list[tuple[QueuedScript, dict[str, Any]]] = []
+        self._one_at_a_time = threading.Lock()
 
     def announce(self, script: QueuedScript) -> None:
         """Write down that this queue holds the run."""
@@ -185,13 +194,16 @@ class _Queue:
 
     def _speak(self, script: QueuedScript, started_at: float, code: int, reason: str) -> None:
         """Write how a script ended that could not do so itself; a negative code is the signal that ended it."""
-        self._owed.append((script, _exit_record(script.run, started_at, code, reason)))
+        owed = (script, _exit_record(script.run, started_at, code, reason))
+        with self._one_at_a_time:
+            self._owed.append(owed)
         self._settle()
 
     def _settle(self) -> bool:
         """Write the records that are owed; whether some are left."""
-        self._owed = [(script, record) for script, record in self._owed if not _written(script, record)]
-        return bool(self._owed)
+        with self._one_at_a_time:
+            self._owed = [(script, record) for script, record in self._owed if not _written(script, record)]
+            return bool(self._owed)
 
 
 def record_job(script: QueuedScript, job_id: str, process: Mapping[str, Any]) -> None:

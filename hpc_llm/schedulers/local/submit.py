@@ -24,8 +24,8 @@ _TIMEOUT_MIN = 60 * 24 * 365
 """submitit ends a local job after two minutes unless told otherwise; the script knows its own limit."""
 
 
-def submit_local(runs: Sequence[RunPaths]) -> str:
-    """Start one process that runs the scripts of `runs` one after the other; returns its id.
+def submit_local(runs: Sequence[RunPaths], parallel: int = 1) -> str:
+    """Start one process that runs the scripts of `runs` in turn, at most `parallel` at a time; returns its id.
 
     It has its own session and no terminal, so it outlives this command, its shell and its connection.
 
@@ -34,7 +34,7 @@ def submit_local(runs: Sequence[RunPaths]) -> str:
     """
     scripts = tuple(_queued(run) for run in runs)
     sweep = (read_json(runs[0].job) or {}).get("sweep")
-    answer = _ask_fork(scripts, sweep if isinstance(sweep, str) else "")
+    answer = _ask_fork(RunScripts(scripts, parallel), sweep if isinstance(sweep, str) else "")
     job_id = answer.get("job_id") or _started_all_the_same(scripts)
     if job_id is None:
         raise SubmissionError(f"the local queue could not be started: {answer.get('error', 'its process died')}")
@@ -48,7 +48,7 @@ def _queued(run: RunPaths) -> QueuedScript:
     return QueuedScript(str(run.root), identity.uuid, digest_of(run) or "")
 
 
-def _ask_fork(scripts: Sequence[QueuedScript], sweep: str) -> dict[str, Any]:
+def _ask_fork(queue: RunScripts, sweep: str) -> dict[str, Any]:
     """What the forked half says: the queue's number, or the error; nothing if it was killed."""
     answers, says = os.pipe()
     waits, lets = os.pipe()
@@ -56,12 +56,12 @@ def _ask_fork(scripts: Sequence[QueuedScript], sweep: str) -> dict[str, Any]:
     if child == 0:
         os.close(answers)
         os.close(lets)
-        _submit_and_exit(scripts, sweep, waits, says)
+        _submit_and_exit(queue, sweep, waits, says)
     os.close(says)
     os.close(waits)
     refusal: dict[str, Any] = {}
     try:
-        _hand_over(scripts, describe_process(child))
+        _hand_over(queue.scripts, describe_process(child))
         os.write(lets, b"1")
     except OSError as error:
         refusal = {"error": f"{type(error).__name__}: {error}"}
@@ -83,16 +83,16 @@ def _hand_over(scripts: Sequence[QueuedScript], child: Mapping[str, Any]) -> Non
         script.run.write(script.run.job, {**record, "submitter": dict(child)})
 
 
-def _submit_and_exit(scripts: Sequence[QueuedScript], sweep: str, waits: int, says: int) -> NoReturn:
+def _submit_and_exit(queue: RunScripts, sweep: str, waits: int, says: int) -> NoReturn:
     """The forked half: once it is named in the folders it completes, whatever becomes of the command."""
     answer: dict[str, Any] = {}
     try:
         os.setsid()
         if os.read(waits, 1):  # nothing is read where the command died before that
-            folder = scripts[0].run.submitit
+            folder = queue.scripts[0].run.submitit
             folder.mkdir(exist_ok=True)
             _detach(folder / "queue.log")
-            answer = {"job_id": _start_queue(folder, scripts, sweep)}
+            answer = {"job_id": _start_queue(folder, queue, sweep)}
     except BaseException as error:  # nothing may return into the copy of the caller's stack
         answer = {"error": f"{type(error).__name__}: {error}"}
     try:
@@ -101,16 +101,15 @@ def _submit_and_exit(scripts: Sequence[QueuedScript], sweep: str, waits: int, sa
         os._exit(0)
 
 
-def _start_queue(folder: Path, scripts: Sequence[QueuedScript], sweep: str) -> str:
+def _start_queue(folder: Path, queue: RunScripts, sweep: str) -> str:
     from submitit.local.local import LocalExecutor
 
     executor = LocalExecutor(folder)
     executor.update_parameters(timeout_min=_TIMEOUT_MIN)
-    queue = RunScripts(tuple(scripts))
     _leave_the_working_directory()
-    _mark_as_queue(scripts, sweep)
+    _mark_as_queue(queue.scripts, sweep)
     job_id = str(executor.submit(queue).job_id)
-    for script in scripts:
+    for script in queue.scripts:
         record_job(script, job_id, describe_process(int(job_id)))
     return job_id
 

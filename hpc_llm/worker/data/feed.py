@@ -1,11 +1,11 @@
-"""From sequences to micro batches, which a thread puts together ahead of time."""
+"""From rows to micro batches, which a thread puts together ahead of time."""
 
 from __future__ import annotations
 
 import itertools
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -14,23 +14,31 @@ from hpc_llm.worker.data.batch import Batch
 _PREFETCH_BATCHES = 8
 
 
+class _End:
+    """Behind the last batch."""
+
+
 def prefetched_batches(
-    sequences: Iterator[torch.Tensor], micro_batch_size: int, device: torch.device
+    rows: Iterator[Mapping[str, torch.Tensor]], micro_batch_size: int, device: torch.device
 ) -> Iterator[Batch]:
-    """Batches that a thread puts together ahead of time; an error there is raised here."""
-    ready: queue.Queue[torch.Tensor | BaseException] = queue.Queue(maxsize=_PREFETCH_BATCHES)
+    """Batches that a thread puts together ahead of time, as long as there are rows; an error there is raised here."""
+    ready: queue.Queue[Batch | BaseException | _End] = queue.Queue(maxsize=_PREFETCH_BATCHES)
 
     def produce() -> None:
         try:
-            while True:
-                batch = torch.stack(list(itertools.islice(sequences, micro_batch_size)))
-                ready.put(batch.pin_memory() if device.type == "cuda" else batch)
+            while batch := list(itertools.islice(rows, micro_batch_size)):
+                ready.put(_stacked(batch, pin=device.type == "cuda"))
+            ready.put(_End())
         except BaseException as error:
             ready.put(error)
 
     threading.Thread(target=produce, name="data", daemon=True).start()
-    while True:
-        item = ready.get()
+    while not isinstance(item := ready.get(), _End):
         if isinstance(item, BaseException):
             raise item
-        yield {"input_ids": item.to(device, non_blocking=True)}
+        yield {name: tensor.to(device, non_blocking=True) for name, tensor in item.items()}
+
+
+def _stacked(rows: list[Mapping[str, torch.Tensor]], *, pin: bool) -> Batch:
+    stacked = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    return {name: tensor.pin_memory() if pin else tensor for name, tensor in stacked.items()}

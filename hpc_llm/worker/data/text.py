@@ -10,6 +10,7 @@ import torch
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.data.held_out import held_out_count
 from hpc_llm.worker.data.share import Share
 from hpc_llm.worker.data.tokenizer import Tokenize
 
@@ -21,12 +22,13 @@ def packed_sequences(plan: Plan, tokenize: Tokenize, end: int, share: Share) -> 
     """Endless sequences of this rank, shape (sequence length,): the texts end to end, no padding, nothing twice an epoch.
 
     Sequence i of the text goes to group i modulo their number. Each epoch is shuffled anew within a window, from the
-    plan's seed. Raises WorkerError when the text is too short to give each group one sequence.
+    plan's seed. Where the plan evaluates, the end of the text is held out. Raises WorkerError when the text is too short to
+    give each group one sequence.
     """
+    last = None if plan.training.eval_every is None else trained_count(plan, tokenize, end)
     for epoch in itertools.count():
         chooser = random.Random(f"{plan.workload.seed}/{epoch}/{share.index}")
-        blocks = _blocks(_tokens(plan.training.data, tokenize, end), plan.batch.sequence_length)
-        mine = itertools.islice(blocks, share.index, None, share.count)
+        mine = itertools.islice(_all_blocks(plan, tokenize, end), share.index, last, share.count)
         empty = True
         for tokens in _shuffled(mine, chooser):
             empty = False
@@ -36,6 +38,23 @@ def packed_sequences(plan: Plan, tokenize: Tokenize, end: int, share: Share) -> 
                 f"the text in {', '.join(plan.training.data)} is too short: {share.count} ranks need at least "
                 f"{share.count * plan.batch.sequence_length} tokens. Give more text or a shorter sequence_length."
             )
+
+
+def trained_count(plan: Plan, tokenize: Tokenize, end: int) -> int:
+    """How many sequences the text has before those that are held out."""
+    total = sum(1 for _ in _all_blocks(plan, tokenize, end))
+    return max(total - held_out_count(total), 0)
+
+
+def held_out_sequences(plan: Plan, tokenize: Tokenize, end: int) -> Iterator[torch.Tensor]:
+    """The sequences at the end of the text that nothing is trained on."""
+    first = trained_count(plan, tokenize, end)
+    for tokens in itertools.islice(_all_blocks(plan, tokenize, end), first, None):
+        yield torch.tensor(tokens, dtype=torch.int64)
+
+
+def _all_blocks(plan: Plan, tokenize: Tokenize, end: int) -> Iterator[list[int]]:
+    return _blocks(_tokens(plan.training.data, tokenize, end), plan.batch.sequence_length)
 
 
 def _tokens(paths: Sequence[str], tokenize: Tokenize, end: int) -> Iterator[int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,12 +14,15 @@ import torch
 from torch import nn
 
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.data.batch import Batch, model_inputs
 from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines import checkpoint, state
 from hpc_llm.worker.engines.checkpoint import TrainingProgress
 from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.engines.layout import Layout
+from hpc_llm.worker.loss import summed_loss
 from hpc_llm.worker.model.flops import full_shape
+from hpc_llm.worker.model.prepare import stop_dropout
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,12 @@ class Engine(ABC):
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """Add the gradients of `loss`; `last` says that no micro batch of this step follows."""
 
+    def learn(self, batch: Batch, weight: float | torch.Tensor, *, last: bool) -> torch.Tensor:
+        """Add the gradients of the batch's summed loss times `weight`; that sum, unweighted, nats."""
+        loss = summed_loss(self.forward(**model_inputs(batch), use_cache=False).logits, batch)
+        self.backward(loss * weight, last=last)
+        return loss.detach()
+
     @abstractmethod
     def step(self) -> StepEnd:
         """Clip the gradients, change the weights, forget the gradients."""
@@ -72,6 +82,14 @@ class Engine(ABC):
 
         `gradients` are those of the first step at its end; they are left out where the engine does not show them.
         """
+
+    def hidden_bytes(self) -> int:
+        """Device memory that is taken between steps though the allocator counts it as free: what recorded steps work in."""
+        return 0
+
+    def sentences(self) -> list[str]:
+        """One for each thing that has run otherwise than the plan says, as far as it showed while training."""
+        return []
 
     def save(self, folder: Path, progress: TrainingProgress, data: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (see `checkpoint`). Collective, between two steps."""
@@ -110,6 +128,16 @@ class Engine(ABC):
 
     splits: bool = False
     """Whether each rank holds a part of every parameter."""
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Inside, `forward` computes without dropout and nothing is kept for a backward pass. Between two steps."""
+        stop_dropout(self.module)
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.module.train()
 
     def trained(self) -> str:
         """A digest of the names and shapes of what trains."""

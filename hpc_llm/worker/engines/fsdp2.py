@@ -6,6 +6,7 @@ The layers are made, or loaded, one after the other, and each is split among the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -48,6 +49,12 @@ class Fsdp2Engine(Engine):
 
     def step(self) -> StepEnd:
         return self._stepper.step()
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        with super().evaluating():
+            yield
+        self.module.reshard()  # a pass without a backward leaves the outermost part whole
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

@@ -12,10 +12,14 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.optimizers import PURE_BF16
+from hpc_llm.worker.data.batch import Batch, model_inputs
+from hpc_llm.worker.engines.captured import Captured
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.held import Bytes, bytes_of, parameter_tensors
 from hpc_llm.worker.engines.layout import Layout, Part
 from hpc_llm.worker.engines.stepping import Masters, Stepper
+from hpc_llm.worker.loss import summed_loss
 from hpc_llm.worker.model.build import build_model
 
 _BUCKET = 2**26
@@ -31,24 +35,49 @@ class PlainEngine(Engine):
         self.module, self.device = model, device
         self.optimizer_name = plan.optimizer.type
         self.averages_over = plan.parallel.world_size
-        self._masters = Masters(trainable(model))
+        self._masters = Masters(trainable(model), copies=plan.optimizer.type not in PURE_BF16)
         self._stepper = Stepper(plan, self._masters.parameters, device)
         # With several micro batches their sum is kept in fp32 and averaged once, for which DDP has no way.
-        self._averages_itself = plan.parallel.world_size > 1 and plan.batch.gradient_accumulation_steps > 1
+        self._captured = self._capture(plan)
+        several = plan.batch.gradient_accumulation_steps > 1 or self._captured is not None
+        self._averages_itself = plan.parallel.world_size > 1 and several
         self._model = model
         # DDP keeps memory for all gradients; they lie in it themselves where it averages them and they are in fp32.
         self._has_own_buckets = plan.parallel.world_size > 1 and (self._averages_itself or self._masters.has_copies)
-        if plan.parallel.world_size > 1:
+        if plan.parallel.world_size > 1 and self._captured is None:
             self._model = DistributedDataParallel(
                 model, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True
             )
 
+    def _capture(self, plan: Plan) -> Captured | None:
+        is_wanted = plan.engine.cuda_graph and self.device.type == "cuda"
+        return Captured(self._compute, trainable(self.module)) if is_wanted else None
+
+    def _compute(self, batch: Batch, weight: torch.Tensor) -> torch.Tensor:
+        """Forward and backward on this rank alone."""
+        loss = summed_loss(self.module(**model_inputs(batch), use_cache=False).logits, batch)
+        self._stepper.scaled(loss * weight).backward()
+        return loss.detach()
+
+    def learn(self, batch: Batch, weight: float | torch.Tensor, *, last: bool) -> torch.Tensor:
+        if self._captured is None:
+            return super().learn(batch, weight, last=last)
+        if not isinstance(weight, torch.Tensor):
+            weight = torch.full((), weight, device=self.device)
+        loss = self._captured(batch, weight)
+        self._collect(last)
+        return loss
+
     def forward(self, **inputs: Any) -> Any:
-        with self._model.no_sync() if self._averages_itself else contextlib.nullcontext():
+        alone = self._averages_itself and isinstance(self._model, DistributedDataParallel)
+        with self._model.no_sync() if alone else contextlib.nullcontext():
             return self._model(**inputs)
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         self._stepper.scaled(loss).backward()
+        self._collect(last)
+
+    def _collect(self, last: bool) -> None:
         self._masters.collect()
         if last and self._averages_itself:
             average([master.grad for master in self._masters.parameters if master.grad is not None])
@@ -80,6 +109,12 @@ class PlainEngine(Engine):
         steppeds = zip(names, self._masters.parameters, strict=True)
         parts = [Part(name, 0, stepped.numel(), stepped) for name, stepped in steppeds]
         return Layout(parts, self._stepper.optimizer)
+
+    def sentences(self) -> list[str]:
+        return [] if self._captured is None else self._captured.sentences
+
+    def hidden_bytes(self) -> int:
+        return 0 if self._captured is None else self._captured.hidden_bytes()
 
     def steering(self) -> dict[str, Any]:
         return self._stepper.steering()

@@ -10,19 +10,20 @@ from torch import nn
 
 from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.optimizers import NAMES, bitsandbytes_name
+from hpc_llm.planning.optimizers import NAMES, PURE_BF16, bitsandbytes_name
 from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import StepEnd
 from hpc_llm.worker.engines.held import Bytes, bytes_of, optimizer_tensors
+from hpc_llm.worker.engines.pure_bf16 import AdamWBF16
 
 
-def make_optimizer(setup: OptimizerSetup, parameters: Sequence[torch.Tensor]) -> torch.optim.Optimizer:
-    """The optimizer that the plan names, over `parameters`.
+def make_optimizer(setup: OptimizerSetup, parameters: Sequence[torch.Tensor], seed: int = 0) -> torch.optim.Optimizer:
+    """The optimizer that the plan names, over `parameters`; `seed` is for what it rounds at random.
 
     Adam decays weights as AdamW does, as it does in DeepSpeed: with the same plan all engines train the same.
     """
-    shared = {
+    shared: dict[str, Any] = {
         "lr": setup.lr,
         "betas": tuple(setup.betas),
         "eps": setup.eps,
@@ -31,6 +32,8 @@ def make_optimizer(setup: OptimizerSetup, parameters: Sequence[torch.Tensor]) ->
     if setup.type in ("AdamW", "Adam"):
         fused = all(parameter.is_cuda for parameter in parameters)
         return torch.optim.AdamW(parameters, fused=fused or None, **shared)
+    if setup.type in PURE_BF16:
+        return AdamWBF16(parameters, seed=seed, **shared)
     return bitsandbytes_optimizer(setup.type, parameters, shared)
 
 
@@ -57,13 +60,14 @@ SCALE = "scale"
 class Masters:
     """fp32 copies of parameters in a lower precision: a small update would be rounded away there.
 
-    A parameter that is in fp32 is its own copy.
+    A parameter that is in fp32 is its own copy; where there are to be no `copies`, each is.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._pairs = [(low, low.detach().float().requires_grad_()) for low in parameters if low.dtype != torch.float32]
-        copies = {id(low): master for low, master in self._pairs}
-        self.parameters: list[torch.Tensor] = [copies.get(id(parameter), parameter) for parameter in parameters]
+    def __init__(self, parameters: Sequence[nn.Parameter], copies: bool = True) -> None:
+        lows = [low for low in parameters if copies and low.dtype != torch.float32]
+        self._pairs = [(low, low.detach().float().requires_grad_()) for low in lows]
+        masters = {id(low): master for low, master in self._pairs}
+        self.parameters: list[torch.Tensor] = [masters.get(id(parameter), parameter) for parameter in parameters]
 
     @property
     def has_copies(self) -> bool:
@@ -117,7 +121,7 @@ class Stepper:
     def __init__(self, plan: Plan, parameters: Sequence[torch.Tensor], device: torch.device) -> None:
         self._parameters = list(parameters)
         self._largest_norm = float(plan.engine.deepspeed.get("gradient_clipping") or 0.0)
-        self.optimizer = make_optimizer(plan.optimizer, self._parameters)
+        self.optimizer = make_optimizer(plan.optimizer, self._parameters, plan.workload.seed)
         self._scaler = _scaler(plan, device)
         self._gradients: Bytes | None = None
 

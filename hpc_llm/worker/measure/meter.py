@@ -30,6 +30,8 @@ class MeasuredStep:
     """From 1."""
     loss: float
     """Mean over all predicted tokens of the global batch, nats; may be NaN."""
+    targets: int
+    """Predicted tokens of the global batch: those that are masked are none."""
     time_s: float
     learning_rate: float | None
     grad_norm: float | None
@@ -70,7 +72,7 @@ class Meter:
         self.window = Window(device)
         """Around the measured steps."""
         self._clock = self.window.clock
-        self._host = torch.zeros(steps, 3, dtype=torch.float64, pin_memory=device.type == "cuda")
+        self._host = torch.zeros(steps, 4, dtype=torch.float64, pin_memory=device.type == "cuda")
         self._pending: deque[_Pending] = deque()
         self._number = done
         self._done = done
@@ -128,7 +130,7 @@ class Meter:
         for pending in self._pending:
             if pending.facts["number"] == number:
                 self._clock.wait(pending.on_host)
-        return float(self._host[number - 1, 2])
+        return float(self._host[number - 1, 3])
 
     def close(self) -> None:
         """End the measured window: the device is idle at both of its ends."""
@@ -142,7 +144,7 @@ class Meter:
         self._begin = None
 
     def _on_device(self, loss: Loss, grad_norm: torch.Tensor | None) -> torch.Tensor:
-        """(mean loss of all predicted tokens, gradient norm, wishes) as one small tensor on the device."""
+        """(mean loss of all predicted tokens, gradient norm, number of these tokens, wishes) as one small tensor on the device."""
         total = loss.total.detach().double().reshape(1)
         targets = loss.targets
         count = torch.full_like(total, targets) if isinstance(targets, int) else targets.double().reshape(1)
@@ -150,17 +152,19 @@ class Meter:
         if self.world_size > 1:
             dist.all_reduce(sums)
         mean = sums[:1] / sums[1:2]
-        return torch.cat([mean, mean if grad_norm is None else grad_norm.detach().double().reshape(1), sums[2:]])
+        norm = mean if grad_norm is None else grad_norm.detach().double().reshape(1)
+        return torch.cat([mean, norm, sums[1:]])
 
     def _read(self, pending: _Pending) -> MeasuredStep:
         facts = dict(pending.facts)
         number = facts.pop("number")
-        loss, norm, _ = self._host[number - 1].tolist()
+        loss, norm, targets, _ = self._host[number - 1].tolist()
         if facts.pop("norm_on_device"):
             facts["grad_norm"] = norm
         return MeasuredStep(
             number=number,
             loss=loss,
+            targets=int(targets),
             time_s=self._clock.seconds(pending.begin, pending.end),
             warmup=number <= self.warmup_steps,
             **facts,

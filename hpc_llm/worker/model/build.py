@@ -18,7 +18,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
 from hpc_llm.worker.model.shapes import DTYPES, begun, fill, model_config
-from hpc_llm.worker.model.weights import in_dtype, load_checkpoint
+from hpc_llm.worker.model.weights import in_dtype, load_checkpoint, model_class
 
 
 def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
@@ -39,8 +39,6 @@ def load_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> A
 
 
 def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
-    from transformers import AutoModelForCausalLM
-
     stage3 = is_split(config)
     loads = plan.model.weights == "checkpoint"
     if not stage3 and not loads:
@@ -50,7 +48,8 @@ def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) ->
     dtype, how = DTYPES[plan.model.precision], {"attn_implementation": plan.model.attention}
     with zero3_init(config, enabled=stage3):
         if not loads:
-            return AutoModelForCausalLM.from_config(model_config(plan), **how, **in_dtype(dtype))
+            shape = model_config(plan)
+            return model_class(shape).from_config(shape, **how, **in_dtype(dtype))
         return load_checkpoint(plan.model.name, dtype, device_map=None if stage3 else _device_map(device), **how)
 
 

@@ -26,6 +26,8 @@ def model_flops_per_token(model: Any, sequence_length: int) -> float | None:
     """Model FLOPs of forward and backward for one token; None for an architecture that the formula does not describe."""
     config = model.config
     width = _attention_width(config)
+    if getattr(config, "is_encoder_decoder", False):  # a token passes one half of it, and looks at the other's
+        return None
     if width is None or any((getattr(config, name, None) or 1) > 1 for name in _EXPERTS):
         return None
     if not set(getattr(config, "layer_types", None) or ()) <= _ATTENTION:

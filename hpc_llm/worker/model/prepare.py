@@ -34,7 +34,7 @@ def _with_lora(model: Any, peft: Lora) -> Any:
         lora_alpha=peft.alpha,
         lora_dropout=peft.dropout,
         target_modules=peft.target_modules,
-        task_type="CAUSAL_LM",
+        task_type="SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM",
     )
     # The adapters stay in the model's own precision: DeepSpeed keeps the fp32 copy and wants one type throughout.
     return get_peft_model(model, how, autocast_adapter_dtype=False)
@@ -43,7 +43,21 @@ def _with_lora(model: Any, peft: Lora) -> Any:
 def _recompute(model: Any) -> None:
     """Recompute each decoder layer's activations in the backward pass instead of keeping them."""
     switch = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    switch({"use_reentrant": False})
+    # Without dropout nothing random is done twice, and a state that is read cannot be recorded in a CUDA graph.
+    draws = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
+    switch({"use_reentrant": False, "preserve_rng_state": draws})
+
+
+def stop_dropout(model: nn.Module) -> None:
+    """Let the model compute as it evaluates. `model.train()` undoes it.
+
+    bitsandbytes' layers are left as they train: on a CPU the first pass of one that does not would pack its weights anew,
+    with coarser scales, for good.
+    """
+    model.eval()
+    for module in model.modules():
+        if type(module).__module__.startswith("bitsandbytes."):
+            module.training = True
 
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:

@@ -54,8 +54,12 @@ def _quantized_checkpoint(plan: Plan, quantization: Quantization, storage: torch
 def _quantized_shape(plan: Plan, quantization: Quantization, storage: torch.dtype, device: torch.device) -> Any:
     model = begun(plan, DTYPES[plan.model.precision], device)
     head = model.get_output_embeddings()
+    # T5 turns activations into the type of this weight, which packed ones have for their bytes alone.
+    kept = set(getattr(model, "_keep_in_fp32_modules", None) or ())
     linears = [
-        (name, module) for name, module in model.named_modules() if type(module) is nn.Linear and module is not head
+        (name, module)
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and module is not head and name.rpartition(".")[2] not in kept
     ]
     spread = float(model.config.initializer_range)
     for name, linear in linears:

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.model import Architecture, architecture, is_checkpoint
-from hpc_llm.worker.model.weights import in_dtype, load_config, transformers_release
+from hpc_llm.planning.model import Shape, architecture, is_checkpoint
+from hpc_llm.worker.model.weights import in_dtype, load_config, model_class, transformers_release
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
-def hf_config(arch: Architecture) -> Any:
+def hf_config(arch: Shape) -> Any:
     """Hugging Face's config object of a preset."""
     from transformers import AutoConfig
 
@@ -29,11 +29,9 @@ def model_config(plan: Plan) -> Any:
 
 def skeleton(plan: Plan, dtype: torch.dtype) -> Any:
     """The plan's model on the meta device: shapes without memory."""
-    from transformers import AutoModelForCausalLM
-
     shape = model_config(plan)
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(shape, attn_implementation=plan.model.attention, **in_dtype(dtype))
+        return model_class(shape).from_config(shape, attn_implementation=plan.model.attention, **in_dtype(dtype))
 
 
 def fills_from_meta() -> bool:
@@ -48,11 +46,9 @@ def begun(plan: Plan, dtype: torch.dtype, device: torch.device) -> Any:
 
 def whole(plan: Plan, dtype: torch.dtype, device: torch.device) -> Any:
     """The plan's model with random values, as transformers itself makes it."""
-    from transformers import AutoModelForCausalLM
-
     shape = model_config(plan)
     with device:
-        return AutoModelForCausalLM.from_config(shape, attn_implementation=plan.model.attention, **in_dtype(dtype))
+        return model_class(shape).from_config(shape, attn_implementation=plan.model.attention, **in_dtype(dtype))
 
 
 def fill(model: Any, device: torch.device) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.planning.checkpoint import read_checkpoint
 from hpc_llm.text.json_text import figures
+from hpc_llm.worker.model import t5
 
 _SHOWN = 3
 _LARGEST_TABLE = 100_000_000
@@ -29,17 +30,26 @@ def in_dtype(dtype: Any) -> dict[str, Any]:
     return {"dtype" if transformers_release() >= (4, 56) else "torch_dtype": dtype}
 
 
+def model_class(config: Any, names: Collection[str] = ()) -> Any:
+    """What makes the model of a config object, with `from_config` and `from_pretrained`; `names` are those in a checkpoint's files."""
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    if t5.has_own_head(config) and (not names or t5.HEAD in names):
+        return t5.class_with_own_head()
+    return AutoModelForSeq2SeqLM if getattr(config, "is_encoder_decoder", False) else AutoModelForCausalLM
+
+
 def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
-    """transformers' causal language model with the weights in `folder`; `how` is passed on to its from_pretrained.
+    """transformers' language model with the weights in `folder`; `how` is passed on to its from_pretrained.
 
     Code that the folder brings is not run. Raises WorkerError where the files and the model do not match.
     """
-    from transformers import AutoModelForCausalLM
-
     files = _files(folder)
+    config = load_config(folder)
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
+        model, info = model_class(config, {name for path in files for name in _names(path)}).from_pretrained(
             folder,
+            config=config,
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,

@@ -29,9 +29,9 @@ KIND = TaskKind(
 
 
 def train(record: Any) -> None:
-    from hpc_llm.worker.tasks import pretrain
+    from hpc_llm.worker.tasks import training
 
-    pretrain.train(record)
+    training.train(record)
     print(f"{record.plan.workload.goodbye} from {__file__}")
 
 

@@ -1,8 +1,9 @@
-"""Pretraining on this rank, from the plan to the result: puts the parts together."""
+"""Training on this rank, from the plan to the result, whatever the task is called: puts the parts together."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import torch
 
@@ -11,10 +12,12 @@ from hpc_llm.planning.synthetic import DESCRIPTION
 from hpc_llm.records.run import Outcome
 from hpc_llm.worker import device as devices
 from hpc_llm.worker import engines
-from hpc_llm.worker.data import batches
+from hpc_llm.worker.data import batches, epoch_sequences, evaluation_batches
+from hpc_llm.worker.data.batch import Batch
+from hpc_llm.worker.data.halves import fitting
 from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.keeping import Keeping
-from hpc_llm.worker.loop import StepLog, print_summary, run_steps
+from hpc_llm.worker.loop import Between, StepLog, print_summary, run_steps
 from hpc_llm.worker.measure import telemetry
 from hpc_llm.worker.measure.meter import Meter
 from hpc_llm.worker.measure.window import largest_over_ranks
@@ -22,6 +25,7 @@ from hpc_llm.worker.model.flops import model_flops_per_token
 from hpc_llm.worker.model.prepare import count_parameters
 from hpc_llm.worker.ranks import apply, device_index
 from hpc_llm.worker.result import Record, build_result
+from hpc_llm.worker.tasks.evaluation import Evaluation
 
 
 def train(record: Record) -> None:
@@ -68,7 +72,8 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
 
 def _measure(record: Record, engine: engines.Engine, device: torch.device, kept: Keeping) -> None:
     plan, ranks = record.plan, record.ranks
-    tokens = batches(plan, engine.module.config.vocab_size, ranks, device, used=kept.used)
+    tokens = fitting(batches(plan, engine.module.config.vocab_size, ranks, device, used=kept.used), engine.module)
+    record.epoch_sequences = epoch_sequences(plan, engine.module.config.vocab_size)
     if ranks.rank == 0:
         print(f"{record.program}: {starting_point(plan)}", flush=True)
     done = kept.start.step
@@ -77,10 +82,28 @@ def _measure(record: Record, engine: engines.Engine, device: torch.device, kept:
     log = StepLog(record.paths.steps, plan) if ranks.rank == 0 else None
     gpus = telemetry.find_gpus(device, ranks)
     with telemetry.recording(record, gpus):
-        run_steps(engine, tokens, record.meter, plan, log, done=done, between=[kept])
+        between: list[Between] = [_evaluation(record, engine, device), kept]
+        run_steps(engine, tokens, record.meter, plan, log, done=done, between=between)
     record.held = everywhere_at_most(engine.held(), device, ranks.world_size)
-    record.peaks = record.meter.window.peaks(ranks.world_size)
+    record.peaks = with_hidden(record.meter.window.peaks(ranks.world_size), engine.hidden_bytes())
+    record.adaptations += engine.sentences()
     record.gpu_means = telemetry.means(record, gpus, device)
+
+
+def _evaluation(record: Record, engine: engines.Engine, device: torch.device) -> Evaluation:
+    plan, ranks = record.plan, record.ranks
+    log = record.paths.evaluations if ranks.rank == 0 else None
+
+    def held_out() -> Iterator[Batch | None]:
+        return fitting(evaluation_batches(plan, engine.module.config.vocab_size, ranks, device), engine.module)
+
+    return Evaluation(engine, plan, held_out, record.evaluations, log)
+
+
+def with_hidden(peaks: dict[str, int | None], hidden_bytes: int) -> dict[str, int | None]:
+    """The peaks with memory that the allocator counts as free though nothing else can have it."""
+    allocated = peaks.get("peak_allocated_bytes")
+    return peaks if allocated is None else {**peaks, "peak_allocated_bytes": allocated + hidden_bytes}
 
 
 def everywhere_at_most(held: dict[str, Bytes], device: torch.device, world_size: int) -> dict[str, dict[str, int]]:

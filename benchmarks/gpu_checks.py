@@ -1,0 +1,129 @@
+"""What can only be proven on a GPU: recorded steps train as unrecorded ones do, other shapes too, and what cannot be recorded runs.
+
+    python benchmarks/gpu_checks.py
+
+One line a check, with what was compared; exit code 1 where one of them fails. Needs torch, transformers, peft, bitsandbytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+
+from hpc_llm.planning.experiment import Experiment, Plan  # noqa: E402
+from hpc_llm.planning.method import load_method  # noqa: E402
+from hpc_llm.planning.plan import Site, plan  # noqa: E402
+from hpc_llm.site.cluster import load_cluster  # noqa: E402
+from hpc_llm.site.hardware import detect  # noqa: E402
+from hpc_llm.worker import engines  # noqa: E402
+from hpc_llm.worker.data import batches  # noqa: E402
+from hpc_llm.worker.loop import take_step  # noqa: E402
+from hpc_llm.worker.ranks import find_ranks  # noqa: E402
+
+STEPS = 14
+DEVICE = torch.device("cuda", 0)
+
+
+def planned(method: str, *settings: str) -> Plan:
+    """A run of the plain engine with a small model."""
+    asked = Experiment(
+        cluster="local",
+        method=method,
+        model="llama-68m",
+        micro_batch_size=2,
+        sequence_length=128,
+        steps=STEPS,
+        set=("engine=plain", *settings),
+    )
+    return plan(asked, load_cluster("local"), load_method(method), Site(scheduler="local", hardware=detect())).plan
+
+
+def losses(one: Plan, lengths: tuple[int, ...] = ()) -> tuple[list[float], list[str]]:
+    """The loss of each step, and what the engine says; `lengths` cut the sequences of the steps in turn."""
+    torch.manual_seed(one.workload.seed)
+    built = engines.find("plain").build(one, DEVICE)
+    source = batches(one, built.engine.module.config.vocab_size, find_ranks(os.environ), DEVICE)
+    found = []
+    for number in range(STEPS):
+        cut = lengths[number % len(lengths)] if lengths else None
+        loss, _ = take_step(built.engine, shortened(source, cut), one)
+        found.append(float(loss.total) / float(loss.targets))
+    return found, built.engine.sentences()
+
+
+def shortened(source: Iterator[Any], length: int | None) -> Iterator[Any]:
+    for batch in source:
+        yield {name: tensor[:, :length].contiguous() for name, tensor in batch.items()} if length else batch
+
+
+def largest_difference(method: str, *settings: str, lengths: tuple[int, ...] = ()) -> float:
+    """Between the losses of recorded and of unrecorded steps, relative."""
+    recorded = planned(method, *settings)
+    assert recorded.engine.cuda_graph
+    unrecorded = dataclasses.replace(recorded, engine=dataclasses.replace(recorded.engine, cuda_graph=False))
+    first, said = losses(recorded, lengths)
+    second, _ = losses(unrecorded, lengths)
+    assert not said, said
+    assert len(set(first)) == STEPS, "the loss stands still"
+    return max(abs(a - b) / abs(b) for a, b in zip(first, second, strict=True))
+
+
+def equal(name: str, tolerance: float, method: str, *settings: str, lengths: tuple[int, ...] = ()) -> tuple[str, str]:
+    found = largest_difference(method, *settings, lengths=lengths)
+    assert found <= tolerance, f"{found:.2e} is more than {tolerance:.0e}"
+    return name, f"losses of {STEPS} steps differ by {found:.1e} at most"
+
+
+def int8_says_so() -> tuple[str, str]:
+    one = planned("q", "quantization.kind=int8")
+    assert not one.engine.cuda_graph
+    forced = dataclasses.replace(one, engine=dataclasses.replace(one.engine, cuda_graph=True))
+    found, said = losses(forced)
+    return "int8, recorded by force", f"trains, {found[0]:.3f} to {found[-1]:.3f}; says {said}"
+
+
+CHECKS: list[Callable[[], tuple[str, str]]] = [
+    lambda: equal("ddp fp32", 1e-6, "ddp", "precision=fp32"),
+    lambda: equal("ddp fp32, 3 micro batches a step", 1e-6, "ddp", "precision=fp32", "gradient_accumulation_steps=3"),
+    lambda: equal("ddp bf16", 1e-4, "ddp"),
+    lambda: equal("ddp bf16, 3 micro batches a step", 1e-4, "ddp", "gradient_accumulation_steps=3"),
+    lambda: equal("ddp fp16", 1e-3, "ddp", "precision=fp16"),
+    lambda: equal("lora", 1e-4, "lora"),
+    lambda: equal("lora+r", 1e-4, "lora+r"),
+    lambda: equal("qlora", 1e-4, "qlora"),
+    lambda: equal("q", 1e-4, "q"),
+    lambda: equal("three lengths in turn", 1e-4, "lora", lengths=(128, 96, 64)),
+    lambda: equal("seven lengths in turn", 1e-4, "lora", lengths=(128, 112, 96, 80, 64, 48, 32)),
+    int8_says_so,
+]
+
+
+def main() -> int:
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29571")
+    os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    torch.cuda.set_device(DEVICE)
+    engines.find("plain").join(DEVICE)
+    failed = 0
+    for check in CHECKS:
+        try:
+            name, found = check()
+            print(f"ok    {name}: {found}", flush=True)
+        except Exception as error:  # the other checks are to be seen too
+            failed += 1
+            print(f"FAIL  {type(error).__name__}: {str(error)[:600]}", flush=True)
+    print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}: {len(CHECKS) - failed} of {len(CHECKS)} hold")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

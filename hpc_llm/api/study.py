@@ -1,0 +1,271 @@
+"""The part of an experiment that makes several runs of it: matrix, exclude, include, runs; what each is expected to do.
+
+Pure: it is read into layers of options, one on another; `hpc_llm.api.study_runs` lays them on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hpc_llm.api.values import LISTS, NAMES, not_replaced, typed
+from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.planning.reference import Reference, read_references
+from hpc_llm.planning.study import EXPECTABLE, LONGEST_NAME, Combination
+
+SWEPT = ("cluster", "method")
+"""Options of which an experiment may name several."""
+KEYS = ("matrix", "exclude", "include", "runs", "expect", "reference", "smoke")
+"""What makes a study of an experiment."""
+_OF_A_RUN = ("expect", "reference", "smoke")
+_MOST_ENTRIES = 1000
+"""Of exclude, and of include."""
+
+Layer = dict[str, Any]
+"""Options in the types of their flags; `set` is a list of `PATH=VALUE`."""
+Check = Callable[[Layer, str], None]
+"""Refuses what a layer may not hold; gets the layer and where it stands."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What is said of a run beside its options."""
+
+    name: str | None = None
+    expect: str | None = None
+    reference: Mapping[str, Reference] | None = None
+    smoke: Layer | None = None
+    """What a small run has otherwise; None where nothing is said."""
+    smoke_expect: str | None = None
+
+    def over(self, below: About) -> About:
+        """Both, this one winning; values of smoke are added to each other."""
+        said = {name: value for name, value in vars(self).items() if value is not None}
+        if self.smoke is not None and below.smoke is not None:
+            said["smoke"] = laid(below.smoke, self.smoke)
+        return replace(below, **said)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One item of `include` or `runs`."""
+
+    layer: Layer
+    about: About
+    where: str
+    matches: Combination = field(default_factory=dict)
+    """Of include: the values of axes by which it adds to combinations of the matrix; empty where it is a run of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What a file says of its runs, the options at its top apart."""
+
+    where: str
+    about: About
+    """For runs that do not say otherwise."""
+    axes: Mapping[str, Sequence[Any]]
+    """Option or `set.PATH` -> values."""
+    excluded: Sequence[Combination]
+    included: Sequence[Entry]
+    runs: Sequence[Entry]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the top of the file is the run."""
+        return not self.axes and not self.included and not self.runs
+
+
+def read_study(content: Mapping[str, Any], base: Layer, where: str, check: Check) -> Study | None:
+    """The study in an experiment of which `base` are the options at the top; None where it is none.
+
+    Raises:
+        RequestError: it is not written so, with the place within the file and the name of the run.
+    """
+    if not any(key in content for key in KEYS):
+        return None
+    reader = _Reader(where, check)
+    axes = reader.axes(content.get("matrix"), base) if "matrix" in content else {}
+    excluded = [reader.combination(item, axes, place) for item, place in reader.items(content, "exclude")]
+    included = [reader.included(item, axes, place) for item, place in reader.items(content, "include")]
+    runs = [reader.entry(item, place) for item, place in reader.items(content, "runs")]
+    about = reader.about({key: content[key] for key in _OF_A_RUN if key in content}, where)
+    return Study(where=where, about=about, axes=axes, excluded=excluded, included=included, runs=runs)
+
+
+def laid(below: Layer, above: Layer) -> Layer:
+    """Both layers, the one above winning; of `set` and `sbatch` only what it names itself, as flags do."""
+    lists: Layer = {
+        name: [*not_replaced(below.get(name, []), above[name]), *above[name]]
+        for name in ("set", "sbatch")
+        if name in above
+    }
+    return {**below, **above, **lists}
+
+
+def axis_values(layer: Layer) -> Combination:
+    """A layer by option, and by `set.PATH` for each setting: what can be compared with the axes of a matrix."""
+    from hpc_llm.planning.settings import read_setting
+
+    settings = ((read_setting(pair), pair) for pair in layer.get("set", ()))
+    others = {name: tuple(v) if isinstance(v, list) else v for name, v in layer.items() if name != "set"}
+    return others | {f"set.{setting.path}": setting.text for setting, _ in settings}
+
+
+def layer_of(axis: str, value: Any) -> Layer:
+    """The opposite: the layer that sets an axis."""
+    if axis.startswith("set."):
+        return {"set": [f"{axis.removeprefix('set.')}={value}"]}
+    return {axis: list(value) if axis in LISTS else value}
+
+
+class _Reader:
+    """Reads the parts of one study."""
+
+    def __init__(self, where: str, check: Check) -> None:
+        self.where = where
+        self.check = check
+
+    def items(self, content: Mapping[str, Any], key: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+        """The mappings of a list, each with its place."""
+        given = content.get(key, [])
+        if not isinstance(given, (list, tuple)) or not all(isinstance(one, Mapping) and one for one in given):
+            raise RequestError(f"{self.where}: {key} is a list of mappings, each with one option or more.")
+        if key in content and not given:
+            raise RequestError(f"{self.where}: {key} is empty. Leave it out.")
+        if key != "runs" and len(given) > _MOST_ENTRIES:
+            raise RequestError(f"{self.where}: {key} has more than {_MOST_ENTRIES} entries.")
+        for number, item in enumerate(given, 1):
+            name = item.get("name")
+            yield (
+                item,
+                f"{self.where}: {key} {number}"
+                + (f" ({name})" if isinstance(name, str) and name.isprintable() else ""),
+            )
+
+    def layer(self, content: Mapping[str, Any], where: str) -> Layer:
+        """Options as they may stand in a file, `set.PATH` among them."""
+        found: Layer = {}
+        for key, value in content.items():
+            name = str(key) if str(key).startswith("set.") else str(key).replace("-", "_")
+            if name.startswith("set."):
+                option, given = "set", typed(where, "set", {name.removeprefix("set."): value})
+            elif name in NAMES:
+                option, given = name, typed(where, name, value)
+            else:
+                raise RequestError(f"{where}: " + unknown_name("option", str(key), (*NAMES, "set.PATH")))
+            if option in found and option not in LISTS:
+                raise RequestError(f"{where}: {option} comes twice. Keep one of them.")
+            found[option] = [*found.get(option, []), *given] if option in LISTS else given
+        self.check(found, where)
+        self._read_settings(found, where)
+        return found
+
+    def _read_settings(self, layer: Layer, where: str) -> None:
+        from hpc_llm.planning.settings import read_setting
+
+        for pair in layer.get("set", ()):
+            try:
+                read_setting(pair)
+            except RequestError as error:
+                raise RequestError(f"{where}: {error}") from None
+
+    def single(self, content: Mapping[str, Any], where: str) -> Layer:
+        """The same, of one run: it names one cluster and one method."""
+        found = self.layer(content, where)
+        for name in SWEPT:
+            value = found.get(name)
+            if isinstance(value, list) or (isinstance(value, str) and "," in value):
+                raise RequestError(f"{where}: {name} names several. A run has one: put the list into matrix.")
+        return found
+
+    def axes(self, content: Any, base: Layer) -> dict[str, list[Any]]:
+        """The axes of the matrix; a list of clusters or methods at the top is one too."""
+        where = f"{self.where}: matrix"
+        if not isinstance(content, Mapping) or not content:
+            raise RequestError(f"{where} is a mapping of options to lists of values, e.g. method: [z2, z3].")
+        found: dict[str, list[Any]] = {}
+        for key, values in content.items():
+            if not isinstance(values, (list, tuple)) or not values:
+                raise RequestError(f"{where}: {key} needs a list of values.")
+            read = [axis_values(self.single({key: value}, f"{where}: {key}")) for value in values]
+            axis = next(iter(read[0]), str(key))
+            if any(list(one) != [axis] for one in read):
+                raise RequestError(
+                    f"{where}: {key}: each value sets one and the same field. Use set.PATH for each field."
+                )
+            if axis in found:
+                raise RequestError(f"{where}: {axis} comes twice. Keep one of them.")
+            found[axis] = [one[axis] for one in read]
+            twice = next((v for v in found[axis] if found[axis].count(v) > 1), None)
+            if twice is not None:
+                raise RequestError(f"{where}: {axis} holds {shown(twice)} twice. Repeats differ by their seed.")
+        top = {name: names_in(base[name]) for name in SWEPT if name in base and name not in found}
+        return {name: names for name, names in top.items() if len(names) > 1} | found
+
+    def combination(self, content: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], where: str) -> Combination:
+        """An entry of exclude: it names axes and their values only."""
+        found = axis_values(self.single(content, where))
+        for name, value in found.items():
+            if name not in axes:
+                raise RequestError(f"{where}: " + unknown_name("axis of matrix", name, axes))
+            if value not in axes[name]:
+                valid = ", ".join(map(shown, axes[name]))
+                raise RequestError(f"{where}: {name} {shown(value)} is not in matrix. Valid: {valid}.")
+        return found
+
+    def included(self, content: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], where: str) -> Entry:
+        """An entry of include: it adds to the combinations that have its values of the axes, else it is one more."""
+        made = self.entry(content, where)
+        named = {name: value for name, value in axis_values(made.layer).items() if name in axes}
+        is_there = bool(named) and all(value in axes[name] for name, value in named.items())
+        return replace(made, matches=named) if is_there else made
+
+    def entry(self, content: Mapping[str, Any], where: str) -> Entry:
+        """A run of include or runs."""
+        options = {key: value for key, value in content.items() if key not in (*_OF_A_RUN, "name")}
+        about = self.about({key: content[key] for key in (*_OF_A_RUN, "name") if key in content}, where)
+        return Entry(layer=self.single(options, where), about=about, where=where)
+
+    def about(self, content: Mapping[str, Any], where: str) -> About:
+        """What is said of a run beside its options."""
+        smoke = content.get("smoke")
+        if "smoke" in content and not isinstance(smoke, Mapping):
+            raise RequestError(f"{where}: smoke is a mapping of options that make the run small, e.g. {{steps: 10}}.")
+        small = dict(smoke or {})
+        expected_small = small.pop("expect", None)
+        return About(
+            name=self._name(content["name"], where) if "name" in content else None,
+            expect=self._outcome(content["expect"], where) if "expect" in content else None,
+            reference=self._references(content["reference"], where) if "reference" in content else None,
+            smoke=None if smoke is None else self.single(small, f"{where}: smoke"),
+            smoke_expect=None if expected_small is None else self._outcome(expected_small, f"{where}: smoke"),
+        )
+
+    def _references(self, value: Any, where: str) -> dict[str, Reference]:
+        from hpc_llm.parsing.rows import FIGURES
+
+        return read_references(value, FIGURES, f"{where}: reference")
+
+    def _outcome(self, value: Any, where: str) -> str:
+        if value not in EXPECTABLE:
+            raise RequestError(f"{where}: " + unknown_name("outcome", str(value), EXPECTABLE, where="expect"))
+        return str(value)
+
+    def _name(self, value: Any, where: str) -> str:
+        text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+        if not text.isprintable() or not text.strip() or text != text.strip() or len(text) > LONGEST_NAME:
+            raise RequestError(f"{where}: name is {value!r}: one line of at most {LONGEST_NAME} letters is needed.")
+        return text
+
+
+def names_in(value: Any) -> list[str]:
+    """The clusters or methods of a list, or of a text with commas."""
+    names = [str(name).strip() for name in (value if isinstance(value, (list, tuple)) else str(value or "").split(","))]
+    return [name for name in names if name]
+
+
+def shown(value: Any) -> str:
+    """A value of an axis as text."""
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

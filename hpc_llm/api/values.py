@@ -1,0 +1,113 @@
+"""One value of an experiment in the type that its option has, from YAML or from a program."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from hpc_llm.errors import RequestError
+from hpc_llm.planning.experiment import Experiment
+
+LISTS = ("data", "sbatch", "set")
+INTEGERS = {f.name for f in fields(Experiment) if f.type == "int | None"}
+NUMBERS = {f.name for f in fields(Experiment) if f.type == "float | None"}
+NAMES = tuple(f.name for f in fields(Experiment))
+"""The options of an experiment."""
+
+
+NO_METHOD = "ddp"
+"""Stands in the plan of a task that knows no method."""
+
+
+def knows_no_method(values: Mapping[str, Any]) -> bool:
+    """Whether the task that these options name is done without a GPU, and so without a method."""
+    from hpc_llm.planning.tasks import find
+
+    return find(str(values.get("task", "pretrain"))).is_on_host
+
+
+def typed(where: str, name: str, value: Any) -> Any:
+    """A value of the file in the type that the flag would have."""
+    if name in LISTS:
+        return [
+            text
+            for item in (value if isinstance(value, (list, tuple)) else [value])
+            for text in _items(where, name, item)
+        ]
+    if name in INTEGERS:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise RequestError(f"{where}: {name} is {value!r}, a whole number is needed.")
+        return value
+    if name in NUMBERS:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise RequestError(f"{where}: {name} is {value!r}, a number is needed.")
+        return value
+    if isinstance(value, (list, tuple)) and name in ("cluster", "method"):
+        return [str(v) for v in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if value is None or isinstance(value, (list, dict, bool)):
+        raise RequestError(f"{where}: {name} is {value!r}, text is needed.")
+    if isinstance(value, float):  # 1.10 would become 1.1, and 1e5 100000.0
+        raise RequestError(
+            f"{where}: {name} is read as the number {value!r}. Put it in quotes to keep it as it is written."
+        )
+    return str(value)
+
+
+def _items(where: str, name: str, item: Any) -> Iterator[str]:
+    """What the repeatable flag `name` would have been given, from one item of the file's list or mapping."""
+    if isinstance(item, (str, os.PathLike)):
+        yield os.fspath(item)
+    elif not isinstance(item, dict) or name == "data":
+        raise RequestError(f"{where}: {name} holds {item!r}, text is needed.")
+    elif name == "sbatch":
+        off = next((key for key, value in item.items() if value is False), None)
+        if off is not None:
+            raise RequestError(
+                f"{where}: sbatch.{off} is false, and nothing asks for it unless it is named. Leave it out."
+            )
+        unfit = next((key for key, value in item.items() if isinstance(value, (list, dict, float))), None)
+        if unfit is not None:
+            raise RequestError(
+                f"{where}: sbatch.{unfit} is {item[unfit]!r}: write it as text, in quotes, as sbatch reads it."
+            )
+        yield from (str(k) if v in (None, True) else f"{k}={v}" for k, v in item.items())
+    else:
+        yield from settings(item)
+
+
+def settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """`PATH=VALUE` for each value of a mapping of plan fields, however deep it is."""
+    from hpc_llm.planning.settings import is_text
+
+    for key, value in mapping.items():
+        place = f"{prefix}{key}"
+        if isinstance(value, dict) and value:
+            yield from settings(value, f"{place}.")
+            continue
+        # --set reads its value as YAML, except for variables, which are always text.
+        is_itself = isinstance(value, str) and (is_text(place) or _reads_as_itself(value))
+        yield f"{place}={value if is_itself else json.dumps(value)}"
+
+
+def not_replaced(below: list[str], above: list[str]) -> list[str]:
+    """What is said below of other keys than above, which wins, over what its keys exclude too."""
+    from hpc_llm.site.sbatch_options import rivals
+
+    keys = {flag.partition("=")[0].strip().removeprefix("--") for flag in above}
+    keys |= {other for key in keys for other in rivals(key)}
+    return [item for item in below if item.partition("=")[0].strip().removeprefix("--") not in keys]
+
+
+def _reads_as_itself(text: str) -> bool:
+    """Whether YAML takes the text for the same text, and not for a number, a list or nothing that it could read."""
+    from hpc_llm.text.yaml_text import parse_yaml
+
+    try:
+        return bool(parse_yaml(text, "a setting") == text)
+    except RequestError:
+        return False

@@ -1,0 +1,139 @@
+"""By what a corpus is known: what was read, the tokenizer, and how it was read. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.corpus.facts import CAUSAL, SEQ2SEQ
+from hpc_llm.corpus.format import SCHEMA
+from hpc_llm.corpus.sets import KNOWN_SETS
+from hpc_llm.corpus.sources import HUB, SourceFile, source_files
+from hpc_llm.errors import RequestError
+from hpc_llm.records.files import read_json, read_own, reason_of, write_json
+
+BYTES = "bytes"
+"""The tokenizer of a model that has none: each byte is a token."""
+_TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "vocab.txt", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
+"""What decides how text becomes tokens."""
+_NAMES_TOKENS = frozenset(
+    ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+)
+_DIGESTS = ".digests"
+_JUST_WRITTEN_S = 5.0
+_CHUNK_BYTES = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusRequest:
+    """What is to be read, and how."""
+
+    sources: tuple[str, ...]
+    model: str
+    """Preset, or folder of a checkpoint whose tokenizer is used."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Which fields of a row are what; empty where the rows say it by their names."""
+    validation_fraction: float | None = None
+    train_samples: int | None = None
+    """Most samples of the split; None means all."""
+    validation_samples: int | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """What of it decides the tokens besides sources and tokenizer."""
+        values = asdict(self)
+        return {name: value for name, value in values.items() if name not in ("sources", "model")}
+
+
+def caches_folder(logs: Path, environ: Mapping[str, str]) -> Path:
+    """Where prepared data lie: what HPC_LLM_CACHE names, else `caches` beside the folder of the runs."""
+    named = environ.get("HPC_LLM_CACHE")
+    return Path(os.path.abspath(os.path.expanduser(named))) if named else logs.absolute().parent / "caches"
+
+
+def corpus_key(request: CorpusRequest, caches: Path | None = None) -> str:
+    """The name of the folder that holds the tokens of the request.
+
+    Digests of large files are remembered in `caches` where that folder is there already.
+
+    Raises:
+        RequestError: a source cannot be read.
+    """
+    content = [
+        [file.split, file.kind, file.known_set, file_digest(file, caches)] for file in source_files(request.sources)
+    ]
+    parts = [SCHEMA, content, tokenizer_digest(request.model), layout_of(request.model), request.settings()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def tokenizer_digest(model: str) -> str:
+    """Of the files that decide how text becomes tokens; `bytes` where there are none."""
+    folder = Path(model)
+    names = [name for name in _TOKENIZER_FILES if (folder / name).is_file()]
+    if not _NAMES_TOKENS & set(names):
+        return BYTES
+    text = json.dumps([[name, _digest(folder / name)] for name in names])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def layout_of(model: str) -> str:
+    """Whether the model reads one sequence and writes another."""
+    config = read_json(Path(model) / "config.json") or {}
+    return SEQ2SEQ if config.get("is_encoder_decoder") is True else CAUSAL
+
+
+def file_digest(file: SourceFile, caches: Path | None = None) -> str:
+    """SHA-256 of what is read; of a set of the Hub its name, for its rows are not here."""
+    if file.kind == HUB:
+        one = KNOWN_SETS[file.path]
+        return f"hub {one.hub} {one.config} {one.train} {one.validation}"
+    try:
+        return _remembered(Path(file.path), caches)
+    except OSError as error:
+        raise RequestError(f"--data {file.path}: it cannot be read: {reason_of(error)}.") from None
+
+
+def _remembered(path: Path, caches: Path | None) -> str:
+    found = path.stat()
+    now = {"path": str(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}
+    # A file that was written a moment ago may be written again within the same tick of the file system's clock.
+    if caches is None or not caches.is_dir() or time.time() - found.st_mtime < _JUST_WRITTEN_S:
+        return _digest(path)
+    note = caches / f"{_DIGESTS}-{os.geteuid()}" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
+    known = _own_note(note)
+    if {**known, "digest": None} == {**now, "digest": None} and isinstance(known["digest"], str):
+        return known["digest"]
+    digest = _digest(path)
+    _keep(note, {**now, "digest": digest})
+    return digest
+
+
+def _own_note(note: Path) -> dict[str, Any]:
+    """What this user noted; nothing where others can have written it."""
+    try:
+        value = json.loads(read_own(note))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _keep(note: Path, value: Mapping[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # it is read again the next time
+        write_json(note, value)
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            found.update(chunk)
+    return found.hexdigest()

@@ -1,0 +1,194 @@
+"""What `--data SOURCE` may be: files, folders, known sets; and which files of them are read for which split.
+
+A source is a path or the name of a known set. In front of a path `train=` or `validation=` says what it is for, and the name
+of a known set that its rows are that set's: `gsm8k=/data/gsm8k`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpc_llm.corpus.format import FACTS, SPLITS, TRAIN, VALIDATION
+from hpc_llm.corpus.sets import KNOWN_SETS
+from hpc_llm.errors import RequestError, unknown_name
+
+TEXT, JSONL, CSV, PARQUET, PDF, HUB = ("text", "jsonl", "csv", "parquet", "pdf", "hub")
+_KINDS = {
+    ".jsonl": JSONL, ".ndjson": JSONL, ".csv": CSV, ".parquet": PARQUET, ".pdf": PDF, ".txt": TEXT, ".text": TEXT, ".md": TEXT,
+}  # fmt: skip
+_NOT_READ = {
+    ".json": "write one JSON object a line into a .jsonl file", ".arrow": "write it as parquet", ".gz": "unpack it first",
+    ".zst": "unpack it first", ".zip": "unpack it first", ".bz2": "unpack it first", ".xz": "unpack it first", ".tar": "unpack it first",
+    ".docx": "write it as PDF or text",
+}  # fmt: skip
+_SPLIT_WORD = re.compile(r"(?:^|[^a-z])(train|training|validation|valid|val|dev|test)(?:[^a-z]|$)")
+_SPLIT_NAMES = {"training": "train", "valid": "validation", "val": "validation", "dev": "validation"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One `--data`, taken apart."""
+
+    place: str
+    """A path, or the name of a known set that the Hub has."""
+    split: str | None = None
+    """What it is said to be for."""
+    known_set: str | None = None
+    """The known set whose rows it holds."""
+
+    @property
+    def is_of_the_hub(self) -> bool:
+        return self.place == self.known_set and not os.path.exists(self.place)
+
+    def __str__(self) -> str:
+        said = self.split or (self.known_set if self.known_set != self.place else None)
+        return f"{said}={self.place}" if said else self.place
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file that is read, or one split of a set of the Hub."""
+
+    path: str
+    kind: str
+    split: str
+    """`train` or `validation`."""
+    known_set: str | None = None
+    is_split_said: bool = False
+    """Whether name or request say which split it is."""
+
+
+def read_source(text: str) -> Source:
+    """Take a `--data` apart. A path that exists is that path, whatever it looks like."""
+    said, _, place = text.partition("=")
+    if place and not os.path.exists(text):
+        if said in SPLITS:
+            inner = read_source(place)
+            return Source(inner.place, said, inner.known_set)
+        if said in KNOWN_SETS:
+            return Source(place, None, said)
+    if text in KNOWN_SETS and not os.path.exists(text):
+        return Source(text, None, text)
+    return Source(text)
+
+
+def full_source(text: str) -> str:
+    """The same with its full path: a job runs in another folder. Raises RequestError where nothing is there."""
+    source = read_source(text)
+    if source.is_of_the_hub:
+        return text
+    place = os.path.abspath(os.path.expanduser(source.place))
+    if not os.path.exists(place):
+        known = unknown_name("known data set", source.place, KNOWN_SETS) if _looks_like_a_name(source.place) else ""
+        raise RequestError(
+            f"--data {place}: there is no such file.{' ' if known else ''}{known[:1].upper() + known[1:]}"
+        )
+    return str(Source(place, source.split, source.known_set))
+
+
+def _looks_like_a_name(text: str) -> bool:
+    return not text.startswith(("/", ".", "~")) and not Path(text).suffix
+
+
+def is_corpus(place: str | Path) -> bool:
+    """Whether the folder is a corpus that was prepared already."""
+    return (Path(place) / FACTS).is_file()
+
+
+def source_files(sources: Sequence[str]) -> list[SourceFile]:
+    """All files of the sources, in the order in which they are read.
+
+    Raises:
+        RequestError: nothing in one of them can be read, or nothing is to be trained on.
+    """
+    found = [file for text in sources for file in _files_of(read_source(text))]
+    if all(file.split != TRAIN for file in found):
+        raise RequestError(
+            f"--data {', '.join(sources)}: all of it is for validation, and nothing is left to train on."
+        )
+    return found
+
+
+def _files_of(source: Source) -> Iterator[SourceFile]:
+    if source.is_of_the_hub:
+        one = KNOWN_SETS[source.place]
+        yield SourceFile(source.place, HUB, source.split or TRAIN, source.known_set, source.split is not None)
+        if source.split is None and one.validation is not None:
+            yield SourceFile(source.place, HUB, VALIDATION, source.known_set, True)
+        return
+    place = Path(source.place)
+    if not place.is_dir():
+        yield SourceFile(str(place), _kind(place), source.split or TRAIN, source.known_set, source.split is not None)
+        return
+    yield from _files_in(place, source)
+
+
+def _kind(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix in _NOT_READ:
+        raise RequestError(
+            f"--data {path}: {suffix} files are not read. Give text, JSONL, CSV, parquet or PDF: {_NOT_READ[suffix]}."
+        )
+    return _KINDS.get(suffix, TEXT)
+
+
+def _files_in(folder: Path, source: Source) -> Iterator[SourceFile]:
+    """The files of a folder, each for the split that its name says."""
+    known = KNOWN_SETS.get(source.known_set or "")
+    files = sorted(path for path in _walk(folder) if path.suffix.lower() in _KINDS)
+    if known is not None and known.config is not None:
+        files = [path for path in files if known.config in path.relative_to(folder).parts] or files
+    rows = [path for path in files if _kind(path) in (JSONL, CSV, PARQUET)]
+    taken = rows or [path for path in files if _kind(path) == PDF] or files  # beside a set lie licences and read-mes
+    found = [one for path in taken for one in _for_split(path, folder, source)]
+    if not found:
+        raise RequestError(
+            f"--data {source.place}: the folder holds nothing to train on. Text, JSONL, CSV, parquet and PDF files are read."
+        )
+    yield from found
+
+
+def _for_split(path: Path, folder: Path, source: Source) -> Iterator[SourceFile]:
+    names = {TRAIN: TRAIN, VALIDATION: VALIDATION}
+    if (known := KNOWN_SETS.get(source.known_set or "")) is not None:
+        names = {known.train: TRAIN} | ({known.validation: VALIDATION} if known.validation else {})
+    said = split_of_name(path.relative_to(folder).as_posix())
+    split = source.split or (names.get(said) if said else TRAIN)
+    if split is not None:  # test rows are nobody's to train on
+        yield SourceFile(str(path), _kind(path), split, source.known_set, source.split is not None or said is not None)
+
+
+def split_of_name(name: str) -> str | None:
+    """The split that the name of a file says; the last of several words.
+
+    >>> split_of_name("data/train-00000-of-00001.parquet"), split_of_name("dialogsum.dev.jsonl"), split_of_name("latest.csv")
+    ('train', 'validation', None)
+    """
+    words = _SPLIT_WORD.findall(name.lower())
+    return _SPLIT_NAMES.get(words[-1], words[-1]) if words else None
+
+
+def _walk(folder: Path) -> Iterable[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(place) / name for name in sorted(names) if not name.startswith("."))
+
+
+PDF_VALIDATION = 0.1
+"""Part of the PDF files that is for validation where nobody says which."""
+
+
+def fraction_of(files: Sequence[SourceFile], asked: float | None) -> float:
+    """Which part of what is read is for validation. Raises RequestError where the request says it twice."""
+    is_said = any(file.split == VALIDATION for file in files)
+    if asked and is_said:
+        raise RequestError(
+            f"validation_fraction is {asked:g}, and a source is for validation already: keep one of the two."
+        )
+    if asked is None:
+        return 0.0 if is_said or any(file.kind != PDF for file in files) else PDF_VALIDATION
+    return asked

@@ -1,0 +1,189 @@
+"""One fetch from beginning to end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpc_llm.errors import FetchError, RequestError
+from hpc_llm.fetching.choice import choose
+from hpc_llm.fetching.crew import all_of
+from hpc_llm.fetching.folder import Folder
+from hpc_llm.fetching.hub import Hub
+from hpc_llm.fetching.listing import Entry, Listing, total_size
+from hpc_llm.fetching.local import Local
+from hpc_llm.fetching.modelscope import ModelScope
+from hpc_llm.fetching.names import read_name
+from hpc_llm.fetching.patience import Patience
+from hpc_llm.fetching.progress import Progress, Watch
+from hpc_llm.fetching.room import check_room, sized
+from hpc_llm.fetching.source import Source
+from hpc_llm.fetching.transfer import NO_ROOM, Transfer
+from hpc_llm.records.files import reason_of
+
+_KEEP_S = 60.0
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What lies in a folder after a fetch."""
+
+    name: str
+    kind: str
+    """`model` or `dataset`."""
+    folder: Path
+    commit: str | None
+    """Of the source; None where it has none."""
+    files: int
+    size: int
+    """Bytes of all files."""
+    received: int
+    """Bytes of them that this fetch itself received; 0 where all were here."""
+    elapsed_s: float
+
+
+class Fetch:
+    """What one call is about, shared by its threads."""
+
+    def __init__(self, listener: Callable[[Progress], None] | None) -> None:
+        self.watch = Watch(listener)
+        self.stop = threading.Event()
+
+    def patience(self, who: str) -> Patience:
+        return Patience(who, self.stop, self.watch.tell)
+
+    def source(self, word: str, env_file: str | None) -> Source:
+        """What `--from` names."""
+        if word == "hub":
+            return Hub(env_file, self.patience)
+        if word == "modelscope":
+            return ModelScope(env_file, self.patience)
+        if word.startswith(("http://", "https://")):
+            raise RequestError(
+                f"--from {word}: another server that speaks as the Hub does is given by HF_ENDPOINT={word}."
+            )
+        return Local(Path(word), self.patience(word).check, self.watch.tell)
+
+
+def fetch(
+    asked: str,
+    to: Path,
+    *,
+    source: str,
+    revision: str | None,
+    only: Sequence[str],
+    env_file: str | None,
+    listener: Callable[[Progress], None] | None,
+) -> Fetched:
+    """Bring what `asked` names into the folder `to`."""
+    wanted = read_name(asked)
+    folder = Folder(to, wanted, source, revision, only)
+    if folder.is_finished():
+        return _already(folder)
+    job = Fetch(listener)
+    place = job.source(source, env_file)
+    listing = place.find(wanted, revision or folder.pinned())
+    _refuse_itself(place, folder)
+    chosen = choose(listing, wanted.folder, only, lambda entry: _read(job, place, listing, entry))
+    chosen = list(place.settle(chosen))
+    check_room(folder.path, total_size(chosen) - folder.bytes_here(chosen))
+    _knock(job, place, listing, chosen)
+    return _bring(job, place, listing, chosen, folder)
+
+
+def _already(folder: Folder) -> Fetched:
+    record = folder.record()
+    files = record.get("files") or []
+    return Fetched(
+        name=str(record.get("name")),
+        kind=str(record.get("kind")),
+        folder=folder.path,
+        commit=record.get("commit"),
+        files=len(files),
+        size=sum(one["size"] for one in files),
+        received=0,
+        elapsed_s=0.0,
+    )
+
+
+def _read(job: Fetch, place: Source, listing: Listing, entry: Entry) -> bytes:
+    return job.patience(place.who).run(lambda: place.read(listing, entry))
+
+
+def _refuse_itself(place: Source, folder: Folder) -> None:
+    if isinstance(place, Local):
+        here, there = folder.path.resolve(), place.folder.resolve()
+        if here == there or there in here.parents or here in there.parents:
+            raise RequestError(
+                f"--to {folder.path}: it and {place.folder} lie one in the other. Give a folder elsewhere."
+            )
+
+
+def _knock(job: Fetch, place: Source, listing: Listing, chosen: Sequence[Entry]) -> None:
+    """Ask for the smallest file, so that who may not have it is told before anything was made."""
+    smallest = min(chosen, key=lambda entry: (entry.size == 0, entry.size))
+    with job.patience(place.who).run(lambda: place.open(listing, smallest, 0)):
+        pass
+
+
+def _bring(job: Fetch, place: Source, listing: Listing, chosen: Sequence[Entry], folder: Folder) -> Fetched:
+    started = time.monotonic()
+    try:
+        with folder.alone(job.watch.tell) as keep:
+            if folder.is_finished():  # by whom we waited for
+                return _already(folder)
+            folder.begin(listing, chosen)
+            _fill(job, place, listing, chosen, folder, keep)
+            folder.finish(listing, chosen)
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise _no_room(folder, chosen, error) from None
+        raise
+    return Fetched(
+        name=listing.name,
+        kind=listing.kind,
+        folder=folder.path,
+        commit=listing.commit or None,
+        files=len(chosen),
+        size=total_size(chosen),
+        received=job.watch.state.received,
+        elapsed_s=time.monotonic() - started,
+    )
+
+
+def _fill(
+    job: Fetch, place: Source, listing: Listing, chosen: Sequence[Entry], folder: Folder, keep: Callable[[], None]
+) -> None:
+    """Have all files lie whole in the folder, several at once; `keep` shows others meanwhile that this fetch is at work."""
+    job.watch.begin(len(chosen), total_size(chosen))
+    ended = threading.Event()
+    threading.Thread(target=_keep, args=(keep, ended), daemon=True).start()
+    try:
+        all_of(chosen, lambda entry: _one(job, place, listing, entry, folder), job.stop)
+    finally:
+        ended.set()
+
+
+def _one(job: Fetch, place: Source, listing: Listing, entry: Entry, folder: Folder) -> None:
+    if folder.is_placed(entry):
+        job.watch.here(entry.size)
+    else:
+        patience = job.patience(place.who)
+        Transfer(entry, folder.part(entry), lambda start: place.open(listing, entry, start), patience, job.watch).run()
+    job.watch.file_done()
+
+
+def _keep(keep: Callable[[], None], ended: threading.Event) -> None:
+    while not ended.wait(_KEEP_S):
+        keep()
+
+
+def _no_room(folder: Folder, chosen: Sequence[Entry], error: OSError) -> FetchError:
+    there, all_ = sized(folder.bytes_here(chosen)), sized(total_size(chosen))
+    return FetchError(
+        f"no more room for {folder.path} ({reason_of(error)}): {there} of {all_} are there and are "
+        "kept. Make room, or look at your quota, and give the same command again: it goes on."
+    )

@@ -1,0 +1,206 @@
+"""The folder that a fetch fills: what it says of itself meanwhile, who fills it, and how files get to their places.
+
+Files come into a hidden folder within and are moved to their places when all are whole; until then the record says that
+the folder is not. So it may exist before, be a mount point or have a parent that is somebody else's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpc_llm import __version__
+from hpc_llm.errors import RequestError
+from hpc_llm.fetching.listing import Entry, Listing
+from hpc_llm.fetching.names import Wanted
+from hpc_llm.fetching.transfer import UNFINISHED
+from hpc_llm.records.fetched import STATE, command_of, is_whole, read_record, record_path
+from hpc_llm.records.files import make_own_folder, write_json
+from hpc_llm.schedulers.claim import claimed, refresh
+
+_OF_FILE_SYSTEMS = frozenset({STATE, "lost+found", ".snapshot", ".zfs"})
+_LAST = ("config.json", "adapter_config.json")
+"""By these a folder is known for a model: they are put there when all else is."""
+_LOOK_S = 0.5
+_SHORTEST_COMMIT = 7
+
+
+class Folder:
+    """The folder DIR of one fetch."""
+
+    def __init__(self, path: Path, wanted: Wanted, source: str, revision: str | None, only: Sequence[str]) -> None:
+        self.path = path.expanduser().absolute()
+        self._state = self.path / STATE
+        self._parts = self._state / "parts"
+        self._placed: frozenset[str] = frozenset()
+        self._asked = {
+            "asked": wanted.asked,
+            "from": source if source in ("hub", "modelscope") else str(Path(source).expanduser().absolute()),
+            "revision": revision,
+            "only": list(only),
+        }
+
+    def pinned(self) -> str | None:
+        """The commit of what is here, where only some of its files have to be fetched again."""
+        record = self.record()
+        return record.get("commit") if is_whole(record) else None
+
+    def is_finished(self) -> bool:
+        """Whether what is asked for is here already, with all its files.
+
+        Raises:
+            RequestError: it cannot be put here, because something else is.
+        """
+        record = read_record(self.path)
+        if record is None:
+            self._refuse_strangers()
+            return False
+        self._refuse_others(record)
+        return is_whole(record) and not list(self._missing(record))
+
+    def record(self) -> dict[str, Any]:
+        return read_record(self.path) or {}
+
+    def _refuse_strangers(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise RequestError(f"--to {self.path}: it is a file, a folder is needed.")
+        try:
+            there = sorted(set(os.listdir(self.path)) - _OF_FILE_SYSTEMS)
+        except FileNotFoundError:
+            return
+        if there:
+            name = str(self._asked["asked"]).split("/")[-1]
+            raise RequestError(
+                f"--to {self.path}: it holds files that no fetch put there ({there[0]}). Give a folder that is empty or not "
+                f"there yet, as {self.path / name}."
+            )
+
+    def _refuse_others(self, record: dict[str, Any]) -> None:
+        """Raise RequestError where something else was, or is being, fetched into this folder."""
+        same = {name: record.get(name) for name in ("asked", "from", "only")} == {
+            name: self._asked[name] for name in ("asked", "from", "only")
+        }
+        if not record or (same and (not is_whole(record) or self._is_revision(record))):
+            return
+        what = f"{record.get('name') or record.get('asked')}{_at(record)}"
+        if is_whole(record):
+            raise RequestError(f"--to {self.path}: it holds {what}. Give another folder, or remove that one first.")
+        raise RequestError(
+            f"--to {self.path}: a fetch of {what} into it is under way or was cut off. Give another folder; "
+            f"`{command_of(record, self.path)}` goes on with that one."
+        )
+
+    def _is_revision(self, record: dict[str, Any]) -> bool:
+        """Whether the revision that is asked for, if any, is the one that is there."""
+        asked = self._asked["revision"]
+        commit = str(record.get("commit") or "")
+        return asked in (None, record.get("revision"), commit) or (
+            len(str(asked)) >= _SHORTEST_COMMIT and commit.startswith(str(asked))
+        )
+
+    def _missing(self, record: dict[str, Any]) -> Iterator[str]:
+        for one in record.get("files") or ():
+            if not _has_size(self.path / str(one["path"]), one["size"]):
+                yield str(one["path"])
+
+    def bytes_here(self, chosen: Sequence[Entry]) -> int:
+        """How much of the files an earlier try left here."""
+        placed = self._in_place(chosen)
+        return sum(
+            entry.size if entry.key in placed else self._bytes_of(self.part(entry), entry.size) for entry in chosen
+        )
+
+    def _bytes_of(self, part: Path, most: int) -> int:
+        for path in (part, part.with_name(part.name + UNFINISHED)):
+            with contextlib.suppress(OSError):
+                return min(path.stat().st_size, most)
+        return 0
+
+    def _in_place(self, chosen: Sequence[Entry]) -> frozenset[str]:
+        """The keys of files that an earlier try had whole, and moved to their places."""
+        known = {(one.get("path"), one.get("digest")) for one in self.record().get("files") or ()}
+        there = (one for one in chosen if (one.path, one.digest) in known)
+        return frozenset(one.key for one in there if _has_size(self.path / one.path, one.size))
+
+    def part(self, entry: Entry) -> Path:
+        """Where a file lies until all are whole."""
+        return self._parts / entry.key
+
+    def is_placed(self, entry: Entry) -> bool:
+        """Whether a file was at its place when this fetch began."""
+        return entry.key in self._placed
+
+    @contextlib.contextmanager
+    def alone(self, tell: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+        """Have the folder to oneself, after whoever fills it now; gives what is to be called now and then to keep it."""
+        make_own_folder(self._parts)
+        while True:
+            with claimed(self._state) as is_ours:
+                if is_ours:
+                    tell("")
+                    yield lambda: refresh(self._state)
+                    return
+            tell(f"another fetch is at work in {self.path}, its end is waited for")
+            time.sleep(_LOOK_S)
+
+    def begin(self, listing: Listing, chosen: Sequence[Entry]) -> None:
+        """Say what is being fetched, and that the folder is not whole; throw away what belongs to another commit."""
+        self._placed = self._in_place(chosen)
+        self._drop_others(chosen)
+        make_own_folder(self._parts)
+        self._write(listing, chosen, complete=False)
+
+    def _drop_others(self, chosen: Sequence[Entry]) -> None:
+        wanted = {(entry.path, entry.digest) for entry in chosen}
+        for one in self.record().get("files") or ():
+            if (one.get("path"), one.get("digest")) not in wanted:
+                (self.path / str(one["path"])).unlink(missing_ok=True)
+        keys = {entry.key for entry in chosen}
+        for part in self._parts.glob("*"):
+            if part.name.removesuffix(UNFINISHED) not in keys:
+                part.unlink(missing_ok=True)
+
+    def finish(self, listing: Listing, chosen: Sequence[Entry]) -> None:
+        """Move the files to their places, what makes a model of a folder last, and say that it is whole."""
+        for entry in sorted(chosen, key=lambda entry: entry.path in _LAST):
+            place = self.path / entry.path
+            if self.part(entry).exists():
+                make_own_folder(place.parent)
+                os.replace(self.part(entry), place)
+        _sync_folder(self.path)
+        self._write(listing, chosen, complete=True)
+        shutil.rmtree(self._parts, ignore_errors=True)
+
+    def _write(self, listing: Listing, chosen: Sequence[Entry], *, complete: bool) -> None:
+        files = [
+            {"path": one.path, "size": one.size, "algorithm": one.algorithm, "digest": one.digest} for one in chosen
+        ]
+        about = {"schema": 1, "complete": complete, **self._asked, "kind": listing.kind, "name": listing.name}
+        about |= {"commit": listing.commit or None}
+        write_json(record_path(self.path), {**about, "hpc_llm": __version__, "written_at": time.time(), "files": files})
+
+
+def _at(record: dict[str, Any]) -> str:
+    commit = record.get("commit")
+    return f" at {str(commit)[:12]}" if commit else ""
+
+
+def _has_size(path: Path, size: object) -> bool:
+    try:
+        return path.stat().st_size == size
+    except OSError:
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,182 @@
+"""What a run is fed: which data, how they fill its sequences, and how many steps an epoch of them is. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from hpc_llm.corpus.facts import CorpusFacts
+from hpc_llm.corpus.format import TRAIN
+from hpc_llm.corpus.key import CorpusRequest, tokenizer_digest
+from hpc_llm.corpus.rows import DOCUMENTS, NONE, STREAM
+from hpc_llm.corpus.sets import check_columns
+from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.planning.checkpoint import Checkpoint
+from hpc_llm.planning.draft import FALLBACKS, Draft, Said, positive
+from hpc_llm.planning.experiment import Experiment
+from hpc_llm.planning.parts import BatchShape, ModelSetup, Training
+from hpc_llm.planning.recipe import vocab_size_of
+from hpc_llm.planning.settings import Settings
+from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
+from hpc_llm.site.cluster import Cluster
+
+_READING: dict[str, Any] = {
+    "columns": {}, "validation_fraction": None, "train_samples": None, "validation_samples": None,
+}  # fmt: skip
+"""What a request may say of how data are read, and what stands where it says nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """What a run is fed."""
+
+    fields: dict[str, Any]
+    """Those of the plan's workload that say so."""
+    rows: int | None
+    """Sequences of one epoch; None where they never come again, or nobody has counted them."""
+
+
+def wanted_corpus(experiment: Experiment, cluster: Cluster) -> CorpusRequest | None:
+    """The prepared data that an experiment needs; None where it needs none. Raises RequestError."""
+    if not experiment.data:
+        return None
+    settings = Settings(experiment.set)
+    model = experiment.model or getattr(cluster.defaults, "model", None) or FALLBACKS["model"]
+    reading = {name: settings.applied(name, _copied(value)) for name, value in _READING.items()}
+    _check_reading(reading)
+    return CorpusRequest(sources=experiment.data, model=settings.applied("model", model), **reading)
+
+
+def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft: Draft) -> Feed:
+    """The data, and how they fill the sequences. Raises RequestError or PlanError where they do not."""
+    data = list(said.experiment.data)
+    floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
+    fields: dict[str, Any] = {
+        "data": draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
+        "loss_floor_nats": draft.put("loss_floor_nats", floor, why),
+        "corpus": draft.put("corpus", corpus and str(corpus.folder), "computed: where the data were prepared"),
+        **_reading(draft),
+        "too_long": draft.put("too_long", "refuse", "default"),
+        "packing": _packing(corpus, draft),
+    }
+    if corpus is None:
+        return Feed(fields=fields, rows=None)
+    rows = corpus.count_rows(TRAIN, fields["packing"], batch.sequence_length, fields["too_long"])
+    if not rows:
+        raise PlanError(
+            f"the data in {corpus.folder} have {corpus.splits[TRAIN].tokens} tokens, which do not fill one sequence of "
+            f"{batch.sequence_length}: give more data, or a shorter --sequence-length."
+        )
+    return Feed(fields=fields, rows=rows)
+
+
+def only_read(said: Said, caches: str | None, draft: Draft) -> dict[str, Any]:
+    """The fields of the workload of a task that prepares data. Raises RequestError where there are none to prepare."""
+    if not said.experiment.data:
+        raise RequestError("nothing is to be prepared: name it with --data SOURCE.")
+    if caches is None:
+        raise RequestError("nobody says where data are to be prepared: set HPC_LLM_CACHE to a folder.")
+    return {
+        "data": draft.put("data", list(said.experiment.data), said("data")[1]),
+        "loss_floor_nats": draft.put("loss_floor_nats", None, "not known"),
+        "caches": draft.put("caches", caches, "environment: HPC_LLM_CACHE, else beside the runs"),
+        **_reading(draft),
+    }
+
+
+def _reading(draft: Draft) -> dict[str, Any]:
+    reading = {name: draft.put(name, _copied(value), "default") for name, value in _READING.items()}
+    _check_reading(reading)
+    return reading
+
+
+def _copied(value: Any) -> Any:
+    return dict(value) if isinstance(value, dict) else value
+
+
+def _check_reading(reading: dict[str, Any]) -> None:
+    columns, fraction = reading["columns"], reading["validation_fraction"]
+    if columns:
+        check_columns(columns)
+    if fraction is not None and (
+        isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction < 1
+    ):
+        raise RequestError(f"--set validation_fraction={fraction}: a number from 0 to below 1 is needed.")
+    for name in ("train_samples", "validation_samples"):
+        most = reading[name]
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int)):
+            raise RequestError(f"--set {name}={most}: a whole number is needed.")
+        if most is not None:
+            positive(name, most)
+
+
+def _packing(corpus: CorpusFacts | None, draft: Draft) -> str | None:
+    if corpus is None:
+        default, why = None, "not set: synthetic tokens fill each sequence"
+    elif corpus.is_text:
+        default, why = STREAM, "default for text: end to end"
+    else:
+        default, why = NONE, "default for samples with a prompt: one a sequence, padded"
+    packing: str | None = draft.put("packing", default, why)
+    if corpus is None and packing is not None:
+        raise RequestError(f"--set packing={packing}: only prepared data are packed. Name them with --data SOURCE.")
+    if corpus is not None and not corpus.is_causal and packing != NONE:
+        raise PlanError(f"packing {packing}: the samples of an encoder and decoder cannot be packed. Use packing=none.")
+    return packing
+
+
+def choose_steps(said: Said, rows: int | None, batch: BatchShape, cluster: Cluster, draft: Draft) -> int:
+    """Optimizer steps in all: those that the request says, or those of its epochs."""
+    epochs, source = said("epochs")
+    if epochs is None:
+        suggested = (getattr(cluster.defaults, "steps", None), f"cluster {cluster.name}: defaults")
+        steps: int = draft.first("steps", said("steps"), suggested, (FALLBACKS["steps"], "default"))
+        positive("steps", steps)
+        return steps
+    if said("steps")[0] is not None or draft.settings.of("steps"):
+        raise RequestError("both steps and epochs are given: keep one of them, the other follows from it.")
+    if isinstance(epochs, bool) or not math.isfinite(epochs) or epochs <= 0:
+        raise RequestError(f"epochs is {epochs}, it must be above 0.")
+    if rows is None:
+        raise RequestError(
+            f"epochs is {epochs:g}, and synthetic tokens have no end: name data with --data SOURCE, or give --steps."
+        )
+    found = math.ceil(epochs * rows / batch.global_batch_size)
+    positive("steps", found)
+    why = f"computed: {epochs:g} epochs ({source}) of {rows} sequences, {batch.global_batch_size} a step"
+    return int(draft.computed("steps", found, why))
+
+
+def epochs_of(steps: int, rows: int | None, batch: BatchShape, said: Said, draft: Draft) -> float | None:
+    """How often the steps see all data."""
+    asked, source = said("epochs")
+    if asked is not None:
+        return float(draft.computed("epochs", float(asked), source))
+    seen = None if rows is None else steps * batch.global_batch_size / rows
+    found: float | None = draft.computed("epochs", seen, "computed: sequences of all steps over those of the data")
+    return found
+
+
+def check_feed(
+    workload: Training, corpus: CorpusFacts | None, model: ModelSetup, batch: BatchShape, found: Checkpoint | None
+) -> None:
+    """Raise PlanError where the model, of which `found` is the checkpoint where one is to be seen, cannot be fed so."""
+    if corpus is None:
+        return
+    vocab_size = vocab_size_of(model.name, found)
+    if vocab_size is not None and corpus.vocabulary > vocab_size:
+        raise PlanError(
+            f"the data in {corpus.folder} hold token {corpus.vocabulary - 1}, and {model.name} has {vocab_size} tokens: they were "
+            "prepared for another model. Prepare them with --task prepare and the same --model."
+        )
+    if found is not None and model.weights == "checkpoint" and corpus.tokenizer != tokenizer_digest(str(found.folder)):
+        raise PlanError(
+            f"the data in {corpus.folder} were prepared with another tokenizer than that of {model.name}, whose weights know no "
+            "other tokens. Prepare them with --task prepare and the same --model."
+        )
+    if workload.packing == DOCUMENTS and model.attention == "flash_attention_2" and batch.micro_batch_size > 1:
+        raise PlanError(
+            "packing=documents with FlashAttention-2: transformers keeps the documents apart in micro batches of one sequence only. "
+            "Use --micro-batch-size 1 with more --gradient-accumulation-steps, or --set attention=sdpa."
+        )

@@ -1,0 +1,42 @@
+"""Plain sequences as a model with an encoder and a decoder takes them: it reads the first half and writes the second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import torch
+
+from hpc_llm.worker.data.batch import DECODER_INPUT, LABELS, Batch
+
+_B = TypeVar("_B", Batch, Batch | None)
+
+
+def fitting(batches: Iterator[_B], model: Any) -> Iterator[_B]:
+    """The batches as `model` takes them; what a source has made for a decoder stays as it is."""
+    if not getattr(model.config, "is_encoder_decoder", False):
+        return batches
+    start = start_token(model)
+    return (batch if batch is None or DECODER_INPUT in batch else in_halves(batch, start) for batch in batches)
+
+
+def in_halves(batch: Batch, start: int) -> Batch:
+    """All tokens of the second half are predicted, the first of them from `start` and what was read."""
+    tokens = batch["input_ids"]
+    read, written = tokens.split([tokens.shape[1] - tokens.shape[1] // 2, tokens.shape[1] // 2], dim=1)
+    begun = torch.full_like(written[:, :1], start)
+    return {
+        "input_ids": read,
+        "attention_mask": torch.ones_like(read),
+        DECODER_INPUT: torch.cat([begun, written[:, :-1]], dim=1),
+        LABELS: written.contiguous(),
+    }
+
+
+def start_token(model: Any) -> int:
+    """With what the decoder of a model begins to write."""
+    for settings in (model.config, getattr(model, "generation_config", None)):
+        token = getattr(settings, "decoder_start_token_id", None)
+        if isinstance(token, int):
+            return token
+    return int(getattr(model.config, "pad_token_id", None) or 0)

@@ -1,0 +1,193 @@
+"""Making a corpus: sources are read once, row after row, and written as tokens; memory holds a few hundred rows."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.corpus.facts import CAUSAL, CorpusFacts, read_facts
+from hpc_llm.corpus.format import FACTS, SCHEMA, SPLITS, TRAIN, VALIDATION, SplitWriter, new_corpus
+from hpc_llm.corpus.key import CorpusRequest, corpus_key, layout_of, tokenizer_digest
+from hpc_llm.corpus.sources import TEXT, SourceFile, is_corpus, source_files
+from hpc_llm.errors import WorkerError
+from hpc_llm.records.files import new_file
+from hpc_llm.worker.preparing.chat import chat_with
+from hpc_llm.worker.preparing.encoding import Encoder, encoder_for
+from hpc_llm.worker.preparing.pieces import Piece, Reader, reader_for
+from hpc_llm.worker.preparing.rows import check_is_text, rows_of
+from hpc_llm.worker.preparing.splitting import Chooser, split_files
+
+_ROWS_AT_ONCE = 256
+_CHUNK_CHARACTERS = 2**16
+_TELL_EVERY_S = 10.0
+
+Tell = Callable[[str], None]
+Sample = tuple[str, str, Sequence[Piece]]
+"""Split, place and pieces."""
+
+
+def prepare(request: CorpusRequest, caches: Path, tell: Tell, vocab_size: int | None = None) -> CorpusFacts:
+    """The corpus of the request, made in `caches` where it is not there yet.
+
+    `vocab_size` is that of the model, where it is known. `tell` gets a line now and then.
+
+    Raises:
+        RequestError: a source cannot be read, or nobody says what of it is to be learned.
+        WorkerError: a row is not as it should be, nothing is left, the tokenizer is not the model's, or the disk is full.
+    """
+    key = corpus_key(request, caches)
+    folder = caches / key
+    if is_corpus(folder):
+        tell(f"the data are prepared already, in {folder}")
+        return read_facts(folder)
+    with new_corpus(caches, key) as making:
+        made = _Making(making, request, tell)
+        made.read_all(caches)
+        _write_facts(making / FACTS, made.record(key, vocab_size))
+    return read_facts(folder)
+
+
+def _write_facts(path: Path, record: dict[str, Any]) -> None:
+    with new_file(path) as file:
+        json.dump(record, file, indent=1, ensure_ascii=False, allow_nan=False)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class _Making:
+    """One corpus on its way."""
+
+    def __init__(self, folder: Path, request: CorpusRequest, tell: Tell) -> None:
+        self._request, self._tell = request, tell
+        self._layout = layout_of(request.model)
+        self._encoder: Encoder = encoder_for(request.model, self._layout)
+        self._folder, self._writers = folder, dict[str, SplitWriter]()
+        most = {TRAIN: request.train_samples, VALIDATION: request.validation_samples}
+        self._chooser = Chooser(most)
+        self._read_as: dict[str, str] = {}
+        self._is_text = self._layout == CAUSAL
+        self._told = time.monotonic()
+
+    def read_all(self, caches: Path) -> None:
+        files = split_files(source_files(self._request.sources), self._request.validation_fraction, caches)
+        for file, fraction in files:
+            if file.kind == TEXT:
+                self._read_text(file, fraction)
+            else:
+                self._write(self._samples(file, fraction))
+
+    def record(self, key: str, vocab_size: int | None) -> dict[str, Any]:
+        """What corpus.json says."""
+        facts = {split: writer.close() for split, writer in self._writers.items()}
+        named = ", ".join(self._request.sources)
+        facts = {split: facts[split] for split in SPLITS if split in facts and facts[split].samples}
+        if TRAIN not in facts:
+            raise WorkerError(
+                f"{named}: nothing to train on is in there. Look at the source, and at what the rows are read as."
+            )
+        highest = max(writer.highest for writer in self._writers.values())
+        if vocab_size is not None and highest >= vocab_size:
+            raise WorkerError(
+                f"the tokenizer in {self._request.model} gives token {highest}, its model has {vocab_size} tokens: it is the tokenizer "
+                "of another model."
+            )
+        return {
+            "schema": SCHEMA,
+            "key": key,
+            "byte_order": sys.byteorder,
+            "layout": self._layout,
+            "is_text": self._is_text,
+            "sources": list(self._request.sources),
+            "model": self._request.model,
+            "tokenizer": tokenizer_digest(self._request.model),
+            "settings": self._request.settings(),
+            "read_as": self._read_as,
+            "vocabulary": highest + 1,
+            "splits": {split: asdict(one) for split, one in facts.items()},
+            "made_at": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+        }
+
+    def _writer(self, split: str) -> SplitWriter:
+        """That of the split, whose files are made when there is something to be written."""
+        if split not in self._writers:
+            self._writers[split] = SplitWriter(self._folder, split, is_causal=self._layout == CAUSAL)
+        return self._writers[split]
+
+    def _samples(self, file: SourceFile, fraction: float) -> Iterator[Sample]:
+        reader: Reader | None = None
+        for number, (place, row) in enumerate(rows_of(file)):
+            if self._chooser.is_full(file.split, fraction):
+                return
+            reader = reader or self._reader(file, place, row)
+            pieces = reader.pieces(row, place)
+            split = self._chooser.split(file.split, fraction, number) if pieces else None
+            if split is not None:
+                yield split, place, pieces
+
+    def _reader(self, file: SourceFile, place: str, row: Mapping[str, Any]) -> Reader:
+        chat = chat_with(self._encoder.render)
+        reader = reader_for(self._request.columns, file.known_set, row, place, chat)
+        self._is_text = self._is_text and reader.is_text
+        self._read_as[file.path] = ", ".join(f"{what}: {field}" for what, field in reader.columns.items())
+        return reader
+
+    def _write(self, samples: Iterator[Sample]) -> None:
+        batch: list[Sample] = []
+        for sample in samples:
+            batch.append(sample)
+            if len(batch) == _ROWS_AT_ONCE:
+                self._write_batch(batch)
+                batch = []
+        self._write_batch(batch)
+
+    def _write_batch(self, batch: Sequence[Sample]) -> None:
+        if not batch:
+            return
+        encoded = self._encoder.samples([pieces for _, _, pieces in batch])
+        for (split, place, _), runs in zip(batch, encoded, strict=True):
+            writer = self._writer(split)
+            for tokens, is_trained in runs:
+                writer.extend(tokens, is_trained=is_trained)
+            writer.end_sample(place)
+        self._tell_now_and_then()
+
+    def _read_text(self, file: SourceFile, fraction: float) -> None:
+        """A text is one sample, or two where its end is for validation; it may be larger than memory."""
+        for is_behind, text in _chunks(Path(file.path), 1 - fraction):
+            split = VALIDATION if is_behind else file.split
+            self._writer(split).extend(self._encoder.plain(text), is_trained=True)
+            self._tell_now_and_then()
+        for writer in self._writers.values():
+            if writer.is_in_sample:
+                writer.extend([self._encoder.end], is_trained=True)
+                writer.end_sample(file.path)
+
+    def _tell_now_and_then(self) -> None:
+        if time.monotonic() - self._told > _TELL_EVERY_S:
+            self._told = time.monotonic()
+            self._tell(
+                ", ".join(
+                    f"{split}: {one.samples} samples, {one.tokens} tokens" for split, one in self._writers.items()
+                )
+            )
+
+
+def _chunks(path: Path, border: float) -> Iterator[tuple[bool, str]]:
+    """Whole lines, so that no word is cut, and whether that part of the file's bytes lies before them."""
+    try:
+        check_is_text(path)
+        left = math.ceil(path.stat().st_size * border)
+        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+            while lines := file.readlines(min(left, _CHUNK_CHARACTERS) if left > 0 else _CHUNK_CHARACTERS):
+                text = "".join(lines)
+                yield left <= 0, text
+                left -= len(text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise WorkerError(f"{path} cannot be read: {error.strerror or error}.") from error

@@ -1,0 +1,138 @@
+"""What of a row is learned: its fields as pieces of text, some of which are given and some are to be predicted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpc_llm.corpus.sets import COMPLETION, KNOWN_SETS, MESSAGES, PROMPT, TEXT, check_columns
+from hpc_llm.errors import RequestError, WorkerError
+
+_FIELD = re.compile(r"\{(\w+)\}")
+_PAIRS = (
+    ("prompt", "completion"), ("prompt", "response"), ("question", "answer"), ("instruction", "output"),
+    ("instruction", "response"), ("dialogue", "summary"), ("document", "summary"), ("input", "output"), ("source", "target"),
+)  # fmt: skip
+_TEXTS = ("text", "content")
+_CHATS = ("messages", "conversation", "conversations")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a sample."""
+
+    text: str
+    is_trained: bool
+
+
+Chat = Callable[[Sequence[Mapping[str, Any]], str], list[Piece]]
+"""Messages in the words of the model's chat template; the second argument is where they are."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How the rows of one source become samples."""
+
+    columns: Mapping[str, str]
+    words: Mapping[str, Mapping[str, str]]
+    chat: Chat
+
+    @property
+    def is_text(self) -> bool:
+        """Whether all of a row is to be learned."""
+        return TEXT in self.columns
+
+    def pieces(self, row: Mapping[str, Any], place: str) -> list[Piece]:
+        """The sample of a row; none where it is of no use. Raises WorkerError where it lacks a field."""
+        named = self._with_words(row)
+        if named is None:
+            return []
+        if MESSAGES in self.columns:
+            messages = _value(named, self.columns[MESSAGES], place)
+            return self.chat(_checked_messages(messages, place), place)
+        if TEXT in self.columns:
+            text = _filled(self.columns[TEXT], named, place)
+            return [Piece(text, True)] if text.strip() else []
+        prompt, answer = (_filled(self.columns[name], named, place) for name in (PROMPT, COMPLETION))
+        return [Piece(prompt, False), Piece(answer, True)]
+
+    def _with_words(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The row with words for what it says in numbers; None where a number has no word."""
+        found = dict(row)
+        for name, words in self.words.items():
+            word = words.get(str(row.get(name)))
+            if word is None and name in row:
+                return None
+            found[name] = word
+        return found
+
+
+def reader_for(
+    asked: Mapping[str, str], known_set: str | None, first: Mapping[str, Any], place: str, chat: Chat
+) -> Reader:
+    """How to read rows of which `first` is one: as the request says, as the set is known, or as its fields are called.
+
+    Raises:
+        RequestError: the request names no such thing, or nothing says what is to be learned.
+    """
+    if asked:
+        check_columns(asked)
+        return Reader(asked, {}, chat)
+    if known_set is not None:
+        one = KNOWN_SETS[known_set]
+        return Reader(one.columns, one.words, chat)
+    columns = _guessed(first)
+    if columns is None:
+        raise RequestError(
+            f"{place} has the fields {', '.join(map(str, first)) or 'of nothing'}, and none of them says by its name what is to be "
+            "learned. Name them: --set columns.text=FIELD, or --set columns.prompt=FIELD and --set columns.completion=FIELD, or "
+            "--set columns.messages=FIELD."
+        )
+    return Reader(columns, {}, chat)
+
+
+def _guessed(row: Mapping[str, Any]) -> dict[str, str] | None:
+    chat = next((name for name in _CHATS if isinstance(row.get(name), list)), None)
+    if chat is not None:
+        return {MESSAGES: chat}
+    for prompt, answer in _PAIRS:
+        if prompt in row and answer in row:
+            more = "\n{input}" if prompt == "instruction" and "input" in row else ""
+            return {PROMPT: f"{{{prompt}}}{more}\n", COMPLETION: answer}
+    text = next((name for name in _TEXTS if name in row), None)
+    return None if text is None else {TEXT: text}
+
+
+def _filled(template: str, row: Mapping[str, Any], place: str) -> str:
+    """A field by its name, or a text in which names stand in braces."""
+    if not _FIELD.search(template):
+        return str(_value(row, template, place))
+    return _FIELD.sub(lambda found: str(_value(row, found[1], place)), template)
+
+
+def _value(row: Mapping[str, Any], name: str, place: str) -> Any:
+    value = row.get(name)
+    if value is None:
+        what = "nothing in the field" if name in row else "no field"
+        raise WorkerError(
+            f"{place} has {what} '{name}': it has {', '.join(map(str, row)) or 'none'}. Mend or remove the row."
+        )
+    return value
+
+
+def _checked_messages(messages: Any, place: str) -> list[dict[str, str]]:
+    """Messages of role and content, also where they are called `from` and `value`."""
+    if not isinstance(messages, list) or not messages:
+        raise WorkerError(f"{place}: a list of messages is needed, each with role and content.")
+    return [_message(one, place) for one in messages]
+
+
+def _message(one: Any, place: str) -> dict[str, str]:
+    values = one if isinstance(one, Mapping) else {}
+    role = values.get("role", values.get("from"))
+    content = values.get("content", values.get("value"))
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise WorkerError(f"{place}: a message has no role or no content of text. Mend or remove the row.")
+    return {"role": {"human": "user", "gpt": "assistant"}.get(role, role), "content": content}

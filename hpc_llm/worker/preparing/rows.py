@@ -1,0 +1,130 @@
+"""The rows of a source, one after the other: a mapping of fields, and a name for its place that a user finds it by."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.corpus.format import TRAIN
+from hpc_llm.corpus.sets import KNOWN_SETS
+from hpc_llm.corpus.sources import CSV, HUB, JSONL, PARQUET, PDF, SourceFile
+from hpc_llm.errors import WorkerError
+
+PAGES_A_DOCUMENT = 30
+_LONGEST_LINE = 2**28
+_PARQUET_ROWS = 1024
+_LARGEST_FIELD = 2**31 - 1
+
+Row = tuple[str, Mapping[str, Any]]
+"""Where it is, and its fields."""
+
+
+def rows_of(file: SourceFile) -> Iterator[Row]:
+    """The rows of a file that has rows. Raises WorkerError where one cannot be read."""
+    readers = {JSONL: _of_jsonl, CSV: _of_csv, PARQUET: _of_parquet, PDF: _of_pdf, HUB: _of_hub}
+    try:
+        yield from readers[file.kind](file)
+    except OSError as error:
+        raise WorkerError(f"{file.path} cannot be read: {error.strerror or error}.") from error
+
+
+def _of_jsonl(file: SourceFile) -> Iterator[Row]:
+    with open(file.path, "rb") as lines:
+        number = 0
+        while line := lines.readline(_LONGEST_LINE):
+            number += 1
+            place = f"{file.path} line {number}"
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise WorkerError(f"{place} is no JSON: {error}. One JSON object a line is needed.") from None
+            if not isinstance(row, dict):
+                raise WorkerError(
+                    f"{place} holds {type(row).__name__} and no JSON object: one object a line is needed."
+                )
+            yield place, row
+
+
+def _of_csv(file: SourceFile) -> Iterator[Row]:
+    csv.field_size_limit(_LARGEST_FIELD)
+    with open(file.path, encoding="utf-8-sig", newline="") as text:
+        reader = csv.DictReader(text)
+        try:
+            for row in reader:
+                yield (
+                    f"{file.path} line {reader.line_num}",
+                    {key: value for key, value in row.items() if key is not None},
+                )
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise WorkerError(f"{file.path} line {reader.line_num} is no CSV: {error}.") from None
+
+
+def _of_parquet(file: SourceFile) -> Iterator[Row]:
+    parquet = _needed("pyarrow.parquet", "parquet files")
+    arrow = _needed("pyarrow", "parquet files")
+    number = 0
+    try:
+        with parquet.ParquetFile(file.path) as table:
+            for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{file.path} row {number}", row
+    except arrow.ArrowException as error:
+        raise WorkerError(f"{file.path} cannot be read as parquet: {str(error).splitlines()[0]}.") from None
+
+
+def _of_pdf(file: SourceFile) -> Iterator[Row]:
+    """A document of so many pages a row."""
+    pypdf = _needed("pypdf", "PDF files")
+    try:
+        with open(file.path, "rb") as opened:
+            pages = pypdf.PdfReader(opened).pages
+            for first in range(0, len(pages), PAGES_A_DOCUMENT):
+                last = min(first + PAGES_A_DOCUMENT, len(pages))
+                texts = [pages[number].extract_text() for number in range(first, last)]
+                yield f"{file.path} pages {first + 1} to {last}", {"text": "\n".join(texts).strip()}
+    except pypdf.errors.PyPdfError as error:
+        raise WorkerError(f"{file.path} cannot be read as PDF: {error}.") from None
+
+
+def _of_hub(file: SourceFile) -> Iterator[Row]:
+    """The rows of a set of the Hub, which `datasets` brings to this machine and keeps in its own cache."""
+    datasets = _needed("datasets", f"{file.path} from the Hub")
+    one = KNOWN_SETS[file.path]
+    split = one.train if file.split == TRAIN else one.validation
+    try:
+        found = datasets.load_dataset(one.hub, one.config, split=split)
+    except Exception as error:  # of the network, of the Hub, of what is there: each library has its own
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise WorkerError(
+            f"the data set {one.hub} cannot be had from the Hub: {reason}. Where there is no way out, fetch it elsewhere and name "
+            f"the folder: --data {file.path}=DIR."
+        ) from error
+    for number, row in enumerate(found, 1):
+        yield f"{file.path} {split} row {number}", row
+
+
+def _needed(module: str, what: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise WorkerError(
+            f"{what} are read with the package {package}, which is missing here ({error}): python -m pip install 'hpc-llm[data]', "
+            f"or python -m pip install {package}."
+        ) from None
+
+
+def check_is_text(path: Path) -> None:
+    """Raise WorkerError for what is no text: its bytes would become tokens that mean nothing."""
+    with open(path, "rb") as file:
+        start = file.read(2**16)
+    if b"\0" in start:
+        raise WorkerError(f"{path} is no text, it holds zero bytes. Text, JSONL, CSV, parquet and PDF files are read.")

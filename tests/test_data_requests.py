@@ -1,0 +1,220 @@
+"""Data in a request: found where they were prepared, counted for epochs, refused with the command that helps."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rendering import planned
+
+import hpc_llm
+from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.planning.parts import Training
+from hpc_llm.worker.preparing.build import prepare
+from hpc_llm.worker.tasks.prepare import request_of
+
+RUN: dict[str, Any] = {"cluster": "local", "method": "ddp", "model": "tiny", "sequence_length": 32}
+
+
+@pytest.fixture
+def rows(own_folder: Path) -> Path:
+    """60 questions with short answers."""
+    path = own_folder / "rows.jsonl"
+    path.write_text("".join(json.dumps({"question": f"{n}?", "answer": str(n)}) + "\n" for n in range(60)))
+    return path
+
+
+def prepared(*data: Any, **how: Any) -> Path:
+    """Prepare as a job of the same request would."""
+    [one] = hpc_llm.plan(cluster="local", task="prepare", model=RUN["model"], data=list(data), **how)
+    assert one.plan.training.caches is not None
+    return prepare(request_of(one.plan), Path(one.plan.training.caches), lambda text: None).folder
+
+
+def workload(**asked: Any) -> Training:
+    [one] = hpc_llm.plan(**{**RUN, **asked})
+    return one.plan.training
+
+
+def cli(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hpc_llm", *words], capture_output=True, text=True, timeout=280, check=False
+    )
+
+
+def test_data_that_are_not_prepared_are_refused_with_the_command_that_prepares_them(rows: Path) -> None:
+    """And that command does."""
+    asked = [
+        "submit", "--cluster=local", "--method=ddp", "--model=tiny", "--data", str(rows), "--set", "columns.prompt=Q: {question}",
+        "--set", "columns.completion=answer", "--set=train_samples=40", "--logs=elsewhere/my runs", "--epochs", "2",
+    ]  # fmt: skip
+    refused = cli(*asked)
+    assert (
+        refused.returncode == 2
+        and "not prepared yet for tiny. This does it: hpc-llm submit --task prepare" in refused.stderr
+    )
+    assert not Path("elsewhere").exists()
+    command = shlex.split(refused.stderr.partition("This does it: ")[2])
+    made = cli(*command[1:])
+    assert made.returncode == 0, made.stdout + made.stderr
+    shown = cli(*asked, "--dry-run", "--json")
+    assert shown.returncode == 0, shown.stderr
+    [corpus] = Path("elsewhere/caches").glob("[!.]*")
+    facts = json.loads((corpus / "corpus.json").read_text())
+    assert facts["splits"]["train"]["samples"] == 40 and facts["splits"]["train"]["longest_source"] == len("Q: 39?")
+
+
+def test_epochs_become_steps_and_steps_epochs(rows: Path) -> None:
+    prepared(rows)
+    asked = {"data": [str(rows)], "micro_batch_size": 4}
+    assert workload(**asked, epochs=2).steps == 30  # 60 rows, 4 a step
+    assert workload(**asked, epochs=1.5).steps == 23
+    assert workload(**asked, steps=20).epochs == pytest.approx(20 * 4 / 60)
+    packed = workload(**asked, epochs=8, set={"packing": "documents"})
+    assert packed.packing == "documents" and packed.steps < 8 * 15
+    assert workload(steps=20).epochs is None
+
+
+def test_the_packing_suits_what_was_prepared(rows: Path) -> None:
+    text = rows.with_name("text.txt")
+    text.write_text("some words\n" * 100)
+    assert workload(data=[str(prepared(rows))]).packing == "none"
+    found = workload(data=[str(prepared(text))])
+    assert (found.packing, found.too_long) == ("stream", "refuse")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"epochs": 2, "steps": 20}, "both steps and epochs are given"),
+        ({"epochs": 0}, "epochs is 0, it must be above 0"),
+        ({"epochs": float("nan")}, "it must be above 0"),
+        ({"epochs": "2"}, "a number is needed"),
+        ({"sequence_length": 4}, r"rows\.jsonl line \d+, has \d tokens, and sequence_length is 4.*too_long=truncate"),
+        ({"set": {"packing": "packed"}}, "valid are none, documents, stream"),
+        ({"set": {"validation_fraction": 1.5}}, "from 0 to below 1"),
+        ({"set": {"train_samples": 0}}, "train_samples is 0, it must be at least 1"),
+        ({"set": {"columns.txt": "x"}}, "no column 'txt'"),
+        ({"set": {"corpus": "x"}}, "corpus cannot be set: use --data"),
+        ({"set": {"sequence_length": 10000}}, "takes 2048 tokens at most"),
+    ],
+)
+def test_what_does_not_fit_the_data_is_one_sentence(rows: Path, asked: dict[str, Any], said: str) -> None:
+    prepared(rows)
+    with pytest.raises(RequestError, match=said):
+        workload(data=[str(rows)], **asked)
+
+
+def test_synthetic_tokens_have_no_epochs_and_no_packing(own_folder: Path) -> None:
+    with pytest.raises(RequestError, match=r"synthetic tokens have no end.*--data SOURCE"):
+        workload(epochs=1)
+    with pytest.raises(RequestError, match="only prepared data are packed"):
+        workload(set={"packing": "documents"})
+
+
+def test_prepared_data_of_another_model_are_refused(rows: Path) -> None:
+    corpus = prepared(rows)
+    model = rows.parent / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 100, "hidden_size": 64}))
+    with pytest.raises(PlanError, match=r"hold token 256, and .*model has 100 tokens.*same --model"):
+        workload(data=[str(corpus)], model=str(model), set={"weights": "random"})
+    with pytest.raises(RequestError, match="prepared data stand alone"):
+        workload(data=[str(corpus), str(rows)])
+    (corpus / "train.tokens").write_bytes(b"")
+    with pytest.raises(RequestError, match=r"not whole .*train\.tokens has 0 bytes.*prepare them anew"):
+        workload(data=[str(rows)])
+
+
+def test_flash_attention_keeps_documents_apart_one_sequence_at_a_time_only(rows: Path) -> None:
+    from rendering import site
+
+    from hpc_llm.corpus.facts import read_facts
+    from hpc_llm.planning.experiment import Experiment
+    from hpc_llm.planning.method import load_method
+    from hpc_llm.planning.plan import plan
+    from hpc_llm.site.cluster import load_cluster
+
+    corpus, cluster = read_facts(prepared(rows)), load_cluster("delta")
+
+    def with_batch(size: int) -> Any:
+        asked = Experiment(
+            cluster="delta", method="z3+f", account="bbka-delta-gpu", model="tiny", data=(str(corpus.folder),), micro_batch_size=size,
+            sequence_length=64, set=("packing=documents",),
+        )  # fmt: skip
+        return plan(asked, cluster, load_method("z3+f"), site(cluster), {}, corpus)
+
+    assert with_batch(1).plan.training.packing == "documents"
+    with pytest.raises(PlanError, match=r"one sequence only.*--micro-batch-size 1"):
+        with_batch(2)
+
+
+def test_a_preparation_is_one_process_without_a_gpu(rows: Path) -> None:
+    [one] = hpc_llm.plan(cluster="local", task="prepare", model="tiny", data=[str(rows)])
+    assert (one.plan.parallel.world_size, one.plan.parallel.gpus_per_node, one.plan.workload.steps) == (1, 0, 0)
+    asked: dict[str, Any] = {"cluster": "taiwania2", "account": "ACD110018", "task": "prepare", "data": [str(rows)]}
+    with pytest.raises(PlanError, match=r"every job on partition gp2d.*--cluster local, or with --gpus-per-node 1"):
+        hpc_llm.plan(**asked)
+    [one] = hpc_llm.plan(**asked, gpus_per_node=1)
+    assert (one.plan.parallel.world_size, one.plan.parallel.gpus_per_node) == (1, 1)
+    with pytest.raises(PlanError, match="2 nodes: task prepare is one process"):
+        hpc_llm.plan(**asked, nodes=2)
+    with pytest.raises(RequestError, match="nothing is to be prepared"):
+        hpc_llm.plan(cluster="local", task="prepare")
+    with pytest.raises(RequestError, match="setting of task prepare 'optimizer'"):
+        hpc_llm.plan(cluster="local", task="prepare", data=[str(rows)], set={"optimizer": {"lr": 1}})
+
+
+def test_what_reads_the_files_is_looked_for_before_the_job_begins(own_folder: Path) -> None:
+    from hpc_llm.planning.tasks import required_packages
+
+    for name, package in (("a.parquet", ("pyarrow",)), ("a.pdf", ("pypdf",)), ("a.jsonl", ()), ("a.txt", ())):
+        Path(name).write_text("x")
+        [one] = hpc_llm.plan(cluster="local", task="prepare", model="tiny", data=[name])
+        assert required_packages([one.plan]) == package
+    [one] = hpc_llm.plan(cluster="local", task="prepare", model="tiny", data=["gsm8k"])
+    assert required_packages([one.plan]) == ("datasets",)
+    assert planned("local", "z3").plan.training.corpus is None
+
+
+@pytest.mark.train
+def test_it_is_prepared_trained_on_and_told(rows: Path) -> None:
+    text = rows.with_name("text.txt")
+    text.write_text("".join(f"the {n} brown foxes jump\n" for n in range(100)))
+    made = cli("submit", "--task=prepare", "--cluster=local", "--model=tiny", "--data=text.txt", "--wait", "--json")
+    assert made.returncode == 0, made.stderr
+    [run] = json.loads(made.stdout)["runs"]
+    assert (run["outcome"], run["result"]["splits"]["train"]["tokens"]) == ("COMPLETED", len(text.read_bytes()) + 1)
+    assert Path(run["result"]["corpus"]).parent == Path("caches").absolute()
+    asked = ("--cluster=local", "--method=ddp", "--model=tiny", "--set=engine=plain", "--set=optimizer.lr=3e-3")
+    done = cli(
+        "submit",
+        *asked,
+        "--data=text.txt",
+        "--epochs=4",
+        "--micro-batch-size=8",
+        "--sequence-length=32",
+        "--wait",
+        "--json",
+    )
+    assert done.returncode == 0, done.stderr
+    [run] = json.loads(done.stdout)["runs"]
+    assert run["result"]["loss_last"] < run["result"]["loss_first"] - 1
+    table = cli("parse", "logs", "--format", "json")
+    by_task = {row["task"]: row for row in json.loads(table.stdout)}
+    assert by_task["prepare"]["outcome"] == "COMPLETED" and by_task["prepare"]["kind"] is None
+    assert by_task["prepare"]["tokens_per_second"] is None and by_task["pretrain"]["kind"] == "train"
+    assert cli("diagnose", "logs").returncode == 0
+
+
+def test_a_preparation_that_fails_says_why(own_folder: Path) -> None:
+    Path("a.jsonl").write_text('{"text": "x"}\n{"tex": "y"}\n')
+    made = cli("submit", "--task=prepare", "--cluster=local", "--model=tiny", "--data=a.jsonl", "--wait", "--json")
+    assert made.returncode == 3
+    [run] = json.loads(made.stdout)["runs"]
+    assert run["outcome"] == "FAILED" and "line 2 has no field 'text'" in run["result"]["outcome_reason"]

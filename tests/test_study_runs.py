@@ -1,0 +1,116 @@
+"""A study from its file to its report: the example runs for real, one of its runs really runs out of memory."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout import ROOT
+
+from hpc_llm.records.run import RunPaths
+from hpc_llm.runs import status
+
+COMMAND = str(ROOT / ".venv" / "bin" / "hpc-llm")
+
+pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
+
+
+def hpc_llm(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COMMAND, *words], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The folder in which the example was run, and what the command said."""
+    folder = tmp_path_factory.mktemp("study")
+    shutil.copy(ROOT / "examples" / "study.yaml", folder)
+    return folder, hpc_llm(folder, "submit", "study.yaml", "--max-parallel=2", "--wait")
+
+
+def records(folder: Path) -> list[Path]:
+    return sorted(folder.glob("logs/*/experiment.json"))
+
+
+def place(record: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(record.read_text())["study"]
+    return found
+
+
+def test_a_reproduced_out_of_memory_is_a_success(done: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, submitted = done
+    assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+    assert len(records(folder)) == 12
+    ended = {place(record)["name"]: status([RunPaths(record.parent)])[0] for record in records(folder)}
+    assert ended.pop("too-large").outcome == "OOM_HOST"
+    assert {one.outcome for one in ended.values()} == {"COMPLETED"}
+    [row] = [line for line in submitted.stdout.splitlines() if "OOM_HOST: yes" in line]
+    assert "too-large" in row and "as expected" in submitted.stdout
+
+
+def test_an_expectation_that_is_not_met_is_code_3(done: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = done
+    (folder / "one.yaml").write_text(
+        "cluster: local\nmodel: tiny\nmethod: lora\nset: {engine: plain, peft.r: 1000000000000}\n"
+        "expect: OOM_DEVICE\nsmoke: {steps: 4, expect: OOM_HOST}\n"
+    )
+    assert hpc_llm(folder, "submit", "one.yaml", "--wait", "--logs=one").returncode == 3
+    small = hpc_llm(folder, "submit", "one.yaml", "--wait", "--logs=small", "--smoke", "--json")
+    assert small.returncode == 0
+    [told] = json.loads(small.stdout)["runs"]
+    assert (told["study"], told["expect"], told["outcome"]) == ("one", "OOM_HOST", "OOM_HOST")
+
+
+def test_commands_know_study_run_and_expectation(done: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = done
+    told = json.loads(hpc_llm(folder, "status", "--json").stdout)["runs"]
+    assert {one["study"] for one in told} == {"study"} and len({one["study_run"] for one in told}) == 12
+    rows = json.loads(hpc_llm(folder, "parse", "logs", "--format=json").stdout)
+    expected = {row["study_run"]: (row["expect"], row["outcome"]) for row in rows}
+    assert expected["too-large"] == ("OOM_HOST", "OOM_HOST")
+    assert all(row["smoke"] is None for row in rows)
+
+
+def reported(folder: Path, output: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """results.csv and references.csv of a report."""
+    made = hpc_llm(folder, "report", "logs", "-o", output)
+    assert made.returncode == 0, made.stderr
+    files = (folder / output / "results.csv", folder / output / "references.csv")
+    results, held = ([*csv.DictReader(file.open())] if file.exists() else [] for file in files)
+    return results, held
+
+
+def test_repeats_by_seed_have_an_interval(done: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    results, held = reported(done[0], "plain")
+    assert held == []
+    rows = {(r["method"], r["micro_batch_size"]): r for r in results if r["outcome"] == "COMPLETED"}
+    assert rows["ddp", "1"]["runs"] == rows["ddp", "2"]["runs"] == "3" and rows["lora", "1"]["runs"] == "2"
+    assert float(rows["ddp", "2"]["tokens_per_second_ci95"]) > 0 and rows["lora", "4"]["tokens_per_second_ci95"] == ""
+    page = (done[0] / "plain" / "index.html").read_text()
+    assert "as expected" in page and "too-large" in page
+
+
+def test_no_reference_changes_what_was_measured(done: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = done
+    before, _ = reported(folder, "before")
+    for value in (1.0, 1e9):
+        for record in records(folder):
+            content = json.loads(record.read_text())
+            content["study"]["reference"] = {
+                result: {"value": value, "unit": unit, "source": "a table", "hardware": "4 x H100", "tolerance": 0.1}
+                for result, unit in (
+                    ("tokens_per_second", "tokens/s"),
+                    ("peak_host_bytes", "GiB"),
+                    ("loss_last", "nats"),
+                )
+            }
+            record.write_text(json.dumps(content))
+        after, held = reported(folder, f"after-{value:g}")
+        assert after == before
+        assert {row["reference"] for row in held if row["result"] == "tokens_per_second"} == {str(value)}
+        assert all(row["ratio"] == "" for row in held)  # a CPU is no H100
+        assert {row["verdict"] for row in held if row["run"] == "too-large"} == {"nothing measured: OOM_HOST"}

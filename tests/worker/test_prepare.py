@@ -1,0 +1,325 @@
+"""What task prepare makes of each kind of source: which tokens, which of them are to be learned, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import resource
+import threading
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc_llm.corpus.facts import CorpusFacts
+from hpc_llm.corpus.format import TOKEN, SplitFiles
+from hpc_llm.corpus.key import CorpusRequest
+from hpc_llm.errors import HpcLlmError, RequestError, WorkerError
+from hpc_llm.worker.preparing.build import prepare
+from hpc_llm.worker.preparing.chat import cut, plain_chatml
+from hpc_llm.worker.preparing.encoding import BYTE_END, OfTransformers
+from hpc_llm.worker.preparing.pieces import Piece
+
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "Bye"},
+    {"role": "assistant", "content": "See you"},
+]
+
+
+def prepared(
+    folder: Path, *sources: object, vocab_size: int | None = 512, model: str = "tiny", **how: Any
+) -> CorpusFacts:
+    request = CorpusRequest(sources=tuple(map(str, sources)), model=model, **how)
+    return prepare(request, folder / "caches", lambda text: None, vocab_size)
+
+
+def samples(facts: CorpusFacts, split: str = "train") -> list[tuple[str, str]]:
+    """Each sample as (what is given, what is to be learned), of a corpus of bytes; the end is written as |."""
+    tokens = array(TOKEN)
+    tokens.frombytes(SplitFiles(facts.folder, split).tokens.read_bytes())
+    found, begin = [], 0
+    for end in facts.samples(split).ends:
+        part, begin = tokens[begin:end], end
+        given, learned = [~one for one in part if one < 0], [one for one in part if one >= 0]
+        found.append((_text(given), _text(learned)))
+    return found
+
+
+def _text(tokens: list[int]) -> str:
+    return "".join("|" if token == BYTE_END else chr(token) for token in tokens)
+
+
+def jsonl(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_text_is_one_sample_and_its_end_is_for_validation_where_asked(tmp_path: Path) -> None:
+    text = "".join(f"line {number:05d}\n" for number in range(20_000))
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    assert samples(prepared(tmp_path, path)) == [("", text + "|")]
+    facts = prepared(tmp_path, path, validation_fraction=0.25)
+    (train,), (validation,) = samples(facts), samples(facts, "validation")
+    assert train[1][:-1] + validation[1][:-1] == text
+    assert facts.splits["validation"].tokens / facts.splits["train"].tokens == pytest.approx(1 / 3, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "sample"),
+    [
+        ({"text": "all"}, {}, ("", "all|")),
+        ({"content": "all"}, {}, ("", "all|")),
+        ({"prompt": "q", "completion": "a"}, {}, ("q\n", "a|")),
+        ({"question": "q", "answer": "a", "id": 3}, {}, ("q\n", "a|")),
+        ({"instruction": "do", "input": "it", "output": "done"}, {}, ("do\nit\n", "done|")),
+        ({"a": "x", "b": 7}, {"prompt": "Number of {a}:", "completion": " {b}"}, ("Number of x:", " 7|")),
+        ({"body": "all"}, {"text": "body"}, ("", "all|")),
+        ({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}, {},
+         ("<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", "a<|im_end|>\n|")),
+        ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}, {},
+         ("<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", "a<|im_end|>\n|")),
+    ],
+)  # fmt: skip
+def test_rows_are_read_as_their_fields_or_the_request_say(
+    tmp_path: Path, row: dict[str, Any], columns: dict[str, str], sample: tuple[str, str]
+) -> None:
+    facts = prepared(tmp_path, jsonl(tmp_path / "a.jsonl", row), columns=columns)
+    assert samples(facts) == [sample]
+    assert facts.is_text == (not sample[0])
+
+
+def test_all_answers_of_a_conversation_are_learned_and_nothing_else() -> None:
+    pieces = cut(CHAT, plain_chatml, "here")
+    assert "".join(piece.text for piece in pieces) == plain_chatml(CHAT, False)
+    assert [piece.text for piece in pieces if piece.is_trained] == ["Hello<|im_end|>\n", "See you<|im_end|>\n"]
+
+
+def test_a_template_that_forgets_what_was_thought_lets_the_last_answer_be_learned() -> None:
+    def forgetful(messages: Any, asks: bool) -> str:
+        last = max(n for n, one in enumerate(messages) if one["role"] == "user")
+        words = [one["content"] if one["role"] == "user" or n > last else "…" for n, one in enumerate(messages)]
+        return "/".join(words) + ("/" if asks else "")
+
+    pieces = cut(CHAT[1:], forgetful, "here")
+    assert pieces[-1] == Piece("See you", True) and "Hello" not in pieces[0].text
+    with pytest.raises(WorkerError, match="no message of the assistant can be learned"):
+        cut(CHAT[:2], forgetful, "row 7")
+
+
+def test_rows_are_dealt_out_evenly_and_up_to_the_most(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", *({"text": f"{number}"} for number in range(100)))
+    facts = prepared(tmp_path, path, validation_fraction=0.1)
+    assert [text for _, text in samples(facts, "validation")] == [f"{number}|" for number in range(9, 100, 10)]
+    facts = prepared(tmp_path, path, validation_fraction=0.1, train_samples=20, validation_samples=3)
+    assert {split: one.samples for split, one in facts.splits.items()} == {"train": 20, "validation": 3}
+    with pytest.raises(RequestError, match="a source is for validation already"):
+        prepared(tmp_path, path, f"validation={path}", validation_fraction=0.1)
+
+
+def test_sets_that_are_known_by_name_are_read_from_a_folder(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows = {
+        "gsm8k/main": [{"question": "1+1?", "answer": "2"}],
+        "glue/sst2": [{"sentence": "fine", "label": 1}, {"sentence": "unknown", "label": -1}],
+        "wiki/wikitext-2-raw-v1": [{"text": " = Title = \n"}, {"text": ""}],
+        "wiki/wikitext-103-raw-v1": [{"text": "of another set"}],
+    }
+    for folder, content in rows.items():
+        (tmp_path / folder).mkdir(parents=True)
+        for split in ("train", "validation", "test"):
+            parquet.write_table(pa.Table.from_pylist(content), tmp_path / folder / f"{split}-00000-of-00001.parquet")
+    expected = {
+        "gsm8k": ("gsm8k", [("Question: 1+1?\nAnswer:", " 2|")]),
+        "glue/sst2": ("glue", [("Review: fine\nSentiment:", " positive|")]),
+        "wikitext-2-raw-v1": ("wiki", [("", " = Title = \n|")]),
+    }
+    for name, (folder, found) in expected.items():
+        facts = prepared(tmp_path, f"{name}={tmp_path / folder}")
+        assert samples(facts) == samples(facts, "validation") == found, name
+
+
+def test_dialogues_are_summarized(tmp_path: Path) -> None:
+    for split in ("train", "dev", "test"):
+        jsonl(tmp_path / f"dialogsum.{split}.jsonl", {"dialogue": split, "summary": "s"})
+    facts = prepared(tmp_path, f"dialogsum={tmp_path}")
+    assert samples(facts) == [("summarize: train", "s|")]
+    assert samples(facts, "validation") == [("summarize: dev", "s|")]
+
+
+def test_csv_has_rows_too(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('prompt,completion\n"two\nlines",b\n')
+    assert samples(prepared(tmp_path, tmp_path / "a.csv")) == [("two\nlines\n", "b|")]
+
+
+def pdf(path: Path, pages: list[str]) -> None:
+    """A PDF with a line of text on each page, as its format says it is written."""
+    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
+    objects = [
+        "<</Type/Catalog/Pages 2 0 R>>", f"<</Type/Pages/Count {len(pages)}/Kids[{kids}]>>", "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]  # fmt: skip
+    for number, text in enumerate(pages):
+        stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET"
+        objects += [
+            f"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F1 3 0 R>>>>/Contents {5 + 2 * number} 0 R>>",
+            f"<</Length {len(stream)}>>stream\n{stream}\nendstream",
+        ]
+    body, places = "%PDF-1.4\n", []
+    for number, one in enumerate(objects, 1):
+        places.append(len(body))
+        body += f"{number} 0 obj{one}endobj\n"
+    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    size = len(objects) + 1
+    path.write_text(
+        f"{body}xref\n0 {size}\n0000000000 65535 f \n{table}trailer<</Size {size}/Root 1 0 R>>\nstartxref\n{len(body)}\n%%EOF"
+    )
+
+
+def test_pdf_files_become_documents_of_thirty_pages_and_a_tenth_of_the_files_is_for_validation(tmp_path: Path) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    for number in range(10):
+        pdf(folder / f"{number}.pdf", [f"file {number} page {page}" for page in range(32 if number == 3 else 1)])
+    facts = prepared(tmp_path, folder)
+    assert facts.splits["train"].samples + facts.splits["validation"].samples == 11
+    every = [text for _, text in samples(facts) + samples(facts, "validation")]
+    assert sorted(text.count("page") for text in every) == [1] * 9 + [2, 30]
+    of_validation = {text.split(" page")[0] for _, text in samples(facts, "validation")}
+    assert len(of_validation) == 1 and not any(of_validation & {text.split(" page")[0]} for _, text in samples(facts))
+    (folder / "broken.pdf").write_text("%PDF-1.4 and no more")
+    with pytest.raises(WorkerError, match=r"broken\.pdf cannot be read as PDF"):
+        prepared(tmp_path, folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "said"),
+    [
+        ("a.jsonl", '{"text": "x"}\n{"tex": "y"}\n', {}, r"a\.jsonl line 2 has no field 'text': it has tex"),
+        ("a.jsonl", '{"text": "x"}\n{"text": null}\n', {}, r"line 2 has nothing in the field 'text'"),
+        ("a.jsonl", '{"text": "x"}\nnonsense\n', {}, r"line 2 is no JSON"),
+        ("a.jsonl", '["x"]\n', {}, r"line 1 holds list and no JSON object"),
+        ("a.jsonl", '{"body": "x"}\n', {}, r"fields body.*columns\.text=FIELD.*columns\.messages=FIELD"),
+        ("a.jsonl", '{"text": "x"}\n', {"txt": "x"}, r"no column 'txt'.*did you mean 'text'"),
+        ("a.jsonl", '{"text": "x"}\n', {"prompt": "text"}, r"either text alone, or prompt and completion"),
+        ("a.jsonl", '{"messages": []}\n', {}, r"a list of messages is needed"),
+        ("a.jsonl", '{"messages": [{"role": "user"}]}\n', {}, r"no role or no content"),
+        ("a.jsonl", "", {}, r"a\.jsonl: nothing to train on"),
+        ("a.jsonl", '{"text": "  "}\n', {}, r"a\.jsonl: nothing to train on"),
+        ("a.txt", "", {}, r"a\.txt: nothing to train on"),
+        ("a.txt", "\0\1", {}, r"is no text"),
+        ("a.parquet", "PAR1", {}, r"cannot be read as parquet"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_source_is_one_sentence_and_nothing_is_left(
+    tmp_path: Path, name: str, content: str, columns: dict[str, str], said: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(HpcLlmError, match=said):
+        prepared(tmp_path, path, columns=columns)
+    assert [one.name for one in (tmp_path / "caches").iterdir() if not one.name.startswith(".digests")] == []
+
+
+def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("x")
+    with pytest.raises(WorkerError, match="gives token 256, its model has 200 tokens"):
+        prepared(tmp_path, path, vocab_size=200)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Nothing larger can be written, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_where_no_room_is_left_it_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("x" * 500_000 + "\n" + "y" * 500_000)
+    with (
+        pytest.raises(WorkerError, match=r"tokens cannot be written to .*file too large.*HPC_LLM_CACHE"),
+        files_of_at_most(100_000),
+    ):
+        prepared(tmp_path, path)
+    assert not list((tmp_path / "caches").glob("*")) or not list((tmp_path / "caches").glob("[!.]*"))
+    assert prepared(tmp_path, path).splits["train"].tokens == 1_000_002
+
+
+def test_two_at_once_make_one_corpus(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", *({"text": f"{number}" * 50} for number in range(3000)))
+    found: list[CorpusFacts] = []
+    threads = [threading.Thread(target=lambda: found.append(prepared(tmp_path, path))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and len({facts.folder for facts in found}) == 1
+    assert found[0].splits["train"].samples == 3000
+    assert [one.name for one in (tmp_path / "caches").iterdir() if not one.name.startswith(".digests")] == [
+        found[0].key
+    ]
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tokenizer of words that begins and ends texts with tokens of its own, and has a chat template."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("words")
+    names = ["<s>", "</s>", "<unk>", "<user>", "<bot>", *"abcdefgh"]
+    made = Tokenizer(models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<user>", "<bot>"]})
+    tokenizer.chat_template = (
+        "{{ bos_token }}{% for m in messages %}{{ '<user> ' if m.role == 'user' else '<bot> ' }}{{ m.content }}"
+        "{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}{% if add_generation_prompt %}<bot> {% endif %}"
+    )
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_the_models_own_tokenizer_begins_and_ends_samples(tmp_path: Path, words: Path) -> None:
+    found = OfTransformers(words, is_causal=True).samples(
+        [[Piece("a b", False), Piece(" c", True)], [Piece("d", True)]]
+    )
+    assert found == [[([0], False), ([5, 6], False), ([7], True), ([1], True)], [([0], True), ([8], True), ([1], True)]]
+    chat = [
+        {"role": role, "content": text}
+        for role, text in (("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d"))
+    ]
+    path = jsonl(tmp_path / "a.jsonl", {"messages": chat})
+    facts = prepared(tmp_path, path, model=str(words))
+    tokens = array(TOKEN)
+    tokens.frombytes(SplitFiles(facts.folder, "train").tokens.read_bytes())
+    assert list(tokens) == [~0, ~3, ~5, ~4, 6, 1, ~3, ~7, ~4, 8, 1]
+    assert facts.tokenizer != "bytes" and facts.vocabulary == 9
+
+
+def test_an_encoder_reads_what_is_given_and_a_decoder_writes_the_rest(tmp_path: Path, words: Path) -> None:
+    (tmp_path / "t5").mkdir()
+    for file in words.iterdir():
+        (tmp_path / "t5" / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "t5" / "config.json").write_text('{"is_encoder_decoder": true, "vocab_size": 13}')
+    path = jsonl(tmp_path / "a.jsonl", {"prompt": "a b", "completion": "c"})
+    facts = prepared(
+        tmp_path, path, model=str(tmp_path / "t5"), columns={"prompt": "prompt", "completion": "completion"}
+    )
+    tokens = array(TOKEN)
+    tokens.frombytes(SplitFiles(facts.folder, "train").tokens.read_bytes())
+    assert list(tokens) == [~0, ~5, ~6, 0, 7]  # each as the tokenizer itself begins and ends a text
+    assert (facts.layout, facts.splits["train"].trained_tokens) == ("seq2seq", 2)
