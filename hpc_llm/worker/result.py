@@ -65,6 +65,8 @@ class Record:
     """Where what was trained is kept: `checkpoints` and `model`; None where nothing is."""
     stop: Callable[[int], bool] | None = None
     """While the training can save at the end of a step: takes a signal, and says whether it will be heeded there."""
+    is_saving: bool = False
+    """What was trained is being written, which takes its time."""
     gpu_means: dict[str, float] = field(default_factory=dict)
     """What was seen of all GPUs over the measured window, as far as it is known."""
 
