@@ -13,9 +13,10 @@ from hpc_llm.causes.memory import PAGE_LOCKED_REMEDY
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import Verdict
+from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
 from hpc_llm.diagnosis.elsewhere import in_other_words
-from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, Case, filled, page_locked, without_what_it_has
+from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
 from hpc_llm.text.secrecy import redacted
 
 _SHOWN = 6

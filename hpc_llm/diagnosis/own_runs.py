@@ -12,9 +12,9 @@ from pathlib import Path
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import first_of
+from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, unexplained
 from hpc_llm.diagnosis.inputs import diagnose_files
-from hpc_llm.diagnosis.remedies import Case
 from hpc_llm.errors import RequestError
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan
