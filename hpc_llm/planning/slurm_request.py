@@ -61,13 +61,17 @@ def ask_resources(
     gpus = draft.first(
         "gpus_per_node",
         said("gpus_per_node"),
-        (min(suggested, per_node) if suggested is not None else None, f"cluster {cluster.name}: defaults"),
+        _suggested(suggested, per_node, cluster),
         (per_node, f"cluster {cluster.name}: gpu.per_node"),
     )
     _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
     if nodes > 1 and not site.facts.several_nodes:
         raise PlanError(f"{nodes} nodes: cluster {cluster.name} {_runs_where(site)}. Use --nodes 1.")
-    ranks = draft.put("tasks_per_node", max(gpus, 1), "computed: one rank per GPU")
+    ranks = draft.put(
+        "tasks_per_node",
+        max(gpus, 1),
+        "computed: one rank per GPU" if gpus else "computed: one rank, for there is no GPU",
+    )
     positive("tasks_per_node", ranks)
     if 0 < gpus < ranks:
         raise PlanError(f"tasks_per_node is {ranks} with {gpus} GPUs per node: each rank needs a GPU of its own.")
@@ -76,6 +80,14 @@ def ask_resources(
     for name in ("tensor_parallel", "pipeline_parallel"):
         draft.computed(name, 1, "default")
     return Parallel(nodes=nodes, gpus_per_node=gpus, tasks_per_node=ranks, world_size=world, data=groups)
+
+
+def _suggested(suggested: int | None, per_node: int, cluster: Cluster) -> tuple[int | None, str]:
+    """The profile's default as far as the node has so many, and why."""
+    if suggested is None or suggested <= per_node:
+        return suggested, f"cluster {cluster.name}: defaults"
+    has = f"a node has {per_node}" if per_node else "there is no GPU"
+    return per_node, f"cluster {cluster.name}: defaults says {suggested}, {has}"
 
 
 def _runs_where(site: Site) -> str:
