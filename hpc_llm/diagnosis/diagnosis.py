@@ -16,6 +16,7 @@ from hpc_llm.causes.verdict import Verdict
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
 from hpc_llm.diagnosis.elsewhere import in_other_words
+from hpc_llm.diagnosis.environment import of_the_job
 from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
 from hpc_llm.text.secrecy import redacted
 
@@ -138,7 +139,7 @@ def explained(
         meaning=_meaning(verdict),
         remedy=_ASK_WHO
         if _is_only_signal(verdict)
-        else _remedy(verdict, case and replace(case, facts=details), details, is_ours),
+        else of_the_job(_remedy(verdict, case and replace(case, facts=details), details, is_ours), details),
         retry=verdict.cause.retry if own.retry is None else own.retry,
         evidence=_evidence(verdict, found),
         chain=tuple(cause.id for cause in verdict.chain),
