@@ -18,15 +18,19 @@ from hpc_llm.errors import hide_with
 if TYPE_CHECKING:
     from hpc_llm.api.answers import WrittenReport, diagnose, report
     from hpc_llm.api.cancelling import cancel
+    from hpc_llm.api.catalogue import cluster, clusters, method, methods, model, models
     from hpc_llm.api.experiments import Options, plan, prepare, render, submit
     from hpc_llm.api.handle import Run, status, wait
+    from hpc_llm.api.printed import Printed, logs
     from hpc_llm.api.reconciling import reconcile
     from hpc_llm.api.rows import Rows, parse, parse_steps, results
 
 _MODULES = {
     "answers": ("WrittenReport", "diagnose", "report"),
     "cancelling": ("cancel",),
+    "catalogue": ("cluster", "clusters", "method", "methods", "model", "models"),
     "experiments": ("Options", "plan", "prepare", "render", "submit"),
+    "printed": ("Printed", "logs"),
     "reconciling": ("reconcile",),
     "rows": ("Rows", "parse", "parse_steps", "results"),
     "handle": ("Run", "status", "wait"),
@@ -35,11 +39,19 @@ _MODULES = {
 
 __all__ = [
     "Options",
+    "Printed",
     "Rows",
     "Run",
     "WrittenReport",
     "cancel",
+    "cluster",
+    "clusters",
     "diagnose",
+    "logs",
+    "method",
+    "methods",
+    "model",
+    "models",
     "parse",
     "parse_steps",
     "plan",

@@ -5,11 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.records.run import RunPaths, is_run, iter_runs
+
+if TYPE_CHECKING:
+    from hpc_llm.api.handle import Named
 
 _JOB_ID = re.compile(r"\d+(?:_\d+)?")
 _FEW = 12
@@ -82,6 +86,14 @@ def paths_of(texts: Sequence[str], logs: Path) -> list[str]:
     What is neither stays, for whoever reads it to say so.
     """
     return [path for text in texts for path in _paths_of(text, logs)]
+
+
+def paths_of_logs(paths: Named | Iterable[Named], logs: str | os.PathLike[str] | None) -> list[str]:
+    """Paths as they are, and the folders of the runs of `logs` that are named."""
+    from hpc_llm.api.handle import each_of, name_of
+
+    given = [one if isinstance(one, str) else os.fspath(name_of(one)).rstrip("/") or "/" for one in each_of(paths)]
+    return paths_of(given, logs_folder(logs))
 
 
 def _paths_of(text: str, logs: Path) -> list[str]:

@@ -46,7 +46,8 @@ def parse_command(
     logs: LogsOption = Path("logs"),
 ) -> None:
     """Turn training logs of any known format into one row a run."""
-    from hpc_llm.api.rows import paths_of_logs, read_rows, read_steps, write_rows
+    from hpc_llm.api.find import paths_of_logs
+    from hpc_llm.api.rows import read_rows, read_steps, write_rows
 
     chosen = output_format or _default_format(output)
     names = _columns(columns, steps)

@@ -8,11 +8,10 @@ stranger's checkout, so whoever reads a file from there is told (`foreign.py`).
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import Notice, ProfileError, unknown_name
+from hpc_llm.errors import ProfileError, notice, unknown_name
 from hpc_llm.site import foreign
 from hpc_llm.site.reach import refuse_scratch
 from hpc_llm.text.secrecy import WAY_IN, find_secret
@@ -103,7 +102,7 @@ def _read(kind: str, path: Path) -> dict[str, Any]:
             else:
                 foreign.refuse_env_file(values, path, user_config())
                 values, brings = foreign.without_commands(values), foreign.told(values)
-            warnings.warn(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}", Notice, stacklevel=3)
+            notice(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}")
     return values
 
 
