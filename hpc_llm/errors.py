@@ -109,6 +109,15 @@ def _listed(name: str, names: list[str]) -> str:
     return f"{', '.join(nearest)} and {len(names) - len(nearest)} others"
 
 
+def counted(number: int, what: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "GPU"), counted(2, "GPU")
+    ('1 GPU', '2 GPUs')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 class PassedOverWarning(UserWarning):
     """Something could not be read and was left out; the message says what, and why."""
 

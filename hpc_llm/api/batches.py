@@ -45,8 +45,12 @@ def experiments(request: Request, cluster: str) -> list[Experiment]:
         rest["env_file"] = os.path.abspath(os.path.expanduser(rest["env_file"]))
     rest["data"] = tuple(os.path.abspath(os.path.expanduser(p)) for p in rest.get("data", ()))
     for file in rest["data"]:
+        if os.path.isdir(file):
+            raise RequestError(f"--data {file}: it is a folder. Name its files, each with --data.")
         if not os.path.isfile(file):
             raise RequestError(f"--data {file}: there is no such file.")
+        if not os.path.getsize(file):
+            raise RequestError(f"--data {file}: it is empty. Give text, or leave --data out for synthetic tokens.")
     return [Experiment(cluster=cluster, method=method, **rest) for method in request.sweep("method")]
 
 

@@ -54,7 +54,10 @@ def find_run(text: str, logs: Path) -> RunPaths:
             f"'{text}' is the start of {len(matches)} runs: {', '.join(r.run_id for r in matches[:5])}. Write more of it."
         )
     if not runs:
-        raise RequestError(f"there is no run '{text}' in {logs}: it holds no runs. --logs DIR says where runs live.")
+        below = runs_below(logs)
+        raise RequestError(
+            f"there is no run '{text}' in {logs}: it holds no runs{f', {below}' if below else '. --logs DIR says where runs live'}."
+        )
     listing = "`hpc-llm status` lists them."
     if len(runs) > _FEW:
         near = difflib.get_close_matches(text, [run.run_id for run in runs], n=1)
@@ -135,3 +138,18 @@ def _job_id(run: RunPaths) -> str | None:
 
     identity = read_identity(run)
     return identity.job_id if identity else None
+
+
+def where_runs_are(logs: Path) -> str:
+    """That there are none in `logs`, and the latest folder below it that holds some, as the demo makes one."""
+    below = runs_below(logs)
+    return f"there are no runs in {logs} itself; {below}" if below else f"there are no runs in {logs}"
+
+
+def runs_below(logs: Path) -> str | None:
+    """The latest folder of `logs` that holds runs, and how it is named; None where there is none."""
+    below = sorted((path for path in logs.glob("[!.]*") if path.is_dir() and not path.is_symlink()), reverse=True)
+    for folder in below[:20]:
+        if number := sum(1 for _ in iter_runs(folder)):
+            return f"{folder} holds {number}: --logs {folder}"
+    return None

@@ -16,6 +16,9 @@ from hpc_llm.planning.experiment import Experiment
 LISTS = ("data", "sbatch", "set")
 INTEGERS = {f.name for f in fields(Experiment) if f.type == "int | None"}
 NAMES = tuple(f.name for f in fields(Experiment))
+_OF_FILES = tuple(name for name in NAMES if name != "env_file")
+_OF_A_CALL = ("logs", "run_id", "force", "wait", "dry_run")
+"""Options of one call, which are no part of an experiment."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def read_request(
     for name, option in options.items():
         place = f"--{name.replace('_', '-')}" if spelled else name
         if name not in NAMES:
-            raise RequestError(unknown_name("option", name, NAMES))
+            raise RequestError(unknown_name("option", name, [*NAMES, *beside]))
         if option is None or option == []:
             continue
         given = option if spelled else _typed("the request", name, option)
@@ -71,7 +74,41 @@ def read_request(
         sources[name] = place
     for name, value in values.items():
         _check_encoding(name, value)
+    _settle(values, sources, [str(pair) for pair in options.get("set") or []])
     return Request(values, sources)
+
+
+def _settle(values: dict[str, Any], sources: Mapping[str, str], own: list[str]) -> None:
+    """Let an option win over a setting of the file for the same field; where both come from one place they must agree.
+
+    `own` are the settings of the caller, which win over what a file says.
+    """
+    for pair in list(values.get("set", [])):
+        name, text = _set_field(pair), pair.partition("=")[2]
+        if name is None or name not in values or str(values[name]) == text.strip():
+            continue
+        is_of_file = pair not in own
+        if is_of_file and sources[name] != _file_of(sources, name):
+            values["set"].remove(pair)
+        elif is_of_file or sources[name].startswith("--") or sources[name] == name:
+            place = sources[name] if sources[name].startswith("--") else name
+            raise RequestError(f"{place} {values[name]} and --set {pair} say two things of {name}. Keep one of them.")
+
+
+def _file_of(sources: Mapping[str, str], name: str) -> str | None:
+    """Where the field was said, where that is a file or a mapping of an experiment."""
+    return None if sources[name] in (name, f"--{name.replace('_', '-')}") else sources[name]
+
+
+def _set_field(pair: str) -> str | None:
+    """The option's field that a setting decides whole; None of another, or of what cannot be set."""
+    from hpc_llm.planning.settings import read_setting
+
+    try:
+        setting = read_setting(pair)
+    except RequestError:  # told where it is applied
+        return None
+    return setting.field if not setting.inside and setting.field in NAMES else None
 
 
 def _of_experiment(
@@ -87,8 +124,26 @@ def _of_experiment(
         what = "an empty name" if isinstance(experiment, str) else f"of type {type(experiment).__name__}"
         raise RequestError(f"the experiment is {what}: give the path of a YAML file, or a mapping with the same keys.")
     path = Path(experiment)
+    if not path.exists():
+        _refuse_second_word(os.fspath(experiment))
     values = _read_experiment(path)
     return values, dict.fromkeys(values, path.name)
+
+
+def _refuse_second_word(word: str) -> None:
+    """Refuse what is no file and the name of a method or a cluster: a list of them is one word."""
+    from hpc_llm.planning.method import load_method
+    from hpc_llm.site.cluster import cluster_names
+
+    what = "cluster" if word in cluster_names() else "method"
+    try:
+        if what == "method":
+            load_method(word)
+    except RequestError:
+        return
+    raise RequestError(
+        f"{word} is the name of a {what}, and no experiment file: several {what}s are one word, as in --{what} A,{word}."
+    )
 
 
 def _given_mapping(experiment: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,9 +225,13 @@ def _read_mapping(content: Mapping[str, Any], where: str) -> dict[str, Any]:
         name = str(key).replace("-", "_")
         if name == "templates":
             raise RequestError(f"{where}: templates are named by --templates on the command line, not in a file.")
+        if name in _OF_A_CALL:
+            raise RequestError(
+                f"{where}: {key} is said where it is submitted, as --{name.replace('_', '-')}, not in a file."
+            )
         if name not in NAMES:
             hint = f"One of sbatch goes into sbatch: {{{key}: VALUE}}." if str(key) in KNOWN else ""
-            raise RequestError(f"{where}: " + unknown_name("option", str(key), NAMES, next_step=hint))
+            raise RequestError(f"{where}: " + unknown_name("option", str(key), _OF_FILES, next_step=hint))
         if name in values:
             raise RequestError(f"{where}: {name} comes twice. Keep one of them.")
         values[name] = _typed(where, name, value)

@@ -196,8 +196,14 @@ def _evidence(verdict: Verdict, found: Sequence[Found]) -> tuple[Evidence, ...]:
     for one in order:
         if len(lines) >= _SHOWN:
             break
-        lines.setdefault(_shape(one), Evidence(one.file, one.line, one.text))
+        if not any(_is_same(one.text, other.text) for other in lines.values()):
+            lines.setdefault(_shape(one), Evidence(one.file, one.line, one.text))
     return tuple(lines.values())
+
+
+def _is_same(text: str, other: str) -> bool:
+    """Whether two lines say the same: a record repeats what the script printed, without our name before it."""
+    return text.removeprefix("hpc-llm: ").strip() == other.removeprefix("hpc-llm: ").strip()
 
 
 def _shape(one: Found) -> str:

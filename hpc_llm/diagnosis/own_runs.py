@@ -124,7 +124,7 @@ def _case(found: Look) -> Case | None:
         plan = Plan.from_dict(found.records.plan)
     except (RequestError, TypeError):
         return None
-    cluster, facts = _cluster(plan.cluster), _facts(found)
+    cluster, facts = _cluster(plan.cluster), {**_facts(found), "cluster": plan.cluster}
     if cluster is not None:
         facts |= facts_of(cluster.on(cluster.partition(plan.job.partition)), plan.parallel.nodes)
     return Case(plan=plan, facts=facts, cluster=cluster)

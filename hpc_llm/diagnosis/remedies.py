@@ -14,6 +14,7 @@ from hpc_llm.diagnosis.case import Case, size_bytes, takes_options
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
 from hpc_llm.diagnosis.packages import mismatched, missing
+from hpc_llm.errors import counted
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import letters_of
 from hpc_llm.planning.recipe import frozen_by, learning_rate
@@ -23,6 +24,8 @@ from hpc_llm.site.slurm_time import format_time
 
 _MARGIN = 1.15
 """Steps are not all as fast as the last ones."""
+_SHORT_S = 600
+"""Seconds within which a job may not have come to its first step though nothing was wrong."""
 _ROUND_S = 600
 """Seconds to which advised times are rounded up."""
 
@@ -135,6 +138,9 @@ def walltime(case: Case) -> list[str]:
         case.plan,
         *(case.facts.get(name) for name in ("steps_made", "step_time_s", "steps_ended_s")),
     )
+    if not made and plan.job.time_s is not None and plan.job.time_s < _SHORT_S:
+        had = f"it had {format_time(plan.job.time_s)}, and made no step: imports, model and ranks take minutes to start"
+        return [f"--time {format_time(_SHORT_S)}  ({had})"]
     if not made:
         return [
             "it made no step: look for what it waited for (the last lines of its output) before asking for more time"
@@ -206,7 +212,7 @@ def _round_down(steps: int) -> int:
 
 def gpu_missing(case: Case) -> list[str]:
     plan, node = case.plan, case.facts.get("node")
-    ranks, gpus = _count(plan.parallel.tasks_per_node, "rank"), _count(plan.parallel.gpus_per_node, "GPU")
+    ranks, gpus = counted(plan.parallel.tasks_per_node, "rank"), counted(plan.parallel.gpus_per_node, "GPU")
     lines = [
         f"the plan has {ranks} and {gpus} on a node: see that the job got them (nvidia-smi or rocm-smi in the job)"
     ]
@@ -214,10 +220,6 @@ def gpu_missing(case: Case) -> list[str]:
         nodes = ",".join(filter(None, (plan.job.sbatch.get("exclude"), node)))
         lines.append(f"--sbatch exclude={nodes}  (if that node should have them and does not)")
     return lines
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _usual_rate(plan: Plan) -> float:
@@ -277,7 +279,21 @@ BY_PLAN: dict[str, Callable[[Case], list[str]]] = {
 }
 """Causes whose remedy depends on the plan."""
 
+
+def module_missing(facts: Mapping[str, Any]) -> list[str]:
+    """Where a run of ours looked for which module; nothing where one of both is not known."""
+    module, cluster = str(facts.get("module") or ""), facts.get("cluster")
+    if not module or not cluster:
+        return []
+    name = module.partition("/")[0]
+    return [
+        f"see which versions there are: `module avail {name}` or `module spider {name}` on a login node of {cluster}",
+        f"then correct {module} in prelude.load of the profile (`hpc-llm clusters {cluster}` shows it, and its file)",
+    ]
+
+
 BY_FACTS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "module_missing": module_missing,
     "package_missing": missing,
     "driver_mismatch": mismatched,
 }

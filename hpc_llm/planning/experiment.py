@@ -24,6 +24,9 @@ from hpc_llm.planning.parts import (
     short_name,
 )
 
+CHANGED_LETTERS = "computed: what the method does after --set"
+"""Origin of the letters of a plan whose settings made another method of the one that it names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:

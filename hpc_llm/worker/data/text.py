@@ -33,7 +33,7 @@ def packed_sequences(plan: Plan, tokenize: Tokenize, end: int, share: Share) -> 
             yield torch.tensor(tokens, dtype=torch.int64)
         if empty:
             raise WorkerError(
-                f"the text in {', '.join(plan.training.data)} is too short: {share.count} ranks need at least "
+                f"the text in {', '.join(plan.training.data)} is too short: {share.count} rank{'s need' if share.count > 1 else ' needs'} at least "
                 f"{share.count * plan.batch.sequence_length} tokens. Give more text or a shorter sequence_length."
             )
 
