@@ -15,14 +15,20 @@ only the command line prints and exits.
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable
+from types import FrameType
 
 _READABLE = 30
 """Longest list of valid names that a message carries whole."""
 _SHORTEST_PART = 2
 """Letters of a part of a name that say which is meant."""
 
+
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 _hide: list[Callable[[str], str]] = []
 """What takes the secrets out of a sentence; it lies above this module, so it is handed in."""
@@ -108,6 +114,15 @@ def _listed(name: str, names: list[str]) -> str:
     return f"{', '.join(nearest)} and {len(names) - len(nearest)} others"
 
 
+def counted(number: int, what: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "GPU"), counted(2, "GPU")
+    ('1 GPU', '2 GPUs')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 class PassedOverWarning(UserWarning):
     """Something could not be read and was left out; the message says what, and why."""
 
@@ -118,9 +133,30 @@ class Notice(UserWarning):
 
 def pass_over(place: object, why: str) -> None:
     """Warn that `place` is left out: one bad folder must not keep all others from being shown."""
-    warnings.warn(_hidden(f"{place}: {why}"), PassedOverWarning, stacklevel=3)
+    _warn(f"{place}: {why}", PassedOverWarning)
 
 
 def notice(text: str) -> None:
     """Tell the caller: the command line prints it, a program gets a Notice."""
-    warnings.warn(_hidden(text), Notice, stacklevel=3)
+    _warn(text, Notice)
+
+
+def _warn(text: str, category: type[Warning]) -> None:
+    """Warn at the line outside this package that called it, however deep inside it is told."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_back is not None and _is_inside(frame.f_code.co_filename):
+        frame = frame.f_back
+    assert frame is not None
+    warnings.warn_explicit(
+        _hidden(text),
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=frame.f_globals.get("__name__"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def _is_inside(file: str) -> bool:
+    """Whether the code is ours, or of Python's own library, by which one function of ours calls another."""
+    return file.startswith(_OURS) or (file.startswith(_PYTHONS) and "site-packages" not in file)

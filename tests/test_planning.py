@@ -142,7 +142,7 @@ def test_each_value_says_where_it_comes_from() -> None:
         "launcher": "cluster taiwania2: launch.multi_node",
         "cpus_per_task": "cluster taiwania2: node.cpus_per_gpu",
         "recompute": "method z3",
-        "optimizer": "method z3, lr: default for tiny: 0.1 / hidden size 128",
+        "optimizer": "method z3, lr: default for tiny: 0.1 / hidden size 128, rounded to one digit",
         "lr_ramp_steps": "default: a tenth of the steps, at least 5, at most half of them and 2000",
         "weights": "computed: a preset has no weights",
         "data_parallel": "computed: each rank trains on samples of its own",
@@ -150,6 +150,12 @@ def test_each_value_says_where_it_comes_from() -> None:
         "global_batch_size": "computed: micro_batch_size x gradient_accumulation_steps x data_parallel",
         "data": "default: synthetic tokens",
     }
+
+
+def test_origins_of_a_machine_without_a_gpu_name_none() -> None:
+    found = planned("local", "z3", hardware=Hardware(cpus=4))
+    assert found.origins["gpus_per_node"] == "cluster local: defaults says 1, there is no GPU"
+    assert found.origins["tasks_per_node"] == "computed: one rank, for there is no GPU"
 
 
 # --- precision and what GPUs can do ---------------------------------------------------------------------------------

@@ -110,8 +110,15 @@ def test_an_entry_of_the_hubs_cache_names_the_folder_within(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["meta-llama/Llama-2-7b-hf", "gpt2/large", "models/llama", "./here", "~nobody/m", "../m"]
+    "name", ["./here", "../m", "~nobody/m", "~/m", "a/b/c", "models/llama/", "a/../b", "org/.hidden"]
 )
+def test_only_what_the_hub_can_have_is_to_be_downloaded(name: str) -> None:
+    said = refused(name)
+    assert said.startswith("there is no folder /") and "Give the full path" in said
+    assert "download" not in said and "~/" not in said
+
+
+@pytest.mark.parametrize("name", ["meta-llama/Llama-2-7b-hf", "gpt2/large", "models/llama"])
 def test_a_name_of_the_hub_or_a_path_of_elsewhere_is_refused_with_the_way(name: str) -> None:
     said = refused(name)
     assert f"there is no such folder as '{name}' here. " in said
@@ -166,7 +173,10 @@ def test_a_learning_rate_that_is_said_stands() -> None:
     assert planned("local", "z3-hpc2").plan.training.lr_ramp_steps == 0
     lora = planned("local", "z2+lora", model="llama2-7b")
     assert lora.plan.optimizer.lr == 2e-4
-    assert lora.origins["optimizer"] == "method z2+lora, lr: default for LoRA on llama2-7b: 1 / hidden size 4096"
+    assert (
+        lora.origins["optimizer"]
+        == "method z2+lora, lr: default for LoRA on llama2-7b: 1 / hidden size 4096, rounded to one digit"
+    )
     assert planned("local", "z2+lora", model="/elsewhere", set=("weights=checkpoint",)).plan.optimizer.lr == 2e-4
     quantized = planned("delta", "q", model="llama2-7b")
     assert quantized.plan.optimizer.lr == 2e-4 and "a quantized base" in quantized.origins["optimizer"]

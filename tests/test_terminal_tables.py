@@ -11,9 +11,12 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpc_llm.cli.parse import summary_table
+from hpc_llm.parsing import Row
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.text.tables import table, wrapped
@@ -147,3 +150,28 @@ def test_nothing_is_lost_but_the_middle_of_what_cannot_fit(width: int | None) ->
 def test_prose_is_broken_between_words() -> None:
     assert wrapped("one two three four five six seven eight", 30, 4) == "one two three four five\n    six seven eight"
     assert wrapped("one two three", None, 4) == "one two three"
+
+
+@pytest.mark.parametrize("width", [80, 90, 120, 160, 400])
+def test_rows_of_one_setting_take_a_line_each(width: int) -> None:
+    same: dict[str, Any] = {
+        "cluster": "taiwania2", "model": "llama2-7b", "gpu": "Tesla V100-SXM2-32GB", "world_size": 8, "global_batch_size": 64,
+        "sequence_length": 350, "precision": "fp16", "measured_steps": 40, "mfu": 0.234, "peak_allocated_bytes": 2**34,
+        "peak_host_bytes": 2**36, "loss_first": 9.1, "loss_last": 2.3, "outcome": "COMPLETED", "source": "x", "format": "hpc-llm",
+    }  # fmt: skip
+    methods = ("z3", "z2o", "z3o")
+    rows = [
+        Row(run_id=f"20261122-142035-taiwania2-{m}-ab1", method=m, tokens_per_second=1e3 + i, **same)
+        for i, m in enumerate(methods)
+    ]
+    lines = summary_table(rows, width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    of_rows = [line for line in lines if line.startswith("20261122")]
+    assert len(of_rows) == 3 and all(f"{1e3 + i:.1f}" in line and "2.300" in line for i, line in enumerate(of_rows))
+    text = " ".join(" ".join(lines).split())
+    for value in ("taiwania2", "llama2-7b", "Tesla V100-SXM2-32GB", "350", "fp16", "COMPLETED"):
+        assert value in text
+    for name, value in (("MFU", "0.234"), ("host peak GiB", "64.00"), ("first loss", "9.100")):
+        assert value in text or f"{name}" in text.partition("no room for")[2]
+    assert ("no room for" in text) == (width < 110)
+    assert summary_table(rows[:1], 400).splitlines()[0].startswith("run ")

@@ -18,19 +18,23 @@ from hpc_llm.errors import hide_with
 if TYPE_CHECKING:
     from hpc_llm.api.answers import WrittenReport, diagnose, report
     from hpc_llm.api.cancelling import cancel
+    from hpc_llm.api.catalogue import cluster, clusters, method, methods, model, models
     from hpc_llm.api.cleaning import clean
     from hpc_llm.api.experiments import Options, plan, prepare, render, submit
     from hpc_llm.api.fetching import fetch
     from hpc_llm.api.handle import Run, status, wait
+    from hpc_llm.api.printed import Printed, logs
     from hpc_llm.api.reconciling import reconcile
     from hpc_llm.api.rows import Rows, parse, parse_steps, results
 
 _MODULES = {
     "answers": ("WrittenReport", "diagnose", "report"),
     "cancelling": ("cancel",),
+    "catalogue": ("cluster", "clusters", "method", "methods", "model", "models"),
     "cleaning": ("clean",),
     "experiments": ("Options", "plan", "prepare", "render", "submit"),
     "fetching": ("fetch",),
+    "printed": ("Printed", "logs"),
     "reconciling": ("reconcile",),
     "rows": ("Rows", "parse", "parse_steps", "results"),
     "handle": ("Run", "status", "wait"),
@@ -39,13 +43,21 @@ _MODULES = {
 
 __all__ = [
     "Options",
+    "Printed",
     "Rows",
     "Run",
     "WrittenReport",
     "cancel",
     "clean",
+    "cluster",
+    "clusters",
     "diagnose",
     "fetch",
+    "logs",
+    "method",
+    "methods",
+    "model",
+    "models",
     "parse",
     "parse_steps",
     "plan",

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
-from hpc_llm.api.find import find_run, logs_folder, refuse_empty
-from hpc_llm.api.handle import Run
+from hpc_llm.api.find import find_run, logs_folder, paths_of_logs
+from hpc_llm.api.handle import Named, Run, names_of
 from hpc_llm.errors import RequestError
 from hpc_llm.records.files import is_trusted_link
 
 if TYPE_CHECKING:
     from hpc_llm.diagnosis import Diagnosis
     from hpc_llm.reporting import Report
+    from hpc_llm.reporting.table import Table
 
 OUTPUT = "report"
 """Folder of a report where none is named."""
 
 
 def diagnose(
-    targets: Run | str | os.PathLike[str] | Iterable[Run | str | os.PathLike[str]],
+    targets: Named | Iterable[Named],
     *,
     logs: str | os.PathLike[str] | None = None,
 ) -> list[Diagnosis]:
@@ -31,19 +32,18 @@ def diagnose(
     Raises:
         RequestError: a target that is neither a path nor the name of a run in `logs`.
     """
-    given = [targets] if isinstance(targets, (Run, str, os.PathLike)) else targets
-    return [found for target in given for found in _diagnose(target, logs_folder(logs))]
+    return [found for target in names_of(targets) for found in _diagnose(target, logs_folder(logs))]
 
 
-def _diagnose(target: Run | str | os.PathLike[str], logs: Path) -> Iterable[Diagnosis]:
+def _diagnose(target: Run | str, logs: Path) -> Iterable[Diagnosis]:
     from hpc_llm.diagnosis import diagnose_jobs, diagnose_run, jobs_under
 
     if isinstance(target, Run):
         yield diagnose_run(target.paths)
-    elif os.fspath(target) and (path := Path(target)).exists():
+    elif target and (path := Path(target)).exists():
         yield from diagnose_jobs(jobs_under([path]))
     else:
-        yield diagnose_run(find_run(os.fspath(target), logs))
+        yield diagnose_run(find_run(target, logs))
 
 
 def diagnose_stream(log: IO[bytes]) -> Diagnosis:
@@ -72,16 +72,17 @@ class WrittenReport:
 
 
 def report(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    paths: Named | Iterable[Named],
     *,
+    logs: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] = OUTPUT,
-    baseline: str | os.PathLike[str] | None = None,
+    baseline: Named | None = None,
     tolerance: float = 0.05,
     assume: Iterable[str] = (),
 ) -> WrittenReport:
     """Comparison table, plots and one HTML page of runs, logs, or folders of them, written to the folder `output`.
 
-    `baseline` is an earlier run, log or CSV to compare with; a change for the worse by a share of `tolerance` is no
+    Runs may be named as in `logs`. `baseline` is an earlier run, log or CSV to compare with; a change for the worse by a share of `tolerance` is no
     regression yet. `assume` holds `COLUMN=VALUE` for what logs do not say.
 
     Raises:
@@ -93,7 +94,6 @@ def report(
         collect,
         explain,
         make_report,
-        read_baseline,
         regressions,
         require_plotting,
         write_report,
@@ -105,11 +105,8 @@ def report(
     if folder.is_symlink() and folder.exists() and not is_trusted_link(folder):
         raise RequestError(f"-o {folder} is a link of somebody to what is not theirs: give another folder.")
     require_plotting()
-    given: list[Any] = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    names = [os.fspath(path) for path in given]
-    for name in names:
-        refuse_empty(name)
-    then = (Path(baseline), read_baseline(Path(baseline))) if baseline is not None else None
+    names = paths_of_logs(paths, logs)
+    then = _baseline(baseline, logs) if baseline is not None else None
     runs = collect(names, without=folder, assumed=assumptions(list(assume)))
     if not any(run.is_known for run in runs):
         raise RequestError(
@@ -118,3 +115,13 @@ def report(
     explain(runs, names)
     made = make_report(runs, then, tolerance)
     return WrittenReport(report=made, files=write_report(made, folder), regressions=regressions(made))
+
+
+def _baseline(named: Named, logs: str | os.PathLike[str] | None) -> tuple[Path, Table]:
+    """The baseline's path and rows; a run may be named as in `logs`."""
+    from hpc_llm.reporting import read_baseline
+
+    found = paths_of_logs(named, logs)
+    if len(found) != 1:
+        raise RequestError(f"the baseline {named} names {len(found)} runs: name one.")
+    return Path(found[0]), read_baseline(Path(found[0]))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_llm.api.find import find_runs, logs_folder
-from hpc_llm.api.handle import Named, Run
+from hpc_llm.api.handle import Named, Run, names_of
 from hpc_llm.errors import RequestError
 from hpc_llm.records.run import RunPaths
 
@@ -31,12 +31,9 @@ def cancel(runs: Named | Iterable[Named], *, logs: str | os.PathLike[str] | None
     """
     from hpc_llm.runs import cancel, cancel_job, cancel_orphan
 
-    given = [runs] if isinstance(runs, (Run, str, os.PathLike)) else list(runs)
-    folder = logs_folder(logs)
+    given, folder = names_of(runs), logs_folder(logs)
     known = [one.paths for one in given if isinstance(one, Run)]
-    texts = [
-        one if isinstance(one, str) else os.path.join(os.fspath(one), "") for one in given if not isinstance(one, Run)
-    ]
+    texts = [one for one in given if isinstance(one, str)]
     found, job_ids, gone = _find(texts, folder)
     all_runs = list(dict.fromkeys([*known, *found]))
     done = cancel(all_runs) if all_runs else []

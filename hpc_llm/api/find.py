@@ -5,11 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.records.run import RunPaths, is_run, iter_runs
+
+if TYPE_CHECKING:
+    from hpc_llm.api.handle import Named
 
 _JOB_ID = re.compile(r"\d+(?:_\d+)?")
 _FEW = 12
@@ -50,7 +54,10 @@ def find_run(text: str, logs: Path) -> RunPaths:
             f"'{text}' is the start of {len(matches)} runs: {', '.join(r.run_id for r in matches[:5])}. Write more of it."
         )
     if not runs:
-        raise RequestError(f"there is no run '{text}' in {logs}: it holds no runs. --logs DIR says where runs live.")
+        below = runs_below(logs)
+        raise RequestError(
+            f"there is no run '{text}' in {logs}: it holds no runs{f', {below}' if below else '. --logs DIR says where runs live'}."
+        )
     listing = "`hpc-llm status` lists them."
     if len(runs) > _FEW:
         near = difflib.get_close_matches(text, [run.run_id for run in runs], n=1)
@@ -82,6 +89,14 @@ def paths_of(texts: Sequence[str], logs: Path) -> list[str]:
     What is neither stays, for whoever reads it to say so.
     """
     return [path for text in texts for path in _paths_of(text, logs)]
+
+
+def paths_of_logs(paths: Named | Iterable[Named], logs: str | os.PathLike[str] | None) -> list[str]:
+    """Paths as they are, and the folders of the runs of `logs` that are named."""
+    from hpc_llm.api.handle import each_of, name_of
+
+    given = [one if isinstance(one, str) else os.fspath(name_of(one)).rstrip("/") or "/" for one in each_of(paths)]
+    return paths_of(given, logs_folder(logs))
 
 
 def _paths_of(text: str, logs: Path) -> list[str]:
@@ -123,3 +138,18 @@ def _job_id(run: RunPaths) -> str | None:
 
     identity = read_identity(run)
     return identity.job_id if identity else None
+
+
+def where_runs_are(logs: Path) -> str:
+    """That there are none in `logs`, and the latest folder below it that holds some, as the demo makes one."""
+    below = runs_below(logs)
+    return f"there are no runs in {logs} itself; {below}" if below else f"there are no runs in {logs}"
+
+
+def runs_below(logs: Path) -> str | None:
+    """The latest folder of `logs` that holds runs, and how it is named; None where there is none."""
+    below = sorted((path for path in logs.glob("[!.]*") if path.is_dir() and not path.is_symlink()), reverse=True)
+    for folder in below[:20]:
+        if number := sum(1 for _ in iter_runs(folder)):
+            return f"{folder} holds {number}: --logs {folder}"
+    return None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
+from hpc_llm.errors import RequestError, notice
 from hpc_llm.records.files import read_json, read_text
 from hpc_llm.records.run import RunPaths
 
 if TYPE_CHECKING:
+    from hpc_llm.api.printed import Printed
     from hpc_llm.runs import Cancellation, RunStatus
 
 
@@ -59,9 +61,15 @@ class Run:
         """What became of it so far."""
         return status([self])[0]
 
-    def wait(self) -> RunStatus:
-        """Its status once it is over."""
-        return wait([self])[0]
+    def wait(self, *, timeout: float | None = None) -> RunStatus:
+        """Its status once it is over, or after `timeout` seconds."""
+        return wait([self], timeout=timeout)[0]
+
+    def logs(self, *, follow: bool = False, timeout: float | None = None) -> Iterator[Printed]:
+        """What it has printed; with `follow` also what it prints from now on, to its end or for `timeout` seconds."""
+        from hpc_llm.api.printed import logs
+
+        return logs(self, follow=follow, timeout=timeout)
 
     def cancel(self) -> Cancellation:
         """End it, where it is proven to be this run."""
@@ -70,8 +78,8 @@ class Run:
         return cancel([self.paths])[0]
 
 
-Named = Union[Run, str, "os.PathLike[str]"]
-"""A run, or what names one: its id, the start of that, its job id, or its folder."""
+Named = Union[Run, str, "os.PathLike[str]", int]
+"""A run, or what names one: its id, the start of that, its job id (a number too), or its folder."""
 
 
 def runs_of(named: Named | Iterable[Named] | None, logs: str | os.PathLike[str] | None) -> list[Run]:
@@ -84,14 +92,56 @@ def runs_of(named: Named | Iterable[Named] | None, logs: str | os.PathLike[str] 
 
     if named is None:
         return [Run(paths.root) for paths in find_runs(None, logs_folder(logs))]
-    found: list[Run] = []
-    for one in [named] if isinstance(named, (Run, str, os.PathLike)) else named:
-        if isinstance(one, Run):
-            found.append(one)
-            continue
-        text = one if isinstance(one, str) else os.path.join(os.fspath(one), "")
-        found += [Run(paths.root) for paths in find_runs([text], logs_folder(logs))]
-    return found
+    found: dict[Run, None] = {}
+    for one in names_of(named):
+        meant = [one] if isinstance(one, Run) else [Run(p.root) for p in find_runs([one], logs_folder(logs))]
+        for run in meant:
+            if run in found and len(meant) == 1:
+                notice(f"{run.run_id} is named more than once, it counts once")
+            found[run] = None
+    return list(found)
+
+
+def one_run(named: Named, logs: str | os.PathLike[str] | None) -> Run:
+    """The one run that is meant.
+
+    Raises:
+        RequestError: a name that no run has, or several have.
+    """
+    from hpc_llm.api.find import find_run, logs_folder
+
+    names = names_of(named)
+    if len(names) != 1:
+        raise RequestError(f"{len(names)} runs are named: give one.")
+    return names[0] if isinstance(names[0], Run) else Run(find_run(names[0], logs_folder(logs)).root)
+
+
+def names_of(named: Named | Iterable[Named]) -> list[Run | str]:
+    """Runs as they are, everything else as the text that names it; a folder ends with a slash.
+
+    Raises:
+        RequestError: something that cannot name a run.
+    """
+    return [name_of(one) for one in each_of(named)]
+
+
+def each_of(named: Named | Iterable[Named]) -> list[object]:
+    """What was given, as a list also where it was one thing."""
+    if isinstance(named, (Run, str, int, bytes, os.PathLike)) or not isinstance(named, Iterable):
+        return [named]
+    return list(named)
+
+
+def name_of(one: object) -> Run | str:
+    """A run, or the text that names it."""
+    if isinstance(one, (Run, str)):
+        return one
+    if isinstance(one, int) and not isinstance(one, bool):
+        return str(one)
+    folder = os.fspath(one) if isinstance(one, os.PathLike) else None
+    if not isinstance(folder, str):
+        raise RequestError(f"{one!r} names no run: give a run, its name, its job id, or the path of its folder.")
+    return os.path.join(folder, "")
 
 
 def status(
@@ -107,12 +157,21 @@ def wait(
     runs: Named | Iterable[Named] | None = None,
     *,
     logs: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
     on_update: Callable[[list[RunStatus]], None] | None = None,
 ) -> list[RunStatus]:
-    """The statuses of the runs once all are over; `on_update` gets those of every look before."""
+    """The statuses of the runs once all are over; `on_update` gets those of every look before.
+
+    After `timeout` seconds they come as they are then, some with `is_over` False; the runs go on.
+
+    Raises:
+        RequestError: a name that no run has, or a `timeout` that is no time.
+    """
     from hpc_llm.runs import wait
 
-    return wait([run.paths for run in runs_of(runs, logs)], on_update)
+    if timeout is not None and not timeout >= 0:
+        raise RequestError(f"timeout is {timeout!r}: give seconds from 0 on, or None to wait to the end.")
+    return wait([run.paths for run in runs_of(runs, logs)], on_update, timeout=timeout)
 
 
 def submitted(paths: Sequence[RunPaths]) -> list[Run]:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 BESIDE = ("smoke", "max_parallel")
 """Options that are no part of a plan."""
+_OF_FILES = tuple(name for name in NAMES if name != "env_file")
+_OF_A_CALL = ("logs", "run_id", "force", "wait", "dry_run")
+"""Options of one call, which are no part of an experiment."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,10 @@ def read_request(
     for one in (values, *(run.values for run in runs)):
         for name, value in one.items():
             _check_encoding(name, value)
+    own = [str(pair) for pair in options.get("set") or []]
+    _settle(values, sources, own)
+    for run in runs:
+        _settle(run.values, run.sources, own)
     most = options.get("max_parallel") if options.get("max_parallel") is not None else file.max_parallel
     return Request(values, sources, tuple(runs), _at_least_one(most, f"{spelled}max-parallel"))
 
@@ -108,7 +115,7 @@ def _flags(options: Mapping[str, Any], spelled: str) -> Flags:
     layer: dict[str, Any] = {}
     for name, option in options.items():
         if name not in (*NAMES, *BESIDE):
-            raise RequestError(unknown_name("option", name, (*NAMES, *BESIDE)))
+            raise RequestError(unknown_name("option", name, (*NAMES, *BESIDE, *_OF_A_CALL)))
         if name in NAMES and option is not None and option != []:
             layer[name] = option if spelled else typed("the request", name, option)
     sources = {name: f"--{name.replace('_', '-')}" if spelled else name for name in layer}
@@ -119,6 +126,41 @@ def _at_least_one(value: Any, named: str) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise RequestError(f"{named} is {value!r}: a whole number of at least 1 is needed.")
     return value
+
+
+def _settle(values: dict[str, Any], sources: Mapping[str, str], own: list[str]) -> None:
+    """Let an option win over a setting of the file for the same field; where both come from one place they must agree.
+
+    `own` are the settings of the caller, which win over what a file says.
+    """
+    if "set" in values:
+        values["set"] = list(values["set"])
+    for pair in list(values.get("set", [])):
+        name, text = _set_field(pair), pair.partition("=")[2]
+        if name is None or name not in values or str(values[name]) == text.strip():
+            continue
+        is_of_file = pair not in own
+        if is_of_file and sources[name] != _file_of(sources, name):
+            values["set"].remove(pair)
+        elif is_of_file or sources[name].startswith("--") or sources[name] == name:
+            place = sources[name] if sources[name].startswith("--") else name
+            raise RequestError(f"{place} {values[name]} and --set {pair} say two things of {name}. Keep one of them.")
+
+
+def _file_of(sources: Mapping[str, str], name: str) -> str | None:
+    """Where the field was said, where that is a file or a mapping of an experiment."""
+    return None if sources[name] in (name, f"--{name.replace('_', '-')}") else sources[name]
+
+
+def _set_field(pair: str) -> str | None:
+    """The option's field that a setting decides whole; None of another, or of what cannot be set."""
+    from hpc_llm.planning.settings import read_setting
+
+    try:
+        setting = read_setting(pair)
+    except RequestError:  # told where it is applied
+        return None
+    return setting.field if not setting.inside and setting.field in NAMES else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +184,10 @@ def _of_experiment(experiment: str | os.PathLike[str] | Mapping[str, Any] | None
     if not isinstance(experiment, (str, os.PathLike)) or not os.fspath(experiment):
         what = "an empty name" if isinstance(experiment, str) else f"of type {type(experiment).__name__}"
         raise RequestError(f"the experiment is {what}: give the path of a YAML file, or a mapping with the same keys.")
-    return _read_file(Path(experiment))
+    path = Path(experiment)
+    if not path.exists():
+        _refuse_second_word(os.fspath(experiment))
+    return _read_file(path)
 
 
 def _read_file(path: Path) -> _Read:
@@ -182,6 +227,22 @@ def _read_content(content: Mapping[str, Any], where: str, source: str, check: Ch
         sources=dict.fromkeys(values, source),
         study=read_study(content, values, where, check),
         max_parallel=_at_least_one(content.get("max_parallel", content.get("max-parallel")), f"{where}: max_parallel"),
+    )
+
+
+def _refuse_second_word(word: str) -> None:
+    """Refuse what is no file and the name of a method or a cluster: a list of them is one word."""
+    from hpc_llm.planning.method import load_method
+    from hpc_llm.site.cluster import cluster_names
+
+    what = "cluster" if word in cluster_names() else "method"
+    try:
+        if what == "method":
+            load_method(word)
+    except RequestError:
+        return
+    raise RequestError(
+        f"{word} is the name of a {what}, and no experiment file: several {what}s are one word, as in --{what} A,{word}."
     )
 
 
@@ -239,9 +300,13 @@ def _read_mapping(content: Mapping[str, Any], where: str) -> dict[str, Any]:
         name = str(key).replace("-", "_")
         if name == "templates":
             raise RequestError(f"{where}: templates are named by --templates on the command line, not in a file.")
+        if name in _OF_A_CALL:
+            raise RequestError(
+                f"{where}: {key} is said where it is submitted, as --{name.replace('_', '-')}, not in a file."
+            )
         if name not in NAMES:
             hint = f"One of sbatch goes into sbatch: {{{key}: VALUE}}." if str(key) in KNOWN else ""
-            raise RequestError(f"{where}: " + unknown_name("option", str(key), (*NAMES, *KEYS), next_step=hint))
+            raise RequestError(f"{where}: " + unknown_name("option", str(key), (*_OF_FILES, *KEYS), next_step=hint))
         if name in values:
             raise RequestError(f"{where}: {name} comes twice. Keep one of them.")
         values[name] = typed(where, name, value)

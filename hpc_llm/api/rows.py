@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
-from hpc_llm.api.find import logs_folder
+from hpc_llm.api.find import paths_of_logs
 from hpc_llm.api.handle import Named, runs_of
 from hpc_llm.errors import HpcLlmError, RequestError, unknown_name
 from hpc_llm.records.files import replacing_output
@@ -94,7 +94,7 @@ def format_of(file: Path, *, named: str = "", next_step: str = "name a format, a
 
 
 def parse(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    paths: Named | Iterable[Named],
     *,
     logs: str | os.PathLike[str] | None = None,
 ) -> Rows[Row]:
@@ -109,7 +109,7 @@ def parse(
 
 
 def parse_steps(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    paths: Named | Iterable[Named],
     *,
     logs: str | os.PathLike[str] | None = None,
 ) -> Rows[Step]:
@@ -128,7 +128,7 @@ def results(runs: Named | Iterable[Named] | None = None, *, logs: str | os.PathL
 
 
 def read_rows(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    paths: Named | Iterable[Named],
     *,
     logs: str | os.PathLike[str] | None = None,
     verbose: bool = False,
@@ -145,9 +145,7 @@ def read_rows(
     return parse_paths(named, verbose=verbose, on_reading=on_reading, on_progress=on_progress)
 
 
-def read_steps(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, logs: str | os.PathLike[str] | None = None
-) -> Iterator[Step]:
+def read_steps(paths: Named | Iterable[Named], *, logs: str | os.PathLike[str] | None = None) -> Iterator[Step]:
     """The rows of `parse_steps` as they are read."""
     from hpc_llm.parsing import parse_steps
 
@@ -173,13 +171,3 @@ def write_rows(rows: Iterable[Row] | Iterable[Step], output_format: str, out: IO
     from hpc_llm.parsing import write_rows
 
     write_rows(rows, output_format, out, names)
-
-
-def paths_of_logs(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], logs: str | os.PathLike[str] | None
-) -> list[str]:
-    """Paths as they are, and the folders of the runs of `logs` that are named."""
-    from hpc_llm.api.find import paths_of
-
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    return paths_of([os.fspath(path) for path in given], logs_folder(logs))

@@ -96,6 +96,11 @@ MODEL_MISSING = Cause(
     ),
 )
 
+_SHORT_DATA_REMEDY = (
+    "more text: --data FILE, several times where it is in several files\n"
+    "or shorter sequences, of which each rank needs one: --sequence-length N"
+)
+
 CONFIG_ERROR = Cause(
     id="config_error",
     title="a setting is wrong",
@@ -105,6 +110,12 @@ CONFIG_ERROR = Cause(
     precedence=76,
     explains=frozenset(("python_exception", "collective_timeout", "unreachable")),
     signs=(
+        sign(
+            " is too short: ",
+            r"\bthe text in [^\n]{1,300} is too short: \d+ ranks? needs? at least \d+ tokens",
+            confidence=0.97,
+            remedy=_SHORT_DATA_REMEDY,
+        ),
         sign(
             "validation error",
             r"ValidationError: \d+ validation errors? for (?:DeepSpeed|[A-Z]\w*(?:Config|Args|Arguments))\w*"

@@ -94,6 +94,11 @@ def _run(arguments: list[str]) -> int:
             error.message = redacted(str(getattr(error, "message", error)))  # type: ignore[attr-defined]
             error.show()  # type: ignore[attr-defined]
             _tell_way(arguments, getattr(error, "option_name", None))
+            if "unexpected extra argument" in str(getattr(error, "message", "")) and arguments[:1] in (
+                ["render"],
+                ["submit"],
+            ):
+                note("several methods or clusters are one word, with commas: --method z2,z3")
             return int(error.exit_code)  # type: ignore[attr-defined]
         if os.environ.get("HPC_LLM_DEBUG") == "1":
             raise

@@ -46,8 +46,8 @@ def _list(as_json: bool) -> None:
     if as_json:
         print_json([c.model_dump(mode="json", by_alias=True) for c in found])
         return
-    rows = [[c.name, c.scheduler, gpu_text(c.gpu), c.status.state, c.title] for c in found]
-    print_table(rows, ["cluster", "scheduler", "GPUs per node", "status", "what"])
+    rows = [[c.name, gpu_text(c.gpu), c.status.state, c.title] for c in found]
+    print_table(rows, ["cluster", "GPUs per node", "status", "what"])
 
 
 def gpu_text(gpu: Gpu) -> str:

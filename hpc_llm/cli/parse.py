@@ -13,12 +13,16 @@ import typer
 from hpc_llm.cli.options import LogsOption
 from hpc_llm.cli.output import is_terminal, note, terminal_width
 from hpc_llm.cli.terminal import steered
-from hpc_llm.text.tables import table
+from hpc_llm.text.tables import fits, table, wrapped
 
 if TYPE_CHECKING:
     from hpc_llm.parsing import Reading, Row
 
 GIB = 2**30
+_SETTINGS = ("cluster", "kind", "model", "GPU", "ranks", "batch", "sequence", "precision", "steps", "outcome")
+"""Columns that are said once, where all rows have the same and there is little room."""
+_LESS_NEEDED = ("first loss", "host peak GiB", "MFU")
+"""Columns that are left out where there is still too little, the first of them first."""
 SHOWN_FROM_BYTES = 64 * 2**20
 """Less than this is read within a second."""
 
@@ -46,7 +50,8 @@ def parse_command(
     logs: LogsOption = Path("logs"),
 ) -> None:
     """Turn training logs of any known format into one row a run."""
-    from hpc_llm.api.rows import paths_of_logs, read_rows, read_steps, write_rows
+    from hpc_llm.api.find import paths_of_logs
+    from hpc_llm.api.rows import read_rows, read_steps, write_rows
 
     chosen = output_format or _default_format(output)
     names = _columns(columns, steps)
@@ -92,8 +97,39 @@ def summary_table(rows: list[Row], width: int | None = None) -> str:
     headers = [name for name in (cells[0] if cells else {}) if any(cell[name] for cell in cells)]
     if len({cell["kind"] for cell in cells} - {""}) < 2:  # what all rows are need not be said
         headers = [name for name in headers if name != "kind"]
-    lines = [[cell[name] for name in headers] for cell in cells]
-    return "".join(f"{line}\n" for line in table(lines, headers, width))
+    shared: dict[str, str] = {}
+    left_out: list[str] = []
+    if width is not None and len(cells) > 1:
+        headers, shared, left_out = _fitted(headers, cells, width)
+    lines = table([[cell[name] for name in headers] for cell in cells], headers, width)
+    if shared:
+        said = ", ".join(f"{name} {value}" for name, value in shared.items())
+        lines = [*wrapped(f"all: {said}", width, 2).split("\n"), "", *lines]
+    if left_out:
+        said = f"no room for {', '.join(left_out)}: a wider terminal shows them, and -o FILE.csv holds all"
+        lines += ["", *wrapped(said, width, 2).split("\n")]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _fitted(headers: list[str], cells: list[dict[str, str]], width: int) -> tuple[list[str], dict[str, str], list[str]]:
+    """The columns for so narrow a terminal, what all rows share and is said once, and the columns that are left out.
+
+    A table that fits stays whole; one that is too wide even so has all its columns, on several lines a row.
+    """
+    if _fits(headers, cells, width):
+        return headers, {}, []
+    shared = {name: cells[0][name] for name in headers if name in _SETTINGS and len({c[name] for c in cells}) == 1}
+    headers = [name for name in headers if name not in shared]
+    fewer = headers
+    for count in range(len(_LESS_NEEDED) + 1):
+        fewer = [name for name in headers if name not in _LESS_NEEDED[:count]]
+        if _fits(fewer, cells, width):
+            return fewer, shared, [name for name in headers if name not in fewer]
+    return headers, shared, []
+
+
+def _fits(headers: list[str], cells: list[dict[str, str]], width: int) -> bool:
+    return fits([[cell[name] for name in headers] for cell in cells], headers, width)
 
 
 def _summary(row: Row) -> dict[str, str]:

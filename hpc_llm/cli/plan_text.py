@@ -34,10 +34,17 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], width: int = WID
     """`field: old → new` for each value that two plans do not share."""
     before, after = flat(old), flat(new)
     for name in dict.fromkeys((*after, *before)):
+        if _is_told_within(name, before, after) or _is_told_within(name, after, before):
+            continue
         if name in before and name in after and _is_same(before[name], after[name]):
             continue
         was, now = (_safe(name, side[name]) if name in side else _ABSENT for side in (before, after))
         yield from folded(f"{name}: {was} → {now}", width)
+
+
+def _is_told_within(name: str, side: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a mapping is absent on one side, and each of its values on the other is told by itself."""
+    return not side.get(name, "") and name not in other and any(path.startswith(f"{name}.") for path in other)
 
 
 def _safe(name: str, value: Any) -> str:

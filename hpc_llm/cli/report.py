@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from hpc_llm.cli.options import JsonOption
+from hpc_llm.cli.options import JsonOption, LogsOption
 from hpc_llm.cli.output import note, print_json
 
 EXIT_REGRESSION = 3
@@ -19,10 +19,10 @@ def register(app: typer.Typer) -> None:
 
 
 def report_command(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Runs, logs, or folders of them.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH|RUN…", help="Runs, logs, or folders of them.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder to write to.")] = Path("report"),
     baseline: Annotated[
-        Optional[Path],
+        Optional[str],
         typer.Option(metavar="RUN|CSV", help="Earlier run, log or CSV of parse or report to compare with."),
     ] = None,
     tolerance: Annotated[
@@ -38,6 +38,7 @@ def report_command(
             help="What logs do not say, e.g. model=llama2-7b (repeatable); fills empty cells only.",
         ),
     ] = None,
+    logs: LogsOption = Path("logs"),
     as_json: JsonOption = False,
 ) -> int:
     """Comparison table, plots and one HTML page."""
@@ -48,7 +49,7 @@ def report_command(
     from hpc_llm.api import report
 
     gc.set_threshold(5_000, 10, 10)  # tables of thousands of rows hold each other in cycles, and need much memory
-    made = report(paths, output=output, baseline=baseline, tolerance=tolerance, assume=assume or ())
+    made = report(paths, logs=logs, output=output, baseline=baseline, tolerance=tolerance, assume=assume or ())
     note(made.summary)
     if made.report.baseline is not None:
         compared = len(made.report.baseline.changes)

@@ -33,6 +33,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """What became of the runs: state, outcome, time, tokens/s so far."""
+    from hpc_llm.api.find import where_runs_are
     from hpc_llm.api.handle import status as ask
 
     while True:
@@ -40,7 +41,7 @@ def status(
         if as_json:
             print_json({"runs": [s.to_dict() for s in statuses]})
         elif not statuses:
-            note(_where_runs_are(logs))
+            note(where_runs_are(logs))
         else:
             if watch and is_terminal():
                 steered(sys.stdout).write("\x1b[H\x1b[2J")
@@ -87,14 +88,3 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
         if s.reason:
             as_expected = "as expected: " if s.expect is not None and s.is_as_expected else ""
             typer.echo(wrapped(one_line(f"{s.run_id}: {as_expected}{s.reason}"), terminal_width(), 2))
-
-
-def _where_runs_are(logs: Path) -> str:
-    """That there are none in `logs`, and the latest folder below it that holds some, as the demo makes one."""
-    from hpc_llm.records.run import iter_runs
-
-    below = sorted((path for path in logs.glob("[!.]*") if path.is_dir() and not path.is_symlink()), reverse=True)
-    for folder in below[:20]:
-        if number := sum(1 for _ in iter_runs(folder)):
-            return f"there are no runs in {logs} itself; {folder} holds {number}: --logs {folder}"
-    return f"there are no runs in {logs}"

@@ -54,6 +54,7 @@ def _host_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str
         used, limit = int(facts["used"]), int(facts["limit"])
         # Slurm counts in bytes since it writes StepId=, and counted in KiB when it began to write of limits.
         unit = 1 if "StepId=" in told.text or limit > _MOST_KIB else 1024
+        facts["used_bytes"] = str(used * unit)
         return f"It used {_amount(used * unit)}, and {_amount(limit * unit)} were allowed."
     return f"{facts['asked']} bytes were asked for." if facts.get("asked", "").isdigit() else ""
 

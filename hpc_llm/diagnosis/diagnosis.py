@@ -13,9 +13,11 @@ from hpc_llm.causes.memory import PAGE_LOCKED_REMEDY
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import Verdict
+from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
 from hpc_llm.diagnosis.elsewhere import in_other_words
-from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, Case, filled, page_locked, without_what_it_has
+from hpc_llm.diagnosis.environment import of_the_job
+from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
 from hpc_llm.text.secrecy import redacted
 
 _SHOWN = 6
@@ -137,7 +139,7 @@ def explained(
         meaning=_meaning(verdict),
         remedy=_ASK_WHO
         if _is_only_signal(verdict)
-        else _remedy(verdict, case and replace(case, facts=details), details, is_ours),
+        else of_the_job(_remedy(verdict, case and replace(case, facts=details), details, is_ours), details),
         retry=verdict.cause.retry if own.retry is None else own.retry,
         evidence=_evidence(verdict, found),
         chain=tuple(cause.id for cause in verdict.chain),
@@ -194,8 +196,14 @@ def _evidence(verdict: Verdict, found: Sequence[Found]) -> tuple[Evidence, ...]:
     for one in order:
         if len(lines) >= _SHOWN:
             break
-        lines.setdefault(_shape(one), Evidence(one.file, one.line, one.text))
+        if not any(_is_same(one.text, other.text) for other in lines.values()):
+            lines.setdefault(_shape(one), Evidence(one.file, one.line, one.text))
     return tuple(lines.values())
+
+
+def _is_same(text: str, other: str) -> bool:
+    """Whether two lines say the same: a record repeats what the script printed, without our name before it."""
+    return text.removeprefix("hpc-llm: ").strip() == other.removeprefix("hpc-llm: ").strip()
 
 
 def _shape(one: Found) -> str:

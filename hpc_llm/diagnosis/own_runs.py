@@ -12,9 +12,10 @@ from pathlib import Path
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import first_of
+from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, unexplained
+from hpc_llm.diagnosis.environment import facts_of, job_python
 from hpc_llm.diagnosis.inputs import diagnose_files
-from hpc_llm.diagnosis.remedies import Case
 from hpc_llm.errors import RequestError
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan
@@ -133,7 +134,10 @@ def _case(found: Look) -> Case | None:
         plan = Plan.from_dict(found.records.plan)
     except (RequestError, TypeError):
         return None
-    return Case(plan=plan, facts=_facts(found), cluster=_cluster(plan.cluster))
+    cluster, facts = _cluster(plan.cluster), {**_facts(found), "cluster": plan.cluster}
+    if cluster is not None:
+        facts |= facts_of(cluster.on(cluster.partition(plan.job.partition)), plan.parallel.nodes)
+    return Case(plan=plan, facts=facts, cluster=cluster)
 
 
 def _cluster(name: str) -> Cluster | None:
@@ -156,6 +160,8 @@ def _facts(found: Look) -> dict[str, str]:
     node = _node(found)
     if node:
         facts["node"] = node
+    if python := job_python(found.run):
+        facts["python"] = python
     pace = read_pace(found.run.steps) if found.records.has_steps else None
     if pace and pace.step:
         facts["steps_made"] = str(pace.step)

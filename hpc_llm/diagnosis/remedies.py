@@ -8,74 +8,26 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from hpc_llm.diagnosis.case import Case, size_bytes, takes_options
+from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
 from hpc_llm.diagnosis.packages import mismatched, missing
+from hpc_llm.errors import counted
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import letters_of
 from hpc_llm.planning.recipe import frozen_by, learning_rate
 from hpc_llm.planning.settings import parse_value
 from hpc_llm.records.metrics import MIN_MEASURED_STEPS
-from hpc_llm.site.cluster import Cluster, Node, Partition
-from hpc_llm.site.sbatch_options import memory_bytes
-from hpc_llm.site.schedulers import scheduler_of
 from hpc_llm.site.slurm_time import format_time
 
 _MARGIN = 1.15
 """Steps are not all as fast as the last ones."""
+_SHORT_S = 600
+"""Seconds within which a job may not have come to its first step though nothing was wrong."""
 _ROUND_S = 600
 """Seconds to which advised times are rounded up."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A run of ours that failed: what it asked for, what is known of its end, and its cluster's profile."""
-
-    plan: Plan
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    cluster: Cluster | None = None
-    """None where its profile is not here any more."""
-
-    @property
-    def partition(self) -> Partition | None:
-        return self.cluster.partition(self.plan.job.partition) if self.cluster else None
-
-    @property
-    def node(self) -> Node | None:
-        return self.cluster.node_of(self.partition) if self.cluster else None
-
-    @property
-    def gpu_bytes(self) -> float | None:
-        """Memory of one GPU: what the message says, else what the profile says."""
-        told = size_bytes(self.facts.get("capacity") or self.facts.get("capacity_old"))
-        if told is not None or self.cluster is None or not self.plan.parallel.gpus_per_node:
-            return told
-        gib = self.cluster.gpu_of(self.partition).memory_gib
-        return gib * 2**30 if gib else None
-
-    @property
-    def node_bytes(self) -> float | None:
-        """Memory of one node, as far as the job could ask for it."""
-        node = self.node.mem_gb * 1e9 if self.node and self.node.mem_gb else None
-        return node if self.may_ask_memory else self.host_room
-
-    @property
-    def host_room(self) -> float | None:
-        """Memory of one node that the job had, where it says so."""
-        return memory_bytes(self.plan.job.sbatch.get("mem") or self.plan.job.mem or "") or None
-
-    @property
-    def may_ask_memory(self) -> bool:
-        """Whether the job may say how much memory it has."""
-        return _takes_options(self.plan) and not (self.cluster and "mem" in self.cluster.request.forbid)
-
-    def memory_flags(self, need: int | None) -> str | None:
-        """What has to be added so that a node holds so many bytes; None where it cannot."""
-        if need is None or (self.host_room or self.node_bytes or math.inf) > need:
-            return ""
-        return " --sbatch mem=0" if (self.node_bytes or math.inf) > need and self.may_ask_memory else None
 
 
 def device_oom(case: Case) -> list[str]:
@@ -95,14 +47,9 @@ def device_oom(case: Case) -> list[str]:
     return [*lines, *_steps_down(case)]
 
 
-def _takes_options(plan: Plan) -> bool:
-    """Whether a job of it has partitions and options of sbatch."""
-    return "sbatch" in scheduler_of(plan.job.scheduler).requests
-
-
 def _not_alone(plan: Plan) -> str:
     held = "another process held the GPU's memory"
-    if not _takes_options(plan):
+    if not takes_options(plan):
         return f"{held}: end it, or choose another GPU (`nvidia-smi` or `rocm-smi` shows which is free)"
     if "exclusive" in plan.job.sbatch:
         return f"{held}, though the job asked for the node alone: tell the site"
@@ -115,7 +62,7 @@ def _steps_down(case: Case) -> list[str]:
     lines = []
     for rung in rungs(case.plan):
         states = states_bytes(rung.plan)
-        memory = case.memory_flags(host_bytes(rung.plan))
+        memory = case.memory_flags(host_bytes(rung.plan), rung.plan)
         if memory is not None and (room is None or states is None or states < room):
             lines.append(f"{rung.flags}{memory}  ({rung.why})")
     states = states_bytes(case.plan, letters_of(case.plan))
@@ -134,20 +81,10 @@ def _steps_down(case: Case) -> list[str]:
 def host_oom(case: Case) -> list[str]:
     """More memory, then fewer ranks that share it, then less on the host."""
     plan, lines = case.plan, []
-    asked, there = (
-        memory_bytes(plan.job.sbatch.get("mem") or plan.job.mem or ""),
-        case.node.mem_gb if case.node else None,
-    )
-    whole = asked == 0 or bool(asked and there and asked >= 0.97 * there * 1e9)
     may_ask, need = case.may_ask_memory, host_bytes(plan, letters_of(plan))
     is_held = need is None or need < (case.node_bytes or math.inf)
-    if may_ask and not whole and is_held:
-        had = next(
-            (plan.job.sbatch[name] for name in ("mem", "mem-per-gpu", "mem-per-cpu") if name in plan.job.sbatch),
-            plan.job.mem,
-        )
-        lines.append("--sbatch mem=0  (all of the node's memory" + (f", it had {had})" if had else ")"))
-    # Where memory follows the GPUs, fewer ranks have less of it, unless they ask for all.
+    if may_ask and is_held and (line := more(case.host_memory, plan, case.node, need, case.facts)):
+        lines.append(line)
     fewer = plan.parallel.tasks_per_node // 2
     room, states = (
         case.gpu_bytes,
@@ -156,7 +93,7 @@ def host_oom(case: Case) -> list[str]:
     if fewer and is_held and (room is None or states is None or states < room):
         why = f"{fewer} ranks on a node instead of {plan.parallel.tasks_per_node}: each has host buffers of its own"
         flags = f"--gpus-per-node {fewer}" if plan.parallel.gpus_per_node else f"--set tasks_per_node={fewer}"
-        lines.append(f"{flags}{' --sbatch mem=0' if may_ask else ''}  ({why})")
+        lines.append(f"{flags}{_same_memory(case, fewer)}  ({why})")
     lines += _less_offload(case)
     if not is_held and need is not None and case.node_bytes:
         lines.append(
@@ -166,6 +103,16 @@ def host_oom(case: Case) -> list[str]:
     return lines or [
         "it has all of the node and keeps nothing there: another node type, or a smaller --model, is for you to decide"
     ]
+
+
+def _same_memory(case: Case, ranks: int) -> str:
+    """The option by which fewer ranks keep the memory that all had: amounts per GPU or CPU, and shares, go down with them."""
+    had, plan = case.host_memory, case.plan
+    size = had.on_node(plan)
+    if not case.may_ask_memory or size is None or (had.form == "mem" and had.form in plan.job.sbatch):
+        return ""
+    gpus = ranks if plan.parallel.gpus_per_node else 0
+    return f" {same(had, plan.changed(tasks_per_node=ranks, gpus_per_node=gpus), size)}"
 
 
 def _less_offload(case: Case) -> list[str]:
@@ -191,6 +138,9 @@ def walltime(case: Case) -> list[str]:
         case.plan,
         *(case.facts.get(name) for name in ("steps_made", "step_time_s", "steps_ended_s")),
     )
+    if not made and plan.job.time_s is not None and plan.job.time_s < _SHORT_S:
+        had = f"it had {format_time(plan.job.time_s)}, and made no step: imports, model and ranks take minutes to start"
+        return [f"--time {format_time(_SHORT_S)}  ({had})"]
     if not made:
         return [
             "it made no step: look for what it waited for (the last lines of its output) before asking for more time"
@@ -235,7 +185,7 @@ def _more_time(case: Case, needed: int, told: str) -> list[str]:
 
 
 def _limits(case: Case) -> dict[str, int]:
-    if case.cluster is None or not _takes_options(case.plan):
+    if case.cluster is None or not takes_options(case.plan):
         return {}
     return {partition.name: partition.max_time_s for partition in case.cluster.partitions}
 
@@ -262,18 +212,14 @@ def _round_down(steps: int) -> int:
 
 def gpu_missing(case: Case) -> list[str]:
     plan, node = case.plan, case.facts.get("node")
-    ranks, gpus = _count(plan.parallel.tasks_per_node, "rank"), _count(plan.parallel.gpus_per_node, "GPU")
+    ranks, gpus = counted(plan.parallel.tasks_per_node, "rank"), counted(plan.parallel.gpus_per_node, "GPU")
     lines = [
         f"the plan has {ranks} and {gpus} on a node: see that the job got them (nvidia-smi or rocm-smi in the job)"
     ]
-    if _takes_options(plan) and node:
+    if takes_options(plan) and node:
         nodes = ",".join(filter(None, (plan.job.sbatch.get("exclude"), node)))
         lines.append(f"--sbatch exclude={nodes}  (if that node should have them and does not)")
     return lines
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _usual_rate(plan: Plan) -> float:
@@ -333,26 +279,25 @@ BY_PLAN: dict[str, Callable[[Case], list[str]]] = {
 }
 """Causes whose remedy depends on the plan."""
 
+
+def module_missing(facts: Mapping[str, Any]) -> list[str]:
+    """Where a run of ours looked for which module; nothing where one of both is not known."""
+    module, cluster = str(facts.get("module") or ""), facts.get("cluster")
+    if not module or not cluster:
+        return []
+    name = module.partition("/")[0]
+    return [
+        f"see which versions there are: `module avail {name}` or `module spider {name}` on a login node of {cluster}",
+        f"then correct {module} in prelude.load of the profile (`hpc-llm clusters {cluster}` shows it, and its file)",
+    ]
+
+
 BY_FACTS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "module_missing": module_missing,
     "package_missing": missing,
     "driver_mismatch": mismatched,
 }
 """Causes whose remedy depends on what the evidence names, whoever's run it was."""
-
-_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-def size_bytes(text: str | None) -> float | None:
-    """Bytes of an amount as torch prints it.
-
-    >>> size_bytes("1.50 GiB")
-    1610612736.0
-    """
-    number, _, unit = (text or "").partition(" ")
-    try:
-        return float(number) * _UNITS[unit]
-    except (ValueError, KeyError):
-        return None
 
 
 def _gib(size: float) -> str:
@@ -367,7 +312,7 @@ def without_what_it_has(remedy: str, plan: Plan) -> str:
 
 def _has(plan: Plan, line: str) -> bool:
     """Whether the line asks for what the plan has, or for what has no meaning where it ran."""
-    if not _takes_options(plan) and "--sbatch" in line:
+    if not takes_options(plan) and "--sbatch" in line:
         return True
     settings = re.findall(r"--set ([\w.]+)=([\w.:-]+)", line)
     options = re.findall(r"--sbatch ([a-z-]+)=([\w.-]+)", line)

@@ -15,7 +15,7 @@ from typing import IO, Any
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.schedulers import job_of
 from hpc_llm.causes.verdict import Verdict
-from hpc_llm.errors import RequestError, pass_over
+from hpc_llm.errors import RequestError, notice, pass_over
 from hpc_llm.parsing import notebook
 from hpc_llm.parsing.registry import FolderFormat, document_formats, folder_formats, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
@@ -73,13 +73,22 @@ class Reading:
 
 
 def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
-    """The runs and files under `paths`, folders searched by name; raises RequestError for what is not there."""
+    """The runs and files under `paths`, folders searched by name, each once; raises RequestError for what is not there."""
+    seen: set[str] = set()
+    named: set[str] = set()
     for path in map(Path, paths):
-        if str(path) == STDIN or path.is_file():
+        if str(path) == STDIN:
             yield path
-        elif path.is_dir():
+        elif path.is_file() or path.is_dir():
             real = path.resolve()
-            yield from _Search(real).under(path, real)
+            if str(real) in seen:
+                notice(f"{path} is given more than once, it counts once")
+            elif path.is_dir():
+                yield from _Search(real, seen, named).under(path, real)
+            else:
+                seen.add(str(real))
+                named.add(str(real))
+                yield path
         elif path.is_fifo():
             yield path
         elif path.exists():
@@ -96,8 +105,10 @@ class _Search:
 
     root: Path
     """Without links."""
-    seen: set[str] = field(default_factory=set)
-    """Folders, without links: several may lead to one."""
+    seen: set[str]
+    """Folders and files, without links: several may lead to one."""
+    named: set[str]
+    """Files that were given themselves."""
 
     def under(self, folder: Path, real: Path) -> Iterator[Path]:
         """What `folder`, which is `real` without links, holds."""
@@ -131,8 +142,10 @@ class _Search:
         if entry.is_dir():
             if not entry.is_symlink() or not self._is_met_anyway(real):
                 yield from self.under(path, real)
-        elif entry.is_file() and path.suffix.lower() not in NOT_LOGS and _may_be_read(path):
-            yield path
+        elif entry.is_file() and path.suffix.lower() not in NOT_LOGS and str(real) not in self.named:
+            self.seen.add(str(real))
+            if _may_be_read(path):
+                yield path
 
     def _is_met_anyway(self, target: Path) -> bool:
         """Whether a folder that a link leads to is met without the link, or holds all that is searched."""

@@ -27,6 +27,9 @@ from hpc_llm.planning.parts import (
 if TYPE_CHECKING:
     from hpc_llm.planning.study import StudyRun
 
+CHANGED_LETTERS = "computed: what the method does after --set"
+"""Origin of the letters of a plan whose settings made another method of the one that it names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:

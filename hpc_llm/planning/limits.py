@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpc_llm.errors import PlanError, unknown_name
+from hpc_llm.errors import PlanError, counted, unknown_name
 from hpc_llm.planning.draft import Draft
-from hpc_llm.site.cluster import Cluster, Partition, Qos
+from hpc_llm.site.cluster import Cluster, Node, Partition, Qos
 from hpc_llm.site.parts import Lifted
 
 
@@ -186,3 +186,21 @@ def _allow(asked: Iterable[Asked], cluster: Cluster, partition: Partition | None
 
 def _is_within(amount: int, limit: int | None) -> bool:
     return limit is None or amount <= limit
+
+
+def memory_share(style: str, node: Node, gpus: int) -> float | None:
+    """Decimal GB for the memory flag of that style; None where none is given."""
+    if style == "omit" or node.mem_gb_per_gpu is None or not gpus:
+        return None
+    if style == "mem-per-cpu":
+        return node.mem_gb_per_gpu / node.cpus_per_gpu if node.cpus_per_gpu else None
+    return node.mem_gb_per_gpu * (gpus if style == "mem" else 1)
+
+
+def check_share(field: str, asked: float | None, there: float | None, gpus: int, cluster: str) -> None:
+    """Raise PlanError where the profile itself would ask for more than a node has: `asked` for its GPUs, of what is `there`."""
+    if asked and there and asked > there:
+        raise PlanError(
+            f"cluster {cluster}: node.{field} for {counted(gpus, 'GPU')} is {asked:g}, and node.{field.partition('_per_')[0]} says "
+            f"that a node has {there:g}. Correct the profile: `hpc-llm clusters {cluster}` shows it."
+        )

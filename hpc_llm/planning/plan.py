@@ -23,7 +23,7 @@ from hpc_llm.planning.deepspeed_values import check_partitions
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.planning.engine_choice import check_engine, choose_engine
 from hpc_llm.planning.engines import Wanted, zero_stage
-from hpc_llm.planning.experiment import Experiment, Plan, PlanWithOrigins
+from hpc_llm.planning.experiment import CHANGED_LETTERS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
 from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, auto_in, plan_letters
@@ -310,7 +310,12 @@ def _cuda_graph(facts: engines.EngineFacts, wanted: Wanted, draft: Draft) -> boo
 def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], draft: Draft) -> str:
     letters = plan_letters(model, deepspeed)
     changed = letters != method.letters
-    origin = "computed: what the method does after --set" if changed else f"method {method.name}"
+    origin = CHANGED_LETTERS if changed else f"method {method.name}"
+    if changed and draft.settings.all:
+        draft.notices.append(
+            f"{draft.settings.origin} makes of method {method.name} what the letters {letters} do: tables call it "
+            f"{method.name} as {letters}"
+        )
     found: str = draft.computed("letters", letters, origin)
     return found
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,9 @@ FROZEN_FACTOR = 10
 HIGHEST_RATE = 1e-3
 
 LONGEST_RAMP = 2000
+
+_HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+"""OWNER/NAME, which a folder may be called as well."""
 
 
 def choose_weights(model: str, asked: str | None) -> tuple[str, str, Checkpoint | None]:
@@ -63,7 +69,12 @@ def _unseen(model: str, asked: str | None) -> tuple[str, str]:
                 "--set weights=checkpoint, or --set weights=random for its shape alone."
             )
         return asked, "--set, the folder is not here to be looked at"
-    if "/" in model or model.startswith(("~", ".")):
+    if not _HUB_NAME.fullmatch(model) and ("/" in model or model.startswith((".", "~"))):
+        where = os.path.abspath(os.path.expanduser(model))
+        raise RequestError(
+            f"there is no folder {where} here. Give the full path of a folder that only the cluster has."
+        )
+    if "/" in model:
         shape = f" --model {ALIASES[model]} is its shape with random weights." if model in ALIASES else ""
         way = f"If it is a model of the Hub: `{fetch_command(model)}`, then --model DIR. " if is_hub_name(model) else ""
         raise RequestError(
@@ -131,8 +142,10 @@ def learning_rate(model: str, found: Checkpoint | None, frozen: str | None) -> t
     if width is None:
         return factor * CHECKPOINT_RATE, f"default for {what}a model whose width cannot be seen from here"
     rate = float(f"{0.1 * factor / width:.0e}")
-    limit = f", at most {HIGHEST_RATE:g}" if rate > HIGHEST_RATE else ""
-    return min(rate, HIGHEST_RATE), f"default for {what}{model}: {0.1 * factor:g} / hidden size {width}{limit}"
+    how = ", rounded to one digit" if not math.isclose(rate, 0.1 * factor / width) else ""
+    if rate > HIGHEST_RATE:
+        how = f", at most {HIGHEST_RATE:g}"
+    return min(rate, HIGHEST_RATE), f"default for {what}{model}: {0.1 * factor:g} / hidden size {width}{how}"
 
 
 def check_states(optimizer: str, precision: str) -> None:

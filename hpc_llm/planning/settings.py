@@ -15,10 +15,13 @@ from hpc_llm.corpus.rows import PACKINGS, TOO_LONG
 from hpc_llm.errors import ProfileError, RequestError, unknown_name
 from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.planning.optimizers import NAMES
+from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.planning.schedule import SCHEDULES
 from hpc_llm.site.reach import refuse_loading, refuse_scratch
 
 _SHOWN = 80
+_OPTIONS = ("time", "name", "templates", "cluster", "method", "task", "data", "env_file", "epochs", "resume")
+"""Options of a request that no field of the plan is called."""
 FREE = ("deepspeed", "env", "columns")
 """Mappings that take keys they do not hold yet; DeepSpeed's and those of rows are checked afterwards."""
 RAW = ("env", "columns")
@@ -141,8 +144,26 @@ def _field_of(asked: str) -> tuple[str, tuple[str, ...]]:
         return short, tuple(rest[1:])
     if first in PATHS:
         return first, tuple(rest)
+    if (way := _meant(asked)) is not None:
+        raise RequestError(f"--set {asked}: there is no plan field '{first}': {way}.")
     names = PATHS.keys() - FIXED.keys()
     raise RequestError(unknown_name("plan field", first, names, where=f"--set {asked}"))
+
+
+def _meant(asked: str) -> str | None:
+    """What a path stands for that is written as elsewhere: an option, a field of the optimizer, a key of DeepSpeed."""
+    from hpc_llm.planning.deepspeed_config import TOP_LEVEL
+
+    first = asked.partition(".")[0].replace("-", "_")
+    if first in _OPTIONS:
+        return f"use --{first.replace('_', '-')}"
+    if first in ("learning_rate", "peak_lr", "max_lr"):
+        return "did you mean optimizer.lr?"
+    if first in {one.name for one in fields(OptimizerSetup)}:
+        return f"did you mean optimizer.{first}?"
+    if first in TOP_LEVEL:
+        return f"did you mean deepspeed.{asked}?"
+    return f"did you mean {asked.replace('-', '_')}?" if first in PATHS else None
 
 
 def is_text(path: str) -> bool:
@@ -248,4 +269,6 @@ def _same_type(path: str, old: Any, new: Any) -> Any:
         return float(new) if isinstance(old, float) else new
     if old is None or (isinstance(new, type(old)) and isinstance(new, bool) == isinstance(old, bool)):
         return new
+    if isinstance(old, bool):
+        raise RequestError(f"--set {path}={new}: write true or false, in small letters. It is {str(old).lower()} now.")
     raise RequestError(f"--set {path}: {new!r} is not {_NOUNS[type(old)]}. It is {old!r} now.")

@@ -7,14 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.errors import PlanError, RequestError, counted, unknown_name
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
-from hpc_llm.planning.limits import Asked, JobQos, hold, most_allowed, place_of, sizes
+from hpc_llm.planning.limits import Asked, JobQos, check_share, hold, memory_share, most_allowed, place_of, sizes
 from hpc_llm.planning.parts import Parallel
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Gpu, Node, Partition
 from hpc_llm.site.launchers import find_launcher
-from hpc_llm.site.sbatch_options import Source, memory_bytes, named_nodes, not_known, read_options, rivals
+from hpc_llm.site.sbatch_options import (
+    Source,
+    asks_for_gpus,
+    memory_bytes,
+    named_nodes,
+    not_known,
+    read_options,
+    rivals,
+)
 from hpc_llm.site.slurm_time import LONGEST_S, format_time, parse_time
 
 MOST_NODES = 20_000
@@ -61,16 +69,22 @@ def ask_resources(
     gpus = draft.first(
         "gpus_per_node",
         said("gpus_per_node"),
-        (min(suggested, per_node) if suggested is not None else None, f"cluster {cluster.name}: defaults"),
+        _suggested(suggested, per_node, cluster),
         (per_node, f"cluster {cluster.name}: gpu.per_node"),
     )
     _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
     if nodes > 1 and not site.facts.several_nodes:
         raise PlanError(f"{nodes} nodes: cluster {cluster.name} {_runs_where(site)}. Use --nodes 1.")
-    ranks = draft.put("tasks_per_node", max(gpus, 1), "computed: one rank per GPU")
+    ranks = draft.put(
+        "tasks_per_node",
+        max(gpus, 1),
+        "computed: one rank per GPU" if gpus else "computed: one rank, for there is no GPU",
+    )
     positive("tasks_per_node", ranks)
     if 0 < gpus < ranks:
-        raise PlanError(f"tasks_per_node is {ranks} with {gpus} GPUs per node: each rank needs a GPU of its own.")
+        raise PlanError(
+            f"tasks_per_node is {ranks} with {counted(gpus, 'GPU')} per node: each rank needs a GPU of its own."
+        )
     world = draft.computed("world_size", nodes * ranks, "computed: nodes x tasks_per_node")
     groups = draft.computed("data_parallel", world, "computed: each rank trains on samples of its own")
     for name in ("tensor_parallel", "pipeline_parallel"):
@@ -98,6 +112,14 @@ def ask_one_process(
     for name in ("tasks_per_node", "world_size", "data_parallel", "tensor_parallel", "pipeline_parallel"):
         draft.computed(name, 1, "computed: one process does it")
     return Parallel(nodes=1, gpus_per_node=gpus, tasks_per_node=1, world_size=1, data=1)
+
+
+def _suggested(suggested: int | None, per_node: int, cluster: Cluster) -> tuple[int | None, str]:
+    """The profile's default as far as the node has so many, and why."""
+    if suggested is None or suggested <= per_node:
+        return suggested, f"cluster {cluster.name}: defaults"
+    has = f"a node has {per_node}" if per_node else "there is no GPU"
+    return per_node, f"cluster {cluster.name}: defaults says {suggested}, {has}"
 
 
 def _runs_where(site: Site) -> str:
@@ -136,7 +158,7 @@ def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str
         has = f"{per_node} x {gpu.model}" if per_node else "no GPU"
         fewest = 0 if cluster.request.gpu_style == "none" else min(1, per_node)
         choice = f"Choose --gpus-per-node {fewest}..{per_node}" if per_node else "Leave --gpus-per-node out"
-        raise PlanError(f"{gpus} GPUs per node: {where} has {has} per node. {choice}.")
+        raise PlanError(f"{counted(gpus, 'GPU')} per node: {where} has {has} per node. {choice}.")
     if gpus == 0 and per_node and cluster.request.gpu_style != "none":
         raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
 
@@ -153,6 +175,12 @@ def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> dict[
     if "sbatch" not in site.facts.requests:
         _without_meaning("--sbatch", ", ".join(options), site, draft)
         options = {}
+    for name, value in options.items():
+        if not cluster.counts_gpus and asks_for_gpus(name, value):
+            draft.notices.append(
+                f"--sbatch {name}={value}: the profile of cluster {cluster.name} has no GPU, so the plan counts none and the "
+                "ranks are as many as without it"
+            )
     options = draft.put("sbatch", options, said("sbatch")[1] if options else "not set")
     draft.notices += [f"--sbatch {name}: {why}" for name in options if (why := not_known(name))]
     return dict(options)
@@ -215,6 +243,8 @@ def _time_s(ask: Ask, draft: Draft) -> int | None:
     if text is None:
         return None
     seconds = parse_time(text)
+    if ask.said("time")[0] is not None and re.fullmatch(r"[0-9]{1,2}:[0-9]{2}", text.strip()):
+        draft.notices.append(f"time {text} is {format_time(seconds)}: Slurm reads MM:SS, and HH:MM:SS with the seconds")
     if seconds <= 0:
         raise RequestError(f"time '{text}' is no time at all. Write HH:MM:SS.")
     if seconds > LONGEST_S:
@@ -259,6 +289,7 @@ def ask_cores_and_memory(ask: Ask, launcher: str, draft: Draft) -> tuple[int | N
     gpus, ranks, node, cluster = ask.parallel.gpus_per_node, ask.parallel.tasks_per_node, ask.node, ask.cluster
     hardware = ask.site.hardware if ask.site.facts.is_this_machine else None
     share = max(node.cpus_per_gpu * gpus // ranks, 1) if node.cpus_per_gpu and gpus else None
+    check_share("cpus_per_gpu", share and share * ranks, node.cpus, gpus, cluster.name)
     # Without it torchrun gives each rank one thread, and an optimizer on the host crawls.
     here = max(hardware.cpus // ranks, 1) if hardware else None
     cores: int | None = draft.first(
@@ -266,7 +297,8 @@ def ask_cores_and_memory(ask: Ask, launcher: str, draft: Draft) -> tuple[int | N
         (share, f"cluster {cluster.name}: node.cpus_per_gpu"),
         (here, "detected: the cores of this machine over its ranks"),
     )
-    memory = _memory_share(cluster.request.memory, node, gpus)
+    memory = memory_share(cluster.request.memory, node, gpus)
+    check_share("mem_gb_per_gpu", memory and (node.mem_gb_per_gpu or 0) * gpus, node.mem_gb, gpus, cluster.name)
     # The profile counts decimal GB, Slurm's M is 2^20: round down, a GiB too much is charged as another GPU.
     mem = None if memory is None else f"{int(memory * 1e9 / 2**20)}M"
     draft.first("mem", (mem, f"cluster {cluster.name}: node.mem_gb_per_gpu"))
@@ -386,12 +418,3 @@ def _check_memory(said: str, name: str, value: str, ask: Ask, cores: int | None,
 def slurm_tasks_per_node(launcher: str, ranks_per_node: int) -> int:
     """How many tasks per node Slurm is asked for: some launchers are one that starts the ranks itself."""
     return 1 if find_launcher(launcher).is_one_task else ranks_per_node
-
-
-def _memory_share(style: str, node: Node, gpus: int) -> float | None:
-    """Decimal GB for the memory flag of that style; None where none is given."""
-    if style == "omit" or node.mem_gb_per_gpu is None or not gpus:
-        return None
-    if style == "mem-per-cpu":
-        return node.mem_gb_per_gpu / node.cpus_per_gpu if node.cpus_per_gpu else None
-    return node.mem_gb_per_gpu * (gpus if style == "mem" else 1)

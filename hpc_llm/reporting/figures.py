@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from hpc_llm.errors import counted
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import count, figure, text
 from hpc_llm.reporting.files import gpus, method
-from hpc_llm.reporting.metric import PEAK_ALLOCATED, TOKENS_PER_GPU, counted
+from hpc_llm.reporting.metric import PEAK_ALLOCATED, TOKENS_PER_GPU
 from hpc_llm.reporting.report import Report
 from hpc_llm.reporting.sections import Section
 from hpc_llm.reporting.table import Cells, Table
@@ -197,7 +198,7 @@ def loss(report: Report, section: Section) -> Figure | None:
     if is_log:
         records = [r for r in records if r["x"] > 0]
     share = ["first", "at 25 %", "at 50 %", "at 75 %", "last"]
-    left_out = f" Of {num_thinned} runs not every step is drawn." if num_thinned else ""
+    left_out = f" Of {counted(num_thinned, 'run')} not every step is drawn." if num_thinned else ""
     caption = f"{counted(len(cells), 'run')}, one line each, of which {_last_losses(cells)}.{left_out}"
     return Figure(
         kind="loss", section=section.id, title="Loss", caption=caption, records=records, y_title="Loss",

@@ -8,11 +8,6 @@ from dataclasses import dataclass
 GIB = 1 << 30
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number} {noun}{'s' if number != 1 else ''}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """One column of figures."""

@@ -14,6 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 from hpc_llm import __version__
+from hpc_llm.errors import counted
 from hpc_llm.parsing import UNKNOWN_FORMAT
 from hpc_llm.records.files import write_output
 from hpc_llm.records.run import Outcome
@@ -23,7 +24,7 @@ from hpc_llm.reporting.comparison import NOT_OVER, best, count, figure, text
 from hpc_llm.reporting.endings import cause_title, endings
 from hpc_llm.reporting.figures import ALL_MODELS, CURVES, Figure, figures, method_names
 from hpc_llm.reporting.files import gpus, interval, method, reading_metrics
-from hpc_llm.reporting.metric import METRICS, TOKENS_PER_GPU, Metric, counted
+from hpc_llm.reporting.metric import METRICS, TOKENS_PER_GPU, Metric
 from hpc_llm.reporting.records import plain, records
 from hpc_llm.reporting.reference_text import HEADERS, reference_rows
 from hpc_llm.reporting.report import Report, best_rate, regressions

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpc_llm.errors import counted
 from hpc_llm.parsing import UNKNOWN_FORMAT
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.baseline import COMPARED, Change, became_invalid, changes
 from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import compare, run_table, text
 from hpc_llm.reporting.files import gpus
-from hpc_llm.reporting.metric import METRICS, TOKENS, counted
+from hpc_llm.reporting.metric import METRICS, TOKENS
 from hpc_llm.reporting.references import References, references
 from hpc_llm.reporting.scaling import scaling
 from hpc_llm.reporting.sections import Section, sections

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hpc_llm.planning.experiment import CHANGED_LETTERS
 from hpc_llm.records.run import Outcome, RunPaths, Stop
+from hpc_llm.runs.fields import Fields
 from hpc_llm.schedulers.identity import Identity
 from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.submission import SCHEMA as JOB_SCHEMA
@@ -167,6 +169,16 @@ class Records:
         if self.result.outcome is Outcome.INVALID:
             return True
         return self.result.outcome is Outcome.COMPLETED and not self.failures
+
+    @property
+    def method(self) -> str | None:
+        """The name of its method, with the letters of what was done where settings made that another: `z3 as ddp`."""
+        plan, origins = Fields(self.plan), self.experiment.get("origins")
+        name, letters = plan.text("method"), plan.text("letters")
+        origin = origins.get("letters") if isinstance(origins, dict) else None
+        if name is None or letters is None or name == letters or origin != CHANGED_LETTERS:
+            return name
+        return f"{name} as {letters}"
 
     @property
     def host(self) -> str | None:

@@ -105,7 +105,7 @@ def _as_found(found: Look) -> RunStatus:
         run_id=records.run.run_id,
         job_id=records.identity.job_id if records.identity else None,
         cluster=plan.text("cluster"),
-        method=plan.text("method"),
+        method=records.method,
         state=judgement.state,
         outcome=judgement.outcome,
         reason=judgement.reason,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -17,21 +18,24 @@ def wait(
     runs: Sequence[RunPaths],
     on_update: Callable[[list[RunStatus]], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
+    timeout: float | None = None,
 ) -> list[RunStatus]:
-    """Return the statuses of `runs` once all are over, telling `on_update` about every look before.
+    """Return the statuses of `runs` once all are over or `timeout` seconds have passed, telling `on_update` about every look.
 
     The scheduler is asked at growing intervals up to half a minute; in between only the exit records are looked for, so
     that the end of a run is noticed at once all the same.
     """
     interval = _FIRST_S
+    until = math.inf if timeout is None else time.monotonic() + timeout
     while True:
         statuses = status(runs)
         if on_update is not None:
             on_update(statuses)
         going = [run for run, state in zip(runs, statuses, strict=True) if not state.is_over]
-        if not going:
+        left = until - time.monotonic()
+        if not going or left <= 0:
             return statuses
-        if not _wait_for_an_exit(going, interval, sleep):
+        if not _wait_for_an_exit(going, min(interval, left), sleep):
             interval = min(interval * 1.5, _LONGEST_S)
 
 

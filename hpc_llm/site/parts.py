@@ -232,6 +232,10 @@ class RequestBlock(Strict):
     def _has_effect(self) -> "RequestBlock":
         if self.gpu_type and self.gpu_style == "none":
             raise ValueError("gpu_type has no effect with gpu_style 'none'")
+        if self.memory == "mem-per-gpu" and self.gpu_style == "none":
+            raise ValueError(
+                "memory 'mem-per-gpu' needs GPUs that are asked for, and gpu_style is 'none'. Valid: omit, mem, mem-per-cpu"
+            )
         return self
 
 

@@ -8,11 +8,11 @@ stranger's checkout, so whoever reads a file from there is told (`foreign.py`).
 from __future__ import annotations
 
 import os
-import warnings
+import re
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import Notice, ProfileError, unknown_name
+from hpc_llm.errors import ProfileError, notice, unknown_name
 from hpc_llm.site import foreign
 from hpc_llm.site.reach import refuse_scratch
 from hpc_llm.text.secrecy import WAY_IN, find_secret
@@ -103,7 +103,7 @@ def _read(kind: str, path: Path) -> dict[str, Any]:
             else:
                 foreign.refuse_env_file(values, path, user_config())
                 values, brings = foreign.without_commands(values), foreign.told(values)
-            warnings.warn(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}", Notice, stacklevel=3)
+            notice(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}")
     return values
 
 
@@ -129,6 +129,32 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
     raise ProfileError(f"{path}: extends: " + unknown_name(NOUNS[kind], str(parent), list_files(kind)))
 
 
+_KIND = re.compile(r"str|int|float|bool|(?:list|dict)\[[^\n]{1,80}\]")
+"""In the place of an error, which of several kinds of a value was tried."""
+_NEEDED = {
+    "model_type": "a mapping is needed, as in {key: value}",
+    "dict_type": "a mapping is needed, as in {key: value}",
+    "list_type": "a list is needed, as in [a, b]",
+    "string_type": "text is needed; put a number in quotes",
+    "int_type": "a whole number is needed",
+    "int_from_float": "a whole number is needed",
+    "float_type": "a number is needed",
+    "bool_type": "true or false is needed",
+}
+"""Kind of a validation error -> what a person is told."""
+
+
+def _in_words(item: Any) -> str:
+    """What is wrong with a value, in words of the file and not of the program that checks it."""
+    if item["type"] in _NEEDED:
+        return _NEEDED[item["type"]]
+    if item["type"] == "literal_error":
+        expected = str(item["ctx"]["expected"])
+        return f"valid are {expected}" if " or " in expected else f"it must be {expected}"
+    message = str(item["msg"]).removeprefix("Value error, ").rstrip(".").replace("Input should be", "it must be", 1)
+    return message[:1].lower() + message[1:]
+
+
 def explain_validation(error: Any, path: Path | str, allowed: dict[str, list[str]]) -> ProfileError:
     """A ProfileError in plain sentences from a pydantic ValidationError.
 
@@ -136,7 +162,7 @@ def explain_validation(error: Any, path: Path | str, allowed: dict[str, list[str
     """
     sentences = []
     for item in error.errors():
-        place = ".".join(str(part) for part in item["loc"])
+        place = ".".join(str(part) for part in item["loc"] if not _KIND.fullmatch(str(part)))
         parent = ".".join(str(part) for part in item["loc"][:-1] if not isinstance(part, int))
         if item["type"] == "extra_forbidden":
             name = unknown_name("key", str(item["loc"][-1]), allowed.get(parent, []), where=parent or "the top level")
@@ -144,8 +170,7 @@ def explain_validation(error: Any, path: Path | str, allowed: dict[str, list[str
         elif item["type"] == "missing":
             sentences.append(f"'{place}' is missing.")
         else:
-            message = item["msg"].removeprefix("Value error, ").rstrip(".")
-            message = message[:1].lower() + message[1:]
+            message = _in_words(item)
             # A rule over several keys says itself which of them it means; the whole mapping would only hide it.
             shown = "" if isinstance(item["input"], dict) else f" is {item['input']!r}"
             sentences.append(f"'{place}'{shown}: {message}." if place else f"{message}.")

@@ -93,7 +93,7 @@ class Source:
 
     def said(self, name: str) -> str:
         """The option as it is written there."""
-        return f"{self.place} {self.instead('', '--')}{name}"
+        return f"{self.place} {self.instead('', '' if name.startswith('-') else '--')}{name}"
 
     def instead(self, request: str, profile: str) -> str:
         return profile if self.is_profile else request

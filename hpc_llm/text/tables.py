@@ -26,7 +26,9 @@ def table(rows: Sequence[Sequence[str]], headers: Sequence[str], width: int | No
     """
     right, widths = _figures(rows, headers), _widths(rows, headers)
     groups = [list(range(len(headers)))]
-    if width is not None and _width(widths) > width:
+    if width is not None and _width(widths) > width >= _width(_widths(rows, headers, padding=0)):
+        widths = _widths(rows, headers, padding=0)
+    elif width is not None and _width(widths) > width:
         if (words := _words_fit(rows, headers, width)) is not None:
             return _with_words(rows, headers, right, words)
         rows = [[shortened(cell, width - (len(INDENT) if i else 0)) for i, cell in enumerate(row)] for row in rows]
@@ -38,6 +40,11 @@ def table(rows: Sequence[Sequence[str]], headers: Sequence[str], width: int | No
             cells = (_cell(line[i], widths[i], right[i]) for i in group)
             lines.append(((INDENT if number else "") + GAP.join(cells)).rstrip())
     return lines
+
+
+def fits(rows: Sequence[Sequence[str]], headers: Sequence[str], width: int) -> bool:
+    """Whether each row of the table keeps all its columns beside each other in so narrow a terminal."""
+    return _width(_widths(rows, headers, padding=0)) <= width or _words_fit(rows, headers, width) is not None
 
 
 def shortened(text: str, width: int) -> str:

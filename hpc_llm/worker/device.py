@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from hpc_llm.errors import WorkerError
+from hpc_llm.errors import WorkerError, counted
 
 PACKAGES = ("torch", "deepspeed", "transformers", "peft", "bitsandbytes", "accelerate", "flash-attn")
 
@@ -38,7 +38,7 @@ def visible_gpus(planned_per_node: int) -> int:
     if count == 0:
         build = torch.version.cuda or torch.version.hip or "no GPU support"
         raise WorkerError(
-            f"the plan wants {planned_per_node} GPUs per node, torch {torch.__version__} (built for {build}) sees none "
+            f"the plan wants {counted(planned_per_node, 'GPU')} per node, torch {torch.__version__} (built for {build}) sees none "
             f"on {socket.gethostname()}. {_LOOK_AT if torch.version.cuda or torch.version.hip else _NEEDS_BUILD}"
         )
     return count

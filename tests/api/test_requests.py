@@ -107,7 +107,7 @@ def test_the_mapping_of_the_caller_is_left_as_it_was() -> None:
         (None, {**BASE, "model": b"tiny"}, "model is of type bytes"),
         (None, {**BASE, "set": {"optimizer.lr": 1j}}, "set.optimizer.lr is of type complex"),
         (None, {**BASE, "set": {"env": {(1, 2): "x"}}}, "a key of type tuple"),
-        (None, {**BASE, "set": {"optimizer.lr": float("nan")}}, "a valid number"),
+        (None, {**BASE, "set": {"optimizer.lr": float("nan")}}, "a number is needed"),
         (None, {**BASE, "sbatch": {"exclude": ["n1", "n2"]}}, "write it as text"),
         (None, {**BASE, "name": 1.10}, "in quotes"),
         (5, {}, "of type int"),

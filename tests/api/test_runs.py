@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pandas
 import pytest
+from made_runs import make_run
 from submitted import ASKED, Trained
 
 import hpc_llm
-from hpc_llm.errors import HpcLlmError, RequestError
+from hpc_llm.errors import HpcLlmError, Notice, RequestError
 from hpc_llm.records.run import Outcome
 
 pytestmark = pytest.mark.train
@@ -124,6 +125,60 @@ def test_a_report_of_runs(trained: Trained, tmp_path: Path) -> None:
     assert "3 runs" in written.summary and written.regressions == []
     with pytest.raises(RequestError, match="is a file"):
         hpc_llm.report(trained.logs, output=written.files[0])
+
+
+def test_what_a_run_printed_comes_as_text(trained: Trained) -> None:
+    run = trained.good[0]
+    printed = list(run.logs(follow=True))
+    text = "".join(one.text for one in printed if one.stream == "stdout")
+    assert text == run.paths.stdout.read_bytes().decode("utf-8", "replace") and "Training done" in text
+    assert "".join(p.text for p in hpc_llm.logs(run.run_id, logs=trained.logs) if p.stream == "stdout") == text
+    with pytest.raises(RequestError, match="2 runs are named"):
+        hpc_llm.logs(trained.good, logs=trained.logs)  # type: ignore[arg-type]
+
+
+def test_a_run_that_is_given_twice_counts_once(trained: Trained, tmp_path: Path) -> None:
+    first = trained.good[0]
+    for verb in (hpc_llm.status, hpc_llm.results, hpc_llm.parse):
+        with pytest.warns(Notice, match="more than once, it counts once") as told:
+            assert len(verb([first, first.run_id, first.folder], logs=trained.logs)) == 1
+        assert {one.filename for one in told} == {__file__}
+    with pytest.warns(Notice, match="counts once"):
+        assert len(hpc_llm.parse([trained.logs, first])) == 3
+    assert len(hpc_llm.parse([first.paths.stdout, trained.logs])) == 4
+    made = hpc_llm.report(first.run_id, logs=trained.logs, output=tmp_path / "page", baseline=trained.good[1].run_id)
+    assert made.report.baseline is not None
+
+
+@pytest.mark.parametrize("named", [b"run", None.__class__, 3.5, True, [b"run"], [object()]])
+def test_what_cannot_name_a_run_is_one_sentence(trained: Trained, named: object) -> None:
+    for verb in (hpc_llm.status, hpc_llm.cancel, hpc_llm.diagnose, hpc_llm.results, hpc_llm.parse, hpc_llm.logs):
+        with pytest.raises(RequestError, match="names no run: give a run, its name, its job id"):
+            verb(named, logs=trained.logs)  # type: ignore[operator]
+
+
+def test_a_job_id_may_be_a_number(trained: Trained) -> None:
+    [first, second] = trained.good
+    assert [one.run_id for one in hpc_llm.status(int(str(first.job_id)), logs=trained.logs)] == [
+        first.run_id,
+        second.run_id,
+    ]
+    with pytest.raises(RequestError, match=r"there is no run (?:of job 999999|'999999')"):
+        hpc_llm.cancel(999999, logs=trained.logs)
+
+
+def test_waiting_ends_when_it_was_asked_to(trained: Trained) -> None:
+    sleeper = make_run(trained.logs.parent / "endless", "endless", {"plan": {}}, "#!/bin/bash\n")
+    [seen] = hpc_llm.wait(sleeper.root, timeout=0.2)
+    assert not seen.is_over
+    with pytest.raises(RequestError, match="timeout is -1"):
+        hpc_llm.wait(sleeper.root, timeout=-1)
+
+
+def test_what_there_is_to_choose_from(trained: Trained) -> None:
+    assert "delta" in {one.name for one in hpc_llm.clusters()} and hpc_llm.cluster("delta").name == "delta"
+    assert "z3" in {one.name for one in hpc_llm.methods()} and hpc_llm.method("z3+o").letters == "z3+o"
+    assert hpc_llm.model("tiny") in hpc_llm.models()
 
 
 def test_waiting_tells_of_every_look(trained: Trained) -> None:

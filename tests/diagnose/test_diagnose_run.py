@@ -87,6 +87,37 @@ def test_exit_codes(tmp_path: Path, code: int, reason: str | None, cause: str) -
     assert diagnose_run(new_run(tmp_path, code=code, stage="prelude", reason=reason)).cause.id == cause
 
 
+def test_what_is_missing_is_installed_with_the_python_of_the_job(tmp_path: Path) -> None:
+    lacks = "the Python environment lacks torch, transformers: /env of/mine/bin/python"
+    run = new_run(tmp_path / "a", code=75, stage="prelude", reason=lacks, plan={"cluster": "taiwania2"})
+    run.stderr.write_text(f"hpc-llm: {lacks}\n")
+    first, *_, last = diagnose_run(run).remedy.splitlines()
+    assert first.endswith(": '/env of/mine/bin/python' -m pip install torch transformers")
+    assert last.startswith("first, on a login node: module load ") and " && conda activate " in last
+    of_a_module = new_run(tmp_path / "c", code=75, stage="prelude", reason=lacks, plan={"cluster": "delta"})
+    of_a_module.stderr.write_text(f"hpc-llm: {lacks}\n")
+    assert "-m pip install --user torch transformers" in diagnose_run(of_a_module).remedy
+    later = new_run(tmp_path / "b", code=1)
+    later.stdout.write_text("hpc-llm: gn1, /e/bin/python3, modules none\nModuleNotFoundError: No module named 'yaml'\n")
+    assert "/e/bin/python3 -m pip install pyyaml" in diagnose_run(later).remedy
+
+
+def test_too_little_text_is_answered_with_text_or_shorter_sequences(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    fails(
+        run,
+        0,
+        "WorkerError",
+        "the text in /d/a.txt is too short: 1 rank needs at least 512 tokens. Give more text.",
+        MOMENT,
+    )
+    run.stderr.write_text(
+        "hpc_llm.errors.WorkerError: the text in /d/a.txt is too short: 1 rank needs at least 512 tokens.\n"
+    )
+    found = diagnose_run(run)
+    assert found.cause.id == "config_error" and "--data FILE" in found.remedy and "--sequence-length" in found.remedy
+
+
 def test_time_limit_of_the_script_itself(tmp_path: Path) -> None:
     run = new_run(tmp_path, code=143, signal="TERM", time_limit_s=60, plan={"time_s": 60, "steps": 100})
     run.steps.write_text("".join(json.dumps({"step": k, "loss": 1.0}) + "\n" for k in range(1, 31)))

@@ -9,8 +9,9 @@ import pytest
 from tiny_plans import make_plan
 
 from hpc_llm.diagnosis import Diagnosis, diagnose_files, jobs_under
+from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.ladder import rungs
-from hpc_llm.diagnosis.remedies import Case, device_oom, host_oom, walltime
+from hpc_llm.diagnosis.remedies import device_oom, host_oom, walltime
 
 Diagnose = Callable[[str], Diagnosis]
 
@@ -133,8 +134,8 @@ def test_memory_that_is_reserved_and_unused_or_held_by_others_comes_first() -> N
 def test_host_memory_and_time() -> None:
     held = make_plan("z3o", world_size=8, mem="64G", scheduler="slurm", gpus_per_node=8)
     lines = host_oom(Case(plan=held))
-    assert lines[0] == "--sbatch mem=0  (all of the node's memory, it had 64G)"
-    assert lines[1].startswith("--gpus-per-node 4 --sbatch mem=0  (") and lines[2].startswith("--method z3  (")
+    assert lines[0].startswith("--sbatch mem=128G  (128 GiB: ")
+    assert lines[1].startswith("--gpus-per-node 4 --sbatch mem=64G  (") and lines[2].startswith("--method z3  (")
     assert lines[3] == "--method z2+o  (only optimizer states on the host)"
     here = host_oom(Case(plan=make_plan("z3o", world_size=8)))
     assert here[0].startswith("--set tasks_per_node=4  (") and not any("sbatch" in line for line in here)

@@ -16,13 +16,13 @@ from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.cli import make_app
 from hpc_llm.cli.options import RunOptions
 from hpc_llm.diagnosis import diagnose_stream
+from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.diagnosis import Diagnosis
 from hpc_llm.diagnosis.elsewhere import in_other_words
 from hpc_llm.diagnosis.ladder import letters_of, states_bytes
 from hpc_llm.diagnosis.packages import mismatched, missing
 from hpc_llm.diagnosis.remedies import (
     BY_PLAN,
-    Case,
     device_oom,
     filled,
     host_oom,
@@ -277,3 +277,50 @@ def test_a_torch_for_the_cpu_alone_is_replaced(built: str) -> None:
     found = diagnose_stream(io.BytesIO(text.encode()))
     assert (found.cause.id, "exclude" in found.remedy) == ("gpu_missing", False)
     assert found.remedy.startswith("install a build of torch")
+
+
+@pytest.mark.parametrize(
+    ("options", "facts", "said"),
+    [
+        # One rank and one GPU of delta: 16 cores, and a share of 62.5 GB.
+        (("mem-per-cpu=50",), {}, "--sbatch mem-per-cpu=3776M  (3.69 GiB per CPU, 59 GiB on a node: the site's share"),
+        (
+            ("mem-per-gpu=2G",),
+            {"used_bytes": str(2**31)},
+            "--sbatch mem-per-gpu=59G  (59 GiB per GPU, 59 GiB on a node",
+        ),
+        (("mem=100G",), {}, "--sbatch mem=200G  (200 GiB: 2 times what it reached; it had 100 GiB)"),
+        (("mem=110G",), {"used_bytes": str(108 << 30)}, "--sbatch mem=220G  ("),
+        (
+            ("mem-per-cpu=10G",),
+            {},
+            "--sbatch mem=0 instead of mem-per-cpu  (all of the node's memory, it had 10 GiB per CPU, 160 GiB",
+        ),
+        ((), {}, "--sbatch mem=117G  ("),
+    ],
+)
+def test_more_memory_is_an_amount_in_the_form_in_which_it_was_asked_for(
+    options: tuple[str, ...], facts: dict[str, str], said: str
+) -> None:
+    delta = load_cluster("delta")
+    plan = planned("delta", "z3", gpus_per_node=1, sbatch=options).plan
+    line = host_oom(Case(plan=plan, cluster=delta, facts=facts))[0]
+    assert line.startswith(said), line
+    option = line.split()[1]  # what is advised is taken
+    planned("delta", "z3", gpus_per_node=1, sbatch=(option,))
+
+
+def test_fewer_ranks_keep_the_memory_of_all() -> None:
+    plan = planned("delta", "z3", gpus_per_node=4, model="tiny", sbatch=("mem-per-gpu=20G",)).plan
+    assert (
+        "--gpus-per-node 2 --sbatch mem-per-gpu=40G  (" in host_oom(Case(plan=plan, cluster=load_cluster("delta")))[1]
+    )
+    told = planned("delta", "z3", gpus_per_node=4, model="tiny", sbatch=("mem=80G",)).plan
+    assert host_oom(Case(plan=told, cluster=load_cluster("delta")))[1].startswith("--gpus-per-node 2  (")
+
+
+def test_a_few_mebibytes_for_ranks_without_a_share_become_what_a_rank_takes() -> None:
+    plan = make_plan("z3", world_size=2).changed(sbatch={"mem": "100M"}, scheduler="slurm")
+    assert host_oom(Case(plan=plan))[0].startswith(
+        "--sbatch mem=4G  (4 GiB: what a rank takes before it trains; it had 100 MiB)"
+    )

@@ -33,7 +33,9 @@ def sbatch_flags(
         flags["partition"] = (plan.job.partition, origins["partition"])
     flags["nodes"] = (str(plan.parallel.nodes), origins["nodes"])
     per_launcher = slurm_tasks_per_node(plan.job.launcher, plan.parallel.tasks_per_node)
-    flags["ntasks-per-node"] = (str(per_launcher), origins["tasks_per_node"])
+    is_one = per_launcher != plan.parallel.tasks_per_node
+    why = f"computed: {plan.job.launcher} starts the {plan.parallel.tasks_per_node} ranks of a node" if is_one else None
+    flags["ntasks-per-node"] = (str(per_launcher), why or origins["tasks_per_node"])
     if plan.job.cpus_per_task is not None:
         cores = plan.job.cpus_per_task * plan.parallel.tasks_per_node // per_launcher
         flags["cpus-per-task"] = (str(cores), origins["cpus_per_task"])
