@@ -60,7 +60,14 @@ def _kind(run: LogRun, owner: LineFormat | None, columns: dict[str, Any]) -> str
 
 def _timed(run: LogRun) -> dict[str, Value]:
     """What the lines say that print how long training has run."""
-    found: dict[str, Value] = {"was_paused": run.was_paused}
+    found: dict[str, Value] = {
+        "was_paused": run.was_paused,
+        "has_beginning": run.began,
+        "time_went_back": run.clock.went_back,
+    }
+    for name, order in (("first_order", run.first), ("second_order", run.second), ("last_order", run.last)):
+        if order is not None:
+            found[name] = float(order)
     if run.clock.step_time_s is not None:
         found |= {"timed_step_time_s": run.clock.step_time_s, "timed_steps": round(run.clock.steps)}
     if run.clock.tokens_per_second is not None:

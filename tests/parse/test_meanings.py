@@ -14,9 +14,9 @@ def trainer(rate: float, tokens: int | None, batch: int, runtime: float = 2.0, l
     seen = "" if tokens is None else f", 'num_input_tokens_seen': {tokens}"
     figures = f"'train_runtime': {runtime}, 'train_tokens_per_second': {rate}"
     first = f"{{'loss': 2.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.5{seen}, {figures}}}\n"
-    summary = f"{{{figures}, 'train_loss': 2.4, 'epoch': 1.0{seen}}}\n"
+    summary = f"{{{figures}, 'train_steps_per_second': {10 / runtime}, 'train_loss': 2.4, 'epoch': 1.0{seen}}}\n"
     return (
-        "  Instantaneous batch size per device = 1\n  Gradient Accumulation steps = 1\n"
+        "***** Running training *****\n  Instantaneous batch size per device = 1\n  Gradient Accumulation steps = 1\n"
         f"  Total train batch size (w. parallel, distributed & accumulation) = {batch}\n  Total optimization steps = 10\n"
         + (first if line else summary)
     )
@@ -48,7 +48,7 @@ def test_a_trainers_rate_without_the_tokens_seen(read):
 
 
 def test_a_resumed_runs_tokens_are_not_of_its_time(read):
-    text = "  Continuing training from global step 5\n" + trainer(5000.0, 10_000, 2)
+    text = trainer(5000.0, 10_000, 2).replace("{'loss'", "  Continuing training from global step 5\n{'loss'")
     assert read(text).rows[0].tokens_per_second is None
 
 
