@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun, keep_larger, without_empty
+from hpc_llm.parsing.work import state_of
 
 
 def goes_on_in(run: LogRun, later: LogRun) -> bool:
@@ -59,8 +60,12 @@ def _merge_pauses(run: LogRun, later: LogRun, gap: float) -> None:
     after_pause = run.paused or later.first_is_after_pause
     if not run.lines:
         run.first_is_after_pause, after_pause = after_pause, False
+    before = state_of(run.distributions.get("step_time_s"))
     for name, distribution in later.distributions.items():
         run.distribution(name).merge(distribution, gap, without_first=after_pause)
+    steps, seconds = state_of(run.distributions.get("step_time_s"))
+    counted = state_of(later.distributions.get("step_time_s"))
+    run.work.merge(later.work, steps - before[0] - counted[0], seconds - before[1] - counted[1])
     run.not_measured += later.not_measured + (gap if after_pause and later.distributions else 0.0)
 
 

@@ -24,6 +24,7 @@ from hpc_llm.parsing.rows import STEP_COLUMNS
 from hpc_llm.parsing.rules import Value
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.tail import Tail
+from hpc_llm.parsing.work import Work, state_of
 
 TIMES = ("step_time_s",)
 RATES = ("tokens_per_second", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "mfu", "samples_per_second")
@@ -94,6 +95,7 @@ class LogRun:
     not_measured: float = 0.0
     """Steps whose time holds something else, the first line's left out."""
     clock: Clock = field(default_factory=Clock)
+    work: Work = field(default_factory=Work)
     sample: StepSample | None = None
     """Some of its steps, where anybody asked for them."""
     left_empty: str | None = None
@@ -242,9 +244,11 @@ class LogRun:
             seen = float(tokens) if isinstance(tokens, (int, float)) else None
             self.clock.add(ClockReading(number, time, seen, rounding), self.is_after_pause)
         # The first value is kept apart by the distribution: whether it is a warm-up is known only at the end.
+        before = state_of(self.distributions.get("step_time_s"))
         is_first, measured = self.lines == 1, MEASURED & step.keys()
         for name in measured if is_first or not self.is_after_pause else ():
             self.distribution(name).add(float(step[name]), self.weight)
+        self.work.add(step, self.distributions.get("step_time_s"), before)
         if not self.is_after_pause:
             return
         for name in measured:
@@ -316,6 +320,7 @@ class LogRun:
         self._advance(order[0], order[0])
         self.recent.extend(order[-_RECENT:])
         self.lines += len(order)
+        before = state_of(self.distributions.get("step_time_s"))
         for name, numbers in columns.items():
             if name == "loss":
                 self._count_losses(numbers, order)
@@ -323,6 +328,7 @@ class LogRun:
                 keep_larger(self.values, name, int(max(numbers)))
             elif name in MEASURED:
                 self._extend(name, numbers, order)
+        self.work.add(facts, self.distributions.get("step_time_s"), before)
         if len(order) > 1:
             self._advance(order[1], order[-1])
             self.weight = 1.0 if not self.numbered else order[-1] - order[-2]

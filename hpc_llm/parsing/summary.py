@@ -45,7 +45,9 @@ def row_of(run: LogRun) -> Row:
     elif run.lines and run.numbered:
         _count_steps(run, columns, without_first=False)
     columns["kind"] = _kind(run, seen[0] if seen else None, columns)
-    _derive(columns, values, run.tokens_per_step(values))
+    if run.work.changed:
+        _of_unequal_steps(run, columns)
+    _derive(columns, values, None if run.work.changed else run.tokens_per_step(values))
     _judge(run, columns)
     return Row(**columns)
 
@@ -93,6 +95,14 @@ def _add_means(run: LogRun, columns: dict[str, Any], single: bool) -> None:
         columns.setdefault("step_time_s_mean", times.mean())
         columns.setdefault("step_time_s_p50", times.percentile(50))
         columns.setdefault("step_time_s_p90", times.percentile(90))
+
+
+def _of_unequal_steps(run: LogRun, columns: dict[str, Any]) -> None:
+    """Rates of steps that hold unequal work: all tokens over all time, and none where the tokens are not known."""
+    columns.update(dict.fromkeys((*run.work.changed, *(name for name in RATES if name in COLUMNS))))
+    if run.packed and run.lines >= LEAST_FOR_WARMUP:
+        columns["tokens_per_second"] = run.work.tokens_per_second(run.known)
+    run.left_empty = run.left_empty or f"{' and '.join(sorted(run.work.changed))}: not the same in all steps"
 
 
 def _count_steps(run: LogRun, columns: dict[str, Any], without_first: bool) -> None:

@@ -244,3 +244,30 @@ def test_megatrons_teraflops_are_the_models_where_nothing_is_computed_twice(read
     assert found.rows[0].model_tflops_per_gpu == takes
     assert ("TFLOP/s" in "".join(found.left_empty)) == (takes is None)
     assert found.rows[0].step_time_s_mean == 0.1
+
+
+@pytest.mark.parametrize(
+    ("shown", "ranks"),
+    [
+        ("", 2),  # nothing shares a batch: as many as there are
+        (
+            "Using topology: {"
+            + ", ".join(f"ProcessCoord(pipe={i // 2}, data={i % 2}): {i}" for i in range(8))
+            + "}\n",
+            8,
+        ),
+        ("RANK=0 STAGE=0 LAYERS=12 [0, 12) STAGE_PARAMS=1\n", None),
+        ("[2024-05-01 10:00:00,001] [INFO] [config.py:1002:print]   autotp_size .................. 4\n", None),
+        ("{'sequence_parallel_size': 4}\n", None),
+        ("[2024-05-01 10:00:00,001] [INFO] [config.py:1002:print]   autotp_size .................. 0\n", 2),
+    ],
+)
+def test_deepspeeds_world_size_is_that_of_data_parallelism(read, shown, ranks):
+    config = "[2024-05-01 10:00:00,001] [INFO] [config.py:1002:print]   {} {}\n"
+    text = (
+        shown + config.format("train_batch_size .............", 64) + config.format("world_size ...................", 2)
+    )
+    text += "[2024-05-01 10:00:00,001] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[2e-05], mom=[(0.9, 0.95)]\n"
+    found = read(text)
+    assert found.rows[0].world_size == ranks
+    assert bool(found.left_empty) == (ranks is None)
