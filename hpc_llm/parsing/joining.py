@@ -83,7 +83,7 @@ def _merge_order(run: LogRun, later: LogRun) -> None:
     if later.last_loss is not None:
         run.last_loss = later.last_loss
     if run.not_finite_at is None:
-        run.not_finite_at = later.not_finite_at
+        run.not_finite_at, run.not_finite_line = later.not_finite_at, later.not_finite_line
     if later.ends_not_finite is not None:
         run.ends_not_finite = later.ends_not_finite
     if run.stream is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from hpc_llm.causes.cause import Sign
 from hpc_llm.causes.numerics import NAN_LOSS
-from hpc_llm.causes.search import Found
+from hpc_llm.causes.search import SHOWN, Found
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.parsing.clock import Clock, ClockReading
 from hpc_llm.parsing.means import Distribution
@@ -80,6 +80,8 @@ class LogRun:
     last_loss: float | None = None
     not_finite_at: float | None = None
     """The first step whose loss is not a finite number."""
+    not_finite_line: str = ""
+    """What the log prints of it, where that was kept."""
     ends_not_finite: bool | None = None
     """Whether that of the last step is none; None where no loss was printed."""
     stream: bytes | None = None
@@ -147,10 +149,13 @@ class LogRun:
     def verdict(self) -> Verdict:
         """How it ended, as far as its text says; it must be settled."""
         said = self.tail.verdict(self.closed or self.reached_last_step)
-        if not self.ends_not_finite or said.root is not None:
+        if not self.ends_not_finite or (said.root is not None and said.cause is not NAN_LOSS):
             return said
-        text = self.not_finite_reason or "the loss is not a finite number"
-        root = Found(NAN_LOSS, Sign("", (), confidence=0.9), text, position=-1, reason=text)
+        reason = self.not_finite_reason or "the loss is not a finite number"
+        line = self.not_finite_line
+        root = Found(
+            NAN_LOSS, Sign("", (), confidence=0.9), line or reason, 0 if line else -1, line=None, reason=reason
+        )
         return Verdict(NAN_LOSS, root.sign.confidence, root, (NAN_LOSS,))
 
     @property
@@ -159,6 +164,11 @@ class LogRun:
         return (
             None if at is None else f"the loss is not a finite number at {'step' if self.numbered else 'epoch'} {at:g}"
         )
+
+    def note_not_finite(self, line: bytes) -> None:
+        """Keep the first line of a step whose loss is not a finite number."""
+        if not self.not_finite_line and self.not_finite_at is None:
+            self.not_finite_line = line[:SHOWN].decode("utf-8", "replace").strip()
 
     def note(self, name: str, precedence: int, packed: bool) -> None:
         """A line of format `name` was seen; the one with the lowest precedence names the run."""

@@ -62,3 +62,41 @@ def test_sequences_that_grow_and_rates_without_known_tokens(row, read):
 def test_equal_steps_keep_their_batch(row):
     found = row(HEAD.replace("256", "512") + "".join(line(step, 256, 1000.0) for step in (1, 2, 3)))
     assert (found.global_batch_size, found.tokens_per_second) == (256, 256 * 1024)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "grad norm: nan | number of skipped iterations:   0 | number of nan iterations:   0 |",
+        "number of skipped iterations:  10 | number of nan iterations:  10 |",
+        "lm loss: NAN | grad norm: nan | number of skipped iterations:   0 | number of nan iterations:   0 |",
+    ],
+)
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_numbers_that_ran_away_are_named_where_they_began(row, tmp_path, bad, precision):
+    from hpc_llm.diagnosis.inputs import diagnose_files
+
+    good = "lm loss: 9.9E+00 | grad norm: 1.2 | number of skipped iterations:   0 | number of nan iterations:   0 |"
+    text = HEAD + f"  {precision} ............................................ True\n"
+    text += (
+        "".join(
+            f" iteration {step:8}/     500 | consumed samples: 1000 | elapsed time per iteration (ms): 2000.0 | learning rate: 1.0E-04 |"
+            f" global batch size:   256 | {good if step < 150 else bad}\n"
+            for step in range(10, 501, 10)
+        )
+        + "[after training is done] datetime: 2025-06-11 12:00:00\n"
+    )
+    found = row(text)
+    assert (found.outcome, found.invalid_reason) == ("INVALID", "the loss is not a finite number at step 150")
+    (tmp_path / "a.log").write_text(text)
+    made = diagnose_files([tmp_path / "a.log"])
+    assert "iteration      150/" in str(made.evidence[0])
+    assert ("bf16 instead of fp16" in made.remedy) == (precision == "fp16")
+
+
+def test_iterations_that_were_skipped_while_the_scale_was_found_are_no_end(row):
+    skipped = line(1, 256, 1000.0).replace(
+        "lm loss: 9.9E+00 |", "number of skipped iterations:   1 | number of nan iterations:   0 |"
+    )
+    assert row(HEAD + skipped + "".join(line(step, 256, 1000.0) for step in (2, 3, 4))).outcome == "UNKNOWN"
+    assert row(HEAD + line(1, 256, 1000.0) + skipped.replace("       1/", "       2/")).outcome == "UNKNOWN"

@@ -65,7 +65,10 @@ _DIVIDES = (
     ("CONFIG: micro_batches=", "CONFIG: micro_batches="),
     ("Partitioning pipeline stages", "Partitioning pipeline stages"),
     ("tp_size", r"\b(?:auto)?tp_size[ .=:\"']{1,40}(?:[2-9]|[1-9]\d)"),
-    ("_parallel_size", r"\b(?:tensor|pipeline|sequence|model)(?:_model)?_parallel_size[ .=:\"']{1,40}(?:[2-9]|[1-9]\d)"),
+    (
+        "_parallel_size",
+        r"\b(?:tensor|pipeline|sequence|model)(?:_model)?_parallel_size[ .=:\"']{1,40}(?:[2-9]|[1-9]\d)",
+    ),
 )
 """What shows that ranks share a batch; the configuration's world size is then the number of groups that do not."""
 
