@@ -77,6 +77,7 @@ def _merge_order(run: LogRun, later: LogRun) -> None:
     run.last = later.last if later.last is not None else run.last
     run.lines += later.lines
     run.numbered = run.numbered or later.numbered
+    run.counts_steps = later.counts_steps if later.lines else run.counts_steps
     run.recent = later.recent or run.recent
     if run.first_loss is None:
         run.first_loss = later.first_loss

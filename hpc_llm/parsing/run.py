@@ -76,6 +76,8 @@ class LogRun:
     """Steps that the last line stands for: those since the line before."""
     numbered: bool = False
     """Whether these are step numbers."""
+    counts_steps: bool = False
+    """Whether the number of the last line is a step's, though one that may come again."""
     first_loss: float | None = None
     last_loss: float | None = None
     not_finite_at: float | None = None
@@ -162,7 +164,9 @@ class LogRun:
     def not_finite_reason(self) -> str | None:
         at = self.not_finite_at
         return (
-            None if at is None else f"the loss is not a finite number at {'step' if self.numbered else 'epoch'} {at:g}"
+            None
+            if at is None
+            else f"the loss is not a finite number at {'step' if self.counts_steps else 'epoch'} {at:g}"
         )
 
     def note_not_finite(self, line: bytes) -> None:
@@ -199,6 +203,7 @@ class LogRun:
         self.pending = {**(below or {}), **values}
         self.from_below = frozenset(below or ()) - values.keys()
         self.numbered = self.numbered or ("step" in values and "order" not in values)
+        self.counts_steps = self.numbered or (order is not None and order == values.get("step"))
         if order is not None:
             self._advance(order, order)
             self.recent.append(order)

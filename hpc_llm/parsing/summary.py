@@ -79,8 +79,9 @@ def _timed(run: LogRun) -> dict[str, Value]:
 
 def _add_means(run: LogRun, columns: dict[str, Any], single: bool) -> None:
     without_first = run.lines >= LEAST_FOR_WARMUP or run.first_is_after_pause
+    counted = any(distribution.count for distribution in run.distributions.values())
     for distribution in run.distributions.values():
-        if not run.first_is_after_pause and (not without_first or not distribution.count):
+        if not run.first_is_after_pause and not (without_first and counted):
             distribution.take_first(_steps_in_first_line(run) or 1)
     if run.distributions and single:
         columns.setdefault("warmup_steps", 1 if without_first else None)
@@ -142,7 +143,7 @@ def _judge(run: LogRun, columns: dict[str, Any]) -> None:
 def _where_it_stops(run: LogRun) -> str:
     if run.last is None:
         return "the log has no training step and no message of an end"
-    if not run.numbered:
+    if not run.counts_steps:
         return f"the log stops at epoch {run.last:g} without a message of an end"
     total = run.values.get("total_steps")
     of_all = f" of {total}" if total is not None else ""

@@ -173,8 +173,14 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.RUN,
-            r"validation (?:loss|results) at [^\n|]{1,80}\| lm[ _]loss value: <eval_loss> \| lm[ _]loss(?: PPL|_ppl value): <perplexity>",
+            r"validation (?:loss|results) at (?:(?!on test set|for test data)[^\n|]){1,80}\| lm[ _]loss value: <eval_loss> \| lm[ _]loss(?: PPL|_ppl value): <perplexity>",
             literal="loss value: ",
+            pauses=True,
+        ),
+        rule(
+            Kind.RUN,
+            r"validation (?:loss|results) at [^\n|]{0,60}(?:on test set|for test data)",
+            literal="validation ",
             pauses=True,
         ),
         # Older versions time what lies between two lines, saving included.
