@@ -109,6 +109,8 @@ def report(
     names = [os.fspath(path) for path in given]
     for name in names:
         refuse_empty(name)
+        if folder.is_dir() and Path(name).resolve().is_relative_to(folder.resolve()):
+            raise RequestError(f"-o {folder} holds what is to be read, {name}: give another folder for the report.")
     then = (Path(baseline), read_baseline(Path(baseline))) if baseline is not None else None
     runs = collect(names, without=folder, assumed=assumptions(list(assume)))
     if not any(run.is_known for run in runs):
