@@ -186,7 +186,8 @@ def _configurations(table: Table, runs: Sequence[ReportedRun]) -> list[str]:
     Usual is, setting by setting, what most runs of the same task, model, cluster, method and precision have; where no value
     has the majority, each of them is named.
     """
-    settings = [run.configuration for run in runs]
+    # What follows from others is named beside them, where plans are told apart.
+    settings = [{n: v for n, v in run.configuration.items() if not _follows(n)} for run in runs]
     labels = [""] * len(runs)
     for members in _alike(table).values():
         known = [i for i in members if settings[i]]
