@@ -106,6 +106,9 @@ def report(
         raise RequestError(f"-o {folder} is a link of somebody to what is not theirs: give another folder.")
     require_plotting()
     names = paths_of_logs(paths, logs)
+    for name in names:
+        if folder.is_dir() and Path(name).resolve().is_relative_to(folder.resolve()):
+            raise RequestError(f"-o {folder} holds what is to be read, {name}: give another folder for the report.")
     then = _baseline(baseline, logs) if baseline is not None else None
     runs = collect(names, without=folder, assumed=assumptions(list(assume)))
     if not any(run.is_known for run in runs):

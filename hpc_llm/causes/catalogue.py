@@ -21,6 +21,7 @@ from hpc_llm.causes import (
     numerics,
     program,
     scheduler,
+    surroundings,
 )
 from hpc_llm.causes.cause import Cause
 from hpc_llm.errors import RequestError, notice
@@ -36,6 +37,7 @@ CAUSES: tuple[Cause, ...] = (
     *configuration.CAUSES,
     *numerics.CAUSES,
     *node.CAUSES,
+    *surroundings.CAUSES,
     *program.CAUSES,
 )
 

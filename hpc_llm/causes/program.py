@@ -33,6 +33,62 @@ PYTHON_EXCEPTION = Cause(
             confidence=0.9,
             remedy="allow more open files in the job (ulimit -n 65536), or use fewer data loader workers",
         ),
+        sign(
+            "no socket interface found",
+            precedence=68,
+            confidence=0.9,
+            remedy="unset NCCL_SOCKET_IFNAME, or name an interface that each node has: `srun ip -br addr`",
+        ),
+        sign(
+            "busy or unavailable",
+            r"CUDA-capable device\(s\) is/are busy or unavailable",
+            precedence=66,
+            confidence=0.9,
+            remedy=(
+                "give each rank a GPU of its own: as many ranks on a node as GPUs were asked for\n"
+                "see who holds it: `nvidia-smi` on the node; what an earlier job left there is the site's to end"
+            ),
+        ),
+        sign(
+            ("when stream is capturing", "previous error during capture"),
+            r"operation not permitted when stream is capturing|operation failed due to a previous error during capture",
+            precedence=63,
+            confidence=0.9,
+            remedy=(
+                "train without CUDA graphs: torch.compile without mode='reduce-overhead', Megatron without --enable-cuda-graph\n"
+                "or take what the traceback shows out of the captured part: copies to the host, waiting, prints"
+            ),
+        ),
+        sign(
+            "api_key not configured",
+            r"api_key not configured \(no-tty\)",
+            precedence=46,
+            confidence=0.9,
+            remedy=(
+                "without a key: export WANDB_MODE=offline in the job, and `wandb sync` its folder later\n"
+                "or log in once on a login node: wandb login"
+            ),
+        ),
+        sign(
+            "PermissionError: [Errno 13]",
+            r"PermissionError: \[Errno 13\] Permission denied",
+            precedence=46,
+            confidence=0.9,
+            remedy=(
+                "see whose it is: `ls -ld` of the path in the evidence and of the folders above it\n"
+                "give caches and outputs a folder of your own: HF_HOME, TMPDIR, TRITON_CACHE_DIR, TORCH_EXTENSIONS_DIR"
+            ),
+        ),
+        sign(
+            "exited unexpectedly",
+            r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) exited unexpectedly",
+            precedence=46,
+            confidence=0.8,
+            remedy=(
+                "fewer data loader workers, or none (num_workers=0), which shows the error itself\n"
+                "more memory of the host: sbatch --mem=…; what was used: sacct -j JOB -o MaxRSS"
+            ),
+        ),
         sign("NCCL communicator was aborted", role=Role.CASCADE),
         sign("is killed by signal: Terminated", role=Role.CASCADE),
         sign("Broken pipe", r"BrokenPipeError|: Broken pipe", role=Role.CASCADE),

@@ -148,6 +148,12 @@ NODE_FAIL = Cause(
     explains=frozenset(("collective_timeout", "cancelled", "host_oom", "python_exception", "segfault")),
     signs=(
         sign(
+            "has lost communication with a remote daemon",
+            r"\b(?:ORTE|PRTE|PRRTE) has lost communication with a remote daemon",
+            confidence=0.85,
+            remedy="submit it again; where it happens on the same node, without that one: --sbatch exclude=NODE",
+        ),
+        sign(
             "DUE TO NODE FAILURE",
             rf"{SLURM}(?:\*\*\* )?(?:JOB|STEP) \S{{1,40}}(?: ON (?P<node>[\w.-]{{1,200}}))?[^\n]{{0,40}} CANCELLED{AT} DUE TO NODE FAILURE",
             confidence=0.99,

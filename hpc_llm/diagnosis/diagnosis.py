@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hpc_llm.causes import life
 from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.memory import PAGE_LOCKED_REMEDY
@@ -246,4 +247,9 @@ def _silence(logs: Sequence[LogFindings], found: Sequence[Found], ended: bool) -
         return "The output is empty."
     if any(one.sign.role is Role.CASCADE for one in found):
         return "Another rank died first and left no word here: its own output is the one to look at."
-    return "The output stops in the middle of training, without an error." if any(log.has_steps for log in logs) else ""
+    if not any(log.has_steps for log in logs):
+        return ""
+    lines = [log.last_line[1].encode() for log in logs if log.last_line is not None]
+    if all(any(life.steps(line + b"\n")) or not line for line in lines):
+        return "The output stops in the middle of training, without an error."
+    return "The output stops after training steps, with lines of which no cause is known."

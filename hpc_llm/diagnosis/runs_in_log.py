@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import IO
 
 from hpc_llm.causes.log import LogFindings, verdict_on
+from hpc_llm.causes.numerics import NAN_LOSS
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import SHOWN, Found
 from hpc_llm.causes.verdict import Verdict, decide
@@ -49,7 +50,11 @@ def diagnose_log(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
     if not verdicts:
         return conclude(log.file, [log], decide([], completed=False), [])
     if len(verdicts) == 1:
-        return conclude(log.file, [log], *_agreed(log, verdicts[0], verdict, found))
+        verdict, found = _agreed(log, verdicts[0], verdict, found)
+        if verdict.cause is NAN_LOSS:
+            with again() as file:
+                verdict, found = _first_of(log.file, verdicts, open_blocks(file, log.file)) or (verdict, found)
+        return _without_its_precision(conclude(log.file, [log], verdict, found), reading.rows[0])
     with again() as file:
         lines = _lines(verdicts, open_blocks(file, log.file))
     placed = [_placed(log.file, one, line) for one, line in zip(verdicts, lines, strict=True)]
@@ -106,6 +111,20 @@ def _agreed(log: LogFindings, parsed: Verdict, verdict: Verdict, found: list[Fou
     return replace(parsed, root=root), [root]
 
 
+def _first_of(file: str, verdicts: Sequence[Verdict], blocks: Iterable[Block]) -> tuple[Verdict, list[Found]] | None:
+    """The first line of numbers that ran away; the log by itself is asked for its end only."""
+    (line,) = _lines(verdicts, blocks)
+    return None if line is None else _placed(file, verdicts[0], line)
+
+
+def _without_its_precision(made: Diagnosis, row: Row) -> Diagnosis:
+    """Without the advice to take the precision that the run has."""
+    if row.precision != "bf16":
+        return made
+    lines = [line for line in made.remedy.splitlines() if not line.startswith("bf16 instead of fp16")]
+    return replace(made, remedy="\n".join(lines))
+
+
 def _of_last(
     verdict: Verdict, found: list[Found], placed: Sequence[tuple[Verdict, list[Found]]]
 ) -> tuple[Verdict, list[Found]] | None:
@@ -125,7 +144,7 @@ def _placed(file: str, verdict: Verdict, line: int | None) -> tuple[Verdict, lis
 
 
 def _of_run(row: Row, verdict: Verdict, found: list[Found]) -> Diagnosis:
-    made = conclude(row.run_id or "", (), verdict, found)
+    made = _without_its_precision(conclude(row.run_id or "", (), verdict, found), row)
     return replace(made, outcome=row.outcome, reason=row.invalid_reason or row.outcome_reason)
 
 

@@ -36,11 +36,14 @@ class Clock:
     tokens: float | None = 0.0
     """None where a line does not say how many."""
     error_s: float = 0.0
+    went_back: bool = False
+    """The time began anew while the steps went on: the later lines are of a call that went on from a checkpoint."""
     goes_on: bool = False
     """The last stretch ends at the last line: what is added to it rounds no further."""
 
     def add(self, line: ClockReading, paused: bool) -> None:
         """The next line; `paused` if something else than training happened since the line before."""
+        self.went_back = self.went_back or (self.last is not None and line.time_s < self.last.time_s)
         if self.first is None:
             self.first, self.first_is_paused = line, paused
         elif self.last is not None and not paused and line.step > self.last.step and line.time_s >= self.last.time_s:
@@ -66,6 +69,7 @@ class Clock:
         if later.first is None:
             return
         self.add(later.first, paused or later.first_is_paused)
+        self.went_back = self.went_back or later.went_back
         whole = self.tokens is not None and later.tokens is not None
         self.time_s, self.steps = self.time_s + later.time_s, self.steps + later.steps
         self.tokens = self.tokens + later.tokens if whole else None  # type: ignore[operator]

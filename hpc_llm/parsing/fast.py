@@ -19,6 +19,7 @@ from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import LARGEST, Convert, Kind, Rule, Value, floats, number
 from hpc_llm.parsing.run import MEASURED, PEAKS
 from hpc_llm.parsing.sample import LossAt
+from hpc_llm.parsing.work import VARIES
 
 FEWEST_STEPS = 64
 """A chunk with fewer step lines than this is worth the careful lane."""
@@ -137,6 +138,8 @@ class FastLane:
         losses = self._alone["loss"].findall(chunk) if order and has_losses else []
         if order is None or (has_losses and len(losses) != steps):
             return None
+        if not self._has_equal_steps(chunk, steps):
+            return None
         columns = {name: self._column(chunk, name, steps) for name in self._wanted - {"loss"}}
         if any(values is None for values in columns.values()):
             return None
@@ -211,6 +214,11 @@ class FastLane:
             return None
         return self._convert(name, texts)
 
+    def _has_equal_steps(self, chunk: bytes, steps: int) -> bool:
+        """Whether all step lines print the same amount of work."""
+        patterns = [self._rule.alone[name] for name in VARIES if name in self._rule.alone]
+        return all(self._same_in_all(chunk, pattern, steps) is not None for pattern in patterns)
+
     def _same_in_all(self, chunk: bytes, pattern: re.Pattern[bytes], steps: int) -> bytes | None:
         """The value, if all step lines print the same one: counting is faster than taking."""
         match = pattern.search(chunk)
@@ -247,6 +255,8 @@ class FastLane:
             return None
         if not all(map(lt if by_step else le, chain((last,), order), order)) or order[-1] > LARGEST:
             return None
+        if any(len(set(columns[name])) > 1 for name in VARIES if name in columns):
+            return None  # steps of unequal work are counted one by one
         values = {name: self._convert(name, columns[name]) for name in self._wanted}
         return self._steps(order, values, columns["loss"] if "loss" in self._wanted else (), chunk)
 

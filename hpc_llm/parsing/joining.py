@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun, keep_larger, without_empty
+from hpc_llm.parsing.work import state_of
 
 
 def goes_on_in(run: LogRun, later: LogRun) -> bool:
@@ -59,8 +60,12 @@ def _merge_pauses(run: LogRun, later: LogRun, gap: float) -> None:
     after_pause = run.paused or later.first_is_after_pause
     if not run.lines:
         run.first_is_after_pause, after_pause = after_pause, False
+    before = state_of(run.distributions.get("step_time_s"))
     for name, distribution in later.distributions.items():
         run.distribution(name).merge(distribution, gap, without_first=after_pause)
+    steps, seconds = state_of(run.distributions.get("step_time_s"))
+    counted = state_of(later.distributions.get("step_time_s"))
+    run.work.merge(later.work, steps - before[0] - counted[0], seconds - before[1] - counted[1])
     run.not_measured += later.not_measured + (gap if after_pause and later.distributions else 0.0)
 
 
@@ -72,13 +77,14 @@ def _merge_order(run: LogRun, later: LogRun) -> None:
     run.last = later.last if later.last is not None else run.last
     run.lines += later.lines
     run.numbered = run.numbered or later.numbered
+    run.counts_steps = later.counts_steps if later.lines else run.counts_steps
     run.recent = later.recent or run.recent
     if run.first_loss is None:
         run.first_loss = later.first_loss
     if later.last_loss is not None:
         run.last_loss = later.last_loss
     if run.not_finite_at is None:
-        run.not_finite_at = later.not_finite_at
+        run.not_finite_at, run.not_finite_line = later.not_finite_at, later.not_finite_line
     if later.ends_not_finite is not None:
         run.ends_not_finite = later.ends_not_finite
     if run.stream is None:

@@ -145,6 +145,12 @@ def _size_of(match: re.Match[bytes]) -> tuple[int, int]:
     return sum(group is not None for group in match.groups()), digits if b"." in text[-24:] else 0
 
 
+def line_at(chunk: bytes, position: int) -> bytes:
+    """The line in which `position` lies."""
+    end = chunk.find(b"\n", position)
+    return chunk[chunk.rfind(b"\n", 0, position) + 1 : end if end >= 0 else len(chunk)]
+
+
 def stream_of(chunk: bytes, position: int) -> bytes:
     """The prefix that tells the rank whose line this is; empty where there is none."""
     match = _STREAM.match(chunk, chunk.rfind(b"\n", 0, position) + 1, position)

@@ -16,7 +16,7 @@ from typing import Any
 
 from hpc_llm.causes.cause import Sign
 from hpc_llm.causes.numerics import NAN_LOSS
-from hpc_llm.causes.search import Found
+from hpc_llm.causes.search import SHOWN, Found
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.parsing.clock import Clock, ClockReading
 from hpc_llm.parsing.means import Distribution
@@ -24,6 +24,7 @@ from hpc_llm.parsing.rows import STEP_COLUMNS
 from hpc_llm.parsing.rules import Value
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.tail import Tail
+from hpc_llm.parsing.work import Work, state_of
 
 TIMES = ("step_time_s",)
 RATES = ("tokens_per_second", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "mfu", "samples_per_second")
@@ -75,10 +76,14 @@ class LogRun:
     """Steps that the last line stands for: those since the line before."""
     numbered: bool = False
     """Whether these are step numbers."""
+    counts_steps: bool = False
+    """Whether the number of the last line is a step's, though one that may come again."""
     first_loss: float | None = None
     last_loss: float | None = None
     not_finite_at: float | None = None
     """The first step whose loss is not a finite number."""
+    not_finite_line: str = ""
+    """What the log prints of it, where that was kept."""
     ends_not_finite: bool | None = None
     """Whether that of the last step is none; None where no loss was printed."""
     stream: bytes | None = None
@@ -94,6 +99,7 @@ class LogRun:
     not_measured: float = 0.0
     """Steps whose time holds something else, the first line's left out."""
     clock: Clock = field(default_factory=Clock)
+    work: Work = field(default_factory=Work)
     sample: StepSample | None = None
     """Some of its steps, where anybody asked for them."""
     left_empty: str | None = None
@@ -145,18 +151,28 @@ class LogRun:
     def verdict(self) -> Verdict:
         """How it ended, as far as its text says; it must be settled."""
         said = self.tail.verdict(self.closed or self.reached_last_step)
-        if not self.ends_not_finite or said.root is not None:
+        if not self.ends_not_finite or (said.root is not None and said.cause is not NAN_LOSS):
             return said
-        text = self.not_finite_reason or "the loss is not a finite number"
-        root = Found(NAN_LOSS, Sign("", (), confidence=0.9), text, position=-1, reason=text)
+        reason = self.not_finite_reason or "the loss is not a finite number"
+        line = self.not_finite_line
+        root = Found(
+            NAN_LOSS, Sign("", (), confidence=0.9), line or reason, 0 if line else -1, line=None, reason=reason
+        )
         return Verdict(NAN_LOSS, root.sign.confidence, root, (NAN_LOSS,))
 
     @property
     def not_finite_reason(self) -> str | None:
         at = self.not_finite_at
         return (
-            None if at is None else f"the loss is not a finite number at {'step' if self.numbered else 'epoch'} {at:g}"
+            None
+            if at is None
+            else f"the loss is not a finite number at {'step' if self.counts_steps else 'epoch'} {at:g}"
         )
+
+    def note_not_finite(self, line: bytes) -> None:
+        """Keep the first line of a step whose loss is not a finite number."""
+        if not self.not_finite_line and self.not_finite_at is None:
+            self.not_finite_line = line[:SHOWN].decode("utf-8", "replace").strip()
 
     def note(self, name: str, precedence: int, packed: bool) -> None:
         """A line of format `name` was seen; the one with the lowest precedence names the run."""
@@ -187,6 +203,7 @@ class LogRun:
         self.pending = {**(below or {}), **values}
         self.from_below = frozenset(below or ()) - values.keys()
         self.numbered = self.numbered or ("step" in values and "order" not in values)
+        self.counts_steps = self.numbered or (order is not None and order == values.get("step"))
         if order is not None:
             self._advance(order, order)
             self.recent.append(order)
@@ -242,9 +259,11 @@ class LogRun:
             seen = float(tokens) if isinstance(tokens, (int, float)) else None
             self.clock.add(ClockReading(number, time, seen, rounding), self.is_after_pause)
         # The first value is kept apart by the distribution: whether it is a warm-up is known only at the end.
+        before = state_of(self.distributions.get("step_time_s"))
         is_first, measured = self.lines == 1, MEASURED & step.keys()
         for name in measured if is_first or not self.is_after_pause else ():
             self.distribution(name).add(float(step[name]), self.weight)
+        self.work.add(step, self.distributions.get("step_time_s"), before)
         if not self.is_after_pause:
             return
         for name in measured:
@@ -316,6 +335,7 @@ class LogRun:
         self._advance(order[0], order[0])
         self.recent.extend(order[-_RECENT:])
         self.lines += len(order)
+        before = state_of(self.distributions.get("step_time_s"))
         for name, numbers in columns.items():
             if name == "loss":
                 self._count_losses(numbers, order)
@@ -323,6 +343,7 @@ class LogRun:
                 keep_larger(self.values, name, int(max(numbers)))
             elif name in MEASURED:
                 self._extend(name, numbers, order)
+        self.work.add(facts, self.distributions.get("step_time_s"), before)
         if len(order) > 1:
             self._advance(order[1], order[-1])
             self.weight = 1.0 if not self.numbered else order[-1] - order[-2]

@@ -8,11 +8,12 @@ holds one open, and all that ends a run flushes it first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.fast import FastLane
-from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, stream_of, without_endless_lines
+from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of, without_endless_lines
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS
 from hpc_llm.parsing.rules import LARGEST, Kind, Rule, Value
@@ -264,6 +265,8 @@ class Scanner:
         if self.run.stream is None:
             self.run.stream = stream_of(chunk, found.start)
         aside, self._aside = self._aside, {}
+        if not math.isfinite(float(values.get("loss", 0.0))):
+            self.run.note_not_finite(line_at(chunk, found.start))
         self.run.open_step(number, values, aside)
         self._step_starts.append(found.start)
         self._last_step_end = self._offset + found.end

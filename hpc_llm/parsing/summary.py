@@ -45,7 +45,9 @@ def row_of(run: LogRun) -> Row:
     elif run.lines and run.numbered:
         _count_steps(run, columns, without_first=False)
     columns["kind"] = _kind(run, seen[0] if seen else None, columns)
-    _derive(columns, values, run.tokens_per_step(values))
+    if run.work.changed:
+        _of_unequal_steps(run, columns)
+    _derive(columns, values, None if run.work.changed else run.tokens_per_step(values))
     _judge(run, columns)
     return Row(**columns)
 
@@ -60,7 +62,14 @@ def _kind(run: LogRun, owner: LineFormat | None, columns: dict[str, Any]) -> str
 
 def _timed(run: LogRun) -> dict[str, Value]:
     """What the lines say that print how long training has run."""
-    found: dict[str, Value] = {"was_paused": run.was_paused}
+    found: dict[str, Value] = {
+        "was_paused": run.was_paused,
+        "has_beginning": run.began,
+        "time_went_back": run.clock.went_back,
+    }
+    for name, order in (("first_order", run.first), ("second_order", run.second), ("last_order", run.last)):
+        if order is not None:
+            found[name] = float(order)
     if run.clock.step_time_s is not None:
         found |= {"timed_step_time_s": run.clock.step_time_s, "timed_steps": round(run.clock.steps)}
     if run.clock.tokens_per_second is not None:
@@ -70,8 +79,9 @@ def _timed(run: LogRun) -> dict[str, Value]:
 
 def _add_means(run: LogRun, columns: dict[str, Any], single: bool) -> None:
     without_first = run.lines >= LEAST_FOR_WARMUP or run.first_is_after_pause
+    counted = any(distribution.count for distribution in run.distributions.values())
     for distribution in run.distributions.values():
-        if not run.first_is_after_pause and (not without_first or not distribution.count):
+        if not run.first_is_after_pause and not (without_first and counted):
             distribution.take_first(_steps_in_first_line(run) or 1)
     if run.distributions and single:
         columns.setdefault("warmup_steps", 1 if without_first else None)
@@ -86,6 +96,14 @@ def _add_means(run: LogRun, columns: dict[str, Any], single: bool) -> None:
         columns.setdefault("step_time_s_mean", times.mean())
         columns.setdefault("step_time_s_p50", times.percentile(50))
         columns.setdefault("step_time_s_p90", times.percentile(90))
+
+
+def _of_unequal_steps(run: LogRun, columns: dict[str, Any]) -> None:
+    """Rates of steps that hold unequal work: all tokens over all time, and none where the tokens are not known."""
+    columns.update(dict.fromkeys((*run.work.changed, *(name for name in RATES if name in COLUMNS))))
+    if run.packed and run.lines >= LEAST_FOR_WARMUP:
+        columns["tokens_per_second"] = run.work.tokens_per_second(run.known)
+    run.left_empty = run.left_empty or f"{' and '.join(sorted(run.work.changed))}: not the same in all steps"
 
 
 def _count_steps(run: LogRun, columns: dict[str, Any], without_first: bool) -> None:
@@ -125,7 +143,7 @@ def _judge(run: LogRun, columns: dict[str, Any]) -> None:
 def _where_it_stops(run: LogRun) -> str:
     if run.last is None:
         return "the log has no training step and no message of an end"
-    if not run.numbered:
+    if not run.counts_steps:
         return f"the log stops at epoch {run.last:g} without a message of an end"
     total = run.values.get("total_steps")
     of_all = f" of {total}" if total is not None else ""

@@ -12,7 +12,7 @@ from hpc_llm.parsing import COLUMNS as RUN_COLUMNS
 from hpc_llm.parsing.rows import TRAIN, kind_of_task, row_from
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.collect import ReportedRun, collect
-from hpc_llm.reporting.comparison import SHAPE, as_numbers, compare, count, figure, run_table, text
+from hpc_llm.reporting.comparison import MUST_BE_KNOWN, SHAPE, as_numbers, compare, count, figure, run_table, text
 from hpc_llm.reporting.metric import MFU, PEAK_ALLOCATED, STEP_P50, TOKENS, Metric
 from hpc_llm.reporting.table import Cells, Table
 from hpc_llm.text.shown import plain_text
@@ -112,8 +112,11 @@ def changes(compared: Table, baseline: Table, tolerance: float) -> list[Change]:
 
     A counterpart agrees in task, model, batch shape, cluster, nodes, ranks, method and precision; where several do, the
     one of the same GPU and settings is taken, else their mean. Where the baseline is one run, rows of its model and
-    batch shape that agree in nothing else get ratios too, and are never regressions.
+    batch shape that agree in nothing else get ratios too, and are never regressions. What does not say its settings is
+    not compared: two unknown values may differ.
     """
+    baseline = baseline.where(says_its_settings)
+    compared = compared.where(says_its_settings)
     then, exactly = _completed(baseline, _key), _completed(baseline, _exact_key)
     single = next(iter(then.items())) if len(then) == 1 else None
     now = _completed_keys(compared)
@@ -131,8 +134,16 @@ def changes(compared: Table, baseline: Table, tolerance: float) -> list[Change]:
     return found
 
 
+def says_its_settings(row: Cells) -> bool:
+    """Whether all is known in which a row and its counterpart must agree."""
+    return all(row[name] is not None for name in MUST_BE_KNOWN) and (
+        row["cluster"] is not None or row["gpu"] is not None
+    )
+
+
 def became_invalid(invalid: Table, compared: Table, baseline: Table) -> list[int]:
     """Numbers of the INVALID runs whose counterpart in the baseline completed, and no repeat of which completes now."""
+    invalid, compared, baseline = (each.where(says_its_settings) for each in (invalid, compared, baseline))
     lost = _completed(baseline, _key).keys() - _completed_keys(compared)
     return [index for index, row in invalid.items() if _key(row) in lost]
 

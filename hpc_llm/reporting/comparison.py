@@ -26,6 +26,8 @@ SETTING = ("cluster", "gpu", "nodes", "world_size", "method", "precision")
 MUST_BE_KNOWN = ("model", "method", "world_size", "micro_batch_size", "sequence_length")
 """Without these, and the cluster or the GPU, two runs cannot be called repeats."""
 
+_CONSEQUENCES = frozenset(("lr_ramp_steps", "warmup_steps", "global_batch_size", "gradient_accumulation_steps"))
+"""Settings that follow from others unless somebody gives them."""
 _NUMBERS = frozenset(
     """num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps global_batch_size
     sequence_length warmup_steps measured_steps step_time_s_mean step_time_s_p50 step_time_s_p90 tokens_per_second
@@ -61,10 +63,9 @@ def _tell_plans_apart(table: Table, runs: Sequence[ReportedRun]) -> None:
         if run["plan"]:
             places.setdefault(tuple(text(run[n]) for n in _KEPT if n != "outcome"), []).append(i)
     for members in places.values():
-        differing = _differing([runs[i].settings for i in members])
-        for i in members if differing else ():
-            known = [table[i]["configuration"], _label(runs[i].settings, differing)]
-            table[i]["configuration"] = ", ".join(filter(None, known))
+        labels = _deviations([runs[i].settings for i in members])
+        for i, label in zip(members, labels, strict=True):
+            table[i]["configuration"] = ", ".join(filter(None, (table[i]["configuration"], label)))
 
 
 def _outcome(run: ReportedRun) -> str:
@@ -182,20 +183,36 @@ def figure(value: object) -> float | None:
 def _configurations(table: Table, runs: Sequence[ReportedRun]) -> list[str]:
     """What sets each run apart from the usual settings of its method: `sub_group_size=4e9`; mostly nothing.
 
-    Usual is what most runs of the same task, model, cluster, method and precision have; where no setting has the
-    majority, all of them are named.
+    Usual is, setting by setting, what most runs of the same task, model, cluster, method and precision have; where no value
+    has the majority, each of them is named.
     """
-    settings = [run.configuration for run in runs]
+    # What follows from others is named beside them, where plans are told apart.
+    settings = [{n: v for n, v in run.configuration.items() if not _follows(n)} for run in runs]
     labels = [""] * len(runs)
     for members in _alike(table).values():
         known = [i for i in members if settings[i]]
-        differing = _differing([settings[i] for i in known])
-        of_run = {i: _label(settings[i], differing) for i in known}
-        ranked = Counter(of_run.values()).most_common(2)
-        usual = ranked[0][0] if len(ranked) > 1 and ranked[0][1] > ranked[1][1] else ""
-        for i, label in of_run.items():
-            labels[i] = "" if label == usual else label
+        for i, label in zip(known, _deviations([settings[i] for i in known]), strict=True):
+            labels[i] = label
     return labels
+
+
+def _deviations(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each of these has other than most, setting by setting."""
+    differing = _differing(settings)
+    usual = {name: _usual([repr(one.get(name)) for one in settings]) for name in differing}
+    apart = ([name for name in differing if repr(one.get(name)) != usual[name]] for one in settings)
+    return [_label(one, sorted(names, key=_follows)) for one, names in zip(settings, apart, strict=True)]
+
+
+def _usual(values: Sequence[str]) -> str | None:
+    """What more of them are than anything else; None where no value is."""
+    ranked = Counter(values).most_common(2)
+    return ranked[0][0] if len(ranked) == 1 or ranked[0][1] > ranked[1][1] else None
+
+
+def _follows(name: str) -> bool:
+    """Whether a setting mostly follows from others, which are then named first."""
+    return name.rsplit(".", 1)[-1] in _CONSEQUENCES
 
 
 def _alike(table: Table) -> dict[Hashable, list[int]]:

@@ -95,7 +95,7 @@ def rates(section: Section) -> Figure | None:
     caption = (
         f"Highest: {fastest['name']} on {fastest['panel']}, {TOKENS_PER_GPU.text(fastest['x'])} tokens/s/GPU. "
         f"Lowest: {slowest['name']} on {slowest['panel']}, {TOKENS_PER_GPU.text(slowest['x'])}. "
-        "×N is the number of GPUs; lines are 95 % confidence intervals of repeated runs."
+        "×N is the number of ranks; lines are 95 % confidence intervals of repeated runs."
     )
     is_log = _is_wide([r["x"] for r in records])
     return Figure(

@@ -221,7 +221,8 @@ def _matrix(section: Section) -> dict[str, Any] | None:
 
 def _matrix_gpus(row: Cells) -> str:
     ranks = count(row["world_size"])
-    return f"{ranks} GPUs" if ranks and ranks > 1 else "1 GPU" if ranks else ""
+    what = "GPU" if text(row["gpu"]) else "rank"
+    return f"{ranks} {what}{'s' if ranks > 1 else ''}" if ranks else ""
 
 
 def _drawn(drawn: Figure) -> dict[str, Any]:

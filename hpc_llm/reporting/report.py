@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpc_llm.errors import counted
+from hpc_llm.errors import counted, notice
 from hpc_llm.parsing import UNKNOWN_FORMAT
 from hpc_llm.records.run import Outcome
-from hpc_llm.reporting.baseline import COMPARED, Change, became_invalid, changes
+from hpc_llm.reporting.baseline import COMPARED, Change, became_invalid, changes, says_its_settings
 from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import compare, run_table, text
 from hpc_llm.reporting.files import gpus
@@ -76,6 +76,12 @@ def make_report(
         invalid = table.where(lambda row: row["outcome"] == Outcome.INVALID.value)
         lost = became_invalid(invalid, compared, then)
         found = changes(compared, then, tolerance)
+        silent = sum(not says_its_settings(row) for row in (*compared, *then))
+        if silent:
+            notice(
+                f"{counted(silent, 'row')} of the report and the baseline say too little of their settings to be compared: "
+                "model, method, ranks, batch, sequence length, and the cluster or the GPU must be known."
+            )
         against = Baseline(path=path, tolerance=tolerance, changes=found, became_invalid=lost)
     return Report(
         runs=runs,

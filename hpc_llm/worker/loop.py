@@ -131,7 +131,8 @@ class StepLog:
 
 
 def print_summary(result: dict[str, Any]) -> None:
-    """The homework's last lines; GB there means GiB. The time is that of the measured steps."""
+    """The homework's last lines; GB there means GiB. The time is that of the measured steps, which the line above counts."""
+    print(f"Measured {result['measured_steps']} steps after {result['warmup_steps']} of warm-up.")
     print(f"Training done in {result['measured_window_s'] or 0.0:.2f} seconds.")
     print(f"Avg Global Tokens/s: {result['tokens_per_second'] or 0.0:.2f}")
     print(f"Peak GPU Mem (GB): {_gib(result['peak_allocated_bytes'])}", flush=True)

@@ -14,9 +14,9 @@ def trainer(rate: float, tokens: int | None, batch: int, runtime: float = 2.0, l
     seen = "" if tokens is None else f", 'num_input_tokens_seen': {tokens}"
     figures = f"'train_runtime': {runtime}, 'train_tokens_per_second': {rate}"
     first = f"{{'loss': 2.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.5{seen}, {figures}}}\n"
-    summary = f"{{{figures}, 'train_loss': 2.4, 'epoch': 1.0{seen}}}\n"
+    summary = f"{{{figures}, 'train_steps_per_second': {10 / runtime}, 'train_loss': 2.4, 'epoch': 1.0{seen}}}\n"
     return (
-        "  Instantaneous batch size per device = 1\n  Gradient Accumulation steps = 1\n"
+        "***** Running training *****\n  Instantaneous batch size per device = 1\n  Gradient Accumulation steps = 1\n"
         f"  Total train batch size (w. parallel, distributed & accumulation) = {batch}\n  Total optimization steps = 10\n"
         + (first if line else summary)
     )
@@ -48,7 +48,7 @@ def test_a_trainers_rate_without_the_tokens_seen(read):
 
 
 def test_a_resumed_runs_tokens_are_not_of_its_time(read):
-    text = "  Continuing training from global step 5\n" + trainer(5000.0, 10_000, 2)
+    text = trainer(5000.0, 10_000, 2).replace("{'loss'", "  Continuing training from global step 5\n{'loss'")
     assert read(text).rows[0].tokens_per_second is None
 
 
@@ -244,3 +244,73 @@ def test_megatrons_teraflops_are_the_models_where_nothing_is_computed_twice(read
     assert found.rows[0].model_tflops_per_gpu == takes
     assert ("TFLOP/s" in "".join(found.left_empty)) == (takes is None)
     assert found.rows[0].step_time_s_mean == 0.1
+
+
+@pytest.mark.parametrize(
+    ("shown", "ranks"),
+    [
+        ("", 2),  # nothing shares a batch: as many as there are
+        (
+            "Using topology: {"
+            + ", ".join(f"ProcessCoord(pipe={i // 2}, data={i % 2}): {i}" for i in range(8))
+            + "}\n",
+            8,
+        ),
+        ("RANK=0 STAGE=0 LAYERS=12 [0, 12) STAGE_PARAMS=1\n", None),
+        ("[2024-05-01 10:00:00,001] [INFO] [config.py:1002:print]   autotp_size .................. 4\n", None),
+        ("{'sequence_parallel_size': 4}\n", None),
+        ("[2024-05-01 10:00:00,001] [INFO] [config.py:1002:print]   autotp_size .................. 0\n", 2),
+    ],
+)
+def test_deepspeeds_world_size_is_that_of_data_parallelism(read, shown, ranks):
+    config = "[2024-05-01 10:00:00,001] [INFO] [config.py:1002:print]   {} {}\n"
+    text = (
+        shown + config.format("train_batch_size .............", 64) + config.format("world_size ...................", 2)
+    )
+    text += "[2024-05-01 10:00:00,001] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[2e-05], mom=[(0.9, 0.95)]\n"
+    found = read(text)
+    assert found.rows[0].world_size == ranks
+    assert bool(found.left_empty) == (ranks is None)
+
+
+def test_what_was_printed_of_the_warm_up_alone_is_no_mean(row):
+    line = "[titan] 2025-10-01 10:00:00,123 - root - INFO - step: {}  loss:  8.0  memory: 38.40GiB(48.54%)  tps: {}  tflops: 18.06  mfu: {}\n"
+    found = row(line.format(1, 312, "1.83%") + "".join(line.format(step, 7000, "N/A") for step in (10, 20, 30)))
+    assert (found.mfu, found.tokens_per_second_per_gpu) == (None, 7000.0)
+
+
+@pytest.mark.parametrize(
+    "test", [" validation loss at iteration 500 on test set", "validation loss at the end of training for test data"]
+)
+def test_megatrons_loss_of_the_test_set_is_no_validations(row, test):
+    text = (
+        " iteration 500/ 500 | elapsed time per iteration (ms): 2000.0 | global batch size: 256 | lm loss: 5.0E+00 |\n"
+    )
+    text += " validation loss at iteration 500 on validation set | lm loss value: 2.1E+00 | lm loss PPL: 8.1E+00 | \n"
+    found = row(text + f"{test} | lm loss value: 2.3E+00 | lm loss PPL: 9.9E+00 | \n")
+    assert (found.eval_loss, found.perplexity) == (2.1, 8.1)
+
+
+def test_training_that_prints_only_its_evaluations_is_training(row):
+    text = "INFO - __main__ - ***** Running training *****\nINFO - __main__ - epoch 0: perplexity: 12.1825 eval_loss: 2.5\n"
+    assert row(text).kind == "train"
+    assert row(text.splitlines()[1] + "\n").kind == "eval"
+
+
+def test_where_a_bar_stops_is_a_step(row):
+    text = "".join(
+        f"Epoch 0:  0%|#| {i}/1000 [00:01<15:00,  2.50s/it, v_num=3, train_loss_step=8.9, val_loss=3.2]\n"
+        for i in range(1, 300)
+    )
+    assert row(text).outcome_reason == "the log stops at step 299 without a message of an end"
+
+
+def test_our_own_log_says_which_steps_its_time_is_of(row):
+    text = "".join(
+        f"[Step {i}/40] Loss: 5.0 | Global Tokens/s: 100.00 | GPU Mem (GB): n/a | Peak Mem: n/a\n" for i in range(1, 41)
+    )
+    end = "Training done in 7.00 seconds.\nAvg Global Tokens/s: 110.00\nPeak GPU Mem (GB): n/a\n"
+    found = row(text + "Measured 35 steps after 5 of warm-up.\n" + end)
+    assert (found.warmup_steps, found.measured_steps, found.elapsed_s, found.step_time_s_mean) == (5, 35, None, 0.2)
+    found = row(text + end)
+    assert (found.warmup_steps, found.measured_steps, found.elapsed_s) == (0, 40, 7.0), "the homework's own program"

@@ -110,6 +110,22 @@ def test_settings_without_a_majority_are_all_named() -> None:
     assert table.column("configuration") == ["recompute=False", "recompute=True"]
 
 
+def test_a_label_names_what_differs_from_most_and_the_cause_before_what_follows() -> None:
+    usual = {"steps": 10, "optimizer": {"lr_ramp_steps": 1}, "env_file": None, "a": 1, "b": 1, "c": 1}
+    odd = [
+        {"optimizer": {"lr_ramp_steps": 30}, "steps": 300},
+        {"a": 2},
+        {"b": 2},
+        {"c": 2, "env_file": "x"},
+        {"job": {"sbatch_extra": {"qos": "high"}}},
+        {"job": {"sbatch_extra": {"gres": "gpu:2"}}},
+    ]
+    table = compared(run(usual), run(usual), *(run(usual | one) for one in odd))
+    assert sorted(table.column("configuration")) == sorted(
+        ["", "steps=300, lr_ramp_steps=30", "a=2", "b=2", "c=2, env_file=x", "qos=high", "gres=gpu:2"]
+    )
+
+
 PLAN = {"steps": 12, "seed": 42, "optimizer": {"lr": 2e-5}, "job_name": "z3", "data": {"seed": 1, "source": "random"}}
 
 

@@ -85,6 +85,14 @@ def test_what_failed_before_is_no_baseline() -> None:
     assert against([run(tokens_per_second=1.0)], [run(outcome="TIMEOUT", tokens_per_second=100.0)]) == []
 
 
+@pytest.mark.parametrize("unknown", ["model", "method", "world_size", "micro_batch_size", "sequence_length"])
+def test_what_is_not_known_to_be_equal_is_not_compared(unknown: str) -> None:
+    now, then = run(**{unknown: None}, tokens_per_second=50.0), run(**{unknown: None}, tokens_per_second=100.0)
+    assert against([now], [then]) == []
+    nowhere = {"cluster": None, "gpu": None}
+    assert against([run(**nowhere, tokens_per_second=50.0)], [run(**nowhere, tokens_per_second=100.0)]) == []
+
+
 def test_a_single_run_is_a_yardstick_for_its_shape_only() -> None:
     now = [
         run(method="z3", tokens_per_second=50.0),

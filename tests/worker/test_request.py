@@ -57,6 +57,7 @@ def test_the_homeworks_command_line_trains_and_prints_its_lines(homework_config:
     memory = r"GPU Mem \(GB\): n/a \| Peak Mem: n/a"  # a CPU has none, and none is not 0
     for pattern in (
         rf"\[Step 1/10\] Loss: \d\.\d{{4}} \| Global Tokens/s: {number} \| {memory}",
+        r"Measured 9 steps after 1 of warm-up\.",
         rf"Training done in {number} seconds\.",
         rf"Avg Global Tokens/s: {number}",
         r"Peak GPU Mem \(GB\): n/a",

@@ -20,6 +20,7 @@ FORMAT = LineFormat(
     ),
     precedence=65,
     rules=(
+        rule(Kind.START, r"\*\*\*\*\* Running training \*\*\*\*\*", literal="***** Running training *****"),
         rule(
             Kind.STEP,
             r"\bepoch=<order>: train_(?:epoch_perplexity|ppl|epoch_ppl)="

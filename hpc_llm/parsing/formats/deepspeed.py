@@ -60,6 +60,34 @@ def _place(values: Mapping[str, Value], known: Mapping[str, Value], has_steps: b
     return {**found, "peak_allocated_bytes": peak, **({} if allocated is None else {"allocated_bytes": allocated})}
 
 
+_DIVIDES = (
+    (" STAGE=", r"RANK=\d+ STAGE=\d+"),
+    ("CONFIG: micro_batches=", "CONFIG: micro_batches="),
+    ("Partitioning pipeline stages", "Partitioning pipeline stages"),
+    ("tp_size", r"\b(?:auto)?tp_size[ .=:\"']{1,40}(?:[2-9]|[1-9]\d)"),
+    (
+        "_parallel_size",
+        r"\b(?:tensor|pipeline|sequence|model)(?:_model)?_parallel_size[ .=:\"']{1,40}(?:[2-9]|[1-9]\d)",
+    ),
+)
+"""What shows that ranks share a batch; the configuration's world size is then the number of groups that do not."""
+
+
+def _ranks(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """As many as there are places in the topology."""
+    return {"ranks_of_topology": match[1].count(b"ProcessCoord(")}
+
+
+def _count_ranks(values: dict[str, Value]) -> None:
+    ranks = values.get("ranks_of_topology", None if "divided" in values else values.get("data_parallel_ranks"))
+    if "world_size" in values:
+        return
+    if ranks is not None:
+        values["world_size"] = ranks
+    elif "data_parallel_ranks" in values:
+        leave_empty(values, "world size: DeepSpeed's is that of data parallelism, and ranks share a batch")
+
+
 _OFFLOADED = re.compile(
     r"offload_\w{1,40}=\w{0,80}\(device=(?:<OffloadDeviceEnum\.)?'?(?:cpu|nvme)|\bcpu_offload\W{1,3}True"
 )
@@ -68,6 +96,7 @@ _OFFLOADED = re.compile(
 def _finish(values: dict[str, Value]) -> None:
     """Precision and method from the switches that are on, and where the memory is that the engine counts."""
     _place_peak(values)
+    _count_ranks(values)
     for precision in ("bf16", "fp16"):
         if values.get(f"{precision}_enabled") == "True":
             values.setdefault("precision", precision)
@@ -149,7 +178,9 @@ FORMAT = LineFormat(
         rule(Kind.RUN, r"\[deeps(?:peed|cale)\] OVERFLOW! Rank \d+ Skipping step\.", literal="] OVERFLOW! Rank "),
         rule(Kind.RUN, r"DeepSpeed info: version=", literal="DeepSpeed info: version="),
         rule(Kind.START, r"DeepSpeedEngine configuration:", literal="DeepSpeedEngine configuration:"),
-        rule(Kind.RUN, _setting("world_size", "<world_size>$"), literal="]   world_size "),
+        rule(Kind.RUN, _setting("world_size", "<data_parallel_ranks>$"), literal="]   world_size "),
+        rule(Kind.RUN, r"Using topology: \{(ProcessCoord\([^\n]*)", _ranks, literal="Using topology: {"),
+        *(rule(Kind.RUN, rf"(?P<divided>{text})", literal=literal) for literal, text in _DIVIDES),
         rule(Kind.RUN, _setting("train_batch_size", "<global_batch_size>$"), literal="]   train_batch_size "),
         rule(
             Kind.RUN,

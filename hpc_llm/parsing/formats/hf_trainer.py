@@ -14,13 +14,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from hpc_llm.parsing import trainer_steps
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, column_of, leave_empty, number, rule
+from hpc_llm.parsing.trainer_steps import Bar
 
 _PAIR = re.compile(rb"'([^'\n]{1,60})': (?:'([^'\n]*)'|([^,}'\n]+))")
-
-_EXACT_ENOUGH = 0.1
-"""Steps per second are printed with three digits: a slower rate is too coarse to give a time."""
 
 _NAMES = {
     "loss": "loss",
@@ -95,6 +94,8 @@ def _step(match: re.Match[bytes]) -> Mapping[str, Value]:
         time = found.get("so_far_s", bar)
         found["clock_step"], found["clock_s"] = found["step"], float(str(time))
         found["clock_rounding_s"] = 0.0 if "so_far_s" in found else 1.0
+        if "so_far_s" in found and "tokens_so_far" in found:
+            found["clock_tokens"] = found["tokens_so_far"]
     return found
 
 
@@ -115,6 +116,25 @@ def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     """Where a progress bar stands, kept by its length: training's own bar is told apart at the end."""
     elapsed = seconds(match[3].decode())
     return None if elapsed is None else {f"bar {int(match[2])}": f"{int(match[1])} {elapsed}"}
+
+
+def _place(values: Mapping[str, Value], known: Mapping[str, Value], has_steps: bool) -> Mapping[str, Value]:
+    """The bar is drawn once more below the summary; one that begins anew there is the next run's."""
+    if "elapsed_s" not in known or not any(name[:4] in ("bar ", "begu") for name in values):
+        return values
+    is_next = "next_bar" in known or any(_done_of(known.get(name)) > _done_of(bar) for name, bar in values.items())
+    return {"next_bar": True} if is_next else values
+
+
+def _done_of(bar: Value | None) -> int:
+    return int(bar.split()[0]) if isinstance(bar, str) else 0
+
+
+def _bar_begins(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """Where a bar began: one that shows its first step began at 0, and one without a pace where it stands."""
+    if match[1] is not None:
+        return {f"begun {int(match[1])}": 0}
+    return {f"begun {int(match[3])}": int(match[2])}
 
 
 def _summary(match: re.Match[bytes]) -> Mapping[str, Value] | None:
@@ -147,7 +167,8 @@ def rates(values: dict[str, Value]) -> None:
     """Tokens per second, in the column that the log proves them to belong to."""
     printed = "trainer_rate" in values
     rate = _figure(values, "trainer_rate") if printed else _figure(values, "line_rate")
-    whole = _figure(values, "mean_tokens_per_second")
+    resumed, partial = bool(values.get("is_resumed")), printed and bool(values.get("is_partial"))
+    whole = _figure(values, "timed_tokens_per_second" if resumed else "mean_tokens_per_second")
     if values.get("was_paused"):
         if rate is not None or whole is not None:
             leave_empty(values, "tokens/s: they are over a time in which the Trainer also evaluated or saved")
@@ -157,14 +178,16 @@ def rates(values: dict[str, Value]) -> None:
     if rate is None or "tokens_per_second_per_gpu" in values:
         return
     tokens, time = _figure(values, "tokens_seen", "tokens_so_far"), _figure(values, "elapsed_s", "so_far_s")
-    seen = tokens / time if tokens and time and "resumed_at" not in values else whole
+    seen = tokens / time if tokens and time and not resumed else whole
     devices = _devices(values)
-    if devices == 1 and (printed or "resumed_at" not in values):
+    if devices == 1 and not partial and not resumed:
         values.setdefault("tokens_per_second", rate)
         values["tokens_per_second_per_gpu"] = rate
     elif seen is not None and _is_near(rate, seen):
         values.setdefault("tokens_per_second", rate)
-    elif (seen is None and printed) or (seen is not None and devices and _is_near(rate * devices, seen)):
+    elif (seen is None and printed and not partial) or (
+        seen is not None and devices and _is_near(rate * devices, seen)
+    ):
         values["tokens_per_second_per_gpu"] = rate
     else:
         leave_empty(values, "train_tokens_per_second: nothing says whether it is one device's or that of all")
@@ -172,34 +195,37 @@ def rates(values: dict[str, Value]) -> None:
 
 def _finish(values: dict[str, Value]) -> None:
     """Steps and their mean time: from lines between which nothing else took place, else from the end of training, else from
-    training's own bar, the one that ran longest.
-
-    The time is that since the program began; the number of steps goes on from the checkpoint.
+    training's own bar.
     """
+    bar = _training_bar(values)
+    if bar is not None:
+        values.setdefault("total_steps", bar.total)
+    steps, times = trainer_steps.of_the_run(values, bar), values.get("elapsed_s")
+    values["is_resumed"], values["is_partial"] = steps.resumed, steps.resumed or steps.early
     rates(values)
-    bars = [
-        (float(str(v).split()[1]), int(str(v).split()[0]), int(n[4:])) for n, v in values.items() if n[:4] == "bar "
-    ]
-    elapsed, done, total = max(bars, default=(0.0, 0, 0))
-    if total:
-        values.setdefault("total_steps", total)
-    known, runtime, rate = values.get("total_steps"), values.get("elapsed_s"), values.get("steps_per_second")
+    runtime = float(times) if isinstance(times, (int, float)) and times > 0 else None
     if "so_far_s" in values:
         values.setdefault("elapsed_s", values["so_far_s"])
-    resumed = values.get("resumed_at")
-    before = int(resumed) if isinstance(resumed, float) else 0
-    ended = isinstance(runtime, (int, float)) and runtime > 0
-    if _is_timed_otherwise(values):
-        if ended and isinstance(known, int) and known > before and "measured_steps" not in values:
-            values["measured_steps"], values["warmup_steps"] = known - before, 0
-    elif ended and isinstance(known, int) and known > before:
-        values["measured_steps"], values["warmup_steps"] = known - before, 0
-        values.setdefault("step_time_s_mean", float(str(runtime)) / (known - before))
-    elif ended and isinstance(rate, float) and rate >= _EXACT_ENOUGH and not before:
-        values.setdefault("step_time_s_mean", 1 / rate)
-    elif not ended and done > before and elapsed and total == known:
-        values["measured_steps"], values["warmup_steps"] = done - before, 0
-        values.setdefault("step_time_s_mean", elapsed / (done - before))
+    timed_otherwise = _is_timed_otherwise(values)
+    if runtime is None and (bar is None or timed_otherwise):
+        return
+    time, done = (runtime, steps.done) if runtime is not None or bar is None else (bar.time_s, steps.by_bar(bar))
+    if done and time:
+        values.setdefault("measured_steps", done)
+        values["warmup_steps"] = 0
+        if not timed_otherwise:
+            values.setdefault("step_time_s_mean", time / done)
+    elif not timed_otherwise and not _take_timed(values):
+        leave_empty(values, "step time: the log does not say how many steps the printed time holds")
+
+
+def _training_bar(values: Mapping[str, Value]) -> Bar | None:
+    """Training's own bar: of as many steps as training has where that is known, else the one that ran longest."""
+    bars = [
+        Bar(float(str(v).split()[1]), int(str(v).split()[0]), int(n[4:])) for n, v in values.items() if n[:4] == "bar "
+    ]
+    own = [bar for bar in bars if bar.total == values.get("total_steps")]
+    return max(own or (bars if "total_steps" not in values else ()), default=None)
 
 
 def _is_timed_otherwise(values: dict[str, Value]) -> bool:
@@ -208,12 +234,19 @@ def _is_timed_otherwise(values: dict[str, Value]) -> bool:
         return True  # DeepSpeed's own mean is of the steps alone
     if not values.get("was_paused"):
         return False
-    timed, steps = values.get("timed_step_time_s"), values.get("timed_steps")
-    if isinstance(timed, float) and isinstance(steps, int):
-        values.setdefault("step_time_s_mean", timed)
-        values["measured_steps"] = steps
-    elif "elapsed_s" in values or any(name[:4] == "bar " for name in values):
+    is_timed = _take_timed(values)
+    if not is_timed and ("elapsed_s" in values or any(name[:4] == "bar " for name in values)):
         leave_empty(values, "step time: the Trainer also evaluated or saved in the time that it prints")
+    return True
+
+
+def _take_timed(values: dict[str, Value]) -> bool:
+    """Take what lies between lines that print the time, if enough does."""
+    timed, steps = values.get("timed_step_time_s"), values.get("timed_steps")
+    if not isinstance(timed, float) or not isinstance(steps, int):
+        return False
+    values.setdefault("step_time_s_mean", timed)
+    values["measured_steps"] = steps
     return True
 
 
@@ -232,7 +265,12 @@ FORMAT = LineFormat(
     precedence=40,
     averages=False,
     rules=(
-        rule(Kind.START, r"\*\*\*\*\* Running training \*\*\*\*\*", literal="***** Running training *****"),
+        rule(
+            Kind.START,
+            r"\*\*\*\*\* Running training \*\*\*\*\*(?:\n[^\n=]{0,120} Num examples = <num_examples>)?",
+            literal="***** Running training *****",
+        ),
+        rule(Kind.RUN, r" Num update steps per epoch = <steps_per_epoch>", literal=" Num update steps per epoch = "),
         rule(Kind.STEP, r"\{'loss': " + _TWICE + r"[^{}\n]*\}" + _REDRAWN, _step, literal="{'loss': "),
         rule(Kind.RUN, r"\{'eval_[^{}\n]*\}", _columns, literal="{'eval_", pauses=True),
         rule(
@@ -252,6 +290,12 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.RUN,
+            r"^ *\d+%(?:\|[^|\n]*\|)? *(?:1/([1-9]\d*) \[[\d:]+<(?!\?)|([1-9]\d*)/([1-9]\d*) \[00:00<\?)",
+            _bar_begins,
+            literal="%",
+        ),
+        rule(
+            Kind.RUN,
             r"^(?:\[INFO\|[^\n]*>>)? +((?:train|eval)_\w+|perplexity) +=[ ]+([\d.:]+)$",
             _summary,
             literal=" = ",
@@ -259,8 +303,8 @@ FORMAT = LineFormat(
         rule(Kind.RUN, r"Final perplexity: <perplexity>", literal="Final perplexity: "),
         rule(
             Kind.RUN,
-            r"Continuing training from global step <resumed_at>$",
-            literal="Continuing training from global step ",
+            r"(?:Continuing training from|Resuming training from checkpoint with epoch \d+ and) global step <resumed_at>$",
+            literal="ing training from ",
         ),
         rule(Kind.RUN, r"Total optimization steps = <total_steps>", literal="Total optimization steps = "),
         rule(
@@ -280,5 +324,6 @@ FORMAT = LineFormat(
         r"\{'loss': '?<loss>'?, 'grad_norm': '?<grad_norm>'?, 'learning_rate': '?<learning_rate>'?, 'epoch': '?<order>'?\}",
         literal="{'loss': ",
     ),
+    place=_place,
     finish=_finish,
 )

@@ -1,6 +1,7 @@
 """LLaMA-Factory: `trainer_log.jsonl`, one JSON object a logged step.
 
-`throughput` is the mean since the start, over all ranks. Times are whole seconds since the start, so single steps have none:
+`throughput` is the tokens of all ranks over the time since the start. Of a run that goes on from a checkpoint the tokens are those
+since its very beginning, and the time is that of this call alone. Times are whole seconds since the start, so single steps have none:
 their mean comes from the lines between which nothing was evaluated.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from hpc_llm.parsing.formats.hf_trainer import seconds
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, leave_empty, rule
+from hpc_llm.parsing.trainer_steps import goes_on
 from hpc_llm.text.json_text import figures
 
 _NUMBERS = {
@@ -60,12 +62,18 @@ def _evaluation(match: re.Match[bytes]) -> Mapping[str, Value] | None:
 
 
 def _finish(values: dict[str, Value]) -> None:
-    """Rates and times; where something was evaluated, from the lines between the evaluations."""
+    """Rates and times; where something was evaluated, or training went on from a checkpoint, from what lies between lines."""
     mean, timed = values.get("mean_tokens_per_second"), values.get("timed_tokens_per_second")
-    if not values.get("was_paused"):
+    resumed = goes_on(values)
+    if not values.get("was_paused") and not resumed:
         timed = mean
     elif mean is not None and timed is None:
-        leave_empty(values, "throughput: it is over a time in which something was evaluated, too")
+        what = (
+            "it counts the tokens of an earlier call"
+            if resumed
+            else "it is over a time in which something was evaluated"
+        )
+        leave_empty(values, f"throughput: {what}, too")
     if timed is not None:
         values["tokens_per_second"] = timed
     time, steps = values.get("timed_step_time_s"), values.get("timed_steps")

@@ -8,6 +8,7 @@ time, the batch and the length. Memory is printed in MiB as MB. Megatron-Bridge 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -35,6 +36,7 @@ _NAMES = {
     "total loss": "loss",
     "grad norm": "grad_norm",
     "number of skipped iterations": "skipped_in_line",
+    "number of nan iterations": "nan_in_line",
     "actual seqlen": "sequence_length",
     "samples per second": "samples_per_second",
     "samples/sec": "samples_per_second",
@@ -85,6 +87,10 @@ def _iteration(match: re.Match[bytes]) -> Mapping[str, Value] | None:
         return None
     if tflops is not None:
         found.setdefault("model_tflops_per_gpu", tflops)
+    nans, norm = found.pop("nan_in_line", 0), found.get("grad_norm", 0.0)
+    # A mean over iterations whose losses are no numbers is not printed at all.
+    if "loss" not in found and (nans or (math.isnan(float(norm)) and not found.get("skipped_in_line"))):
+        found["loss"] = math.nan
     return {**found, "step": step, "total_steps": int(match["all"])}
 
 
@@ -136,7 +142,8 @@ FORMAT = LineFormat(
         r"iteration +<step>/ *<total_steps> \|(?: consumed samples: +\d+ \|)? elapsed time per iteration \(ms\): <step_time_ms> \|"
         r"(?: throughput per GPU \(TFLOP/s/GPU\): <model_tflops_per_gpu> \|)? learning rate: [^|\n]+\|"
         r" global batch size: +<global_batch_size> \|(?: lm loss: <loss> \|)?"
-        r"(?: (?:\w+_loss|loss scale|grad norm|num zeros|params norm|number of (?:skipped|nan) iterations): [^|\n]+\|)*[ \t]*$",
+        r"(?: (?:\w+_loss|loss scale|num zeros|params norm|number of skipped iterations): [^|\n]+\|"
+        r"| grad norm: +[-+.\dE]+ \|| number of nan iterations: +0 \|)*[ \t]*$",
         literal=" | elapsed time per iteration (ms): ",
     ),
     packed=True,
@@ -166,8 +173,14 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.RUN,
-            r"validation (?:loss|results) at [^\n|]{1,80}\| lm[ _]loss value: <eval_loss> \| lm[ _]loss(?: PPL|_ppl value): <perplexity>",
+            r"validation (?:loss|results) at (?:(?!on test set|for test data)[^\n|]){1,80}\| lm[ _]loss value: <eval_loss> \| lm[ _]loss(?: PPL|_ppl value): <perplexity>",
             literal="loss value: ",
+            pauses=True,
+        ),
+        rule(
+            Kind.RUN,
+            r"validation (?:loss|results) at [^\n|]{0,60}(?:on test set|for test data)",
+            literal="validation ",
             pauses=True,
         ),
         # Older versions time what lies between two lines, saving included.

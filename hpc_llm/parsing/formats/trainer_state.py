@@ -1,10 +1,15 @@
-"""`trainer_state.json` of the Hugging Face Trainer: the whole history of a run, with step numbers."""
+"""`trainer_state.json` of the Hugging Face Trainer: the whole history of a run, with step numbers.
+
+The history goes on from a checkpoint as if nothing had been, and the time at its end is that of the last call alone. So the
+steps in that time are known only where the Trainer counted others than those that were planned.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from hpc_llm.parsing import trainer_steps
 from hpc_llm.parsing.formats.hf_trainer import rates
 from hpc_llm.parsing.registry import DocumentFormat
 from hpc_llm.parsing.rows import TRAIN, Row, Step
@@ -46,6 +51,12 @@ def _last(history: list[dict[str, Any]], key: str) -> float | None:
     return values[-1] if values else None
 
 
+def _summary(history: list[dict[str, Any]]) -> dict[str, float | None]:
+    """The figures that the Trainer wrote last of all, when training had ended."""
+    last: dict[str, Any] = next((entry for entry in reversed(history) if "train_runtime" in entry), {})
+    return {name: as_number(value) for name, value in last.items()}
+
+
 def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
     losses = [as_number(entry["loss"]) for entry in history if "loss" in entry]
     done, total = state.get("global_step"), state.get("max_steps")
@@ -60,9 +71,10 @@ def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
     if isinstance(state.get("train_batch_size"), int):
         row.micro_batch_size = state["train_batch_size"]
     if isinstance(done, int) and done > 0 and row.elapsed_s:
-        row.measured_steps, row.warmup_steps = done, 0
+        steps = trainer_steps.of_a_summary(_summary(history), total)
+        row.measured_steps, row.warmup_steps = steps, None if steps is None else 0
         if not _is_paused(state, history, done):
-            row.step_time_s_mean = row.elapsed_s / done
+            row.step_time_s_mean = None if steps is None else row.elapsed_s / steps
             row.tokens_per_second, row.tokens_per_second_per_gpu = _rates(state, history, row.elapsed_s)
     if row.elapsed_s is not None or (isinstance(done, int) and isinstance(total, int) and 0 < total <= done):
         row.outcome = Outcome.COMPLETED.value
@@ -82,7 +94,7 @@ def _is_paused(state: dict[str, Any], history: list[dict[str, Any]], done: int) 
 def _rates(state: dict[str, Any], history: list[dict[str, Any]], time_s: float) -> tuple[float | None, float | None]:
     """Tokens per second of all devices and of one: the summary prints one of the two, the tokens seen tell which."""
     rate = _last(history, "train_tokens_per_second")
-    values: dict[str, Any] = {"trainer_rate": rate, "elapsed_s": time_s}
+    values: dict[str, Any] = {"trainer_rate": rate, "elapsed_s": time_s, "is_resumed": True, "is_partial": True}
     seen = as_number(state.get("num_input_tokens_seen")) or _last(history, "num_input_tokens_seen")
     if seen:
         values["tokens_seen"] = seen
