@@ -258,6 +258,12 @@ CONFIG_ERROR = Cause(
             remedy="put the runs on a file system that the compute nodes see: --logs DIR",
         ),
         sign(
+            "hpc-llm: ",
+            r"^hpc-llm: run folder \S{1,300} (?:is not that of|is a link|is that of|belongs to)[^\n]{0,100}",
+            confidence=0.97,
+            remedy="see who removed or renamed the run's folder; a folder of your own for runs (--logs DIR) is nobody else's to change",
+        ),
+        sign(
             "FlashAttention only supports Ampere GPUs or newer", remedy="this GPU cannot run it: --set attention=sdpa"
         ),
     ),
