@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from rendering import batch, planned
 from rights import needs_root
 from standin import Machine
 
 from hpc_llm.cli import run
 from hpc_llm.records.run import Stop
-from hpc_llm.text.env_file import EnvFileError, parse
+from hpc_llm.text.env_file import EnvFileError, is_reserved, parse
 from hpc_llm.text.secrecy import is_secret, is_secret_name, redacted
 
 TOKEN = "hf_AbCdEfGhIj1234567890"
@@ -367,6 +369,58 @@ def test_a_line_gives_its_value_or_is_refused_without_a_word_of_it(line: str) ->
     with pytest.raises(EnvFileError, match=r"^line 3") as caught:
         parse(text.replace("x", "hunter2"))
     assert "hunter2" not in str(caught.value)
+
+
+DEFAULTS = frozenset("PATH TMPDIR USER PYTHONUNBUFFERED LC_ALL".split())
+"""What the script sets and a user may set otherwise."""
+
+
+def variables_of_the_script() -> set[str]:
+    """Every name that the bash of ours assigns: with a sign of equality, as a local, in a loop or by printf."""
+    files = [ROOT / "hpc_llm" / "job" / "support.sh", *(ROOT / "templates").glob("*.j2")]
+    found: set[str] = set()
+    for file in files:
+        text = re.sub(r"<<'PYTHON'\n.*?\nPYTHON$", "", file.read_text(), flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r"^\s*#.*|\s# .*|\{[{%].*?[%}]\}", " x ", text, flags=re.MULTILINE)
+        found |= set(
+            re.findall(r"(?:^|[;({!&|]|\b(?:local|export|then|do|else)\b)[ \t]*([a-zA-Z_]\w*)\+?=", text, re.MULTILINE)
+        )
+        found |= {
+            n
+            for words in re.findall(r"\blocal ([^\n;]+)", text)
+            for n in re.findall(r"(?<!\S)([a-z_]\w*)(?==|\s|$)", words)
+        }
+        found |= set(re.findall(r"\bfor ([a-z_]\w*)(?=;| in)", text)) | set(re.findall(r"printf -v ([a-z]\w*)", text))
+    return found - {"and", "defined", "is", "names", "no", "not"}  # words of a text
+
+
+def test_no_variable_of_the_script_is_a_user_s_to_set() -> None:
+    found = variables_of_the_script()
+    assert {
+        "this_job",
+        "run_dir",
+        "support",
+        "functions",
+        "said",
+        "stage",
+        "job_tmp",
+        "limit",
+        "rank",
+        "why",
+        "pair",
+    } <= found
+    left = sorted(name for name in found - DEFAULTS if not is_reserved(name))
+    assert not left
+
+
+@pytest.mark.parametrize("name", ["this_job", "stage", "job_record", "rank", "said", "in_run"])
+def test_a_file_changes_no_record_of_the_job(machine: Machine, secret: Path, name: str) -> None:
+    secret.write_text(f"{name}=999\n")
+    ended = machine.run(machine.script(env_file=str(secret)))
+    if name == "in_run":  # a function of the script's
+        assert ended.code == 0
+    else:
+        assert ended.code == Stop.NO_ENV_FILE and ended.exit["job_id"] is None and "999" not in json.dumps(ended.exit)
 
 
 def test_a_long_file_is_read_in_little_time() -> None:

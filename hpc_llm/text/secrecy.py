@@ -131,6 +131,30 @@ WAY_IN = (
 )
 
 
+_LABELS = frozenset(("wckey",))
+"""Names that end like a secret's and label work for accounting; their values count by shape alone."""
+_SERVICES = frozenset(
+    """jina lsv2 lsv2_pt lsv2_sk sbp vcp vca vci vcr vck tvly fw fw_live csk pat patGIT nvapi voyage pa up cpat ctx7sk exa hfp
+    sntrys sntryu glc dp_pt dp_st dp_sa dp_audit rnd rpa ragie r8 re key api apify_api fc fal esecret ek sess esk phc phx phs sk rk
+    secret secret_test token tok auth access refresh bearer whsec doo dor dop_v1 figd pul PMAK NRAK NRII NRJS EZAK EZTK AGPA
+    tskey tskey_auth ops prefect pnu pnb oy2 sdk mob xoxe ATATT3x ATCTT3x ATBB at aat lip lin_api ntn ghs cio crates hl
+    airtable render duffel_test duffel_live flb frm LTAI AKID APID rubygems shippo_live shippo_test frio-jwt hubspot lmnt
+    together tgp_v1 cerebras deepinfra mistral cohere perplexity groq anyscale lepton replicate baseten modal ak as
+    langfuse pk-lf sk-lf comet neptune clearml swanlab mlflow dapi dkea tfp dvc zenml wandb_v1 hcp supabase neon napi
+    napi_ pscale_tkn pscale_pw pscale_oauth mdb mongodb upstash rediscloud xai cal_live cal_test clerk sk_live sk_test e2b jwt
+    ionet vast runpod lambda secret_lambda paperspace coreweave vultr linode hetzner scw ovh""".split()
+)
+"""What services put before the random part of a key; `_` or `-` stands between."""
+_PREFIXED = re.compile(
+    r"(?<![A-Za-z0-9_./-])([A-Za-z][A-Za-z0-9]{0,11}(?:[_-][A-Za-z0-9]{1,8}){0,2}?)[_-]([A-Za-z0-9_-]{20,2000})(?![A-Za-z0-9_.-]*[/.][A-Za-z0-9])"
+)
+"""A short word and something long behind it."""
+_LONE = re.compile(
+    r"(?<![A-Za-z0-9_./-])(?:(?:ATATT|ATCTT)3x[A-Za-z0-9_=-]{16,2000}|ATBB[A-Za-z0-9]{20,2000}|pat[A-Za-z0-9]{14}\.[0-9a-f]{40,80}|NRAK-[A-Z0-9]{20,60}|PMAK-[a-f0-9-]{40,80})"
+)
+"""Keys whose prefix has no sign behind it."""
+
+
 def is_secret_name(name: str) -> bool:
     """Whether a variable or key of that name holds a secret.
 
