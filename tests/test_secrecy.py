@@ -87,6 +87,54 @@ SECRETS = [
 ]  # fmt: skip
 
 
+UNKNOWN_TO_THE_LIST = [
+    "jina_0123456789abcdef0123456789abcdefAbCdEfGhIjKlMnOpQrStUvWx12", "lsv2_pt_0123456789abcdef0123456789abcdef_0123456789",
+    "sbp_0123456789abcdef0123456789abcdef01234567", "ATATT3xFfGF0abcDEF-ghi_JKL123mnoPQR=AB12CD34", "vcp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o",
+    "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", "fw_3ZabcDEFghiJKLmno456pqrs", "csk-abcdefgh12345678ijklmnop9012qrst34uvwx56yz",
+    "patAbCdEfGhIjKlMn.0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "pat_AbCdEfGh1234IjKlMnOp5678QrSt",
+    "https://x.blob.core.windows.net/c?sv=2022-11-02&sr=c&sig=aB3dE6gH9jK2mN5pQ8sT1vW4yZ7%2BcF0hI3lM6oR9u%3D",
+    "newservice_x9K2mQ7pL4vR8tZ1nB6wY3cD5fG", "abc-live-Zk3Lq9Xw2Vb7Nm4Tp8Rs1Yc6", "zz_aB3dE6gH9jK2mN5pQ8sT1v",
+    "the password is hunter2", "password is swordfish", "Passphrase is 'correct-horse-battery'", "The password was Tr0ub4dor&3.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNKNOWN_TO_THE_LIST)
+def test_keys_of_services_that_nobody_listed_one_by_one(text: str) -> None:
+    assert is_secret(text) and is_secret(f"before {text} after") and is_secret(f"KIND={text}")
+    assert text not in redacted(f"before {text} after")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*"""20260731-120000-taiwania2-z3o-llama2-7b-a1b2 run-0123456789abcdef0123456789abcdef exp_9e844d7c4af500c6c4acd18d670933031930123456789abc
+    run-550e8400-e29b-41d4-a716-446655440000 wandb-run-20240101_120000-a1b2c3d4 nvhpc-24.11_hpcx-2.20_cuda-12.6 miniconda3/conda24.5.0_py3.9
+    python-3.10.8-6xnnuwuzcrsqxjbe3cdkxqxvnz3ojfdk gcc-6xnnuwuzcrsqxjbe3cdkxqxvnz3ojfdk job-MyModelV2Experiment3FinalRun exp-Lr1e4Bs32Sl2048Ga8Fp16Zero3
+    meta-llama/Meta-Llama-3.1-405B-Instruct-FP8 checkpoint-0000000000000000001000 TinyLlama-1.1B-intermediate-step-1431k-3T Qwen2.5-Coder-32B-Instruct-GPTQ-Int4
+    cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x128_64x3_tn_align8 ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn
+    _ZN2at6native29vectorized_elementwise_kernelILi4EN2at6native13BinaryFunctorIfffNS1 ncclDevKernel_AllReduce_Sum_f16_RING_LL
+    pa_hidden_size_4096_num_layers_32 fw_bw_time_per_step_seconds_2048 key_value_projection_weight_0 token_embeddings_position_ids_1 /data/jina_models/x2
+    NVIDIA-A100-SXM4-80GB gpu-a100-80gb-partition-01 taiwania2-llama2-7b-z3o-hpc2-0123abcd fc-layer-norm-weights-checkpoint-00010
+    PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7 GPU-8f9d6a2b-1c3e-4d5f-9a7b-0c1d2e3f4a5b""".split(),
+     "the password is required", "password is not set", "Password is incorrect.", "the passphrase is too short", "password was expired",
+       "a password is being asked for", "password is empty"],
+)  # fmt: skip
+def test_what_only_looks_like_a_key_passes(text: str) -> None:
+    assert not is_secret(text) and redacted(f"before {text} after") == f"before {text} after"
+
+
+def test_the_label_of_accounting_is_no_secret(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["render", "--cluster", "mi210", "--method", "z2", "--model", "tiny", "--sbatch", "wckey=climate"]
+    assert run(words) == 0
+    assert "--wckey=climate" in capsys.readouterr().out
+    assert run([*words[:-1], f"wckey={TOKEN}"]) == 2
+    assert TOKEN not in capsys.readouterr().err
+    Path("clusters").mkdir()
+    Path("clusters/mine.yaml").write_text("extends: mi210\nrequest: {extra: [wckey=climate]}\n")
+    Path("e.yaml").write_text("cluster: mine\nmethod: z2\nmodel: tiny\n")
+    assert run(["render", "e.yaml"]) == 0
+    assert "--wckey=climate" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("text", SECRETS)
 def test_shapes_of_secrets(text: str) -> None:
     assert is_secret(text) and is_secret(f"before {text} after")
