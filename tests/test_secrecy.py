@@ -527,6 +527,27 @@ def test_submission_looks_at_the_file_where_it_is_here(
     assert TOKEN not in said.out + said.err
 
 
+def test_a_file_that_is_missing_is_told_before_the_job_waits(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["submit", *LOCAL, "--env-file", "no.env"]) == 2
+    assert f"--env-file {own_folder}/no.env: there is no such file." in capsys.readouterr().err
+    assert not Path("logs").exists()
+    for name in ("no.env", "/of/the/nodes/x.env"):  # a look from elsewhere, and a place that only the cluster has
+        assert run(["render", *LOCAL, "--env-file", name]) == 0
+        assert "cannot be seen here: the job stops (79)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["result.json", "./steps.jsonl", "tries/1/x", "telemetry-3.jsonl", " job.json"])
+def test_a_file_of_settings_names_no_record_to_write_over(
+    value: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("e.yaml").write_text(f"cluster: local\nmethod: z2\nmodel: tiny\nset: {{env.NCCL_DEBUG_FILE: '{value}'}}\n")
+    assert run(["render", "e.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert "NCCL_DEBUG_FILE" in said and ("record of the run" in said or "outside the run's folder" in said)
+
+
 def test_a_failure_of_the_program_is_recorded_without_the_secret(tmp_path: Path) -> None:
     """The error of a hub quotes the address that it was asked by."""
     program = """

@@ -120,7 +120,7 @@ def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) ->
 
     def planned_run(method: str) -> PlanWithOrigins:
         one = plan(asked[method], cluster, methods[method], site, request.sources)
-        _check_secrets(one)
+        _check_secrets(one, preview)
         return one
 
     planned = each(list(methods), cluster.name, planned_run, several=several)
@@ -143,7 +143,7 @@ def _batch(cluster: Cluster, request: Request, places: Places, preview: bool) ->
     return batch
 
 
-def _check_secrets(planned: PlanWithOrigins) -> None:
+def _check_secrets(planned: PlanWithOrigins, preview: bool) -> None:
     """Wherever a value came from, a file of variables or the environment: no record may keep a secret."""
     from hpc_llm.text.secrecy import WAY_IN, check_env_file, find_secret
 
@@ -152,7 +152,7 @@ def _check_secrets(planned: PlanWithOrigins) -> None:
         origin = planned.origins.get(place.split(".")[0], "the plan")
         raise RequestError(f"{place} ({origin}) holds what looks like a secret. {WAY_IN}")
     if planned.plan.job.env_file is not None:
-        check_env_file(os.path.expandvars(os.path.expanduser(planned.plan.job.env_file)))
+        check_env_file(os.path.expandvars(os.path.expanduser(planned.plan.job.env_file)), preview=preview)
 
 
 def _run_ids(

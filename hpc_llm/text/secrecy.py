@@ -17,7 +17,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import RequestError, notice
 from hpc_llm.text.env_file import EnvFileError
 from hpc_llm.text.env_file import read as read_env_file
 
@@ -372,11 +372,24 @@ _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
 """What is known by the words before it: the last group of each is the secret."""
 
 
-def check_env_file(path: str) -> None:
-    """Raise a RequestError where others may open the file, or a line of it is wrong; one that is not here is left to the job."""
+def check_env_file(path: str, *, preview: bool = False) -> None:
+    """Raise a RequestError where the file is missing, others may open it, or a line of it is wrong. One whose folder is not here
+    may be on the nodes, and with `preview` none needs to be here: a notice says that the job will look for it."""
     try:
         found = os.stat(path)
-    except OSError:
+    except OSError as error:
+        if not preview and os.path.isdir(os.path.dirname(path) or "."):
+            why = (
+                "there is no such file"
+                if isinstance(error, FileNotFoundError)
+                else (error.strerror or "it cannot be read").lower()
+            )
+            raise RequestError(
+                f"--env-file {path}: {why}. Write NAME=VALUE lines into it and chmod 600 it, or leave the option out."
+            ) from None
+        notice(
+            f"--env-file {path} cannot be seen here: the job stops (79) where it does not find it, of mode 600 and your own"
+        )
         return
     if not stat.S_ISREG(found.st_mode):
         raise RequestError(f"--env-file {path} is no regular file. Name one that holds NAME=VALUE lines.")
