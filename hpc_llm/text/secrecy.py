@@ -83,19 +83,18 @@ _SHAPES = re.compile(
     re.VERBOSE,
 )
 _SERVICES = """jina lsv2 sbp vcp vci vca vcr vck tvly fw csk cpk pat pa ctx7sk sntrys sntryu glc rnd re phc phx phs pul PMAK NRAK NRII NRAA tskey
-    pscale EZAK EZTK apify exa fc e2b ek esecret secret token apikey key pk m0 cal ops pnu pnb rubygems shippo duffel flb tfp dkea lf fal fio hcp
-    napi sbx uat oat unkey tok cog mdb xata turso dp inngest signkey anyscale together cerebras fireworks mistral cohere tgp nfp""".split()
-"""What services put before a key; `_` or `-` stands between. `_SHAPES` has those whose keys have a form of their own."""
-_OF_A_SERVICE = re.compile(
-    rf"""(?<![A-Za-z0-9_./-])(?:{"|".join(sorted(_SERVICES))})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}(?=[A-Za-z]{{0,60}}[0-9])[A-Za-z0-9]{{20,}}[A-Za-z0-9_-]*
+    pscale EZAK EZTK apify exa fc e2b ek esecret secret token apikey key pk ops pnu pnb rubygems shippo duffel lf fal""".split()
+_OF_A_SERVICE = (
+    re.compile(  # what services put before a key, `_` or `-` between; `_SHAPES` has those of a form of their own
+        rf"""(?<![A-Za-z0-9_./-])(?:{"|".join(sorted(_SERVICES))})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}(?=[A-Za-z]{{0,60}}[0-9])[A-Za-z0-9]{{20,}}[A-Za-z0-9_-]*
     | (?<![A-Za-z0-9_-])(?:(?:ATATT|ATCTT)3x[A-Za-z0-9_=-]{{16,}} | ATBB[A-Za-z0-9]{{20,}} | pat[A-Za-z0-9]{{14}}\.[0-9a-f]{{32,}} | dp\.[a-z]{{2,5}}\.[A-Za-z0-9]{{32,}}
     | sntrys_[A-Za-z0-9_=+/-]{{24,}} | LTAI[A-Za-z0-9]{{16,}})""",
-    re.VERBOSE,
+        re.VERBOSE,
+    )
 )
-_PREFIXED = re.compile(
+_PREFIXED = re.compile(  # a key of a service that is not known here
     r"(?<![A-Za-z0-9_./-])[A-Za-z][A-Za-z0-9]{1,11}[_-](?:[A-Za-z0-9]{1,8}[_-]){0,2}([A-Za-z0-9]{20,400})(?![A-Za-z0-9])"
 )
-"""A short word, and letters and digits behind it that may be a key of a service that is not known here."""
 _RANDOM = re.compile(r"(?<![A-Za-z0-9+/=_.-])(?:[A-Za-z0-9+/]{40}|[A-Za-z0-9+/]{86}==)(?![A-Za-z0-9+/=_.-])")
 """Keys of AWS and of Azure's storage have no other mark than their length."""
 _HEADER = re.compile(
@@ -122,7 +121,6 @@ _SAID_IN_WORDS = re.compile(
     r"""(?<![A-Za-z0-9])((?i:password|passwd|passphrase|passcode|api[ ]key|secret[ ]key|access[ ]token)["']?[\ ](?i:is|was)(?:[\ ]now)?:?[\ ]{1,3}["'`]?)([^\s"'`,;$<(\[{)\]}]{4,200})"""
 )
 _PROSE = re.compile(r"(?i:[a-z]{1,30}(?:ed|ing|able|ible|ly|ory|ary|ent|ant|ous|ful|less|ive|en|id|al)[.:!?]?)\Z")
-"""Words that say something of a password."""
 _NO_PASSWORDS = frozenset(
     """too long short weak strong good safe not only also never always still already same what which kept read taken sent shown used
     known here there then when where password passwd passphrase none null true false string text bytes optional required missing invalid wrong incorrect empty unset
