@@ -112,6 +112,16 @@ done
 """
 
 
+UUID = "0123abcd-0000-4000-8000-000000000000"
+"""Of each run's submission; a job whose name ends in its digits is that of the run."""
+
+
+def intend(folder: Path, task: int | None = None) -> None:
+    """What submission leaves in a run's folder: without it the script writes nothing there."""
+    record = {"schema": 2, "run_id": folder.name, "run_dir": str(folder), "uuid": UUID, "array_task": task}
+    (folder / "job.json").write_text(json.dumps(record, indent=1))
+
+
 @dataclass
 class Ended:
     """How a script ended and what it left behind."""
@@ -188,6 +198,7 @@ class Machine:
         """The script of one run, with its run folder made."""
         logs = logs or self.logs
         (logs / run_id).mkdir(parents=True, exist_ok=True)
+        intend(logs / run_id)
         python = self.env_dir / "bin" / "python"
         profile = cluster or self.cluster()
         asked.setdefault("scheduler", "local")
@@ -205,6 +216,7 @@ class Machine:
         folders = [self.logs / run_id for run_id in made.run_ids]
         for task, folder in enumerate(folders):
             folder.mkdir()
+            intend(folder, task)
             (made.array.folder / str(task)).symlink_to(folder)
         return made.scripts[0].text, folders
 

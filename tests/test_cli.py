@@ -150,7 +150,7 @@ def test_a_traceback_is_shown_on_request_only() -> None:
     quiet = entry(*wrong)
     assert quiet.code == 2 and quiet.err.count("\n") == 1
     loud = entry(*wrong, env={**os.environ, "HPC_LLM_DEBUG": "1"})
-    assert loud.code == 1 and "Traceback (most recent call last)" in loud.err
+    assert loud.code == 2 and "Traceback (most recent call last)" in loud.err and loud.err.endswith(quiet.err)
 
 
 def test_what_the_working_directory_decides_is_said_once_and_not_among_the_results(cli: Any) -> None:

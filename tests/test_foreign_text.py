@@ -184,3 +184,12 @@ def test_what_is_shown_is_all_that_can_be_seen() -> None:
     assert one_line(HOSTILE) == "agnpok fakez"
     assert shown("é 漢字 🙂 a\tb\n") == "é 漢字 🙂 a\tb\n"
     assert not FORBIDDEN.search(shown("".join(map(chr, range(0x3000))) + "\ud800"))
+
+
+def test_a_traceback_steers_no_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from hpc_llm.cli import run
+
+    monkeypatch.setenv("HPC_LLM_DEBUG", "1")
+    assert run(["render", "--cluster", "\x1b[31mX\x1b]0;t\a", "--method", "z2"]) == 2
+    said = capsys.readouterr()
+    assert "Traceback (most recent call last)" in said.err and not {"\x1b", "\a", "\x9b"} & set(said.err + said.out)

@@ -306,7 +306,7 @@ def test_functions_that_are_not_what_was_submitted_are_not_run(machine: Machine,
         assert ended.code == 0 and not machine.canary.exists()
         return
     assert ended.code == Stop.CODE_CHANGED.value
-    assert ended.stderr.splitlines()[-1] == f"hpc-llm: the code in {path} is not what was submitted with this run"
+    assert ended.stderr.splitlines()[-1] == f"hpc-llm: the code in {path} is not what was submitted"
     assert ended.exit == {"exit_code": Stop.CODE_CHANGED.value}
     assert ended.seen is None and machine.calls() == [] and not machine.canary.exists()
     run = RunPaths(machine.logs / "run-1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from rendering import batch, planned
 from rights import needs_root
 from standin import Machine
 
 from hpc_llm.cli import run
 from hpc_llm.records.run import Stop
-from hpc_llm.text.env_file import EnvFileError, parse
+from hpc_llm.text.env_file import EnvFileError, is_reserved, parse
 from hpc_llm.text.secrecy import is_secret, is_secret_name, redacted
 
 TOKEN = "hf_AbCdEfGhIj1234567890"
@@ -83,6 +85,54 @@ SECRETS = [
     "curl -u user:pass https://x", "curl -s --user me:pass x", "sshpass -p hunter2 ssh x", "--api-key abc123", "--hf-token plainword",
     "wget --password=abcd x", "AWS=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
 ]  # fmt: skip
+
+
+UNKNOWN_TO_THE_LIST = [
+    "jina_0123456789abcdef0123456789abcdefAbCdEfGhIjKlMnOpQrStUvWx12", "lsv2_pt_0123456789abcdef0123456789abcdef_0123456789",
+    "sbp_0123456789abcdef0123456789abcdef01234567", "ATATT3xFfGF0abcDEF-ghi_JKL123mnoPQR=AB12CD34", "vcp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o",
+    "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", "fw_3ZabcDEFghiJKLmno456pqrs", "csk-abcdefgh12345678ijklmnop9012qrst34uvwx56yz",
+    "patAbCdEfGhIjKlMn.0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "pat_AbCdEfGh1234IjKlMnOp5678QrSt",
+    "https://x.blob.core.windows.net/c?sv=2022-11-02&sr=c&sig=aB3dE6gH9jK2mN5pQ8sT1vW4yZ7%2BcF0hI3lM6oR9u%3D",
+    "newservice_x9K2mQ7pL4vR8tZ1nB6wY3cD5fG", "abc-live-Zk3Lq9Xw2Vb7Nm4Tp8Rs1Yc6", "zz_aB3dE6gH9jK2mN5pQ8sT1v",
+    "the password is hunter2", "password is swordfish", "Passphrase is 'correct-horse-battery'", "The password was Tr0ub4dor&3.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNKNOWN_TO_THE_LIST)
+def test_keys_of_services_that_nobody_listed_one_by_one(text: str) -> None:
+    assert is_secret(text) and is_secret(f"before {text} after") and is_secret(f"KIND={text}")
+    assert text not in redacted(f"before {text} after")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*"""20260731-120000-taiwania2-z3o-llama2-7b-a1b2 run-0123456789abcdef0123456789abcdef exp_9e844d7c4af500c6c4acd18d670933031930123456789abc
+    run-550e8400-e29b-41d4-a716-446655440000 wandb-run-20240101_120000-a1b2c3d4 nvhpc-24.11_hpcx-2.20_cuda-12.6 miniconda3/conda24.5.0_py3.9
+    python-3.10.8-6xnnuwuzcrsqxjbe3cdkxqxvnz3ojfdk gcc-6xnnuwuzcrsqxjbe3cdkxqxvnz3ojfdk job-MyModelV2Experiment3FinalRun exp-Lr1e4Bs32Sl2048Ga8Fp16Zero3
+    meta-llama/Meta-Llama-3.1-405B-Instruct-FP8 checkpoint-0000000000000000001000 TinyLlama-1.1B-intermediate-step-1431k-3T Qwen2.5-Coder-32B-Instruct-GPTQ-Int4
+    cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x128_64x3_tn_align8 ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn
+    _ZN2at6native29vectorized_elementwise_kernelILi4EN2at6native13BinaryFunctorIfffNS1 ncclDevKernel_AllReduce_Sum_f16_RING_LL
+    pa_hidden_size_4096_num_layers_32 fw_bw_time_per_step_seconds_2048 key_value_projection_weight_0 token_embeddings_position_ids_1 /data/jina_models/x2
+    NVIDIA-A100-SXM4-80GB gpu-a100-80gb-partition-01 taiwania2-llama2-7b-z3o-hpc2-0123abcd fc-layer-norm-weights-checkpoint-00010
+    PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7 GPU-8f9d6a2b-1c3e-4d5f-9a7b-0c1d2e3f4a5b""".split(),
+     "the password is required", "password is not set", "Password is incorrect.", "the passphrase is too short", "password was expired",
+       "a password is being asked for", "password is empty"],
+)  # fmt: skip
+def test_what_only_looks_like_a_key_passes(text: str) -> None:
+    assert not is_secret(text) and redacted(f"before {text} after") == f"before {text} after"
+
+
+def test_the_label_of_accounting_is_no_secret(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["render", "--cluster", "mi210", "--method", "z2", "--model", "tiny", "--sbatch", "wckey=climate"]
+    assert run(words) == 0
+    assert "--wckey=climate" in capsys.readouterr().out
+    assert run([*words[:-1], f"wckey={TOKEN}"]) == 2
+    assert TOKEN not in capsys.readouterr().err
+    Path("clusters").mkdir()
+    Path("clusters/mine.yaml").write_text("extends: mi210\nrequest: {extra: [wckey=climate]}\n")
+    Path("e.yaml").write_text("cluster: mine\nmethod: z2\nmodel: tiny\n")
+    assert run(["render", "e.yaml"]) == 0
+    assert "--wckey=climate" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", SECRETS)
@@ -369,6 +419,58 @@ def test_a_line_gives_its_value_or_is_refused_without_a_word_of_it(line: str) ->
     assert "hunter2" not in str(caught.value)
 
 
+DEFAULTS = frozenset("PATH TMPDIR USER PYTHONUNBUFFERED LC_ALL".split())
+"""What the script sets and a user may set otherwise."""
+
+
+def variables_of_the_script() -> set[str]:
+    """Every name that the bash of ours assigns: with a sign of equality, as a local, in a loop or by printf."""
+    files = [ROOT / "hpc_llm" / "job" / "support.sh", *(ROOT / "templates").glob("*.j2")]
+    found: set[str] = set()
+    for file in files:
+        text = re.sub(r"<<'PYTHON'\n.*?\nPYTHON$", "", file.read_text(), flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r"^\s*#.*|\s# .*|\{[{%].*?[%}]\}", " x ", text, flags=re.MULTILINE)
+        found |= set(
+            re.findall(r"(?:^|[;({!&|]|\b(?:local|export|then|do|else)\b)[ \t]*([a-zA-Z_]\w*)\+?=", text, re.MULTILINE)
+        )
+        found |= {
+            n
+            for words in re.findall(r"\blocal ([^\n;]+)", text)
+            for n in re.findall(r"(?<!\S)([a-z_]\w*)(?==|\s|$)", words)
+        }
+        found |= set(re.findall(r"\bfor ([a-z_]\w*)(?=;| in)", text)) | set(re.findall(r"printf -v ([a-z]\w*)", text))
+    return found - {"and", "defined", "is", "names", "no", "not"}  # words of a text
+
+
+def test_no_variable_of_the_script_is_a_user_s_to_set() -> None:
+    found = variables_of_the_script()
+    assert {
+        "this_job",
+        "run_dir",
+        "support",
+        "functions",
+        "said",
+        "stage",
+        "job_tmp",
+        "limit",
+        "rank",
+        "why",
+        "pair",
+    } <= found
+    left = sorted(name for name in found - DEFAULTS if not is_reserved(name))
+    assert not left
+
+
+@pytest.mark.parametrize("name", ["this_job", "stage", "job_record", "rank", "said", "in_run"])
+def test_a_file_changes_no_record_of_the_job(machine: Machine, secret: Path, name: str) -> None:
+    secret.write_text(f"{name}=999\n")
+    ended = machine.run(machine.script(env_file=str(secret)))
+    if name == "in_run":  # a function of the script's
+        assert ended.code == 0
+    else:
+        assert ended.code == Stop.NO_ENV_FILE and ended.exit["job_id"] is None and "999" not in json.dumps(ended.exit)
+
+
 def test_a_long_file_is_read_in_little_time() -> None:
     started = time.monotonic()
     assert len(parse("".join(f"A{i}=x\n" for i in range(20_000)))) == 20_000
@@ -423,6 +525,27 @@ def test_submission_looks_at_the_file_where_it_is_here(
     else:
         assert f"\nread_variables {own_folder}/mine.env\n" in said.out
     assert TOKEN not in said.out + said.err
+
+
+def test_a_file_that_is_missing_is_told_before_the_job_waits(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["submit", *LOCAL, "--env-file", "no.env"]) == 2
+    assert f"--env-file {own_folder}/no.env: there is no such file." in capsys.readouterr().err
+    assert not Path("logs").exists()
+    for name in ("no.env", "/of/the/nodes/x.env"):  # a look from elsewhere, and a place that only the cluster has
+        assert run(["render", *LOCAL, "--env-file", name]) == 0
+        assert "cannot be seen here: the job stops (79)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["result.json", "./steps.jsonl", "tries/1/x", "telemetry-3.jsonl", " job.json"])
+def test_a_file_of_settings_names_no_record_to_write_over(
+    value: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("e.yaml").write_text(f"cluster: local\nmethod: z2\nmodel: tiny\nset: {{env.NCCL_DEBUG_FILE: '{value}'}}\n")
+    assert run(["render", "e.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert "NCCL_DEBUG_FILE" in said and ("record of the run" in said or "outside the run's folder" in said)
 
 
 def test_a_failure_of_the_program_is_recorded_without_the_secret(tmp_path: Path) -> None:

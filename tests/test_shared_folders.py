@@ -23,6 +23,7 @@ from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.records.files import append_to, read_json_lines, read_own, write_json
 from hpc_llm.records.run import RunPaths, Stop
+from hpc_llm.records.shared import who_can_rename
 from hpc_llm.runs.adoption import written_by_others
 from hpc_llm.schedulers import NewRun, Submission, create_runs
 from hpc_llm.schedulers.process import describe_process, is_alive
@@ -290,6 +291,28 @@ def test_what_is_appended_goes_through_no_link(tmp_path: Path) -> None:
     assert ((tmp_path / "mine").read_text(), (tmp_path / "other.jsonl").read_text()) == ("x", "a\na\n")
 
 
+@pytest.mark.parametrize(
+    ("owner", "mode", "said"),
+    [(ME, 0o755, None), (0, 0o755, None), (0, 0o1777, None), (ME, 0o1777, None), (OTHER, 0o1777, "belongs to"), (OTHER, 0o755, "belongs to"),
+     (ME, 0o777, "no sticky bit"), (0, 0o775, "no sticky bit")],
+)  # fmt: skip
+@pytest.mark.parametrize("below", ["", "mine", "mine/not/there"])
+def test_who_can_rename_runs_is_known(shared: Path, owner: int, mode: int, said: str | None, below: str) -> None:
+    place = shared / "place"
+    (place / "mine").mkdir(parents=True)
+    os.chown(place / "mine", ME, -1)
+    os.chown(place, owner, GROUP)
+    place.chmod(mode)
+
+    def look() -> None:
+        found = who_can_rename(place / below)
+        assert (
+            (found is None) == (said is None) and (said or "") in (found or "") and (not found or str(place) in found)
+        )
+
+    assert as_user(ME, look) == 0
+
+
 # --- the job script -------------------------------------------------------------------------------------------------
 
 
@@ -310,11 +333,93 @@ def test_the_script_writes_through_no_link(machine: Machine, name: str, exists: 
     assert mine.exists() == exists and (not exists or mine.read_text() == "mine")
 
 
-@pytest.mark.parametrize("name", ["job.json", "result.json", "started.jsonl"])
-def test_the_script_waits_for_no_pipe(machine: Machine, name: str) -> None:
-    text = machine.script()
-    os.mkfifo(machine.logs / "run-1" / name)
-    assert machine.run(text).code == 0
+@pytest.mark.parametrize(("name", "code"), [("job.json", Stop.NO_RUN_FOLDER), ("result.json", 0), ("started.jsonl", 0)])
+def test_the_script_waits_for_no_pipe(machine: Machine, name: str, code: int) -> None:
+    text, path = machine.script(), machine.logs / "run-1" / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    assert machine.run(text).code == code
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def project(machine: Machine) -> Path:
+    """A folder of this user's own that is no run's, with files that are called like those of one."""
+    folder = machine.folder / "project"
+    folder.mkdir()
+    for name in ("result.json", "steps.jsonl", "log.out", "exit.json"):
+        (folder / name).write_text("precious")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "job", [None, '{"uuid": "8d0d1a3e-0000-4000-8000-000000000000"}', '{"uuid": "other"}', "no JSON"]
+)
+@pytest.mark.parametrize("kind", ["link", "folder"])
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_is_no_folder_of_the_run_is_not_touched(
+    machine: Machine, project: Path, kind: str, job: str | None, changed: bool
+) -> None:
+    """Who owns the folder of the runs can rename what lies in it, and put a link, or another folder of the victim's, there."""
+    text, run = machine.script(cluster=machine.cluster(scheduler="slurm"), scheduler="slurm"), machine.logs / "run-1"
+    run.rename(machine.logs / ".gone")
+    if job is not None:
+        (project / "job.json").write_text(job)
+    if kind == "link":
+        run.symlink_to(project)
+    else:
+        project = project.rename(run)
+    before = content(project)
+    if changed:
+        machine.support.path.write_text("echo other")
+    ended = machine.run(text, SLURM_JOB_NAME="tiny-z3-0123abcd", SLURM_JOB_ID="7", SLURM_CLUSTER_NAME="x")
+    assert ended.code == (Stop.CODE_CHANGED if changed else Stop.NO_RUN_FOLDER), ended.stderr
+    assert content(project) == before and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "how", ["elsewhere", "to the run, from a link", "a copy elsewhere", "no job.json", "another's link"]
+)
+def test_a_task_of_an_array_is_led_to_nothing_but_its_run(machine: Machine, project: Path, how: str) -> None:
+    text, [run, _] = machine.array("z2", "z3")
+    links = machine.logs / ".array-sweep"
+    slurm = {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "9", "SLURM_JOB_NAME": "sweep-0123abcd"}
+    if how == "to the run, from a link":
+        links.rename(machine.folder / "links")
+        links.symlink_to(machine.folder / "links")
+    elif how == "no job.json":
+        (run / "job.json").unlink()
+    elif how == "another's link":
+        needs_root("give a link to somebody else")
+        os.chown(links / "0", OTHER, -1, follow_symlinks=False)
+    else:
+        (links / "0").unlink()
+        if how == "a copy elsewhere":
+            shutil.copy(run / "job.json", project)
+        (links / "0").symlink_to(project)
+    before = content(machine.folder / "project"), content(run)
+    ended = machine.run(text, run, **slurm)
+    assert ended.code == Stop.NO_RUN_FOLDER and ended.stderr.count("\n") == 1, ended.stderr
+    after = content(machine.folder / "project"), content(run)
+    after[1].pop("started.jsonl", None)  # of its own run, whoever made the link to it
+    assert after == before
+
+
+def test_a_run_that_is_replaced_while_it_goes_on_leaves_no_record_elsewhere(machine: Machine, project: Path) -> None:
+    machine.script()
+    machine.behave("wait 3")
+    process = machine.start(machine.script())
+    machine.ready()
+    (machine.logs / "run-1").rename(machine.logs / ".gone")
+    (machine.logs / "run-1").symlink_to(project)
+    before = content(project)
+    process.terminate()
+    assert machine.end(process).code != 0
+    assert content(project).keys() - before.keys() <= {"seen.json"}  # of the program, which has the path
+    assert content(project).items() >= before.items()
 
 
 def test_the_script_leaves_no_folder_that_others_can_write(machine: Machine) -> None:
@@ -332,7 +437,7 @@ def test_a_folder_of_somebody_else_in_the_place_of_the_run_is_left_alone(machine
     os.chown(machine.logs / "run-1", OTHER, -1)
     ended = machine.run(text)
     assert ended.code == Stop.NO_RUN_FOLDER and "belongs to another user" in ended.stderr and ended.seen is None
-    assert {path.name for path in ended.run.iterdir()} <= {"started.jsonl"}
+    assert {path.name for path in ended.run.iterdir()} == {"job.json"}
 
 
 def test_the_job_s_own_folder_is_nobody_else_s(machine: Machine) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from standin import Ended, Machine
+from standin import UUID, Ended, Machine
 
 from hpc_llm.records.files import read_json_lines
 from hpc_llm.records.run import RunPaths
@@ -66,6 +66,7 @@ def test_a_local_script_leaves_nothing_in_a_folder_that_was_made_anew_for_anothe
     ended = machine.run(text, **marks)
     assert (ended.code, ended.stdout, ended.stderr, files(run.root)) == (76, "", "", before)
     assert machine.run(text, **{**marks, "HPC_LLM_RUN_UUID": other}).code == 0
+    run.job.write_text(json.dumps({"schema": 2, "run_id": "run-1", "uuid": other}, indent=1))
     assert machine.run(text).code == 0  # by hand
     assert machine.run(text, HPC_LLM_RUN_DIR="/another/run", HPC_LLM_RUN_UUID=mine).code == 0  # by hand, within a run
 
@@ -148,6 +149,7 @@ def test_each_task_of_an_array_writes_into_its_run(machine: Machine) -> None:
     text, folders = machine.array("z2", "z3")
     for task, folder in enumerate(folders):
         slurm = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_JOB_ID": "9", "SLURM_JOB_ID": str(10 + task)}
+        slurm["SLURM_JOB_NAME"] = f"sweep-{UUID[:8]}"
         assert machine.run(text, folder, **slurm).code == 0
         assert [(said["job_id"], said["array_task"]) for said in started(RunPaths(folder))] == [("9", task)]
 
@@ -292,11 +294,11 @@ def test_a_script_whose_folder_became_another_job_s_leaves_no_record_in_it(
     machine: Machine, run: RunPaths, now: str, left: bool
 ) -> None:
     text = machine.script()
-    run.job.write_text('{"schema": 2,\n "uuid": "old"}\n')
+    run.job.write_text('{"schema": 2,\n "run_id": "run-1",\n "uuid": "old"}\n')
     machine.behave("wait 3")
     process = machine.start(text)
     machine.ready()
-    run.job.write_text(f'{{"schema": 2,\n "uuid": "{now}"}}\n')
+    run.job.write_text(f'{{"schema": 2,\n "run_id": "run-1",\n "uuid": "{now}"}}\n')
     process.terminate()
     assert machine.end(process).code != 0
     assert run.exit.exists() is left

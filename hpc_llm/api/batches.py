@@ -149,7 +149,7 @@ def _batches(cluster: Cluster, request: Request, places: Places, preview: bool) 
     runs = [run for run in request.runs if run.cluster == cluster.name]
     with of_cluster(cluster.name, several=several_clusters):
         cluster, site = with_named_environment(cluster, os.environ), site_of(cluster, places.logs)
-    planned = _planned(runs, cluster, site, places.logs, several=len(request.runs) > 1)
+    planned = _planned(runs, cluster, site, places.logs, several=len(request.runs) > 1, preview=preview)
     ids = RunIds.of(places, cluster.name, planned, several=len(request.runs) > 1, preview=preview)
     with of_cluster(cluster.name, several=several_clusters):
         _check_parallel(request.max_parallel, site)
@@ -169,7 +169,7 @@ def _batches(cluster: Cluster, request: Request, places: Places, preview: bool) 
 
 
 def _planned(
-    runs: Sequence[RunRequest], cluster: Cluster, site: Site, logs: Path, *, several: bool
+    runs: Sequence[RunRequest], cluster: Cluster, site: Site, logs: Path, *, several: bool, preview: bool
 ) -> list[PlanWithOrigins]:
     """The plans of the runs of one cluster; a refusal names all runs that it holds for."""
     from hpc_llm.api.corpora import Corpora
@@ -184,7 +184,7 @@ def _planned(
         check_twins(run, asked.setdefault(replace(experiment, method=methods[run.method].name), run))
         corpus = corpora.find(experiment, cluster)
         one = plan(experiment, cluster, methods[run.method], site, run.sources, corpus)
-        _check_secrets(one)
+        _check_secrets(one, preview)
         check_start(one)
         return replace(one, study=run.place) if run.place else one
 
@@ -198,7 +198,7 @@ def _check_parallel(most: int | None, site: Site) -> None:
         raise RequestError(f"{site.facts.title} cannot be told to hold runs back. Leave --max-parallel out.")
 
 
-def _check_secrets(planned: PlanWithOrigins) -> None:
+def _check_secrets(planned: PlanWithOrigins, preview: bool) -> None:
     """Wherever a value came from, a file of variables or the environment: no record may keep a secret."""
     from hpc_llm.text.secrecy import WAY_IN, check_env_file, find_secret
 
@@ -207,7 +207,7 @@ def _check_secrets(planned: PlanWithOrigins) -> None:
         origin = planned.origins.get(place.split(".")[0], "the plan")
         raise RequestError(f"{place} ({origin}) holds what looks like a secret. {WAY_IN}")
     if planned.plan.job.env_file is not None:
-        check_env_file(os.path.expandvars(os.path.expanduser(planned.plan.job.env_file)))
+        check_env_file(os.path.expandvars(os.path.expanduser(planned.plan.job.env_file)), preview=preview)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,7 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, schedulers=schedulers)
     if any(find(name).is_this_machine for name in schedulers):
         _tell_neighbours()
+    _tell_who_can_rename(logs)
     for batch in batches:
         code_snapshot(logs, also=carried_modules([planned.plan for planned in batch.planned]))
     clusters, submissions, new = zip(*_submissions(batches), strict=True)
@@ -77,6 +78,18 @@ def check_sites(batches: Sequence[Batch], *, force: bool = False, dry_run: bool 
         if wanted not in asked:
             check_site(batch, force=force, dry_run=dry_run)
         asked.add(wanted)
+
+
+def _tell_who_can_rename(logs: Path) -> None:
+    """The script leaves alone what is not its run's folder, but where it prints to is opened by the scheduler, through any link."""
+    from hpc_llm.records.shared import who_can_rename
+
+    clause = who_can_rename(logs)
+    if clause:
+        notice(
+            f"{clause}: who can rename your runs there can have your job print into another file of yours. A folder of your own "
+            "(--logs DIR) is safe"
+        )
 
 
 def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> None:

@@ -129,9 +129,27 @@ CONFIG_ERROR = Cause(
         ),
         sign(
             "hpc-llm: ",
-            r"^hpc-llm: (?:the file \S{1,300} (?:cannot be read|belongs to somebody else|ends with an error)|others may open the file )[^\n]{0,200}",
+            r"^hpc-llm: the file \S{1,300} cannot be read",
             confidence=0.99,
-            remedy="make the file of the job's own variables yours alone, `chmod 600` it, and try it in a shell: bash -c '. FILE'",
+            remedy="write the file named there, of NAME=VALUE lines, where the compute nodes see it, with mode 600; or leave --env-file out",
+        ),
+        sign(
+            "hpc-llm: ",
+            r"^hpc-llm: the file \S{1,300} belongs to somebody else",
+            confidence=0.99,
+            remedy="name a file of your own, of mode 600: --env-file FILE",
+        ),
+        sign(
+            "hpc-llm: ",
+            r"^hpc-llm: others may open the file [^\n]{0,200}",
+            confidence=0.99,
+            remedy="let nobody else open the file named there: chmod 600 it",
+        ),
+        sign(
+            "hpc-llm: ",
+            r"^hpc-llm: the file \S{1,300} (?:cannot be used|ends with an error)[^\n]{0,200}",
+            confidence=0.99,
+            remedy="correct the line named there: NAME=VALUE, a value with blanks, quotes, $ or a backslash between single quotes, and no name of the script's own",
         ),
         sign(("Check batch related parameters", "atch related parameters")),
         sign("Either train_batch_size or ", r"Either train_batch_size or \w*micro_batch\w* needs to be provided"),
@@ -267,6 +285,12 @@ CONFIG_ERROR = Cause(
             r"^hpc-llm: (?:run folder \S+ is not visible|cannot enter run folder)",
             confidence=0.97,
             remedy="put the runs on a file system that the compute nodes see: --logs DIR",
+        ),
+        sign(
+            "hpc-llm: ",
+            r"^hpc-llm: run folder \S{1,300} (?:is not that of|is a link|is that of|belongs to)[^\n]{0,100}",
+            confidence=0.97,
+            remedy="see who removed or renamed the run's folder; a folder of your own for runs (--logs DIR) is nobody else's to change",
         ),
         sign(
             "FlashAttention only supports Ampere GPUs or newer", remedy="this GPU cannot run it: --set attention=sdpa"

@@ -101,8 +101,18 @@ def _run(arguments: list[str]) -> int:
                 note("several methods or clusters are one word, with commas: --method z2,z3")
             return int(error.exit_code)  # type: ignore[attr-defined]
         if os.environ.get("HPC_LLM_DEBUG") == "1":
-            raise
+            _tell_where(error)
         return _failed(error)
+
+
+def _tell_where(error: Exception) -> None:
+    """The traceback, in which what somebody wrote steers no terminal and shows no secret."""
+    import traceback
+
+    from hpc_llm.text.secrecy import redacted
+    from hpc_llm.text.shown import shown
+
+    typer.echo(shown(redacted("".join(traceback.format_exception(error)))), err=True)
 
 
 def _tell_what_is_passed_over() -> None:

@@ -26,6 +26,9 @@ WHOLE = 1 << 24
 BEGINNING, END = 1 << 19, 1 << 21
 """Bytes of a larger one that are: what the program is stands at the beginning, how it ended at the end."""
 _TOO_LARGE = "the last run of several: of so large a log `hpc-llm parse` lists them all"
+_TOO_MANY = "the last run of {}: of so many `hpc-llm parse` lists how each ended"
+_MOST_RUNS = 100
+"""So many runs of a log are each told of; more would be read by nobody."""
 _MOST_LINES = 1000
 """So many runs of a log are looked up in it; more are a log of something else."""
 
@@ -41,9 +44,10 @@ def diagnose_log(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
         reading, is_whole = _read(log.file, file)
     if reading.is_document:
         return _of_document(log.file, reading.rows)
-    if not is_whole and len(reading.verdicts or ()) > 1:
+    count = len(reading.verdicts or ())
+    if count > (_MOST_RUNS if is_whole else 1):
         last = _agreed(log, (reading.verdicts or [])[-1], verdict, found)
-        return replace(conclude(log.file, [log], *last), several=_TOO_LARGE)
+        return replace(conclude(log.file, [log], *last), several=_TOO_MANY.format(count) if is_whole else _TOO_LARGE)
     verdicts = reading.verdicts
     if verdicts is None or (not verdicts and verdict.cause is not NONE):
         return conclude(log.file, [log], verdict, found)

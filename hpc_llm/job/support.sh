@@ -11,7 +11,7 @@ ending_signals=(HUP INT QUIT ABRT PIPE ALRM TERM XCPU XFSZ VTALRM PROF IO PWR)
 
 # begin_run [SECONDS]: from here on exit.json tells how the run ended, whatever ends it. SECONDS is the job's time limit.
 begin_run() {
-  local name
+  local name asked_dir=$run_dir
   stage=  # none yet: a signal waits until the earlier try is safe
   reason='' signal='' child='' saves='' job_tmp='' limit=() wrapper=()
   time_limit=${1:-}
@@ -23,9 +23,10 @@ begin_run() {
   trap '' USR1 USR2  # nothing here acts on them but after let_ranks_save; what is started inherits that they end nothing
   trap - EXIT  # in a folder that is not the run's nothing is written
   unset SLURM_EXPORT_ENV  # left by --export=NONE, srun would start its tasks with an empty environment
-  [ ! -L "$run_dir" ] || run_dir=$(readlink -f "$run_dir")  # the task of an array
   check_run_folder
   check_task
+  # The script itself has done so, unless the file system knows of no owners, or the job's name does not tell its UUID.
+  if type -t note_job >/dev/null && ! (run_dir=$asked_dir in_run) 2>/dev/null; then (cd "$run_dir" && note_job) 2>/dev/null; fi
   try=$(keep_earlier_try) || {
     [ -z "$signal" ] || end_by_signal
     say "what an earlier try left cannot be moved to $run_dir/tries on $(hostname)"
@@ -89,42 +90,62 @@ end_by_signal() {
   exit "$((128 + $(kill -l "$signal")))"
 }
 
-# Whose folder it is may have changed since it was submitted: nothing is written into that of another job or user.
+# Whose folder it is may have changed since it was submitted: nothing is written into that of another job or user. Where others
+# can rename what lies beside it, a folder of theirs may stand in its place, or a link to one of this user's that is no run's.
 check_run_folder() {
-  local probe
-  if [ ! -d "$run_dir" ]; then
-    say "run folder $run_dir is not visible on $(hostname)"
-    exit "$stop_no_run_folder"
-  fi
-  # Where others can rename what lies beside it, a folder of theirs may stand in its place. (A file made in it tells whether
-  # the file system knows of owners at all.)
-  if [ ! -O "$run_dir" ]; then
-    probe=$run_dir/.owner.$$.$RANDOM$RANDOM
-    if (set -C; : > "$probe") 2>/dev/null && [ -O "$probe" ]; then
-      rm -f "$probe"
-      say "run folder $run_dir belongs to another user (on $(hostname))"
-      exit "$stop_no_run_folder"
-    fi
-    rm -f "$probe"
-  fi
-  # The folder may have been removed and made anew for another job under the same name.
-  if [[ ${this_job[3]:-} =~ -([0-9a-f]{8})$ ]] && [ -f "$run_dir/job.json" ] &&
-    ! grep -q "\"uuid\": \"${BASH_REMATCH[1]}-" "$run_dir/job.json"; then
-    say "run folder $run_dir belongs to another job by now (on $(hostname))"
-    exit "$stop_no_run_folder"
+  local asked=$run_dir
+  [ -d "$run_dir" ] || leave_alone "is not visible"
+  [ ! -L "$run_dir" ] || follow_link
+  is_ours "$run_dir" || leave_alone "belongs to another user"
+  { [ -f "$run_dir/job.json" ] && [ -r "$run_dir/job.json" ]; } || leave_alone "is not that of this job: it holds no job.json that can be read"
+  is_of_this_job "$asked" || leave_alone "belongs to another job by now"
+}
+
+# leave_alone WHY: without a record, for in a folder that is not the run's nothing is written.
+leave_alone() {
+  say "run folder $run_dir $1 on $(hostname)"
+  exit "$stop_no_run_folder"
+}
+
+# Only the task of an array is led to its run, by this user's own link in the array's folder, to a run beside it.
+follow_link() {
+  local links=${run_dir%/*}
+  { [[ ${links##*/} = .array-* ]] && [ ! -L "$links" ] && is_ours "$links" && [ "$run_dir/.." -ef "$links/.." ] &&
+    [ "$(stat -c %u "$run_dir")" = "$(stat -c %u "$links")" ]; } ||
+    leave_alone "is a link that this job does not follow: others may have made it, or it leads out of the folder of the runs"
+  run_dir=$(readlink -f "$run_dir")
+}
+
+# A file that is made in a folder of others tells whether the file system knows of owners at all.
+is_ours() {
+  local probe=$1/.owner.$$.$RANDOM$RANDOM others=0
+  [ ! -O "$1" ] || return 0
+  if (set -C; : > "$probe") 2>/dev/null && [ -O "$probe" ]; then others=1; fi
+  rm -f "$probe"
+  return "$others"
+}
+
+# is_of_this_job ASKED: by the UUID that the queue of this machine or the job's name tells; without one by the run's name.
+is_of_this_job() {
+  if [ "${HPC_LLM_RUN_DIR:-}" = "$1" ] && [ -n "${HPC_LLM_RUN_UUID:-}" ]; then
+    grep -qF "\"uuid\": \"$HPC_LLM_RUN_UUID\"" "$run_dir/job.json"
+  elif [[ ${this_job[3]:-} =~ -([0-9a-f]{8})$ ]]; then
+    grep -q "\"uuid\": \"${BASH_REMATCH[1]}-" "$run_dir/job.json"
+  else
+    grep -qF "\"run_id\": \"${run_dir##*/}\"" "$run_dir/job.json"
   fi
 }
 
 # Two tasks that are led to one run would write over each other.
 check_task() {
-  [ "${this_job[4]:-null}" != null ] && [ -f "$run_dir/job.json" ] || return 0
+  [ "${this_job[4]:-null}" != null ] || return 0
   grep -Eq '"array_task": *(null|[0-9]+)' "$run_dir/job.json" || return 0
   grep -Eq "\"array_task\": *${this_job[4]}([^0-9]|\$)" "$run_dir/job.json" && return
   say "run folder $run_dir is that of another task (on $(hostname))"
   exit "$stop_no_run_folder"
 }
 
-record_of_job() { [ ! -f "$run_dir/job.json" ] || grep -o '"uuid": "[^"]*"' "$run_dir/job.json"; }
+record_of_job() { [ ! -L "$run_dir" ] && [ -f "$run_dir/job.json" ] && grep -o '"uuid": "[^"]*"' "$run_dir/job.json"; }
 
 is_over() { [ -f "$run_dir/result.json" ] && grep -Eq '"outcome": *"(COMPLETED|INVALID)"' "$run_dir/result.json"; }
 
@@ -163,9 +184,9 @@ finish() {
   local code=$? record=$run_dir/.exit.json.$$.$RANDOM$RANDOM now
   ignore_signals  # Slurm may send several: one that comes while the record is written would lose it
   trap - EXIT
-  # Removed meanwhile, and made anew by another job: what is there is that one's.
+  # Removed meanwhile, and made anew by another job, or put there by somebody: what is there is not this run's.
   now=$(record_of_job)
-  [ -z "$now" ] || [ -z "$job_record" ] || [ "$now" = "$job_record" ] || exit "$code"
+  [ "$now" = "$job_record" ] || exit "$code"
   if [ "$code" = 0 ] && [ "$stage" != 'done' ]; then
     code=1
     reason=${reason:-"the job script was ended in the stage $stage by something that left no exit code"}

@@ -209,7 +209,7 @@ def _contained(work: Callable[[], str], folder: Path) -> str:
         _answer_and_exit(work, writer)
     os.close(writer)
     try:
-        told = _read(reader, time.monotonic() + 2 * SECONDS)
+        told = _read(reader, time.monotonic() + SECONDS)
     finally:
         os.close(reader)
         with contextlib.suppress(ProcessLookupError):

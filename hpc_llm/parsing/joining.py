@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun, keep_larger, without_empty
 from hpc_llm.parsing.work import state_of
 
+MOST_RUNS = 2000
+"""So many of a log are kept."""
+
 
 def goes_on_in(run: LogRun, later: LogRun) -> bool:
     """Whether `later`, the first run of the next piece of the log, is this run still."""
@@ -105,3 +108,11 @@ def join(pieces: Iterable[list[LogRun]]) -> list[LogRun]:
                 run.inherited = {n: known[n] for n in OF_THE_JOB if n in known} | run.inherited
             runs.append(run)
     return without_empty(runs)
+
+
+def leave_out(runs: list[LogRun]) -> None:
+    """Keep the first of very many runs and the last one, of which more may come: what has so many is no log of training, and
+    would take memory without end."""
+    while len(runs) > MOST_RUNS + 1:
+        left = runs.pop(-2)
+        runs[-1].left_out_before += 1 + left.left_out_before

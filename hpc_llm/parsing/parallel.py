@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpc_llm.causes.catalogue import all_causes
-from hpc_llm.parsing.joining import join
+from hpc_llm.parsing.joining import join, leave_out
 from hpc_llm.parsing.read import STDIN, Reading, read_inputs
 from hpc_llm.parsing.registry import formats, formats_in, line_format
 from hpc_llm.parsing.run import LogRun
@@ -175,6 +175,7 @@ def _gather(done: Iterable[Done]) -> Iterator[tuple[list[Reading], int]]:
             yield one.readings, one.task.size
             continue
         runs = join((runs, one.runs))
+        leave_out(runs)
         unparsed.merge(one.unparsed)
         source = one.task.paths[0]
         yield [Reading.of_runs(source, runs, unparsed)] if one.task.last else [], one.task.size

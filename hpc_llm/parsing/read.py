@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, zip_longest
+from itertools import accumulate, groupby, zip_longest
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +17,7 @@ from hpc_llm.causes.schedulers import job_of
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import RequestError, notice, pass_over
 from hpc_llm.parsing import notebook
+from hpc_llm.parsing.joining import MOST_RUNS
 from hpc_llm.parsing.registry import FolderFormat, document_formats, folder_formats, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parsing.rules import Value
@@ -62,6 +63,13 @@ class Reading:
         """What the runs of a log come to."""
         for run in runs:
             run.tail.job = job_of(source)
+        left_out = sum(run.left_out_before for run in runs)
+        if left_out:
+            kept = f"the first {MOST_RUNS} and the last are read"
+            pass_over(
+                source,
+                f"it holds {len(runs) + left_out} runs, of which {kept}: a file a run, or parts of it, tell more",
+            )
         known = _known_runs(runs)
         left_empty = [run.left_empty for run in runs if run.left_empty is not None]
         verdicts, samples = [run.verdict() for run, _ in known], [run.sample for run, _ in known]
@@ -285,8 +293,9 @@ def _named(source: str, runs: Sequence[tuple[LogRun, Row]]) -> list[Row]:
     if not known:
         return [_unknown(source, "no line of a known format, and no message that says how it ended")]
     job = _SLURM_NAME.search(source)
-    for number, row in enumerate(known):
-        row.run_id, row.source = run_id(source, number), source
+    left_out = accumulate(run.left_out_before for run, _ in runs)
+    for number, (row, more) in enumerate(zip(known, left_out, strict=True)):
+        row.run_id, row.source = run_id(source, number + more), source
         if job and (row.job_id is None or job_of(source) is not None):
             row.job_id = job[1]
     return known

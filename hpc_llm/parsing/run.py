@@ -57,6 +57,8 @@ class LogRun:
     packed: bool = False
     """Every sample is a full sequence."""
     values: dict[str, Value] = field(default_factory=dict)
+    left_out_before: int = 0
+    """Runs of the log right before it that were not kept."""
     inherited: dict[str, Value] = field(default_factory=dict)
     """Facts of the job that the log printed before an earlier run."""
     distributions: dict[str, Distribution] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.fast import FastLane
+from hpc_llm.parsing.joining import MOST_RUNS, leave_out
 from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of, without_endless_lines
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS
@@ -285,12 +286,16 @@ class Scanner:
             return
         self._flush()
         self._hand_over(chunk, position)
-        self.run.tail.settle()
+        if (
+            len(self.runs) <= MOST_RUNS or not self.run.has_steps
+        ):  # else it is left out, and its messages need no search
+            self.run.tail.settle()
         if self.run.empty:
             return
         known = {**self.run.inherited, **self.run.values}
         inherited = {name: known[name] for name in OF_THE_JOB if name in known}
         self.runs.append(self._new_run())
+        leave_out(self.runs)
         self.run.began, self.run.inherited = True, inherited
         self._without_start.append((self.run, self._taken_to))
         self._aside = {}
@@ -305,7 +310,7 @@ class Scanner:
         """Hand out the step that is complete."""
         step = self.run.flush()
         if step is not None and self._on_step is not None:
-            self._on_step(len(self.runs) - 1, step)
+            self._on_step(len(self.runs) - 1 + self.run.left_out_before, step)
 
     def _note_starts(self, chunk: bytes) -> None:
         """Give the runs that began in this chunk, or not long before, the first time printed since."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 _METRIC_LIKE = re.compile(
-    rb"^[^\n]{0,400}?(?i:(?<![a-z])(?:loss|perplexity|ppl|throughput|grad[_ ]?norm|(?:iter(?:ation)?|step)[_ ]?time|t?flops|mfu"
-    rb"|(?:\w+)?(?:tokens?|samples?|tok|it|iter|steps?|words?)(?:/|_?per_?| per )s(?:ec(?:ond)?s?)?)(?![a-z]))"
+    rb"^[^\n]{0,400}?(?i:(?:(?<![a-z])(?:loss|perplexity|ppl|throughput|grad[_ ]?norm|(?:iter(?:ation)?|step)[_ ]?time|t?flops|mfu)"
+    rb"|(?:tokens?|samples?|tok|it|iter|steps?|words?)(?:/|_?per_?| per )s(?:ec(?:ond)?s?)?)(?![a-z]))"
     rb"(?:(?: \w{1,12})?(?: ?\([^()\n]{1,20}\))?[\"']?[ \t]{0,20}[:=|]|[\"']?)[ \t]{0,20}[\"']?[-+]?\d[^\n]*$",
     re.MULTILINE,
 )

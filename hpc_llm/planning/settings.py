@@ -17,6 +17,7 @@ from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.planning.optimizers import NAMES
 from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.planning.schedule import SCHEDULES
+from hpc_llm.records.run import is_record
 from hpc_llm.site.reach import refuse_loading, refuse_scratch
 
 _SHOWN = 80
@@ -236,7 +237,7 @@ def refuse_reach(pairs: Iterable[str], where: str) -> None:
         except RequestError:
             continue
         if setting.field == "env":
-            refuse_loading(setting.inside[0], setting.text, where)
+            refuse_loading(setting.inside[0], setting.text, where, is_record)
         elif setting.field == "deepspeed":
             with contextlib.suppress(ProfileError):
                 refuse_scratch(_nested(setting.inside, parse_value(setting.text)), where)

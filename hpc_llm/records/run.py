@@ -68,7 +68,7 @@ _STOP_MEANINGS = {
     Stop.NO_CONDA: "conda is missing or its shell hook failed",
     Stop.ENV_NOT_ACTIVE: "the Python environment did not activate",
     Stop.NO_TRAINING_STACK: "the Python environment lacks the training packages",
-    Stop.NO_RUN_FOLDER: "the run folder is not visible on the compute node",
+    Stop.NO_RUN_FOLDER: "the run folder is not visible on the compute node, or not this job's",
     Stop.NO_LAUNCHER: "the launcher is not on PATH",
     Stop.CODE_CHANGED: "the training program is not as it was submitted",
     Stop.NO_ENV_FILE: "the file with the job's own variables cannot be used",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -82,14 +83,27 @@ def statuses(runs: Iterable[RunPaths], now: float | None = None) -> Iterator[Run
 
 def status_of(found: Look) -> RunStatus:
     """The status that one look gives; a copy of a run's folder, whoever made it, has the files of the run and not its job."""
-    made, identity = _as_found(found), found.records.identity
-    original = original_of(found.run, identity) if identity is not None else None
-    if original is None:
+    made, copied = _as_found(found), _why_a_copy(found)
+    if copied is None:
         return made
-    reason = "; ".join(filter(None, (f"its folder is a copy of run {original.name}", made.reason)))
+    reason = "; ".join(filter(None, (copied, made.reason)))
     if made.is_over:
         return replace(made, job_id=None, reason=reason)
     return replace(made, job_id=None, state="UNKNOWN", reason=reason, started_at=None, elapsed_s=None)
+
+
+def _why_a_copy(found: Look) -> str | None:
+    """By what a folder is known as a copy: its name and place, or, where its maker has changed these in the records, that the job
+    is of another user than the folder. Root's folders tell nothing: an administrator may have moved them."""
+    identity = found.records.identity
+    original = original_of(found.run, identity) if identity is not None else None
+    if original is not None:
+        return f"its folder is a copy of run {original.name}"
+    user = found.job.user_id if found.job is not None else None
+    with contextlib.suppress(OSError):
+        if user is not None and found.run.root.lstat().st_uid not in (user, 0):
+            return "its folder belongs to another user than its job, and is a copy"
+    return None
 
 
 def _as_found(found: Look) -> RunStatus:

@@ -96,8 +96,9 @@ def leads_elsewhere(variable: str, value: str) -> bool:
     return is_place or ("$" in value and _NAMES_PLACE.search(variable) is not None)
 
 
-def refuse_loading(variable: str, value: str, where: str) -> None:
-    """Raise a RequestError where a file that may be a stranger's would have the job load code, or write somewhere else.
+def refuse_loading(variable: str, value: str, where: str, is_record: Callable[[str], bool]) -> None:
+    """Raise a RequestError where a file that may be a stranger's would have the job load code, or write somewhere else, or over
+    a record of the run, which `is_record` tells.
 
     Not all variables by which a library finds code are known here; that each of them leads somewhere is.
     """
@@ -105,6 +106,8 @@ def refuse_loading(variable: str, value: str, where: str) -> None:
         what = "decides which code the job loads"
     elif leads_elsewhere(variable, value):
         what = "leads to a place outside the run's folder"
+    elif is_record(value.strip()):
+        what = "names a record of the run itself"
     else:
         return
     raise RequestError(

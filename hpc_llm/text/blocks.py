@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import IO, Any
 
 from hpc_llm.text import sources
 from hpc_llm.text.json_text import figures
 
+_PART = 1 << 12
 _LINE_END = re.compile(rb"\r\n?|\n|#015")
 
 
@@ -37,15 +41,24 @@ class Block:
 
     def line_number(self, position: int) -> int:
         """Number in the file of the line at `position` of the text."""
-        ends = self.text.count(b"\n", 0, position)
+        part = min(max(0, position), len(self.text)) // _PART
+        ends = self._ends[part] + self.text.count(b"\n", part * _PART, max(0, position))
+        return self.first_line + (
+            ends if self._newlines is None else self._newlines[min(ends, len(self._newlines) - 1)]
+        )
+
+    @cached_property
+    def _ends(self) -> array[int]:
+        """Lines that end before each part of the text: a block may be asked for as many places as it has lines."""
+        starts = range(0, len(self.text), _PART)
+        return array("L", accumulate((self.text.count(b"\n", start, start + _PART) for start in starts), initial=0))
+
+    @cached_property
+    def _newlines(self) -> array[int] | None:
+        """How many of the first lines of the text end with a newline in the file; None where all do."""
         if b"\r" not in self.raw and b"#015" not in self.raw:
-            return self.first_line + ends
-        number = self.first_line
-        for seen, end in enumerate(_LINE_END.finditer(self.raw)):
-            if seen == ends:
-                break
-            number += end[0].endswith(b"\n")
-        return number
+            return None
+        return array("L", accumulate((end[0].endswith(b"\n") for end in _LINE_END.finditer(self.raw)), initial=0))
 
     def line(self, position: int) -> bytes:
         """The line at `position`, without its end."""

@@ -17,7 +17,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import RequestError, notice
 from hpc_llm.text.env_file import EnvFileError
 from hpc_llm.text.env_file import read as read_env_file
 
@@ -42,7 +42,7 @@ _NO_SECRETS_LEFT = frozenset(
     """MON DON TUR HOC JOC WHIS LAC FLUN HIC DIC RIC MIC O HO PO SMO MALAR SHA LATCH LOW HOT ANY NO BY SUB PUB PUBLIC SORT GROUP CACHE
     PRIMARY FOREIGN DICT MAP INDEX LOOKUP ROW COL COLUMN QUERY LOG OUTPUT INPUT TEXT LABEL IMAGE LOSS METRIC JSON PARTITION UNIQUE
     SHIFT FUNCTION STATE CONFIG COM BY TRES SUR OVER UNDER ENCOM FORWARD BACKWARD HIGH BAND ALL MULTI SINGLE ONE TWO FIRST SECOND LAST
-    PRE NUM TEST RENDER NON""".split()
+    PRE NUM TEST RENDER NON WC""".split()
 )
 """What stands before KEY or PASS in words that hold none: monkey, hotkey, public key, compass, forward pass."""
 _ABOUT = frozenset(
@@ -79,8 +79,21 @@ _SHAPES = re.compile(
     | -----BEGIN\ [A-Z0-9\ ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----[A-Za-z0-9+/=\s]{0,10000}
     | (?<=[Bb]earer\ )(?=[A-Za-z_.~+/=-]{0,200}[0-9])[A-Za-z0-9_.~+/=-]{12,}
     | (?<=X-Amz-Signature=)[0-9a-f]{64} | (?<=X-Goog-Signature=)[0-9a-f]{32,}
-    | (?<=AccountKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=AccessKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=[?&]sig=)[A-Za-z0-9%+/]{20,}""",
+    | (?<=AccountKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=AccessKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=[?&]sig=)[A-Za-z0-9%+/_=-]{20,}""",
     re.VERBOSE,
+)
+_SERVICES = """jina lsv2 sbp vcp vci vca vcr vck tvly fw csk cpk pat pa ctx7sk sntrys sntryu glc rnd re phc phx phs pul PMAK NRAK NRII NRAA tskey
+    pscale EZAK EZTK apify exa fc e2b ek esecret secret token apikey key pk ops pnu pnb rubygems shippo duffel lf fal""".split()
+_OF_A_SERVICE = (
+    re.compile(  # what services put before a key, `_` or `-` between; `_SHAPES` has those of a form of their own
+        rf"""(?<![A-Za-z0-9_./-])(?:{"|".join(sorted(_SERVICES))})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}(?=[A-Za-z]{{0,60}}[0-9])[A-Za-z0-9]{{20,}}[A-Za-z0-9_-]*
+    | (?<![A-Za-z0-9_-])(?:(?:ATATT|ATCTT)3x[A-Za-z0-9_=-]{{16,}} | ATBB[A-Za-z0-9]{{20,}} | pat[A-Za-z0-9]{{14}}\.[0-9a-f]{{32,}} | dp\.[a-z]{{2,5}}\.[A-Za-z0-9]{{32,}}
+    | sntrys_[A-Za-z0-9_=+/-]{{24,}} | LTAI[A-Za-z0-9]{{16,}})""",
+        re.VERBOSE,
+    )
+)
+_PREFIXED = re.compile(  # a key of a service that is not known here
+    r"(?<![A-Za-z0-9_./-])[A-Za-z][A-Za-z0-9]{1,11}[_-](?:[A-Za-z0-9]{1,8}[_-]){0,2}([A-Za-z0-9]{20,400})(?![A-Za-z0-9])"
 )
 _RANDOM = re.compile(r"(?<![A-Za-z0-9+/=_.-])(?:[A-Za-z0-9+/]{40}|[A-Za-z0-9+/]{86}==)(?![A-Za-z0-9+/=_.-])")
 """Keys of AWS and of Azure's storage have no other mark than their length."""
@@ -104,8 +117,13 @@ _SAID = re.compile(
     r"""(?<![A-Za-z0-9])((?:[A-Za-z0-9]{1,20}[_.-]){0,2}(?i:password|passwd|passphrase)["']?[\ ]{0,2}[:=][\ ]{0,2}["']?)([^\s"',;$<(\[{)\]}]{4,200})(?![(\[.\w])"""
 )
 """A password in prose, or in lower case."""
+_SAID_IN_WORDS = re.compile(
+    r"""(?<![A-Za-z0-9])((?i:password|passwd|passphrase|passcode|api[ ]key|secret[ ]key|access[ ]token)["']?[\ ](?i:is|was)(?:[\ ]now)?:?[\ ]{1,3}["'`]?)([^\s"'`,;$<(\[{)\]}]{4,200})"""
+)
+_PROSE = re.compile(r"(?i:[a-z]{1,30}(?:ed|ing|able|ible|ly|ory|ary|ent|ant|ous|ful|less|ive|en|id|al)[.:!?]?)\Z")
 _NO_PASSWORDS = frozenset(
-    """password passwd passphrase none null true false string text bytes optional required missing invalid wrong incorrect empty unset
+    """too long short weak strong good safe not only also never always still already same what which kept read taken sent shown used
+    known here there then when where password passwd passphrase none null true false string text bytes optional required missing invalid wrong incorrect empty unset
     hidden your this that from with prompt authentication failed""".split()
 )
 """What stands behind these words in source and messages."""
@@ -255,7 +273,9 @@ def _redacted(text: str) -> str:
             return found[0]
         return found[0].replace(value, HIDDEN) if is_hidden else found[0]
 
-    text = _RANDOM.sub(lambda found: HIDDEN if _is_random(found[0]) else found[0], _SHAPES.sub(HIDDEN, text))
+    text = _OF_A_SERVICE.sub(HIDDEN, _SHAPES.sub(HIDDEN, text))
+    text = _PREFIXED.sub(lambda found: HIDDEN if _is_drawn(found[1]) else found[0], text)
+    text = _RANDOM.sub(lambda found: HIDDEN if _is_random(found[0]) else found[0], text)
     for pattern, is_one in _NAMED if _may_be_named(text) else ():
         text = pattern.sub(functools.partial(_without_value, is_one), text)
     return _FOLLOWED.sub(hidden, _ASSIGNED.sub(hidden, text))
@@ -278,7 +298,11 @@ def without_secrets(value: Any, name: str = "") -> Any:
 
 def has_secret_shape(text: str) -> bool:
     """Whether a secret that is known by its shape stands anywhere in `text`."""
-    if _SHAPES.search(text) or any(_is_random(found[0]) for found in _RANDOM.finditer(text)):
+    if _SHAPES.search(text) or _OF_A_SERVICE.search(text):
+        return True
+    if any(_is_random(found[0]) for found in _RANDOM.finditer(text)):
+        return True
+    if any(_is_drawn(found[1]) for found in _PREFIXED.finditer(text)):
         return True
     if not _may_be_named(text):
         return False
@@ -290,6 +314,14 @@ def _is_random(text: str) -> bool:
     kinds = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "/" for c in text]
     changes = sum(one != other for one, other in itertools.pairwise(kinds))
     return {"A", "a", "0"} <= set(kinds) and changes * 5 >= len(text) * 2
+
+
+def _is_drawn(text: str) -> bool:
+    """Whether letters of both cases and digits are mixed as chance mixes them, and not as CamelCase or a list of settings does."""
+    upper, lower, digits = (sum(map(kind, text)) for kind in (str.isupper, str.islower, str.isdigit))
+    kinds = [c.isupper() - c.isdigit() for c in text]
+    changes = sum(one != other for one, other in itertools.pairwise(kinds))
+    return digits > 0 and digits * 3 <= len(text) <= 5 * min(upper, lower) and changes * 2 >= len(text) - 1
 
 
 def _may_be_named(text: str) -> bool:
@@ -305,7 +337,12 @@ def _is_value(found: re.Match[str]) -> bool:
 
 def _is_password(found: re.Match[str]) -> bool:
     """Whether what is said there can be one: no type, no word of a message, no name of a variable."""
-    return found[2].strip("*.:").lower() not in (*_NO_PASSWORDS, "") and not found[2].startswith(HIDDEN)
+    return found[2].strip("*.:!?").lower() not in (*_NO_PASSWORDS, "") and not found[2].startswith(HIDDEN)
+
+
+def _is_told(found: re.Match[str]) -> bool:
+    """Whether what stands behind "the password is" can be one, and is no word on it."""
+    return _is_password(found) and _PROSE.match(found[2]) is None
 
 
 def _is_basic(found: re.Match[str]) -> bool:
@@ -328,15 +365,29 @@ _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
     (_TOKEN, _is_value),
     (_CLIENT, _is_password),
     (_SAID, _is_password),
+    (_SAID_IN_WORDS, _is_told),
 )
 """What is known by the words before it: the last group of each is the secret."""
 
 
-def check_env_file(path: str) -> None:
-    """Raise a RequestError where others may open the file, or a line of it is wrong; one that is not here is left to the job."""
+def check_env_file(path: str, *, preview: bool = False) -> None:
+    """Raise a RequestError where the file is missing, others may open it, or a line of it is wrong. One whose folder is not here
+    may be on the nodes, and with `preview` none needs to be here: a notice says that the job will look for it."""
     try:
         found = os.stat(path)
-    except OSError:
+    except OSError as error:
+        if not preview and os.path.isdir(os.path.dirname(path) or "."):
+            why = (
+                "there is no such file"
+                if isinstance(error, FileNotFoundError)
+                else (error.strerror or "it cannot be read").lower()
+            )
+            raise RequestError(
+                f"--env-file {path}: {why}. Write NAME=VALUE lines into it and chmod 600 it, or leave the option out."
+            ) from None
+        notice(
+            f"--env-file {path} cannot be seen here: the job stops (79) where it does not find it, of mode 600 and your own"
+        )
         return
     if not stat.S_ISREG(found.st_mode):
         raise RequestError(f"--env-file {path} is no regular file. Name one that holds NAME=VALUE lines.")

@@ -15,19 +15,20 @@
 # task 2: RUN-ID-z3o (z3o)
 # task 3: RUN-ID-q (q)
 
-# run: its job is written down first, for sbatch's answer may be lost; then come the functions used below, as submitted
+# run: its job is written down first where that is its own, for sbatch's answer may be lost; then come the functions
 # shellcheck disable=SC2154  # they make the arrays rank, task, agent and program
 this_job=("${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-}}" "${SLURM_CLUSTER_NAME:-}" "${HOSTNAME:-}" "${SLURM_JOB_NAME:-}"
   "${SLURM_ARRAY_TASK_ID:-null}" "${SLURM_RESTART_COUNT:-0}")
 run_dir=/work/someone/logs/.array-RUN-ID/"${this_job[4]}"
-(cd "$run_dir" && [ ! -L started.jsonl ] && { [ ! -e started.jsonl ] || [ -f started.jsonl ]; } && LC_ALL=C && printf -v said \
+in_run() { cd -P "$run_dir" && [[ .. -ef ${run_dir%/*}/.. && ! -L ${run_dir%/*} && -O ${run_dir%/*} ]] &&
+  [[ -O . && -f job.json && $(<job.json) = *"\"uuid\": \"${this_job[3]##*-}-"* ]]; }
+note_job() { [[ ! -L started.jsonl && ( -f started.jsonl || ! -e started.jsonl ) ]] && LC_ALL=C && printf -v said \
     '"job_id": "%s", "cluster": "%s", "host": "%s", "job_name": "%s", "array_task": %s, "restart_count": %s, "time": %(%s)T' \
-    "${this_job[@]//[^A-Za-z0-9._-]/?}" -1 && echo "{\"schema\": 1, ${said//\"\"/null}}" >> started.jsonl) 2>/dev/null
-support=/work/someone/logs/.code/0123456789ab-1000.sh
-functions=$([ -f "$support" ] && head -c 99999 "$support")
-[ "$(printf '%s\n' "$functions" | sha256sum)" = "0123456789ab0000000000000000000000000000000000000000000000000000  -" ] || {
-  cd "$run_dir" && [ -f job.json ] && grep -q "\"${this_job[3]##*-}-" job.json && (set -C; echo '{"exit_code": 78}' > exit.json)
-  echo "hpc-llm: the code in $support is not what was submitted with this run" >&2; exit 78; }
+    "${this_job[@]//[^A-Za-z0-9._-]/?}" -1 && echo "{\"schema\": 1, ${said//\"\"/null}}" >> started.jsonl; }
+(in_run && note_job) 2>/dev/null
+support=/work/someone/logs/.code/0123456789ab-1000.sh; functions=$([ -f "$support" ] && head -c 99999 "$support")
+[ "$(echo "$functions" | sha256sum)" = "0123456789ab0000000000000000000000000000000000000000000000000000  -" ] || { in_run &&
+  set -C && echo '{"exit_code": 78}' > exit.json; echo "hpc-llm: the code in $support is not what was submitted" >&2; exit 78; }
 eval "$functions" && begin_run
 
 # modules

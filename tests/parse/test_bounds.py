@@ -7,13 +7,22 @@ import gzip
 import lzma
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
+from hpc_llm.api.rows import read_rows
+from hpc_llm.errors import PassedOverWarning
+from hpc_llm.parsing.joining import MOST_RUNS, join, leave_out
+from hpc_llm.parsing.registry import formats_in
+from hpc_llm.parsing.run import LogRun
+from hpc_llm.parsing.scan import Scanner
+from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.text import sources
+from hpc_llm.text.blocks import Block
 
 MEASURED = """
 import sys
@@ -127,3 +136,58 @@ def test_lines_that_differ_are_all_read(tmp_path: Path) -> None:
         file.write(whole)
     with sources.open_log(log) as opened:
         assert b"".join(sources.reads(opened, log)) == whole
+
+
+OVER = "slurmstepd: error: *** JOB {0} ON gn1 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***\n"
+STEP_OF = "{{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}}\n"
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_of_very_many_runs_the_first_and_the_last_are_kept(pieces: int, tmp_path: Path) -> None:
+    """Each would take memory; the sentence says what was left out, and the last keeps its number."""
+    count = MOST_RUNS + 500
+    text = "".join((STEP_OF + OVER).format(number) for number in range(count))
+    log = tmp_path / "many.log"
+    log.write_text(text)
+    with pytest.warns(PassedOverWarning, match=f"it holds {count} runs, of which the first {MOST_RUNS} and the last"):
+        rows = list(read_rows(str(log)))
+    assert len(rows) == MOST_RUNS + 1
+    assert (rows[0].run_id, rows[-2].run_id, rows[-1].run_id) == ("many", f"many#{MOST_RUNS}", f"many#{count}")
+    assert {row.cause for row in rows} == {"walltime"}
+    if pieces == 3:  # joined as those of a large file are
+        seam = text.index(OVER.format(700)) + len(OVER.format(700))
+        parts = [text[:seam], text[seam:]]
+        runs: list[LogRun] = []
+        for part in parts:
+            scanner = Scanner(formats_in(part.encode()))
+            scanner.feed(part.encode())
+            runs = join((runs, scanner.finish()))
+            leave_out(runs)
+        assert len(runs) == MOST_RUNS + 1 and sum(run.left_out_before for run in runs) in (
+            count - MOST_RUNS - 1,
+            count - MOST_RUNS,
+        )
+
+
+def test_line_numbers_of_a_block_are_told_at_once() -> None:
+    text = b"a\n" * 500_000
+    block = Block(text, text, 7, 0)
+    began = time.process_time()
+    assert [block.line_number(2 * line) for line in range(0, 500_000, 50)] == [
+        7 + line for line in range(0, 500_000, 50)
+    ]
+    assert time.process_time() - began < 2
+    bar = b"x\ry\rz\r\nend\n"
+    block = Block(sources.clean(bar), bar, 1, 0)
+    assert block.line_number(0) == 1
+    assert block.line_number(block.text.find(b"end")) == 2
+
+
+def test_underscores_are_no_metrics_and_take_no_time() -> None:
+    text = (b"_" * 390 + b"\n") * 3000
+    began = time.process_time()
+    Unparsed().look(text, [])
+    assert time.process_time() - began < 3
+    found = Unparsed()
+    found.look(b"output_tokens_per_s: 5\nthroughput_tokens/s = 7\nmy tok/s 4\ngloss: 3\nLoss=3\n", [])
+    assert found.count == 4

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from login_node import LoginNode, job_id, until
 from made_runs import make_run, send_job, send_runs
+from rights import needs_root
 from scratch_slurm import ScratchSlurm
 
 from hpc_llm.cli import run as command
@@ -167,6 +168,20 @@ def test_the_copy_of_a_run_does_not_speak_for_its_job(logs: Path, slurm: Scratch
     assert refused.problem == "its folder is a copy of run r: cancel that"
     assert reconcile([copy]) == [] and copy.root.exists()
     assert state_of(slurm, job_id(run)) == "PENDING"
+    cancel([run])
+
+
+def test_a_copy_of_somebody_else_has_no_job_whatever_its_records_say(logs: Path, slurm: ScratchSlurm) -> None:
+    needs_root("give a folder to somebody else")
+    run = held(logs)
+    copied = logs / "copied"
+    shutil.copytree(run.root, copied)
+    change(RunPaths(copied), run_id="copied", run_dir=str(copied))
+    os.chown(copied, 12345, -1)
+    [original, copy] = status([run, RunPaths(copied)])
+    assert original.job_id is not None and original.state in ("PENDING", "RUNNING")
+    assert (copy.job_id, copy.state) == (None, "UNKNOWN")
+    assert "belongs to another user than its job" in (copy.reason or "")
     cancel([run])
 
 
