@@ -196,7 +196,7 @@ def test_an_encoder_and_decoder_are_fed_and_counted_as_what_they_are(trained: Pa
     assert batch is not None
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(t5, dtype=torch.float32)
     assert not torch.equal(model.lm_head.weight, model.shared.weight)
-    read, written = batch["input_ids"][:, :32], batch["input_ids"][:, 32:]
+    read, written = batch["input_ids"][:, :32], batch["input_ids"][:, 32:].contiguous()
     with torch.no_grad():
         expected = float(model(input_ids=read, labels=written).loss)
     ended = result(trained / "t5-still")
