@@ -39,6 +39,7 @@ TRAIN = [
 ]
 PLOT = ["matplotlib>=3.9", "vl-convert-python>=1.8"]
 ZSTD = ["zstandard>=0.22"]  # in the standard library from Python 3.14 on
+ROUGE = ["rouge-score>=0.1.2"]  # scores what a T5 writes
 PANDAS = ["pandas>=2.2"]  # for a program that wants DataFrames of rows
 DATA = [
     "datasets>=3",
@@ -49,6 +50,7 @@ DATA = [
 TEST = [
     *ZSTD,
     *PANDAS,
+    *ROUGE,
     *DATA,
     "pytest>=8",
     "pytest-timeout>=2.3",
@@ -83,6 +85,7 @@ setup(
         "plot": PLOT,
         "zstd": ZSTD,
         "pandas": PANDAS,
+        "rouge": ROUGE,
         "data": DATA,
         "test": [*TRAIN, *PLOT, *TEST],
         "dev": [*TRAIN, *PLOT, *TEST, *DEV],

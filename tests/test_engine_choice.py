@@ -28,7 +28,10 @@ def test_the_methods_of_the_homework_stay_deepspeed() -> None:
     assert {choice(method)[0].engine.name for method in METHODS if method.endswith("-hpc2")} == {"deepspeed"}
 
 
-@pytest.mark.parametrize(("engine", "method"), [("plain", "ddp"), ("plain", "q"), ("plain", "lora"), ("fsdp2", "z3")])
+@pytest.mark.parametrize(
+    ("engine", "method"),
+    [("plain", "ddp"), ("plain", "q"), ("plain", "lora"), ("fsdp2", "z3"), ("fsdp2", "z3+l"), ("fsdp2", "z3+qlora")],
+)
 def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
     plan, notices = choice(method, f"engine={engine}")
     assert (plan.engine.name, plan.engine.fallback, notices) == (engine, "deepspeed", ())
@@ -42,12 +45,13 @@ def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
         ("fsdp2", "z2", "splits the parameters among all ranks, as ZeRO-3 does, and nothing less. Engines that can: deepspeed."),
         ("fsdp2", "ddp", "Engines that can: deepspeed, plain."),
         ("fsdp2", "z3o", "cannot offload"),
-        ("fsdp2", "z3+l", "no quantization, no LoRA"),
+        ("fsdp2", "int8", "splits no weights of 8 bits. Engines that can: deepspeed."),
     ],
 )  # fmt: skip
 def test_what_an_engine_cannot_do_is_refused_with_those_that_can(engine: str, method: str, said: str) -> None:
     with pytest.raises(PlanError) as caught:
-        choice(method, f"engine={engine}")
+        bits = ("quantization.kind=int8",) if method == "int8" else ()
+        choice("z3+qlora" if bits else method, f"engine={engine}", *bits)
     assert said in str(caught.value)
 
 

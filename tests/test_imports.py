@@ -37,6 +37,7 @@ COMMANDS = [
     ["render", "--cluster", "taiwania2", "--method", "z3o", "--account", "ACD1", "--explain"],
     ["submit", "--dry-run", "--cluster", "local", "--method", "z2o,z3"],
     ["status"],
+    ["clean"],
     ["fetch", "--help"],
 ]
 

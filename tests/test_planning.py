@@ -484,7 +484,9 @@ def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
         ("test-only", RequestError, "--sbatch test-only"),
         ("wait", RequestError, "--sbatch wait"),
         ("clusters=x", RequestError, "--sbatch clusters"),
-        ("signal=B:USR1@90", RequestError, "--sbatch signal: nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with --time."),
+        ("signal=B:USR1@90", RequestError, "--sbatch signal: nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with --time; with --save-every N a run saves when it comes."),
+        ("signal=B:HUP@90", RequestError, "--sbatch signal=B:HUP@90: a run saves on USR1 or TERM so many seconds before its end, as in B:USR1@300."),
+        ("signal=B:USR1", RequestError, "--sbatch signal=B:USR1: a run saves on USR1 or TERM"),
         ("sig=TERM@9", RequestError, "--sbatch sig: sbatch reads it as the beginning of --signal."),
         ("nodes=4", RequestError, "--sbatch nodes: the plan has to know it. Use --nodes."),
         ("time=99:00:00", RequestError, "--sbatch time: the plan has to know it. Use --time."),
@@ -545,6 +547,23 @@ def test_sbatch_options_that_would_overrule_the_plan_are_refused(
 
 def test_a_signal_is_refused_without_a_scheduler_too() -> None:
     refused(RequestError, "--sbatch signal: nothing", "mi210", scheduler="local", sbatch=("signal=USR1@60",))
+
+
+@pytest.mark.parametrize("value", ["B:USR1@300", "USR1@60", "SIGTERM@90", "RB:SIGUSR1@1"])
+def test_a_run_that_keeps_checkpoints_may_be_told_before_its_end(value: str) -> None:
+    one = planned("taiwania2", "z2", sbatch=(f"signal={value}",), save_every=10)
+    assert one.plan.job.sbatch == {"signal": value}
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"save_every": 0}, "save_every is 0, it must be at least 1."),
+    ({"save_every": 5, "set": ("keep=0",)}, "keep is 0, it must be at least 1."),
+    ({"set": ("save_every=often",)}, "save_every is 'often': a whole number is needed."),
+    ({"set": ("save_every=true",)}, "save_every is True: a whole number is needed."),
+    ({"set": ("resume=/x",)}, "--set resume: resume cannot be set: use --resume."),
+])  # fmt: skip
+def test_what_is_kept_is_a_number_of_steps(changes: dict[str, Any], said: str) -> None:
+    refused(RequestError, said, "taiwania2", **changes)
 
 
 def test_sbatch_options_that_the_site_forbids_are_refused() -> None:

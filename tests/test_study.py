@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from checkout import ROOT
 
 import hpc_llm
 from hpc_llm.cli import run
@@ -103,6 +104,19 @@ def test_lists_at_the_top_are_axes_of_a_matrix_and_sweep_the_other_runs(write: W
     assert names(swept) == ["a,z2", "a,z3", "b,z2", "b,z3"]
 
 
+def test_lists_at_the_top_are_axes_without_a_matrix_too(write: Write) -> None:
+    dropped = write(method=["z2", "z3"], cluster=["taiwania2", "mi210"], exclude=[{"method": "z3", "cluster": "mi210"}])
+    assert names(hpc_llm.plan(dropped)) == ["taiwania2,z2", "taiwania2,z3", "mi210,z2"]
+    added = hpc_llm.plan(write(method=["z2", "z3"], include=[{"method": "z3", "expect": "TIMEOUT"}, {"method": "q"}]))
+    assert [(p.plan.method, p.study.expect) for p in added if p.study] == [("z2", None), ("z3", "TIMEOUT"), ("q", None)]
+
+
+def test_the_study_of_readme_is_one(own_folder: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    Path("hpc2.yaml").write_text(text[text.index("# hpc2.yaml") :].partition("```")[0])
+    assert len(hpc_llm.plan("hpc2.yaml")) == len(hpc_llm.plan("hpc2.yaml", smoke=True)) == 22
+
+
 def test_flags_win_over_axes_and_runs(write: Write) -> None:
     file = write(matrix={"method": ["z2", "z3"], "steps": [20, 30]}, runs=[{"name": "x", "method": "q", "steps": 40}])
     planned = hpc_llm.plan(file, steps=50)
@@ -141,6 +155,25 @@ def test_smoke_values_lie_over_the_run_and_flags_over_them(write: Write) -> None
     assert all(p.study and p.study.reference["tokens_per_second"].value == 5000 for p in (*full, *small))
 
 
+def test_small_runs_are_called_as_the_large_ones(write: Write) -> None:
+    file = write(
+        matrix={"model": ["llama2-7b", "llama3.2-1b"], "steps": [20, 30]},
+        method="z3",
+        smoke={"model": "tiny", "steps": 9},
+    )
+    small = hpc_llm.plan(file, smoke=True)
+    assert names(small) == names(hpc_llm.plan(file)) == [
+        "llama2-7b,steps=20", "llama2-7b,steps=30", "llama3.2-1b,steps=20", "llama3.2-1b,steps=30",
+    ]  # fmt: skip
+    assert {(p.plan.model.name, p.plan.workload.steps) for p in small} == {("tiny", 9)}
+
+
+def test_many_entries_are_found_in_many_combinations(write: Write) -> None:
+    excluded = [{"seed": i % 100, "steps": 20 + i // 100} for i in range(1000)]
+    file = write(method="z3", matrix={"seed": list(range(100)), "steps": list(range(20, 31))}, exclude=excluded)
+    assert len(hpc_llm.plan(file)) == 100
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -161,6 +194,8 @@ def test_smoke_values_lie_over_the_run_and_flags_over_them(write: Write) -> None
         ({"matrix": {"method": ["z3"]}, "exclude": [{"seed": 1}]}, "study.yaml: exclude 1: there is no axis of matrix 'seed'"),
         ({"matrix": {"method": ["z3"]}, "exclude": [{"method": "q"}]}, "study.yaml: exclude 1: method q is not in matrix"),
         ({"matrix": {"method": ["z3"]}, "exclude": [{"method": "z3"}]}, "study.yaml: exclude leaves no run"),
+        ({"matrix": {"method": ["z3"]}, "include": [{"method": "z3", "seed": 1}, {"method": "z3", "seed": 2}]},
+         "study.yaml: include 2: seed is said once more of a combination that has 1."),
         ({"method": "z3", "exclude": {"method": "z3"}}, "study.yaml: exclude is a list of mappings"),
         ({"method": "z3", "runs": []}, "study.yaml: runs is empty"),
         ({"method": "z3", "runs": [{"name": "a", "stesp": 3}]}, "study.yaml: runs 1 (a): there is no option 'stesp'"),

@@ -18,6 +18,7 @@ from hpc_llm.errors import hide_with
 if TYPE_CHECKING:
     from hpc_llm.api.answers import WrittenReport, diagnose, report
     from hpc_llm.api.cancelling import cancel
+    from hpc_llm.api.cleaning import clean
     from hpc_llm.api.experiments import Options, plan, prepare, render, submit
     from hpc_llm.api.fetching import fetch
     from hpc_llm.api.handle import Run, status, wait
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "answers": ("WrittenReport", "diagnose", "report"),
     "cancelling": ("cancel",),
+    "cleaning": ("clean",),
     "experiments": ("Options", "plan", "prepare", "render", "submit"),
     "fetching": ("fetch",),
     "reconciling": ("reconcile",),
@@ -41,6 +43,7 @@ __all__ = [
     "Run",
     "WrittenReport",
     "cancel",
+    "clean",
     "diagnose",
     "fetch",
     "parse",

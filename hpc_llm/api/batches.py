@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hpc_llm.planning.experiment import PlanWithOrigins
     from hpc_llm.planning.plan import Site
     from hpc_llm.site.cluster import Cluster
+    from hpc_llm.site.schedulers import SchedulerFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +37,19 @@ class Places:
     """Run id instead of a new one."""
 
 
-def experiment_of(run: RunRequest, logs: Path) -> Experiment:
-    """The experiment of one run, with files of this machine as absolute paths: the job runs in another folder."""
+def experiment_of(run: RunRequest, logs: Path, models: Sequence[str] = ()) -> Experiment:
+    """The experiment of one run, with files of this machine as absolute paths: the job runs in another folder.
+
+    `models` are the folders of the site's own.
+    """
     from hpc_llm.planning.model import is_checkpoint
 
     values: dict[str, Any] = {**run.values, **{name: tuple(run.values[name]) for name in LISTS if name in run.values}}
     model = os.path.expanduser(values.get("model", ""))
+    if models and model:
+        from hpc_llm.api.site_models import site_model
+
+        values["model"] = model = site_model(model, values.get("set", ()), models)
     if model and is_checkpoint(model):
         values["model"] = os.path.abspath(model)
     if values.get("env_file"):
@@ -65,9 +73,8 @@ def site_of(cluster: Cluster, logs: Path) -> Site:
     """What planning has to know about this machine."""
     from hpc_llm.corpus.key import caches_folder
     from hpc_llm.planning.plan import Site
-    from hpc_llm.site.schedulers import find_scheduler, scheduler_here
 
-    scheduler = scheduler_here() if cluster.scheduler == "auto" else find_scheduler(cluster.scheduler)
+    scheduler = site_scheduler(cluster)
     hardware = None
     if cluster.gpu.vendor == "auto" or scheduler.is_this_machine:
         from hpc_llm.site.hardware import detect
@@ -79,6 +86,13 @@ def site_of(cluster: Cluster, logs: Path) -> Site:
         account=os.environ.get("SBATCH_ACCOUNT") or None,
         caches=str(caches_folder(logs, os.environ)),
     )
+
+
+def site_scheduler(cluster: Cluster) -> SchedulerFacts:
+    """The scheduler that runs the cluster's jobs from here."""
+    from hpc_llm.site.schedulers import find_scheduler, scheduler_here
+
+    return scheduler_here() if cluster.scheduler == "auto" else find_scheduler(cluster.scheduler)
 
 
 def batches(request: Request, places: Places, *, preview: bool) -> list[Batch]:
@@ -166,7 +180,7 @@ def _planned(
     asked: dict[Experiment, RunRequest] = {}
 
     def planned_run(run: RunRequest) -> PlanWithOrigins:
-        experiment = experiment_of(run, logs)
+        experiment = experiment_of(run, logs, cluster.models)
         check_twins(run, asked.setdefault(replace(experiment, method=methods[run.method].name), run))
         corpus = corpora.find(experiment, cluster)
         one = plan(experiment, cluster, methods[run.method], site, run.sources, corpus)
@@ -229,7 +243,8 @@ class RunIds:
 
         from hpc_llm.schedulers.runs import new_run_id
 
-        now, rng, taken = datetime.now(), random.Random(), dict[str, None]()
+        now, rng = datetime.now(), random.Random()
+        taken: dict[str, None] = {}
         for one in planned:
             taken[new_run_id(cluster, one.plan.method, one.plan.model.name, now, rng, taken)] = None
         model = planned[0].plan.model.name

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.plain import plain
 from hpc_llm.api.study_runs import Flags, RunRequest, runs_of
-from hpc_llm.api.values import NAMES, NO_METHOD, knows_no_method, typed
+from hpc_llm.api.values import NAMES, swept, typed
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.planning.study import LONGEST_NAME
 
 if TYPE_CHECKING:
     from hpc_llm.api.study import Check, Study
@@ -34,27 +35,18 @@ class Request:
 
     def sweep(self, key: str) -> list[str]:
         """The names given for `cluster` or `method`."""
-        value = self.values.get(key)
-        names = [str(n).strip() for n in (value if isinstance(value, list) else str(value or "").split(","))]
-        names = [n for n in names if n]
-        if not names:
-            raise RequestError(f"no {key} is given. Use --{key} NAME; `hpc-llm {key}s` lists them.")
+        names = swept(self.values, key)
         for name in names:
             if names.count(name) > 1:
                 raise RequestError(f"{key} {name} is given twice. Repeats are separate submissions.")
         return names
 
     @property
-    def methods(self) -> list[str]:
-        """Those of the sweep; one that means nothing where the task knows none."""
-        return [NO_METHOD] if knows_no_method(self.values) else self.sweep("method")
-
-    @property
     def runs(self) -> Sequence[RunRequest]:
         """One for each run."""
         return self.study or [
             RunRequest(values={**self.values, "cluster": cluster, "method": method}, sources=self.sources)
-            for cluster, method in product(self.sweep("cluster"), self.methods)
+            for cluster, method in product(self.sweep("cluster"), self.sweep("method"))
         ]
 
     def only(self, name: str) -> Request:
@@ -185,7 +177,7 @@ def _read_content(content: Mapping[str, Any], where: str, source: str, check: Ch
     values = _read_mapping({key: value for key, value in content.items() if key not in own}, where)
     check(values, where)
     return _Read(
-        name=Path(source).stem or source,
+        name=(Path(source).stem or source)[:LONGEST_NAME],
         values=values,
         sources=dict.fromkeys(values, source),
         study=read_study(content, values, where, check),

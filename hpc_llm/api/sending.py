@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpc_llm.api.room import check_room
 from hpc_llm.api.sweep import of_cluster
 from hpc_llm.errors import PlanError, SubmissionError, notice
 
@@ -28,6 +29,7 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     from hpc_llm.schedulers import code_snapshot, create_runs, take_back
     from hpc_llm.schedulers.scheduler import find
 
+    check_room(batches, logs)
     schedulers = {batch.planned[0].plan.job.scheduler for batch in batches}
     make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, schedulers=schedulers)
     if any(find(name).is_this_machine for name in schedulers):
@@ -62,6 +64,19 @@ def _tell_neighbours() -> None:
             f"{others} {are} under way on this machine: runs that share it slow each other down. "
             "Where the figures count, submit when nothing else runs"
         )
+
+
+def check_sites(batches: Sequence[Batch], *, force: bool = False, dry_run: bool = False) -> None:
+    """`check_site` for each batch that asks a site for something else than those before."""
+    from dataclasses import replace
+
+    asked: set[tuple[str, str]] = set()
+    for batch in batches:
+        plan = batch.planned[0].plan
+        wanted = (batch.cluster.name, repr((replace(plan.job, name=""), plan.parallel)))
+        if wanted not in asked:
+            check_site(batch, force=force, dry_run=dry_run)
+        asked.add(wanted)
 
 
 def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> None:

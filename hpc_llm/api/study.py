@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpc_llm.api.values import LISTS, NAMES, not_replaced, typed
+from hpc_llm.api.values import LISTS, NAMES, names_in, not_replaced, typed
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.planning.reference import Reference, read_references
 from hpc_llm.planning.study import EXPECTABLE, LONGEST_NAME, Combination
@@ -86,12 +86,20 @@ def read_study(content: Mapping[str, Any], base: Layer, where: str, check: Check
     if not any(key in content for key in KEYS):
         return None
     reader = _Reader(where, check)
-    axes = reader.axes(content.get("matrix"), base) if "matrix" in content else {}
+    axes = reader.axes(content["matrix"]) if "matrix" in content else {}
+    if any(key in content for key in ("matrix", "exclude", "include")):
+        axes = {name: names for name, names in _lists(base).items() if name not in axes} | axes
     excluded = [reader.combination(item, axes, place) for item, place in reader.items(content, "exclude")]
     included = [reader.included(item, axes, place) for item, place in reader.items(content, "include")]
     runs = [reader.entry(item, place) for item, place in reader.items(content, "runs")]
     about = reader.about({key: content[key] for key in _OF_A_RUN if key in content}, where)
     return Study(where=where, about=about, axes=axes, excluded=excluded, included=included, runs=runs)
+
+
+def _lists(base: Layer) -> dict[str, list[Any]]:
+    """Lists of clusters or methods at the top, which are axes too."""
+    named = {name: names_in(base[name]) for name in SWEPT if name in base}
+    return {name: names for name, names in named.items() if len(names) > 1}
 
 
 def laid(below: Layer, above: Layer) -> Layer:
@@ -180,8 +188,8 @@ class _Reader:
                 raise RequestError(f"{where}: {name} names several. A run has one: put the list into matrix.")
         return found
 
-    def axes(self, content: Any, base: Layer) -> dict[str, list[Any]]:
-        """The axes of the matrix; a list of clusters or methods at the top is one too."""
+    def axes(self, content: Any) -> dict[str, list[Any]]:
+        """The axes of the matrix."""
         where = f"{self.where}: matrix"
         if not isinstance(content, Mapping) or not content:
             raise RequestError(f"{where} is a mapping of options to lists of values, e.g. method: [z2, z3].")
@@ -201,8 +209,7 @@ class _Reader:
             twice = next((v for v in found[axis] if found[axis].count(v) > 1), None)
             if twice is not None:
                 raise RequestError(f"{where}: {axis} holds {shown(twice)} twice. Repeats differ by their seed.")
-        top = {name: names_in(base[name]) for name in SWEPT if name in base and name not in found}
-        return {name: names for name, names in top.items() if len(names) > 1} | found
+        return found
 
     def combination(self, content: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], where: str) -> Combination:
         """An entry of exclude: it names axes and their values only."""
@@ -258,12 +265,6 @@ class _Reader:
         if not text.isprintable() or not text.strip() or text != text.strip() or len(text) > LONGEST_NAME:
             raise RequestError(f"{where}: name is {value!r}: one line of at most {LONGEST_NAME} letters is needed.")
         return text
-
-
-def names_in(value: Any) -> list[str]:
-    """The clusters or methods of a list, or of a text with commas."""
-    names = [str(name).strip() for name in (value if isinstance(value, (list, tuple)) else str(value or "").split(","))]
-    return [name for name in names if name]
 
 
 def shown(value: Any) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.api.study import SWEPT, About, Entry, Layer, Study, axis_values, laid, layer_of, names_in, shown
-from hpc_llm.api.values import NO_METHOD, knows_no_method
+from hpc_llm.api.study import SWEPT, About, Entry, Layer, Study, axis_values, laid, layer_of, shown
+from hpc_llm.api.values import names_in, swept
 from hpc_llm.errors import RequestError
-from hpc_llm.planning.study import LONGEST_NAME, MOST_RUNS, Combination, StudyRun, agrees, combinations
+from hpc_llm.planning.study import LONGEST_NAME, MOST_RUNS, Combination, Entries, StudyRun, combinations
 
 _THE_SAME_MEASUREMENT = frozenset(("name", "account", "partition", "time", "sbatch", "env_file", "seed"))
 """Options of the command line that make no other run of it, or only on hardware that the result names itself."""
@@ -87,24 +87,26 @@ def runs_of(study: Study, name: str, base: Layer, sources: Mapping[str, str], fl
     made = list(_made(study, flags))
     if not made:
         raise RequestError(f"{study.where}: exclude leaves no run of the matrix.")
-    found = [run for one in made for run in _of_one(study, name, base, sources, flags, one)]
-    if len(found) > MOST_RUNS:
+    pairs = [pair for one in made for pair in _of_one(study, name, base, sources, flags, one)]
+    if len(pairs) > MOST_RUNS:
         raise RequestError(f"{study.where}: it has more than {MOST_RUNS} runs. Make it several files.")
     own = [*study.axes, *(key for one in made for key in axis_values(one.layer))]
-    return _told_apart(found, study.where, list(dict.fromkeys((*own, *SWEPT))))
+    return _told_apart(pairs, study.where, list(dict.fromkeys((*own, *SWEPT))))
 
 
 def _made(study: Study, flags: Flags) -> Iterator[_Made]:
     axes = {name: flags.axis(name, values) for name, values in study.axes.items()}
     found = combinations(axes, study.excluded, study.where)
-    adding = [entry for entry in study.included if entry.matches]
+    adding = Entries([(entry.matches, entry) for entry in study.included if entry.matches])
+    used: set[str] = set()
     for combination in found:
-        yield _of_combination(combination, [one for one in adding if agrees(combination, one.matches)], study)
+        entries = adding.of(combination)
+        used.update(entry.where for entry in entries)
+        yield _of_combination(combination, entries, study)
     for entry in study.included:
-        added = bool(entry.matches) and (
-            any(agrees(one, entry.matches) for one in found) or any(map(flags.changes, entry.matches))
-        )
-        if not added:  # what it names was excluded, or never was in the matrix
+        if entry.where not in used and not any(
+            map(flags.changes, entry.matches)
+        ):  # what it names was excluded, or never was in the matrix
             yield _Made(layer=entry.layer, about=entry.about.over(study.about))
     for entry in study.runs:
         yield _Made(layer=entry.layer, about=entry.about.over(study.about))
@@ -116,16 +118,26 @@ def _of_combination(combination: Combination, entries: Sequence[Entry], study: S
     layer: Layer = {}
     for axis, value in combination.items():
         layer = laid(layer, layer_of(axis, value))
-    about = study.about
+    about, said = study.about, dict(combination)
     for entry in entries:
-        layer, about = laid(layer, entry.layer), entry.about.over(about)
+        own = axis_values(entry.layer)
+        twice = next((name for name, value in own.items() if said.get(name, value) != value), None)
+        if twice is not None:
+            raise RequestError(
+                f"{entry.where}: {twice} is said once more of a combination that has {shown(said[twice])}. "
+                "Entries of include add to one run; put further runs into runs."
+            )
+        layer, about, said = laid(layer, entry.layer), entry.about.over(about), {**said, **own}
     return _Made(layer=layer, about=about, matrix=study.axes)
 
 
 def _of_one(
     study: Study, name: str, base: Layer, sources: Mapping[str, str], flags: Flags, made: _Made
-) -> Iterator[RunRequest]:
-    """The run, or one for each of the clusters and methods that the top of the file or the flags name."""
+) -> Iterator[tuple[RunRequest, Layer]]:
+    """The run, or one for each of the clusters and methods that the top of the file or the flags name.
+
+    Beside each its options at full size, by which it is called.
+    """
     about, small = made.about, {}
     if flags.smoke:
         if about.smoke is None:
@@ -138,16 +150,12 @@ def _of_one(
     file = study.where.rpartition("/")[2]
     values = flags.over(laid(asked, small))
     told = {**sources, **dict.fromkeys(made.layer, file), **dict.fromkeys(small, f"{file}: smoke"), **flags.sources}
-    if knows_no_method(values):
-        values = {**values, "method": NO_METHOD}
-    swept = [names_in(values.get(option)) for option in SWEPT]
-    for option, names in zip(SWEPT, swept, strict=True):
-        if not names:
-            raise RequestError(f"no {option} is given. Use --{option} NAME; `hpc-llm {option}s` lists them.")
-    for cluster in swept[0]:
-        for method in swept[1]:
-            yield RunRequest(
-                values={**values, "cluster": cluster, "method": method},
+    full = flags.over(asked)
+    for cluster in swept(values, "cluster"):
+        for method in swept(values, "method"):
+            own = {"cluster": cluster, "method": method}
+            run = RunRequest(
+                values={**values, **own},
                 sources=told,
                 place=StudyRun(
                     study=name,
@@ -156,9 +164,10 @@ def _of_one(
                     expect=about.smoke_expect if flags.smoke else about.expect,
                     reference=about.reference or {},
                     smoke=flags.smoke,
-                    changed=_changed({**values, "cluster": cluster, "method": method}, asked, flags, made),
+                    changed=_changed({**values, **own}, asked, flags, made),
                 ),
             )
+            yield run, {**full, **({} if "method" in small or "cluster" in small else own)}
 
 
 def _changed(values: Layer, asked: Layer, flags: Flags, made: _Made) -> tuple[str, ...]:
@@ -175,9 +184,9 @@ def _in_words(layer: Layer) -> str:
     return f"the run with {', '.join(f'{n} {shown(v)}' for n, v in axis_values(layer).items())}" if layer else "the run"
 
 
-def _told_apart(runs: Sequence[RunRequest], where: str, own: Sequence[str]) -> list[RunRequest]:
+def _told_apart(pairs: Sequence[tuple[RunRequest, Layer]], where: str, own: Sequence[str]) -> list[RunRequest]:
     """The runs with their names and what each has otherwise than others, of the fields `own` in that order."""
-    held = [axis_values(run.values) for run in runs]
+    runs, held = [run for run, _ in pairs], [axis_values(full) for _, full in pairs]
     keys = [key for key in own if len({one.get(key) for one in held}) > 1]
     differs = [{key: shown(one[key]) for key in keys if key in one} for one in held]
     names = _names(runs, differs, where)

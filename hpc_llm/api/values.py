@@ -17,16 +17,30 @@ NUMBERS = {f.name for f in fields(Experiment) if f.type == "float | None"}
 NAMES = tuple(f.name for f in fields(Experiment))
 """The options of an experiment."""
 
-
 NO_METHOD = "ddp"
 """Stands in the plan of a task that knows no method."""
 
 
-def knows_no_method(values: Mapping[str, Any]) -> bool:
-    """Whether the task that these options name is done without a GPU, and so without a method."""
+def names_in(value: Any) -> list[str]:
+    """The clusters or methods of a list, or of a text with commas."""
+    names = [str(name).strip() for name in (value if isinstance(value, (list, tuple)) else str(value or "").split(","))]
+    return [name for name in names if name]
+
+
+def swept(values: Mapping[str, Any], key: str) -> list[str]:
+    """The names that options give for `cluster` or `method`; a task that knows no method needs none.
+
+    Raises:
+        RequestError: there is none.
+    """
     from hpc_llm.planning.tasks import find
 
-    return find(str(values.get("task", "pretrain"))).is_on_host
+    if key == "method" and find(values.get("task", "pretrain")).is_on_host:
+        return [NO_METHOD]
+    names = names_in(values.get(key))
+    if not names:
+        raise RequestError(f"no {key} is given. Use --{key} NAME; `hpc-llm {key}s` lists them.")
+    return names
 
 
 def typed(where: str, name: str, value: Any) -> Any:

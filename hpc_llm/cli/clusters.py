@@ -132,6 +132,7 @@ def _show(cluster: Cluster) -> None:
             ("network", cluster.network),
             ("internet", cluster.access.internet_compute),
             ("paths", [f"{k}: {v}" for k, v in cluster.paths.items()]),
+            ("models", cluster.models),
             ("notes", cluster.notes),
             ("unverified", cluster.unverified),
             ("sources", cluster.sources),

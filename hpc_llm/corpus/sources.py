@@ -15,6 +15,7 @@ from pathlib import Path
 from hpc_llm.corpus.format import FACTS, SPLITS, TRAIN, VALIDATION
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.records.fetched import read_record, refuse_unfinished
 
 TEXT, JSONL, CSV, PARQUET, PDF, HUB = ("text", "jsonl", "csv", "parquet", "pdf", "hub")
 _KINDS = {
@@ -73,7 +74,14 @@ def read_source(text: str) -> Source:
             return Source(place, None, said)
     if text in KNOWN_SETS and not os.path.exists(text):
         return Source(text, None, text)
-    return Source(text)
+    return Source(text, None, _set_fetched_to(Path(text)))
+
+
+def _set_fetched_to(folder: Path) -> str | None:
+    """The known set that was fetched into a folder; None where the folder says nothing of the kind."""
+    record = read_record(folder) or {}
+    what = record.get("wanted"), record.get("part")
+    return next((name for name, one in KNOWN_SETS.items() if (one.hub, one.config or "") == what), None)
 
 
 def full_source(text: str) -> str:
@@ -124,6 +132,7 @@ def _files_of(source: Source) -> Iterator[SourceFile]:
     if not place.is_dir():
         yield SourceFile(str(place), _kind(place), source.split or TRAIN, source.known_set, source.split is not None)
         return
+    refuse_unfinished(place)
     yield from _files_in(place, source)
 
 

@@ -27,7 +27,7 @@ _BY_CAUSE = {
     "preempted": "submit it again, from its last checkpoint; or on a partition that is not preempted",
     "port_in_use": "choose another port for each job, for example from its id; on one node: torchrun --standalone",
     "model_missing": (
-        "download it on a login node first: hpc-llm fetch NAME --to DIR, and give the program DIR\n"
+        "download it on a login node first: hf download NAME --local-dir DIR, and give the program DIR\n"
         "for a gated model accept its licence on its page and log in: hf auth login"
     ),
     "config_error": "correct the setting named in the evidence before submitting again",

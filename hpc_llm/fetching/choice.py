@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from hpc_llm.errors import RequestError
 from hpc_llm.fetching.listing import Entry, Listing
@@ -13,7 +14,7 @@ from hpc_llm.text.json_text import figures
 
 _SMALL = re.compile(
     r"(?:config|generation_config|adapter_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template"
-    r"|preprocessor_config|processor_config)\.json|(?:vocab|merges)\.txt|(?:tokenizer|spiece|sentencepiece\.bpe|source|target|qwen)\.(?:model|spm|tiktoken)(?:\.v\d{1,3})?|chat_template\.jinja"
+    r"|preprocessor_config|processor_config)\.json|(?:vocab|merges)\.txt|tekken\.json|[\w.-]{1,60}\.(?:model|spm|tiktoken)(?:\.v\d{1,3})?|chat_template\.jinja"
     r"|additional_chat_templates/[\w.-]+\.jinja"
 )
 _PAPERS = re.compile(r"(?:README|LICEN[CS]E|NOTICE|USE_POLICY|COPYING)(?:[._-][\w.-]*)?", re.IGNORECASE)
@@ -31,6 +32,7 @@ def choose(listing: Listing, folder: str, only: Sequence[str], read: Callable[[E
     Raises:
         RequestError: nothing of what is there is what a run needs.
     """
+    listing = replace(listing, entries=tuple({entry.path: entry for entry in listing.entries}.values()))
     if only:
         return _matching(listing, only)
     return _of_dataset(listing, folder) if listing.kind == DATASET else _of_model(listing, read)

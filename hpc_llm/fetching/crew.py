@@ -29,8 +29,8 @@ def all_of(items: Sequence[T], work: Callable[[T], None], stop: threading.Event)
     for hand in hands:
         hand.start()
     try:
-        while any(hand.is_alive() for hand in hands):
-            hands[0].join(_LOOK_S) if hands[0].is_alive() else _join_one(hands)
+        while alive := [hand for hand in hands if hand.is_alive()]:
+            alive[0].join(_LOOK_S)
     except BaseException:
         stop.set()
         for hand in hands:
@@ -38,10 +38,6 @@ def all_of(items: Sequence[T], work: Callable[[T], None], stop: threading.Event)
         raise
     if failures:
         raise failures[0]
-
-
-def _join_one(hands: Sequence[threading.Thread]) -> None:
-    next(hand for hand in hands if hand.is_alive()).join(_LOOK_S)
 
 
 def _hand(

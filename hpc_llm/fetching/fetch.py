@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,8 +24,10 @@ from hpc_llm.fetching.room import check_room, sized
 from hpc_llm.fetching.source import Source
 from hpc_llm.fetching.transfer import NO_ROOM, Transfer
 from hpc_llm.records.files import reason_of
+from hpc_llm.text.shown import one_line
 
 _KEEP_S = 60.0
+_REVISION = re.compile(r"(?![./])(?!.{0,250}(?:\.\.|/\.|//))[^\s~^:?*\[\\\x00-\x1f\x7f]{1,250}")
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ def fetch(
 ) -> Fetched:
     """Bring what `asked` names into the folder `to`."""
     wanted = read_name(asked)
+    _check_revision(revision)
     folder = Folder(to, wanted, source, revision, only)
     if folder.is_finished():
         return _already(folder)
@@ -94,16 +98,21 @@ def fetch(
     return _bring(job, place, listing, chosen, folder)
 
 
+def _check_revision(revision: str | None) -> None:
+    """Raise RequestError for what git allows as no name; in an address it would mean something else."""
+    if revision is not None and not _REVISION.fullmatch(revision):
+        raise RequestError(f"--revision {one_line(revision)!r}: a branch, a tag or a commit is needed.")
+
+
 def _already(folder: Folder) -> Fetched:
-    record = folder.record()
-    files = record.get("files") or []
+    record, entries = folder.record(), folder.entries()
     return Fetched(
         name=str(record.get("name")),
         kind=str(record.get("kind")),
         folder=folder.path,
         commit=record.get("commit"),
-        files=len(files),
-        size=sum(one["size"] for one in files),
+        files=len(entries),
+        size=total_size(entries),
         received=0,
         elapsed_s=0.0,
     )

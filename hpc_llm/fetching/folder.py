@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm import __version__
-from hpc_llm.errors import RequestError
-from hpc_llm.fetching.listing import Entry, Listing
+from hpc_llm.errors import FetchError, RequestError
+from hpc_llm.fetching.listing import Entry, Listing, checked_entry
 from hpc_llm.fetching.names import Wanted
 from hpc_llm.fetching.transfer import UNFINISHED
 from hpc_llm.records.fetched import STATE, command_of, is_whole, read_record, record_path
-from hpc_llm.records.files import make_own_folder, write_json
-from hpc_llm.schedulers.claim import claimed, refresh
+from hpc_llm.records.files import make_own_folder, reason_of, write_json
+from hpc_llm.schedulers.claim import claimed, holder, refresh
 
 _OF_FILE_SYSTEMS = frozenset({STATE, "lost+found", ".snapshot", ".zfs"})
 _LAST = ("config.json", "adapter_config.json")
@@ -38,17 +38,20 @@ class Folder:
         self._state = self.path / STATE
         self._parts = self._state / "parts"
         self._placed: frozenset[str] = frozenset()
+        self._wanted = wanted
         self._asked = {
             "asked": wanted.asked,
+            "wanted": wanted.name,
+            "part": wanted.folder,
             "from": source if source in ("hub", "modelscope") else str(Path(source).expanduser().absolute()),
             "revision": revision,
             "only": list(only),
         }
 
     def pinned(self) -> str | None:
-        """The commit of what is here, where only some of its files have to be fetched again."""
+        """The commit of the Hub of what is here, where only some of its files have to be fetched again."""
         record = self.record()
-        return record.get("commit") if is_whole(record) else None
+        return record.get("commit") if is_whole(record) and record.get("from") == "hub" else None
 
     def is_finished(self) -> bool:
         """Whether what is asked for is here already, with all its files.
@@ -60,11 +63,23 @@ class Folder:
         if record is None:
             self._refuse_strangers()
             return False
+        self._refuse_links()
         self._refuse_others(record)
-        return is_whole(record) and not list(self._missing(record))
+        return is_whole(record) and all(_has_size(self.path / one.path, one.size) for one in self.entries())
 
     def record(self) -> dict[str, Any]:
         return read_record(self.path) or {}
+
+    def entries(self) -> list[Entry]:
+        """The files of the record; others may have been able to write it, so what no fetch writes is left out."""
+        files = self.record().get("files")
+        return [entry for one in files if (entry := _entry(one)) is not None] if isinstance(files, list) else []
+
+    def _refuse_links(self) -> None:
+        """Raise RequestError where what is ours within the folder leads elsewhere."""
+        for folder in (self._state, self._parts):
+            if folder.is_symlink():
+                raise RequestError(f"--to {self.path}: {folder} is a link, which no fetch makes. Give another folder.")
 
     def _refuse_strangers(self) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -73,6 +88,8 @@ class Folder:
             there = sorted(set(os.listdir(self.path)) - _OF_FILE_SYSTEMS)
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise RequestError(f"--to {self.path}: {reason_of(error)}. Give a folder of your own.") from None
         if there:
             name = str(self._asked["asked"]).split("/")[-1]
             raise RequestError(
@@ -82,10 +99,7 @@ class Folder:
 
     def _refuse_others(self, record: dict[str, Any]) -> None:
         """Raise RequestError where something else was, or is being, fetched into this folder."""
-        same = {name: record.get(name) for name in ("asked", "from", "only")} == {
-            name: self._asked[name] for name in ("asked", "from", "only")
-        }
-        if not record or (same and (not is_whole(record) or self._is_revision(record))):
+        if not record or (self._is_same(record) and (not is_whole(record) or self._is_revision(record))):
             return
         what = f"{record.get('name') or record.get('asked')}{_at(record)}"
         if is_whole(record):
@@ -95,6 +109,11 @@ class Folder:
             f"`{command_of(record, self.path)}` goes on with that one."
         )
 
+    def _is_same(self, record: dict[str, Any]) -> bool:
+        """Whether a record is of what is asked for, by whichever of its names."""
+        is_it = self._wanted.name in (record.get("wanted"), record.get("name"))
+        return is_it and all(record.get(name) == self._asked[name] for name in ("part", "from", "only"))
+
     def _is_revision(self, record: dict[str, Any]) -> bool:
         """Whether the revision that is asked for, if any, is the one that is there."""
         asked = self._asked["revision"]
@@ -102,11 +121,6 @@ class Folder:
         return asked in (None, record.get("revision"), commit) or (
             len(str(asked)) >= _SHORTEST_COMMIT and commit.startswith(str(asked))
         )
-
-    def _missing(self, record: dict[str, Any]) -> Iterator[str]:
-        for one in record.get("files") or ():
-            if not _has_size(self.path / str(one["path"]), one["size"]):
-                yield str(one["path"])
 
     def bytes_here(self, chosen: Sequence[Entry]) -> int:
         """How much of the files an earlier try left here."""
@@ -123,8 +137,8 @@ class Folder:
 
     def _in_place(self, chosen: Sequence[Entry]) -> frozenset[str]:
         """The keys of files that an earlier try had whole, and moved to their places."""
-        known = {(one.get("path"), one.get("digest")) for one in self.record().get("files") or ()}
-        there = (one for one in chosen if (one.path, one.digest) in known)
+        known = {one.key for one in self.entries()}
+        there = (one for one in chosen if one.key in known)
         return frozenset(one.key for one in there if _has_size(self.path / one.path, one.size))
 
     def part(self, entry: Entry) -> Path:
@@ -138,6 +152,7 @@ class Folder:
     @contextlib.contextmanager
     def alone(self, tell: Callable[[str], None]) -> Iterator[Callable[[], None]]:
         """Have the folder to oneself, after whoever fills it now; gives what is to be called now and then to keep it."""
+        self._refuse_links()
         make_own_folder(self._parts)
         while True:
             with claimed(self._state) as is_ours:
@@ -145,7 +160,7 @@ class Folder:
                     tell("")
                     yield lambda: refresh(self._state)
                     return
-            tell(f"another fetch is at work in {self.path}, its end is waited for")
+            tell(f"another fetch is at work in {self.path} ({holder(self._state)}), its end is waited for")
             time.sleep(_LOOK_S)
 
     def begin(self, listing: Listing, chosen: Sequence[Entry]) -> None:
@@ -156,11 +171,10 @@ class Folder:
         self._write(listing, chosen, complete=False)
 
     def _drop_others(self, chosen: Sequence[Entry]) -> None:
-        wanted = {(entry.path, entry.digest) for entry in chosen}
-        for one in self.record().get("files") or ():
-            if (one.get("path"), one.get("digest")) not in wanted:
-                (self.path / str(one["path"])).unlink(missing_ok=True)
         keys = {entry.key for entry in chosen}
+        for one in self.entries():
+            if one.key not in keys:
+                self._place(one).unlink(missing_ok=True)
         for part in self._parts.glob("*"):
             if part.name.removesuffix(UNFINISHED) not in keys:
                 part.unlink(missing_ok=True)
@@ -168,13 +182,25 @@ class Folder:
     def finish(self, listing: Listing, chosen: Sequence[Entry]) -> None:
         """Move the files to their places, what makes a model of a folder last, and say that it is whole."""
         for entry in sorted(chosen, key=lambda entry: entry.path in _LAST):
-            place = self.path / entry.path
             if self.part(entry).exists():
+                place = self._place(entry)
                 make_own_folder(place.parent)
                 os.replace(self.part(entry), place)
         _sync_folder(self.path)
         self._write(listing, chosen, complete=True)
         shutil.rmtree(self._parts, ignore_errors=True)
+
+    def _place(self, entry: Entry) -> Path:
+        """Where a file belongs. Raises RequestError where a link would lead it elsewhere."""
+        place = self.path / entry.path
+        for folder in place.parents:
+            if folder == self.path:
+                return place
+            if folder.is_symlink():
+                raise RequestError(
+                    f"--to {self.path}: {folder} is a link, which no fetch makes. Remove it, or give another folder."
+                )
+        return place
 
     def _write(self, listing: Listing, chosen: Sequence[Entry], *, complete: bool) -> None:
         files = [
@@ -183,6 +209,14 @@ class Folder:
         about = {"schema": 1, "complete": complete, **self._asked, "kind": listing.kind, "name": listing.name}
         about |= {"commit": listing.commit or None}
         write_json(record_path(self.path), {**about, "hpc_llm": __version__, "written_at": time.time(), "files": files})
+
+
+def _entry(one: Any) -> Entry | None:
+    """A file of a record; None for what is none."""
+    try:
+        return checked_entry(one["path"], one["size"], one["algorithm"], one["digest"], "a record")
+    except (TypeError, KeyError, FetchError):
+        return None
 
 
 def _at(record: dict[str, Any]) -> str:

@@ -89,13 +89,17 @@ class Hub(Source):
         for _ in range(_MOST_PAGES):
             if page is None:
                 return
-            place = page
-            found, headers = self._patience(self.who).run(lambda: self._web.json(place))  # noqa: B023
-            for one in found if isinstance(found, list) else ():
-                if isinstance(one, dict) and one.get("type") == "file":
-                    yield self._entry(one)
-            following = _NEXT.search(headers.get("Link") or "")
-            page = following[1] if following else None
+            found, page = self._page(page)
+            yield from (self._entry(one) for one in found if isinstance(one, dict) and one.get("type") == "file")
+        raise FetchError(f"{self.who} lists {wanted.name} on more than {_MOST_PAGES} pages. Nothing was fetched.")
+
+    def _page(self, place: str) -> tuple[list[Any], str | None]:
+        """One page of a list, and where the next one is; always on this server, for a mirror may hand on another's words."""
+        found, headers = self._patience(self.who).run(lambda: self._web.json(place))
+        if not isinstance(found, list):
+            raise FetchError(f"{self.who} does not answer as the Hub does: is HF_ENDPOINT right? Nothing was fetched.")
+        following = _NEXT.search(headers.get("Link") or "")
+        return found, self._web.here(following[1]) if following else None
 
     def _entry(self, one: dict[str, Any]) -> Entry:
         lfs = one.get("lfs")

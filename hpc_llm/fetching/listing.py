@@ -13,7 +13,7 @@ from hpc_llm.records.fetched import STATE
 from hpc_llm.text.shown import one_line
 
 _LONGEST_PATH = 1000
-_NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\]")
+_NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
 _DIGESTS = {"sha256": re.compile(r"[0-9a-f]{64}"), "git-sha1": re.compile(r"[0-9a-f]{40}")}
 
 

@@ -15,7 +15,7 @@ from hpc_llm.fetching.listing import Entry, Listing, is_safe_path, total_size
 from hpc_llm.fetching.names import MODEL, Wanted
 from hpc_llm.fetching.source import Source, Stream
 from hpc_llm.records.fetched import STATE, read_record, refuse_unfinished
-from hpc_llm.records.files import open_regular, reason_of
+from hpc_llm.records.files import open_regular, read_text, reason_of
 
 _CHUNK = 1 << 20
 _LONG = 10**9
@@ -102,9 +102,9 @@ def _folder_of(path: Path, wanted: Wanted) -> Path:
         raise RequestError(f"--from {path}: there is no such folder. Valid: hub, modelscope, or the path of a folder.")
     cached = f"{wanted.kind}s--{wanted.name.replace('/', '--')}"
     for folder in (path, path / cached, path / "hub" / cached, path / wanted.name, path / wanted.name.split("/")[-1]):
-        snapshots = sorted(folder.glob("snapshots/*/"), key=lambda one: one.stat().st_mtime)
-        if snapshots:
-            return snapshots[-1]
+        snapshot = snapshot_in(folder)
+        if snapshot is not None:
+            return snapshot
         if folder != path and folder.is_dir():
             return folder
         if wanted.kind == MODEL and any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
@@ -115,6 +115,16 @@ def _folder_of(path: Path, wanted: Wanted) -> Path:
             f"--from {path}: it is no model (it holds no config.json), and holds none called {wanted.name}.{hint}"
         )
     return path
+
+
+def snapshot_in(entry: Path) -> Path | None:
+    """The folder of an entry of the Hub's cache that holds its model: that of `main`, else the newest; None where it is none."""
+    try:
+        snapshots = sorted(entry.glob("snapshots/*/"), key=lambda one: one.stat().st_mtime)
+    except OSError:
+        return None
+    main = (read_text(entry / "refs" / "main", 100) or "").strip()
+    return next((one for one in snapshots if one.name == main), snapshots[-1] if snapshots else None)
 
 
 def _files(folder: Path) -> Iterator[str]:

@@ -6,21 +6,16 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.model import ALIASES, PRESETS
 
 MODEL, DATASET = "model", "dataset"
 
 DATASETS = {
-    "wikitext-2-raw-v1": ("Salesforce/wikitext", "wikitext-2-raw-v1"),
+    **{name: (one.hub, one.config or "") for name, one in KNOWN_SETS.items()},
     "wikitext-103-raw-v1": ("Salesforce/wikitext", "wikitext-103-raw-v1"),
-    "gsm8k": ("openai/gsm8k", "main"),
     "openai/gsm8k": ("openai/gsm8k", "main"),
-    "glue/sst2": ("nyu-mll/glue", "sst2"),
-    "sst2": ("nyu-mll/glue", "sst2"),
-    "mosaicml/instruct-v3": ("mosaicml/instruct-v3", ""),
-    "smangrul/ultrachat-10k-chatml": ("smangrul/ultrachat-10k-chatml", ""),
-    "dialogsum": ("knkarthick/dialogsum", ""),
     "knkarthick/dialogsum": ("knkarthick/dialogsum", ""),
 }
 """Data sets that are known without saying that they are: their name on the Hub, and the folder there that is meant."""

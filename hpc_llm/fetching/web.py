@@ -107,7 +107,7 @@ class Web:
             Refused: the server's answer is no.
             TryAgain: it may go well the next time.
         """
-        request = urllib.request.Request(self._own(url), headers=self._headers(start))
+        request = urllib.request.Request(self.here(url), headers=self._headers(start))
         try:
             response = self._opener.open(request, timeout=_timeout())
         except urllib.error.HTTPError as error:
@@ -121,12 +121,15 @@ class Web:
             response, start if response.status == 206 and _begins_at(response.headers, start) else 0, response.headers
         )
 
-    def _own(self, url: str) -> str:
-        """An absolute address, which is this server's."""
-        whole = urllib.parse.urljoin(f"{self.endpoint}/", url)
-        if _origin(urllib.parse.urlsplit(whole)) != _origin(urllib.parse.urlsplit(self.endpoint)):
-            raise FetchError(f"{self.host} names a further page of its list on another server, which is not asked.")
-        return whole
+    def here(self, url: str) -> str:
+        """An address as one of this server, even where it names another: nobody else is asked, or shown the secret."""
+        own, asked = (
+            urllib.parse.urlsplit(self.endpoint),
+            urllib.parse.urlsplit(urllib.parse.urljoin(f"{self.endpoint}/", url)),
+        )
+        if _origin(asked) == _origin(own):
+            return asked.geturl()
+        return f"{self.endpoint}{asked._replace(scheme='', netloc='').geturl()}"
 
     def _headers(self, start: int) -> dict[str, str]:
         part = {"Range": f"bytes={start}-"} if start else {}

@@ -13,14 +13,14 @@ ending_signals=(HUP INT QUIT ABRT PIPE ALRM TERM XCPU XFSZ VTALRM PROF IO PWR)
 begin_run() {
   local name
   stage=  # none yet: a signal waits until the earlier try is safe
-  reason='' signal='' child='' job_tmp='' limit=() wrapper=()
+  reason='' signal='' child='' saves='' job_tmp='' limit=() wrapper=()
   time_limit=${1:-}
   printf -v started_at '%(%s)T' -1
   for name in "${ending_signals[@]}"; do
     # shellcheck disable=SC2064  # the name as it is now
     trap "on_signal $name" "$name"
   done
-  trap '' USR1 USR2  # nothing here acts on them, and what is started inherits that they end nothing
+  trap '' USR1 USR2  # nothing here acts on them but after let_ranks_save; what is started inherits that they end nothing
   trap - EXIT  # in a folder that is not the run's nothing is written
   unset SLURM_EXPORT_ENV  # left by --export=NONE, srun would start its tasks with an empty environment
   [ ! -L "$run_dir" ] || run_dir=$(readlink -f "$run_dir")  # the task of an array
@@ -49,6 +49,17 @@ begin_run() {
   export PYTHONSAFEPATH=1  # a torch.py in the run folder is not torch (Python 3.11 and later heed it)
 }
 
+# let_ranks_save [SIGNAL]: the ranks keep checkpoints, so an end that comes with a notice is theirs to carry out: launchers
+# would kill them in the midst of it. SIGNAL is what --sbatch signal=B:... sends while there is still time.
+let_ranks_save() {
+  saves=1
+  rm -f "$run_dir/stop"
+  [ $# != 0 ] || return 0
+  ending_signals+=("$1")
+  # shellcheck disable=SC2064
+  trap "reason='the time limit was near, which SIG$1 told, as it was asked to'; on_signal $1" "$1"
+}
+
 say() { printf 'hpc-llm: %s\n' "${1//[[:cntrl:]]/ }" >&2; }
 
 # die CODE REASON: ends the script with one line, which exit.json keeps.
@@ -64,7 +75,9 @@ ignore_signals() { trap '' "${ending_signals[@]}"; }
 on_signal() {
   signal=${signal:-$1}  # the first one is the cause
   # TERM in any case: what bash starts in the background ignores INT.
-  if [ -n "$child" ]; then
+  if [ -n "$child" ] && [ -n "$saves" ]; then
+    (set -C; : > "$run_dir/stop") 2>/dev/null
+  elif [ -n "$child" ]; then
     kill -s TERM "$child" 2>/dev/null
   elif [ -n "$stage" ]; then
     end_by_signal
@@ -354,7 +367,8 @@ set_ranks() {
   shift
   program=("$python" -u -c "$start" "$code_archive" "$code_digest" "$@")
   rank=("${wrapper[@]}" "${program[@]}")
-  agent=("${wrapper[@]}" "$python" -u -c "$start" "$code_archive" "$code_digest" torch.distributed.run)
+  # An agent that is told to end lets its ranks save, for as long as the job lasts.
+  agent=(env "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-600}" "${wrapper[@]}" "$python" -u -c "$start" "$code_archive" "$code_digest" torch.distributed.run)
   # Slurm starts each task with no signal ignored, whatever this script ignores, and only there is its number known.
   # shellcheck disable=SC2016
   task=(bash -c 'trap "" USR1 USR2; exec "$@"' bash "${rank[@]}")
@@ -371,7 +385,11 @@ launch() {
   export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # srun has not inherited it since Slurm 22.05
   echo "hpc-llm: $(hostname), $python, modules ${LOADEDMODULES:-none}"
   stage=launch
-  "${limit[@]}" "$@" &
+  if [ -n "$saves" ]; then  # what is started inherits what is ignored, and not what is heeded
+    (trap '' USR1 USR2; exec "${limit[@]}" "$@") &
+  else
+    "${limit[@]}" "$@" &
+  fi
   child=$!
   wait "$child"
   code=$?

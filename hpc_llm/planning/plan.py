@@ -71,6 +71,7 @@ from hpc_llm.records.run import file_name_part, is_record
 from hpc_llm.site.cluster import Cluster, Gpu, allowed_keys
 from hpc_llm.site.profiles import explain_validation
 from hpc_llm.site.reach import refuse_way_out
+from hpc_llm.site.sbatch_options import check_signal
 
 __all__ = ["Site", "complete_deepspeed", "plan", "renamed"]
 
@@ -107,6 +108,7 @@ def plan(
     time_s = ask_time(ask, draft)
     batch = _batch(said, cluster, parallel, draft)
     workload = choose_workload(said, cluster, method, site, task, batch, corpus, draft)
+    check_signal(experiment.sbatch, saves=workload.save_every is not None)
     deepspeed = _deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
     check_feed(workload, corpus, model, batch, found)

@@ -6,11 +6,11 @@ And the arithmetic of a matrix: all combinations of the values of its axes, less
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.reference import Reference, read_reference
@@ -22,6 +22,7 @@ LONGEST_NAME = 200
 EXPECTABLE = tuple(outcome.value for outcome in Outcome if outcome is not Outcome.UNKNOWN)
 """How a run may be expected to end."""
 
+T = TypeVar("T")
 Combination = dict[str, Any]
 """Axis -> value."""
 
@@ -104,9 +105,26 @@ def combinations(
     if prod(map(len, axes.values())) > MOST_RUNS:
         raise RequestError(f"{where}: the matrix has more than {MOST_RUNS} combinations. Make it several files.")
     all_of_them = (dict(zip(axes, values, strict=True)) for values in product(*axes.values())) if axes else ()
-    return [one for one in all_of_them if not any(agrees(one, entry) for entry in excluded)]
+    dropped = Entries([(entry, True) for entry in excluded])
+    return [one for one in all_of_them if not dropped.of(one)]
 
 
-def agrees(combination: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Whether the combination has all that the entry names."""
-    return all(name in combination and combination[name] == value for name, value in entry.items())
+class Entries(Generic[T]):
+    """What is said of combinations that have certain values, found without a look at each entry."""
+
+    def __init__(self, entries: Iterable[tuple[Mapping[str, Any], T]]) -> None:
+        self._found: dict[tuple[str, ...], dict[tuple[Any, ...], list[T]]] = {}
+        for values, said in entries:
+            names = tuple(sorted(values))
+            self._found.setdefault(names, {}).setdefault(tuple(values[name] for name in names), []).append(said)
+
+    def of(self, combination: Mapping[str, Any]) -> list[T]:
+        """What is said of a combination that has all values of the entry.
+
+        >>> Entries([({"a": 1}, "x"), ({"a": 1, "b": 2}, "y"), ({"c": 1}, "z")]).of({"a": 1, "b": 2})
+        ['x', 'y']
+        """
+        said: list[T] = []
+        for names, by_values in self._found.items():
+            said += by_values.get(tuple(combination.get(name) for name in names), ())
+        return said

@@ -46,6 +46,10 @@ def fetch_command(name: str, folder: str = "DIR") -> str:
     return f"hpc-llm fetch {shlex.quote(name)} --to {folder if folder == 'DIR' else shlex.quote(folder)}"
 
 
+def _one_line(value: object) -> str:
+    return " ".join(str(value).split())
+
+
 def is_hub_name(name: str) -> bool:
     """Whether somebody who wrote `name` may have meant OWNER/NAME of the Hub, and not a path.
 
@@ -57,13 +61,15 @@ def is_hub_name(name: str) -> bool:
 
 def command_of(record: dict[str, Any], folder: Path) -> str:
     """The command line that goes on with what a record tells of."""
-    return fetch_command(str(record.get("asked") or "NAME"), str(folder)) + _options(record)
+    return fetch_command(_one_line(record.get("asked") or "NAME"), str(folder)) + _options(record)
 
 
 def _options(record: dict[str, Any]) -> str:
     given = [("--from", record.get("from")), ("--revision", record.get("revision"))]
     given += [("--only", pattern) for pattern in record.get("only") or ()]
-    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given if value not in (None, "hub"))
+    return "".join(
+        f" {option} {shlex.quote(_one_line(value))}" for option, value in given if value not in (None, "hub")
+    )
 
 
 def refuse_unfinished(folder: Path) -> None:

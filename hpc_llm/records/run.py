@@ -217,6 +217,11 @@ class RunPaths:
         return self.root / "model"
 
     @property
+    def stop(self) -> Path:
+        """Made by the job script, where the ranks are to save and end."""
+        return self.root / "stop"
+
+    @property
     def telemetry(self) -> Path:
         """One JSON object a GPU and second, appended as it happens; of the first node where there are several."""
         return self.telemetry_of(0)

@@ -33,6 +33,8 @@ _STOP_CAUSES = {
 _KILLED = {137: ("host_oom", 41), 139: ("segfault", 60), 135: ("bus_error", 60), 134: ("segfault", 40)}
 """Exit codes of a script whose program was ended by a signal, with the precedence of this evidence."""
 _NUMBERS = {one.name: one.value for one in signal.Signals}
+_NEAR_THE_END = "USR1"
+"""What ends a script only where the request asked for it, which gives a reason: before the limit, to have time to save."""
 _ASKED_TO_END = frozenset(("TERM", "INT", "HUP", "QUIT"))
 _BY_STATE: Mapping[str, tuple[str, str]] = {
     "TIMEOUT": ("walltime", "the time limit was reached"),
@@ -185,7 +187,9 @@ def _of_exit(left: ExitRecord, job: JobRecord | None, is_cancelled: bool) -> Ite
         yield _stated("cancelled", "exit.json", "cancelled with hpc-llm cancel", confidence=0.97)
     code, named = left.exit_code, f"SIG{left.signal}" if left.signal else None
     if named is not None:
-        if job is None and left.hit_time_limit:
+        if left.signal == _NEAR_THE_END and left.reason:
+            yield _stated("walltime", "exit.json", left.reason, confidence=0.95)
+        elif job is None and left.hit_time_limit:
             reason = left.reason or f"ended by {named} at its time limit"
             yield _stated("walltime", "exit.json", reason, confidence=0.95)
         elif left.signal in _ASKED_TO_END and (job is None or job.state == "FAILED"):

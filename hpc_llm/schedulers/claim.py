@@ -17,6 +17,7 @@ from hpc_llm.records.files import new_file, read_json
 from hpc_llm.records.run import RunPaths, array_folder
 from hpc_llm.schedulers.clock import file_age
 from hpc_llm.schedulers.process import can_be_seen, describe_process, is_alive
+from hpc_llm.text.shown import one_line
 
 STALE_S = 1800.0
 """A claim of a process that nobody here can see, of another host or container, counts so long."""
@@ -55,6 +56,12 @@ def refresh(folder: Path) -> None:
     with contextlib.suppress(OSError):
         if _is_mine(_path(folder)):
             os.utime(_path(folder))
+
+
+def holder(folder: Path) -> str:
+    """Who has claimed the folder, as words of a sentence."""
+    process = read_json(_path(folder)) or {}
+    return one_line(f"process {process.get('pid', 'unknown')} on {process.get('host', 'an unknown host')}")
 
 
 def is_claimed(folder: Path) -> bool:

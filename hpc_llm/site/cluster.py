@@ -26,6 +26,7 @@ from hpc_llm.site.parts import (
     RequestBlock,
     Status,
     Strict,
+    check_full,
     check_variable,
 )
 from hpc_llm.site.profiles import explain_validation, list_files, read_profile
@@ -49,6 +50,11 @@ def _check_scheduler(name: str) -> str:
         return name if name == _HERE else schedulers.find_scheduler(name).name
     except ProfileError as error:
         raise ValueError(str(error)) from None
+
+
+def _check_models(folders: list[str]) -> list[str]:
+    check_full(folders, "models")
+    return folders
 
 
 def _list_schedulers(schema: dict[str, Any]) -> None:
@@ -88,6 +94,9 @@ class Cluster(Strict):
     """The fabric, for people."""
     paths: dict[str, str] = Field(default={})
     """Useful folders, for people."""
+    models: Annotated[list[str], AfterValidator(_check_models)] = Field(default=[])
+    """Folders in which the site keeps models of the Hub, by OWNER/NAME, by NAME or as in the Hub's cache; ${USER} and other
+    variables are expanded. A model that is there is meant by its name."""
     defaults: Defaults = Defaults()
     notes: list[str] = Field(default=[])
 

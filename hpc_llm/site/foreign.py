@@ -110,6 +110,7 @@ def _code(block: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _places(block: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"models {folder}" for folder in _list(block.get("models")))
     if (name := _mapping(block.get("env")).get("file")) is not None:
         yield f"env.file {name}"
     if _mapping(block.get("request")).get("export") == "all":

@@ -39,7 +39,7 @@ def _check_time(text: str, read: Callable[[str], int] = parse_time) -> str:
     return text
 
 
-def _check_full(paths: Iterable[str], field: str) -> None:
+def check_full(paths: Iterable[str], field: str) -> None:
     """Raise a ValueError unless the job finds each of the paths, whatever folder it begins in."""
     for path in paths:
         if not path.startswith(("/", "~/", "$")):
@@ -277,9 +277,9 @@ class Python(Strict):
                 f"env has no effect with kind '{self.kind}', leave it out (env: null where it is inherited)"
             )
         if self.env and (self.kind == "venv" or "/" in self.env):
-            _check_full([self.env], "env")
+            check_full([self.env], "env")
         if self.hook != "auto":
-            _check_full([self.hook], "hook")
+            check_full([self.hook], "hook")
         if self.kind != "conda" and self.hook != "auto":
             raise ValueError(
                 f"hook has no effect with kind '{self.kind}', leave it out (hook: auto where it is inherited)"
@@ -304,7 +304,7 @@ class Prelude(Strict):
     @model_validator(mode="after")
     def _modules_where_there_are_modules(self) -> "Prelude":
         for field in ("init", "use"):
-            _check_full(getattr(self, field), field)
+            check_full(getattr(self, field), field)
         if self.module_system == "none":
             for name in ("init", "use", "load", "load_multi_node"):
                 if getattr(self, name):
@@ -330,7 +330,7 @@ class Environment(Strict):
     @field_validator("file")
     @classmethod
     def _found_by_the_job(cls, path: str | None) -> str | None:
-        _check_full([path] if path else [], "file")
+        check_full([path] if path else [], "file")
         return path
 
     @field_validator("common", "single_node", "multi_node", "local", "per_job_dirs", "unset")

@@ -72,6 +72,9 @@ _ONE_OF = (("mem", "mem-per-cpu", "mem-per-gpu"), ("requeue", "no-requeue"), ("e
 _FOR_PEOPLE = ("comment", "admin-comment", "extra")
 """Options that take any text."""
 _NO_SIGNAL = "nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with {time}"
+_SIGNAL = re.compile(r"(?:[BR]:|RB:|BR:)?(?:SIG)?(?:USR1|TERM)@[1-9][0-9]{0,5}")
+_BEFORE_THE_END = "B:USR1@300"
+"""What a run that keeps checkpoints can be asked for: seconds in which to save."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +144,12 @@ def _check_owner(name: str, value: str, source: Source) -> None:
     said = source.said(name)
     if name in source.forbidden:
         raise PlanError(f"{said}: {source.refuser} refuses --{name}. Leave it out.")
-    if name == "signal":
-        raise RequestError(f"{said}: {_NO_SIGNAL.format(time=source.instead('--time', 'defaults.time'))}.")
+    if name == "signal" and source.is_profile:
+        raise RequestError(f"{said}: {_NO_SIGNAL.format(time='defaults.time')}.")
+    if name == "signal" and not _SIGNAL.fullmatch(value):
+        raise RequestError(
+            f"{said}={value}: a run saves on USR1 or TERM so many seconds before its end, as in {_BEFORE_THE_END}."
+        )
     if name in _TRACKED:
         raise RequestError(f"{said}: hpc-llm sets --{name} itself, because tracking relies on it. Leave it out.")
     own: tuple[str, str | None] | None = _OWNED.get(name)
@@ -178,6 +185,14 @@ def _check_others(name: str, value: str, before: Mapping[str, str], source: Sour
     other = next((rival for rival in rivals(name) if rival in before), None)
     if other is not None:
         raise RequestError(f"{source.said(other)} and {name} exclude each other. Keep one of them.")
+
+
+def check_signal(options: Iterable[str], *, saves: bool) -> None:
+    """Raise RequestError where a request asks for a signal, and the run would do nothing when it comes."""
+    if not saves and any(text.strip(" -").partition("=")[0] == "signal" for text in options):
+        raise RequestError(
+            f"--sbatch signal: {_NO_SIGNAL.format(time='--time')}; with --save-every N a run saves when it comes."
+        )
 
 
 def changes_size(word: str) -> bool:
@@ -255,7 +270,7 @@ def way_of(name: str) -> str | None:
     >>> way_of("qos"), way_of("requeue"), way_of("array"), way_of("colour")
     ('--sbatch qos=VALUE', '--sbatch requeue', None, None)
     """
-    taken = name in _OWNED or name in _TRACKED or name in _GPUS or name == "signal"
+    taken = name in _OWNED or name in _TRACKED or name in _GPUS
     if name not in KNOWN or taken:
         return None
     return f"--sbatch {name}=VALUE" if name in _NEED_VALUE else f"--sbatch {name}"

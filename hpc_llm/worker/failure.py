@@ -20,6 +20,8 @@ from hpc_llm.text.out_of_memory import is_device, is_host, is_page_locking
 from hpc_llm.text.secrecy import redacted
 from hpc_llm.worker.result import SCHEMA, Record, build_result
 
+_SIGTERM = "SIGTERM"
+
 
 class RunIsInvalid(HpcLlmError):
     """What runs is not what was planned, so nothing is measured."""
@@ -66,7 +68,12 @@ def report_sigterm(record: Record, more: str = "") -> None:
     step = record.meter.steps[-1].number if record.meter and record.meter.steps else 0
     message = f"stopped by SIGTERM after step {step} of {record.plan.workload.steps}: time limit, cancel or preemption"
     message = f"{message}; {more}" if more else message
-    _leave(record, {"type": "SIGTERM", "message": message, "traceback": "", "outcome": Outcome.UNKNOWN.value})
+    _leave(record, {"type": _SIGTERM, "message": message, "traceback": "", "outcome": Outcome.UNKNOWN.value})
+
+
+def has_other_cause(record: Record) -> bool:
+    """Whether a rank has failed by itself: who was told to stop follows from that."""
+    return any(each.get("type") != _SIGTERM for each in record.paths.failure_records())
 
 
 def _leave(record: Record, details: dict[str, Any]) -> None:
@@ -85,7 +92,7 @@ def _leave(record: Record, details: dict[str, Any]) -> None:
         _write_result_of_earliest(record)
     except OSError as problem:  # a full or vanished disk; the error still goes to stderr
         # A run that was told to end while its disk was full did not end because of the disk: no words of that then.
-        why = f"errno {problem.errno}" if details["type"] == "SIGTERM" else str(problem)
+        why = f"errno {problem.errno}" if details["type"] == _SIGTERM else str(problem)
         print(f"hpc-llm: {record.paths.failures} cannot be written: {why}", flush=True)
 
 

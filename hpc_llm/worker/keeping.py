@@ -94,7 +94,9 @@ class Keeping:
     def act(self, number: int) -> bool:
         """Keep what is needed to go on behind step `number`. Raises ToldToStop on all ranks where one was told to end."""
         if number > self._saved:
+            self._record.is_saving = True
             self._save(number)
+            self._record.is_saving = False
         if self._wished() >= _STOP and number < self._plan.workload.steps:
             raise ToldToStop(f"saved behind step {number}, go on with `{self.way_on}`")
         return True
@@ -143,7 +145,14 @@ class Keeping:
 def data_of(plan: Plan) -> dict[str, Any]:
     """By what the order of the sequences is given, in JSON."""
     training = plan.training
-    return {"files": training.data, "seed": training.seed, "sequence_length": plan.batch.sequence_length}
+    return {
+        "files": training.data,
+        "corpus": training.corpus and Path(training.corpus).name,  # which follows from what it was made of
+        "packing": training.packing,
+        "too_long": training.too_long,
+        "seed": training.seed,
+        "sequence_length": plan.batch.sequence_length,
+    }
 
 
 def save_for_use(engine: Engine, plan: Plan, folder: Path) -> None:

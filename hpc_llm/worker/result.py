@@ -65,6 +65,8 @@ class Record:
     """Where what was trained is kept: `checkpoints` and `model`; None where nothing is."""
     stop: Callable[[int], bool] | None = None
     """While the training can save at the end of a step: takes a signal, and says whether it will be heeded there."""
+    is_saving: bool = False
+    """What was trained is being written, which takes its time."""
     gpu_means: dict[str, float] = field(default_factory=dict)
     """What was seen of all GPUs over the measured window, as far as it is known."""
 
@@ -218,6 +220,7 @@ def _evaluated(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
         "eval_loss": finite(last["eval_loss"]) if last else None,
         "perplexity": last.get("perplexity"),
         "eval_tokens": last.get("eval_tokens"),
+        "rouge": last.get("rouge"),
         "best_step": best.get("step"),
         "best_eval_loss": best.get("eval_loss"),
         "evaluations": len(evaluations),

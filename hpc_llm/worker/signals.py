@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 
 from hpc_llm.worker import failure
@@ -18,6 +19,8 @@ from hpc_llm.worker.result import Record
 
 EXIT_AFTER_SIGTERM = 128 + signal.SIGTERM
 
+_LOOK_EVERY_S = 1.0
+_LEAST_PATIENCE_S = 30.0
 _HEARD = {signal.SIGTERM, signal.SIGUSR1}
 
 
@@ -36,24 +39,56 @@ def listen(record: Record) -> None:
 
     def wait() -> None:
         while True:
-            number = signal.sigwait(_HEARD)
+            number = _next_signal(record)
             if number == signal.SIGUSR1:
                 say_where(record)
             saves = record.stop is not None and record.stop(number)
             if number == signal.SIGTERM:
                 # At once: who sends it may not wait, and what is being saved may not become whole.
                 failure.report_sigterm(record, "it was still to save" if saves else "")
-                if not saves:
-                    os._exit(EXIT_AFTER_SIGTERM)
+                if saves:
+                    _let_it_save(record)
+                os._exit(EXIT_AFTER_SIGTERM)
 
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     threading.Thread(target=wait, name="signals", daemon=True).start()
 
 
+def _next_signal(record: Record) -> int:
+    """The next one that comes, or SIGTERM where the job script says in the run's folder that the end is near."""
+    while True:
+        heard = signal.sigtimedwait(_HEARD, _LOOK_EVERY_S)
+        if heard is not None:
+            return heard.si_signo
+        if record.ranks.rank == 0 and record.stop is not None and record.paths.stop.exists():
+            return signal.SIGTERM
+
+
+def _let_it_save(record: Record) -> None:
+    """Wait as long as the training may still come to the end of a step, where it saves and ends the process."""
+    done, since = _steps_done(record), time.monotonic()
+    while not failure.has_other_cause(record) and time.monotonic() - since < _patience(record):
+        number = signal.sigtimedwait(_HEARD, _LOOK_EVERY_S)
+        if number is not None and number.si_signo == signal.SIGUSR1:
+            say_where(record)
+        if record.is_saving or _steps_done(record) > done:
+            done, since = _steps_done(record), time.monotonic()
+
+
+def _patience(record: Record) -> float:
+    """Seconds in which a training that goes on ends a step: beyond that its ranks wait for one that is gone."""
+    steps = record.meter.steps if record.meter else []
+    return _LEAST_PATIENCE_S + 3 * max((step.time_s for step in steps), default=0.0)
+
+
+def _steps_done(record: Record) -> int:
+    steps = record.meter.steps if record.meter else []
+    return steps[-1].number if steps else 0
+
+
 def say_where(record: Record) -> None:
     """Print this rank's stacks to stderr at one go: the ranks share a log, and all of them are asked at once."""
-    steps = record.meter.steps if record.meter else []
-    ranks, step = record.ranks, steps[-1].number if steps else 0
+    ranks, step = record.ranks, _steps_done(record)
     head = f"{record.program}: rank {ranks.rank} of {ranks.world_size} on {socket.gethostname()}, {step} steps done, stands at:\n"
     os.write(sys.stderr.fileno(), (head + _stacks()).encode(errors="replace"))
 

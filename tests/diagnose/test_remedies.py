@@ -229,8 +229,8 @@ def test_a_log_that_is_no_run_of_ours_is_not_told_our_flags(cause: str, remedy: 
 
 
 def test_our_flags_are_all_flags_that_there_are() -> None:
-    submit = get_command(make_app([])).commands["submit"]  # type: ignore[attr-defined]
-    known = {word for option in submit.params for word in option.opts}
+    commands = get_command(make_app([])).commands  # type: ignore[attr-defined]
+    known = {word for name in ("submit", "fetch") for option in commands[name].params for word in option.opts}
     foreign = {
         "--local-dir",
         "--duplicates",

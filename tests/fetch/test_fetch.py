@@ -15,6 +15,8 @@ from fetched_models import CONFIG, UNNEEDED, files_in, model, weights
 from hub_server import HubServer
 
 import hpc_llm
+from hpc_llm.corpus.sources import full_source, source_files
+from hpc_llm.errors import RequestError
 from hpc_llm.planning.checkpoint import read_checkpoint
 
 ENTRY = Path(sys.executable).with_name("hpc-llm")
@@ -128,8 +130,8 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: HubServer, fetch: Any) ->
     one = hub.add("org/m", model(1))
     old = one.refs["main"]
     one.commits["e" * 40] = {"config.json": b'{"new": 1}', "model.safetensors": weights(7)}
-    one.refs |= {"main": "e" * 40, "refs/pr/1": old, "a b": old}
-    for number, revision in enumerate(["v1", old, "refs/pr/1", "a b"]):
+    one.refs |= {"main": "e" * 40, "refs/pr/1": old}
+    for number, revision in enumerate(["v1", old, "refs/pr/1"]):
         assert fetch("org/m", "--to", f"m{number}", "--revision", revision).code == 0
         assert files_in(Path(f"m{number}")) == model(1)
     assert fetch("org/m", "--to", "new").code == 0
@@ -142,8 +144,15 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: HubServer, fetch: Any) ->
     done = fetch("org/m", "--to", "x", "--revision", "v2")
     assert (
         done.sentence
-        == "--revision v2: the model org/m has none of that name. Valid: main, v1, refs/pr/1, a b, or a commit."
+        == "--revision v2: the model org/m has none of that name. Valid: main, v1, refs/pr/1, or a commit."
     )
+
+
+@pytest.mark.parametrize("revision", ["..", ".", "a..b", "a b", "/a", "a/./b", "a//b", "", "main?x", "a\nb"])
+def test_a_revision_that_git_allows_nobody_asks_nobody(revision: str, hub: HubServer, fetch: Any) -> None:
+    done = fetch("org/m", "--to", "m", "--revision", revision)
+    assert done.code == 2 and "a branch, a tag or a commit is needed" in done.sentence
+    assert hub.seen == []
 
 
 def test_a_part_of_a_data_set_is_brought_by_the_name_that_it_is_known_by(hub: HubServer, fetch: Any) -> None:
@@ -160,6 +169,37 @@ def test_a_part_of_a_data_set_is_brought_by_the_name_that_it_is_known_by(hub: Hu
         2,
         "the data set nyu-mll/glue has no data in sst3; its folders: cola, mnli, sst2.",
     )
+
+
+def test_a_known_set_that_was_fetched_is_read_as_that_set(hub: HubServer, fetch: Any) -> None:
+    rows = b'{"question": "1+1?", "answer": "2"}\n'
+    hub.add(
+        "openai/gsm8k",
+        {"main/train.jsonl": rows, "main/test.jsonl": rows, "socratic/train.jsonl": rows, "README.md": b"#"},
+        kind="dataset",
+    )
+    assert fetch("gsm8k", "--to", "d").code == 0
+    folder = Path("d").absolute()
+    assert full_source("d") == f"gsm8k={folder}"
+    found = [(Path(one.path).relative_to(folder).as_posix(), one.split) for one in source_files([f"{folder}"])]
+    assert found == [("main/test.jsonl", "validation"), ("main/train.jsonl", "train")]
+    record = folder / ".hpc-llm/fetch.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "complete": False}))
+    with pytest.raises(
+        RequestError, match=f"{folder} is not whole, .*: `hpc-llm fetch gsm8k --to {folder}` goes on with it"
+    ):
+        source_files([str(folder)])
+
+
+def test_data_that_is_not_here_is_told_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+    from hpc_llm.cli import run
+
+    for name, way in (("org/rows", "If it is a data set of the Hub: `hpc-llm fetch datasets/org/rows --to DIR`, then --data DIR."),
+                      ("wikitext-103-raw-v1", "`hpc-llm fetch wikitext-103-raw-v1 --to DIR` brings that data set")):  # fmt: skip
+        assert run(["render", "--cluster", "local", "--method", "z3", "--data", name]) == 2
+        assert way in capsys.readouterr().err
+    assert run(["render", "--cluster", "local", "--method", "z3", "--data", "texts/a.txt"]) == 2
+    assert "hpc-llm fetch" not in capsys.readouterr().err
 
 
 def test_a_name_that_only_a_data_set_has_is_that_data_set(hub: HubServer, fetch: Any) -> None:

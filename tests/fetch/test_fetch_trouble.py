@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import json
 import os
 import re
 import resource
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -80,7 +83,12 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def part_of_size(folder: Path, size: int) -> bool:
-    return any(path.stat().st_size == size for path in (folder / ".hpc-llm/parts").glob("*.part"))
+    """Whether a file that is being fetched has come so far."""
+    sizes = []
+    for path in (folder / ".hpc-llm/parts").glob("*.part"):
+        with contextlib.suppress(FileNotFoundError):  # it has become whole meanwhile
+            sizes.append(path.stat().st_size)
+    return size in sizes
 
 
 # --- ended in the middle --------------------------------------------------------------------------------------------
@@ -498,7 +506,50 @@ def test_a_further_page_on_another_server_is_not_asked_with_the_token(
 
     hub.faults.append(fault)
     done = fetch("org/m", "--to", "m")
-    assert done.code == 1 and "names a further page of its list on another server" in done.sentence
+    assert done.code != 0 and [one for one in hub.seen if "/steal" in one.path]
+    assert not [one for one in hub.seen if one.server == "store"], "the page is asked for where the list came from"
+
+
+@pytest.fixture
+def encrypted(hub: HubServer, tool: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub by HTTPS, with a certificate that nobody trusts who is not told to: its file."""
+    made = [
+        tool("openssl", "openssl"),
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        "key.pem",
+        "-out",
+        "cert.pem",
+    ]
+    made += ["-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(made, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain("cert.pem", "key.pem")
+    hub.servers[0].socket = context.wrap_socket(hub.servers[0].socket, server_side=True)
+    monkeypatch.setenv("HF_ENDPOINT", hub.endpoint.replace("http:", "https:"))
+    return Path("cert.pem").absolute()
+
+
+def test_a_certificate_that_is_not_trusted_is_one_sentence(encrypted: Path, hub: HubServer, fetch: Any) -> None:
+    done = fetch("org/m", "--to", "m")
+    assert done.code == 1 and "is not one that this Python trusts (" in done.sentence
+    assert done.sentence.endswith("SSL_CERT_FILE=FILE names the certificates of your site.")
+
+
+def test_what_was_encrypted_does_not_go_on_in_the_clear(
+    encrypted: Path, hub: HubServer, fetch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(encrypted))
+    small = {"train.jsonl": b"{}"}
+    hub.add("org/rows", small, kind="dataset")
+    assert fetch("datasets/org/rows", "--to", "d").code == 0 and files_in(Path("d")) == small
+    hub.add("org/m", model(1))  # whose store is not encrypted
+    done = fetch("org/m", "--to", "m")
+    assert done.code == 1 and "sends us on to an address that is not safe (http)" in done.sentence
     assert not [one for one in hub.seen if one.server == "store"]
 
 
@@ -627,7 +678,68 @@ def test_a_folder_of_something_else_is_left_as_it_is(hub: HubServer, fetch: Any)
     assert hub.seen and files_in(Path("m")) == model(1)
 
 
-def test_a_folder_that_is_not_ours_to_write_says_so(hub: HubServer, fetch: Any) -> None:
+def test_a_folder_that_cannot_be_written_says_so(small_disk: Path, hub: HubServer, fetch: Any) -> None:
     hub.add("org/m", model(1))
-    done = fetch("org/m", "--to", "/proc/m")
-    assert done.code in (1, 2) and len(done.err.splitlines()) == 1
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    done = fetch("org/m", "--to", small_disk / "a/b")
+    assert (done.code, done.sentence) == (
+        2, f"--to {small_disk}/a/b: you may not write in {small_disk}. Give a folder of your own.",
+    )  # fmt: skip
+    Path("file").write_text("")
+    assert "file/m: not a directory. Give a folder of your own." in fetch("org/m", "--to", "file/m").sentence
+    assert not hub.asked("?signed")
+
+
+def test_one_model_is_the_same_by_each_of_its_names(hub: HubServer, fetch: Any) -> None:
+    hub.add("meta-llama/Llama-2-7b-hf", model(1), moved_from="meta-llama/Llama-2-7b-old")
+    assert fetch("meta-llama/Llama-2-7b-old", "--to", "m").code == 0
+    for name in ("llama2-7b", "meta-llama/Llama-2-7b-hf", "meta-llama/Llama-2-7b-old"):
+        assert "was already in" in fetch(name, "--to", "m").out
+    hub.add("nyu-mll/glue", {"sst2/a.parquet": b"1", "cola/a.parquet": b"2"}, kind="dataset")
+    assert fetch("glue/sst2", "--to", "d").code == 0
+    assert "it holds nyu-mll/glue at" in fetch("datasets/nyu-mll/glue/cola", "--to", "d").sentence
+
+
+@pytest.mark.parametrize("path", ["../mine.txt", "/etc/hostname", "sub/../../mine.txt", 7, None, ["a"]])
+def test_a_forged_record_makes_nothing_outside_disappear(path: Any, hub: HubServer, fetch: Any) -> None:
+    hub.add("org/m", model(1))
+    Path("mine.txt").write_text("mine")
+    Path("m/.hpc-llm").mkdir(parents=True)
+    forged = [{"path": path, "size": 4, "algorithm": "sha256", "digest": "0" * 64}, 3, {}]
+    about = {
+        "asked": "org/m",
+        "wanted": "org/m",
+        "part": "",
+        "name": "org/m",
+        "from": "hub",
+        "only": [],
+        "commit": "c" * 40,
+    }
+    Path("m/.hpc-llm/fetch.json").write_text(json.dumps({"complete": False, **about, "files": forged}))
+    assert fetch("org/m", "--to", "m").code == 0
+    assert Path("mine.txt").read_text() == "mine" and files_in(Path("m")) == model(1)
+
+
+@pytest.mark.parametrize("link", [".hpc-llm", ".hpc-llm/parts", "data"])
+def test_nothing_goes_through_a_link_that_somebody_laid(link: str, hub: HubServer, fetch: Any) -> None:
+    hub.add("org/rows", {"data/a.jsonl": b"1", "b.jsonl": b"2"}, kind="dataset")
+    assert fetch("datasets/org/rows", "--to", "d").code == 0
+    record = Path("d/.hpc-llm/fetch.json")
+    kept = {**json.loads(record.read_text()), "complete": False}
+    Path("victim").mkdir()
+    Path("victim/precious").write_text("x")
+    shutil.rmtree(Path("d") / link, ignore_errors=True)
+    (Path("d") / link).symlink_to(Path("victim").absolute())
+    record.write_text(json.dumps(kept))
+    before = sorted(path.name for path in Path("victim").iterdir())
+    done = fetch("datasets/org/rows", "--to", "d")
+    assert done.code == 2 and "is a link, which no fetch makes" in done.sentence
+    assert sorted(path.name for path in Path("victim").iterdir()) == before
+
+
+def test_a_list_that_never_ends_is_left(hub: HubServer, fetch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpc_llm.fetching.hub._MOST_PAGES", 5)
+    hub.add("org/rows", {f"{i}.jsonl": b"1" for i in range(9)}, kind="dataset")
+    hub.page = 1
+    done = fetch("datasets/org/rows", "--to", "d")
+    assert done.code == 1 and "lists org/rows on more than 5 pages" in done.sentence

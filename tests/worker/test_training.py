@@ -161,7 +161,7 @@ def test_each_predicted_token_counts_the_same_whatever_micro_batch_it_is_in(
     from hpc_llm.worker.tasks import training
 
     made = training.batches
-    monkeypatch.setattr(training, "batches", lambda *arguments, used: masked(made(*arguments, used), 0))
+    monkeypatch.setattr(training, "batches", lambda *arguments, **more: masked(made(*arguments, **more), 0))
     plan = masked_plan(method, checkpoint)
     assert run_plan(plan)["outcome"] == "COMPLETED"
     assert step_losses(tmp_path / "run") == pytest.approx(plain_losses(checkpoint, plan, mask=True), rel=1e-4)

@@ -28,7 +28,7 @@ from hpc_llm.worker.result import Record
 from hpc_llm.worker.tasks import training
 
 
-def masked_batches(batches: Any, plan: Plan, vocab_size: int, ranks: Ranks, device: Any, used: int) -> Any:
+def masked_batches(batches: Any, plan: Plan, vocab_size: int, ranks: Ranks, device: Any, used: int = 0) -> Any:
     return masked(batches(plan, vocab_size, ranks, device, used), ranks.rank)
 
 

@@ -14,8 +14,10 @@ def lacks(wanted: Wanted) -> str | None:
         return "keeps everything on the device, and cannot offload"
     if wanted.optimizer.type in PURE_BF16:
         return f"keeps in fp32 what it trains, and {wanted.optimizer.type} does without"
-    model = wanted.model
-    return "trains whole models: no quantization, no LoRA" if model.quantization or model.peft else None
+    quantization = wanted.model.quantization
+    if quantization is not None and quantization.kind == "int8":
+        return "splits no weights of 8 bits"
+    return None
 
 
 FACTS = EngineFacts(name="fsdp2", module="hpc_llm.worker.engines.fsdp2", lacks=lacks, fallback="deepspeed")

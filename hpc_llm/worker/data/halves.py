@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from hpc_llm.errors import WorkerError
 from hpc_llm.worker.data.batch import DECODER_INPUT, LABELS, Batch
 
 _B = TypeVar("_B", Batch, Batch | None)
@@ -22,6 +23,10 @@ def fitting(batches: Iterator[_B], model: Any) -> Iterator[_B]:
 
 def in_halves(batch: Batch, start: int) -> Batch:
     """All tokens of the second half are predicted, the first of them from `start` and what was read."""
+    if batch.keys() - {"input_ids"}:
+        raise WorkerError(
+            "the data were prepared for a model that only writes on, and this one reads and writes: prepare them anew."
+        )
     tokens = batch["input_ids"]
     read, written = tokens.split([tokens.shape[1] - tokens.shape[1] // 2, tokens.shape[1] // 2], dim=1)
     begun = torch.full_like(written[:, :1], start)

@@ -5,6 +5,7 @@ The layers are made, or loaded, one after the other, and each is split among the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
@@ -21,9 +21,14 @@ from hpc_llm.worker.engines.held import Bytes, bytes_of, local
 from hpc_llm.worker.engines.layout import Layout, Part
 from hpc_llm.worker.engines.stepping import Stepper
 from hpc_llm.worker.model.prepare import prepare
+from hpc_llm.worker.model.quantized import quantized_model
 from hpc_llm.worker.model.shapes import DTYPES, fills_from_meta, inner_first, skeleton, whole
 from hpc_llm.worker.model.weights import load_checkpoint
 
+_ADAPTER = ".lora_"
+_PEFT = "base_model.model."
+_MIXES_TYPES = (2, 9)
+"""Since then what is frozen in a unit may be of another type than what trains."""
 _OLDEST_TORCH = (2, 6)
 """`fully_shard` has its place in torch.distributed.fsdp since then."""
 
@@ -97,11 +102,29 @@ def _missing() -> str | None:
 
 
 def _build(plan: Plan, device: torch.device) -> Built:
-    if plan.model.quantization or plan.model.peft:
-        raise WorkerError("the engine fsdp2 trains whole models: choose another one for quantization and LoRA.")
-    model = skeleton(plan, torch.float32)
+    if plan.model.quantization is not None:
+        return Built(Fsdp2Engine(plan, _quantized(plan, device), device))
+    frozen = DTYPES[plan.model.precision] if plan.model.peft and torch_release() >= _MIXES_TYPES else torch.float32
+    model = prepare(skeleton(plan, frozen), plan)
     _materialise(model, plan, device)
-    return Built(Fsdp2Engine(plan, prepare(model, plan), device))
+    return Built(Fsdp2Engine(plan, model, device))
+
+
+def _quantized(plan: Plan, device: torch.device) -> Any:
+    """A model on a quantized base, which is packed whole on each rank, and then split."""
+    model = prepare(quantized_model(plan, device, split=True), plan)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+    split = _splitter(plan, device)
+    for layer in _layers(model):
+        split(layer)
+    split(model)
+    for module in model.modules():
+        state = getattr(module, "quant_state", None)
+        if state is not None:  # the parameter is another one by now
+            module.weight.quant_state = state
+    return model
 
 
 def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
@@ -115,14 +138,28 @@ def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
     with torch.no_grad():
         for name, module in inner_first(model):
             own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-            if any(tensor.is_meta for tensor in own):
+            if _ADAPTER in name:
+                _begin_adapter(module, name, device)
+            elif any(tensor.is_meta for tensor in own):
                 module.to_empty(device=device, recurse=False)
                 model._init_weights(module)
-                _take(module, name, source)
+                _take(module, name.removeprefix(_PEFT).replace(".base_layer", ""), source)
             if module in layers:
                 split(module)
         model.tie_weights()
     split(model)
+
+
+def _begin_adapter(module: nn.Module, name: str, device: torch.device) -> None:
+    """First values of an adapter, in fp32 and the same on all ranks: what it adds is nothing at first. Collective."""
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, nn.Parameter):
+        return
+    fresh = torch.zeros(weight.shape, dtype=torch.float32, device=device)
+    if ".lora_A" in name:
+        nn.init.kaiming_uniform_(fresh, a=math.sqrt(5))
+    dist.broadcast(fresh, src=0)
+    module.weight = nn.Parameter(fresh)
 
 
 def _source(plan: Plan) -> Mapping[str, torch.Tensor] | None:

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from hpc_llm.errors import WorkerError
-from hpc_llm.planning.optimizers import bitsandbytes_name
+from hpc_llm.planning.optimizers import OF_DEEPSPEED, bitsandbytes_name
 from hpc_llm.worker.engines.layout import Layout, make_states
 from hpc_llm.worker.engines.shards import read_shards, write_shard
 
@@ -39,13 +39,13 @@ def read(layout: Layout, optimizer: str, module: Any, folder: Path) -> None:
 
 
 def is_packed(optimizer: str) -> bool:
-    """Whether the optimizer of that name keeps its moments in a form of its own."""
-    return bitsandbytes_name(optimizer) is not None
+    """Whether the optimizer of that name keeps its moments in 8 bits."""
+    return bitsandbytes_name(optimizer) is not None and "8bit" in optimizer.lower()
 
 
 def kind_of_moments(optimizer: str) -> str:
     """The same for optimizers that go on with each other's moments: Adam is AdamW in every engine."""
-    return optimizer if is_packed(optimizer) else "AdamW"
+    return "AdamW" if optimizer in OF_DEEPSPEED else optimizer
 
 
 def _packed_file(layout: Layout, folder: Path) -> Path:

@@ -97,7 +97,7 @@ def whole_weights(engine: Engine) -> Iterator[tuple[str, torch.Tensor]]:
 def _plain_values(module: nn.Module, parameter: nn.Parameter, whole: torch.Tensor) -> torch.Tensor:
     """What bitsandbytes' packed weights stand for; anything else as it is."""
     kind = type(parameter).__name__
-    if kind == "Params4bit":
+    if kind == "Params4bit" or getattr(parameter, "quant_state", None) is not None:
         from bitsandbytes.functional import dequantize_4bit
 
         packed: torch.Tensor = dequantize_4bit(whole, parameter.quant_state)

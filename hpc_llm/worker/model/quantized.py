@@ -16,13 +16,13 @@ from hpc_llm.worker.model.weights import load_checkpoint
 KINDS = ("nf4", "fp4", "int8")
 
 
-def quantized_model(plan: Plan, device: torch.device, stage3: bool) -> Any:
+def quantized_model(plan: Plan, device: torch.device, split: bool) -> Any:
     """A model whose linear layers, the output head apart, are quantized and frozen; the rest trains."""
     quantization = plan.model.quantization
     if quantization is None or quantization.kind not in KINDS:
         raise WorkerError(unknown_name("quantization kind", str(quantization and quantization.kind), KINDS))
-    # Split among ranks, packed weights travel as the training's own type: DeepSpeed gathers one type at a time.
-    storage = DTYPES[plan.model.precision] if stage3 else torch.uint8
+    # Split among ranks, packed weights travel as the training's own type: what gathers them takes one type at a time.
+    storage = DTYPES[plan.model.precision] if split else torch.uint8
     if plan.model.weights == "checkpoint":
         return _quantized_checkpoint(plan, quantization, storage, device)
     return _quantized_shape(plan, quantization, storage, device)

@@ -18,6 +18,7 @@ from hpc_llm.records.files import append_to
 from hpc_llm.worker.data.batch import DECODER_INPUT, Batch, count_targets, model_inputs
 from hpc_llm.worker.engines import Engine
 from hpc_llm.worker.loss import summed_loss
+from hpc_llm.worker.tasks.rouge import Rouge
 
 HeldOut = Callable[[], Iterator[Batch | None]]
 """A pass over the held-out batches of this rank, as many on each; None where this rank has none left."""
@@ -35,15 +36,24 @@ class Evaluated:
     eval_tokens: int
     """Predicted tokens."""
     eval_time_s: float
+    rouge: dict[str, float] | None = None
+    """Each kind of ROUGE, 0 to 1; None where the model writes no text, or nobody can score it here."""
 
 
 class Evaluation:
     """Evaluates every so many steps and at the end, on all ranks at once."""
 
     def __init__(
-        self, engine: Engine, plan: Plan, held_out: HeldOut, found: list[dict[str, Any]], log: Path | None
+        self,
+        engine: Engine,
+        plan: Plan,
+        held_out: HeldOut,
+        found: list[dict[str, Any]],
+        log: Path | None,
+        rouge: Rouge | None,
     ) -> None:
-        """Each evaluation is added to `found`; `log`, on rank 0, gets a line of it."""
+        """Each evaluation is added to `found`; `log`, on rank 0, gets a line of it. What is written is scored by `rouge` at the end."""
+        self._rouge = rouge
         self._engine, self._held_out, self._found, self._log = engine, held_out, found, log
         self._every, self._steps = plan.training.eval_every, plan.workload.steps
 
@@ -53,8 +63,11 @@ class Evaluation:
     def act(self, number: int) -> bool:
         began = time.perf_counter()
         loss, tokens = evaluate(self._engine, self._held_out())
+        scores = None
+        if self._rouge is not None and number == self._steps:
+            scores = self._rouge.scores(self._held_out(), nothing_for(self._engine))
         took = time.perf_counter() - began
-        one = Evaluated(number, loss, metrics.perplexity(loss), tokens, took)
+        one = Evaluated(number, loss, metrics.perplexity(loss), tokens, took, scores)
         self._found.append(asdict(one))
         if self._log is not None:
             self._write(self._log, one)
@@ -74,7 +87,7 @@ def evaluate(engine: Engine, held_out: Iterator[Batch | None]) -> tuple[float, i
     with engine.evaluating():
         for batch in held_out:
             if batch is None:  # where the model is split, each rank must do its part of every pass
-                _forward(engine, _nothing(engine))
+                _forward(engine, nothing_for(engine))
                 continue
             loss = summed_loss(_forward(engine, batch), batch)
             both += torch.stack([loss.double(), torch.as_tensor(count_targets(batch), device=engine.device).double()])
@@ -89,7 +102,7 @@ def _forward(engine: Engine, batch: Batch) -> torch.Tensor:
     return logits
 
 
-def _nothing(engine: Engine) -> Batch:
+def nothing_for(engine: Engine) -> Batch:
     """The smallest batch that a model takes."""
     tokens = torch.zeros(1, 2, dtype=torch.int64, device=engine.device)
     has_decoder = getattr(engine.module.config, "is_encoder_decoder", False)

@@ -26,6 +26,7 @@ from hpc_llm.worker.model.flops import model_flops_per_token
 from hpc_llm.worker.model.prepare import count_parameters
 from hpc_llm.worker.ranks import apply, device_index
 from hpc_llm.worker.result import Record, build_result
+from hpc_llm.worker.tasks import rouge
 from hpc_llm.worker.tasks.evaluation import Evaluation
 
 
@@ -99,7 +100,19 @@ def _evaluation(record: Record, engine: engines.Engine, device: torch.device) ->
     def held_out() -> Iterator[Batch | None]:
         return fitting(evaluation_batches(plan, engine.module.config.vocab_size, ranks, device), engine.module)
 
-    return Evaluation(engine, plan, held_out, record.evaluations, log)
+    return Evaluation(engine, plan, held_out, record.evaluations, log, _rouge(record, engine))
+
+
+def _rouge(record: Record, engine: engines.Engine) -> rouge.Rouge | None:
+    """What scores the texts of a model that writes them; where nobody can, that is said."""
+    writes = getattr(engine.module.config, "is_encoder_decoder", False)
+    if not writes or record.plan.training.eval_every is None or record.plan.training.corpus is None:
+        return None
+    lack = rouge.missing(record.plan, engine)
+    if lack is not None:
+        record.adaptations.append(f"ROUGE is left empty: {lack}.")
+        return None
+    return rouge.Rouge(engine, record.plan)
 
 
 def with_hidden(peaks: dict[str, int | None], hidden_bytes: int) -> dict[str, int | None]:

@@ -1,0 +1,49 @@
+"""Whether the disk has room for what runs are to keep, before anything is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpc_llm.errors import PlanError, notice
+
+if TYPE_CHECKING:
+    from hpc_llm.job.batch import Batch
+
+_GIB = 2**30
+
+
+def check_room(batches: Sequence[Batch], logs: Path) -> None:
+    """Raise PlanError where one run keeps more than the disk of `logs` has; tell where all of them together do.
+
+    A quota may leave less than the disk has: nobody but the site can say.
+    """
+    from hpc_llm.planning.parts import Training
+    from hpc_llm.planning.room import room_of
+
+    plans = [planned.plan for batch in batches for planned in batch.planned]
+    rooms = [room for plan in plans if isinstance(plan.workload, Training) and (room := room_of(plan)) is not None]
+    free = _free_bytes(logs)
+    if not rooms or free is None:
+        return
+    largest, all_together = max(rooms, key=lambda room: room.most), sum(room.most for room in rooms)
+    if largest.most > free:
+        raise PlanError(
+            f"--save-every: a run keeps up to {largest.most / _GIB:.1f} GiB ({largest.checkpoint / _GIB:.1f} a checkpoint), and "
+            f"{logs} has {free / _GIB:.1f} GiB left. Make room (`hpc-llm clean`), use another --logs, or keep fewer (--set keep=1)."
+        )
+    if all_together > free:
+        notice(
+            f"the {len(rooms)} runs keep up to {all_together / _GIB:.1f} GiB together, and {logs} has {free / _GIB:.1f} GiB left"
+        )
+
+
+def _free_bytes(logs: Path) -> int | None:
+    place = next((one for one in (logs.absolute(), *logs.absolute().parents) if one.is_dir()), None)
+    try:
+        found = os.statvfs(place or "/")
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize

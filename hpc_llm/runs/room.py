@@ -1,0 +1,119 @@
+"""What of runs takes room, and what of it may go: never the last good state, nothing of a run that is not over, or another's."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpc_llm.records.checkpoints import kept_in
+from hpc_llm.records.files import read_json, reason_of
+from hpc_llm.records.run import CARRIED, Outcome, RunPaths
+from hpc_llm.runs.adoption import is_own
+from hpc_llm.runs.statuses import RunStatus
+
+CHECKPOINTS, MODEL, CODE = "checkpoints", "model", "code"
+KINDS = (CHECKPOINTS, MODEL, CODE)
+_HALF = re.compile(r"\.(?:step-\d+|model)\.(?:part|old)")
+"""What a program that was killed has left of what it wrote."""
+_ARCHIVE = re.compile(r"[0-9a-f]{12}-(\d+)\.(?:zip|sh)")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Something that takes room."""
+
+    run_id: str | None
+    """None for what several runs share."""
+    kind: str
+    """One of KINDS."""
+    path: Path
+    size_bytes: int
+    stays: str | None
+    """Why it may not be removed; None where it may."""
+
+
+def taken_by(logs: Path, named: Collection[RunPaths], statuses: Mapping[RunPaths, RunStatus]) -> list[Taken]:
+    """What the runs `named` have kept, and the code beside them. `statuses` are those of all runs in `logs`."""
+    going = {run: status for run, status in statuses.items() if status.outcome is None}
+    wanted = [_goes_on_from(run) for run in going]
+    found = [one for run in named for one in _of_run(run, statuses[run], wanted)]
+    return found + list(_code(logs, going))
+
+
+def _of_run(run: RunPaths, status: RunStatus, wanted: Collection[Path]) -> Iterator[Taken]:
+    barred = _why_not(run, status, wanted)
+    kept, has_model = kept_in(run.root), run.model.is_dir() and not run.model.is_symlink()
+    is_done = status.outcome is Outcome.COMPLETED and has_model
+    for one in kept:
+        last = None if is_done or one is not kept[-1] else "it is the newest, and the run goes on from it"
+        yield Taken(run.run_id, CHECKPOINTS, one.path, one.size_bytes, barred or last)
+    if has_model:
+        last = None if kept else "no checkpoint is left, so it is all that was trained"
+        yield Taken(run.run_id, MODEL, run.model, size_of(run.model), barred or last)
+    for path in _halves(run):
+        yield Taken(run.run_id, CHECKPOINTS, path, size_of(path), barred)
+
+
+def _why_not(run: RunPaths, status: RunStatus, wanted: Collection[Path]) -> str | None:
+    if run.checkpoints.is_symlink() or not is_own(run):
+        return "it is somebody else's"
+    if status.outcome is None:
+        return f"the run is not over: {status.state}"
+    if any(place == run.root or run.root in place.parents for place in wanted):
+        return "a run that is not over goes on from it"
+    return None
+
+
+def _goes_on_from(run: RunPaths) -> Path:
+    plan = (read_json(run.experiment) or {}).get("plan")
+    workload = plan.get("workload") if isinstance(plan, dict) else None
+    resume = workload.get("resume") if isinstance(workload, dict) else None
+    return Path(resume) if isinstance(resume, str) else run.root
+
+
+def _halves(run: RunPaths) -> list[Path]:
+    places = (run.checkpoints, run.root)
+    entries = [Path(entry.path) for place in places if place.is_dir() for entry in os.scandir(place)]
+    return sorted(path for path in entries if _HALF.fullmatch(path.name) and path.is_dir() and not path.is_symlink())
+
+
+def _code(logs: Path, going: Collection[RunPaths]) -> Iterator[Taken]:
+    """The programs that travelled with runs; those that wait or go on read theirs."""
+    folder = logs / CARRIED
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    stays = f"{next(iter(going)).run_id} is not over" if going else None
+    for path in sorted(folder.iterdir()):
+        match = _ARCHIVE.fullmatch(path.name)
+        if match and int(match[1]) == os.geteuid() == path.lstat().st_uid:
+            yield Taken(None, CODE, path, path.lstat().st_size, stays)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the files within, links not followed."""
+    return sum(os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names)
+
+
+def choose(found: Iterable[Taken], kinds: Collection[str]) -> list[Taken]:
+    """Those of the kinds that were asked for that may go; with the checkpoints gone, the model is what stays."""
+    every = list(found)
+    chosen = [one for one in every if one.kind in kinds and one.stays is None]
+    whole = [one for one in every if one.kind == CHECKPOINTS and not _HALF.fullmatch(one.path.name)]
+    left = {one.run_id for one in whole if one not in chosen}
+    return [one for one in chosen if one.kind != MODEL or one.run_id in left]
+
+
+def remove(taken: Taken) -> str | None:
+    """Remove it; what went wrong, if anything."""
+    try:
+        if taken.path.is_dir() and not taken.path.is_symlink():
+            shutil.rmtree(taken.path)
+        else:
+            taken.path.unlink(missing_ok=True)
+    except OSError as error:
+        return reason_of(error)
+    return None

@@ -1,0 +1,87 @@
+"""Told before the end, cancelled, queued again: a run saves and goes on, on a real Slurm with two ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from login_node import LoginNode, job_id, printed, until
+from scratch_site import ScratchSite
+from scratch_slurm import ScratchSlurm
+
+from hpc_llm.records.checkpoints import kept_in
+from hpc_llm.records.files import read_json_lines
+from hpc_llm.records.run import RunPaths
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+WORDS = (
+    "--cluster=taiwania2", "--partition=gtest", "--account=ACD110018", "--method=z2", "--model=tiny",
+    "--gpus-per-node=0", "--warmup-steps=1", "--sequence-length=32", "--set=precision=fp32", "--set=tasks_per_node=2",
+    "--set=launcher=srun", "--time=00:10:00",
+)  # fmt: skip
+
+
+@pytest.fixture
+def node(slurm: ScratchSlurm, site: ScratchSite, tmp_path: Path) -> LoginNode:
+    login = LoginNode(tmp_path, slurm)
+    site.write_profiles(login.folder)
+    return login
+
+
+def steps_of(run: RunPaths) -> list[int]:
+    return [row["step"] for row in read_json_lines(run.steps)]
+
+
+def trains(run: RunPaths, steps: int = 3) -> None:
+    until("it trains", lambda: len(steps_of(run)) >= steps, seconds=120)
+
+
+def newest(run: RunPaths) -> int:
+    return kept_in(run.root)[-1].step
+
+
+def test_a_run_that_is_told_before_its_end_saves_times_out_and_goes_on_elsewhere(node: LoginNode) -> None:
+    asked = ("--steps=1000000", "--save-every=1000000", "--sbatch=signal=B:USR1@60")
+    [run] = node.submit(*WORDS, *asked)
+    trains(run)
+    node.slurm.run("scancel", "--batch", "--signal=USR1", job_id(run))  # what Slurm sends at its time
+    [status] = node.wait([run])
+    step = newest(run)
+    assert status["outcome"] == "TIMEOUT", printed(run)
+    assert "the time limit was near" in json.loads(run.exit.read_text())["reason"]
+    assert json.loads(run.exit.read_text())["signal"] == "USR1" and steps_of(run)[-1] == step
+    assert (
+        f"go on with `hpc-llm submit … --resume {run.run_id}`" in json.loads(run.result.read_text())["outcome_reason"]
+    )
+    [rest] = node.submit(*WORDS, f"--steps={step + 6}", "--save-every=4", f"--resume={run.run_id}")
+    [status] = node.wait([rest])
+    assert status["outcome"] == "COMPLETED", printed(rest)
+    assert steps_of(rest) == list(range(step + 1, step + 7)) and newest(rest) == step + 6
+
+
+def test_a_cancelled_run_saves_and_stays_cancelled(node: LoginNode) -> None:
+    [run] = node.submit(*WORDS, "--steps=1000000", "--save-every=1000000")
+    trains(run)
+    node.do("cancel", run.run_id)
+    [status] = node.wait([run])
+    assert status["outcome"] == "CANCELLED", printed(run)
+    until("the checkpoint is seen", lambda: bool(kept_in(run.root)))
+    assert newest(run) == steps_of(run)[-1]
+
+
+def test_a_run_that_is_queued_again_goes_on_by_itself(node: LoginNode) -> None:
+    [run] = node.submit(*WORDS, "--steps=400", "--save-every=100000")
+    trains(run)
+    node.slurm.run("scontrol", "requeue", job_id(run))
+    until("the second try has begun", lambda: len(run.earlier_tries()) == 1)
+    [status] = node.wait([run])
+    assert status["outcome"] == "COMPLETED", printed(run)
+    [first] = run.earlier_tries()
+    last = steps_of(first)[-1]
+    assert steps_of(first) == list(range(1, last + 1)) and steps_of(run) == list(range(last + 1, 401))
+    result = json.loads(run.result.read_text())
+    assert result["resumed"]["step"] == last and (run.model / "model.safetensors").is_file()
+    listed = node.do("parse", "logs", "--format", "json") if last else ""
+    assert "COMPLETED" in listed

@@ -1,0 +1,91 @@
+"""Studies on a real Slurm: runs with equal scripts are one array, others go beside it, and arrays hold their tasks back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from login_node import LoginNode, job_id
+from scratch_site import ScratchSite
+from scratch_slurm import ScratchSlurm
+
+from hpc_llm.records.run import RunPaths
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+
+STUDY: dict[str, Any] = {
+    "cluster": "no-module", "account": "ACD110018", "partition": "gtest", "method": "z3", "model": "tiny", "steps": 4,
+    "warmup-steps": 1, "gpus-per-node": 0, "sequence-length": 32, "set": {"precision": "fp32"},
+    "matrix": {"time": ["00:10:00", "00:20:00"], "seed": [1, 2, 3]},
+    "runs": [{"name": "alone", "time": "00:15:00"}],
+    "expect": "FAILED",
+}  # fmt: skip
+"""Each of its jobs ends at once, for a module is missing."""
+
+
+@pytest.fixture
+def node(slurm: ScratchSlurm, site: ScratchSite, tmp_path: Path) -> LoginNode:
+    login = LoginNode(tmp_path / "user", slurm)
+    profile = site.profile("taiwania2")
+    login.add_cluster("no-module", **{**profile, "prelude": {**profile["prelude"], "load": ["no-such-module/1.0"]}})
+    return login
+
+
+def write(node: LoginNode, **more: Any) -> str:
+    (node.folder / "study.yaml").write_text(yaml.safe_dump({**STUDY, **more}))
+    return "study.yaml"
+
+
+def place(run: RunPaths) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run.experiment.read_text())["study"]
+    return found
+
+
+def by_job(runs: Sequence[RunPaths]) -> dict[str, list[RunPaths]]:
+    found: dict[str, list[RunPaths]] = {}
+    for run in runs:
+        found.setdefault(job_id(run).partition("_")[0], []).append(run)
+    return found
+
+
+def overlap(runs: Sequence[RunPaths]) -> bool:
+    """Whether two of them ran at the same time, by the clock of their scripts in whole seconds."""
+    ends = sorted((e["started_at"], e["ended_at"]) for e in (json.loads(run.exit.read_text()) for run in runs))
+    return any(later < end for (_, end), (later, _) in pairwise(ends))
+
+
+def test_arrays_hold_back_and_expected_failures_are_a_success(node: LoginNode) -> None:
+    done = node.ask("submit", write(node), "--max-parallel=1", "--wait", "--json", "--force")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)["runs"]
+    assert {one["outcome"] for one in told} == {one["expect"] for one in told} == {"FAILED"}
+    jobs = by_job([RunPaths(Path(one["run_dir"])) for one in told])
+    assert sorted(len(runs) for runs in jobs.values()) == [1, 3, 3]
+    for runs in jobs.values():
+        assert len({run.script.read_text() for run in runs}) == 1 and not overlap(runs)
+        assert ("--array=0-2%1" in runs[0].script.read_text()) is (len(runs) == 3)
+        assert len({place(run)["differs"].get("time") for run in runs}) == 1
+    assert node.ask("submit", write(node, expect="TIMEOUT"), "--wait", "--force", "--run-id=again").returncode == 3
+
+
+def test_slurm_itself_knows_the_limit(node: LoginNode) -> None:
+    runs = node.submit(write(node), "--max-parallel=2", "--force", "--sbatch=hold")
+    try:
+        arrays = [job for job, members in by_job(runs).items() if len(members) > 1]
+        assert len(arrays) == 2
+        for job in arrays:
+            assert "ArrayTaskThrottle=2" in node.slurm.run("scontrol", "show", "job", job)
+    finally:
+        node.do("cancel", *(run.run_id for run in runs))
+
+
+def test_one_bad_run_stops_all(node: LoginNode) -> None:
+    bad = write(node, runs=[{"name": "alone", "time": "9-00:00:00"}])
+    refused = node.ask("submit", bad, "--force")
+    assert refused.returncode == 2 and "run alone on cluster no-module: time 9-00:00:00" in refused.stderr
+    assert not node.logs.exists()
