@@ -112,7 +112,7 @@ def test_the_letters_follow_what_is_set() -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("stps=5", "there is no plan field 'stps' in --set stps: did you mean 'steps'? Valid: attention,"),
+        ("stps=5", "there is no plan field 'stps' in --set stps: did you mean 'steps'? Valid: steps, warmup_steps,"),
         ("steps", "--set 'steps': write it as PATH=VALUE, e.g. --set optimizer.lr=1e-4."),
         ("steps=many", "--set steps: 'many' is not a whole number. It is 30 now."),
         ("steps=1.5", "--set steps=1.5: a whole number is needed."),
@@ -128,7 +128,7 @@ def test_the_letters_follow_what_is_set() -> None:
         ("optimizer.lr=fast", "--set optimizer: 'lr' is 'fast': input should be a valid number."),
         ("optimizer.lr=-1", "--set optimizer: 'lr' is -1: input should be greater than or equal to 0."),
         ("optimizer.betas=[1]", "--set optimizer: 'betas.0' is 1: input should be less than 1."),
-        ("optimizer.type=SGD", "--set optimizer.type=SGD: valid are AdamW, Adam, AdamW8bit, Adam8bit, PagedAdamW8bit."),
+        ("optimizer.type=SGD", "--set optimizer.type=SGD: valid are AdamW, Adam, AdamW8bit, Adam8bit, PagedAdamW8bit, "),
         ("optimizer={}", "--set optimizer: 'type' is missing."),
         ("optimizer=null", "--set optimizer: None is not a mapping"),
         ("optimizer.betas.0=1", "--set optimizer.betas.0: 'betas' holds [0.9, 0.999], which has no parts."),

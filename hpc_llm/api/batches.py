@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hpc_llm.planning.experiment import PlanWithOrigins
     from hpc_llm.planning.plan import Site
     from hpc_llm.site.cluster import Cluster
+    from hpc_llm.site.schedulers import SchedulerFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +73,8 @@ def site_of(cluster: Cluster, logs: Path) -> Site:
     """What planning has to know about this machine."""
     from hpc_llm.corpus.key import caches_folder
     from hpc_llm.planning.plan import Site
-    from hpc_llm.site.schedulers import find_scheduler, scheduler_here
 
-    scheduler = scheduler_here() if cluster.scheduler == "auto" else find_scheduler(cluster.scheduler)
+    scheduler = site_scheduler(cluster)
     hardware = None
     if cluster.gpu.vendor == "auto" or scheduler.is_this_machine:
         from hpc_llm.site.hardware import detect
@@ -86,6 +86,13 @@ def site_of(cluster: Cluster, logs: Path) -> Site:
         account=os.environ.get("SBATCH_ACCOUNT") or None,
         caches=str(caches_folder(logs, os.environ)),
     )
+
+
+def site_scheduler(cluster: Cluster) -> SchedulerFacts:
+    """The scheduler that runs the cluster's jobs from here."""
+    from hpc_llm.site.schedulers import find_scheduler, scheduler_here
+
+    return scheduler_here() if cluster.scheduler == "auto" else find_scheduler(cluster.scheduler)
 
 
 def batches(request: Request, places: Places, *, preview: bool) -> list[Batch]:

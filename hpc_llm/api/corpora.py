@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpc_llm.errors import RequestError
 
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from hpc_llm.corpus.key import CorpusRequest
     from hpc_llm.planning.experiment import Experiment
     from hpc_llm.site.cluster import Cluster
+
+
+class NotPreparedError(RequestError):
+    """Data are not prepared yet; `preparation` is the request that does it, with the options of the command line as keys."""
+
+    def __init__(self, message: str, preparation: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.preparation = preparation
 
 
 class Corpora:
@@ -54,26 +62,31 @@ class Corpora:
         caches = caches_folder(self._logs, os.environ)
         folder = caches / corpus_key(wanted, caches)
         if not is_corpus(folder):
-            command = shlex.join(_command(experiment, cluster, wanted.model, self._logs))
-            raise RequestError(f"the data are not prepared yet for {wanted.model}. This does it: {command}")
+            asked = _preparation(experiment, cluster, wanted.model)
+            command = shlex.join(_command(asked, self._logs))
+            raise NotPreparedError(f"the data are not prepared yet for {wanted.model}. This does it: {command}", asked)
         return read_facts(folder)
 
 
-def _command(experiment: Experiment, cluster: Cluster, model: str, logs: Path) -> Iterator[str]:
+def _preparation(experiment: Experiment, cluster: Cluster, model: str) -> dict[str, Any]:
     """What prepares the data of the experiment, where a process without a GPU can run."""
     from hpc_llm.planning.tasks.task import READING_FIELDS
 
     has_gpus = cluster.gpu_of(cluster.partition(experiment.partition)).vendor != "none"
     is_elsewhere = has_gpus and cluster.request.gpu_style != "none"
-    place = "local" if is_elsewhere else cluster.name
-    yield from ("hpc-llm", "submit", "--task", "prepare", "--cluster", place, "--model", model)
-    for source in experiment.data:
-        yield from ("--data", source)
-    for setting in _settings(experiment.set, READING_FIELDS):
-        yield from ("--set", setting)
-    for name, value in () if is_elsewhere else (("partition", experiment.partition), ("account", experiment.account)):
-        if value:
-            yield from (f"--{name}", value)
+    asked: dict[str, Any] = {"task": "prepare", "cluster": "local" if is_elsewhere else cluster.name, "model": model}
+    asked |= {"data": list(experiment.data), "set": list(_settings(experiment.set, READING_FIELDS))}
+    if not is_elsewhere:
+        asked |= {"partition": experiment.partition, "account": experiment.account}
+    return {name: value for name, value in asked.items() if value}
+
+
+def _command(asked: dict[str, Any], logs: Path) -> Iterator[str]:
+    """The same as a command."""
+    yield from ("hpc-llm", "submit")
+    for name, value in asked.items():
+        for one in value if isinstance(value, list) else [value]:
+            yield from (f"--{name}", one)
     if logs != Path("logs"):
         yield from ("--logs", str(logs))
     yield "--wait"

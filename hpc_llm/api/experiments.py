@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Union
 from hpc_llm.api.batches import Places, batches
 from hpc_llm.api.find import logs_folder
 from hpc_llm.api.handle import Run, submitted
+from hpc_llm.api.preparing import ready
 from hpc_llm.api.request import read_request
 from hpc_llm.api.sending import check_sites, send
 
@@ -106,12 +107,16 @@ def submit(
 ) -> list[Run]:
     """Plan, check, render and submit; returns the runs, which go on without this program.
 
+    Data that nobody has prepared yet are prepared first where the runs are this machine's.
+
     `force` submits where this seems not to be the cluster of the profile.
 
     Raises:
         RequestError, PlanError: as `prepare`; nothing was submitted.
         SubmissionError: the scheduler refused, or did not answer.
     """
-    made = prepare(experiment, logs=logs, templates=templates, run_id=run_id, preview=False, **options)
+    places = Places(logs=logs_folder(logs), templates=None if templates is None else Path(templates), run_id=run_id)
+    beside = {"logs": logs, "templates": templates, "run_id": run_id}
+    made = ready(read_request(experiment, options, beside=beside, spelled=""), places, waits=False)
     check_sites(made, force=force)
     return submitted(send(made, logs_folder(logs), chosen_ids=run_id is not None))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hpc_llm.cli.terminal import steered
@@ -23,6 +24,26 @@ def follow(runs: Sequence[RunPaths]) -> list[RunStatus]:
     statuses = wait(submitted(runs), on_update=show.update)
     show.close()
     return statuses
+
+
+@contextmanager
+def following(*, quiet: bool) -> Iterator[Callable[[list[RunStatus]], None] | None]:
+    """What shows how far runs are that are waited for within; nothing where it is to be quiet."""
+    if quiet:
+        yield None
+        return
+    shown: list[_Rewriting | _Appending] = []
+
+    def update(statuses: list[RunStatus]) -> None:
+        if not shown:  # most requests wait for nothing here, and then nothing is written over
+            shown.append(_Rewriting() if sys.stderr.isatty() else _Appending())
+        shown[0].update(statuses)
+
+    try:
+        yield update
+    finally:
+        for one in shown:
+            one.close()
 
 
 class Waits:

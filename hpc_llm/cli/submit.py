@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hpc_llm.cli.asking import batches_of
+from hpc_llm.cli.asking import asked, batches_of
 from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
 from hpc_llm.cli.output import note, print_json, terminal_width
 from hpc_llm.cli.render import tell_arguments
@@ -46,7 +46,9 @@ def submit(
     """Plan, check, render and submit; prints the run id and the job id."""
     from hpc_llm.api.sending import check_sites, send
 
-    found = batches_of(options, preview=dry_run)  # all are planned and checked before the first is sent
+    found = (
+        batches_of(options, preview=True) if dry_run else _ready(options, waits=wait, quiet=as_json)
+    )  # all are planned and checked before the first is sent
     is_study = sum(len(batch.planned) for batch in found) > 1 and found[0].planned[0].study is not None
     for batch in found:
         if dry_run and not is_study:
@@ -66,6 +68,15 @@ def submit(
     if statuses is None:
         return 0
     return 0 if all(s.is_as_expected for s in statuses) else NOT_COMPLETED
+
+
+def _ready(options: RunOptions, *, waits: bool, quiet: bool) -> list[Batch]:
+    """All batches of the request, its data prepared where this command may do that."""
+    from hpc_llm.api.preparing import ready
+    from hpc_llm.cli.progress import following
+
+    with following(quiet=quiet) as show:
+        return ready(*asked(options), waits=waits, on_update=show)
 
 
 def _previews(batch: Batch, logs: Path) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from hpc_llm.diagnosis.remedies import Case
 from hpc_llm.errors import RequestError
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.records.checkpoints import kept_in
 from hpc_llm.records.files import read_text
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import AT_ONCE, Look, look
@@ -66,7 +67,16 @@ def diagnose_jobs(jobs: Iterable[Sequence[Path]]) -> Iterator[Diagnosis]:
 
 
 def explain_look(found: Look) -> Diagnosis:
-    """Explain what the judge said of one run."""
+    """Explain what the judge said of one run, and how it goes on where it has kept a checkpoint."""
+    made, over = _explained(found), found.judgement.is_over
+    kept = kept_in(found.run.root) if over and found.judgement.outcome is not Outcome.COMPLETED else []
+    if not kept:
+        return made
+    way = f"it kept what it had trained: go on behind step {kept[-1].step} with hpc-llm submit … --resume {found.run.run_id}"
+    return replace(made, remedy=f"{way}\n{made.remedy}")
+
+
+def _explained(found: Look) -> Diagnosis:
     judgement, name = found.judgement, found.run.run_id
     verdict = judgement.verdict
     if not judgement.is_over:

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from run_folders import Folder, Slurm, job
 
-from hpc_llm.api import clean
+from hpc_llm.api import clean, diagnose
 from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError
 from hpc_llm.records.checkpoints import MANIFEST, kept_in
@@ -138,6 +138,17 @@ def test_only_the_runs_that_are_named_are_touched(folder: Folder, logs: Path) ->
         clean(["run-2", "run-9"], remove=["checkpoints"], logs=logs)
     with pytest.raises(RequestError, match="caches"):
         clean(remove=["caches"], logs=logs)
+
+
+def test_diagnose_says_how_a_run_goes_on_that_kept_something(folder: Folder, logs: Path) -> None:
+    timed_out = {"signal": "TERM", "stage": "launch", "time_limit_s": 3600}
+    assert "--resume" not in diagnose(folder.exit(143, **timed_out).run.root)[0].remedy
+    keep(folder, 2, 4)
+    [found] = diagnose(folder.run.root)
+    assert found.cause.id == "walltime"
+    assert found.remedy.startswith(
+        "it kept what it had trained: go on behind step 4 with hpc-llm submit … --resume run-1\n"
+    )
 
 
 def test_links_are_not_followed(folder: Folder, logs: Path, tmp_path: Path) -> None:
