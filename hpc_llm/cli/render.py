@@ -66,7 +66,7 @@ def render(
         )
     request, places = asked(options)
     is_list = run is None and len(request.study) > 1
-    if is_list and (full or diff is not None or output is not None):
+    if is_list and not as_json and (full or diff is not None or output is not None):
         raise RequestError(f"the study has {len(request.study)} runs: say with --run NAME whose script is meant.")
     alone = request if run is None else request.only(run)
     if diff is not None:
@@ -87,6 +87,10 @@ def render(
     else:
         texts = [script.text for batch in found for script in batch.distinct_scripts]
         text = "\n".join([*texts, *(_carried(batch.support) for batch in found[:1] if full)])
+    _write(text, output)
+
+
+def _write(text: str, output: Path | None) -> None:
     if output is None:
         write_exactly(text)
     else:
