@@ -265,6 +265,14 @@ def test_one_bad_run_stops_all_and_is_named(write: Write, capsys: pytest.Capture
     assert " and 4 more on cluster taiwania2: warmup_steps" in refused(capsys, many)
 
 
+def test_nothing_is_prepared_for_a_study_that_cannot_run(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rows.txt").write_text("some text\n" * 50)
+    runs = [{"name": "needs", "data": "rows.txt"}, {"name": "bad", "steps": 2}]
+    assert run(["submit", write(cluster="local", method="z3", runs=runs), "--wait"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("hpc-llm: run bad on cluster local: warmup_steps")
+    assert not Path("logs").exists()
+
+
 def test_smoke_needs_smoke_values(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(runs=[{"name": "a", "method": "z3", "smoke": {"steps": 9}}, {"name": "b", "method": "z2"}])
     assert "--smoke: b has no smoke values" in refused(capsys, file, "--smoke")

@@ -42,6 +42,8 @@ def check_twins(run: RunRequest, first: RunRequest) -> None:
 
 def each(runs: Sequence[RunRequest], cluster: str, make: Callable[[RunRequest], T], *, several: bool) -> list[T]:
     """`make(run)` for each run of a cluster; all are tried, so that a refusal names all runs that it holds for."""
+    from hpc_llm.api.corpora import NotPreparedError
+
     made, refused = [], []
     for run in runs:
         try:
@@ -49,6 +51,7 @@ def each(runs: Sequence[RunRequest], cluster: str, make: Callable[[RunRequest], 
         except RequestError as error:
             refused.append((run.place.name if run.place else run.method, error))
     if refused:
+        refused.sort(key=lambda one: isinstance(one[1], NotPreparedError))  # nothing is prepared for what cannot run
         what = "run" if runs[0].place else "method"
         raise _of_runs(refused, len(runs), cluster, what) if several else refused[0][1]
     return made
