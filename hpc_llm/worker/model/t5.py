@@ -20,6 +20,7 @@ def has_own_head(config: Any) -> bool:
 def class_with_own_head() -> Any:
     """transformers' class with the head left out of what is tied, and given first values that begin near a uniform guess."""
     from transformers import T5ForConditionalGeneration as Known
+    from transformers import initialization as init
 
     class T5ForConditionalGeneration(Known):  # type: ignore[misc]
         @classmethod
@@ -29,8 +30,8 @@ def class_with_own_head() -> Any:
         def _init_weights(self, module: Any) -> None:
             super()._init_weights(module)
             head = getattr(module, "lm_head", None)
-            if isinstance(module, Known) and head is not None and not head.weight.is_meta:
-                head.weight.data.normal_(std=self.config.d_model**-0.5)
+            if isinstance(module, Known) and head is not None:
+                init.normal_(head.weight, std=self.config.d_model**-0.5)  # leaves alone what was loaded
 
     T5ForConditionalGeneration._tied_weights_keys = {k: v for k, v in Known._tied_weights_keys.items() if k != HEAD}
     # transformers gives no first values to what a class of others holds by its parts alone.
