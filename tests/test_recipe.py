@@ -220,3 +220,12 @@ def test_adapters_are_put_on_layers_that_are_there(model: str, targets: str, sai
         return
     with pytest.raises(RequestError, match=re.escape(said)):
         ask()
+
+
+def test_a_t5_is_refused_flash_attention_and_warned_of_fp16() -> None:
+    with pytest.raises(RequestError, match="leave f out, or --set attention=sdpa"):
+        planned("delta", "ddp+f", model="flan-t5-base")
+    assert any(
+        "in fp16 its numbers can overflow" in one for one in planned("taiwania2", "z2", model="flan-t5-base").notices
+    )
+    assert not planned("delta", "z2", model="flan-t5-base").notices

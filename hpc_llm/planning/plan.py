@@ -42,6 +42,7 @@ from hpc_llm.planning.parts import (
     read_part,
 )
 from hpc_llm.planning.recipe import (
+    check_family,
     check_length,
     check_readable,
     check_states,
@@ -112,6 +113,8 @@ def plan(
     deepspeed = _deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
     check_feed(workload, corpus, model, batch, found)
+    if told := check_family(model.name, found, model.attention, model.precision):
+        draft.notices.append(told)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
     optimizer = _optimizer(method, model, found, draft)
     workload = _rates(workload, deepspeed, task, draft)

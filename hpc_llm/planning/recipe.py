@@ -11,6 +11,7 @@ from typing import Any
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.planning.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
+from hpc_llm.planning.encoder_decoder import MODEL_TYPES as ENCODER_DECODERS
 from hpc_llm.planning.model import ALIASES, PRESETS, architecture
 from hpc_llm.planning.optimizers import PURE_BF16
 from hpc_llm.records.fetched import fetch_command, is_hub_name
@@ -180,6 +181,23 @@ def check_targets(model: str, found: Checkpoint | None, targets: Any) -> None:
     for target in targets:
         if str(target).rpartition(".")[2] not in known:
             raise PlanError(unknown_name("layer", str(target), known, where=f"peft.target_modules for {model}"))
+
+
+def check_family(model: str, found: Checkpoint | None, attention: str, precision: str) -> str | None:
+    """What the user should know of the model's family in this precision. Raises PlanError for what the family cannot do."""
+    family = PRESETS[model].model_type if model in PRESETS else str(found.config.get("model_type")) if found else ""
+    if family not in ENCODER_DECODERS:
+        return None
+    if attention == "flash_attention_2":
+        raise PlanError(
+            f"FlashAttention-2 has no place for the positions of {model}, which are added to each score. Use sdpa: leave f out, or "
+            "--set attention=sdpa."
+        )
+    if precision == "fp16":
+        return (
+            f"{model} comes from training in bf16: in fp16 its numbers can overflow, and --set precision=fp32 is safe"
+        )
+    return None
 
 
 def frozen_by(*, lora: bool, quantized: bool) -> str | None:

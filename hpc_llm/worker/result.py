@@ -49,6 +49,8 @@ class Record:
     versions: dict[str, str | None] = field(default_factory=dict)
     num_parameters: int | None = None
     trainable_parameters: int | None = None
+    parameter_types: dict[str, list[str]] = field(default_factory=dict)
+    """Types of the parameters that are `trained` and of those that are `frozen`; copies that the engine steps are not among them."""
     flops_per_token: float | None = None
     meter: Meter | None = None
     peaks: dict[str, int | None] = field(default_factory=dict)
@@ -106,6 +108,7 @@ def build_result(
         "gpu": record.hardware.get("gpu"),
         "num_parameters": record.num_parameters,
         "trainable_parameters": record.trainable_parameters,
+        "parameter_types": record.parameter_types or None,
         "world_size": record.ranks.world_size,
         "data_parallel": plan.parallel.data,
         "micro_batch_size": plan.batch.micro_batch_size,

@@ -83,6 +83,10 @@ def t5_plans(t5: Path, ranks: int) -> Iterator[tuple[str, Plan]]:
     fed = {"data": [str(corpus)], "corpus": str(next((t5.parent / "caches").glob("*/corpus.json")).parent)}
     fed |= {"packing": "none", "sequence_length": 12, "peft": {**LORA, "target_modules": ["q", "v"]}}
     yield "t5-fed", tuned(t5, ranks, "z3lora", steps=6, precision="fp32", micro_batch_size=2, **fed)
+    if ranks == 1:
+        fresh = {"weights": "random", "precision": "fp32", "steps": 3, "warmup_steps": 0}
+        for method, engine in (("ddp", "plain"), ("z3", "deepspeed"), ("z3qlora", "fsdp2")):
+            yield f"t5-fresh-{engine}", tuned(t5, ranks, method, engine=engine, **fresh)
     yield "t5-still", tuned(t5, ranks, "z3", **still)
 
 
@@ -182,6 +186,12 @@ def test_a_result_holds_what_its_task_says(trained: Path) -> None:
     assert ended["eval_tokens"] == 64 * 63
     assert ended["perplexity"] == pytest.approx(math.exp(ended["eval_loss"]))
     assert (ended["best_step"], ended["evaluations"]) == (STEPS, 1)
+    assert ended["parameter_types"] == {"trained": ["bfloat16"], "frozen": ["bfloat16"]}
+    assert result(trained / "qlora-fsdp2")["parameter_types"] == {"trained": ["float32"], "frozen": ["bfloat16"]}
+    assert result(trained / "qlora-plain")["parameter_types"] == {
+        "trained": ["bfloat16"],
+        "frozen": ["bfloat16", "uint8"],
+    }
 
 
 def test_the_rate_falls_in_a_straight_line(trained: Path) -> None:
@@ -224,7 +234,7 @@ def test_evaluations_are_written_down_as_they_happen_and_take_no_step_s_time(tra
     rows = list(read_json_lines(run.evaluations))
     assert [row["step"] for row in rows] == [2, 3]
     assert result(run.root)["best_step"] in (2, 3)
-    assert result(run.root)["measured_window_s"] == pytest.approx(sum(result(run.root)["step_times_s"]), rel=0.05)
+    assert result(run.root)["measured_window_s"] == pytest.approx(sum(result(run.root)["step_times_s"]), rel=0.2)
 
 
 def test_an_encoder_and_decoder_are_fed_and_counted_as_what_they_are(trained: Path, t5: Path) -> None:
@@ -266,3 +276,9 @@ def test_questions_are_answered_and_the_answers_scored(trained: Path, t5: Path) 
         return
     assert set(ended["rouge"]) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
     assert all(0 <= score <= 1 for score in ended["rouge"].values())
+
+
+def test_random_weights_of_a_t5_begin_near_a_uniform_guess(trained: Path) -> None:
+    fresh = list(trained.glob("t5-fresh-*"))
+    assert len(fresh) == (3 if result(trained / "t5-z3")["world_size"] == 1 else 0)
+    assert all(result(run)["loss_first"] == pytest.approx(math.log(512), abs=1.0) for run in fresh)

@@ -164,7 +164,7 @@ def _begin_adapter(module: nn.Module, name: str, device: torch.device) -> None:
 
 def _source(plan: Plan) -> Mapping[str, torch.Tensor] | None:
     """The values that the first rank has on its host, nothing on the others; None where each module makes its own."""
-    if plan.model.weights != "checkpoint" and fills_from_meta():
+    if plan.model.weights != "checkpoint" and fills_from_meta(plan):
         return None
     if dist.get_rank() != 0:
         return {}

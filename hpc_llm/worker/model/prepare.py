@@ -60,6 +60,15 @@ def stop_dropout(model: nn.Module) -> None:
             module.training = True
 
 
+def parameter_types(model: nn.Module) -> dict[str, list[str]]:
+    """In which types the parameters are that train, and those that do not; packed ones are in the type they are stored in."""
+    found: dict[str, set[str]] = {"trained": set(), "frozen": set()}
+    for parameter in model.parameters():
+        kind = str(parameter.dtype).removeprefix("torch.")
+        found["trained" if parameter.requires_grad else "frozen"].add(kind)
+    return {what: sorted(kinds) for what, kinds in found.items()}
+
+
 def count_parameters(model: nn.Module) -> tuple[int, int]:
     """(all, trainable) parameters of the whole model, however they are split or packed."""
     sizes = [(math.prod(full_shape(parameter)), parameter.requires_grad) for parameter in model.parameters()]

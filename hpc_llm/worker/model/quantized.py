@@ -61,7 +61,7 @@ def _quantized_shape(plan: Plan, quantization: Quantization, storage: torch.dtyp
         for name, module in model.named_modules()
         if type(module) is nn.Linear and module is not head and name.rpartition(".")[2] not in kept
     ]
-    spread = float(model.config.initializer_range)
+    spread = float(getattr(model.config, "initializer_range", 0.02))
     for name, linear in linears:
         compute = _compute_dtype(plan, quantization)
         parent, _, own = name.rpartition(".")

@@ -34,14 +34,17 @@ def skeleton(plan: Plan, dtype: torch.dtype) -> Any:
         return model_class(shape).from_config(shape, attn_implementation=plan.model.attention, **in_dtype(dtype))
 
 
-def fills_from_meta() -> bool:
-    """Whether transformers can give every module its first values later on; before 5 it leaves norms and buffers as they are."""
-    return transformers_release() >= (5, 0)
+def fills_from_meta(plan: Plan) -> bool:
+    """Whether transformers can give every module of the plan's model its first values later on, each by itself.
+
+    Before 5 it leaves norms and buffers as they are; a T5's layers get theirs from what holds them.
+    """
+    return transformers_release() >= (5, 0) and not getattr(model_config(plan), "is_encoder_decoder", False)
 
 
 def begun(plan: Plan, dtype: torch.dtype, device: torch.device) -> Any:
     """The plan's model for `fill`: on the meta device where it can be filled from there, else whole on its device."""
-    return skeleton(plan, dtype) if fills_from_meta() else whole(plan, dtype, device)
+    return skeleton(plan, dtype) if fills_from_meta(plan) else whole(plan, dtype, device)
 
 
 def whole(plan: Plan, dtype: torch.dtype, device: torch.device) -> Any:

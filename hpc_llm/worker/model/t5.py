@@ -7,7 +7,7 @@ otherwise in the config would untie the embeddings of encoder and decoder as wel
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 HEAD = "lm_head.weight"
 
@@ -20,12 +20,9 @@ def has_own_head(config: Any) -> bool:
 def class_with_own_head() -> Any:
     """transformers' class with the head left out of what is tied, and given first values that begin near a uniform guess."""
     from transformers import T5ForConditionalGeneration as Known
+    from transformers import initialization as init
 
     class T5ForConditionalGeneration(Known):  # type: ignore[misc]
-        _tied_weights_keys: ClassVar[dict[str, str]] = {
-            key: value for key, value in Known._tied_weights_keys.items() if key != HEAD
-        }
-
         @classmethod
         def from_config(cls, config: Any, **how: Any) -> Any:
             return cls._from_config(config, **how)
@@ -33,7 +30,10 @@ def class_with_own_head() -> Any:
         def _init_weights(self, module: Any) -> None:
             super()._init_weights(module)
             head = getattr(module, "lm_head", None)
-            if isinstance(module, Known) and head is not None and not head.weight.is_meta:
-                head.weight.data.normal_(std=self.config.d_model**-0.5)
+            if isinstance(module, Known) and head is not None:
+                init.normal_(head.weight, std=self.config.d_model**-0.5)  # leaves alone what was loaded
 
+    T5ForConditionalGeneration._tied_weights_keys = {k: v for k, v in Known._tied_weights_keys.items() if k != HEAD}
+    # transformers gives no first values to what a class of others holds by its parts alone.
+    T5ForConditionalGeneration.__module__ = Known.__module__
     return T5ForConditionalGeneration

@@ -23,7 +23,7 @@ from hpc_llm.worker.measure import telemetry
 from hpc_llm.worker.measure.meter import Meter
 from hpc_llm.worker.measure.window import largest_over_ranks
 from hpc_llm.worker.model.flops import model_flops_per_token
-from hpc_llm.worker.model.prepare import count_parameters
+from hpc_llm.worker.model.prepare import count_parameters, parameter_types
 from hpc_llm.worker.ranks import apply, device_index
 from hpc_llm.worker.result import Record, build_result
 from hpc_llm.worker.tasks import rouge
@@ -67,6 +67,7 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
     record.adaptations += built.sentences
     model = built.engine.module
     record.num_parameters, record.trainable_parameters = count_parameters(model)
+    record.parameter_types = parameter_types(model)
     record.flops_per_token = model_flops_per_token(model, plan.batch.sequence_length)
     torch.manual_seed(plan.workload.seed + record.ranks.rank)  # dropout differs between ranks
     return built.engine
