@@ -51,7 +51,7 @@ def cli(*words: str) -> subprocess.CompletedProcess[str]:
 def test_data_that_are_not_prepared_are_refused_with_the_command_that_prepares_them(rows: Path) -> None:
     """And that command does."""
     asked = [
-        "submit", "--cluster=local", "--method=ddp", "--model=tiny", "--data", str(rows), "--set", "columns.prompt=Q: {question}",
+        "render", "--cluster=local", "--method=ddp", "--model=tiny", "--data", str(rows), "--set", "columns.prompt=Q: {question}",
         "--set", "columns.completion=answer", "--set=train_samples=40", "--logs=elsewhere/my runs", "--epochs", "2",
     ]  # fmt: skip
     refused = cli(*asked)
@@ -63,7 +63,7 @@ def test_data_that_are_not_prepared_are_refused_with_the_command_that_prepares_t
     command = shlex.split(refused.stderr.partition("This does it: ")[2])
     made = cli(*command[1:])
     assert made.returncode == 0, made.stdout + made.stderr
-    shown = cli(*asked, "--dry-run", "--json")
+    shown = cli(*asked, "--json")
     assert shown.returncode == 0, shown.stderr
     [corpus] = Path("elsewhere/caches").glob("[!.]*")
     facts = json.loads((corpus / "corpus.json").read_text())
