@@ -423,7 +423,7 @@ def test_partitions_nodes_and_gpus_are_held_to_their_limits() -> None:
     refused(
         PlanError, "2 nodes: cluster local runs on this machine, without a scheduler. Use --nodes 1.", "local", nodes=2
     )
-    refused(PlanError, "1 GPUs per node: cluster local has no GPU per node. Leave --gpus-per-node out.", "local", hardware=CPU, gpus_per_node=1)  # fmt: skip
+    refused(PlanError, "1 GPU per node: cluster local has no GPU per node. Leave --gpus-per-node out.", "local", hardware=CPU, gpus_per_node=1)  # fmt: skip
     assert planned("taiwania2", "z3", partition="express", nodes=32).plan.parallel.world_size == 256
     assert planned("delta", "z3", partition="gpuA100x8").plan.parallel.gpus_per_node == 8
     assert planned("mi210", "z3", partition="whatever").plan.job.partition == "whatever"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from standin import Ended, Machine
+from standin import Ended, Machine, intend
 
 from hpc_llm.job import start
 from hpc_llm.records.files import write_json
@@ -90,7 +90,9 @@ def test_the_record_of_a_good_end_is_whole(machine: Machine) -> None:
 
 def test_what_slurm_says_of_the_job_is_on_record(machine: Machine) -> None:
     slurm = {"SLURM_JOB_ID": "45", "SLURM_ARRAY_JOB_ID": "42", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
-    record = machine.run(machine.script(), **slurm).exit
+    text = machine.script()
+    intend(machine.logs / "run-1", task=3)
+    record = machine.run(text, **slurm).exit
     assert (record["job_id"], record["array_task"], record["restart_count"]) == ("42", 3, 2)
 
 
@@ -225,7 +227,7 @@ def test_a_python_that_does_not_start(machine: Machine) -> None:
 
 
 def test_without_the_launcher(machine: Machine) -> None:
-    """A PATH with all of coreutils and no mpirun, whatever this machine has installed."""
+    """A PATH with coreutils, grep and no mpirun, whatever this machine has installed."""
     (machine.folder / "bin" / "mpirun").unlink()
     for program in (
         "bash",
@@ -239,6 +241,7 @@ def test_without_the_launcher(machine: Machine) -> None:
         "dirname",
         "timeout",
         "head",
+        "grep",
         "find",
         "sort",
         "sha256sum",

@@ -71,7 +71,7 @@ _TRANSLATED = (
 """Flags of ours that have a word of their own elsewhere."""
 _OURS = re.compile(
     r"(?<![\w/-])--(?:set|method|model|steps|time|partition|account|logs|nodes|gpus-per-node|cluster|data|"
-    r"micro-batch-size|gradient-accumulation-steps|sequence-length|warmup-steps)\b|hpc-llm|\bprofile\b|prelude\."
+    r"micro-batch-size|gradient-accumulation-steps|sequence-length|warmup-steps|env-file|save-every|resume|epochs|smoke)\b|hpc-llm|\bprofile\b|prelude\."
 )
 _ASIDE = re.compile(r" ?\([^()]{0,300}(?:hpc-llm|\bprofile\b)[^()]{0,300}\)")
 

@@ -1,5 +1,5 @@
 # What the job script does besides its work: signals, records, earlier tries, checks with a code of their own, the launch.
-# Bash 4.2 and coreutils. The script calls begin_run first and launch last; the checks stop it by `die`.
+# Bash 4.2, coreutils and grep. The script calls begin_run first and launch last; the checks stop it by `die`.
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154,SC2317,SC2329  # the script sets this_job, run_dir and support, uses the arrays of set_ranks, and traps call
 

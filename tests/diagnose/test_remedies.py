@@ -242,6 +242,8 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
         "--cpu-bind",
         "--mpi",
         "--upgrade",
+        "--ntasks-per-node",
+        "--enable-cuda-graph",
     }
     for _, remedy, _ in _remedies():
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", remedy)) <= known | foreign, remedy

@@ -110,7 +110,8 @@ def words(folder: Path) -> Path:
 
 def dialogues(t5: Path) -> Path:
     """What was prepared of 60 questions, whose answers are their first two words, and of 7 that are held out."""
-    from hpc_llm.corpus.key import CorpusRequest
+    from hpc_llm.corpus.facts import SEQ2SEQ
+from hpc_llm.corpus.key import CorpusRequest
     from hpc_llm.worker.preparing.build import prepare
 
     source = t5.parent / "dialogues"
@@ -120,7 +121,7 @@ def dialogues(t5: Path) -> Path:
         rows = [{"prompt": " ".join(one), "completion": " ".join(one[:2])} for one in asked]
         (source / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     columns = {"prompt": "prompt", "completion": "completion"}
-    request = CorpusRequest(sources=(str(source),), model=str(t5), columns=columns)
+    request = CorpusRequest(sources=(str(source),), model=str(t5), layout=SEQ2SEQ, columns=columns)
     return prepare(request, t5.parent / "caches", lambda text: None, 512).folder
 
 
