@@ -95,7 +95,6 @@ def test_a_time_of_two_parts_says_what_slurm_reads(time: str, said: str) -> None
 def test_data_that_holds_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     for data, said in (
-        (tmp_path, "it is a folder"),
         (tmp_path / "empty.txt", "it is empty"),
         (tmp_path / "no", "no such file"),
     ):

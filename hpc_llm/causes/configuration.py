@@ -111,8 +111,8 @@ CONFIG_ERROR = Cause(
     explains=frozenset(("python_exception", "collective_timeout", "unreachable")),
     signs=(
         sign(
-            " is too short: ",
-            r"\bthe text in [^\n]{1,300} is too short: \d+ ranks? needs? at least \d+ tokens",
+            " fill no sequence of ",
+            r"\bthe data in [^\n]{1,300} fill no sequence of \d+ tokens",
             confidence=0.97,
             remedy=_SHORT_DATA_REMEDY,
         ),

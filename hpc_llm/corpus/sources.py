@@ -95,6 +95,8 @@ def full_source(text: str) -> str:
         raise RequestError(
             f"--data {place}: there is no such file.{' ' if known else ''}{known[:1].upper() + known[1:]}"
         )
+    if os.path.isfile(place) and not os.path.getsize(place):
+        raise RequestError(f"--data {place}: it is empty. Give text, or leave --data out for synthetic tokens.")
     return str(Source(place, source.split, source.known_set))
 
 

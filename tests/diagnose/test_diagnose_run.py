@@ -108,12 +108,10 @@ def test_too_little_text_is_answered_with_text_or_shorter_sequences(tmp_path: Pa
         run,
         0,
         "WorkerError",
-        "the text in /d/a.txt is too short: 1 rank needs at least 512 tokens. Give more text.",
+        "the data in /d/caches/01 fill no sequence of 512 tokens.",
         MOMENT,
     )
-    run.stderr.write_text(
-        "hpc_llm.errors.WorkerError: the text in /d/a.txt is too short: 1 rank needs at least 512 tokens.\n"
-    )
+    run.stderr.write_text("hpc_llm.errors.WorkerError: the data in /d/caches/01 fill no sequence of 512 tokens.\n")
     found = diagnose_run(run)
     assert found.cause.id == "config_error" and "--data FILE" in found.remedy and "--sequence-length" in found.remedy
 

@@ -144,7 +144,7 @@ def test_the_site_s_modules_and_python_are_active_in_the_job(
 
 def test_the_code_that_runs_is_the_one_beside_the_runs(campaign: Campaign) -> None:
     support, snapshot = sorted((campaign.node.logs / ".code").iterdir(), key=lambda path: path.suffix)
-    assert f"\nsupport={support}\n" in campaign.runs["taiwania2 2x2"].script.read_text()
+    assert f"\nsupport={support};" in campaign.runs["taiwania2 2x2"].script.read_text()
     assert f'\ncode_archive="${{support%/*}}"/{snapshot.name}\n' in support.read_text()
     assert "hpc_llm/worker/pretrain_llm.py" in zipfile.ZipFile(snapshot).namelist()
 

@@ -23,7 +23,7 @@ def losses(folder: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in RunPaths(folder).steps.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "t5"])
 @pytest.mark.parametrize("method", ["z2o", "z3"])
 def test_each_family_starts_from_its_weights(family: str, method: str, run_plan: RunPlan, tmp_path: Path) -> None:
     model = save(tmp_path / "model", family, shards=family in ("qwen2", "gpt2"))
@@ -87,9 +87,9 @@ def test_weights_that_do_not_fit_train_nothing(
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"auto_map": {"AutoModelForCausalLM": "own.py--Model"}, "model_type": "own"}, "cannot be loaded"),
+        ({"auto_map": {"AutoModelForCausalLM": "own.py--Model"}, "model_type": "own"}, "cannot be used"),
         ({"model_type": "t5gemma"}, "cannot be loaded"),
-        ({"model_type": "whatever-comes"}, "cannot be loaded"),
+        ({"model_type": "whatever-comes"}, "cannot be used"),
     ],
 )
 def test_what_transformers_cannot_load_fails_with_a_sentence(

@@ -235,7 +235,7 @@ def test_evaluations_are_written_down_as_they_happen_and_take_no_step_s_time(tra
     rows = list(read_json_lines(run.evaluations))
     assert [row["step"] for row in rows] == [2, 3]
     assert result(run.root)["best_step"] in (2, 3)
-    assert result(run.root)["measured_window_s"] == pytest.approx(sum(result(run.root)["step_times_s"]), rel=0.2)
+    assert result(run.root)["measured_window_s"] == pytest.approx(sum(result(run.root)["step_times_s"]), abs=0.5)
 
 
 def test_an_encoder_and_decoder_are_fed_and_counted_as_what_they_are(trained: Path, t5: Path) -> None:
