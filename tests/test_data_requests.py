@@ -102,7 +102,7 @@ def test_the_packing_suits_what_was_prepared(rows: Path) -> None:
         ({"set": {"train_samples": 0}}, "train_samples is 0, it must be at least 1"),
         ({"set": {"columns.txt": "x"}}, "no column 'txt'"),
         ({"set": {"corpus": "x"}}, "corpus cannot be set: use --data"),
-        ({"set": {"sequence_length": 10000}}, "takes 2048 tokens at most"),
+        ({"sequence_length": 10000}, "takes 2048 tokens at most"),
     ],
 )
 def test_what_does_not_fit_the_data_is_one_sentence(rows: Path, asked: dict[str, Any], said: str) -> None:

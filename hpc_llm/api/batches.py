@@ -232,7 +232,7 @@ class RunIds:
             return cls._new(cluster, planned)
         if not several:
             return cls(runs=[base], array=lambda k: base)
-        names = _apart([file_name_part(one.study.name if one.study else one.plan.method) for one in planned])
+        names = _apart([file_name_part(one.study.name if one.study else _doing(one)) for one in planned])
         whole = f"{base}-{cluster}"
         return cls(runs=[f"{whole}-{name}" for name in names], array=lambda k: f"{whole}-{k + 1}" if k else whole)
 
@@ -246,9 +246,16 @@ class RunIds:
         now, rng = datetime.now(), random.Random()
         taken: dict[str, None] = {}
         for one in planned:
-            taken[new_run_id(cluster, one.plan.method, one.plan.model.name, now, rng, taken)] = None
+            taken[new_run_id(cluster, _doing(one), one.plan.model.name, now, rng, taken)] = None
         model = planned[0].plan.model.name
         return cls(runs=list(taken), array=lambda k: new_run_id(cluster, "sweep", model, now, rng, taken))
+
+
+def _doing(planned: PlanWithOrigins) -> str:
+    """What a run is called by: its method, or the task that knows none."""
+    from hpc_llm.planning.tasks import find
+
+    return planned.plan.task if find(planned.plan.task).is_on_host else planned.plan.method
 
 
 def _apart(names: Sequence[str]) -> list[str]:

@@ -102,7 +102,7 @@ def read_request(
     for one in (values, *(run.values for run in runs)):
         for name, value in one.items():
             _check_encoding(name, value)
-    own = [str(pair) for pair in options.get("set") or []]
+    own = list(flags.layer.get("set", []))
     _settle(values, sources, own)
     for run in runs:
         _settle(run.values, run.sources, own)

@@ -49,7 +49,8 @@ def row_of(found: Look, source: str) -> Row:
     columns: dict[str, Any] = _columns_in({name: records.plan.get(name) for name in planned})
     result = records.result.values if records.result else {}
     columns |= _columns_in(result) if result else _from_steps(records, columns)
-    columns["method"] = records.method or columns.get("method")
+    if "method" in planned:
+        columns["method"] = records.method or columns.get("method")
     columns["job_id"] = _job_id(records)
     columns["started_at"] = _started_at(records)
     if columns.get("elapsed_s") is None and records.exit is not None:

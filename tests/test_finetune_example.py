@@ -1,0 +1,75 @@
+"""The example of fine-tuning as README gives it: prepared, trained, evaluated, kept; ended halfway, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout import ROOT
+
+from hpc_llm.records.run import RunPaths
+
+COMMAND = str(ROOT / ".venv" / "bin" / "hpc-llm")
+EXAMPLE = "examples/finetune.yaml"
+
+pytestmark = [pytest.mark.train, pytest.mark.timeout(600)]
+
+
+def hpc_llm(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COMMAND, *words], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def submitted(folder: Path, *words: str) -> list[dict[str, Any]]:
+    done = hpc_llm(folder, "submit", EXAMPLE, "--cluster", "local", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    runs: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
+    return runs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    own = tmp_path_factory.mktemp("finetune")
+    shutil.copytree(ROOT / "examples", own / "examples")
+    return own
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> list[dict[str, Any]]:
+    return submitted(folder, "--wait")
+
+
+def test_both_are_trained_evaluated_and_kept(folder: Path, runs: list[dict[str, Any]]) -> None:
+    assert [run["outcome"] for run in runs] == ["COMPLETED", "COMPLETED"]
+    for run in runs:
+        result = run["result"]
+        assert result["loss_last"] < result["loss_first"] - 0.3
+        assert result["eval_loss"] < result["loss_first"] and result["perplexity"] > 1
+        kept = RunPaths(Path(run["run_dir"]))
+        assert (kept.model / "adapter_model.safetensors").stat().st_size > 10_000
+        assert [path.name for path in sorted(kept.checkpoints.iterdir())] == ["step-16", "step-24"]
+    table = hpc_llm(folder, "parse", "logs", "--format", "json")
+    rows = {row["method"]: row for row in json.loads(table.stdout) if row["task"] == "finetune"}
+    assert rows.keys() == {"lora", "qlora"} and all(row["eval_loss"] for row in rows.values())
+
+
+def test_a_run_that_was_ended_halfway_is_gone_on_with(folder: Path, runs: list[dict[str, Any]]) -> None:
+    """The longer run is ended once it has kept a checkpoint; what goes on from it ends where it would have."""
+    [run] = submitted(folder, "--method", "lora", "--steps", "100000", "--save-every", "20")
+    paths, end = RunPaths(Path(run["run_dir"])), time.monotonic() + 240
+    while not paths.checkpoint(20).is_dir():
+        assert time.monotonic() < end, (paths.root / "log.err").read_text()
+        time.sleep(0.2)
+    assert hpc_llm(folder, "cancel", run["run_id"]).returncode == 0
+    done = max(int(path.name.partition("-")[2]) for path in paths.checkpoints.iterdir())
+    words = ("--method", "lora", "--steps", str(done + 12), "--save-every", "8", "--resume", run["run_id"], "--wait")
+    [after] = submitted(folder, *words)
+    assert after["outcome"] == "COMPLETED" and after["result"]["resumed"]["step"] >= 20
+    steps = [json.loads(line) for line in RunPaths(Path(after["run_dir"])).steps.read_text().splitlines()]
+    assert steps[0]["step"] == after["result"]["resumed"]["step"] + 1 and steps[-1]["step"] == done + 12
+    before = [json.loads(line)["loss"] for line in paths.steps.read_text().splitlines()]
+    assert steps[0]["loss"] < sum(before[:5]) / 5
