@@ -143,7 +143,7 @@ def test_training_goes_on_without_a_driver_that_answers(
 def test_the_thread_ends_when_a_step_fails(
     watched: Callable[[StandIn], None], run_plan: RunPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*arguments: Any) -> None:
+    def fail(*arguments: Any, **more: Any) -> None:
         raise RuntimeError("CUDA out of memory")
 
     watched(StandIn())
