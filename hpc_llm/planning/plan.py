@@ -54,16 +54,14 @@ from hpc_llm.planning.recipe import (
     frozen_by,
     learning_rate,
 )
+from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources
 from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.slurm_request import (
     Ask,
     ask_account,
     ask_cores_and_memory,
-    ask_launcher,
-    ask_one_process,
     ask_options,
     ask_partition,
-    ask_resources,
     ask_time,
 )
 from hpc_llm.planning.tasks import TaskKind

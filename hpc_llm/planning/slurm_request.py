@@ -1,4 +1,4 @@
-"""What a job asks Slurm for, held to the limits of the site: partition, nodes and GPUs, account, time, cores, memory."""
+"""What a job asks Slurm for, held to the limits of the site: partition, account, time, cores, memory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpc_llm.errors import PlanError, RequestError, counted, unknown_name
-from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
+from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.planning.draft import Draft, Said, Site, one_line
 from hpc_llm.planning.limits import Asked, JobQos, check_share, hold, memory_share, most_allowed, place_of, sizes
 from hpc_llm.planning.parts import Parallel
 from hpc_llm.site.account_pattern import fits
-from hpc_llm.site.cluster import Cluster, Gpu, Node, Partition
+from hpc_llm.site.cluster import Cluster, Node, Partition
 from hpc_llm.site.launchers import find_launcher
 from hpc_llm.site.sbatch_options import (
     Source,
@@ -56,111 +56,6 @@ def _without_meaning(what: str, value: Any, site: Site, draft: Draft) -> None:
 
 def _nobody_asked(site: Site) -> str:
     return "no scheduler" if site.facts.is_this_machine else f"{site.facts.title} has none"
-
-
-def ask_resources(
-    said: Said, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site, draft: Draft
-) -> Parallel:
-    """Nodes, GPUs and ranks; `ask_time` holds them to the limits, together with the time."""
-    nodes = draft.first("nodes", said("nodes"), (FALLBACKS["nodes"], "default"))
-    positive("nodes", nodes)
-    per_node = gpu.per_node if gpu.vendor != "none" else 0
-    suggested = cluster.defaults.gpus_per_node
-    gpus = draft.first(
-        "gpus_per_node",
-        said("gpus_per_node"),
-        _suggested(suggested, per_node, cluster),
-        (per_node, f"cluster {cluster.name}: gpu.per_node"),
-    )
-    _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
-    if nodes > 1 and not site.facts.several_nodes:
-        raise PlanError(f"{nodes} nodes: cluster {cluster.name} {_runs_where(site)}. Use --nodes 1.")
-    ranks = draft.put(
-        "tasks_per_node",
-        max(gpus, 1),
-        "computed: one rank per GPU" if gpus else "computed: one rank, for there is no GPU",
-    )
-    positive("tasks_per_node", ranks)
-    if 0 < gpus < ranks:
-        raise PlanError(
-            f"tasks_per_node is {ranks} with {counted(gpus, 'GPU')} per node: each rank needs a GPU of its own."
-        )
-    world = draft.computed("world_size", nodes * ranks, "computed: nodes x tasks_per_node")
-    groups = draft.computed("data_parallel", world, "computed: each rank trains on samples of its own")
-    for name in ("tensor_parallel", "pipeline_parallel"):
-        draft.computed(name, 1, "default")
-    return Parallel(nodes=nodes, gpus_per_node=gpus, tasks_per_node=ranks, world_size=world, data=groups)
-
-
-def ask_one_process(
-    said: Said, cluster: Cluster, partition: Partition | None, gpu: Gpu, site: Site, draft: Draft
-) -> Parallel:
-    """One process on one node, which needs no GPU and gets one only where the request says so."""
-    nodes = draft.first("nodes", said("nodes"), (1, "computed: one process does it"))
-    if nodes != 1:
-        raise PlanError(f"{nodes} nodes: task {said.experiment.task} is one process. Leave --nodes out.")
-    per_node = gpu.per_node if gpu.vendor != "none" else 0
-    gpus = draft.first("gpus_per_node", said("gpus_per_node"), (0, "computed: no GPU is needed"))
-    if gpus == 0 and per_node and cluster.request.gpu_style != "none":
-        without = [one.name for one in cluster.partitions if cluster.gpu_of(one).vendor == "none"]
-        there = f"with --partition {without[0]}, " if without else ""
-        raise PlanError(
-            f"task {said.experiment.task} needs no GPU, and every job on {place_of(cluster, partition)} asks for one: run it on the "
-            f"login node with --cluster local, {there}or with --gpus-per-node 1."
-        )
-    _check_gpus(gpus, per_node, gpu, cluster, place_of(cluster, partition))
-    for name in ("tasks_per_node", "world_size", "data_parallel", "tensor_parallel", "pipeline_parallel"):
-        draft.computed(name, 1, "computed: one process does it")
-    return Parallel(nodes=1, gpus_per_node=gpus, tasks_per_node=1, world_size=1, data=1)
-
-
-def _suggested(suggested: int | None, per_node: int, cluster: Cluster) -> tuple[int | None, str]:
-    """The profile's default as far as the node has so many, and why."""
-    if suggested is None or suggested <= per_node:
-        return suggested, f"cluster {cluster.name}: defaults"
-    has = f"a node has {per_node}" if per_node else "there is no GPU"
-    return per_node, f"cluster {cluster.name}: defaults says {suggested}, {has}"
-
-
-def _runs_where(site: Site) -> str:
-    facts = site.facts
-    return (
-        "runs on this machine, without a scheduler"
-        if facts.is_this_machine
-        else f"has {facts.title}, of one node a job"
-    )
-
-
-def ask_launcher(parallel: Parallel, cluster: Cluster, site: Site, draft: Draft) -> str:
-    """What starts the ranks."""
-    kind = "single_node" if parallel.nodes == 1 else "multi_node"
-    name: str = draft.put("launcher", getattr(cluster.launch, kind), f"cluster {cluster.name}: launch.{kind}")
-    if name not in cluster.launch.allowed:
-        raise PlanError(unknown_name("launcher", name, cluster.launch.allowed, where=f"cluster {cluster.name}"))
-    world = parallel.world_size
-    if world == 1 and name == "torchrun":
-        name = draft.computed("launcher", "python", "computed: one rank needs no launcher")
-    launcher = find_launcher(name)
-    if world > 1 and not launcher.starts_several:
-        others = [other for other in cluster.launch.allowed if find_launcher(other).starts_several]
-        raise PlanError(
-            f"launcher {name} starts one rank, the plan has {world}. "
-            f"Launchers for several: {', '.join(others) or 'none here'}."
-        )
-    if launcher.needs_slurm and not site.facts.has_srun:
-        where = "runs on this machine" if site.facts.is_this_machine else f"has {site.facts.title}"
-        raise PlanError(f"launcher {name} needs Slurm, cluster {cluster.name} {where}. Use another launcher.")
-    return name
-
-
-def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str) -> None:
-    if gpus < 0 or gpus > per_node:
-        has = f"{per_node} x {gpu.model}" if per_node else "no GPU"
-        fewest = 0 if cluster.request.gpu_style == "none" else min(1, per_node)
-        choice = f"Choose --gpus-per-node {fewest}..{per_node}" if per_node else "Leave --gpus-per-node out"
-        raise PlanError(f"{counted(gpus, 'GPU')} per node: {where} has {has} per node. {choice}.")
-    if gpus == 0 and per_node and cluster.request.gpu_style != "none":
-        raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
 
 
 def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> dict[str, str]:
