@@ -200,7 +200,8 @@ def _check_parallel(most: int | None, site: Site) -> None:
 
 def _check_secrets(planned: PlanWithOrigins, preview: bool) -> None:
     """Wherever a value came from, a file of variables or the environment: no record may keep a secret."""
-    from hpc_llm.text.secrecy import WAY_IN, check_env_file, find_secret
+    from hpc_llm.text.env_file_check import check_env_file
+    from hpc_llm.text.secrecy import WAY_IN, find_secret
 
     place = find_secret(planned.plan.flat())
     if place is not None:

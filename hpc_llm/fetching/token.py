@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpc_llm.errors import RequestError, notice
 from hpc_llm.text.env_file import read as read_env_file
-from hpc_llm.text.secrecy import check_env_file
+from hpc_llm.text.env_file_check import check_env_file
 
 HUB_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _SENDABLE = re.compile(r"[\x21-\x7e]{1,4096}")

@@ -7,19 +7,13 @@ the prefixes and forms that services give their keys, so that a secret is found 
 from __future__ import annotations
 
 import base64
-import contextlib
 import functools
 import itertools
-import os
 import re
-import shlex
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hpc_llm.errors import RequestError, notice
-from hpc_llm.text.env_file import EnvFileError
-from hpc_llm.text.env_file import read as read_env_file
+from hpc_llm.errors import RequestError
 
 _PASSWORDS = frozenset(
     "PASSWORD PASSWORDS PASSWD PASSPHRASE PASSCODE CREDENTIAL CREDENTIALS CREDS SECRET SECRETS".split()
@@ -368,35 +362,3 @@ _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
     (_SAID_IN_WORDS, _is_told),
 )
 """What is known by the words before it: the last group of each is the secret."""
-
-
-def check_env_file(path: str, *, preview: bool = False) -> None:
-    """Raise a RequestError where the file is missing, others may open it, or a line of it is wrong. One whose folder is not here
-    may be on the nodes, and with `preview` none needs to be here: a notice says that the job will look for it."""
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        if not preview and os.path.isdir(os.path.dirname(path) or "."):
-            why = (
-                "there is no such file"
-                if isinstance(error, FileNotFoundError)
-                else (error.strerror or "it cannot be read").lower()
-            )
-            raise RequestError(
-                f"--env-file {path}: {why}. Write NAME=VALUE lines into it and chmod 600 it, or leave the option out."
-            ) from None
-        notice(
-            f"--env-file {path} cannot be seen here: the job stops (79) where it does not find it, of mode 600 and your own"
-        )
-        return
-    if not stat.S_ISREG(found.st_mode):
-        raise RequestError(f"--env-file {path} is no regular file. Name one that holds NAME=VALUE lines.")
-    if found.st_uid != os.geteuid():
-        raise RequestError(f"--env-file {path} belongs to somebody else: the job reads only a file of your own.")
-    if found.st_mode & 0o077:
-        raise RequestError(f"others may open --env-file {path}: chmod 600 {shlex.quote(path)}")
-    with contextlib.suppress(OSError):
-        try:
-            read_env_file(path)
-        except EnvFileError as error:
-            raise RequestError(f"--env-file {path}: {error}.") from None
