@@ -82,6 +82,7 @@ def _measure(record: Record, engine: engines.Engine, device: torch.device, kept:
         print(f"{record.program}: {starting_point(plan)}", flush=True)
     done = kept.start.step
     record.meter = Meter(device, plan.workload.steps, plan.workload.warmup_steps, ranks.world_size, done)
+    record.meter.window.hidden_bytes = engine.hidden_bytes
     kept.listen(record.meter)
     log = StepLog(record.paths.steps, plan) if ranks.rank == 0 else None
     gpus = telemetry.find_gpus(device, ranks)
@@ -89,7 +90,7 @@ def _measure(record: Record, engine: engines.Engine, device: torch.device, kept:
         between: list[Between] = [_evaluation(record, engine, device), kept]
         run_steps(engine, tokens, record.meter, plan, log, done=done, between=between)
     record.held = everywhere_at_most(engine.held(), device, ranks.world_size)
-    record.peaks = with_hidden(record.meter.window.peaks(ranks.world_size), engine.hidden_bytes())
+    record.peaks = record.meter.window.peaks(ranks.world_size)
     record.adaptations += engine.sentences()
     record.gpu_means = telemetry.means(record, gpus, device)
 
@@ -114,12 +115,6 @@ def _rouge(record: Record, engine: engines.Engine) -> rouge.Rouge | None:
         record.adaptations.append(f"ROUGE is left empty: {lack}.")
         return None
     return rouge.Rouge(engine, record.plan)
-
-
-def with_hidden(peaks: dict[str, int | None], hidden_bytes: int) -> dict[str, int | None]:
-    """The peaks with memory that the allocator counts as free though nothing else can have it."""
-    allocated = peaks.get("peak_allocated_bytes")
-    return peaks if allocated is None else {**peaks, "peak_allocated_bytes": allocated + hidden_bytes}
 
 
 def everywhere_at_most(held: dict[str, Bytes], device: torch.device, world_size: int) -> dict[str, dict[str, int]]:
