@@ -11,12 +11,16 @@ from dataclasses import dataclass
 
 import torch
 
+from hpc_llm.worker.data.batch import LABELS
+
 Compute = Callable[[Mapping[str, torch.Tensor], torch.Tensor], torch.Tensor]
 """From a batch and the weight of its loss to the loss, with the gradients of the parameters left behind."""
 
 _UNRECORDED = 3
 """Micro batches of a shape that run before it is recorded: libraries choose their kernels and take their memory in them."""
 _MOST_SHAPES = 4
+_OF_ANY_BATCH = {"input_ids", LABELS}
+"""What a batch holds whose samples fill it: nothing by which a model could decide."""
 
 
 @dataclass
@@ -40,6 +44,18 @@ class Captured:
         self._recorded: dict[object, _Recorded] = {}
         self._stream = torch.cuda.Stream()
         self._is_off = False
+
+    def takes(self, batch: Mapping[str, torch.Tensor]) -> bool:
+        """Whether a batch of this kind may be recorded: with a mask or positions of its own a model may choose its way by what they
+        hold, and a replay would go the way of the batch that was recorded."""
+        if batch.keys() <= _OF_ANY_BATCH:
+            return True
+        if not self._is_off:
+            self._is_off = True
+            self.sentences.append(
+                "Steps are not recorded as CUDA graphs: these samples come with masks or positions of their own."
+            )
+        return False
 
     def __call__(self, batch: Mapping[str, torch.Tensor], weight: torch.Tensor) -> torch.Tensor:
         shape = tuple((name, tuple(tensor.shape)) for name, tensor in sorted(batch.items()))

@@ -60,7 +60,7 @@ class PlainEngine(Engine):
         return loss.detach()
 
     def learn(self, batch: Batch, weight: float | torch.Tensor, *, last: bool) -> torch.Tensor:
-        if self._captured is None:
+        if self._captured is None or not self._captured.takes(batch):
             return super().learn(batch, weight, last=last)
         if not isinstance(weight, torch.Tensor):
             weight = torch.full((), weight, device=self.device)
