@@ -11,7 +11,7 @@ from hpc_llm.api.batches import Places, batches
 from hpc_llm.api.find import logs_folder
 from hpc_llm.api.handle import Run, submitted
 from hpc_llm.api.preparing import ready
-from hpc_llm.api.request import read_request
+from hpc_llm.api.request import Request, read_request
 from hpc_llm.api.sending import check_sites, send
 
 if TYPE_CHECKING:
@@ -73,9 +73,20 @@ def prepare(
         RequestError: what is asked for cannot be read, or contradicts itself.
         PlanError: a cluster, its GPU or a method cannot do it.
     """
+    return batches(*_asked(experiment, options, logs, templates, run_id), preview=preview)
+
+
+def _asked(
+    experiment: AnExperiment,
+    options: Mapping[str, Any],
+    logs: str | os.PathLike[str] | None,
+    templates: str | os.PathLike[str] | None,
+    run_id: str | None,
+) -> tuple[Request, Places]:
+    """What is asked for, and where."""
     places = Places(logs=logs_folder(logs), templates=None if templates is None else Path(templates), run_id=run_id)
     beside = {"logs": logs, "templates": templates, "run_id": run_id}
-    return batches(read_request(experiment, options, beside=beside, spelled=""), places, preview=preview)
+    return read_request(experiment, options, beside=beside, spelled=""), places
 
 
 def plan(experiment: AnExperiment = None, **options: Unpack[Options]) -> list[PlanWithOrigins]:
@@ -115,8 +126,6 @@ def submit(
         RequestError, PlanError: as `prepare`; nothing was submitted.
         SubmissionError: the scheduler refused, or did not answer.
     """
-    places = Places(logs=logs_folder(logs), templates=None if templates is None else Path(templates), run_id=run_id)
-    beside = {"logs": logs, "templates": templates, "run_id": run_id}
-    made = ready(read_request(experiment, options, beside=beside, spelled=""), places, waits=False)
+    made = ready(*_asked(experiment, options, logs, templates, run_id), waits=False)
     check_sites(made, force=force)
     return submitted(send(made, logs_folder(logs), chosen_ids=run_id is not None))

@@ -20,10 +20,8 @@ def follow(runs: Sequence[RunPaths]) -> list[RunStatus]:
     """Wait for the runs, telling on stderr how far they are; returns their final statuses."""
     from hpc_llm.api.handle import submitted, wait
 
-    show = _Rewriting() if sys.stderr.isatty() else _Appending()
-    statuses = wait(submitted(runs), on_update=show.update)
-    show.close()
-    return statuses
+    with following(quiet=False) as show:
+        return wait(submitted(runs), on_update=show)
 
 
 @contextmanager
