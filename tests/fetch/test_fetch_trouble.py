@@ -619,7 +619,11 @@ def test_a_limit_on_files_is_told_as_a_lack_of_room(hub: HubServer, fetch: Any) 
 # --- the folder -----------------------------------------------------------------------------------------------------
 
 
-def test_two_at_once_into_one_folder_fetch_each_file_once(hub: HubServer, fetch: Any) -> None:
+Fetch = subprocess.Popen[str]
+
+
+def two_at_once(hub: HubServer) -> tuple[dict[str, bytes], threading.Event, Fetch, Fetch]:
+    """A fetch that stands still until it is told to go on, and another into the same folder, which waits for it."""
     content = model(2)
     hub.add("org/m", content)
     fault, go_on = stalls(SHARD, 100_000)
@@ -629,6 +633,11 @@ def test_two_at_once_into_one_folder_fetch_each_file_once(hub: HubServer, fetch:
     second = started("org/m", "--to", "m")
     assert second.stderr is not None
     assert "another fetch is at work in" in second.stderr.readline()
+    return content, go_on, first, second
+
+
+def test_two_at_once_into_one_folder_fetch_each_file_once(hub: HubServer, fetch: Any) -> None:
+    content, go_on, first, second = two_at_once(hub)
     go_on.set()
     assert (first.wait(30), second.wait(30)) == (0, 0)
     assert second.stdout is not None and "was already in" in second.stdout.read()
@@ -638,15 +647,7 @@ def test_two_at_once_into_one_folder_fetch_each_file_once(hub: HubServer, fetch:
 
 
 def test_the_second_takes_over_from_a_first_that_dies(hub: HubServer, fetch: Any) -> None:
-    content = model(2)
-    hub.add("org/m", content)
-    fault, go_on = stalls(SHARD, 100_000)
-    hub.faults.append(fault)
-    first = started("org/m", "--to", "m")
-    wait_for(lambda: part_of_size(Path("m"), 100_000))
-    second = started("org/m", "--to", "m")
-    assert second.stderr is not None
-    assert "another fetch is at work in" in second.stderr.readline()
+    content, go_on, first, second = two_at_once(hub)
     first.kill()
     first.communicate()
     go_on.set()

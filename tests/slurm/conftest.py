@@ -10,6 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # the parts of the harness are modules beside this file
 
+from login_node import LoginNode
+from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm
 
 
@@ -27,6 +29,14 @@ def on_cluster(slurm: ScratchSlurm, monkeypatch: pytest.MonkeyPatch) -> ScratchS
     # The nodes are this machine, whose files are never late; a script that is killed leaves no record that says so.
     monkeypatch.setattr("hpc_llm.runs.outcome.GRACE_S", 3.0)
     return slurm
+
+
+@pytest.fixture
+def node(slurm: ScratchSlurm, site: ScratchSite, tmp_path: Path) -> LoginNode:
+    """A login node of the test's own, with the profiles of the sites."""
+    login = LoginNode(tmp_path, slurm)
+    site.write_profiles(login.folder)
+    return login
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from scratch_slurm import ScratchSlurm
 
+from hpc_llm.records.files import read_json_lines
 from hpc_llm.records.run import RunPaths
 
 COMMAND = str(Path(sys.executable).with_name("hpc-llm"))
@@ -89,6 +90,15 @@ def until(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> No
     while not condition():
         assert time.monotonic() < deadline, f"{seconds:.0f} s were not enough until {what}"
         time.sleep(0.1)
+
+
+def steps_of(run: RunPaths) -> list[int]:
+    return [row["step"] for row in read_json_lines(run.steps)]
+
+
+def trains(run: RunPaths, steps: int = 3) -> None:
+    """Wait until a run has done so many steps."""
+    until("it trains", lambda: len(steps_of(run)) >= steps, seconds=120)
 
 
 def job_id(run: RunPaths) -> str:

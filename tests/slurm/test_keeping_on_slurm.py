@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from login_node import LoginNode, job_id, printed, until
-from scratch_site import ScratchSite
-from scratch_slurm import ScratchSlurm
+from login_node import LoginNode, job_id, printed, steps_of, trains, until
 
 from hpc_llm.records.checkpoints import kept_in
-from hpc_llm.records.files import read_json_lines
 from hpc_llm.records.run import RunPaths
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -21,21 +17,6 @@ WORDS = (
     "--gpus-per-node=0", "--warmup-steps=1", "--sequence-length=32", "--set=precision=fp32", "--set=tasks_per_node=2",
     "--set=launcher=srun", "--time=00:10:00",
 )  # fmt: skip
-
-
-@pytest.fixture
-def node(slurm: ScratchSlurm, site: ScratchSite, tmp_path: Path) -> LoginNode:
-    login = LoginNode(tmp_path, slurm)
-    site.write_profiles(login.folder)
-    return login
-
-
-def steps_of(run: RunPaths) -> list[int]:
-    return [row["step"] for row in read_json_lines(run.steps)]
-
-
-def trains(run: RunPaths, steps: int = 3) -> None:
-    until("it trains", lambda: len(steps_of(run)) >= steps, seconds=120)
 
 
 def newest(run: RunPaths) -> int:

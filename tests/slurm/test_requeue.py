@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from login_node import LoginNode, job_id, printed, until
-from scratch_site import ScratchSite
-from scratch_slurm import ScratchSlurm
+from login_node import LoginNode, job_id, printed, steps_of, trains, until
 
 from hpc_llm.records.files import read_json_lines
-from hpc_llm.records.run import RunPaths
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -23,21 +19,6 @@ WORDS = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def node(slurm: ScratchSlurm, site: ScratchSite, tmp_path: Path) -> LoginNode:
-    login = LoginNode(tmp_path, slurm)
-    site.write_profiles(login.folder)
-    return login
-
-
-def numbers(run: RunPaths) -> list[int]:
-    return [row["step"] for row in read_json_lines(run.steps)]
-
-
-def trains(run: RunPaths) -> None:
-    until("it trains", lambda: len(numbers(run)) >= 3, seconds=120)
-
-
 def test_a_requeued_run_keeps_its_steps(node: LoginNode) -> None:
     [run] = node.submit(*WORDS)
     trains(run)
@@ -45,9 +26,9 @@ def test_a_requeued_run_keeps_its_steps(node: LoginNode) -> None:
     until("the second try has begun", lambda: len(run.earlier_tries()) == 1)
     node.wait([run])
     [first] = run.earlier_tries()
-    kept = numbers(first)
+    kept = steps_of(first)
     assert 3 <= len(kept) < STEPS and kept == list(range(1, len(kept) + 1))
-    assert numbers(run) == list(range(1, STEPS + 1)), printed(run)
+    assert steps_of(run) == list(range(1, STEPS + 1)), printed(run)
     result = json.loads(run.result.read_text())
     assert (result["outcome"], result["measured_steps"]) == ("COMPLETED", STEPS - 1)
     said = [(each["job_id"], each["cluster"], each["restart_count"]) for each in read_json_lines(run.started)]
@@ -68,4 +49,4 @@ def test_a_signal_by_hand_shows_where_the_ranks_stand_and_ends_nothing(node: Log
     assert (status["outcome"], status["exit_code"]) == ("COMPLETED", 0), printed(run)
     for rank in range(2):
         assert f"pretrain_llm: rank {rank} of 2 on " in run.stderr.read_text()
-    assert numbers(run) == list(range(1, 201))
+    assert steps_of(run) == list(range(1, 201))
