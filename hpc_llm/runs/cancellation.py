@@ -101,6 +101,7 @@ def _cancel_jobs(
         record = listed.get(identity.key) if identity is not None else None
         complaint = complaints.get(identity.scheduler, "") if identity is not None else ""
         last = answers.of(identity).record_of(identity) if identity is not None and not complaint else None
+        last = record or last  # it may have ended since, and accounting learns that late
         if identity is not None and record is not None and record.user_id not in (None, os.getuid()):
             problems[run] = f"job {identity.job_id} is of user {record.user_id}: theirs to cancel"
         elif identity is not None and identity.job_id is not None and record is not None and record.is_live:

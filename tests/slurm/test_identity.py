@@ -835,3 +835,23 @@ def test_a_job_that_the_queue_has_let_go_does_not_wait_whatever_accounting_says(
     until("the queue has let it go", lambda: [one.outcome for one in status(runs)] == [None, Outcome.CANCELLED])
     assert cancel(runs[1:])[0].was_over
     assert cancel(runs)[0].problem is None
+
+
+def test_a_job_that_ended_while_it_was_looked_at_is_over(
+    logs: Path, slurm: ScratchSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accounting still has it as running when the queue already lists its end."""
+    run = send_job(logs, "r", {"run_id": "r", "plan": {}}, HELD.replace("--hold ", "").replace("true\n", "sleep 60\n"))
+    fields = ["--duplicates", "--parsable2", f"--delimiter={SACCT_DELIMITER}", f"--format={SACCT_FIELDS}"]
+    frozen = tmp_path / "frozen"
+
+    def accounting_has_it_as_running() -> bool:
+        frozen.write_text(slurm.run("sacct", "-j", job_id(run), *fields))
+        return {one.state for one in parse_sacct(frozen.read_text()).get(job_id(run), ())} == {"RUNNING"}
+
+    until("accounting has it as running", accounting_has_it_as_running)
+    client(tmp_path, monkeypatch, "sacct", f"cat {frozen}")
+    slurm.run("scancel", job_id(run))
+    until("the queue lists its end", lambda: state_of(slurm, job_id(run)) == "CANCELLED")
+    [done] = cancel([run])
+    assert (done.was_over, done.outcome, done.problem) == (True, "CANCELLED", None)
