@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
+from hpc_llm.records.files import read_json_lines
 from hpc_llm.records.run import RunPaths
 
 COMMAND = str(ROOT / ".venv" / "bin" / "hpc-llm")
@@ -69,5 +70,10 @@ def test_a_run_that_was_ended_halfway_is_gone_on_with(folder: Path, runs: list[d
     words = ("--method", "lora", "--steps", str(done + 12), "--save-every", "8", "--resume", run["run_id"], "--wait")
     [after] = submitted(folder, *words)
     assert after["outcome"] == "COMPLETED" and after["result"]["resumed"]["step"] >= 20
-    steps = [json.loads(line) for line in RunPaths(Path(after["run_dir"])).steps.read_text().splitlines()]
+    steps = list(read_json_lines(RunPaths(Path(after["run_dir"])).steps))
     assert steps[0]["step"] == after["result"]["resumed"]["step"] + 1 and steps[-1]["step"] == done + 12
+    before = [step for step in read_json_lines(paths.steps) if step["step"] < steps[0]["step"]]
+    assert after["result"]["trained_tokens"] == sum(step["trained_tokens"] for step in [*before, *steps])
+    evaluations = [*read_json_lines(paths.evaluations), *read_json_lines(RunPaths(Path(after["run_dir"])).evaluations)]
+    best = min((one for one in evaluations if one["step"] <= done + 12), key=lambda one: float(one["eval_loss"]))
+    assert (after["result"]["best_step"], after["result"]["best_eval_loss"]) == (best["step"], best["eval_loss"])

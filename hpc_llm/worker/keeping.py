@@ -20,7 +20,7 @@ from hpc_llm.worker.engines.checkpoint import TrainingProgress
 from hpc_llm.worker.engines.weights import save_adapter, save_weights
 from hpc_llm.worker.engines.whole_folder import together
 from hpc_llm.worker.measure.meter import Meter
-from hpc_llm.worker.result import Record, ToldToStop
+from hpc_llm.worker.result import Record, ToldToStop, best_evaluation, trained_tokens
 
 _SAVE, _STOP = 1.0, 1e9
 """What a rank wishes at the end of a step; any number of ranks may wish the first and their sum is below the second."""
@@ -39,7 +39,7 @@ class Keeping:
         self._every = record.plan.training.save_every
         self._wish = 0.0
         self._meter: Meter | None = None
-        self.start = TrainingProgress(0, 0)
+        self.start = TrainingProgress(0, 0, trained_tokens=0)
         self._saved = 0
         self._begin()
 
@@ -50,6 +50,7 @@ class Keeping:
             self.start = self._engine.load(found.path)
             self._saved = self.start.step
             self._record.resumed = {"step": self.start.step, "checkpoint": str(found.path)}
+            self._record.before = self.start
             self._say(f"goes on behind step {self.start.step}, from {found.path}")
             if self.start.data != data_of(self._plan):
                 self._record.adaptations.append(
@@ -107,9 +108,8 @@ class Keeping:
 
     def _save(self, number: int) -> None:
         paths = self._record.paths
-        more = (number - self.start.step) * self._plan.batch.global_batch_size
         together(lambda: _clear(paths, number), only_rank=0, what=f"{paths.checkpoints} cannot be written")
-        self._engine.save(paths.checkpoint(number), TrainingProgress(number, self.used + more), data_of(self._plan))
+        self._engine.save(paths.checkpoint(number), self._progress(number), data_of(self._plan))
         self._saved = number
         together(
             self._remove_older,
@@ -118,6 +118,16 @@ class Keeping:
         )
         self._note_kept()
         self._say(f"kept behind step {number}: {paths.checkpoint(number)}")
+
+    def _progress(self, number: int) -> TrainingProgress:
+        more = (number - self.start.step) * self._plan.batch.global_batch_size
+        steps = self._meter.steps if self._meter is not None else []
+        return TrainingProgress(
+            step=number,
+            sequences=self.used + more,
+            trained_tokens=trained_tokens(self._record, steps),
+            best=best_evaluation(self._record),
+        )
 
     def _remove_older(self) -> None:
         """The newer one is whole by now."""

@@ -19,6 +19,7 @@ from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.worker.ranks import Ranks
 
 if TYPE_CHECKING:  # a run that fails before torch is imported leaves a result too
+    from hpc_llm.worker.engines.checkpoint import TrainingProgress
     from hpc_llm.worker.measure.meter import MeasuredStep, Meter
 
 SCHEMA = 1
@@ -63,6 +64,8 @@ class Record:
     """Sequences that all ranks together train on before one comes again; None where none ever does."""
     resumed: dict[str, Any] | None = None
     """What the training went on from: `step` and `checkpoint`; None where it began at the beginning."""
+    before: TrainingProgress | None = None
+    """How far it was there."""
     kept: dict[str, Any] | None = None
     """Where what was trained is kept: `checkpoints` and `model`; None where nothing is."""
     stop: Callable[[int], bool] | None = None
@@ -126,7 +129,7 @@ def build_result(
         "loss_first": finite(steps[0].loss) if steps else None,
         "loss_last": finite(steps[-1].loss) if steps else None,
         **_trained(record, steps),
-        **_evaluated(record.evaluations),
+        **_evaluated(record),
         "elapsed_s": time.time() - record.started_at,
         "measured_window_s": meter.window.elapsed_s if meter else None,
         "device_clock_s": meter.window.device_elapsed_s if meter else None,
@@ -205,20 +208,37 @@ def _rates(record: Record, times: list[float]) -> dict[str, Any]:
 
 
 def _trained(record: Record, steps: list[MeasuredStep]) -> dict[str, Any]:
-    """Tokens that were predicted in training, which masked and padded ones are not, and how long an epoch takes."""
+    """Tokens that were predicted since the training began, and how long an epoch takes."""
     batch, sequences = record.plan.batch.global_batch_size, record.epoch_sequences
     mean = metrics.mean([step.time_s for step in steps if not step.warmup])
     return {
-        "trained_tokens": sum(step.targets for step in steps) if steps else None,
+        "trained_tokens": trained_tokens(record, steps) if steps else None,
         "epoch_time_s": mean * sequences / batch if mean is not None and sequences else None,
     }
 
 
-def _evaluated(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last evaluation, and the step of the best one."""
+def trained_tokens(record: Record, steps: list[MeasuredStep]) -> int | None:
+    """Tokens that were predicted up to here, which masked and padded ones are not: those before a resumption count.
+
+    None where the checkpoint that the training went on from does not say how many it had been.
+    """
+    before = record.before.trained_tokens if record.before is not None else 0
+    return None if before is None else before + sum(step.targets for step in steps)
+
+
+def best_evaluation(record: Record) -> dict[str, Any] | None:
+    """`step` and `eval_loss` of the least loss on held-out data, those before a resumption included; None without one."""
+    before = [record.before.best] if record.before is not None and record.before.best is not None else []
+    known = [one for one in (*before, *record.evaluations) if finite(one["eval_loss"]) is not None]
+    best = min(known, key=lambda one: float(one["eval_loss"]), default=None)
+    return None if best is None else {"step": best["step"], "eval_loss": best["eval_loss"]}
+
+
+def _evaluated(record: Record) -> dict[str, Any]:
+    """The last evaluation, and the best one since the training began."""
+    evaluations = record.evaluations
     last = evaluations[-1] if evaluations else {}
-    known = [one for one in evaluations if finite(one["eval_loss"]) is not None]
-    best = min(known, key=lambda one: float(one["eval_loss"]), default={})
+    best = best_evaluation(record) or {}
     return {
         "eval_loss": finite(last["eval_loss"]) if last else None,
         "perplexity": last.get("perplexity"),

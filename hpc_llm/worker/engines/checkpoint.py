@@ -42,6 +42,10 @@ class TrainingProgress:
     """That all ranks together have trained on; the data goes on behind them (`data.batches(used=…)`)."""
     data: Mapping[str, Any] | None = None
     """What they were of, as it was given to `save`."""
+    trained_tokens: int | None = None
+    """Tokens that were predicted since the beginning; None where the checkpoint does not say."""
+    best: Mapping[str, Any] | None = None
+    """The best evaluation so far, by `step` and `eval_loss`; None where there was none."""
 
 
 def save(engine: Engine, folder: Path, progress: TrainingProgress, data: Mapping[str, Any] | None = None) -> None:
@@ -73,7 +77,13 @@ def load(engine: Engine, folder: Path) -> TrainingProgress:
         _set_random_states(torch.load(folder / f"random-{dist.get_rank()}.pt", weights_only=True), engine.device)
     else:
         torch.manual_seed(found["step"] * 100003 + dist.get_rank())
-    return TrainingProgress(step=found["step"], sequences=found["sequences"], data=found["data"])
+    return TrainingProgress(
+        step=found["step"],
+        sequences=found["sequences"],
+        data=found["data"],
+        trained_tokens=found.get("trained_tokens"),
+        best=found.get("best"),
+    )
 
 
 def _facts(engine: Engine) -> dict[str, Any]:
