@@ -21,6 +21,7 @@ from hpc_llm.cli import run
 from hpc_llm.planning.experiment import flat_plan
 
 ENTRY = Path(sys.executable).with_name("hpc-llm")
+SHIPPED = ["colab", "delta", "local", "mi210", "mi300x", "p4d", "rtx5090", "runpod", "taiwania2"]
 LOCAL = ("--cluster", "local", "--method", "z3")
 
 
@@ -69,7 +70,7 @@ def saved(name: str, text: str) -> str:
         (["render", "--cluster", "local"], "hpc-llm: no method is given. Use --method NAME; `hpc-llm methods` lists them.\n"),
         (
             ["render", "--cluster", "locl", "--method", "z3"],
-            "hpc-llm: there is no cluster 'locl': did you mean 'local'? Valid: delta, local, mi210, taiwania2. "
+            "hpc-llm: there is no cluster 'locl': did you mean 'local'? Valid: colab, delta, local, mi210, mi300x, p4d, rtx5090, runpod, taiwania2. "
             "Add clusters/locl.yaml to make it one.\n",
         ),
         (["submit", *LOCAL, "--steps", "0"], "hpc-llm: steps is 0, it must be at least 1.\n"),
@@ -307,7 +308,7 @@ def test_advised_commands_look_into_the_same_folder_of_runs(cli: Any, a_run: Pat
 def test_clusters_and_methods_are_listed_and_shown(cli: Any) -> None:
     listed = cli("clusters")
     assert listed.code == 0 and listed.err == ""
-    assert [line.split()[0] for line in listed.out.splitlines()[2:]] == ["delta", "local", "mi210", "taiwania2"]
+    assert [line.split()[0] for line in listed.out.splitlines()[2:]] == SHIPPED
     shown = cli("clusters", "taiwania2").out
     assert "default:" not in shown
     for part in ("8 x V100-SXM2-32GB", "gp2d (default)", "48:00:00", "nvhpc-24.11", "wallet", "unverified", "man.twcc.ai", "4 cores, 90 GB per GPU (enforced)"):  # fmt: skip
@@ -320,7 +321,7 @@ def test_clusters_and_methods_are_listed_and_shown(cli: Any) -> None:
 
 def test_json_of_what_is_listed(cli: Any) -> None:
     clusters = json.loads(cli("clusters", "--json").out)
-    assert [c["name"] for c in clusters] == ["delta", "local", "mi210", "taiwania2"] and clusters[0]["schema"] == 1
+    assert [c["name"] for c in clusters] == SHIPPED and clusters[0]["schema"] == 1
     assert json.loads(cli("clusters", "mi210", "--json").out)["gpu"]["memory_gib"] == 64
     assert json.loads(cli("methods", "q", "--json").out)["quantization"] == {"kind": "nf4", "double_quant": True}
     assert json.loads(cli("models", "tiny", "--json").out)["num_parameters"] > 0
@@ -693,7 +694,7 @@ def test_commands_answer_quickly() -> None:
         (("methods", "z3+x"), "there is no method 'x'. Valid: bf16, ddp, q, q-hpc2, z1, z2, z2o, z2o-hpc2, z3, z3-hpc2, z3o, z3o-hpc2. With + they take letters, as in z3+o+r: o, r, f,"),
         (("diagnose", "--list", "oom"), "there is no cause 'oom': did you mean 'device_oom' or 'host_oom'? Valid: host_oom, device_oom,"),
         (("diagnose", "--list", "segv"), "did you mean 'segfault'?"),
-        (("models", "7b"), "did you mean 'llama2-7b' or 'mistral-7b' or 'qwen2-7b'?"),
+        (("models", "7b"), "did you mean 'llama2-7b' or 'mistral-7b' or 'mistral-7b-v0.2'?"),
     ],
 )  # fmt: skip
 def test_what_people_call_otherwise_is_understood(cli: Any, words: tuple[str, ...], said: str) -> None:

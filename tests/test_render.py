@@ -52,6 +52,11 @@ SHAPES: dict[str, Callable[[], Batch]] = {
     "mi210-two-nodes": lambda: batch("mi210", "z3", nodes=2),
     "mi210-array": lambda: batch("mi210", *SWEEP),
     "mi210-bash": lambda: batch("mi210", "z3", scheduler="local", time="01:00:00"),
+    "p4d-two-nodes": lambda: batch("p4d", "z3", nodes=2, partition="dev"),
+    "runpod-bash": lambda: batch("runpod", "z3", scheduler="local", gpus_per_node=2),
+    "runpod-two-nodes": lambda: batch("runpod", "z3", nodes=2, gpus_per_node=8),
+    "mi300x-bash": lambda: batch("mi300x", "z3", scheduler="local"),
+    "rtx5090-bash": lambda: batch("rtx5090", "qlora"),
     "local-one-gpu": lambda: batch("local", "z3"),
     "local-four-gpus": lambda: batch("local", "z3", gpus_per_node=4, time="30"),
     "local-cpu": lambda: batch("local", "z3", hardware=CPU),
@@ -73,6 +78,17 @@ def test_every_golden_file_has_its_shape() -> None:
     assert {path.stem for path in GOLDEN.glob("*.sh")} == set(SHAPES)
 
 
+def several(cluster: str) -> tuple[dict[str, Any], ...]:
+    """One GPU or node, and several where there can be."""
+    profile = load_cluster(cluster)
+    if profile.scheduler != "local":
+        return ({}, {"nodes": 2})
+    return ({}, {"gpus_per_node": 2}) if profile.gpu.vendor == "auto" or profile.gpu.per_node > 1 else ({},)
+
+
+SEVERAL = {cluster: several(cluster) for cluster in CLUSTERS}
+
+
 def shape_names(cluster: str) -> list[str]:
     return [
         name for name in SHAPES if name.startswith(f"{cluster}-") and not name.endswith(("-array", "-every-option"))
@@ -82,7 +98,7 @@ def shape_names(cluster: str) -> list[str]:
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_a_method_changes_the_script_in_its_name_and_packages_only(cluster: str) -> None:
     """The method's switches are in experiment.json, so the golden texts stand for all methods."""
-    for shape in ({}, {"nodes": 2}) if cluster != "local" else ({}, {"gpus_per_node": 2}):
+    for shape in SEVERAL[cluster]:
         golden = script(cluster, "z3", **shape).splitlines()
         for method in METHODS:
             lines = script(cluster, method, **shape).splitlines()
@@ -101,7 +117,7 @@ def every_script() -> dict[str, str]:
     for cluster in CLUSTERS:
         profile = load_cluster(cluster)
         for method in METHODS:
-            for key, asked in ways(profile.scheduler, profile.launch.allowed).items():
+            for key, asked in ways(profile.scheduler, profile.launch.allowed, most=len(SEVERAL[cluster])).items():
                 texts[f"{cluster}-{method}-{key}"] = script(cluster, method, **asked)
         if profile.scheduler != "local":
             texts[f"{cluster}-array"] = batch(cluster, *METHODS).scripts[0].text
@@ -109,15 +125,16 @@ def every_script() -> dict[str, str]:
     return texts
 
 
-def ways(scheduler: str, launchers: Sequence[str]) -> dict[str, dict[str, Any]]:
+def ways(scheduler: str, launchers: Sequence[str], most: int = 2) -> dict[str, dict[str, Any]]:
+    """What to ask for to see each launcher, on `most` GPUs of a node."""
     found: dict[str, dict[str, Any]] = {"one": {"gpus_per_node": 1}}
     for launcher in launchers:
         if launcher != "python":
-            found[f"one-{launcher}"] = {"gpus_per_node": 2, "set": (f"launcher={launcher}",)}
+            found[f"one-{launcher}"] = {"gpus_per_node": most, "set": (f"launcher={launcher}",)}
         if launcher != "python" and scheduler != "local":
             found[f"two-{launcher}"] = {"nodes": 2, "gpus_per_node": 2, "set": (f"launcher={launcher}",)}
         if launcher != "srun" and scheduler != "slurm":
-            gpus = 1 if launcher == "python" else 2
+            gpus = 1 if launcher == "python" else most
             found[f"bash-{launcher}"] = {
                 "scheduler": "local",
                 "gpus_per_node": gpus,
@@ -188,7 +205,7 @@ def test_the_script_of_one_node_fits_a_screen_and_has_its_blocks_in_order(cluste
         assert len(lines) <= 50 and max(map(len, lines)) <= 132, text
         blocks = text.split("\n\n")[1:]
         opening = [block.partition("\n")[0] for block in blocks]
-        modules = [] if cluster == "local" else ["# modules"]
+        modules = [] if load_cluster(cluster).prelude.module_system == "none" else ["# modules"]
         assert opening[1:] == [*modules, "# environment", opening[-1]]
         assert opening[0].startswith("# run: ") and opening[-1].startswith("# launch: ")
         assert all(not re.search(r"^#(?! shellcheck)", block.partition("\n")[2], re.MULTILINE) for block in blocks)

@@ -112,7 +112,10 @@ _TABLE: tuple[tuple[str, str, tuple[int, int, int, int, int], int, int, float, b
     ("llama3.1-8b", "llama", (4096, 14336, 32, 32, 8), 128256, 131072, 5e5, False, _HUB + "meta-llama/Llama-3.1-8B"),
     ("llama3.1-70b", "llama", (8192, 28672, 80, 64, 8), 128256, 131072, 5e5, False, _HUB + "meta-llama/Llama-3.1-70B"),
     ("mistral-7b", "mistral", (4096, 14336, 32, 32, 8), 32768, 32768, 1e6, False, _HUB + "mistralai/Mistral-7B-v0.3"),
+    ("mistral-7b-v0.2", "mistral", (4096, 14336, 32, 32, 8), 32000, 32768, 1e6, False, _HUB + "mistralai/Mistral-7B-Instruct-v0.2"),
+    ("qwen1.5-7b", "qwen2", (4096, 11008, 32, 32, 32), 151936, 32768, 1e6, False, _HUB + "Qwen/Qwen1.5-7B"),
     ("qwen2-0.5b", "qwen2", (896, 4864, 24, 14, 2), 151936, 131072, 1e6, True, _HUB + "Qwen/Qwen2-0.5B"),
+    ("qwen2-1.5b", "qwen2", (1536, 8960, 28, 12, 2), 151936, 131072, 1e6, True, _HUB + "Qwen/Qwen2-1.5B"),
     ("qwen2-7b", "qwen2", (3584, 18944, 28, 28, 4), 152064, 131072, 1e6, False, _HUB + "Qwen/Qwen2-7B"),
 )  # fmt: skip
 

@@ -1,0 +1,44 @@
+#!/bin/bash
+#SBATCH --job-name=llama2-7b-z3
+#SBATCH --partition=dev
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=96
+#SBATCH --exclusive
+#SBATCH --output=/work/someone/logs/RUN-ID/log.out
+#SBATCH --error=/work/someone/logs/RUN-ID/log.err
+#SBATCH --open-mode=append
+#SBATCH --export=NONE
+# hpc-llm VERSION: pretrain of llama2-7b with z3 on p4d
+# weights: random; data: synthetic tokens, a Markov chain whose mean loss cannot fall below 1.2130 nats
+
+# run: its job is written down first where that is its own, for sbatch's answer may be lost; then come the functions
+# shellcheck disable=SC2154  # they make the arrays rank, task, agent and program
+this_job=("${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-}}" "${SLURM_CLUSTER_NAME:-}" "${HOSTNAME:-}" "${SLURM_JOB_NAME:-}"
+  "${SLURM_ARRAY_TASK_ID:-null}" "${SLURM_RESTART_COUNT:-0}")
+run_dir=/work/someone/logs/RUN-ID
+in_run() { cd -P "$run_dir" && [[ ! -L $run_dir && -O . && -f job.json && $(<job.json) = *"\"uuid\": \"${this_job[3]##*-}-"* ]]; }
+note_job() { [[ ! -L started.jsonl && ( -f started.jsonl || ! -e started.jsonl ) ]] && LC_ALL=C && printf -v said \
+    '"job_id": "%s", "cluster": "%s", "host": "%s", "job_name": "%s", "array_task": %s, "restart_count": %s, "time": %(%s)T' \
+    "${this_job[@]//[^A-Za-z0-9._-]/?}" -1 && echo "{\"schema\": 1, ${said//\"\"/null}}" >> started.jsonl; }
+(in_run && note_job) 2>/dev/null
+support=/work/someone/logs/.code/0123456789ab-1000.sh; functions=$([ -f "$support" ] && head -c 99999 "$support")
+[ "$(echo "$functions" | sha256sum)" = "0123456789ab0000000000000000000000000000000000000000000000000000  -" ] || { in_run &&
+  set -C && echo '{"exit_code": 78}' > exit.json; echo "hpc-llm: the code in $support is not what was submitted" >&2; exit 78; }
+eval "$functions" && begin_run
+
+# environment
+activate_venv /fsx/"${USER}"/hpc-llm
+export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/p4d/torch_extensions
+export OMP_NUM_THREADS=12
+export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+export FI_EFA_USE_HUGE_PAGE=0
+export NCCL_SOCKET_IFNAME='^docker,lo,veth'
+need_packages torch transformers deepspeed
+
+# launch: 16 ranks, 8 per node
+ranks_meet_at "$(first_node)"
+set_ranks torchrun hpc_llm.worker.pretrain_llm --run-dir "$run_dir"
+launch srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --export=ALL \
+  "${agent_of_node[@]}" --nnodes=2 --nproc-per-node=8 --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" \
+  --no-python "${program[@]}"
