@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "slurm")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "slurm")]
 
 from chaos_scenarios import SCENARIOS, Scenario, play  # noqa: E402
 from chaos_site import ChaosSite  # noqa: E402

@@ -17,6 +17,8 @@ def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         for name in ("SBATCH_ACCOUNT", "HPC_LLM_LOGS", "HPC_LLM_CACHE", "HPC_LLM_DEBUG"):
             patch.delenv(name, raising=False)
+        # Threads that spin while they wait for each other cost ten times the work where tests share the cores.
+        patch.setenv("OMP_WAIT_POLICY", "PASSIVE")
         yield
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
+from small_disk import CannotMount, SmallDisk
 
 GROUP = 12321
 """Of users who share a folder."""
@@ -19,6 +22,18 @@ def needs_root(why: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(f"only root can {why}, and CI is to run this")
     pytest.skip(f"only root can {why}")
+
+
+@contextmanager
+def mounted(folder: Path, size: str) -> Iterator[SmallDisk]:
+    """A disk for a test, which is left out where nothing can be mounted, and fails there in CI."""
+    needs_root("mount a file system")
+    with ExitStack() as stack:
+        try:
+            disk = stack.enter_context(SmallDisk(folder, size))
+        except CannotMount as refused:
+            pytest.fail(str(refused)) if os.environ.get("CI") else pytest.skip(str(refused))
+        yield disk
 
 
 def as_user(user: int, work: Callable[[], object], umask: int = 0o022) -> int:

@@ -44,7 +44,7 @@ def workload(**asked: Any) -> Training:
 
 def cli(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "hpc_llm", *words], capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, "-m", "hpc_llm", *words], capture_output=True, text=True, timeout=580, check=False
     )
 
 

@@ -18,7 +18,7 @@ from hpc_llm.records.run import RunPaths
 COMMAND = str(ROOT / ".venv" / "bin" / "hpc-llm")
 EXAMPLE = "examples/finetune.yaml"
 
-pytestmark = [pytest.mark.train, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.train
 
 
 def hpc_llm(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from made_runs import make_run
+from rights import mounted
 from tiny_plans import make_plan
 
 from hpc_llm.diagnosis import Diagnosis, diagnose_files, diagnose_run
@@ -157,18 +158,7 @@ def test_a_device_that_is_always_full(tmp_path: Path) -> None:
     assert says(tmp_path, "f = open('/dev/full', 'w', buffering=1); f.write('x\\n')").cause.id == "disk_full"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system of its own to fill it")
 def test_a_small_file_system_is_filled_by_a_checkpoint(tmp_path: Path) -> None:
-    full = tmp_path / "full"
-    full.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(full)], check=False, capture_output=True, text=True
-    )
-    if mounted.returncode != 0:
-        lacking = f"mounting is not allowed here: {mounted.stderr.strip()}"
-        pytest.fail(lacking) if os.environ.get("CI") else pytest.skip(lacking)
-    try:
-        found = says(tmp_path, f"import torch; torch.save(torch.zeros(1 << 20), {str(full / 'model.pt')!r})")
-    finally:
-        subprocess.run(["umount", str(full)], check=True)
+    with mounted(tmp_path / "full", "64k") as disk:
+        found = says(tmp_path, f"import torch; torch.save(torch.zeros(1 << 20), {str(disk.folder / 'model.pt')!r})")
     assert found.cause.id == "disk_full"

@@ -78,7 +78,7 @@ def test_little_memory_and_an_end(tmp_path: Path, make: Callable[[Path], None], 
     log = tmp_path / "job.log"
     make(log)
     done = subprocess.run(
-        [sys.executable, "-c", MEASURED, command, str(log)], capture_output=True, text=True, timeout=90, check=True
+        [sys.executable, "-c", MEASURED, command, str(log)], capture_output=True, text=True, timeout=200, check=True
     )
     assert int(done.stderr.split("PEAK_MIB")[1]) <= MOST_MIB
     if make is document:

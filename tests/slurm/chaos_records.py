@@ -7,7 +7,8 @@ from pathlib import Path
 
 from chaos_submit import RUN_ID, settle
 from chaos_trial import Trial
-from faulty_ground import SmallDisk, as_an_ordinary_user, clock_ahead, hidden, make_foreign
+from faulty_ground import as_an_ordinary_user, clock_ahead, hidden, make_foreign
+from small_disk import SmallDisk
 
 ENDS = {"completes": "COMPLETED", "exits": "FAILED", "raises": "FAILED"}
 """What the stand-in for the training program is told, and the outcome of the run."""

@@ -144,7 +144,7 @@ class Trial:
     def live(self) -> list[Job]:
         return [job for job in self.jobs() if job.is_live]
 
-    def until(self, what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    def until(self, what: str, condition: Callable[[], bool], seconds: float = 150.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -161,7 +161,7 @@ class Trial:
 
     def until_quiet(self) -> None:
         """No command of this trial works any more on the login node, nor an sbatch that it started."""
-        self.until("the login node is quiet", lambda: not self._processes(), seconds=90)
+        self.until("the login node is quiet", lambda: not self._processes())
 
     def _processes(self) -> list[str]:
         mark, found = f"CHAOS_TRIAL={self.folder}".encode(), []

@@ -7,9 +7,7 @@ Slurm does to them, a package `torch` that waits or breaks takes its place: it s
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 
 from login_node import LoginNode, job_id, printed, until
 from scratch_site import ScratchSite, create_environment, executable
+from small_disk import CannotMount, SmallDisk
 
 from hpc_llm.records.run import RunPaths
 
@@ -163,7 +162,7 @@ class Failing:
     # what is done to them
 
     def _until(self, what: str, name: str, condition: Callable[[RunPaths], bool]) -> None:
-        until(f"{name}: {what}", lambda: condition(self.runs[name]), seconds=120)
+        until(f"{name}: {what}", lambda: condition(self.runs[name]))
 
     def _until_ranks_wait(self, name: str, ranks: int) -> None:
         self._until("its ranks wait", name, lambda run: printed(run).count("waits\n") == ranks)
@@ -214,22 +213,19 @@ class Failing:
 
     def _fill_a_disk(self) -> None:
         """The file system that holds a run is full before its first step."""
-        full = self.folder / "full"
-        full.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(full)]
-        mounted = subprocess.run(mount, check=False, capture_output=True, text=True)
-        if mounted.returncode != 0:
-            self.mount_refused = mounted.stderr.strip()
-            return
         try:
-            self._submit("disk full", *TAIWANIA, f"--logs={full}")
-            self._until("its script has launched", "disk full", lambda run: "hpc-llm: " in printed(run))
-            _fill(full)
-            slurm, job = self.node.slurm, job_id(self.runs["disk full"])
-            until("its job is over", lambda: slurm.job_state(job) not in ("RUNNING", "COMPLETING"))
-            self._look(["disk full"])
-        finally:
-            subprocess.run(["umount", str(full)], check=True)
+            with SmallDisk(self.folder / "full", "4m") as disk:
+                self._run_on(disk)
+        except CannotMount as refused:
+            self.mount_refused = str(refused)
+
+    def _run_on(self, disk: SmallDisk) -> None:
+        self._submit("disk full", *TAIWANIA, f"--logs={disk.folder}")
+        self._until("its script has launched", "disk full", lambda run: "hpc-llm: " in printed(run))
+        disk.fill()
+        slurm, job = self.node.slurm, job_id(self.runs["disk full"])
+        until("its job is over", lambda: slurm.job_state(job) not in ("RUNNING", "COMPLETING"))
+        self._look(["disk full"])
 
     # what is said of them
 
@@ -241,7 +237,7 @@ class Failing:
     def _look(self, names: Sequence[str]) -> None:
         """Wait for the end of these runs, and ask about all of them at once."""
         runs = {name: self.runs[name] for name in names}
-        until("all runs are over", lambda: all(each["outcome"] for each in self._statuses(runs)), seconds=120)
+        until("all runs are over", lambda: all(each["outcome"] for each in self._statuses(runs)))
         self._ask(runs)
 
     def _ask(self, runs: dict[str, RunPaths]) -> None:
@@ -273,13 +269,3 @@ class Failing:
 
 def _line(file: Path, number: int) -> str | None:
     return file.read_text().split("\n")[number - 1] if file.is_file() else None
-
-
-def _fill(folder: Path) -> None:
-    with open(folder / "ballast", "wb", buffering=0) as ballast:
-        for size in (1 << 16, 1 << 12):
-            try:
-                while True:
-                    ballast.write(os.urandom(size))
-            except OSError:
-                continue

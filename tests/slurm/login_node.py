@@ -84,7 +84,7 @@ class LoginNode:
         file.write_text(yaml.safe_dump({"name": name, **profile}))
 
 
-def until(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(what: str, condition: Callable[[], bool], seconds: float = 150.0) -> None:
     """Poll for something that happens soon."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -98,7 +98,7 @@ def steps_of(run: RunPaths) -> list[int]:
 
 def trains(run: RunPaths, steps: int = 3) -> None:
     """Wait until a run has done so many steps."""
-    until("it trains", lambda: len(steps_of(run)) >= steps, seconds=120)
+    until("it trains", lambda: len(steps_of(run)) >= steps)
 
 
 def job_id(run: RunPaths) -> str:

@@ -75,18 +75,21 @@ class ScratchSite:
     def profile(self, cluster: str) -> dict[str, Any]:
         """The shipped profile of `cluster`, changed only where this machine differs from the site.
 
-        That is its folders and its network interfaces, and that the nodes have no GPUs to train on. Jobs ask Slurm for two
-        per node all the same.
+        That is its folders and its network interfaces, that all nodes share its few cores, and that they have no GPUs to
+        train on. Jobs ask Slurm for two per node all the same.
         """
         prelude: dict[str, Any] = {"init": [MODULES_INIT], "use": [str(self.modulefiles)]}
         if cluster == "taiwania2":
             prelude["python"] = {"env": str(self.env)}
         if cluster == "mi210":
             prelude["python"] = {"env": str(self.env), "hook": str(self.conda / "etc/profile.d/conda.sh")}
-        network = {"multi_node": {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}}
+        variables = {
+            "common": {"OMP_NUM_THREADS": "1"},
+            "multi_node": {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"},
+        }
         gpus = "--gpus-per-node=2" if cluster == "delta" else "--gres=gpu:2"
         no_gpu = {"gpu": {"vendor": "none", "per_node": 0}, "request": {"extra": [gpus]}}
-        return {"extends": cluster, "prelude": prelude, "env": network, **no_gpu}
+        return {"extends": cluster, "prelude": prelude, "env": variables, **no_gpu}
 
     def write_profiles(self, folder: Path) -> None:
         """`folder`/clusters/<name>.yaml for the three clusters."""

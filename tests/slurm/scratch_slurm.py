@@ -255,7 +255,7 @@ class ScratchSlurm:
         """Let the job's time limit pass within seconds; limits themselves are whole minutes."""
         self.run("scontrol", "update", f"jobid={job_id}", "EndTime=now+1")
 
-    def wait_until(self, what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    def wait_until(self, what: str, condition: Callable[[], bool], seconds: float = 150.0) -> None:
         self._wait(what, condition, seconds)
 
     # details
@@ -355,7 +355,7 @@ class ScratchSlurm:
                         found.append(int(process.name))
         return found
 
-    def _wait(self, what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    def _wait(self, what: str, condition: Callable[[], bool], seconds: float = 150.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             for name, daemon in self._daemons.items():

@@ -18,7 +18,7 @@ from chaos_site import ChaosSite
 from chaos_trial import Trial
 from scratch_slurm import ScratchSlurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.slurm
 Harms = list[tuple[str, str]]
 
 

@@ -12,7 +12,7 @@ from scratch_slurm import ScratchSlurm
 
 from hpc_llm.site.cluster import load_cluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 ASKED = (
     "submit", "--cluster=taiwania2", "--account=ACD110018", "--method=z3", "--model=tiny", "--partition=gtest",

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from login_node import LoginNode, job_id, until
 from made_runs import make_run, send_job, send_runs
-from rights import needs_root
+from rights import mounted, needs_root
 from scratch_slurm import ScratchSlurm
 
 from hpc_llm.cli import run as command
@@ -43,7 +43,7 @@ from hpc_llm.schedulers.slurm.questions import _by_name, _proven, _sacct, ask
 from hpc_llm.schedulers.slurm.records import SACCT_DELIMITER, SACCT_FIELDS, parse_sacct
 from hpc_llm.schedulers.submission import submission_of
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slurm
 
 HELD = "#!/bin/bash\n#SBATCH --hold --output=/dev/null --time=00:05:00 --mem=10M --partition=gtest\ntrue\n"
 HELD_ARRAY = HELD.replace("--hold", "--hold --array=0-2")
@@ -675,21 +675,12 @@ def test_a_scancel_that_fails_without_a_word_has_failed(
 
 
 def test_a_run_that_cannot_be_written_is_cancelled_all_the_same(logs: Path, slurm: ScratchSlurm) -> None:
-    mount = logs.parent / "mount"
-    mount.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(mount)], check=False, capture_output=True
-    )
-    if mounted.returncode != 0 and os.environ.get("CI"):
-        pytest.fail("no file system can be mounted to be made read-only")
-    try:
-        run = held(mount / "logs")
-        subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
+    with mounted(logs.parent / "mount", "1m") as disk:
+        run = held(disk.folder / "logs")
+        disk.make_read_only()
         [done] = cancel([run])
         assert done.problem is None and state_of(slurm, job_id(run)) == "CANCELLED"
         assert status([run])[0].outcome is Outcome.CANCELLED
-    finally:
-        subprocess.run(["umount", str(mount)], check=True)
 
 
 def test_a_run_of_version_0_1_is_read_and_not_acted_on(logs: Path, slurm: ScratchSlurm) -> None:

@@ -10,7 +10,7 @@ from login_node import LoginNode, job_id, printed, steps_of, trains, until
 from hpc_llm.records.checkpoints import kept_in
 from hpc_llm.records.run import RunPaths
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 WORDS = (
     "--cluster=taiwania2", "--partition=gtest", "--account=ACD110018", "--method=z2", "--model=tiny",

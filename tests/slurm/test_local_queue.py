@@ -51,7 +51,7 @@ def one(run: RunPaths) -> RunStatus:
 
 
 def started(run: RunPaths) -> None:
-    until("the script runs", lambda: one(run).state == "RUNNING", seconds=30)
+    until("the script runs", lambda: one(run).state == "RUNNING")
 
 
 def script_process(run: RunPaths) -> dict[str, object]:
@@ -247,7 +247,7 @@ def test_a_removed_folder_does_not_come_back(logs: Path) -> None:
     queue = submit_local([run])
     started(run)
     shutil.rmtree(run.root)
-    until("the queue has ended", lambda: not is_alive(describe_process(int(queue))), seconds=30)
+    until("the queue has ended", lambda: not is_alive(describe_process(int(queue))))
     assert not run.root.exists()
 
 

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from faulty_ground import SmallDisk
 from login_node import COMMAND, until
 from made_runs import make_run
-from rights import needs_root
+from rights import mounted, needs_root
+from small_disk import SmallDisk
 
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.records.run import Outcome, RunPaths
@@ -41,7 +41,6 @@ from hpc_llm.schedulers.local.marks import end_run, living
 from hpc_llm.schedulers.local.start import revoke_start, take_start
 from hpc_llm.schedulers.process import describe_process, is_alive
 
-pytestmark = pytest.mark.timeout(120)
 LEAVES_A_RECORD = """\
 run=$HPC_LLM_RUN_DIR
 echo began >> "$HPC_LLM_RUN_DIR/../began-$(basename "$run")"
@@ -101,7 +100,7 @@ def go(logs: Path) -> None:
 
 
 def started(run: RunPaths) -> None:
-    until("the script runs", lambda: one(run).state == "RUNNING" and begun(run) == 1, seconds=30)
+    until("the script runs", lambda: one(run).state == "RUNNING" and begun(run) == 1)
 
 
 def queue_of(run: RunPaths) -> list[int]:
@@ -139,7 +138,7 @@ def child_of(process: subprocess.Popen[bytes]) -> int:
         ]
         return bool(found)
 
-    until("its other half is stopped", is_stopped, seconds=30)
+    until("its other half is stopped", is_stopped)
     return found[0]
 
 
@@ -199,7 +198,7 @@ def test_who_submits_again_goes_on_when_its_command_is_killed(logs: Path) -> Non
 def test_a_command_that_is_killed_before_it_names_its_other_half_starts_nothing(logs: Path) -> None:
     _, runs = sweep(logs, "r")
     with submitting(runs, STOPPED_BEFORE.format("_hand_over")) as command:
-        until("it is stopped", lambda: Path(f"/proc/{command.pid}/stat").read_text().split()[2] == "T", seconds=30)
+        until("it is stopped", lambda: Path(f"/proc/{command.pid}/stat").read_text().split()[2] == "T")
         command.kill()
     until("nobody is at it", lambda: standings(runs)[0].standing is Standing.NOTHING)
     assert [found.deed for found in reconcile(runs)] == [Deed.CLEARED]
@@ -233,7 +232,7 @@ def test_a_queue_that_wakes_up_late_does_not_start_what_was_given_to_another(log
     assert revoke_start(run, uuid_of(run)) and not take_start(run, uuid_of(run))
     for pid in queue_of(run):
         os.kill(pid, signal.SIGCONT)
-    until("the queue has ended", lambda: not queue_of(run), seconds=30)
+    until("the queue has ended", lambda: not queue_of(run))
     assert begun(run) == 0
     [again] = reconcile([run])
     assert again.deed is Deed.SUBMITTED
@@ -302,8 +301,7 @@ def test_a_run_whose_processes_nobody_could_write_down_is_known_and_ended(logs: 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    needs_root("mount a disk to fill it")
-    with SmallDisk(tmp_path / "disk", size="4m") as small:
+    with mounted(tmp_path / "disk", "4m") as small:
         yield small
 
 
@@ -314,7 +312,7 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_run(disk: SmallDisk) -> None:
     body = f"until [ -e {go_file} ]; do sleep 0.05; done; sleep 0.2; exit 3"
     runs = [make_run(logs, f"r{k}", {"plan": {}}, f"#!/bin/bash\n{body}\n") for k in range(2)]
     submit_local(runs)
-    until("it runs", lambda: one(runs[0]).state == "RUNNING", seconds=30)
+    until("it runs", lambda: one(runs[0]).state == "RUNNING")
     runs[0].process.unlink()
     disk.fill()
     assert [state.state for state in status(runs)] == ["RUNNING", "PENDING"]

@@ -10,7 +10,7 @@ from login_node import LoginNode, printed
 from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slurm
 
 ON_DELTA = (
     "--cluster=delta",

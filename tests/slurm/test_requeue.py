@@ -9,7 +9,7 @@ from login_node import LoginNode, job_id, printed, steps_of, trains, until
 
 from hpc_llm.records.files import read_json_lines
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 STEPS = 800
 WORDS = (

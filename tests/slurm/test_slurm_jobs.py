@@ -77,7 +77,7 @@ def campaign(node: LoginNode) -> Campaign:
     it = Campaign(node)
     slow = (*TINY, "--steps=1000000", "--set=tasks_per_node=1")
     [it.runs["timeout"]] = node.submit(*REQUEST["delta"], *slow)
-    until("the first run trains", lambda: _steps(it.runs["timeout"]) >= 3, seconds=120)
+    until("the first run trains", lambda: _steps(it.runs["timeout"]) >= 3)
     it.while_running = node.status([it.runs["timeout"]])[0]
     node.slurm.expire(job_id(it.runs["timeout"]))
     for cluster in ("taiwania2", "delta"):

@@ -24,7 +24,7 @@ from hpc_llm.schedulers import new_run_id
 from hpc_llm.schedulers.identity import Identity
 from hpc_llm.schedulers.runs import read_identity
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 LEAVES_A_RECORD = """\
 finish() { code=$?; echo '{"schema": 1, "exit_code": '$code', "signal": null, "stage": "done"}' > "$run/exit.json"; exit $code; }

@@ -16,7 +16,7 @@ from scratch_slurm import ScratchSlurm
 
 from hpc_llm.records.run import RunPaths
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slurm
 
 STUDY: dict[str, Any] = {
     "cluster": "no-module", "account": "ACD110018", "partition": "gtest", "method": "z3", "model": "tiny", "steps": 4,

@@ -15,7 +15,7 @@ from outside_launcher import install
 from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slurm
 
 WORDS = (
     "--partition=gtest", "--account=ACD110018", "--method=z3", "--model=tiny", "--gpus-per-node=0", "--steps=4",

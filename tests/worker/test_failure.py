@@ -126,7 +126,7 @@ def test_a_wrong_number_of_ranks_is_invalid_and_trains_nothing(run_plan: RunPlan
 def test_the_rank_that_failed_first_is_the_cause(tmp_path: Path) -> None:
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(HERE / "rank_1_fails.py")]
     process = start_worker(tmp_path / "run", make_plan("z2", world_size=2), *launch)
-    _, errors = process.communicate(timeout=90)
+    _, errors = process.communicate(timeout=200)
     assert process.returncode == 1, errors[-3000:]
     result = read_json(RunPaths(tmp_path / "run").result)
     assert result is not None

@@ -48,7 +48,7 @@ def test_the_homeworks_command_line_trains_and_prints_its_lines(homework_config:
         env={**os.environ, "HPC_LLM_LOGS": "runs", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -161,7 +161,7 @@ def test_a_travelling_copy_runs_where_nothing_of_ours_is_installed(tmp_path: Pat
         env={**os.environ, "PYTHONPATH": os.pathsep.join(packages), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

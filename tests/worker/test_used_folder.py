@@ -54,7 +54,7 @@ def test_all_ranks_of_a_second_start_refuse(paths: RunPaths) -> None:
     before = content(paths.root)
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *WORKER)
     process = start_worker(paths.root, make_plan("z2", world_size=2), *launch)
-    _, errors = process.communicate(timeout=90)
+    _, errors = process.communicate(timeout=200)
     assert process.returncode != 0
     assert errors.count("has been started before, result.json would be lost") >= 1
     after = content(paths.root)
