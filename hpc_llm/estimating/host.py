@@ -19,13 +19,12 @@ def host_need(case: Case, capacity: int | None) -> Need:
     terms = {name: int(size) * ranks for name, size in _terms(case).items() if size}
     peak = sum(terms.values())
     known = constants()
-    spread = known.host_offload if case.stage == 3 and case.offloads("optimizer") else known.host
-    unknown = _loading(case) * ranks
+    precision = known.host_precision[case.kind]
     return Need(
         breakdown=terms,
         peak=peak,
-        low=int(peak * spread[0]),
-        high=int(peak * spread[1]) + unknown,
+        low=int(peak * (1 - precision)),
+        high=int(peak * (1 + precision)) + _loading(case) * ranks,
         capacity=capacity,
         capacity_low=None if capacity is None else int(capacity * known.host_capacity),
     )
@@ -34,9 +33,7 @@ def host_need(case: Case, capacity: int | None) -> Need:
 def _terms(case: Case) -> dict[str, float]:
     """Of one rank."""
     own = case.trained / case.ranks
-    terms: dict[str, float] = {"programs and libraries": constants().host_program}
-    if case.stage == 3:
-        terms["model loading"] = case.width * case.sizes.parameters / case.ranks
+    terms = _starting(case)
     if not case.offloads("optimizer"):
         if case.offloads("param"):
             terms["weights"] = _locked(case, "param", case.width * case.sizes.parameters / case.ranks)
@@ -50,6 +47,18 @@ def _terms(case: Case) -> dict[str, float]:
     else:
         terms["weights"] = _locked(case, "optimizer", case.width * own)
     return terms
+
+
+def _starting(case: Case) -> dict[str, float]:
+    """The program, and the share of the model that DeepSpeed's ZeRO-3 lets each rank make on the host before training begins."""
+    known = constants()
+    made = case.width * case.sizes.parameters / case.ranks if case.stage == 3 else 0.0
+    if case.plan.engine.name != "deepspeed" or (
+        made + known.host_start < known.host_program and not case.offloads("optimizer")
+    ):
+        return {"programs and libraries": known.host_program}
+    program = known.host_program if case.offloads("optimizer") else known.host_start
+    return {"programs and libraries": program, "model loading": made}
 
 
 def _groups(case: Case, own: float) -> Iterator[float]:
