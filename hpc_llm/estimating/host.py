@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
@@ -13,17 +15,24 @@ from hpc_llm.site.sbatch_options import memory_bytes
 _SUB_GROUP = 1e9
 
 
-def host_need(case: Case, capacity: int | None) -> Need:
-    """Of one node, all of its ranks together."""
+def host_need(
+    case: Case, capacity: int | None, unknown: float = 0.0, on_device: Mapping[str, int] = MappingProxyType({})
+) -> Need:
+    """Of one node, all of its ranks together; `on_device` is what else lies there where the host is the device.
+
+    `unknown` is by how much the interval is wider than for runs like those that were measured.
+    """
     ranks = case.plan.parallel.tasks_per_node
-    terms = {name: int(size) * ranks for name, size in _terms(case).items() if size}
+    own = Counter(_terms(case))
+    own.update(on_device)
+    terms = {name: int(size) * ranks for name, size in own.items() if size}
     peak = sum(terms.values())
     known = constants()
-    precision = known.host_precision[case.kind]
+    precision = known.host_precision[case.kind] + unknown
     return Need(
         breakdown=terms,
         peak=peak,
-        low=int(peak * (1 - precision)),
+        low=int(peak * max(1 - precision, 0)),
         high=int(peak * (1 + precision)) + _loading(case) * ranks,
         capacity=capacity,
         capacity_low=None if capacity is None else int(capacity * known.host_capacity),
