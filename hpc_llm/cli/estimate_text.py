@@ -10,7 +10,7 @@ from hpc_llm.text.shown import one_line
 from hpc_llm.text.tables import table
 
 if TYPE_CHECKING:
-    from hpc_llm.estimating.parts import Estimate, Need
+    from hpc_llm.estimating.parts import Estimate, Memory, Need
 
 _GIB = 2**30
 _WIDTH = 80
@@ -36,7 +36,9 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
         yield ""
         yield _place("device, each GPU", device)
         yield from _terms(device)
-        yield f"  {'outside the allocator':<34}{gib(device.outside):>10}"
+        yield f"  {'outside the allocator, about':<34}{gib(device.outside):>10}"
+        if device.fragments:
+            yield f"  {'in pieces that may be of no use':<34}{gib(device.fragments):>10}"
         yield f"  the peak is at: {device.moment}"
     yield ""
     yield _place("host, each node", memory.host)
@@ -53,6 +55,13 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
     for note in (*estimate.notes, *memory.notes):
         yield from folded(f"note: {note}", _WIDTH)
     yield f"verdict: {estimate.verdict.words}"
+
+
+def places(memory: Memory) -> Iterator[str]:
+    """A line for the GPU, where there is one, and one for the host."""
+    if memory.device:
+        yield _place("device, each GPU", memory.device)
+    yield _place("host, each node", memory.host)
 
 
 def _title(estimate: Estimate) -> str:
