@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-
 LONGEST = (
     "worker/test_resume.py", "diagnose/test_diagnose_slurm.py", "worker/test_finetune.py", "slurm/test_chaos.py",
     "slurm/test_identity.py", "slurm/test_slurm_jobs.py", "worker/test_engines.py", "slurm/test_slurm_states.py",
