@@ -19,7 +19,7 @@ demo: $(VENV)/.train  ## train a tiny Llama here with four methods, and print th
 	$(VENV)/bin/hpc-llm parse $(DEMO) --format table
 
 test: tools $(VENV)/.dev lint  ## install what the tests need, then run all of them
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-old-stack: $(OLD)/.made  ## train, save and load with the oldest torch, transformers and DeepSpeed that are promised
 	$(OLD)/bin/python tests/worker/old_stack.py

@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+LONGEST = (
+    "worker/test_resume.py", "diagnose/test_diagnose_slurm.py", "worker/test_finetune.py", "slurm/test_chaos.py",
+    "slurm/test_identity.py", "slurm/test_slurm_jobs.py", "worker/test_engines.py", "slurm/test_slurm_states.py",
+    "worker/test_training.py", "worker/test_keeping.py", "test_finetune_example.py", "test_study_runs.py",
+)  # fmt: skip
+"""Files of a minute and more: begun first, so that no process of several ends long after the others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {str(Path(__file__).parent / name): place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(str(item.path), len(places)))
+
+
+def pytest_configure() -> None:
+    # In the background of a shell that is no terminal's, what a test starts would ignore Ctrl-C as this process does.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

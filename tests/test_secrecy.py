@@ -187,10 +187,10 @@ def test_texts_that_only_look_like_them(text: str) -> None:
     ],
 )
 def test_a_long_text_takes_no_long_time(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     is_secret(text, text)
     redacted(text)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(
@@ -472,12 +472,12 @@ def test_a_file_changes_no_record_of_the_job(machine: Machine, secret: Path, nam
 
 
 def test_a_long_file_is_read_in_little_time() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert len(parse("".join(f"A{i}=x\n" for i in range(20_000)))) == 20_000
     for text in ("A='" + "a\n" * 30_000, 'A="' + '\\\\"' * 20_000, "A=" + "a" * 60_000 + "$", " " * 60_000):
         with contextlib.suppress(EnvFileError):
             parse(text)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_what_the_job_gets_is_what_submission_read(machine: Machine, secret: Path) -> None:

@@ -98,9 +98,9 @@ def test_a_large_log_is_read_in_bounded_memory(tmp_path: Path) -> None:
             out.write(STEP * 20000)
         out.write(OOM + "\n")
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     found = diagnose_files([file])
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (found.cause.id, found.evidence[0].line) == ("device_oom", 96 * 20000 + 1)

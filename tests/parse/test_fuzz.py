@@ -82,10 +82,10 @@ def test_documents_and_bytes_between_lines(lines, junk):
 @pytest.mark.parametrize("make", [lambda f: f * 2000, lambda f: f + "a" * 200_000, lambda f: "a 1=" * 50_000 + f])
 def test_endless_lines_take_no_endless_time(make):
     known = "\n".join(f for f in FRAGMENTS if "\0" not in f)
-    begin = time.monotonic()
+    begin = time.process_time()
     for fragment in FRAGMENTS:
         parse_stream("log", io.BytesIO(f"{known}\n{make(fragment)[:200_000]}".encode()))
-    assert time.monotonic() - begin < 60
+    assert time.process_time() - begin < 60
 
 
 def test_all_formats_are_in_the_mix():

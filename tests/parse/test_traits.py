@@ -187,9 +187,9 @@ NESTED, LONG = '{"a":' * 100_000, "9" * 100_000
 )
 def test_json_that_was_made_to_do_harm_does_none(tmp_path: Path, name: str, text: str, value: str):
     (tmp_path / name).write_text(text % value)
-    started = time.monotonic()
+    started = time.process_time()
     assert len(list(parse_paths([tmp_path / name]))) <= 1
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_loss_that_is_no_number_is_still_seen(tmp_path: Path):

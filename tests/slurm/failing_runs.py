@@ -96,11 +96,11 @@ class Failing:
         for name in ("cancelled", "scancelled"):
             self._submit(name, *TAIWANIA, waits, FIRST_NODE)
         self._submit("queued", *TAIWANIA, "--sbatch=hold")
+        self._reach_the_time_limit()  # first what trains without end, which slows down all the rest
+        self._preempt()
         self._lose_a_node()
         self._cancel()
         self._submit_what_fails_by_itself()
-        self._preempt()
-        self._reach_the_time_limit()
         self._fill_a_disk()
         self._see_the_requeued_run_start_again()
         self._look([name for name in self.runs if name not in self.status])

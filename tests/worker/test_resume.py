@@ -65,8 +65,12 @@ PAIRS = (
     ("lora-z3", "lora-plain"), ("lora-plain", "lora-z2"), ("lora-z2", "lora-z3"),
 )  # fmt: skip
 """Who writes, on one number of ranks, and who goes on, on another."""
-HALF = 5
-"""Steps before and behind the change."""
+HALF = 3
+"""Steps before and behind a change of ranks or engine."""
+DONE = 6
+"""Steps before and behind a stop."""
+USED = DONE * 2 * 2 * 2
+"""Sequences that two ranks have trained on by then."""
 PACKED = ("z2", EIGHT_BITS)
 """Moments in 8 bits, cut among the ranks."""
 
@@ -80,7 +84,7 @@ def plan_of(kind: str, ranks: int, text: Path) -> Plan:
 
 
 def session(plan: Plan, steps: int, **more: Any) -> Session:
-    return {"plan": plan.to_dict(), "steps": steps, "load": None, "save": None, "weights": None, "after": 10, **more}
+    return {"plan": plan.to_dict(), "steps": steps, "load": None, "save": None, "weights": None, "after": DONE, **more}
 
 
 def run(folder: Path, ranks: int, wanted: dict[str, Session]) -> None:
@@ -111,8 +115,8 @@ def at_a_stretch_and_in_two_parts(kinds: Iterable[str], ranks: int, place: Path)
     wanted: dict[str, Session] = {}
     for kind in kinds:
         plan, kept = plan_of(kind, ranks, place / "text.txt"), str(folder / f"kept-{kind}")
-        wanted[f"{kind}-whole"] = session(plan, 20, save=kept, weights=str(folder / f"weights-{kind}"))
-        wanted[f"{kind}-rest"] = session(plan, 10, load=kept)
+        wanted[f"{kind}-whole"] = session(plan, 2 * DONE, save=kept, weights=str(folder / f"weights-{kind}"))
+        wanted[f"{kind}-rest"] = session(plan, DONE, load=kept)
     return wanted
 
 
@@ -163,9 +167,9 @@ def after_two(place: Path, on_two: Path) -> Path:
 def check_goes_on(folder: Path, kind: str, ranks: int) -> None:
     whole, rest = (found(folder, f"{kind}-{part}") for part in ("whole", "rest"))
     assert not {"error"} & (whole.keys() | rest.keys()), (whole, rest)
-    assert rest["progress"] == [10, 10 * 2 * 2 * ranks]
-    assert len(whole["losses"]) == 20 and whole["losses"][10] != pytest.approx(whole["losses"][0], rel=1e-3)
-    assert rest["losses"] == pytest.approx(whole["losses"][10:], rel=1e-6)
+    assert rest["progress"] == [DONE, DONE * 2 * 2 * ranks]
+    assert len(whole["losses"]) == 2 * DONE and whole["losses"][DONE] != pytest.approx(whole["losses"][0], rel=1e-3)
+    assert rest["losses"] == pytest.approx(whole["losses"][DONE:], rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ON_ONE_RANK)
@@ -253,7 +257,7 @@ def test_transformers_loads_the_weights_and_gives_the_loss_of_the_next_step(
     on_two: Path, place: Path, kind: str
 ) -> None:
     plan = plan_of(kind, 2, place / "text.txt")
-    assert first_loss(on_two / f"weights-{kind}", plan, 80) == pytest.approx(
+    assert first_loss(on_two / f"weights-{kind}", plan, USED) == pytest.approx(
         found(on_two, f"{kind}-rest")["losses"][0], rel=1e-6
     )
 
@@ -262,10 +266,10 @@ def test_transformers_loads_the_weights_and_gives_the_loss_of_the_next_step(
 def test_weights_with_adapters_or_from_low_precision_are_one_plain_model(on_two: Path, place: Path, kind: str) -> None:
     """Dropout and rounding apart: the step's loss is that of low precision, or with dropout."""
     plan, losses = plan_of(kind, 2, place / "text.txt"), found(on_two, f"{kind}-whole")["losses"]
-    assert losses[10] < losses[0] - 0.01
-    own = first_loss(on_two / f"weights-{kind}", plan, 80)
-    assert own == pytest.approx(losses[10], abs=0.02)
-    assert abs(own - losses[10]) < 0.5 * abs(first_loss(on_two / f"weights-{kind}", plan, 0) - losses[0])
+    assert losses[DONE] < losses[0] - 0.01
+    own = first_loss(on_two / f"weights-{kind}", plan, USED)
+    assert own == pytest.approx(losses[DONE], abs=0.02)
+    assert abs(own - losses[DONE]) < 0.5 * abs(first_loss(on_two / f"weights-{kind}", plan, 0) - losses[0])
 
 
 def test_every_engine_starts_from_the_weights_of_another(on_two: Path, place: Path) -> None:
@@ -274,10 +278,10 @@ def test_every_engine_starts_from_the_weights_of_another(on_two: Path, place: Pa
     for kind, source in starts.items():
         method, changes = KINDS[kind]
         plan = make_plan(method, 1, model=str(on_two / source), **{**SHAPE, **changes})
-        wanted[kind] = session(plan, 1, used=80)
+        wanted[kind] = session(plan, 1, used=USED)
     run(place / "from-weights", 1, wanted)
     for kind, source in starts.items():
-        expected = first_loss(on_two / source, make_plan("ddp", 1, **SHAPE), 80)
+        expected = first_loss(on_two / source, make_plan("ddp", 1, **SHAPE), USED)
         assert found(place / "from-weights", kind)["losses"][0] == pytest.approx(expected, rel=1e-6)
 
 

@@ -51,11 +51,10 @@ def said(result: dict[str, Any]) -> list[str]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
-    raise AssertionError("not within 5 s")
 
 
 def test_the_thread_samples_until_it_is_stopped(tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ def test_a_driver_that_hangs_is_left_behind(tmp_path: Path, monkeypatch: pytest.
 
     class Hanging:
         def sample(self) -> Sequence[GpuState]:
-            let_go.wait(10)
+            let_go.wait(100)
             return []
 
     monkeypatch.setattr(telemetry, "_WAIT_FOR_DRIVER_S", 0.05)
@@ -98,7 +97,7 @@ def test_a_driver_that_hangs_is_left_behind(tmp_path: Path, monkeypatch: pytest.
     began = time.monotonic()
     watching.stop()
     let_go.set()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 50
 
 
 @pytest.fixture
