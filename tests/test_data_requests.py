@@ -203,6 +203,23 @@ def test_data_are_prepared_for_a_model_whose_tokens_can_be_seen(rows: Path) -> N
         hpc_llm.plan(cluster="local", task="prepare", model=str(model), data=[str(rows)])
 
 
+@pytest.mark.parametrize("task", ["prepare", "finetune"])
+def test_held_out_data_are_named_once(rows: Path, task: str) -> None:
+    """Before anything is queued, and not with a command that would fail."""
+    asked: dict[str, Any] = {"data": [str(rows), f"validation={rows}"], "set": ["validation_fraction=0.1"]}
+    asked |= {"method": "ddp"} if task == "finetune" else {}
+    with pytest.raises(RequestError, match="a source is for validation already: leave one of the two out"):
+        hpc_llm.plan(cluster="local", task=task, model="tiny", **asked)
+
+
+def test_an_adapter_is_no_model(own_folder: Path) -> None:
+    folder = own_folder / "model"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(RequestError, match=r"holds an adapter of PEFT and not the model .* --resume RUN"):
+        hpc_llm.plan(cluster="local", method="lora", model=str(folder))
+
+
 def test_what_reads_the_files_is_looked_for_before_the_job_begins(own_folder: Path) -> None:
     from hpc_llm.planning.tasks import required_packages
 

@@ -58,6 +58,22 @@ def test_both_are_trained_evaluated_and_kept(folder: Path, runs: list[dict[str, 
     assert rows.keys() == {"lora", "qlora"} and all(row["eval_loss"] for row in rows.values())
 
 
+def test_what_is_kept_of_random_weights_loads_by_itself(folder: Path, runs: list[dict[str, Any]]) -> None:
+    """No other program could make these weights again, and no folder brought their tokenizer."""
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoTokenizer
+
+    for run in runs:
+        kept = RunPaths(Path(run["run_dir"])).model
+        model: Any = AutoPeftModelForCausalLM.from_pretrained(kept)
+        tokenizer: Any = AutoTokenizer.from_pretrained(kept)
+        text = (folder / "examples" / "questions.jsonl").read_text().partition("\n")[0] + "ß"
+        tokens = tokenizer(text, return_tensors="pt").input_ids
+        assert tokens[0].tolist() == list(text.encode()) and tokenizer.decode(tokens[0]) == text
+        assert (tokenizer.eos_token_id, len(tokenizer)) == (256, 257)
+        assert float(model(input_ids=tokens, labels=tokens).loss) < run["result"]["loss_first"]
+
+
 def test_a_run_that_was_ended_halfway_is_gone_on_with(folder: Path, runs: list[dict[str, Any]]) -> None:
     """The longer run is ended once it has kept a checkpoint; what goes on from it ends where it would have."""
     [run] = submitted(folder, "--method", "lora", "--steps", "100000", "--save-every", "20")

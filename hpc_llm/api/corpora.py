@@ -52,13 +52,14 @@ class Corpora:
     def _look(self, wanted: CorpusRequest, experiment: Experiment, cluster: Cluster) -> CorpusFacts:
         from hpc_llm.corpus.facts import read_facts
         from hpc_llm.corpus.key import caches_folder, corpus_key
-        from hpc_llm.corpus.sources import is_corpus
+        from hpc_llm.corpus.sources import fraction_of, is_corpus, source_files
 
         prepared = [source for source in wanted.sources if is_corpus(source)]
         if prepared and len(wanted.sources) > 1:
             raise RequestError(f"--data {prepared[0]}: prepared data stand alone. Prepare all sources together.")
         if prepared:
             return read_facts(Path(prepared[0]))
+        fraction_of(source_files(wanted.sources), wanted.validation_fraction)
         caches = caches_folder(self._logs, os.environ)
         folder = caches / corpus_key(wanted, caches)
         if not is_corpus(folder):

@@ -63,9 +63,16 @@ def check_start(planned: PlanWithOrigins) -> None:
     own, before = plan.flat(), _plan_of(start.path)
     for name in (name for name in _SAME if name in before and before[name] != own[name]):
         raise RequestError(
-            f"--resume: {start.path} was trained with {name} {_shown(before[name])}, here it is {_shown(own[name])}. Go on with "
-            "the same, or train from the run's model/ as a new one."
+            f"--resume: {start.path} was trained with {name} {_shown(before[name])}, here it is {_shown(own[name])}. "
+            f"{_way(RunPaths(start.path.parent.parent).model)}"
         )
+
+
+def _way(model: Path) -> str:
+    """How another training may begin where that one was; only a whole model can be given."""
+    if (model / "config.json").is_file():
+        return f"Go on with the same, or train from its weights as a new one: --model {model}."
+    return "Go on with the same, or leave --resume out."
 
 
 def _plan_of(checkpoint: Path) -> dict[str, Any]:

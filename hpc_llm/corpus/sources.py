@@ -198,7 +198,7 @@ def fraction_of(files: Sequence[SourceFile], asked: float | None) -> float:
     is_said = any(file.split == VALIDATION for file in files)
     if asked and is_said:
         raise RequestError(
-            f"validation_fraction is {asked:g}, and a source is for validation already: keep one of the two."
+            f"validation_fraction is {asked:g}, and a source is for validation already: leave one of the two out."
         )
     if asked is None:
         return 0.0 if is_said or any(file.kind != PDF for file in files) else PDF_VALIDATION

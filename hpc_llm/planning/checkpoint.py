@@ -98,6 +98,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _no_config(folder: Path) -> str:
+    if (folder / "adapter_config.json").is_file():
+        return (
+            f"the folder {folder} holds an adapter of PEFT and not the model that it is for: give that as --model, or go on "
+            "with the run that trained it by --resume RUN."
+        )
     snapshots = sorted(folder.glob("snapshots/*/config.json"))
     if snapshots:
         return f"the folder {folder} is an entry of the Hub's cache, the model is in {snapshots[-1].parent}: give that folder."

@@ -11,6 +11,7 @@ from hpc_llm.corpus.format import TRAIN, VALIDATION
 from hpc_llm.corpus.key import CorpusRequest, tokenizer_digest
 from hpc_llm.corpus.rows import DOCUMENTS, NONE, REFUSE, STREAM
 from hpc_llm.corpus.sets import check_columns
+from hpc_llm.corpus.sources import fraction_of, source_files
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, positive
@@ -101,11 +102,13 @@ def only_read(said: Said, caches: str | None, draft: Draft) -> dict[str, Any]:
         raise RequestError("nothing is to be prepared: name it with --data SOURCE.")
     if caches is None:
         raise RequestError("nobody says where data are to be prepared: set HPC_LLM_CACHE to a folder.")
+    reading = _reading(draft)
+    fraction_of(source_files(said.experiment.data), reading["validation_fraction"])
     return {
         "data": draft.put("data", list(said.experiment.data), said("data")[1]),
         "loss_floor_nats": draft.put("loss_floor_nats", None, "not known"),
         "caches": draft.put("caches", caches, "environment: HPC_LLM_CACHE, else beside the runs"),
-        **_reading(draft),
+        **reading,
     }
 
 

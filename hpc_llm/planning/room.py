@@ -41,7 +41,9 @@ def room_of(plan: Plan) -> Room | None:
     if trained is None:
         return None
     checkpoint = trained * _bytes_of_one(plan.optimizer.type)
-    model = (trained if plan.model.peft else num_parameters(shape)) * _BYTES[plan.model.precision]
+    saves_all = plan.model.peft is None or plan.model.weights == "random"  # which are nowhere else
+    kept = (trained if plan.model.peft else 0) + (num_parameters(shape) if saves_all else 0)
+    model = kept * _BYTES[plan.model.precision]
     at_once = min(training.keep + 1, -(-training.steps // training.save_every))
     return Room(checkpoint, model, checkpoint * at_once + model)
 

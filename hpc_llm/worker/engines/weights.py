@@ -16,12 +16,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from hpc_llm.corpus.key import BYTES, tokenizer_digest
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.checkpoint import has_tokenizer
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import is_checkpoint
 from hpc_llm.worker.engines.engine import Engine
 from hpc_llm.worker.engines.whole_folder import whole_folder
+from hpc_llm.worker.model.byte_tokenizer import save_byte_tokenizer
 from hpc_llm.worker.model.shapes import DTYPES, skeleton
 
 _BASE = ".base_layer"
@@ -35,21 +37,32 @@ def save_weights(engine: Engine, plan: Plan, folder: Path, *, replace: bool = Fa
     Raises WorkerError on every rank where it could not be written; there is no `folder` then.
     """
     with whole_folder(folder, replace=replace) as made:
-        first = dist.get_rank() == 0
-        weights: dict[str, torch.Tensor] = {}
-        for name, tensor in whole_weights(engine):
-            if first:
-                weights[name] = tensor.to(DTYPES[plan.model.precision]).to("cpu", copy=True).contiguous()
-        if first:
-            skeleton(plan, DTYPES[plan.model.precision]).save_pretrained(made.path, state_dict=weights)
-            _copy_beside(plan, made.path)
+        weights = _gathered(engine, plan)
+        if dist.get_rank() == 0:
+            _write_model(plan, weights, made.path)
+
+
+def _gathered(engine: Engine, plan: Plan, *, adapted: bool = True) -> dict[str, torch.Tensor]:
+    """Every weight on the first rank, nothing on the others. Collective."""
+    weights: dict[str, torch.Tensor] = {}
+    for name, tensor in whole_weights(engine, adapted=adapted):
+        if dist.get_rank() == 0:
+            weights[name] = tensor.to(DTYPES[plan.model.precision]).to("cpu", copy=True).contiguous()
+    return weights
+
+
+def _write_model(plan: Plan, weights: dict[str, torch.Tensor], folder: Path) -> None:
+    skeleton(plan, DTYPES[plan.model.precision]).save_pretrained(folder, state_dict=weights)
+    _copy_beside(plan, folder)
 
 
 def save_adapter(engine: Engine, plan: Plan, folder: Path, *, replace: bool = False) -> None:
     """Write what PEFT has added to the model, and nothing of the model, in PEFT's own layout. Collective.
 
+    Where the model's weights were drawn at random they are in no other place: then `base` in the folder holds it.
     Raises WorkerError on every rank where it could not be written; there is no `folder` then.
     """
+    is_random = plan.model.weights == "random"
     with whole_folder(folder, replace=replace) as made:
         first = dist.get_rank() == 0
         added: dict[str, torch.Tensor] = {}
@@ -58,11 +71,17 @@ def save_adapter(engine: Engine, plan: Plan, folder: Path, *, replace: bool = Fa
                 whole = engine.whole(parameter)
                 if first:
                     added[name] = whole.to("cpu", copy=True).contiguous()
+        base = _gathered(engine, plan, adapted=False) if is_random else {}
         if first:
-            _write_adapter(engine.module, plan, added, made.path)
+            _write_adapter(
+                engine.module, plan, str(folder / "base") if is_random else plan.model.name, added, made.path
+            )
+        if first and is_random:
+            _write_model(plan, base, made.path / "base")
 
 
-def _write_adapter(model: Any, plan: Plan, added: dict[str, torch.Tensor], folder: Path) -> None:
+def _write_adapter(model: Any, plan: Plan, base: str, added: dict[str, torch.Tensor], folder: Path) -> None:
+    """`base` is the folder of the model that the adapter is for."""
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
@@ -71,15 +90,18 @@ def _write_adapter(model: Any, plan: Plan, added: dict[str, torch.Tensor], folde
         raise WorkerError(f"of {len(added)} trained parameters PEFT writes {len(found)}, so nothing is written.")
     save_file(found, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     how = copy.copy(model.peft_config["default"])
-    how.inference_mode, how.base_model_name_or_path = True, plan.model.name
+    how.inference_mode, how.base_model_name_or_path = True, base
     how.save_pretrained(folder)
     _copy_beside(plan, folder)
 
 
-def whole_weights(engine: Engine) -> Iterator[tuple[str, torch.Tensor]]:
-    """Name and whole value of each weight under transformers' own names, tied ones once. Collective: walk it to its end."""
+def whole_weights(engine: Engine, *, adapted: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and whole value of each weight under transformers' own names, tied ones once. Collective: walk it to its end.
+
+    What adapters have learned is in them, but for `adapted=False`.
+    """
     model = engine.module.get_base_model() if hasattr(engine.module, "get_base_model") else engine.module
-    adapted = {f"{name}{_BASE}": module for name, module in model.named_modules() if hasattr(module, "base_layer")}
+    adapters = {f"{name}{_BASE}": module for name, module in model.named_modules() if hasattr(module, "base_layer")}
     seen: set[int] = set()
     for name, module in model.named_modules():
         if ".lora_" in name or name.endswith(".lora_"):
@@ -89,8 +111,8 @@ def whole_weights(engine: Engine) -> Iterator[tuple[str, torch.Tensor]]:
                 continue
             seen.add(id(parameter))
             value = _plain_values(module, parameter, engine.whole(parameter))
-            if name in adapted and own == "weight":
-                value = value.float() + _learned(adapted[name], engine)
+            if adapted and name in adapters and own == "weight":
+                value = value.float() + _learned(adapters[name], engine)
             yield f"{name}.{own}".replace(f"{_BASE}.", ".").removeprefix("."), value
 
 
@@ -123,8 +145,10 @@ def _learned(layer: Any, engine: Engine) -> torch.Tensor:
 
 
 def _copy_beside(plan: Plan, folder: Path) -> None:
-    """The tokenizer and the settings for generating text of the folder that the model came from."""
+    """The tokenizer, and the settings for generating text of the folder that the model came from."""
     source = Path(plan.model.name)
+    if plan.training.data and tokenizer_digest(plan.model.name) == BYTES:
+        save_byte_tokenizer(folder)
     if not is_checkpoint(plan.model.name):
         return
     if has_tokenizer(source):

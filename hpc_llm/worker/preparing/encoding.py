@@ -8,11 +8,9 @@ from typing import Any, Protocol
 
 from hpc_llm.corpus.facts import CAUSAL
 from hpc_llm.corpus.key import BYTES, tokenizer_digest
+from hpc_llm.worker.model.byte_tokenizer import BYTE_END
 from hpc_llm.worker.preparing.chat import Render, plain_chatml
 from hpc_llm.worker.preparing.pieces import Piece
-
-BYTE_END = 256
-"""Token after each text where a token is a byte."""
 
 Run = tuple[list[int], bool]
 """Tokens one after the other that are all to be learned, or all not."""

@@ -115,9 +115,11 @@ def _filled(template: str, row: Mapping[str, Any], place: str) -> str:
 def _value(row: Mapping[str, Any], name: str, place: str) -> Any:
     value = row.get(name)
     if value is None:
-        what = "nothing in the field" if name in row else "no field"
+        if name in row:
+            raise WorkerError(f"{place} has nothing in the field '{name}'. Mend or remove the row.")
         raise WorkerError(
-            f"{place} has {what} '{name}': it has {', '.join(map(str, row)) or 'none'}. Mend or remove the row."
+            f"{place} has no field '{name}': it has {', '.join(map(str, row)) or 'none'}. Mend the row, or say with --set "
+            "columns.… which fields there are."
         )
     return value
 
