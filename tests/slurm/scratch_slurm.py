@@ -203,7 +203,7 @@ class ScratchSlurm:
         """End `slurmctld`, `slurmdbd` or `slurmd-NODE`; by SIGTERM it saves its state first."""
         process = self._daemons.pop(daemon)
         process.send_signal(sign)
-        process.wait(timeout=20)
+        process.wait(timeout=100)
 
     def freeze(self, daemon: str) -> None:
         """The daemon hangs: who connects to it gets no answer."""
@@ -241,7 +241,7 @@ class ScratchSlurm:
 
     @staticmethod
     def _client(command: Sequence[str], environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=150)
 
     def node_states(self) -> dict[str, str]:
         # %N is the virtual node; %n would be the host name, the same for all of them.
