@@ -8,7 +8,14 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# An example that waits for a busy machine is none that fails.
+hypothesis.settings.register_profile(
+    "shared-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("shared-machine")
 
 LONGEST = (
     "worker/test_resume.py", "diagnose/test_diagnose_slurm.py", "worker/test_finetune.py", "slurm/test_chaos.py",

@@ -23,9 +23,12 @@ def script(machine: Machine) -> str:
     return machine.script(gpus_per_node=1, set=("launcher=torchrun",))
 
 
-def waits_in_the_prelude(machine: Machine, seconds: float) -> None:
+def waits_in_the_prelude(machine: Machine) -> Path:
+    """Until the file is there that this returns; a program of the prelude that a signal ends, ends it with 9."""
+    go = machine.folder / "go"
     with (machine.folder / "init" / "modules.sh").open("a") as file:
-        file.write(f'touch "$run_dir/in-prelude"; sleep {seconds}\n')
+        file.write(f'touch "$run_dir/in-prelude"; until [ -e "{go}" ]; do sleep 0.05 || exit 9; done\n')
+    return go
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT", "XCPU"])
@@ -49,7 +52,7 @@ def test_a_signal_reaches_the_program_and_the_record(machine: Machine, name: str
 
 @pytest.mark.parametrize("name", ENDING)
 def test_a_signal_in_the_prelude_ends_it(machine: Machine, name: str) -> None:
-    waits_in_the_prelude(machine, 0.2)
+    waits_in_the_prelude(machine)
     process = machine.start(machine.script())
     machine.ready("in-prelude")
     number = signal.Signals[f"SIG{name}"]
@@ -63,12 +66,15 @@ def test_a_signal_in_the_prelude_ends_it(machine: Machine, name: str) -> None:
 @pytest.mark.parametrize("sent", [signal.SIGUSR1, signal.SIGUSR2])
 def test_a_signal_that_nothing_acts_on_ends_nothing(machine: Machine, sent: signal.Signals) -> None:
     """Neither the script, nor a program of the prelude, nor the launcher, nor the training program."""
-    waits_in_the_prelude(machine, 0.2)
+    go = waits_in_the_prelude(machine)
     text = machine.script()
     machine.behave("until 3")
     process = machine.start(text)
     machine.ready("in-prelude")
-    os.killpg(process.pid, sent)
+    for _ in range(20):
+        os.killpg(process.pid, sent)
+        time.sleep(0.005)
+    go.touch()
     machine.ready()
     for _ in range(20):
         os.killpg(process.pid, sent)

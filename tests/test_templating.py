@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ import jinja2
 import jinja2.meta
 import pytest
 from checkout import ROOT
+
+from hpc_llm.job import templating
 
 LOCAL = ("--cluster", "local", "--method", "z3", "--model", "tiny")
 
@@ -140,6 +143,12 @@ ENDLESS = [
     "{% include 'launch.sh.j2' %}",
     "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
 ]
+
+
+def test_a_busy_machine_ends_no_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process may wait for a processor for longer than it may work."""
+    monkeypatch.setattr(templating, "SECONDS", 1.0)
+    assert templating._contained(lambda: time.sleep(1.2) or "a script", tmp_path) == "a script"  # type: ignore[func-returns-value]
 
 
 @pytest.mark.parametrize("text", ENDLESS, ids=range(len(ENDLESS)))

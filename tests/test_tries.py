@@ -259,11 +259,13 @@ def test_a_try_killed_while_it_moves_loses_and_mixes_nothing(
 def test_a_signal_while_it_moves_waits_until_all_is_safe(machine: Machine, run: RunPaths, sent: signal.Signals) -> None:
     tried(machine, "train FAILED 1")
     text = machine.script()
-    interrupt_moves(machine, 3, after=f"touch '{run.root}/ready'; sleep 0.3")
+    go = machine.folder / "go"
+    interrupt_moves(machine, 3, after=f"touch '{run.root}/ready'; until [ -e '{go}' ]; do sleep 0.05; done")
     machine.behave("train COMPLETED 0")
     process = machine.start(text)
     machine.ready()
     os.killpg(process.pid, sent)
+    go.touch()
     ended = machine.end(process)
     [earlier] = run.earlier_tries()
     assert files(earlier.root) == LEFT

@@ -30,6 +30,8 @@ from hpc_llm.site.profiles import bundled, user_cache, user_config
 NAMES = ("job.sh.j2", "prelude.sh.j2", "launch.sh.j2")
 """The templates that there are; the first includes the others."""
 SECONDS = 5.0
+"""Of work; what waits for a busy machine does not work."""
+PATIENCE_S = 60.0
 MEMORY_BYTES = 512 << 20
 LARGEST_SCRIPT = 8 << 20
 """Bytes; Slurm takes 4 MiB."""
@@ -209,7 +211,7 @@ def _contained(work: Callable[[], str], folder: Path) -> str:
         _answer_and_exit(work, writer)
     os.close(writer)
     try:
-        told = _read(reader, time.monotonic() + SECONDS)
+        told = _read(reader, time.monotonic() + PATIENCE_S)
     finally:
         os.close(reader)
         with contextlib.suppress(ProcessLookupError):
@@ -219,7 +221,7 @@ def _contained(work: Callable[[], str], folder: Path) -> str:
         answer: dict[str, str] = json.loads(told)
     except ValueError:
         raise RequestError(
-            f"the templates of {folder} do not come to their end: after {SECONDS:.0f} s, {MEMORY_BYTES >> 20} MiB of memory "
+            f"the templates of {folder} do not come to their end: after {SECONDS:.0f} s of work, {MEMORY_BYTES >> 20} MiB of memory "
             f"or {LARGEST_SCRIPT >> 20} MiB of script they are stopped."
         ) from None
     if "error" in answer:

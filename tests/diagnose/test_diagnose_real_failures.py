@@ -74,10 +74,9 @@ def taken_port() -> Iterator[int]:
 
 
 @pytest.mark.train
-@pytest.mark.timeout(180)
 def test_a_rank_is_killed(tmp_path: Path) -> None:
     run = train(tmp_path, make_plan("z2", world_size=2, steps=100000, precision="fp32"))
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 200
     while not run.steps.exists() or run.steps.read_text().count("\n") < 3:
         assert time.monotonic() < deadline and not run.exit.exists(), run.stderr.read_text()
         time.sleep(0.2)
@@ -104,7 +103,6 @@ def _process_of(run: RunPaths, rank: int) -> int:
 
 
 @pytest.mark.train
-@pytest.mark.timeout(120)
 def test_a_learning_rate_that_is_far_too_large(tmp_path: Path) -> None:
     optimizer = {"type": "AdamW", "lr": 1e30, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
     plan = make_plan("z2", precision="fp32", steps=8, optimizer=optimizer, deepspeed={"gradient_clipping": 0.0})

@@ -67,7 +67,7 @@ class Site:
 
 def until(condition: object) -> None:
     assert callable(condition)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -63,10 +63,10 @@ def plain_environment() -> dict[str, str]:
 class PortBlock:
     """Forty TCP ports that no other scratch cluster of this machine uses, held until this process ends."""
 
-    SIZE = 40
+    FIRST, SIZE = 20000, 40
 
     def __init__(self) -> None:
-        for base in range(20000, 30000, self.SIZE):
+        for base in range(self.FIRST, 30000, self.SIZE):
             # An abstract socket is a lock across users that the kernel drops with its process.
             claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             try:
@@ -89,6 +89,11 @@ class PortBlock:
             except OSError:
                 return False
         return True
+
+    @property
+    def number(self) -> int:
+        """Which of the blocks this is, from 0 on."""
+        return (self.base - self.FIRST) // self.SIZE
 
     def release(self) -> None:
         self._claim.close()
@@ -118,6 +123,8 @@ class ScratchSlurm:
         self._message_timeout_s = message_timeout_s
         self.conf = self.folder / "etc" / "slurm.conf"
         self._ports = PortBlock()
+        # The port at which a job's ranks meet follows from its id: clusters beside each other give other ids.
+        self._first_job_id = 1 + 170 * (self._ports.number % 8)
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.environ = {**plain_environment(), "SLURM_CONF": str(self.conf)}
 
@@ -196,7 +203,7 @@ class ScratchSlurm:
         """End `slurmctld`, `slurmdbd` or `slurmd-NODE`; by SIGTERM it saves its state first."""
         process = self._daemons.pop(daemon)
         process.send_signal(sign)
-        process.wait(timeout=20)
+        process.wait(timeout=100)
 
     def freeze(self, daemon: str) -> None:
         """The daemon hangs: who connects to it gets no answer."""
@@ -205,7 +212,7 @@ class ScratchSlurm:
     def thaw(self, daemon: str) -> None:
         self._daemons[daemon].send_signal(signal.SIGCONT)
 
-    def wipe(self, first_job_id: int = 1, *, accounting: bool = True) -> None:
+    def wipe(self, first_job_id: int, *, accounting: bool = True) -> None:
         """Start anew with nothing known of any job, as after an installation; ids are given from `first_job_id` on.
 
         Without `accounting` the database keeps what it had, under ids that will be given again.
@@ -234,7 +241,7 @@ class ScratchSlurm:
 
     @staticmethod
     def _client(command: Sequence[str], environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=150)
 
     def node_states(self) -> dict[str, str]:
         # %N is the virtual node; %n would be the host name, the same for all of them.
@@ -260,7 +267,7 @@ class ScratchSlurm:
 
     # details
 
-    def _write_configuration(self, first_job_id: int = 1) -> None:
+    def _write_configuration(self, first_job_id: int | None = None) -> None:
         for name in ("etc", "log", "run", "state", "munge", "spool"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         os.chmod(self.folder / "munge", 0o700)
@@ -270,7 +277,7 @@ class ScratchSlurm:
             "host": socket.gethostname().split(".")[0],
             "user": getpass.getuser(),
             "name": self.name,
-            "first_job_id": first_job_id,
+            "first_job_id": first_job_id or self._first_job_id,
             "message_timeout_s": self._message_timeout_s,
             **{name: self._ports.base + offset for name, offset in ports.items()},
         }

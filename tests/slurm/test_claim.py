@@ -105,17 +105,18 @@ def test_nobody_acts_on_a_run_while_its_command_still_waits_for_slurm(
     logs: Path, slurm: ScratchSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sbatch gives up at once, and Slurm takes the job seconds later, as a controller does that is too busy to answer."""
-    late = tmp_path / "late"
+    late, go = tmp_path / "late", tmp_path / "go"
     sbatch(
         tmp_path,
         monkeypatch,
         f"cat > {tmp_path}/script; "
-        f'(sleep 3; real "$@" {tmp_path}/script > {late}) >/dev/null 2>&1 </dev/null & '
+        f'(until [ -e {go} ]; do sleep 0.1; done; real "$@" {tmp_path}/script > {late}) >/dev/null 2>&1 </dev/null & '
         "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1",
     )
     tests = str(Path(__file__).parents[1])
     program = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]; import made_runs; "
+        "from hpc_llm.runs import sending; sending._LATE_S = 200.0; "
         f"made_runs.send_job(Path(sys.argv[1]), 'r', {{'plan': {{}}}}, {HELD!r})"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(logs), tests]) as sending:
@@ -125,6 +126,7 @@ def test_nobody_acts_on_a_run_while_its_command_still_waits_for_slurm(
         assert [one.deed for one in reconcile([run])] == [Deed.LEFT] and run.root.exists()
         with pytest.raises(RequestError, match="already a run r"):
             make_way(logs, ["r"])
+        go.touch()
         assert sending.wait() == 0
     assert job_id(run) in late.read_text()
     assert not (run.root / ".claim").exists()

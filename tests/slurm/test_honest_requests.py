@@ -150,5 +150,5 @@ def test_what_a_held_job_waits_for_is_said_once(node: LoginNode) -> None:
             read.append(process.stderr.readline())
             assert read[-1], read
         node.ask("cancel", *runs_of(node))
-        assert process.wait(timeout=60) == (3 if "--wait" in words else 0)
+        assert process.wait(timeout=150) == (3 if "--wait" in words else 0)
         assert "JobHeldUser" not in process.stderr.read()

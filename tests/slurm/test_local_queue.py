@@ -191,10 +191,14 @@ def test_a_recycled_process_id_is_not_taken_for_the_run(logs: Path) -> None:
 
 
 def test_a_run_whose_folder_is_gone_does_not_stop_the_queue(logs: Path) -> None:
-    first, gone, last = (new_run(logs, name, "sleep 0.5") for name in ("first", "gone", "last"))
+    go = logs.parent / "go"
+    first, gone, last = (
+        new_run(logs, name, f"until [ -e {go} ]; do sleep 0.1; done") for name in ("first", "gone", "last")
+    )
     submit_local([first, gone, last])
     started(first)
     subprocess.run(["rm", "-rf", str(gone.root)], check=True)
+    go.touch()
     assert wait([first, last])[1].exit_code == 0
 
 
@@ -246,10 +250,12 @@ def test_a_script_whose_folder_was_removed_is_named_and_can_be_ended(logs: Path)
 
 
 def test_a_removed_folder_does_not_come_back(logs: Path) -> None:
-    run = new_run(logs, "r", "exec sleep 0.5")
+    go = logs.parent / "go"
+    run = new_run(logs, "r", f"exec sh -c 'until [ -e {go} ]; do sleep 0.1; done'")
     queue = submit_local([run])
     started(run)
     shutil.rmtree(run.root)
+    go.touch()
     until("the queue has ended", lambda: not is_alive(describe_process(int(queue))))
     assert not run.root.exists()
 

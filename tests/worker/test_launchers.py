@@ -27,7 +27,7 @@ def test_two_ranks_train_under(launcher: str, tmp_path: Path) -> None:
         env={**os.environ, **OPEN_MPI_FOR_ROOT, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stderr

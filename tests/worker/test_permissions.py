@@ -76,7 +76,7 @@ def test_a_whole_run_follows_the_umask(tmp_path: Path) -> None:
         "submit",
         *options.split(),
     ]
-    done = subprocess.run([*command, "--logs", str(shared)], capture_output=True, text=True, check=False, timeout=250)
+    done = subprocess.run([*command, "--logs", str(shared)], capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr
     found = [path for path in (shared / "r").rglob("*") if not path.is_symlink()]
     assert {"result.json", "steps.jsonl", "exit.json", "log.out", "job.json", "process.json"} <= {

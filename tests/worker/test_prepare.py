@@ -375,7 +375,7 @@ def test_a_set_of_the_hub_comes_through_datasets(tmp_path: Path, is_there: bool)
         files = "".join(f"  - split: {split}\n    path: {split}.jsonl\n" for split in ("train", "test"))
         (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: main\n  data_files:\n{files}---\n")
     done = subprocess.run(
-        [sys.executable, "-c", HUB], cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False,
+        [sys.executable, "-c", HUB], cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False,
         env={**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     if is_there:

@@ -369,7 +369,7 @@ sessions.main(sessions.Path({str(tmp_path / "one")!r}))
     (tmp_path / "one").mkdir()
     wanted = {"killed": session(plan, 1, after=1, save=str(tmp_path / "kept"), fails_on=0)}
     (tmp_path / "one" / "request.json").write_text(json.dumps(wanted))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == -9, done.stderr[-2000:]
     assert sorted(path.name for path in tmp_path.iterdir()) == [".kept.part", "one"]
     run(tmp_path / "one", 1, {"one": session(plan, 1, after=1, save=str(tmp_path / "kept"))})

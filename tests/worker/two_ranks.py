@@ -40,7 +40,7 @@ def meet(folder: Path, rank: int) -> int:
     told = folder / "port"
     if rank == 0:
         write_json(told, {"port": free_port()})
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while (record := read_json(told)) is None:
         if time.monotonic() > deadline:
             raise TimeoutError("rank 0 named no port")
@@ -50,7 +50,7 @@ def meet(folder: Path, rank: int) -> int:
 
 def free_port() -> int:
     while True:
-        port = random.SystemRandom().randrange(15_000, 30_000)
+        port = random.SystemRandom().randrange(15_000, 20_000)
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("", port))
             return port
