@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 @with_run_options
 def estimate(options: RunOptions, as_json: JsonOption = False) -> None:
     """Say what a run needs of device, host and disk, and whether it fits; `--method all`, `--cluster all` rank what there is."""
-    from hpc_llm.api.estimating import documents, estimates, is_ranking
+    from hpc_llm.api.estimating import documents, estimates
     from hpc_llm.cli.estimate_text import one_screen, ranking
 
     request, places = asked(options)
@@ -25,5 +25,5 @@ def estimate(options: RunOptions, as_json: JsonOption = False) -> None:
         shown = documents(found)
         print_json(shown[0] if len(shown) == 1 else shown)
     else:
-        lines = one_screen(found[0]) if len(found) == 1 else ranking(found, ranked=is_ranking(request))
+        lines = one_screen(found[0]) if len(found) == 1 else ranking(found)
         typer.echo("\n".join(lines))

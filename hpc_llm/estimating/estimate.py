@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hpc_llm.estimating.memory import memory_of, sizes_in
+from hpc_llm.estimating.memory import memory_of
 from hpc_llm.estimating.parts import Estimate
 from hpc_llm.estimating.search import fewest_gpus, largest_micro_batch
+from hpc_llm.estimating.shapes import sizes_in
 from hpc_llm.estimating.step_time import step_time
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.room import room_of
