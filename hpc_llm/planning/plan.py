@@ -24,6 +24,7 @@ from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, posit
 from hpc_llm.planning.engine_choice import check_engine, choose_engine
 from hpc_llm.planning.engines import Wanted, zero_stage
 from hpc_llm.planning.experiment import CHANGED_LETTERS, Experiment, Plan, PlanWithOrigins
+from hpc_llm.planning.generation import check_generator, check_positions, choose_generation, settle_generation
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
 from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, auto_in, plan_letters
@@ -32,6 +33,7 @@ from hpc_llm.planning.parts import (
     BatchShape,
     EngineSetup,
     ExpectedGpu,
+    Inference,
     JobRequest,
     Lora,
     ModelSetup,
@@ -51,8 +53,10 @@ from hpc_llm.planning.recipe import (
     choose_ramp,
     choose_schedule,
     choose_weights,
+    family_of,
     frozen_by,
     learning_rate,
+    longest_of,
 )
 from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources
 from hpc_llm.planning.settings import Settings
@@ -106,10 +110,16 @@ def plan(
     ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
     time_s = ask_time(ask, draft)
     batch = _batch(said, cluster, parallel, draft)
-    workload = choose_workload(said, cluster, method, site, task, batch, corpus, draft)
+    workload: Training
+    if task.generates:
+        workload, batch = choose_generation(said, method, batch, parallel.data, corpus, draft)
+    else:
+        workload = choose_workload(said, cluster, method, site, task, batch, corpus, draft)
     check_signal(experiment.sbatch, saves=workload.save_every is not None)
     deepspeed = _deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
+    if isinstance(workload, Inference):
+        workload = settle_generation(workload, model, draft)
     check_feed(workload, corpus, model, batch, found)
     if told := check_family(model.name, found, model.attention, model.precision):
         draft.notices.append(told)
@@ -117,7 +127,7 @@ def plan(
     optimizer = _optimizer(method, model, found, draft)
     workload = _rates(workload, deepspeed, task, draft)
     wanted = Wanted(model=model, batch=batch, parallel=parallel, optimizer=optimizer, deepspeed=deepspeed)
-    engine = _engine(method, wanted, draft)
+    engine = _no_engine(wanted, draft) if task.generates else _engine(method, wanted, draft)
     if engine.name == "deepspeed":
         check_partitions(deepspeed, parallel.world_size, "deepspeed")
     decided = Plan(
@@ -204,6 +214,9 @@ def _model(
         weights, why, found = "random", "computed: the weights are not needed", None
     else:
         weights, why, found = choose_weights(name, asked)
+        if isinstance(workload, Inference):
+            check_generator(name, family_of(name, found))
+            check_positions(name, longest_of(name, found), batch.sequence_length, workload.new_tokens)
         check_length(name, found, batch.sequence_length)
         check_tokenizer(found, weights, workload.data)
     draft.computed("weights", weights, why if asked is None else draft.origins["weights"])
@@ -296,6 +309,18 @@ def _engine(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
         ),
         deepspeed=complete_deepspeed(wanted.deepspeed, wanted.batch, precision, wanted.optimizer),
         cuda_graph=_cuda_graph(facts, wanted, draft),
+    )
+
+
+def _no_engine(wanted: Wanted, draft: Draft) -> EngineSetup:
+    """What carries out the passes of a model that is not trained: PyTorch alone."""
+    why = "computed: nothing is trained"
+    return EngineSetup(
+        name=draft.computed("engine", "plain", f"{why}, torch alone answers"),
+        module=draft.computed("engine_module", None, why),
+        fallback=draft.computed("engine_fallback", None, why),
+        deepspeed=draft.computed("deepspeed", {}, why),
+        cuda_graph=_cuda_graph(engines.find("plain"), wanted, draft),
     )
 
 

@@ -3,6 +3,7 @@
 main           what every task's program does: ranks -> request -> task -> result, whatever happens
 pretrain_llm   the program of the task `pretrain`
 finetune_llm   the program of the task `finetune`
+infer_llm      the program of the task `infer`
 tasks/         what each task does on the nodes
 loop           the training steps: knows batches as mappings, engines by their interface
 loss           cross entropy, summed over what is predicted
