@@ -160,7 +160,9 @@ def _queries(said: Said, known: int | None, per_step: int, draft: Draft) -> tupl
     else:
         found, why = MEASURED_STEPS * per_step, f"default: {MEASURED_STEPS} batches of made-up ones"
     if known is not None and found > known:
-        raise RequestError(f"{found} queries are asked for, and the data have {known}. Ask for fewer with --set queries=N.")
+        raise RequestError(
+            f"{found} queries are asked for, and the data have {known}. Ask for fewer with --set queries=N."
+        )
     measured = math.ceil(found / per_step)
     if measured < metrics.MIN_MEASURED_STEPS:
         raise RequestError(
@@ -168,7 +170,9 @@ def _queries(said: Said, known: int | None, per_step: int, draft: Draft) -> tupl
             f"{metrics.MIN_MEASURED_STEPS} are needed, or the run is invalid. Ask for more with --set queries=N, or for smaller batches."
         )
     positive("queries", found)
-    origin = draft.origins["steps"] if steps is not None else f"computed: warm-up, and {found} queries, {per_step} a step"
+    origin = (
+        draft.origins["steps"] if steps is not None else f"computed: warm-up, and {found} queries, {per_step} a step"
+    )
     return (
         draft.computed("queries", found, why),
         draft.computed("steps", measured + warmup, origin),
@@ -176,11 +180,13 @@ def _queries(said: Said, known: int | None, per_step: int, draft: Draft) -> tupl
     )
 
 
-def _choice_of_tokens(draft: Draft) -> dict[str, float]:
+def _choice_of_tokens(draft: Draft) -> dict[str, Any]:
     temperature = draft.put("temperature", 0.0, "default: the likeliest token")
     top_p = draft.put("top_p", 1.0, "default: all tokens")
     if not _is_number(temperature) or not 0 <= temperature <= 100:
-        raise RequestError(f"--set temperature={temperature!r}: a number from 0 (the likeliest token) to 100 is needed.")
+        raise RequestError(
+            f"--set temperature={temperature!r}: a number from 0 (the likeliest token) to 100 is needed."
+        )
     if not _is_number(top_p) or not 0 < top_p <= 1:
         raise RequestError(f"--set top_p={top_p!r}: a number above 0, and at most 1, is needed.")
     if top_p < 1 and temperature == 0:
@@ -243,5 +249,3 @@ def check_positions(name: str, longest: int | None, plan_length: int, new_tokens
             f"prompts of up to {plan_length - new_tokens} tokens and new_tokens {new_tokens} need {plan_length} positions: model {name} has "
             f"{longest}. Ask for less with --set new_tokens=N."
         )
-
-

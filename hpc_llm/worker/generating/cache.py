@@ -12,7 +12,7 @@ import torch
 from transformers import Cache
 
 
-class FixedCache(Cache):
+class FixedCache(Cache):  # type: ignore[misc]
     """Places for `size` tokens of each sequence of a batch. A prompt fills the first ones, each token behind it one more."""
 
     def __init__(self, size: int, device: torch.device) -> None:

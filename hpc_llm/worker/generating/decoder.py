@@ -39,7 +39,15 @@ class Decoder:
     """A model that answers `batch` prompts at a time, in at most `size` tokens a prompt with its answer."""
 
     def __init__(
-        self, model: Any, *, batch: int, size: int, new_tokens: int, choice: Choice, ends: tuple[int, ...], attention: str
+        self,
+        model: Any,
+        *,
+        batch: int,
+        size: int,
+        new_tokens: int,
+        choice: Choice,
+        ends: tuple[int, ...],
+        attention: str,
     ) -> None:
         parameter = next(model.parameters())
         self.device: torch.device = parameter.device
@@ -71,9 +79,12 @@ class Decoder:
     def is_recorded(self) -> bool:
         return self._graph is not None
 
-    @torch.inference_mode()
     def answer(self, tokens: torch.Tensor, real: torch.Tensor, draws: torch.Tensor) -> Answered:
         """Answer prompts that lie on the host; `draws` (batch, new tokens) are in [0, 1) and matter only where tokens are drawn."""
+        with torch.inference_mode():
+            return self._answer(tokens, real, draws)
+
+    def _answer(self, tokens: torch.Tensor, real: torch.Tensor, draws: torch.Tensor) -> Answered:
         began = self._clock.mark()
         self._read(tokens, real, draws)
         marks = [self._end_of_pass(0)]
@@ -143,7 +154,6 @@ class Decoder:
         else:
             self._advance()
 
-    @torch.inference_mode()
     def record(self, tokens: torch.Tensor, real: torch.Tensor) -> None:
         """Record the pass of one token, beside prompts that are answered for nothing. On a GPU alone.
 
@@ -151,23 +161,27 @@ class Decoder:
         """
         if self.device.type != "cuda" or self._new_tokens <= _UNRECORDED + 1:
             return
-        self._read(tokens, real, self._draws)
+        with torch.inference_mode():
+            self._read(tokens, real, self._draws)
+            try:
+                self._graph = self._recorded()
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                torch.cuda.synchronize()
+                why = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                self.sentences.append(f"The pass of a token is not recorded as a CUDA graph: {why}")
+
+    def _recorded(self) -> Any:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        try:
-            with torch.cuda.stream(stream):
-                for _ in range(_UNRECORDED):
-                    self._advance()
-            torch.cuda.current_stream().wait_stream(stream)
-            with torch.cuda.graph(graph, stream=stream):
+        with torch.cuda.stream(stream):
+            for _ in range(_UNRECORDED):
                 self._advance()
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            torch.cuda.synchronize()
-            self.sentences.append(f"The pass of a token is not recorded as a CUDA graph: {str(error).strip().splitlines()[0]}")
-            return
-        self._graph = graph
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(graph, stream=stream):
+            self._advance()
+        return graph
 
     def hidden_bytes(self) -> int:
         """What the graph works in: memory of its own, which counts as free."""
@@ -183,7 +197,9 @@ def _inputs_of(model: Any) -> Callable[[torch.Tensor, FixedCache], dict[str, Any
     known = inspect.signature(model.forward).parameters
     lacks = [name for name in ("position_ids", "past_key_values", "attention_mask") if name not in known]
     if lacks:
-        raise WorkerError(f"models of the class {type(model).__name__} take no {lacks[0]}: answers cannot be timed with them.")
+        raise WorkerError(
+            f"models of the class {type(model).__name__} take no {lacks[0]}: answers cannot be timed with them."
+        )
     last = {name: 1 for name in ("logits_to_keep", "num_logits_to_keep") if name in known}
     if "cache_position" not in known:
         return lambda positions, cache: dict(last)

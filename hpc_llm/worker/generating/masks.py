@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -10,7 +10,7 @@ from hpc_llm.errors import WorkerError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
-Mask = torch.Tensor | dict[str, torch.Tensor]
+Mask: TypeAlias = "torch.Tensor | dict[str, torch.Tensor]"
 
 
 class Masks:

@@ -62,8 +62,7 @@ def queries_of(plan: Plan, vocab_size: int, share: Share) -> list[Query]:
         prompted = [(samples.begin(one), start) for one, start in enumerate(samples.starts) if start]
         spans = [prompted[number] for number in wanted]
     return [
-        Query(number, tokens.cut(begin, begin + size)[0])
-        for number, (begin, size) in zip(wanted, spans, strict=True)
+        Query(number, tokens.cut(begin, begin + size)[0]) for number, (begin, size) in zip(wanted, spans, strict=True)
     ]
 
 

@@ -224,7 +224,9 @@ def _all_of(everyones: list[Any]) -> Iterator[Output]:
 def _starting_point(plan: Plan) -> str:
     """Which weights answer which queries, in words."""
     of = "random weights in the shape of" if plan.model.weights == "random" else "weights of"
-    what = f"the {plan.inference.split} split of {', '.join(plan.inference.data)}" if plan.inference.data else DESCRIPTION
+    what = (
+        f"the {plan.inference.split} split of {', '.join(plan.inference.data)}" if plan.inference.data else DESCRIPTION
+    )
     return f"{of} {plan.model.name} answer {plan.inference.queries} queries, {what}"
 
 
@@ -233,9 +235,15 @@ def _print_summary(result: dict[str, Any]) -> None:
         value = result[name]
         return "n/a" if value is None else f"{value:.4f}"
 
-    print(f"Answered {result['total_queries']} queries in {shown('total_time_s')} s after {result['warmup_steps']} batches of warm-up.")
-    print(f"Latency (s): mean {shown('latency_s_mean')}, p50 {shown('latency_s_p50')}, p90 {shown('latency_s_p90')}, p99 {shown('latency_s_p99')}")
-    print(f"Time to first token (s): p50 {shown('time_to_first_token_s_p50')}; per token behind it: mean {shown('time_per_output_token_s_mean')}")
+    print(
+        f"Answered {result['total_queries']} queries in {shown('total_time_s')} s after {result['warmup_steps']} batches of warm-up."
+    )
+    print(
+        f"Latency (s): mean {shown('latency_s_mean')}, p50 {shown('latency_s_p50')}, p90 {shown('latency_s_p90')}, p99 {shown('latency_s_p99')}"
+    )
+    print(
+        f"Time to first token (s): p50 {shown('time_to_first_token_s_p50')}; per token behind it: mean {shown('time_per_output_token_s_mean')}"
+    )
     print(
         f"Tokens/s: {shown('prompt_tokens_per_second')} of prompts and {shown('generated_tokens_per_second')} generated, together "
         f"{shown('prompt_and_generated_tokens_per_second')}",
