@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from rendering import planned
 from test_planning import CPU
 
@@ -141,3 +142,13 @@ def test_queries_are_the_prompts_of_what_is_held_out_or_of_all_there_is(folder: 
             planned_of(folder, "./rows.jsonl", set=setting)
     with pytest.raises(HpcLlmError, match="too few for a prompt of 1000"):
         planned_of(folder, "./text.txt", set={"prompt_tokens": 1000})
+
+
+def test_the_example_asks_for_three_kinds_of_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_LLM_CACHE", str(folder / "caches"))
+    monkeypatch.chdir(ROOT)
+    [one] = hpc_llm.plan(cluster="local", task="prepare", model="tiny", data=["examples/questions.jsonl"])
+    prepare(request_of(one.plan), folder / "caches", lambda text: None)
+    plans = [found.plan for found in hpc_llm.plan("examples/infer.yaml", cluster="local")]
+    kinds = [plan.model.quantization and plan.model.quantization.kind for plan in plans]
+    assert kinds == [None, "nf4", "int8"] and {plan.inference.queries for plan in plans} == {12}

@@ -256,6 +256,20 @@ def test_outputs_are_there_whole_or_not_at_all(infer: Infer, tmp_path: Path) -> 
     assert not [one for one in paths.root.iterdir() if one.name.startswith(".outputs")]
 
 
+def test_what_was_measured_until_a_failure_is_known(infer: Infer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def runs_out(seed: int, query: int, count: int) -> torch.Tensor:
+        if query == 2:
+            raise MemoryError("no room for what is drawn")
+        return draws(seed, query, count)
+
+    monkeypatch.setattr("hpc_llm.worker.tasks.inference.draws", runs_out)
+    plan = plan_of("queries=4", "prompt_tokens=8", "new_tokens=4", "temperature=1", "keep_outputs=true", warmup_steps=1)
+    result, paths = infer(plan)
+    assert (result["outcome"], result["measured_steps"], result["total_queries"]) == ("OOM_HOST", 2, 2)
+    assert result["generated_tokens"] == 8 and result["queries_per_second"] > 0
+    assert len(list(read_json_lines(paths.steps))) == 3 and not paths.outputs.exists()
+
+
 def test_a_model_that_keeps_something_else_than_keys_and_values_is_refused() -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
