@@ -9,12 +9,16 @@ from typing import Any
 from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.corpus.format import SPLITS, TRAIN, VALIDATION
 from hpc_llm.errors import PlanError, RequestError, counted, unknown_name
+from hpc_llm.planning import engines
+from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.data import reading, refuse_for_synthetic
 from hpc_llm.planning.draft import Draft, Said, positive
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES as ENCODER_DECODERS
+from hpc_llm.planning.engines import Wanted
 from hpc_llm.planning.method import Method
 from hpc_llm.planning.model import layout_of_model
-from hpc_llm.planning.parts import BatchShape, Inference, ModelSetup
+from hpc_llm.planning.parts import BatchShape, EngineSetup, Inference, ModelSetup
+from hpc_llm.planning.recipe import family_of, longest_of
 from hpc_llm.planning.workload import choose_seed
 from hpc_llm.records import metrics
 
@@ -220,12 +224,21 @@ def _is_number(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def check_generator(name: str, family: str) -> None:
-    """Raise PlanError where the model reads one sequence and writes another."""
-    if family in ENCODER_DECODERS or layout_of_model(name) != "causal":
+def check_generator(name: str, found: Checkpoint | None, length: int, new_tokens: int) -> None:
+    """Raise PlanError where the model, of which `found` is the checkpoint where there is one, cannot go on with such prompts.
+
+    It reads one sequence and writes another, or has fewer positions than `length`, a prompt with its answer.
+    """
+    if family_of(name, found) in ENCODER_DECODERS or layout_of_model(name) != "causal":
         raise PlanError(
             f"{name} has an encoder and a decoder, and task infer times models that go on with their prompt: Llama, Mistral, Qwen2 and "
             "their like. What such a model writes is scored at the end of --task finetune."
+        )
+    longest = longest_of(name, found)
+    if longest is not None and length > longest:
+        raise PlanError(
+            f"prompts of up to {length - new_tokens} tokens and new_tokens {new_tokens} need {length} positions: model {name} has "
+            f"{longest}. Ask for less with --set new_tokens=N."
         )
 
 
@@ -242,10 +255,20 @@ def settle_generation(workload: Inference, model: ModelSetup, draft: Draft) -> I
     return replace(workload, stop_at_end=draft.computed("stop_at_end", is_trained, f"computed: {why}"))
 
 
-def check_positions(name: str, longest: int | None, plan_length: int, new_tokens: int) -> None:
-    """Raise PlanError where a prompt and its answer need more positions than the model has."""
-    if longest is not None and plan_length > longest:
-        raise PlanError(
-            f"prompts of up to {plan_length - new_tokens} tokens and new_tokens {new_tokens} need {plan_length} positions: model {name} has "
-            f"{longest}. Ask for less with --set new_tokens=N."
-        )
+def no_engine(wanted: Wanted, draft: Draft) -> EngineSetup:
+    """What carries out the passes of a model that is not trained: PyTorch alone.
+
+    Raises PlanError where a pass is to be recorded that cannot be.
+    """
+    why = "computed: nothing is trained"
+    lack = engines.find("plain").unrecorded(wanted)
+    is_recorded = draft.put("cuda_graph", lack is None, f"computed: {lack or 'the pass of a token has one shape'}")
+    if is_recorded and lack is not None:
+        raise PlanError(f"--set cuda_graph=true: it cannot be, for {lack}.")
+    return EngineSetup(
+        name=draft.computed("engine", "plain", f"{why}, torch alone answers"),
+        module=draft.computed("engine_module", None, why),
+        fallback=draft.computed("engine_fallback", None, why),
+        deepspeed=draft.computed("deepspeed", {}, why),
+        cuda_graph=is_recorded,
+    )
