@@ -100,6 +100,7 @@ setup(
             "hpc-llm = hpc_llm.cli:main",
             "pretrain_llm = hpc_llm.worker.pretrain_llm:command",
             "finetune_llm = hpc_llm.worker.finetune_llm:command",
+            "infer_llm = hpc_llm.worker.infer_llm:command",
         ]
     },
 )

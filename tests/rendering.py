@@ -20,8 +20,8 @@ LOGS = Path("/work/someone/logs")
 SUPPORT = Support(path=LOGS / ".code" / "0123456789ab-1000.sh", digest="0123456789ab" + "0" * 52, text="")
 PYTHON = Path("/opt/env/bin/python")
 CLUSTERS = tuple(cluster_names())
-METHODS = tuple(name for name in method_names() if load_method(name).precision != "bf16")
-"""Those for any GPU: not each has bf16."""
+METHODS = tuple(name for name in method_names() if name not in ("bf16", "int8"))
+"""Those for any GPU: not each has bf16, or 8-bit products."""
 
 
 def site(cluster: Cluster, scheduler: str | None = None, hardware: Hardware | None = H100, **more: Any) -> Site:

@@ -60,6 +60,7 @@ SHAPES: dict[str, Callable[[], Batch]] = {
     "local-one-gpu": lambda: batch("local", "z3"),
     "local-four-gpus": lambda: batch("local", "z3", gpus_per_node=4, time="30"),
     "local-cpu": lambda: batch("local", "z3", hardware=CPU),
+    "delta-infer": lambda: batch("delta", "q", task="infer", gpus_per_node=1, set=("queries=500", "new_tokens=512")),
 }
 
 

@@ -125,7 +125,8 @@ def test_each_task_of_an_array_looks_for_what_its_run_needs_and_no_more(methods:
 
 
 def test_every_field_of_the_plan_is_heeded() -> None:
-    heeded = [tasks.find(name).plan_fields for name in ("pretrain", "prepare")]
+    kinds = [tasks.find(name) for name in ("pretrain", "prepare", "infer")]
+    heeded = [fields for kind in kinds for fields in (kind.plan_fields, kind.own_fields)]
     assert set(PATHS) == OF_EVERY_TASK.union(*heeded)
     assert not tasks.find("pretrain").plan_fields & OF_EVERY_TASK
 
@@ -133,7 +134,7 @@ def test_every_field_of_the_plan_is_heeded() -> None:
 def test_a_task_that_is_not_there_names_those_that_are(elsewhere: Path) -> None:
     with pytest.raises(RequestError, match=r"task 'pretrian'.*pretrain"):
         planned("local", "z3", task="pretrian")
-    assert tasks.names() == ("pretrain", "finetune", "prepare", "counting")
+    assert tasks.names() == ("pretrain", "finetune", "prepare", "infer", "counting")
 
 
 @pytest.mark.parametrize("names", [{"worker": "counting-task; rm"}, {"worker": ""}, {"carries": ("a.b",)}])

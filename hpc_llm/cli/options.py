@@ -48,9 +48,9 @@ class RunOptions:
         Optional[str],
         typer.Option(metavar="NAME[,…]", help="Method (z2o, z3, z3o, q, … or letters, z3+o+r); several are a sweep."),
     ] = None
-    task: Annotated[Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain, finetune, prepare.")] = (
-        None
-    )
+    task: Annotated[
+        Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain, finetune, prepare, infer.")
+    ] = None
     model: Annotated[Optional[str], typer.Option(metavar="PRESET|PATH", help="Preset name or checkpoint folder.")] = (
         None
     )

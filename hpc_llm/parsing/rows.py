@@ -88,6 +88,20 @@ class Row:
     """The outcome that the study expects of it; None means that it completes."""
     smoke: bool | None = None
     """True where it is a small run that only shows that its study works: its figures are those of no other size."""
+    prompt_tokens_per_second: float | None = None
+    """Of inference, prompt tokens over the whole measured time; `tokens_per_second` is the sum of this and the next."""
+    generated_tokens_per_second: float | None = None
+    """Of inference, generated tokens over the whole measured time."""
+    queries_per_second: float | None = None
+    time_to_first_token_s_p50: float | None = None
+    """From handing over a query to its first token."""
+    time_per_output_token_s_mean: float | None = None
+    """Of the tokens behind the first one, the mean over queries."""
+    latency_s_mean: float | None = None
+    """From handing over a query to its last token."""
+    latency_s_p50: float | None = None
+    latency_s_p90: float | None = None
+    latency_s_p99: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All columns in order; missing values are None."""

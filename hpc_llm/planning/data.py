@@ -47,22 +47,22 @@ def wanted_corpus(experiment: Experiment, cluster: Cluster) -> CorpusRequest | N
     settings = Settings(experiment.set)
     suggested = experiment.model or getattr(cluster.defaults, "model", None) or FALLBACKS["model"]
     model = settings.applied("model", suggested)
-    reading = {name: settings.applied(name, _copied(value)) for name, value in _READING.items()}
-    _check_reading(reading)
-    return CorpusRequest(sources=experiment.data, model=model, layout=layout_of_model(model), **reading)
+    how = {name: settings.applied(name, _copied(value)) for name, value in _READING.items()}
+    _check_reading(how)
+    return CorpusRequest(sources=experiment.data, model=model, layout=layout_of_model(model), **how)
 
 
 def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft: Draft) -> Feed:
     """The data, and how they fill the sequences. Raises RequestError or PlanError where they do not."""
     data = list(said.experiment.data)
     if not data:
-        _refuse_for_synthetic(draft)
+        refuse_for_synthetic(draft)
     floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
     fields: dict[str, Any] = {
         "data": draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
         "loss_floor_nats": draft.put("loss_floor_nats", floor, why),
         "corpus": draft.put("corpus", corpus and str(corpus.folder), "computed: where the data were prepared"),
-        **_reading(draft),
+        **reading(draft),
         "too_long": draft.put(
             "too_long", corpus and REFUSE, "default" if corpus else "not set: synthetic tokens are as long as needed"
         ),
@@ -87,7 +87,7 @@ def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft
     return Feed(fields=fields, rows=rows[TRAIN])
 
 
-def _refuse_for_synthetic(draft: Draft) -> None:
+def refuse_for_synthetic(draft: Draft) -> None:
     """Raise RequestError for a setting that tokens which are made up would not heed."""
     asked = next((one for one in draft.settings.all if one.field in DATA_FIELDS), None)
     if asked is not None:
@@ -102,28 +102,29 @@ def only_read(said: Said, caches: str | None, draft: Draft) -> dict[str, Any]:
         raise RequestError("nothing is to be prepared: name it with --data SOURCE.")
     if caches is None:
         raise RequestError("nobody says where data are to be prepared: set HPC_LLM_CACHE to a folder.")
-    reading = _reading(draft)
-    fraction_of(source_files(said.experiment.data), reading["validation_fraction"])
+    read = reading(draft)
+    fraction_of(source_files(said.experiment.data), read["validation_fraction"])
     return {
         "data": draft.put("data", list(said.experiment.data), said("data")[1]),
         "loss_floor_nats": draft.put("loss_floor_nats", None, "not known"),
         "caches": draft.put("caches", caches, "environment: HPC_LLM_CACHE, else beside the runs"),
-        **reading,
+        **read,
     }
 
 
-def _reading(draft: Draft) -> dict[str, Any]:
-    reading = {name: draft.put(name, _copied(value), "default") for name, value in _READING.items()}
-    _check_reading(reading)
-    return reading
+def reading(draft: Draft) -> dict[str, Any]:
+    """How the data are read, as the settings say it."""
+    found = {name: draft.put(name, _copied(value), "default") for name, value in _READING.items()}
+    _check_reading(found)
+    return found
 
 
 def _copied(value: Any) -> Any:
     return dict(value) if isinstance(value, dict) else value
 
 
-def _check_reading(reading: dict[str, Any]) -> None:
-    columns, fraction = reading["columns"], reading["validation_fraction"]
+def _check_reading(how: dict[str, Any]) -> None:
+    columns, fraction = how["columns"], how["validation_fraction"]
     if columns:
         check_columns(columns)
     if fraction is not None and (
@@ -131,7 +132,7 @@ def _check_reading(reading: dict[str, Any]) -> None:
     ):
         raise RequestError(f"--set validation_fraction={fraction}: a number from 0 to below 1 is needed.")
     for name in ("train_samples", "validation_samples"):
-        most = reading[name]
+        most = how[name]
         if most is not None and (isinstance(most, bool) or not isinstance(most, int)):
             raise RequestError(f"--set {name}={most}: a whole number is needed.")
         if most is not None:

@@ -13,6 +13,7 @@ from hpc_llm.planning.parts import (
     BatchShape,
     EngineSetup,
     ExpectedGpu,
+    Inference,
     JobRequest,
     ModelSetup,
     OptimizerSetup,
@@ -112,6 +113,13 @@ class Plan:
         """A plan with other values, given by their short names."""
         return Plan.from_dict(self.flat() | values)
 
+    @property
+    def inference(self) -> Inference:
+        """The workload of a task that generates."""
+        if not isinstance(self.workload, Inference):
+            raise TypeError(f"task {self.task} generates nothing")
+        return self.workload
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Plan:
         """The plan from `to_dict`'s or `flat`'s result; keys of a newer version are an error that names them.
@@ -126,7 +134,7 @@ class Plan:
         return made
 
 
-WORKLOADS: dict[str, type[Training]] = {"pretrain": Training, "finetune": Training}
+WORKLOADS: dict[str, type[Training]] = {"pretrain": Training, "finetune": Training, "infer": Inference}
 """Each task's own part of the plan."""
 
 

@@ -72,6 +72,28 @@ class Training(Workload):
     """Folder of a run, or one checkpoint of it, that the training goes on from; None begins at the beginning."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Inference(Training):
+    """Queries that a model answers, a batch of them a step. Nothing is trained, and the fields that say how are not heeded."""
+
+    queries: int | None = None
+    """Queries that are measured, over all ranks; those of the warm-up are some of them, answered once more."""
+    split: str | None = None
+    """Split of the prepared data whose samples are the queries; None for synthetic tokens."""
+    prompt_tokens: int | None = None
+    """Tokens of each prompt; None where the samples have prompts of their own."""
+    new_tokens: int = 128
+    """Most tokens that are generated for a query."""
+    stop_at_end: bool | None = None
+    """Whether an answer ends with the model's own end token; if not, each has `new_tokens` tokens."""
+    temperature: float = 0.0
+    """What the scores are divided by before a token is drawn; 0 takes the likeliest one."""
+    top_p: float = 1.0
+    """A token is drawn among the likeliest ones that together have this probability."""
+    keep_outputs: bool = False
+    """Whether what was generated is written to outputs.jsonl."""
+
+
 def short_name(one: Field[Any]) -> str:
     """What `--set` and tables call a field."""
     name: str = one.metadata.get("short", one.name)

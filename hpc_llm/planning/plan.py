@@ -24,6 +24,7 @@ from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, posit
 from hpc_llm.planning.engine_choice import check_engine, choose_engine
 from hpc_llm.planning.engines import Wanted, zero_stage
 from hpc_llm.planning.experiment import CHANGED_LETTERS, Experiment, Plan, PlanWithOrigins
+from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
 from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, auto_in, plan_letters
@@ -32,6 +33,7 @@ from hpc_llm.planning.parts import (
     BatchShape,
     EngineSetup,
     ExpectedGpu,
+    Inference,
     JobRequest,
     Lora,
     ModelSetup,
@@ -105,11 +107,12 @@ def plan(
     parallel = ask_ranks(said, cluster, partition, gpu, site, draft)
     ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
     time_s = ask_time(ask, draft)
-    batch = _batch(said, cluster, parallel, draft)
-    workload = choose_workload(said, cluster, method, site, task, batch, corpus, draft)
+    workload, batch = _work(ask, method, task, corpus, draft)
     check_signal(experiment.sbatch, saves=workload.save_every is not None)
     deepspeed = _deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
+    if isinstance(workload, Inference):
+        workload = settle_generation(workload, model, draft)
     check_feed(workload, corpus, model, batch, found)
     if told := check_family(model.name, found, model.attention, model.precision):
         draft.notices.append(told)
@@ -117,7 +120,7 @@ def plan(
     optimizer = _optimizer(method, model, found, draft)
     workload = _rates(workload, deepspeed, task, draft)
     wanted = Wanted(model=model, batch=batch, parallel=parallel, optimizer=optimizer, deepspeed=deepspeed)
-    engine = _engine(method, wanted, draft)
+    engine = no_engine(wanted, draft) if task.generates else _engine(method, wanted, draft)
     if engine.name == "deepspeed":
         check_partitions(deepspeed, parallel.world_size, "deepspeed")
     decided = Plan(
@@ -140,6 +143,16 @@ def plan(
 def _said_whole(draft: Draft, name: str, said: tuple[str, str]) -> str:
     value: str = draft.computed(name, *said)
     return value
+
+
+def _work(
+    ask: Ask, method: Method, task: TaskKind, corpus: CorpusFacts | None, draft: Draft
+) -> tuple[Training, BatchShape]:
+    """What is to be done, in which batches."""
+    batch = _batch(ask.said, ask.cluster, ask.parallel, draft)
+    if task.generates:
+        return choose_generation(ask.said, method, batch, ask.parallel.data, corpus, draft)
+    return choose_workload(ask.said, ask.cluster, method, ask.site, task, batch, corpus, draft), batch
 
 
 def _batch(said: Said, cluster: Cluster, parallel: Parallel, draft: Draft) -> BatchShape:
@@ -204,6 +217,8 @@ def _model(
         weights, why, found = "random", "computed: the weights are not needed", None
     else:
         weights, why, found = choose_weights(name, asked)
+        if isinstance(workload, Inference):
+            check_generator(name, found, batch.sequence_length, workload.new_tokens)
         check_length(name, found, batch.sequence_length)
         check_tokenizer(found, weights, workload.data)
     draft.computed("weights", weights, why if asked is None else draft.origins["weights"])

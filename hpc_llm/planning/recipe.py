@@ -105,13 +105,23 @@ def check_readable(model: str) -> None:
 
 def check_length(model: str, found: Checkpoint | None, sequence_length: int) -> None:
     """Raise PlanError where a sequence is longer than the model takes."""
-    known = PRESETS.get(model) or found
-    longest = known.max_position_embeddings if known else None
+    longest = longest_of(model, found)
     if longest is not None and sequence_length > longest:
         raise PlanError(
             f"sequence_length {sequence_length}: model {model} takes {longest} tokens at most. "
             "Ask for less with --sequence-length."
         )
+
+
+def longest_of(model: str, found: Checkpoint | None) -> int | None:
+    """Tokens of the longest sequence that the model takes; None where its config cannot be seen from here, or says nothing."""
+    known = PRESETS.get(model) or found
+    return known.max_position_embeddings if known else None
+
+
+def family_of(model: str, found: Checkpoint | None) -> str:
+    """What Hugging Face calls the model's family; empty where its config cannot be seen from here."""
+    return PRESETS[model].model_type if model in PRESETS else str(found.config.get("model_type")) if found else ""
 
 
 def vocab_size_of(model: str, found: Checkpoint | None) -> int | None:
@@ -172,7 +182,7 @@ LAYERS = {
 
 def check_targets(model: str, found: Checkpoint | None, targets: Any) -> None:
     """Raise PlanError where adapters are to be put on layers that the model has not."""
-    family = PRESETS[model].model_type if model in PRESETS else str(found.config.get("model_type")) if found else ""
+    family = family_of(model, found)
     known = LAYERS.get(family)
     if known is None or isinstance(targets, str):
         return
@@ -185,7 +195,7 @@ def check_targets(model: str, found: Checkpoint | None, targets: Any) -> None:
 
 def check_family(model: str, found: Checkpoint | None, attention: str, precision: str) -> str | None:
     """What the user should know of the model's family in this precision. Raises PlanError for what the family cannot do."""
-    family = PRESETS[model].model_type if model in PRESETS else str(found.config.get("model_type")) if found else ""
+    family = family_of(model, found)
     if family not in ENCODER_DECODERS:
         return None
     if attention == "flash_attention_2":

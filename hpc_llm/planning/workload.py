@@ -50,7 +50,7 @@ def choose_workload(
         **feed.fields,
         steps=steps,
         warmup_steps=warmup,
-        seed=_seed(said, draft),
+        seed=choose_seed(said, draft),
         lr_ramp_steps=draft.put("lr_ramp_steps", method.lr_ramp_steps, f"method {method.name}"),
         lr_schedule=draft.put("lr_schedule", method.lr_schedule, f"method {method.name}"),
         eval_every=_evaluation(steps, task, corpus, draft),
@@ -97,10 +97,10 @@ def _preparation(said: Said, site: Site, kind: type[Training], draft: Draft) -> 
         "lr_schedule": draft.computed("lr_schedule", "constant", "computed: nothing is trained"),
         "eval_every": draft.computed("eval_every", None, "computed: nothing is trained"),
     }
-    return kind(**nothing, **only_read(said, site.caches, draft), seed=_seed(said, draft))
+    return kind(**nothing, **only_read(said, site.caches, draft), seed=choose_seed(said, draft))
 
 
-def _seed(said: Said, draft: Draft) -> int:
+def choose_seed(said: Said, draft: Draft) -> int:
     seed: int = draft.first("seed", said("seed"), (FALLBACKS["seed"], "default"))
     if not 0 <= seed < 2**32:
         raise RequestError(f"seed is {seed}, it must be between 0 and {2**32 - 1}.")

@@ -23,7 +23,15 @@ from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, read_json, reason
 RUN_ID_PLACEHOLDER = "RUN-ID"
 """Stands for the run id in a preview: the id is the one thing that only submission decides."""
 
-TRY_FILES = ("exit.json", "result.json", "steps.jsonl", "evaluations.jsonl", "failures", "telemetry*.jsonl")
+TRY_FILES = (
+    "exit.json",
+    "result.json",
+    "steps.jsonl",
+    "evaluations.jsonl",
+    "outputs.jsonl",
+    "failures",
+    "telemetry*.jsonl",
+)
 """What one try of a run writes, as patterns; the job script moves them to `tries` before the next one."""
 
 
@@ -201,6 +209,11 @@ class RunPaths:
     def evaluations(self) -> Path:
         """One JSON object an evaluation between steps, appended as it happens."""
         return self.root / "evaluations.jsonl"
+
+    @property
+    def outputs(self) -> Path:
+        """One JSON object a query that was answered, with what was generated; written whole at the end, where it is asked for."""
+        return self.root / "outputs.jsonl"
 
     @property
     def checkpoints(self) -> Path:

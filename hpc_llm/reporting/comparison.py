@@ -32,7 +32,9 @@ _NUMBERS = frozenset(
     """num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps global_batch_size
     sequence_length warmup_steps measured_steps step_time_s_mean step_time_s_p50 step_time_s_p90 tokens_per_second
     tokens_per_second_per_gpu model_tflops_per_gpu mfu peak_allocated_bytes peak_reserved_bytes peak_device_bytes
-    peak_host_bytes loss_first loss_last eval_loss perplexity elapsed_s""".split()
+    peak_host_bytes loss_first loss_last eval_loss perplexity elapsed_s
+    prompt_tokens_per_second generated_tokens_per_second queries_per_second time_to_first_token_s_p50
+    time_per_output_token_s_mean latency_s_mean latency_s_p50 latency_s_p90 latency_s_p99""".split()
 )
 _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")

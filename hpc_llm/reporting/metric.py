@@ -116,5 +116,32 @@ LOSS = Metric(
     name="loss_last", title="Last loss", unit="", better="low",
     meaning="loss of the last step; the best is marked only where all ran equally many steps",
 )  # fmt: skip
+GENERATED = Metric(
+    name="generated_tokens_per_second", title="Generated tokens/s", unit="", better="high",
+    meaning="of inference, generated tokens of all GPUs over the whole measured time; tokens/s counts the prompts too",
+)  # fmt: skip
+QUERIES = Metric(
+    name="queries_per_second", title="Queries/s", unit="", better="high",
+    meaning="of inference, answered queries of all GPUs over the whole measured time",
+)  # fmt: skip
+FIRST_TOKEN = Metric(
+    name="time_to_first_token_s_p50", title="First token p50", unit="s", better="low",
+    meaning="of inference, half of the queries got their first token no later",
+)  # fmt: skip
+TOKEN_TIME = Metric(
+    name="time_per_output_token_s_mean", title="Time per token", unit="ms", better="low", shown_as=0.001,
+    meaning="of inference, the mean time of a query's tokens behind its first, the mean over queries",
+)  # fmt: skip
+LATENCY_MEAN = Metric(
+    name="latency_s_mean", title="Latency", unit="s", better="low",
+    meaning="of inference, mean time from handing over a query to its last token",
+)  # fmt: skip
+LATENCY_P99 = Metric(
+    name="latency_s_p99", title="Latency p99", unit="s", better="low",
+    meaning="of inference, 99 of 100 queries took no longer",
+)  # fmt: skip
 
-METRICS = (TOKENS, TOKENS_PER_GPU, MFU, PEAK_ALLOCATED, PEAK_RESERVED, PEAK_DEVICE, PEAK_HOST, STEP_P50, STEP_P90, LOSS)
+METRICS = (
+    TOKENS, TOKENS_PER_GPU, MFU, PEAK_ALLOCATED, PEAK_RESERVED, PEAK_DEVICE, PEAK_HOST, STEP_P50, STEP_P90, GENERATED, QUERIES,
+    FIRST_TOKEN, TOKEN_TIME, LATENCY_MEAN, LATENCY_P99, LOSS,
+)  # fmt: skip

@@ -36,7 +36,7 @@ _MODULES = (
     "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/deepspeed_values",
     "planning/encoder_decoder", "planning/engines/__init__", "planning/engines/facts", "planning/experiment",
     "planning/model", "planning/optimizers", "planning/parts", "planning/schedule", "planning/synthetic", "planning/tasks/__init__",
-    "planning/tasks/finetune", "planning/tasks/prepare", "planning/tasks/pretrain", "planning/tasks/task", "planning/tasks/training",
+    "planning/tasks/finetune", "planning/tasks/infer", "planning/tasks/prepare", "planning/tasks/pretrain", "planning/tasks/task", "planning/tasks/training",
     "corpus/__init__", "corpus/facts", "corpus/format", "corpus/key", "corpus/order", "corpus/rows", "corpus/sets", "corpus/sources",
 )  # fmt: skip
 """What the worker may import besides itself; nothing in them needs more than the standard library."""

@@ -65,8 +65,7 @@ def report_refusal(folder: Path | None, error: HpcLlmError) -> None:
 
 def report_sigterm(record: Record, more: str = "") -> None:
     """Leave the same for a run that was told to stop. Time limit, cancel and preemption all look like this."""
-    step = record.meter.steps[-1].number if record.meter and record.meter.steps else 0
-    message = f"stopped by SIGTERM after step {step} of {record.plan.workload.steps}: time limit, cancel or preemption"
+    message = f"stopped by SIGTERM after step {record.steps_done} of {record.plan.workload.steps}: time limit, cancel or preemption"
     message = f"{message}; {more}" if more else message
     _leave(record, {"type": _SIGTERM, "message": message, "traceback": "", "outcome": Outcome.UNKNOWN.value})
 

@@ -16,11 +16,13 @@ from hpc_llm.records import metrics
 from hpc_llm.records.files import read_json
 from hpc_llm.records.metrics import finite
 from hpc_llm.records.run import Outcome, RunPaths
+from hpc_llm.worker.answers import Answers
 from hpc_llm.worker.ranks import Ranks
 
 if TYPE_CHECKING:  # a run that fails before torch is imported leaves a result too
     from hpc_llm.worker.engines.checkpoint import TrainingProgress
     from hpc_llm.worker.measure.meter import MeasuredStep, Meter
+    from hpc_llm.worker.measure.window import Window
 
 SCHEMA = 1
 
@@ -54,6 +56,8 @@ class Record:
     """Types of the parameters that are `trained` and of those that are `frozen`; copies that the engine steps are not among them."""
     flops_per_token: float | None = None
     meter: Meter | None = None
+    answers: Answers | None = None
+    """What was measured where queries are answered in place of training."""
     peaks: dict[str, int | None] = field(default_factory=dict)
     """Peak memory in bytes, the largest of all ranks where they could be asked."""
     held: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -78,6 +82,19 @@ class Record:
     def __post_init__(self) -> None:
         self.job = self._job_of_folder()
 
+    @property
+    def window(self) -> Window | None:
+        """Around what is measured; None before."""
+        measured = self.meter or self.answers
+        return measured.window if measured else None
+
+    @property
+    def steps_done(self) -> int:
+        """Steps that have ended, of which this rank knows."""
+        if self.answers is not None:
+            return self.answers.steps_done
+        return self.meter.steps[-1].number if self.meter and self.meter.steps else 0
+
     def write(self, path: Path, value: Any) -> None:
         """Write one of the run's records into its folder.
 
@@ -100,7 +117,7 @@ def build_result(
 
     A run that came to its end but cannot be compared gets the outcome INVALID and its reason.
     """
-    plan, meter = record.plan, record.meter
+    plan, meter, window = record.plan, record.meter, record.window
     steps = meter.steps if meter else []
     invalid = _invalid_reason(record, steps)
     if outcome is Outcome.COMPLETED and invalid:
@@ -131,8 +148,8 @@ def build_result(
         **_trained(record, steps),
         **_evaluated(record),
         "elapsed_s": time.time() - record.started_at,
-        "measured_window_s": meter.window.elapsed_s if meter else None,
-        "device_clock_s": meter.window.device_elapsed_s if meter else None,
+        "measured_window_s": window.elapsed_s if window else None,
+        "device_clock_s": window.device_elapsed_s if window else None,
         "outcome": outcome.value,
         "outcome_reason": reason,
         "invalid_reason": invalid if outcome is Outcome.INVALID else None,
@@ -146,6 +163,7 @@ def build_result(
         "kept": record.kept,
         "failed_rank": error["rank"] if error else None,
         "error": {key: error[key] for key in ("type", "message", "traceback")} if error else None,
+        **(record.answers.figures(record.ranks.world_size) if record.answers else {}),
     }
 
 
@@ -253,21 +271,22 @@ def _evaluated(record: Record) -> dict[str, Any]:
 def _memory(record: Record) -> dict[str, int | None]:
     keys = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes")
     peaks = record.peaks
-    if not peaks and record.meter is not None:
-        peaks = record.meter.window.own_peaks()  # the other ranks cannot be asked after a failure
+    if not peaks and record.window is not None:
+        peaks = record.window.own_peaks()  # the other ranks cannot be asked after a failure
     return {key: peaks.get(key) for key in keys}
 
 
 def _invalid_reason(record: Record, steps: list[MeasuredStep]) -> str | None:
     measured = [step for step in steps if not step.warmup]
+    count = record.answers.measured_steps if record.answers else len(measured)
     return metrics.invalid_reason(
-        measured_steps=len(measured) if record.resumed is None else max(len(measured), metrics.MIN_MEASURED_STEPS),
+        measured_steps=count if record.resumed is None else max(count, metrics.MIN_MEASURED_STEPS),
         losses=[step.loss for step in steps],
         skipped_steps=sum(step.skipped for step in measured),
         world_size=record.ranks.world_size,
         planned_world_size=record.plan.parallel.world_size,
         gpu=record.hardware.get("gpu"),
         expected_gpu=record.plan.gpu.model,
-        device_clock_s=record.meter.window.device_elapsed_s if record.meter else None,
-        host_clock_s=record.meter.window.elapsed_s if record.meter else None,
+        device_clock_s=record.window.device_elapsed_s if record.window else None,
+        host_clock_s=record.window.elapsed_s if record.window else None,
     )

@@ -66,13 +66,13 @@ def _next_signal(record: Record) -> int:
 
 def _let_it_save(record: Record) -> None:
     """Wait as long as the training may still come to the end of a step, where it saves and ends the process."""
-    done, since = _steps_done(record), time.monotonic()
+    done, since = record.steps_done, time.monotonic()
     while not failure.has_other_cause(record) and time.monotonic() - since < _patience(record):
         number = signal.sigtimedwait(_HEARD, _LOOK_EVERY_S)
         if number is not None and number.si_signo == signal.SIGUSR1:
             say_where(record)
-        if record.is_saving or _steps_done(record) > done:
-            done, since = _steps_done(record), time.monotonic()
+        if record.is_saving or record.steps_done > done:
+            done, since = record.steps_done, time.monotonic()
 
 
 def _patience(record: Record) -> float:
@@ -81,14 +81,9 @@ def _patience(record: Record) -> float:
     return _LEAST_PATIENCE_S + 3 * max((step.time_s for step in steps), default=0.0)
 
 
-def _steps_done(record: Record) -> int:
-    steps = record.meter.steps if record.meter else []
-    return steps[-1].number if steps else 0
-
-
 def say_where(record: Record) -> None:
     """Print this rank's stacks to stderr at one go: the ranks share a log, and all of them are asked at once."""
-    ranks, step = record.ranks, _steps_done(record)
+    ranks, step = record.ranks, record.steps_done
     head = f"{record.program}: rank {ranks.rank} of {ranks.world_size} on {socket.gethostname()}, {step} steps done, stands at:\n"
     os.write(sys.stderr.fileno(), (head + _stacks()).encode(errors="replace"))
 

@@ -699,9 +699,22 @@ def test_vllm_results(row):
         "duration": 30.5,
         "completed": 10,
         "total_token_throughput": 14029.5,
-        "output_throughput": 1.0,
+        "output_throughput": 29.5,
+        "request_throughput": 0.25,
+        "request_goodput": None,
+        "mean_ttft_ms": 80.0,
+        "median_ttft_ms": 75.0,
+        "mean_tpot_ms": 12.5,
+        "p99_tpot_ms": 14.0,
+        "mean_e2el_ms": 2500.0,
+        "median_e2el_ms": 2000.0,
+        "p99_e2el_ms": 4000.0,
     }
     found = row(json.dumps(serve), "serve.json")
+    assert (found.prompt_tokens_per_second, found.generated_tokens_per_second) == (14000.0, 29.5)
+    assert (found.queries_per_second, found.time_to_first_token_s_p50) == (0.25, 0.075)
+    assert (found.time_per_output_token_s_mean, found.latency_s_mean, found.latency_s_p50) == (0.0125, 2.5, 2.0)
+    assert (found.latency_s_p90, found.latency_s_p99) == (None, 4.0)
     assert (found.format, found.model, found.tokens_per_second, found.elapsed_s) == ("vllm", "m", 14029.5, 30.5)
     throughput = {
         "elapsed_time": 10.0,
@@ -710,9 +723,16 @@ def test_vllm_results(row):
         "requests_per_second": 0.5,
         "tokens_per_second": 5.0,
     }
-    assert row(json.dumps(throughput, indent=4), "t.json").tokens_per_second == 5.0
-    latency = {"avg_latency": 2.5, "latencies": [2.5], "percentiles": {"50": 2.5, "90": 3.0}}
-    assert row(json.dumps(latency), "l.json").step_time_s_p90 == 3.0
+    found = row(json.dumps(throughput, indent=4), "t.json")
+    assert (found.tokens_per_second, found.queries_per_second, found.generated_tokens_per_second) == (5.0, 0.5, None)
+    latency = {"avg_latency": 2.5, "latencies": [2.5], "percentiles": {"50": 2.5, "90": 3.0, "99": 3.5}}
+    found = row(json.dumps(latency), "l.json")
+    assert (found.step_time_s_p90, found.latency_s_mean, found.latency_s_p90, found.latency_s_p99) == (
+        3.0,
+        2.5,
+        3.0,
+        3.5,
+    )
 
 
 def mllog(key: str, value: object, time: int = 1_700_000_000_000, **metadata: object) -> str:

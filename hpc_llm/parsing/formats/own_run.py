@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.parsing.registry import FolderFormat
-from hpc_llm.parsing.rows import COLUMNS, STEP_COLUMNS, Row, Step, kind_of_task, measures_nothing
+from hpc_llm.parsing.rows import COLUMNS, INFER, STEP_COLUMNS, Row, Step, kind_of_task, measures_nothing
 from hpc_llm.planning.study import StudyRun
 from hpc_llm.records import metrics
 from hpc_llm.records.files import read_json_lines
@@ -151,7 +151,8 @@ def _from_steps(records: Records, columns: Mapping[str, Any]) -> dict[str, Any]:
         "step_time_s_p90": metrics.percentile(times, 90),
     }
     batch, length, ranks = (columns.get(n) for n in ("global_batch_size", "sequence_length", "world_size"))
-    if batch and length and times:
+    # How many tokens a batch of queries is differs from batch to batch, and from rank to rank.
+    if batch and length and times and kind_of_task(columns.get("task")) != INFER:
         summary["tokens_per_second"] = metrics.tokens_per_second(batch * length, times)
         summary["tokens_per_second_per_gpu"] = summary["tokens_per_second"] / ranks if ranks else None
     return possible(summary)

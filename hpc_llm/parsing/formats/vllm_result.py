@@ -12,6 +12,16 @@ from hpc_llm.text.json_text import figures
 
 _KEYS = (("total_token_throughput", "duration"), ("tokens_per_second", "elapsed_time"), (None, "avg_latency"))
 
+_MILLISECONDS = {
+    "time_to_first_token_s_p50": "median_ttft_ms",
+    "time_per_output_token_s_mean": "mean_tpot_ms",
+    "latency_s_mean": "mean_e2el_ms",
+    "latency_s_p50": "median_e2el_ms",
+    "latency_s_p90": "p90_e2el_ms",
+    "latency_s_p99": "p99_e2el_ms",
+}
+"""Columns of what the serving benchmark writes in ms; those of the whole latency only where it is asked for them."""
+
 
 def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:
     """The result of one benchmark; raises ValueError where the file is none."""
@@ -28,18 +38,33 @@ def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:
 def _row(found: dict[str, Any], rate: str | None, time: str) -> Row:
     row = Row(format="vllm", task="infer", kind=INFER, outcome=Outcome.COMPLETED.value)
     row.model = found.get("model_id") if isinstance(found.get("model_id"), str) else None
-    if rate is not None:
-        row.tokens_per_second, row.elapsed_s = float(found[rate]), float(found[time])
+    if rate is None:
+        _fill_latency(row, found)
         return row
-    row.step_time_s_mean = float(found[time])
-    percentiles = found.get("percentiles")
-    if isinstance(percentiles, dict):
-        row.step_time_s_p50, row.step_time_s_p90 = (_number(percentiles.get(key)) for key in ("50", "90"))
+    row.tokens_per_second, row.elapsed_s = float(found[rate]), float(found[time])
+    row.queries_per_second = _number(found.get("request_throughput", found.get("requests_per_second")))
+    row.generated_tokens_per_second = _number(found.get("output_throughput"))
+    if row.generated_tokens_per_second is not None:  # both are over the same time
+        row.prompt_tokens_per_second = _number(row.tokens_per_second - row.generated_tokens_per_second)
+    for column, key in _MILLISECONDS.items():
+        value = _number(found.get(key))
+        setattr(row, column, None if value is None else value / 1000)
     return row
 
 
+def _fill_latency(row: Row, found: dict[str, Any]) -> None:
+    """All queries of a batch take as long as it: their answers have one length."""
+    row.step_time_s_mean = row.latency_s_mean = float(found["avg_latency"])
+    percentiles = found.get("percentiles")
+    if isinstance(percentiles, dict):
+        row.latency_s_p50, row.latency_s_p90, row.latency_s_p99 = (
+            _number(percentiles.get(p)) for p in ("50", "90", "99")
+        )
+        row.step_time_s_p50, row.step_time_s_p90 = row.latency_s_p50, row.latency_s_p90
+
+
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 else None
 
 
 FORMAT = DocumentFormat(

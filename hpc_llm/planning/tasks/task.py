@@ -38,6 +38,8 @@ class TaskKind:
     """The class of the plan's workload. Fields that it adds have defaults, and are set as `--set NAME=VALUE`."""
     is_on_host: bool = False
     """Whether one process without a GPU does it, which takes no steps and knows no method."""
+    generates: bool = False
+    """Whether it answers queries and trains nothing: without an optimizer, and on one model a rank."""
     lr_schedule: str = "constant"
     """How the learning rate goes on behind its ramp where nobody says it: one of `planning.schedule.SCHEDULES`."""
     evaluates: bool = False

@@ -135,7 +135,7 @@ def means(record: Record, gpus: Gpus, device: torch.device) -> dict[str, float]:
 
     A key is left out where one of the GPUs has too few samples.
     """
-    window = record.meter.window.span if record.meter else None
+    window = record.window.span if record.window else None
     if window is None or gpus.total == 0:
         return {}
     is_sampled_here = record.ranks.local_rank == 0

@@ -1,0 +1,48 @@
+#!/bin/bash
+#SBATCH --job-name=llama2-7b-q
+#SBATCH --account=bbka-delta-gpu
+#SBATCH --partition=gpuA100x4
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=16
+#SBATCH --gpus-per-node=1
+#SBATCH --mem=59604M
+#SBATCH --time=00:30:00
+#SBATCH --constraint=work
+#SBATCH --output=/work/someone/logs/RUN-ID/log.out
+#SBATCH --error=/work/someone/logs/RUN-ID/log.err
+#SBATCH --open-mode=append
+#SBATCH --export=NONE
+# hpc-llm VERSION: infer of llama2-7b with q on delta
+# weights: random; data: synthetic tokens, a Markov chain whose mean loss cannot fall below 1.2130 nats
+
+# run: its job is written down first where that is its own, for sbatch's answer may be lost; then come the functions
+# shellcheck disable=SC2154  # they make the arrays rank, task, agent and program
+this_job=("${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-}}" "${SLURM_CLUSTER_NAME:-}" "${HOSTNAME:-}" "${SLURM_JOB_NAME:-}"
+  "${SLURM_ARRAY_TASK_ID:-null}" "${SLURM_RESTART_COUNT:-0}")
+run_dir=/work/someone/logs/RUN-ID
+in_run() { cd -P "$run_dir" && [[ ! -L $run_dir && -O . && -f job.json && $(<job.json) = *"\"uuid\": \"${this_job[3]##*-}-"* ]]; }
+note_job() { [[ ! -L started.jsonl && ( -f started.jsonl || ! -e started.jsonl ) ]] && LC_ALL=C && printf -v said \
+    '"job_id": "%s", "cluster": "%s", "host": "%s", "job_name": "%s", "array_task": %s, "restart_count": %s, "time": %(%s)T' \
+    "${this_job[@]//[^A-Za-z0-9._-]/?}" -1 && echo "{\"schema\": 1, ${said//\"\"/null}}" >> started.jsonl; }
+(in_run && note_job) 2>/dev/null
+support=/work/someone/logs/.code/0123456789ab-1000.sh; functions=$([ -f "$support" ] && head -c 99999 "$support")
+[ "$(echo "$functions" | sha256sum)" = "0123456789ab0000000000000000000000000000000000000000000000000000  -" ] || { in_run &&
+  set -C && echo '{"exit_code": 78}' > exit.json; echo "hpc-llm: the code in $support is not what was submitted" >&2; exit 78; }
+eval "$functions" && begin_run 1800
+
+# modules
+need_modules /etc/profile.d/lmod.sh /usr/share/lmod/lmod/init/bash
+module reset
+load_module pytorch-conda/2.8
+
+# environment
+use_python
+export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/delta/torch_extensions
+export OMP_NUM_THREADS=16
+export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+need_packages torch transformers bitsandbytes
+
+# launch: 1 rank, 1 per node
+set_ranks srun hpc_llm.worker.infer_llm --run-dir "$run_dir"
+launch srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --kill-on-bad-exit=1 --export=ALL --mpi=none --gpu-bind=none "${task[@]}"
