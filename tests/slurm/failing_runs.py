@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,10 @@ class Failing:
         self._submit("queued", *TAIWANIA, "--sbatch=hold")
         self._reach_the_time_limit()  # first what trains without end, which slows down all the rest
         self._preempt()
-        self._lose_a_node()
-        self._cancel()
-        self._submit_what_fails_by_itself()
-        self._fill_a_disk()
+        with self._full_disk():
+            self._lose_a_node()
+            self._cancel()
+            self._submit_what_fails_by_itself()
         self._see_the_requeued_run_start_again()
         self._look([name for name in self.runs if name not in self.status])
 
@@ -174,9 +175,15 @@ class Failing:
         self._until_ranks_wait("node lost", 2)
         self._until_ranks_wait("node lost silently", 1)
         self.node.slurm.crash_node("tw2")
-        self.node.wait([self.runs["node lost"], self.runs["node lost silently"]])
+        self._until_slurm_has_ended("node lost", "node lost silently")
         self.node.slurm.start_node("tw2")
         self.node.slurm.run("scontrol", "update", "nodename=tw2", "state=resume")
+
+    def _until_slurm_has_ended(self, *names: str) -> None:
+        """What left no record is not over for us yet: one may be on its way for a minute."""
+        slurm, jobs = self.node.slurm, [job_id(self.runs[name]) for name in names]
+        going = ("RUNNING", "COMPLETING")
+        until(f"Slurm has ended {names}", lambda: all(slurm.job_state(job) not in going for job in jobs))
 
     def _cancel(self) -> None:
         for name in ("cancelled", "scancelled"):
@@ -211,21 +218,22 @@ class Failing:
         self._look_meanwhile("walltime", "running")
         self.node.slurm.expire(job_id(self.runs["walltime"]))
 
-    def _fill_a_disk(self) -> None:
-        """The file system that holds a run is full before its first step."""
-        try:
-            with SmallDisk(self.folder / "full", "4m") as disk:
-                self._run_on(disk)
-        except CannotMount as refused:
-            self.mount_refused = str(refused)
-
-    def _run_on(self, disk: SmallDisk) -> None:
-        self._submit("disk full", *TAIWANIA, f"--logs={disk.folder}")
-        self._until("its script has launched", "disk full", lambda run: "hpc-llm: " in printed(run))
-        disk.fill()
-        slurm, job = self.node.slurm, job_id(self.runs["disk full"])
-        until("its job is over", lambda: slurm.job_state(job) not in ("RUNNING", "COMPLETING"))
-        self._look(["disk full"])
+    @contextmanager
+    def _full_disk(self) -> Iterator[None]:
+        """The file system that holds a run is full before its first step, and for as long as others are seen to."""
+        with ExitStack() as stack:
+            try:
+                disk = stack.enter_context(SmallDisk(self.folder / "full", "4m"))
+            except CannotMount as refused:
+                self.mount_refused = str(refused)
+                yield
+                return
+            self._submit("disk full", *TAIWANIA, FIRST_NODE, f"--logs={disk.folder}")
+            self._until("its script has launched", "disk full", lambda run: "hpc-llm: " in printed(run))
+            disk.fill()
+            self._until_slurm_has_ended("disk full")
+            yield
+            self._look(["disk full"])
 
     # what is said of them
 
