@@ -77,8 +77,10 @@ def _title(estimate: Estimate) -> str:
 
 
 def _place(what: str, need: Need) -> str:
-    verdict = "" if need.capacity is None else f": {need.verdict.words}"
-    return f"{what}{verdict}, {gib(need.low)} to {gib(need.high)} of {gib(need.capacity)}"
+    size = f"{gib(need.low)} to {gib(need.high)}"
+    if need.capacity is None:
+        return f"{what}: {size} (nobody says how much there is)"
+    return f"{what}: {need.verdict.words}, {size} of {gib(need.capacity)}"
 
 
 def _terms(need: Need) -> Iterator[str]:

@@ -43,8 +43,8 @@ def _terms(case: Case) -> dict[str, float]:
     """Of one rank."""
     own = case.trained / case.ranks
     terms = _starting(case)
-    if not case.offloads("optimizer"):
-        if case.offloads("param"):
+    if not _is_here(case, "optimizer"):
+        if _is_here(case, "param"):
             terms["weights"] = _locked(case, "param", case.width * case.sizes.parameters / case.ranks)
         return terms
     groups = list(_groups(case, own)) if case.stage == 3 else [own]
@@ -71,6 +71,11 @@ def _starting(case: Case) -> dict[str, float]:
         return {"programs and libraries": known.host_program}
     program = known.host_program if case.offloads("optimizer") else known.host_start
     return {"programs and libraries": program, "model loading": made}
+
+
+def _is_here(case: Case, what: str) -> bool:
+    """Whether it is kept in the host's memory, and not on a disk."""
+    return (case.zero.get(f"offload_{what}") or {}).get("device") == "cpu"
 
 
 def _groups(case: Case, own: float) -> Iterator[float]:
