@@ -118,7 +118,8 @@ def host_capacity(case: Case, cluster: Cluster, node: Node) -> int | None:
     if asked is not None and asked > 0:
         return asked
     whole = None if node.mem_gb is None else int(node.mem_gb * 1e9)
-    if job.scheduler == "local" or "exclusive" in job.sbatch or asked == 0:  # --mem=0 is all of the node
+    own = {"mem", "mem-per-gpu", "mem-per-cpu", "exclusive"} & {*job.sbatch, *cluster.extra_options}
+    if job.scheduler == "local" or cluster.request.exclusive or own:  # --mem=0 is all of the node; nothing gives more
         return whole
     share = None if node.mem_gb_per_gpu is None or not gpus else int(node.mem_gb_per_gpu * gpus * 1e9)
     return min((one for one in (share, whole) if one is not None), default=None)

@@ -140,6 +140,12 @@ def test_the_memory_that_a_job_asks_for_is_what_it_has(form: str) -> None:
     assert host_capacity(Case(plan, sizes_in(plan)), cluster, cluster.node) == pytest.approx(2 * 62.5e9, rel=1e-4)
 
 
+def test_a_job_that_has_the_node_alone_has_all_of_its_memory() -> None:
+    cluster = load_cluster("delta")
+    plan = planned(cluster, "z3", gpus_per_node=1, sbatch=("exclusive",)).plan
+    assert host_capacity(Case(plan, sizes_in(plan)), cluster, cluster.node) == 250e9
+
+
 def need(low: int, high: int, capacity: int | None) -> Verdict:
     return Need(breakdown={}, peak=low, low=low, high=high, capacity=capacity).verdict
 
