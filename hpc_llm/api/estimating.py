@@ -110,7 +110,8 @@ def _one(run: RunRequest, ground: tuple[Cluster, Site] | HpcLlmError, logs: Path
         if isinstance(ground, HpcLlmError):
             raise ground
         planned, told = _plan(run, *ground, logs)
-        return replace(of_plan(planned.plan, ground[0]), notes=(*planned.notices, *told))
+        name = run.place.name if run.place else None
+        return replace(of_plan(planned.plan, ground[0]), run=name, notes=(*planned.notices, *told))
     except (PlanError, RequestError) as error:
         if not is_survey:
             raise

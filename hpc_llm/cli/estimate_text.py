@@ -91,8 +91,18 @@ def _terms(need: Need) -> Iterator[str]:
 
 def ranking(found: Sequence[Estimate]) -> Iterator[str]:
     """One line a run, and why there can be no such run below."""
-    headers = ["cluster", "method", "GPUs", "verdict", "GiB", "host", "tokens/s"]
-    yield from table([_row(one) for one in found if not one.refused], headers, _WIDTH)
+    headers = [
+        "cluster",
+        "run" if any(one.run for one in found) else "method",
+        "GPUs",
+        "verdict",
+        "GiB",
+        "host",
+        "tokens/s",
+    ]
+    rows = [_row(one) for one in found if not one.refused]
+    said = [column for column in range(len(headers)) if any(row[column] for row in rows)]
+    yield from table([[row[column] for column in said] for row in rows], [headers[column] for column in said], _WIDTH)
     refused: dict[str, list[str]] = {}
     for one in found:
         if one.refused:
@@ -106,4 +116,4 @@ def _row(one: Estimate) -> list[str]:
     rate = f"{one.time.tokens_per_second:.0f}" if one.time else ""
     gpus = f"{one.gpus}x {one.gpu}" if one.gpu else ""
     sizes = [str(-(-need.high // _GIB)) if need else "" for need in (device, host)]
-    return [one.cluster, one.method, gpus, one.verdict.words, *sizes, rate]
+    return [one.cluster, one.run or one.method, gpus, one.verdict.words, *sizes, rate]
