@@ -17,7 +17,12 @@ from hpc_llm.planning.study import StudyRun
 from hpc_llm.site.cluster import Cluster, load_cluster, parse_cluster
 from hpc_llm.site.profiles import bundled
 
-THIRTEEN: dict[str, Any] = {"partition": "gpuA100x8", "model": "llama2-13b", "micro_batch_size": 2, "sequence_length": 2048}
+THIRTEEN: dict[str, Any] = {
+    "partition": "gpuA100x8",
+    "model": "llama2-13b",
+    "micro_batch_size": 2,
+    "sequence_length": 2048,
+}
 """Full training on eight A100 of 40 GB."""
 
 
