@@ -688,10 +688,10 @@ def test_commands_answer_quickly() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("render", "--cluster", "local", "--method", "zero3"), "there is no method 'zero3': did you mean 'z3'? Valid: bf16, ddp, q, q-hpc2, z1,"),
+        (("render", "--cluster", "local", "--method", "zero3"), "there is no method 'zero3': did you mean 'z3'? Valid: bf16, ddp, int8, q, q-hpc2, z1,"),
         (("render", "--cluster", "local", "--method", "ZeRO-2-offload"), "did you mean 'z2o'?"),
         (("methods", "fsdp"), "did you mean 'z3'?"),
-        (("methods", "z3+x"), "there is no method 'x'. Valid: bf16, ddp, q, q-hpc2, z1, z2, z2o, z2o-hpc2, z3, z3-hpc2, z3o, z3o-hpc2. With + they take letters, as in z3+o+r: o, r, f,"),
+        (("methods", "z3+x"), "there is no method 'x'. Valid: bf16, ddp, int8, q, q-hpc2, z1, z2, z2o, z2o-hpc2, z3, z3-hpc2, z3o, z3o-hpc2. With + they take letters, as in z3+o+r: o, r, f,"),
         (("diagnose", "--list", "oom"), "there is no cause 'oom': did you mean 'device_oom' or 'host_oom'? Valid: host_oom, device_oom,"),
         (("diagnose", "--list", "segv"), "did you mean 'segfault'?"),
         (("models", "7b"), "did you mean 'llama2-7b' or 'mistral-7b' or 'mistral-7b-v0.2'?"),

@@ -122,4 +122,4 @@ def test_the_installed_command_prefers_a_users_own_files(installed: Path, tmp_pa
 
 
 def test_the_worker_has_a_command_of_its_own(installed: Path) -> None:
-    assert all((installed / "bin" / name).is_file() for name in ("pretrain_llm", "finetune_llm"))
+    assert all((installed / "bin" / name).is_file() for name in ("pretrain_llm", "finetune_llm", "infer_llm"))

@@ -214,7 +214,6 @@ def _meant(name: str) -> list[str]:
         "dp": "ddp",
         "zero": "z1",
         "quantized": "q",
-        "int8": "q",
         "nf4": "q",
         "4bit": "q",
         "bnb": "q",

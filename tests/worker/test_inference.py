@@ -154,7 +154,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely_among_those_of_top_p() -> 
     scores = torch.tensor([[2.0, 0.5, 1.5, -1.0, 0.4, -3.0]])
     even = (torch.arange(20_000) + 0.5) / 20_000
     for temperature, top_p in ((1.0, 1.0), (0.5, 1.0), (1.0, 0.8), (2.0, 0.5), (1.0, 1e-6)):
-        chosen = Choice(temperature, top_p)(scores.expand(len(even), -1), even)
+        chosen = Choice(temperature, top_p)(scores.expand(len(even), -1), lambda: even[:, None])
         shares = torch.bincount(chosen, minlength=6) / len(even)
         kept = TopPLogitsWarper(top_p)(None, scores / temperature) if top_p < 1 else scores / temperature
         assert torch.allclose(shares, torch.softmax(kept, dim=-1)[0], atol=2e-4)
@@ -245,6 +245,15 @@ def test_low_precision_and_quantized_weights_answer(infer: Infer, method: str, p
     assert result["outcome"] == "COMPLETED" and result["generated_tokens"] == 12
     types = {"q": "uint8", "int8": "int8"}.get(method, "bfloat16" if precision == "bf16" else "float16")
     assert types in result["parameter_types"]["frozen"] and result["trainable_parameters"] == 0
+
+
+@pytest.mark.parametrize("method", ["q", "int8"])
+def test_a_checkpoint_is_quantized_as_it_is_loaded(infer: Infer, tmp_path: Path, method: str) -> None:
+    plan = plan_of("queries=3", "prompt_tokens=8", "new_tokens=4", method=method)
+    model = save(tmp_path / "model", "llama")
+    result, _ = infer(plan.changed(model=str(model), weights="checkpoint"))
+    assert (result["outcome"], result["generated_tokens"]) == ("COMPLETED", 12), result["outcome_reason"]
+    assert {"q": "uint8", "int8": "int8"}[method] in result["parameter_types"]["frozen"]
 
 
 def test_outputs_are_there_whole_or_not_at_all(infer: Infer, tmp_path: Path) -> None:

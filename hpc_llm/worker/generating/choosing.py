@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,8 +18,8 @@ class Choice:
     """0 takes the likeliest."""
     top_p: float
 
-    def __call__(self, scores: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
-        """The next token of each sequence, from its scores (batch, vocabulary) and a number in [0, 1) drawn for it."""
+    def __call__(self, scores: torch.Tensor, drawn: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """The next token of each sequence, from its scores (batch, vocabulary) and, where it is drawn, numbers in [0, 1) (batch, 1)."""
         if self.temperature == 0:
             return scores.argmax(dim=-1)
         likely = torch.softmax(scores.float() / self.temperature, dim=-1)
@@ -26,7 +27,7 @@ class Choice:
         before = ordered.cumsum(dim=-1) - ordered
         kept = ordered.masked_fill(before >= self.top_p, 0.0)  # the likeliest one always stays
         upto = kept.cumsum(dim=-1)
-        place = (upto <= drawn[:, None] * upto[:, -1:]).sum(dim=-1, keepdim=True)
+        place = (upto <= drawn() * upto[:, -1:]).sum(dim=-1, keepdim=True)
         last = (kept > 0).sum(dim=-1, keepdim=True) - 1
         return tokens.gather(1, torch.minimum(place, last)).squeeze(1)
 

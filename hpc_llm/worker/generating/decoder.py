@@ -133,11 +133,12 @@ class Decoder:
 
     def _take(self, scores: torch.Tensor) -> None:
         """Choose the next tokens, and put all in place for the pass that follows."""
-        chosen = self._choice(scores, self._draws.index_select(1, self._step).squeeze(1))
+        chosen = self._choice(scores, lambda: self._draws.index_select(1, self._step))
         self._tokens.copy_(chosen[:, None])
         self._written.index_copy_(1, self._step, chosen[:, None])
         self._counts.add_(~self._over)
-        self._over.logical_or_((chosen[:, None] == self._ends).any(dim=1))
+        if len(self._ends):
+            self._over.logical_or_((chosen[:, None] == self._ends).any(dim=1))
         self._positions.add_(1)
         self._step.add_(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -30,16 +31,17 @@ class Masks:
         places = torch.arange(real.shape[1], device=real.device)
         query, key = places[:, None], places[None, :]
         seen = (key <= query) & (real[:, None, :] | (key == query))
-        return self._all(seen[:, None], query - key)
+        return self._all(seen[:, None], lambda: query - key)
 
     def of_token(self, seen: torch.Tensor, place: torch.Tensor) -> Mask:
         """For one token at `place`; `seen` (batch, places) says which places hold a token."""
-        behind = place - torch.arange(seen.shape[1], device=seen.device)
-        return self._all(seen[:, None, None], behind)
+        return self._all(seen[:, None, None], lambda: place - torch.arange(seen.shape[1], device=seen.device))
 
-    def _all(self, seen: torch.Tensor, behind: torch.Tensor) -> Mask:
-        """`behind` is by how many tokens the key is older than the query."""
-        found = {kind: self._as_taken(self._within(seen, behind) if kind == SLIDING else seen) for kind in self._kinds}
+    def _all(self, seen: torch.Tensor, behind: Callable[[], torch.Tensor]) -> Mask:
+        """`behind` tells by how many tokens each key is older than its query; only a window asks."""
+        found = {
+            kind: self._as_taken(self._within(seen, behind()) if kind == SLIDING else seen) for kind in self._kinds
+        }
         return found if len(found) > 1 else found[self._kinds[0]]
 
     def _within(self, seen: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:

@@ -74,8 +74,12 @@ def _model(record: Record, device: torch.device) -> Any:
         model = load_model(plan, {}, device)
     except ImportError as error:
         raise WorkerError(f"the plan's model needs a package that is missing here: {error}.") from error
-    model.to(device)
-    model.requires_grad_(False)
+    if (
+        plan.model.quantization is None
+    ):  # those that are quantized are made where they belong, and transformers moves none
+        model.to(device)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
     stop_dropout(model)
     record.num_parameters, record.trainable_parameters = count_parameters(model)[0], 0
     record.parameter_types = parameter_types(model)
