@@ -473,3 +473,40 @@ def test_nothing_of_the_plan_is_lost_between_plan_and_script() -> None:
     plan = planned("delta", "z3", nodes=2, time="01:30:00").plan
     lines = header(script("delta", "z3", nodes=2, time="01:30:00"))
     assert f"--nodes={plan.parallel.nodes}" in lines and f"--mem={plan.job.mem}" in lines and "--time=01:30:00" in lines
+
+
+BINDING = [
+    "--mpi=none",
+    "--cpu-bind=mask_cpu:0xff,0xff00",
+    "--distribution",
+    "block:block",
+    "-c8",
+    "--gpu-bind=closest",
+]
+
+
+def launched(launcher: str, args: list[str], **asked: Any) -> tuple[str, str]:
+    """The launch line of two nodes, and where it comes from."""
+    site = variant("delta", launch={"multi_node": launcher, "allowed": [launcher, "srun"], "srun_args": args})
+    script = batch(site, "z3", nodes=2, **asked).scripts[0]
+    [found] = [pair for pair in zip(str(script).splitlines(), script.origins, strict=True) if "launch srun" in pair[0]]
+    return found
+
+
+def test_what_binds_a_rank_is_not_given_to_the_agent_of_a_node() -> None:
+    line, origin = launched("torchrun", BINDING)
+    assert "--mpi=none" in line
+    assert not any(word in line for word in ("--cpu-bind", "block:block", "--distribution", "-c8", "--gpu-bind"))
+    assert origin.endswith("one agent a node: without srun_args' --cpu-bind, --distribution, -c, --gpu-bind")
+    of_ranks, origin = launched("srun", BINDING)
+    assert all(
+        word in of_ranks for word in ("mask_cpu:0xff", "--distribution block:block", "-c8", "--gpu-bind=closest")
+    )
+    assert "agent" not in origin
+
+
+def test_an_agent_gets_what_binds_nothing_and_a_single_rank_all() -> None:
+    line, origin = launched("torchrun", ["--mpi=none", "--gpu-bind=none", "--cpu-bind", "none"])
+    assert "--gpu-bind=none --cpu-bind none" in line and "agent" not in origin
+    line, origin = launched("torchrun", BINDING, gpus_per_node=1)
+    assert "--gpu-bind=closest" in line and "agent" not in origin

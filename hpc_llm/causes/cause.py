@@ -53,6 +53,8 @@ class Sign:
     """Counts only where this stands in the few lines before it, as in the code that a traceback quotes."""
     not_after: bytes | None = None
     """Counts only where this does not stand before it."""
+    where: Callable[[bytes, int], bool] | None = None
+    """Counts only where this says so of the text and the position in it."""
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[bytes]:
@@ -78,6 +80,8 @@ class Cause:
     signs: tuple[Sign, ...] = ()
     explains: frozenset[str] = frozenset()
     """Causes that follow from this one even when their messages come first."""
+    explains_later: frozenset[str] = frozenset()
+    """Causes that follow from this one where their messages come after its own, and not where they come first."""
     undone_by_end: bool = True
     """Whether a run that reached its end after the messages has nothing to complain of."""
 
@@ -103,6 +107,7 @@ def sign(
     retry: bool | None = None,
     after: str | None = None,
     not_after: str | None = None,
+    where: Callable[[bytes, int], bool] | None = None,
 ) -> Sign:
     """A sign; without a pattern the literals themselves are it."""
     texts = (literals,) if isinstance(literals, str) else literals
@@ -117,4 +122,5 @@ def sign(
         retry,
         after.encode() if after else None,
         not_after.encode() if not_after else None,
+        where,
     )

@@ -57,30 +57,16 @@ COLLECTIVE_TIMEOUT = Cause(
             remedy=_NOT_ALL_CAME,
         ),
         sign(
-            (
-                "RendezvousTimeoutError",
-                "RendezvousConnectionError",
-                "client socket has timed out after",
-                "Socket Timeout",
-                "connect() timed out",
-            ),
-            _EXCEPTION
-            + r"Rendezvous(?:Timeout|Connection)Error(?::|$)|RuntimeError: connect\(\) timed out\. Original timeout was \d+ ms|client socket has timed out after \d+ ?m?s while trying to connect to \((?P<address>[^)]{1,80})\)"
-            r"|RuntimeError: Socket Timeout",
+            "RendezvousTimeoutError",
+            _EXCEPTION + r"RendezvousTimeoutError(?::|$)",
             confidence=0.85,
             remedy=_NOT_ALL_CAME,
         ),
-        sign(
-            ("socketStartConnect: Connect to ", "socketPollConnect"),
-            r"socket(?:StartConnect: Connect to|PollConnect: connect to|PollConnect:? [^\n]{0,40}) ?(?P<address>\S{1,80})[^\n]{0,40}"
-            r"(?:timed out|exceeded)",
-            confidence=0.8,
-            remedy=_NOT_ALL_CAME,
-        ),
+        sign("Socket Timeout", r"RuntimeError: Socket Timeout", confidence=0.85, remedy=_NOT_ALL_CAME),
         sign("RendezvousClosedError", _EXCEPTION + r"RendezvousClosedError(?::|$)", role=Role.CASCADE),
         sign(
             ("DEADLINE_EXCEEDED: ", "heartbeat timeout"),
-            r"XlaRuntimeError: DEADLINE_EXCEEDED: (?:Barrier timed out|Connect\(\) timed out)|UNAVAILABLE: Task \S{1,80} heartbeat timeout",
+            r"XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out|UNAVAILABLE: Task \S{1,80} heartbeat timeout",
             confidence=0.85,
             remedy=_NOT_ALL_CAME,
         ),
@@ -88,6 +74,37 @@ COLLECTIVE_TIMEOUT = Cause(
         sign(
             "detected by watchdog at work: ",
             r"\[PG [^\]\n]{1,80}Rank (?P<rank>\d+)\] Exception \(either an error or timeout\) detected by watchdog at work: (?P<seq>\d+)",
+            role=Role.CASCADE,
+        ),
+        # What a rank says that another one, or its own watchdog, told it to write down what it knows and to end. It does so after
+        # an exception, too, so that what is known of one counts more.
+        sign(
+            ("Received a dump signal", "Received a timeout signal", "Received a global timeout"),
+            r"(?:Rank (?P<rank>\d+)\] )?Received a (?:dump signal due to a collective timeout|dump signal|timeout signal|global timeout) from"
+            r" {1,4}(?:this local rank|another rank|rank (?P<reported_by>\d+))",
+            precedence=54,
+            confidence=0.85,
+        ),
+        sign(
+            "after attempting to dump debug info, due to ",
+            r"(?:Rank (?P<rank>\d+)\] )?Terminating the process after attempting to dump debug info, due to ",
+            precedence=54,
+            confidence=0.85,
+        ),
+        sign(
+            "watchdog detected a collective timeout",
+            r"(?:Rank (?P<rank>\d+)\] )?ProcessGroup\w{1,8}'s watchdog detected a collective timeout\b",
+            precedence=54,
+            confidence=0.85,
+        ),
+        sign(
+            (
+                "failure detected by watchdog at work ",
+                "Timeout at NCCL work: ",
+                "NCCL operations have failed or timed out",
+            ),
+            r"Rank (?P<rank>\d+)\] +failure detected by watchdog at work sequence id: (?P<seq>\d+)"
+            r"|Rank (?P<rank_2>\d+)\] Timeout at NCCL work: (?P<seq_2>\d+)|Some NCCL operations have failed or timed out\.",
             role=Role.CASCADE,
         ),
         sign("watchdog got stuck", r"ProcessGroupNCCL's watchdog got stuck for \d+ seconds", confidence=0.85),
@@ -106,11 +123,18 @@ _FABRIC = (
     "otherwise submit it again, without the node at that address: --sbatch exclude={node}"
 )
 
+_NO_ANSWER = (
+    "nothing answered at the address in the evidence: look at the output of the first node, which may have ended before or not begun\n"
+    "see that the other nodes reach it, and that its port is open: MASTER_ADDR and MASTER_PORT in the job, "
+    "--set env.NCCL_SOCKET_IFNAME=… and env.GLOO_SOCKET_IFNAME=…\n"
+    "otherwise submit it again, without the node that did not answer: --sbatch exclude={node}"
+)
+
 UNREACHABLE = Cause(
     id="unreachable",
     title="another process could not be reached",
     meaning=(
-        "A process did not get through to one on another node: no route, a name that is not known, a connection or a "
+        "A process did not get through to another one: no answer, no route, a name that is not known, a connection or a "
         "login that was refused, or a fault of the network."
     ),
     remedy=(
@@ -123,6 +147,36 @@ UNREACHABLE = Cause(
     precedence=57,
     explains=frozenset(("collective_timeout", "segfault", "python_exception")),
     signs=(
+        # torch's store, the rendezvous of torchrun, NCCL's sockets and JAX's coordinator: nobody answered in all the time that they had.
+        sign(
+            (
+                "client socket has timed out after",
+                "client socket has failed to connect to any",
+                "TCP client failed to connect/validate",
+                "RendezvousConnectionError",
+                "connect() timed out",
+            ),
+            _EXCEPTION
+            + r"RendezvousConnectionError(?::|$)|client socket has timed out after \d+ ?m?s while trying to connect to \((?P<address>[^)\n]{1,80})\)"
+            r"|Error: [^\n]{0,40}client socket has failed to connect to any network address of \((?P<address_2>[^)\n]{1,80})\)"
+            r"|TCP client failed to connect/validate to host (?P<address_old>\S{1,80}) - timed out"
+            r"|RuntimeError: connect\(\) timed out\. Original timeout was \d+ ms",
+            survived_after=STARTED,
+            confidence=0.85,
+            remedy=_NO_ANSWER,
+        ),
+        sign(
+            ("socketStartConnect: Connect to ", "socketPollConnect"),
+            r"socket(?:StartConnect: Connect to|PollConnect: connect to|PollConnect:? [^\n]{0,40}) ?(?P<address>\S{1,80})[^\n]{0,40}"
+            r"(?:timed out|exceeded)",
+            confidence=0.8,
+            remedy=_NO_ANSWER,
+        ),
+        sign(
+            "DEADLINE_EXCEEDED: Connect() timed out",
+            confidence=0.85,
+            remedy=_NO_ANSWER,
+        ),
         sign(
             ("No route to host", "is unreachable", "Host is down"),
             rf"^[^\n\"']{{0,200}}(?:[Cc]onnect|[Ss]ocket|ssh|bind)[^\n]{{0,160}}{_NO_WAY}",

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
-from hpc_llm.causes.schedulers import BEYOND_NODE, FLUX_LITERALS, flux, lsf
+from hpc_llm.causes.data import BAD_TEXT
+from hpc_llm.causes.frames import reads_configuration, reads_model
+from hpc_llm.causes.schedulers import FLUX_LITERALS, flux, lsf
+
+_DAMAGED = (
+    "a file of the checkpoint is damaged, cut off or a Git LFS pointer: the traceback names the call that read it\n"
+    "bring it again where it was downloaded; go on from an earlier one where a run that ended early wrote it"
+)
 
 MODEL_MISSING = Cause(
     id="model_missing",
     title="the model could not be loaded",
-    meaning="The checkpoint or tokenizer is not there: wrong name or folder, no permission, or no network on the compute node.",
+    meaning="The checkpoint or tokenizer is not there or is damaged: wrong name or folder, no permission, no network on the compute node.",
     remedy=(
         "download it on a login node first: hpc-llm fetch NAME --to DIR, then --model DIR\n"
         "for a gated model accept its licence on its page and log in: hf auth login\n"
@@ -93,12 +100,31 @@ MODEL_MISSING = Cause(
             r"SafetensorError: Error while deserializing header",
             remedy="the checkpoint is damaged or a Git LFS pointer: download it again",
         ),
+        # A file of torch.save that was cut off, or is none.
+        sign(
+            ("PytorchStreamReader failed", "failed finding central directory"),
+            r"PytorchStreamReader failed (?:reading (?:zip archive|file)|locating file)",
+            confidence=0.9,
+            remedy=_DAMAGED,
+        ),
+        sign(*BAD_TEXT, where=reads_model, confidence=0.85, remedy=_DAMAGED),
+        sign(
+            "UnpicklingError: ",
+            r"\bUnpicklingError: (?:invalid load key|pickle data was truncated|unpickling stack underflow)",
+            confidence=0.85,
+            remedy=_DAMAGED,
+        ),
     ),
 )
 
 _SHORT_DATA_REMEDY = (
     "more text: --data FILE, several times where it is in several files\n"
     "or shorter sequences, of which each rank needs one: --sequence-length N"
+)
+
+_NO_SETTINGS = (
+    "correct the file of settings that was read, at the line and column that the message names: "
+    "the frames above it in the traceback name the call, and mostly the path"
 )
 
 CONFIG_ERROR = Cause(
@@ -185,7 +211,7 @@ CONFIG_ERROR = Cause(
         ),
         sign(("Expected a string path to an existing deepspeed config", "DeepSpeed config")),
         sign("mismatch TrainingArguments values", r"DeepSpeed config values that mismatch TrainingArguments values"),
-        sign("JSONDecodeError", r"JSONDecodeError: [^\n]{1,120}", confidence=0.75),
+        sign(*BAD_TEXT, where=reads_configuration, confidence=0.85, remedy=_NO_SETTINGS),
         sign(
             ("ConfigAttributeError", "ConfigCompositionException", "ConfigKeyError", "MissingConfigException"),
             r"\b(?:ConfigAttributeError|ConfigCompositionException|ConfigKeyError|MissingConfigException|MissingMandatoryValue)\b",
@@ -207,15 +233,6 @@ CONFIG_ERROR = Cause(
             confidence=0.9,
         ),
         sign(
-            ("srun: error: Task launch ", "srun: error: Application launch ", "srun: error: Unable to satisfy"),
-            rf"^[^\n]{{0,12}}srun: error: (?:Task launch for \S{{1,40}} failed on node \S{{1,80}}: |Application launch failed: )?{BEYOND_NODE}",
-            confidence=0.9,
-            remedy=(
-                "the step asks for other CPUs, tasks or devices than the job has: compare the numbers of tasks and CPUs\n"
-                "srun --cpu-bind=none lets the kernel place the processes"
-            ),
-        ),
-        sign(
             "execve(): ",
             r"slurmstepd: error: execve\(\): (?!\S{1,200}/slurm_script)(?P<program>\S{1,200}): (?:No such file or directory|Permission denied|Exec format error)",
             confidence=0.85,
@@ -234,16 +251,6 @@ CONFIG_ERROR = Cause(
             remedy="correct what the evidence names: the resources that were asked for, or the program that was to start",
         ),
         sign(
-            ("OPAL ERROR: ", "SLURM's PMI support", "PMI_Init", "PMI2_Init", "Invalid MPI type", "mpi plugin"),
-            r"OPAL ERROR: \w[^\n]{0,40} in file \S{0,40}pmix\S{0,30}|OMPI was not built with SLURM's PMI support|PMI2?_Init(?:ialized)? (?:failed|returned)"
-            r"|^[^\n]{0,12}srun: error: (?:Invalid MPI type|cannot find mpi plugin)",
-            confidence=0.8,
-            remedy=(
-                "the launcher and the MPI library do not belong together: `srun --mpi=list` shows what Slurm offers; "
-                "start the program with the mpirun of its own MPI"
-            ),
-        ),
-        sign(
             "checkpoint being loaded used a DP world size of ",
             remedy=(
                 "resume with as many ranks as the checkpoint was written by\n"
@@ -255,11 +262,6 @@ CONFIG_ERROR = Cause(
             lsf("THREADLIMIT|PROCESSLIMIT|CWD_NOTEXIST"),
             confidence=0.95,
             remedy="the job passed a limit of its queue, or its folder is not on the node: `bqueues -l QUEUE` shows the limits",
-        ),
-        sign(
-            "srun: error: ",
-            r"^srun: error: (?:Unable to create step for job \S+: (?:More processors|Requested node|Invalid|Memory required)|[^\n]{0,60}Invalid \w+ specification)",
-            confidence=0.85,
         ),
         sign(
             "WorkerError: ",
@@ -277,8 +279,29 @@ CONFIG_ERROR = Cause(
             confidence=0.95,
             remedy="see where the program is: a job begins in the folder from which it was submitted, and the compute node must see it",
         ),
+        # Sizes that do not go into each other: parallel degrees, batches, heads, layers.
         sign(
-            "must be divisible by", r"(?:AssertionError|ValueError): [^\n]{0,120}must be divisible by", confidence=0.85
+            ("divisible by", "must be multiple of", "must be a multiple of"),
+            r"(?:AssertionError|ValueError|RuntimeError|Exception): (?:[^\n]{0,160}must be (?:evenly )?divisible by"
+            r"|[^\n]{0,60}\b(?:world[ _]size|batch[ _]size|heads|layers|num_\w{1,40}|\w{1,40}_size|degree|length)\b[^\n]{0,80}(?:is not|isn't|not) (?:evenly )?divisible by"
+            r"|[^\n]{0,60}\b(?:batch|size|degree|length)\b[^\n]{0,60}must be an? ?multiple of|[^\n]{0,60}batch size must be multiple of)",
+            confidence=0.85,
+        ),
+        # What the program's own parser of arguments does not know: Transformers' programs, and those that build on it.
+        sign(
+            ("are not used by the HfArgumentParser", "keys are not used by "),
+            r"ValueError: (?:Some specified arguments|Some keys) are not used by [^\n]{1,200}",
+        ),
+        # The weights that were loaded are those of another model.
+        sign(
+            "Error(s) in loading state_dict for ",
+            r"RuntimeError: Error\(s\) in loading state_dict for (?P<model>\w{1,80}):(?:\n[^\n]{0,12}?[ \t]+(?P<mismatch>(?:size mismatch for|Missing key|Unexpected key)[^\n]{1,300}))?",
+            confidence=0.85,
+            remedy=(
+                "the checkpoint is of another model than the one that was made: compare the sizes in its config.json with the model's, "
+                "and how many ranks it was written by\n"
+                "where only the number of tokens differs, one of the two had its embeddings resized: model.resize_token_embeddings"
+            ),
         ),
         sign(
             "hpc-llm: ",

@@ -89,6 +89,12 @@ DRIVER_MISMATCH = Cause(
             remedy="this build of torch holds no code for this GPU: install one that does, or use another GPU",
         ),
         sign(
+            ("HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION", "HSA_STATUS_ERROR_INVALID_"),
+            r"\bwith error ?: HSA_STATUS_ERROR_(?:ILLEGAL_INSTRUCTION|INVALID_(?:ISA|CODE|EXECUTABLE))",
+            confidence=0.85,
+            remedy="this build holds no code for this GPU: install one that does (PYTORCH_ROCM_ARCH when building)",
+        ),
+        sign(
             ("invalid device function", "hipErrorNoBinaryForGpu"),
             r"HIP error: invalid device function|hipErrorNoBinaryForGpu",
             remedy="this build holds no code for this GPU: install one that does (PYTORCH_ROCM_ARCH when building)",
@@ -192,6 +198,16 @@ GPU_HARDWARE = Cause(
             r"amdgpu[^\n]{0,80}(?:uncorrectable hardware error|uncorrectable errors? detected|GPU reset begin|ring \w+ timeout)",
         ),
         sign("HW Exception by GPU", r"HW Exception by GPU node-\d+", confidence=0.85),
+        sign(
+            ("HSA_STATUS_ERROR_EXCEPTION", "HSA_STATUS_ERROR_HARDWARE"),
+            r"\bwith error ?: HSA_STATUS_ERROR_(?:EXCEPTION|HARDWARE)",
+            precedence=71,  # a kernel that stops itself ends so, too, and says before why
+            confidence=0.85,
+            remedy=(
+                "submit it again without that node: --sbatch exclude={node}; where it fails there again, tell the site\n"
+                "if it fails on other nodes as well, it is a kernel: see that torch and its extensions were built for this GPU and ROCm"
+            ),
+        ),
     ),
 )
 

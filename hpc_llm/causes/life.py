@@ -17,6 +17,13 @@ _STEPS = (
     re.compile(rb"elapsed time per iteration"),
 )
 """The parts of a line by which it shows as a training step."""
+_PREPARES = re.compile(
+    rb"[^\n|%]{0,60}\b(?:[Ll]oading|[Dd]ownload\w*|Fetching|Map|Filter|Generating|[Tt]okeni[sz]\w*|Running tokenizer|Resolving|Saving|Convert\w*"
+    rb"|[Pp]re-?process\w*|Packing|Grouping|Extract\w*|Capturing|Quantiz\w*|Materializ\w*|Creating|Merging|Casting|Flattening|Sharding|Compiling)\b[^\n|%]{0,80}\d{1,3}%\|"
+)
+"""The beginning of a progress bar of something else: shards, files, rows."""
+_LOSS = ord("o")
+"""With it the first of the steps' parts begins, which is no bar's."""
 
 END = re.compile(
     rb"\{'train_runtime': |\{\"train_runtime\": |train_runtime +=|^Training (?:done|completed|complete|finished)\b"
@@ -54,11 +61,16 @@ def steps(text: bytes, position: int = 0) -> Iterator[int]:
     """Positions of the training steps in `text` from `position` on, rising: one a line, where it shows first."""
     end_of_line = -1
     for start in heapq.merge(*(map(_start, one.finditer(text, position)) for one in _STEPS)):
-        if start > end_of_line:
+        if start > end_of_line and not _is_of_preparation(text, start):
             yield start
             end_of_line = text.find(b"\n", start)
             if end_of_line < 0:
                 return
+
+
+def _is_of_preparation(text: bytes, start: int) -> bool:
+    """Whether the speed at `start` is that of a bar before training."""
+    return text[start] != _LOSS and _PREPARES.match(text, text.rfind(b"\n", 0, start) + 1, start) is not None
 
 
 def _start(match: re.Match[bytes]) -> int:

@@ -51,6 +51,12 @@ DEVICE_OOM = Cause(
             confidence=0.9,
         ),
         _says(words.DEVICE_RUNTIME),
+        # The driver of AMD's GPUs says so of queues and scratch memory.
+        sign(
+            "HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+            r"\bwith error ?: HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+            confidence=0.85,
+        ),
         sign(
             ("from device:", "RESOURCE_EXHAUSTED: ", "OOM when allocating tensor"),
             r"failed to allocate (?P<asked>[\d.]+[KMGT]i?B?) \(\d+ bytes\) from device|RESOURCE_EXHAUSTED: Out of memory"

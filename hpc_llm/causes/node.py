@@ -57,7 +57,7 @@ BUS_ERROR = Cause(
         sign("nexpected bus error encountered in worker", confidence=0.97),
         sign(
             "us error",
-            r"is killed by signal: Bus error|Signal: Bus error \(7\)|Fatal Python error: Bus error|^[^\n\"]{0,200}\b[Bb]us error(?: +\(core dumped\)|$| {2,}\S)",
+            r"is killed by signal: Bus error|Signal: Bus error \(7\)|Caught signal 7 \(Bus error|Fatal Python error: Bus error|^[^\n\"]{0,200}\b[Bb]us error(?: +\(core dumped\)|$| {2,}\S)",
             confidence=0.95,
         ),
         sign(
@@ -160,14 +160,20 @@ SEGFAULT = Cause(
             confidence=0.9,
         ),
         sign(
-            ("Memory access fault by GPU", "HSA_STATUS_ERROR_"),
-            r"Memory access fault by GPU node-\d+|abort\w* with error ?: HSA_STATUS_ERROR_\w+",
+            ("Memory access fault by GPU", "HSA_STATUS_ERROR_MEMORY_"),
+            r"Memory access fault by GPU node-\d+|\bwith error ?: HSA_STATUS_ERROR_MEMORY_(?:APERTURE_VIOLATION|FAULT)\b",
             confidence=0.9,
             remedy=(
                 "a kernel touched memory that is not its own: see that torch and its extensions were built for this GPU and ROCm\n"
                 "--set env.AMD_SERIALIZE_KERNEL=3 makes it stop at the kernel that does it\n"
                 "if it happens on one node only, leave that node out: --sbatch exclude={node}"
             ),
+        ),
+        # What else the runtime of AMD's GPUs ends a queue with; a fault of the hardware, of memory and of the build have causes of their own.
+        sign(
+            "HSA_STATUS_ERROR",
+            r"\bwith error ?: HSA_STATUS_ERROR(?!_(?:EXCEPTION|HARDWARE|MEMORY_|OUT_OF_RESOURCES|ILLEGAL_INSTRUCTION|INVALID_(?:ISA|CODE|EXECUTABLE)))",
+            confidence=0.85,
         ),
         # Rust's word; where Python passes it on as an exception, that says more.
         sign(

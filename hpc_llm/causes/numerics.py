@@ -8,7 +8,10 @@ from hpc_llm.records.run import Outcome
 NAN_LOSS = Cause(
     id="nan_loss",
     title="the loss is not a number",
-    meaning="The loss became NaN or infinite and stayed so: the run has diverged and its numbers mean nothing.",
+    meaning=(
+        "A loss was NaN or infinite. Where it stays so the run has diverged and its numbers mean nothing; where it does not, "
+        "the weights may have taken harm at that step, and what is measured there is in no mean to compare."
+    ),
     remedy=(
         "a smaller learning rate: --set optimizer.lr=…, with gradient clipping: --set deepspeed.gradient_clipping=1.0\n"
         "bf16 instead of fp16 where the GPU has it: --set precision=bf16\n"
@@ -23,6 +26,8 @@ NAN_LOSS = Cause(
         # Begins with fixed text: every line of a training log has a loss.
         sign("oss", r"oss[ \t:=|'\"]{1,8}(?:nan|NaN|NAN|-?inf|-?Infinity)\b"),
         sign("OSS", r"OSS[ \t:=|'\"]{1,8}(?i:nan|-?inf)\b"),
+        # Megatron prints the mean over the others.
+        sign("number of nan iterations: ", r"number of nan iterations: +[1-9]\d*\b"),
         # With fp16 a step is skipped when its gradients overflow: then they are no numbers and the loss is one, not zero.
         sign(
             ("grad_norm': nan", "grad_norm': 'nan"), r"'loss': '?(?:0\.0|nan)'?, 'grad_norm': '?nan\b", confidence=0.85

@@ -41,12 +41,23 @@ PYTHON_EXCEPTION = Cause(
         ),
         sign(
             "busy or unavailable",
-            r"CUDA-capable device\(s\) is/are busy or unavailable",
+            r"CUDA-capable device(?:\(s\) is/are|s are) busy or unavailable",
             precedence=66,
             confidence=0.9,
             remedy=(
                 "give each rank a GPU of its own: as many ranks on a node as GPUs were asked for\n"
                 "see who holds it: `nvidia-smi` on the node; what an earlier job left there is the site's to end"
+            ),
+        ),
+        sign(
+            ("illegal memory access", "rrorIllegalAddress"),
+            r"an illegal memory access was encountered|\b(?:cuda|hip)ErrorIllegalAddress\b",
+            precedence=58,
+            confidence=0.85,
+            remedy=(
+                "a kernel touched memory that is not its own: a GPU reports that late, so the traceback may show another call\n"
+                "--set env.CUDA_LAUNCH_BLOCKING=1 (on AMD: AMD_SERIALIZE_KERNEL=3) makes it stop at the call that does it\n"
+                "mixed builds are a usual reason: extensions built for this torch, this GPU, this CUDA or ROCm"
             ),
         ),
         sign(
@@ -87,6 +98,16 @@ PYTHON_EXCEPTION = Cause(
             remedy=(
                 "fewer data loader workers, or none (num_workers=0), which shows the error itself\n"
                 "more memory of the host: sbatch --mem=…; what was used: sacct -j JOB -o MaxRSS"
+            ),
+        ),
+        sign(
+            "JSONDecodeError: ",
+            r"\bJSONDecodeError: [^\n]{1,200}",
+            precedence=46,
+            confidence=0.8,
+            remedy=(
+                "what was read is no JSON: the frames above the error in the traceback say which file or answer it was\n"
+                "see that it is whole: a file that is empty or was cut off, or a page of HTML in its place"
             ),
         ),
         sign("NCCL communicator was aborted", role=Role.CASCADE),

@@ -24,6 +24,7 @@ SHARED = (
     b"oom", b"rolog", b"uggingface.co", b"yaml.", b"evice", b"NaN", b"hpc-llm: ", b"TERM_", b"Exit_status", b"ode 1",
     b"EXIT CODE", b"imed out", b"imeout", b"signal", b"ocket", b"ymbol", b"CANCELLED", b"aile", b"ailure", b"atch", b"ERROR",
     b"onda", b"onitor", b"GLIBC", b"finite", b"eepspeed", b"DeepSpeed", b"srun", b"ore dumped",
+    b"fork", b"navailable", b"ultiple of",
 )  # fmt: skip
 """Texts that many literals contain: without one of them, all of those can be left out."""
 
@@ -145,7 +146,9 @@ def _stands_right(text: bytes, position: int, one: Sign) -> bool:
     """Whether there is before `position` what the sign asks for, and not what it excludes."""
     if one.after is not None and one.after not in text[max(0, position - _RIGHT_BEFORE) : position]:
         return False
-    return one.not_after is None or one.not_after not in text[max(0, position - _BEFORE) : position]
+    if one.not_after is not None and one.not_after in text[max(0, position - _BEFORE) : position]:
+        return False
+    return one.where is None or one.where(text, position)
 
 
 EXCEPTION = Sign("(?!)", (), confidence=0.85)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import Cause, sign
+from hpc_llm.causes.schedulers import BEYOND_NODE
 
 _FEWER_THREADS = (
     "fewer threads and workers for each rank: export OMP_NUM_THREADS=4 and OPENBLAS_NUM_THREADS=4, fewer data loader workers\n"
@@ -16,7 +17,8 @@ LAUNCH_FAILED = Cause(
     remedy="correct the launch line that the evidence names",
     retry=False,
     precedence=72,
-    explains=frozenset(("python_exception",)),
+    explains=frozenset(("python_exception", "collective_timeout", "unreachable", "segfault")),
+    explains_later=frozenset(("host_oom",)),
     signs=(
         sign(
             "not enough slots available",
@@ -38,6 +40,47 @@ LAUNCH_FAILED = Cause(
             r"srun: (?:fatal|error): (?P<setting>[\w-]+) set by two different environment variables",
             remedy="unset what the outer job set, before srun: `unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK`, or ask for it in one way only",
         ),
+        sign(
+            ("srun: error: Task launch ", "srun: error: Application launch ", "srun: error: Unable to satisfy"),
+            rf"^[^\n]{{0,12}}srun: error: (?:Task launch for \S{{1,40}} failed on node \S{{1,80}}: |Application launch failed: )?{BEYOND_NODE}",
+            confidence=0.9,
+            remedy=(
+                "the step asks for other CPUs, tasks or devices than the job has: compare the numbers of tasks and CPUs\n"
+                "srun --cpu-bind=none lets the kernel place the processes"
+            ),
+        ),
+        sign(
+            ("OPAL ERROR: ", "SLURM's PMI support", "PMI_Init", "PMI2_Init", "Invalid MPI type", "mpi plugin"),
+            r"OPAL ERROR: \w[^\n]{0,40} in file \S{0,40}pmix\S{0,30}|OMPI was not built with SLURM's PMI support|PMI2?_Init(?:ialized)? (?:failed|returned)"
+            r"|^[^\n]{0,12}srun: error: (?:Invalid MPI type|cannot find mpi plugin)",
+            confidence=0.8,
+            remedy=(
+                "the launcher and the MPI library do not belong together: `srun --mpi=list` shows what Slurm offers; "
+                "start the program with the mpirun of its own MPI"
+            ),
+        ),
+        sign(
+            "srun: error: ",
+            r"^[^\n]{0,12}srun: error: (?:Unable to create step for job \S+: (?:More processors|Requested |Invalid|Memory required|Step limit)"
+            r"|[^\n]{0,60}Invalid \w+ specification)",
+            confidence=0.85,
+            remedy=(
+                "the step asks for more than the job has: compare srun's nodes, tasks, CPUs, memory and GPUs with those of the job\n"
+                "what the outer job set counts as well: `env | grep ^SLURM_` before srun"
+            ),
+        ),
+        # The nodes' daemons wait for each other while the ranks begin, and srun ends them when they do not come.
+        sign(
+            ("error: mpi/pmix", "error:  mpi/pmix"),
+            r"slurmstepd\S{0,80}: error: {1,4}mpi/pmix\S{0,10}: pmixp_\w{1,60}: [^\n]{0,120}(?:collective timeout|[Cc]annot send|[Cc]onnect\w* failed|Unable to connect)",
+            confidence=0.8,
+            remedy=(
+                "the nodes did not reach each other while the ranks began: look for a node that did not start its ranks\n"
+                "a program that needs no MPI starts without PMIx: srun --mpi=none\n"
+                "otherwise submit it again, without the node that did not answer: --sbatch exclude={node}"
+            ),
+            retry=True,
+        ),
     ),
 )
 
@@ -50,11 +93,32 @@ NODE_LIMITS = Cause(
     retry=False,
     precedence=64,
     explains=frozenset(("python_exception",)),
+    # What gets no thread crashes, or is interrupted by its own library, and leaves the other ranks waiting.
+    explains_later=frozenset(
+        ("segfault", "bus_error", "collective_timeout", "unreachable", "cancelled", "package_missing", "packages_apart")
+    ),
     signs=(
-        sign("can't start new thread", r"RuntimeError: can't start new thread", confidence=0.9),
+        sign("can't start new thread", r"\b(?:RuntimeError|error): can't start new thread", confidence=0.9),
         sign(
-            "pthread_create failed",
-            r"pthread_create failed[^\n]{0,80}Resource temporarily unavailable",
+            ("pthread_create failed", "pthread_create() failed"),
+            r"pthread_create(?:\(\))? failed[^\n]{0,80}(?:Resource temporarily unavailable|EAGAIN)",
+            confidence=0.85,
+        ),
+        # OpenBLAS says with it which limit it is, and some builds of it say no more.
+        sign("RLIMIT_NPROC", r"OpenBLAS blas_thread_init: RLIMIT_NPROC \d+ current", confidence=0.8),
+        sign("Thread creation failed: ", r"^[^\n]{0,40}libgomp: Thread creation failed: ", confidence=0.9),
+        # The OpenMP of LLVM and Intel.
+        sign(
+            ("OMP: Error #", "OMP: System error #11"),
+            r"OMP: Error #3[45]: System unable to allocate necessary resources for|OMP: System error #11\b",
+            confidence=0.9,
+        ),
+        # C++, Boost and Rust have no thread to run on.
+        sign(
+            "Resource temporarily unavailable",
+            r"^[^\n]{0,40}what\(\): +(?:\w[^\n]{0,60}: )?Resource temporarily unavailable"
+            r"|^[^\n\"']{0,60}?\b(?:Runtime|System)Error: (?:thread: )?Resource temporarily unavailable$"
+            r"|(?:[Ff]ailed to spawn|ThreadPoolBuildError|spawn[^\n]{0,40}thread)[^\n]{0,80}code: 11, kind: WouldBlock",
             confidence=0.85,
         ),
         sign(
@@ -63,7 +127,10 @@ NODE_LIMITS = Cause(
             confidence=0.8,
         ),
         sign(
-            "retry: Resource temporarily unavailable", r"fork: retry: Resource temporarily unavailable", confidence=0.8
+            ("fork: ", "fork(): ", "annot fork", "fork rejected by pids controller"),
+            r"\bfork\b(?:\(\))?(?:: retry)?: (?:Resource temporarily unavailable|No child processes)"
+            r"|^[^\n\"']{0,80}\b[Cc]annot fork(?:: Resource temporarily unavailable|$)|cgroup: fork rejected by pids controller",
+            confidence=0.8,
         ),
         sign(
             "items of ancdata",

@@ -175,11 +175,23 @@ def _is_later(one: Found, complaint: Found) -> bool:
 def _without_explained(roots: list[Found]) -> list[Found]:
     """Leave out what another cause that was found explains."""
     roots = _without_waiting(_without_overcome(roots))
-    explained: set[str] = set()
+    explained: dict[str, int] = {}
     for cause in {f.cause.id: f for f in roots if f.precedence >= _firm(f.cause)}.values():
-        explained |= cause.cause.explains
-    left = [f for f in roots if f.cause.id not in explained]
+        explained |= {one: max(cause.precedence, explained.get(one, 0)) for one in cause.cause.explains}
+    left = [f for f in roots if not _is_explained(f, explained) and not _follows(f, roots)]
     return left or roots
+
+
+def _is_explained(one: Found, explained: Mapping[str, int]) -> bool:
+    """Whether its cause is; a text that by itself says more than what would explain it is not."""
+    return one.cause.id in explained and (one.sign.precedence or 0) <= explained[one.cause.id]
+
+
+def _follows(one: Found, roots: Sequence[Found]) -> bool:
+    """Whether it comes after a message that explains what follows it."""
+    said = (f for f in roots if one.cause.id in f.cause.explains_later and f.precedence >= _firm(f.cause))
+    first = min(said, key=lambda f: f.position if f.file == one.file else -1, default=None)
+    return first is not None and _is_later(one, first)
 
 
 def _without_overcome(roots: list[Found]) -> list[Found]:

@@ -102,10 +102,18 @@ def _collective_timeout(facts: dict[str, str], root: Found, found: Sequence[Foun
     elif behind:
         facts["waiting_ranks"] = ",".join(map(str, sorted(behind)))
         sentence += f"Rank {facts['waiting_ranks']} waited; look at the ranks that do not say so."
+    reported = next((f.details["reported_by"] for f in waits if f.details and "reported_by" in f.details), None)
+    if reported is not None and not sentence:
+        facts["reported_by"] = reported
+        sentence = (
+            f"Rank {reported} was the first whose collective failed, which the others say of it: look at its output."
+        )
     return sentence.strip()
 
 
 def _setting(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
+    if "mismatch" in facts:
+        return f"{facts['mismatch'].strip().rstrip('.')}."
     return f"It is {facts['setting']}." if "setting" in facts else ""
 
 

@@ -225,7 +225,7 @@ def _without_root(
     lines = [] if verdict.cause is NONE else [Evidence(one.file, one.line, one.text) for one in first[:_SHOWN]]
     for log in logs:
         last = log.ended_line if ended else log.last_line
-        if last is not None and last[1]:
+        if last is not None and last[1] and not any((log.file, last[0]) == (one.file, one.line) for one in lines):
             lines.append(Evidence(log.file, *last))
     return Diagnosis(
         source=source,

@@ -58,7 +58,7 @@ def diagnose_log(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
         if verdict.cause is NAN_LOSS:
             with again() as file:
                 verdict, found = _first_of(log.file, verdicts, open_blocks(file, log.file)) or (verdict, found)
-        return _without_its_precision(conclude(log.file, [log], verdict, found), reading.rows[0])
+        return _in_words_of(conclude(log.file, [log], verdict, found), reading.rows[0])
     with again() as file:
         lines = _lines(verdicts, open_blocks(file, log.file))
     placed = [_placed(log.file, one, line) for one, line in zip(verdicts, lines, strict=True)]
@@ -129,6 +129,13 @@ def _without_its_precision(made: Diagnosis, row: Row) -> Diagnosis:
     return replace(made, remedy="\n".join(lines))
 
 
+def _in_words_of(made: Diagnosis, row: Row) -> Diagnosis:
+    """With what only the parser knows of the run: at which step its loss was no number, and which precision it has."""
+    if made.cause is NAN_LOSS and row.invalid_reason and row.invalid_reason.startswith("the loss "):
+        made = replace(made, summary=f"T{row.invalid_reason[1:]}.")
+    return _without_its_precision(made, row)
+
+
 def _of_last(
     verdict: Verdict, found: list[Found], placed: Sequence[tuple[Verdict, list[Found]]]
 ) -> tuple[Verdict, list[Found]] | None:
@@ -148,7 +155,7 @@ def _placed(file: str, verdict: Verdict, line: int | None) -> tuple[Verdict, lis
 
 
 def _of_run(row: Row, verdict: Verdict, found: list[Found]) -> Diagnosis:
-    made = _without_its_precision(conclude(row.run_id or "", (), verdict, found), row)
+    made = _in_words_of(conclude(row.run_id or "", (), verdict, found), row)
     return replace(made, outcome=row.outcome, reason=row.invalid_reason or row.outcome_reason)
 
 

@@ -123,7 +123,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "array": array and {"folder": str(array.folder), "tasks": list(array.tasks), "study": array.study},
             "run_dir": str(place.run_dir),
             "support": {"path": str(place.support.path), "digest": place.support.digest},
-            "launcher": _launch(plan, cluster),
+            "launcher": _launch(plan, cluster, origins["launcher"]),
             "packages": list(tasks.required_packages([plan]) if array is None else array.packages),
             "further": [{"packages": list(more), "tasks": list(those)} for more, those in array.further.items()]
             if array
@@ -148,11 +148,14 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
     return _unmarked(marked)
 
 
-def _launch(plan: Plan, cluster: Cluster) -> dict[str, Any]:
-    """What the launcher says of itself: its command, and whether its ranks are told where to meet."""
+def _launch(plan: Plan, cluster: Cluster, origin: str) -> dict[str, Any]:
+    """What the launcher says of itself: its command, where that comes from, and whether its ranks are told where to meet."""
     launcher = find_launcher(plan.job.launcher)
     start = Start(nodes=plan.parallel.nodes, ranks_per_node=plan.parallel.tasks_per_node, launch=cluster.launch)
-    return {"name": launcher.name, "command": launcher.command(start).split("\n"), "meets": launcher.meets(start)}
+    command = launcher.command(start).split("\n")
+    if left := launcher.leaves_out(start):
+        origin = f"{origin}; one agent a node: without srun_args' {', '.join(dict.fromkeys(left))}"
+    return {"name": launcher.name, "command": command, "origin": origin, "meets": launcher.meets(start)}
 
 
 def _scheduler(scheduler: SchedulerFacts) -> dict[str, Any]:

@@ -165,11 +165,10 @@ class LogRun:
     @property
     def not_finite_reason(self) -> str | None:
         at = self.not_finite_at
-        return (
-            None
-            if at is None
-            else f"the loss is not a finite number at {'step' if self.counts_steps else 'epoch'} {at:g}"
-        )
+        if at is None:
+            return None
+        later = ", and was finite again later" if self.ends_not_finite is False and at != self.last else ""
+        return f"the loss is not a finite number at {'step' if self.counts_steps else 'epoch'} {at:g}{later}"
 
     def note_not_finite(self, line: bytes) -> None:
         """Keep the first line of a step whose loss is not a finite number."""
@@ -239,6 +238,8 @@ class LogRun:
             return None
         self._complete(step)
         loss = step.get("loss")
+        if step.pop("nan_in_line", 0) and self.not_finite_at is None:
+            self.not_finite_at = self.last
         if isinstance(loss, (int, float)):
             self._count_losses([float(loss)], [self.last])
         if self.sample is not None:

@@ -266,7 +266,7 @@ class Scanner:
         if self.run.stream is None:
             self.run.stream = stream_of(chunk, found.start)
         aside, self._aside = self._aside, {}
-        if not math.isfinite(float(values.get("loss", 0.0))):
+        if not math.isfinite(float(values.get("loss", 0.0))) or values.get("nan_in_line"):
             self.run.note_not_finite(line_at(chunk, found.start))
         self.run.open_step(number, values, aside)
         self._step_starts.append(found.start)

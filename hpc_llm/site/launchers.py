@@ -7,7 +7,7 @@ them, so they are known here, below the plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,8 @@ class Launcher:
     needs_slurm: bool = False
     is_one_task: bool = False
     """Whether Slurm is asked for one task a node, which starts the ranks there itself."""
+    leaves_out: Callable[[Start], Sequence[str]] = lambda start: ()
+    """Options of the profile that it does not pass on, as they would do harm to what it starts; `--explain` names them."""
 
     def __post_init__(self) -> None:
         check_name("launcher", self.name)

@@ -246,6 +246,8 @@ class Launch(Strict):
     """Launchers that work here; besides srun, torchrun, mpirun and python those of installed packages."""
     mpirun_args: list[str] = []
     srun_args: list[str] = []
+    """Further options of srun for the tasks, of which each is a rank. Those that bind a task (`--cpu-bind`, `--gpu-bind`,
+    `--cpus-per-task`, `--distribution`, `--mem-bind`, `--hint`) are left out where srun starts one agent a node, as for torchrun."""
     master_addr_suffix: str = ""
     """Appended to the host name of the first node, e.g. `i` for the InfiniBand name."""
 

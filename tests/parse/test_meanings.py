@@ -314,3 +314,47 @@ def test_our_own_log_says_which_steps_its_time_is_of(row):
     assert (found.warmup_steps, found.measured_steps, found.elapsed_s, found.step_time_s_mean) == (5, 35, None, 0.2)
     found = row(text + end)
     assert (found.warmup_steps, found.measured_steps, found.elapsed_s) == (0, 40, 7.0), "the homework's own program"
+
+
+def test_the_tokens_that_axolotl_counts_of_a_device_are_left_empty(read):
+    steps = "".join(
+        f"{{'loss': 1.{9 - n}, 'grad_norm': 0.5, 'memory/max_allocated (GiB)': 18.2, 'tokens_per_second_per_gpu': 2000.0, 'epoch': 0.{n}}}\n"
+        for n in range(1, 5)
+    )
+    found = read(steps)
+    assert (found.rows[0].format, found.rows[0].tokens_per_second, found.rows[0].tokens_per_second_per_gpu) == (
+        "axolotl", None, None,
+    )  # fmt: skip
+    assert "axolotl" in found.left_empty[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("steps: {n} loss: 8.9000 iter time (s): 2.500 samples/sec: 102.400\n", 8.9),
+        ("steps: {n} loss: 8.9000 lm_loss: 2.2000 aux: 0.1000 iter time (s): 2.500 samples/sec: 102.400\n", 8.9),
+        ("[2026-01-01 10:00:00.000] [INFO] step:    {n} /   100 loss: 8.9000 iter time (s): 2.500 samples/sec: 102.400 eta: 3m2s\n", 8.9),
+        ("[rank0]: steps: {n} loss: 8.9000 iter time (s): 2.500 samples/sec: 102.400\n", 8.9),
+    ],
+)  # fmt: skip
+def test_the_pipeline_engines_line_is_a_mean_over_the_steps_since_the_one_before(read, line, loss):
+    found = read("".join(line.format(n=n) for n in range(10, 101, 10)))
+    row = found.rows[0]
+    assert (row.format, row.step_time_s_mean, row.measured_steps, row.loss_last) == (
+        "deepspeed-pipeline",
+        2.5,
+        90,
+        loss,
+    )
+
+
+def test_the_pipeline_engine_below_another_program_counts_its_steps_once(read):
+    text = ""
+    for n in range(10, 101, 10):
+        text += f"steps: {n} loss: 8.9000 iter time (s): 2.500 samples/sec: 102.400\n"
+        text += (
+            f" iteration {n:8}/     100 | consumed samples: {n} | elapsed time per iteration (ms): 2600.0 | learning rate: 1.0E-04 | "
+            "global batch size:   256 | lm loss: 8.9E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        )
+    row = read(text).rows[0]
+    assert (row.format, row.step_time_s_mean, row.measured_steps) == ("megatron", 2.6, 90)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.job.launchers.srun import srun
+from hpc_llm.job.launchers.srun import left_out, srun
 from hpc_llm.records.rank_variables import TORCHRUN
 from hpc_llm.site.launchers import Launcher, Start
 
@@ -24,4 +24,5 @@ LAUNCHER = Launcher(
     variables=TORCHRUN,
     meets=lambda start: start.nodes > 1,  # on one node the agent finds a port itself
     is_one_task=True,
+    leaves_out=lambda start: left_out(start, 1) if start.nodes > 1 else (),
 )

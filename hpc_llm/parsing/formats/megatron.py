@@ -87,7 +87,7 @@ def _iteration(match: re.Match[bytes]) -> Mapping[str, Value] | None:
         return None
     if tflops is not None:
         found.setdefault("model_tflops_per_gpu", tflops)
-    nans, norm = found.pop("nan_in_line", 0), found.get("grad_norm", 0.0)
+    nans, norm = found.get("nan_in_line", 0), found.get("grad_norm", 0.0)
     # A mean over iterations whose losses are no numbers is not printed at all.
     if "loss" not in found and (nans or (math.isnan(float(norm)) and not found.get("skipped_in_line"))):
         found["loss"] = math.nan

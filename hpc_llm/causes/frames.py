@@ -1,0 +1,55 @@
+"""What a program was reading when reading failed: configuration, a model, data. The frames of its traceback tell."""
+
+from __future__ import annotations
+
+import re
+
+from hpc_llm.causes.tracebacks import LONGEST, TRACEBACK
+
+_FRAME = re.compile(
+    rb"File \"(?P<path>[^\"\n]{1,400})\", line \d{1,7}, in (?P<function>[^\n]{1,200})\n(?P<code>[^\n]{0,400})"
+)
+_PARSER = re.compile(
+    rb"(?:^|/)(?:json|simplejson|orjson|ujson|xml|lxml|csv|codecs|encodings|gzip|zipfile|tarfile|lzma|bz2|_compression|pathlib|io"
+    rb"|pyarrow|pandas|polars|numpy|fsspec)(?:/|\.py$|\.pyx$|\.pxi$)|(?:^|/)[^/]{0,80}\.px[id]$|^<frozen (?:codecs|zipimport|posixpath)"
+)
+"""Files of the libraries that take a text apart: they do not know what it is."""
+_CONFIGURATION = re.compile(
+    rb"(?i)conf(?:ig)?s?\b|config|cfg|setting|hparam|parse_args|parse_json_file|parse_yaml|argument|recipe|\.ya?ml\b|\.toml\b|ds_json"
+)
+_MODEL = re.compile(
+    rb"(?i)index_file|weight_map|vocab|tokenizer|merges|checkpoint|ckpt|state_dict|trainer_state|safetensors|from_pretrained|load_model"
+)
+_OTHERS = re.compile(
+    rb"(?:^|/)(?:requests|httpx|urllib3?|aiohttp|http|huggingface_hub|wandb|mlflow|clearml|subprocess|socket|multiprocessing/connection|asyncio"
+    rb"|importlib|tokenize|linecache|ray)(?:/|\.py$)"
+)
+"""What comes of these was no file: an answer of a server, the output of a program, a module."""
+
+
+def reads_configuration(text: bytes, position: int) -> bool:
+    """Whether the exception at `position` came of reading a file of settings."""
+    return _read(text, position) == "configuration"
+
+
+def reads_model(text: bytes, position: int) -> bool:
+    """Whether it came of reading a file of a model, a tokenizer or a checkpoint."""
+    return _read(text, position) == "model"
+
+
+def reads_data(text: bytes, position: int) -> bool:
+    """Whether it came of reading another file."""
+    return _read(text, position) == "data"
+
+
+def _read(text: bytes, position: int) -> str | None:
+    """What the innermost frame that is of no parser says that it was reading; None where no frame tells."""
+    begin = text.rfind(TRACEBACK, max(0, position - LONGEST), position)
+    frames = list(_FRAME.finditer(text, begin, position)) if begin >= 0 else []
+    caller = next((frame for frame in reversed(frames) if not _PARSER.search(frame["path"])), None)
+    if caller is None or _OTHERS.search(caller["path"]):
+        return None
+    said = b"\n".join((caller["path"].rpartition(b"/")[2], caller["function"], caller["code"]))
+    if _CONFIGURATION.search(said):
+        return "configuration"
+    return "model" if _MODEL.search(said) else "data"

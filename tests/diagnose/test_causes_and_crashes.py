@@ -1,0 +1,172 @@
+"""What a crash, a wait or a damaged file comes of, in the words of many programs: the cause, what is said and what to do."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from hpc_llm.diagnosis import Diagnosis
+from hpc_llm.parsing import parse_stream
+
+Diagnose = Callable[[str], Diagnosis]
+
+BLAS = "OpenBLAS blas_thread_init: pthread_create failed for thread 60 of 64: Resource temporarily unavailable\n"
+NCCL = "[rank{r}]:[{k}602 11:18:50.1 ProcessGroupNCCL.cpp:1484] [PG ID 0 PG GUID 0(default_pg) Rank {r}] "
+DUMP = (
+    "Received a dump signal due to a collective timeout from {whom} and we will try our best to dump the debug info.\n"
+)
+JSON = (
+    '  File "/usr/lib/python3.11/json/__init__.py", line 346, in loads\n    return _default_decoder.decode(s)\n'
+    "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n"
+)
+STEP = "{{'loss': {loss}, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': {epoch}}}\n"
+END = "{'train_runtime': 3210.1, 'train_samples_per_second': 5.1, 'train_steps_per_second': 0.16, 'train_loss': 1.3, 'epoch': 1.0}\n"
+ITERATION = (
+    " iteration {n:8}/      40 | consumed samples: 2560 | elapsed time per iteration (ms): 8192.0 | learning rate: 1.0E-04 | "
+    "global batch size:   256 | lm loss: 9.5E+00 | grad norm: 1.2 | number of skipped iterations:   0 | number of nan iterations:   {nan} |\n"
+)
+
+
+@pytest.mark.parametrize(
+    "crash",
+    [
+        "srun: error: gn01: task 0: Segmentation fault\n",
+        "n1: line 4: 77 Aborted                 (core dumped) python train.py\n",
+        "torch.distributed.elastic api.py:869] failed (exitcode: -11) local_rank: 0 (pid: 12) of binary: python\n",
+        'Traceback (most recent call last):\n  File "/e/numpy/__init__.py", line 23, in <module>\nKeyboardInterrupt\n',
+    ],
+)
+@pytest.mark.parametrize(
+    "limit",
+    [
+        BLAS,
+        "libgomp: Thread creation failed: Resource temporarily unavailable\n",
+        "OMP: Error #34: System unable to allocate necessary resources for OMP thread:\nOMP: System error #11: Resource temporarily unavailable\n",
+        "terminate called after throwing an instance of 'std::system_error'\n  what():  Resource temporarily unavailable\n",
+        "/w/run.sh: fork: retry: Resource temporarily unavailable\n",
+    ],
+)
+def test_a_limit_of_threads_before_a_crash_is_its_cause(diagnose: Diagnose, limit: str, crash: str) -> None:
+    found = diagnose(limit + crash)
+    assert found.cause.id == "node_limits"
+    assert "OPENBLAS_NUM_THREADS" in found.remedy and "OMP_NUM_THREADS" in found.remedy
+
+
+def test_a_limit_after_a_crash_is_not_its_cause(diagnose: Diagnose) -> None:
+    assert diagnose("srun: error: n1: task 0: Segmentation fault\n" + BLAS).cause.id == "segfault"
+
+
+def test_a_limit_that_training_went_on_with_is_no_failure(diagnose: Diagnose) -> None:
+    steps = "".join(STEP.format(loss=2 - n / 100, epoch=n / 20) for n in range(1, 20))
+    assert diagnose(BLAS + steps + END).cause.id == "none"
+
+
+def test_loading_is_no_training(diagnose: Diagnose) -> None:
+    bars = "".join(f"Loading checkpoint shards: {n * 5}%|#  | {n}/20 [00:05<00:00,  2.71s/it]\n" for n in range(1, 21))
+    assert diagnose(BLAS + bars + "srun: error: n1: task 0: Segmentation fault\n").cause.id == "node_limits"
+    silent = diagnose(bars + "srun: error: gn01: tasks 0-3: Exited with exit code 1\n")
+    assert (silent.cause.id, silent.summary, len(silent.evidence)) == ("unknown", "", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "reported"),
+    [
+        (NCCL.format(r=3, k="E") + DUMP.format(whom=" rank 5"), "3", "5"),
+        (NCCL.format(r=2, k="E") + DUMP.format(whom="this local rank"), "2", None),
+        (
+            NCCL.format(r=4, k="F") + "Terminating the process after attempting to dump debug info, due to X.\n",
+            "4",
+            None,
+        ),
+    ],
+)
+def test_a_rank_that_is_told_of_a_timeout_names_itself(
+    diagnose: Diagnose, text: str, rank: str, reported: str | None
+) -> None:
+    found = diagnose(text + "srun: error: gn04: task 3: Aborted (core dumped)\n")
+    assert (found.cause.id, found.details["rank"], found.details.get("reported_by")) == (
+        "collective_timeout", rank, reported,
+    )  # fmt: skip
+    assert reported is None or f"Rank {reported} was the first" in found.summary
+
+
+def test_the_fault_of_a_rank_comes_before_the_timeout_that_it_gives_the_others(diagnose: Diagnose) -> None:
+    fault = "Process group watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered\n"
+    found = diagnose(NCCL.format(r=3, k="E") + DUMP.format(whom=" rank 5") + NCCL.format(r=5, k="E") + fault)
+    assert (found.cause.id, found.details["rank"]) == (
+        "python_exception",
+        "5",
+    ) and "CUDA_LAUNCH_BLOCKING" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("frame", "cause"),
+    [
+        ('"/w/train.py", line 31, in load_rows\n    rows.append(json.loads(line))', "data_error"),
+        ('"/home/config_tests/train.py", line 31, in __getitem__\n    return json.loads(self.lines[n])', "data_error"),
+        ('"/w/train.py", line 31, in main\n    cfg = json.load(open(path))', "config_error"),
+        ('"/e/deepspeed/runtime/config.py", line 7, in __init__\n    self._dict = json.load(file)', "config_error"),
+        (
+            '"/e/transformers/configuration_utils.py", line 7, in _dict_from_json_file\n    return json.loads(text)',
+            "config_error",
+        ),
+        (
+            '"/e/transformers/utils/hub.py", line 7, in get_checkpoint_shard_files\n    index = json.loads(f.read())',
+            "model_missing",
+        ),
+        ('"/e/requests/models.py", line 975, in json\n    return complexjson.loads(self.text)', "python_exception"),
+    ],
+)
+def test_the_frames_say_what_was_no_json(diagnose: Diagnose, frame: str, cause: str) -> None:
+    found = diagnose(f"Traceback (most recent call last):\n  File {frame}\n{JSON}")
+    assert found.cause.id == cause
+    assert ("setting" in found.remedy) == (cause == "config_error")
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        ("HARDWARE: Hardware exception", "gpu_hardware"),
+        ("EXCEPTION: An HSAIL operation resulted in a hardware exception.", "gpu_hardware"),
+        ("MEMORY_APERTURE_VIOLATION: beyond the largest legal address.", "segfault"),
+        ("MEMORY_FAULT: Agent memory fault", "segfault"),
+        ("OUT_OF_RESOURCES: The runtime failed to allocate the necessary resources.", "device_oom"),
+        ("INVALID_ISA: The instruction set architecture is invalid.", "driver_mismatch"),
+        ("INVALID_PACKET_FORMAT: The AQL packet is malformed.", "segfault"),
+    ],
+)
+def test_what_a_queue_of_an_amd_gpu_ends_with(diagnose: Diagnose, status: str, cause: str) -> None:
+    said = f":0:rocdevice.cpp:2984: 1 us: Callback: Queue 0x7f aborting with error : HSA_STATUS_ERROR_{status}\n"
+    found = diagnose(said + "srun: error: n1: task 3: Aborted (core dumped)\n")
+    assert found.cause.id == cause
+    assert ("touched memory" in found.remedy) == ("MEMORY" in status)
+
+
+@pytest.mark.parametrize(
+    ("lines", "where"),
+    [
+        ([STEP.format(loss=1, epoch=0.1), STEP.format(loss="nan", epoch=0.2), STEP.format(loss=1, epoch=0.3), END], "epoch 0.2"),
+        ([ITERATION.format(n=10, nan=0), ITERATION.format(n=20, nan=1), ITERATION.format(n=30, nan=0)], "step 20"),
+    ],
+)  # fmt: skip
+def test_a_loss_that_was_a_number_again_is_said_to_be(diagnose: Diagnose, lines: list[str], where: str) -> None:
+    text = "".join(lines)
+    said = f"he loss is not a finite number at {where}, and was finite again later"
+    found, row = diagnose(text), parse_stream("x", io.BytesIO(text.encode())).rows[-1]
+    assert (found.cause.id, found.summary) == ("nan_loss", f"T{said}.")
+    assert (row.outcome, row.cause, row.invalid_reason) == ("INVALID", "nan_loss", f"t{said}")
+
+
+def test_a_loss_that_stayed_none_is_not_said_to_be_finite_again(diagnose: Diagnose) -> None:
+    text = (
+        STEP.format(loss=1, epoch=0.1) + STEP.format(loss="nan", epoch=0.2) + STEP.format(loss="nan", epoch=0.3) + END
+    )
+    assert diagnose(text).summary == "The loss is not a finite number at epoch 0.2."
+
+
+def test_weights_that_do_not_fit_are_named(diagnose: Diagnose) -> None:
+    lines = "[rank0]: \tsize mismatch for embed.weight: copying a param with shape torch.Size([9]) from checkpoint\n"
+    found = diagnose(f"[rank0]: RuntimeError: Error(s) in loading state_dict for Llama:\n{lines}")
+    assert found.cause.id == "config_error" and found.summary.startswith("size mismatch for embed.weight")
