@@ -47,7 +47,10 @@ def test_a_disk_without_room_is_found_before_anything_is_written(
 ) -> None:
     logs = tmp_path / "logs"
     monkeypatch.setattr(os, "statvfs", lambda place: Disk)
-    with pytest.raises(PlanError, match=r"a run keeps up to \d+\.\d GiB .* has 0\.0 GiB left\. Make room"):
+    with pytest.raises(
+        PlanError,
+        match=r"a run keeps up to \d+\.\d GiB \(\d+\.\d MiB a checkpoint\), .* has 20\.0 MiB left\. Make room",
+    ):
         submit(cluster="local", method="z2", model="llama-68m", steps=8, save_every=2, logs=logs)
     assert not logs.exists()
 
@@ -58,5 +61,5 @@ def test_runs_that_fit_one_by_one_are_told_of_together(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(os, "statvfs", lambda place: Disk)
     batches = prepare(cluster="local", method="z2,z3", model="tiny", steps=8, save_every=2, logs=tmp_path)
-    with pytest.warns(Notice, match="the 2 runs keep up to 0.0 GiB together"):
+    with pytest.warns(Notice, match=r"the 2 runs keep up to 3\d\.\d MiB together, and .* has 20\.0 MiB left"):
         check_room(batches, tmp_path)

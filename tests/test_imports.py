@@ -194,3 +194,19 @@ def test_a_forbidden_import_breaks_a_contract(tmp_path: Path) -> None:
     assert done.returncode == 1
     broken = re.findall(r"^(.*) BROKEN\b", done.stdout, re.MULTILINE)
     assert len(broken) == 5, done.stdout[-3000:]
+
+
+def test_what_readme_names_for_programs_is_there() -> None:
+    import hpc_llm
+    from hpc_llm import api
+
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    section = text.partition("## From Python")[2].partition("\n## ")[0]
+    names = re.search(r"^(`plan`.*?)return objects with types", section, re.MULTILINE | re.DOTALL)
+    assert names is not None
+    listed = set(re.findall(r"`([a-z_]+)(?:\(NAME\))?`", names[1]))
+    assert {"clean", "cluster", "submit", "models"} <= listed
+    assert listed | set(api.__all__) <= set(hpc_llm.__all__)
+    assert listed | set(re.findall(r"hpc_llm\.([a-z_]+)\(", section)) <= {
+        name for name in dir(hpc_llm) if getattr(hpc_llm, name)
+    }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_llm.api.find import logs_folder
@@ -12,6 +14,7 @@ from hpc_llm.api.handle import Named, runs_of
 from hpc_llm.errors import RequestError, unknown_name
 
 if TYPE_CHECKING:
+    from hpc_llm.records.run import RunPaths
     from hpc_llm.runs.room import Taken
 
 
@@ -35,26 +38,54 @@ def clean(
 ) -> list[Cleaned]:
     """Say what the runs have kept, and remove of it the kinds `remove`: `checkpoints`, `model`, `code`.
 
-    The newest checkpoint of a run stays, unless the run came to its end and its model is there; the model stays where no
+    The newest checkpoint of a run stays, unless the run came to its end and its model is whole; the model stays where no
     checkpoint is left. What is of a run that is not over stays, and what another one goes on from.
 
     Raises:
         RequestError: a name that no run has, or a kind that there is not; nothing was removed.
     """
-    from hpc_llm.records.run import iter_runs
-    from hpc_llm.runs import status
-    from hpc_llm.runs.room import KINDS, choose, taken_by
-    from hpc_llm.runs.room import remove as take_away
+    from hpc_llm.runs.room import KINDS, choose
 
     for kind in remove:
         if kind not in KINDS:
             raise RequestError(unknown_name("kind", kind, KINDS))
-    named = [run.paths for run in runs_of(runs, logs)]
+    named = list({run.paths.root.resolve(): run.paths for run in runs_of(runs, logs)}.values())
     folder = logs_folder(logs).absolute()
-    known = list(dict.fromkeys([*named, *iter_runs(folder)]))
-    found = taken_by(folder, named, dict(zip(known, status(known), strict=True)))
-    chosen = {one.path for one in choose(found, remove)}
-    return [
-        Cleaned(one, one.path in chosen, take_away(one) if one.path in chosen and not dry_run else None)
-        for one in found
-    ]
+    found = _look(folder, named)
+    chosen = choose(found, remove)
+    problems = {} if dry_run else _take_away(chosen, folder, remove)
+    return [Cleaned(one, one in chosen, problems.get(one.path)) for one in found]
+
+
+def _look(folder: Path, named: Sequence[RunPaths]) -> list[Taken]:
+    """What the runs have kept, by what is known of all runs that may need it."""
+    from hpc_llm.records.run import is_run, iter_runs
+    from hpc_llm.runs import status
+    from hpc_llm.runs.room import taken_by
+    from hpc_llm.runs.wanted import marks_of
+
+    elsewhere = [mark.run for run in named for mark in marks_of(run) if is_run(mark.run.root)]
+    known = list(dict.fromkeys([*named, *iter_runs(folder), *elsewhere]))
+    return taken_by(folder, named, dict(zip(known, status(known), strict=True)))
+
+
+def _take_away(chosen: Sequence[Taken], folder: Path, kinds: Collection[str]) -> dict[Path, str]:
+    """Remove it; what stayed, and why. Each run is looked at again when nobody else can change what it has kept."""
+    from hpc_llm.runs.alone import alone_in
+    from hpc_llm.runs.room import choose, remove
+
+    runs = list(dict.fromkeys(one.run for one in chosen if one.run is not None))
+    problems: dict[Path, str] = {}
+    with ExitStack() as stack:
+        barred = {run: stack.enter_context(alone_in(run.root)) for run in runs}
+        again = _look(folder, [run for run in runs if barred[run] is None]) if chosen else []
+        still = {one.path for one in choose(again, kinds)}
+        stays = {one.path: one.stays for one in again}
+        for one in chosen:
+            if (why := barred.get(one.run) if one.run is not None else None) is None and one.path in still:
+                why = remove(one)
+            elif why is None and os.path.lexists(one.path):
+                why = stays.get(one.path) or "by now it is all that is left"
+            if why is not None:
+                problems[one.path] = why
+    return problems

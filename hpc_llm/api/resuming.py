@@ -27,13 +27,15 @@ def with_start(values: dict[str, Any], logs: Path) -> dict[str, Any]:
 
 def _place_of(text: str, logs: Path) -> Path:
     from hpc_llm.records.checkpoints import MANIFEST, start_of
-    from hpc_llm.records.run import RunPaths
+    from hpc_llm.records.run import RunPaths, is_run
 
     given = Path(os.path.abspath(os.path.expanduser(text)))
     place = given if (given / MANIFEST).is_file() else find_run(text, logs).root.absolute()
     if start_of(place) is None:
         holds = (
-            f"holds no whole checkpoint in {RunPaths(place).checkpoints.name}/" if place != given else "is no whole one"
+            f"holds no whole checkpoint in {RunPaths(place).checkpoints.name}/"
+            if place != given or is_run(place)
+            else f"is no whole one: {_damage(place)}"
         )
         raise RequestError(
             f"--resume {text}: {place} {holds}. A run keeps them with --save-every N; `hpc-llm clean` lists what is kept."
@@ -41,11 +43,24 @@ def _place_of(text: str, logs: Path) -> Path:
     return place
 
 
+def _damage(checkpoint: Path) -> str:
+    from hpc_llm.records.checkpoints import whole_checkpoint
+    from hpc_llm.text.json_text import DamagedRecordError
+    from hpc_llm.text.shown import one_line
+
+    try:
+        whole_checkpoint(checkpoint)
+    except DamagedRecordError as error:
+        return one_line(str(error))
+    return "it was while it was looked at"
+
+
 def check_start(planned: PlanWithOrigins) -> None:
     """Raise RequestError where nothing would be left to train, or another model would be."""
     from hpc_llm.planning.experiment import Plan
     from hpc_llm.planning.parts import Training
     from hpc_llm.records.checkpoints import start_of
+    from hpc_llm.records.models import is_whole_model
     from hpc_llm.records.run import RunPaths
 
     plan: Plan = planned.plan
@@ -54,7 +69,7 @@ def check_start(planned: PlanWithOrigins) -> None:
     start = start_of(Path(plan.workload.resume))
     if start is None:
         raise RequestError(f"--resume {plan.workload.resume}: it holds no whole checkpoint any more.")
-    is_done = start.step == plan.workload.steps and RunPaths(start.path.parent.parent).model.is_dir()
+    is_done = start.step == plan.workload.steps and is_whole_model(RunPaths(start.path.parent.parent).model)
     if is_done or start.step > plan.workload.steps:
         raise RequestError(
             f"--resume: {start.path} was kept after step {start.step}, and --steps is {plan.workload.steps}: nothing is left "

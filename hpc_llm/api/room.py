@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import PlanError, notice
+from hpc_llm.text.sizes import readable
 
 if TYPE_CHECKING:
     from hpc_llm.job.batch import Batch
-
-_GIB = 2**30
 
 
 def check_room(batches: Sequence[Batch], logs: Path) -> None:
@@ -31,12 +30,12 @@ def check_room(batches: Sequence[Batch], logs: Path) -> None:
     largest, all_together = max(rooms, key=lambda room: room.most), sum(room.most for room in rooms)
     if largest.most > free:
         raise PlanError(
-            f"--save-every: a run keeps up to {largest.most / _GIB:.1f} GiB ({largest.checkpoint / _GIB:.1f} a checkpoint), and "
-            f"{logs} has {free / _GIB:.1f} GiB left. Make room (`hpc-llm clean`), use another --logs, or keep fewer (--set keep=1)."
+            f"--save-every: a run keeps up to {readable(largest.most)} ({readable(largest.checkpoint)} a checkpoint), and "
+            f"{logs} has {readable(free)} left. Make room (`hpc-llm clean`), use another --logs, or keep fewer (--set keep=1)."
         )
     if all_together > free:
         notice(
-            f"the {len(rooms)} runs keep up to {all_together / _GIB:.1f} GiB together, and {logs} has {free / _GIB:.1f} GiB left"
+            f"the {len(rooms)} runs keep up to {readable(all_together)} together, and {logs} has {readable(free)} left"
         )
 
 

@@ -25,8 +25,10 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     refuses leaves nothing behind, nor does what was to follow it.
     """
     from hpc_llm.planning.tasks import carried_modules
+    from hpc_llm.records.run import RunPaths
     from hpc_llm.runs import make_way
-    from hpc_llm.schedulers import code_snapshot, create_runs, take_back
+    from hpc_llm.runs.wanted import reserved
+    from hpc_llm.schedulers import code_snapshot
     from hpc_llm.schedulers.scheduler import find
 
     check_room(batches, logs)
@@ -38,10 +40,30 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     for batch in batches:
         code_snapshot(logs, also=carried_modules([planned.plan for planned in batch.planned]))
     clusters, submissions, new = zip(*_submissions(batches), strict=True)
+    wanted = [
+        (run.experiment, RunPaths(logs / run.run_id), submission.uuid)
+        for submission, its_runs in zip(submissions, new, strict=True)
+        for run in its_runs
+    ]
+    with reserved(wanted):
+        return _send_all(logs, clusters, submissions, new, several=len(batches) > 1)
+
+
+def _send_all(
+    logs: Path,
+    clusters: Sequence[str],
+    submissions: Sequence[Submission],
+    new: Sequence[Sequence[NewRun]],
+    *,
+    several: bool,
+) -> list[RunPaths]:
+    """Make all folders, then ask the schedulers for one submission after another."""
+    from hpc_llm.schedulers import create_runs, take_back
+
     groups = create_runs(logs, list(zip(submissions, new, strict=True)))
     for number, (submission, runs) in enumerate(zip(submissions, groups, strict=True)):
         try:
-            with of_cluster(clusters[number], several=len(batches) > 1):
+            with of_cluster(clusters[number], several=several):
                 _ask(submission, runs, new[number][0].script)
         except BaseException:
             for later, its_runs in list(zip(submissions, groups, strict=True))[number + 1 :]:

@@ -1,7 +1,7 @@
 """The checkpoints that a run keeps: which are whole, how far each was, what room they take. Standard library only.
 
 checkpoints/step-N/   for going on with the training, whole or not there
-model/                for use: what Hugging Face's libraries load
+model/                for use: what Hugging Face's libraries load (`records.models`)
 """
 
 from __future__ import annotations
@@ -9,18 +9,23 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from hpc_llm.records.files import read_json
+from hpc_llm.records.digests import digest_of_value
+from hpc_llm.records.files import load_json
 from hpc_llm.records.run import RunPaths, is_run
+from hpc_llm.text.json_text import DamagedRecordError
 
 MANIFEST = "checkpoint.json"
-"""Of each checkpoint, written last: what it is of, and every file with its size."""
+"""Of each checkpoint, written last: what it is of, and every file with its size and checksums."""
 SCHEMA = 2
+OWN_DIGEST = "own_digest"
+"""Field of the manifest: the checksum of the others."""
 _NAME = re.compile(r"step-([1-9]\d{0,11})")
+_MOST = 10**18
 
 
 @dataclass(frozen=True)
@@ -40,32 +45,108 @@ def kept_in(folder: Path) -> list[Kept]:
 
 def _kept_in(checkpoints: Path) -> Iterator[Kept]:
     try:
-        entries = [entry for entry in os.scandir(checkpoints) if _NAME.fullmatch(entry.name)]
+        names = [entry.name for entry in os.scandir(checkpoints) if _NAME.fullmatch(entry.name)]
     except OSError:
         return
-    for entry in entries:
-        found = read_checkpoint(Path(entry.path))
-        if found is not None:
+    for name in names:
+        found = read_checkpoint(checkpoints / name)
+        if found is not None and name == f"step-{found.step}":
             yield found
 
 
 def read_checkpoint(folder: Path) -> Kept | None:
     """The checkpoint in that folder; None where there is none, or it is not whole."""
-    manifest = read_json(folder / MANIFEST)
-    if manifest is None or manifest.get("schema") != SCHEMA or not isinstance(manifest.get("files"), Mapping):
+    try:
+        return whole_checkpoint(folder)
+    except DamagedRecordError:
         return None
-    step, sizes = manifest.get("step"), manifest["files"]
-    if not isinstance(step, int) or not all(_has_size(folder / name, size) for name, size in sizes.items()):
-        return None
-    return Kept(folder, step, sum(sizes.values()))
 
 
-def _has_size(path: Path, size: Any) -> bool:
+def whole_checkpoint(folder: Path) -> Kept:
+    """The checkpoint in that folder. Raises DamagedRecordError where there is none, or it is not whole."""
+    manifest = read_manifest(folder)
+    sizes = manifest["files"]
+    for name, size in sizes.items():
+        if not has_size(folder / name, size):
+            raise DamagedRecordError(f"{name} is missing, or has not its {size} bytes")
+    return Kept(folder, manifest["step"], sum(sizes.values()))
+
+
+def has_size(path: Path, size: int) -> bool:
+    """Whether a regular file of so many bytes is there."""
     try:
         found = os.lstat(path)
     except (OSError, ValueError):
         return False
     return stat.S_ISREG(found.st_mode) and found.st_size == size
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What the manifest of a checkpoint says. Raises DamagedRecordError where it cannot have been written so."""
+    found = load_json(folder / MANIFEST)
+    if found is None:
+        raise DamagedRecordError(f"there is no {MANIFEST}")
+    if found.get("schema") != SCHEMA:
+        raise DamagedRecordError(f"it has schema {found.get('schema')!r}, {SCHEMA} is known here")
+    for name in ("step", "files"):
+        if name not in found:
+            raise DamagedRecordError(f"it lacks {name}")
+    for name, (may_be, is_one) in _FIELDS.items():
+        if name in found and not is_one(found[name]):
+            raise DamagedRecordError(f"{name} must be {may_be}")
+    if OWN_DIGEST in found and found[OWN_DIGEST] != own_digest(found):
+        raise DamagedRecordError("it was changed after it was written")
+    return found
+
+
+def own_digest(manifest: Mapping[str, Any]) -> int:
+    """The checksum of a manifest's other fields."""
+    return digest_of_value({name: value for name, value in manifest.items() if name != OWN_DIGEST})
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+
+
+def _is_step(value: Any) -> bool:
+    return _is_count(value) and 0 < value < 10**12
+
+
+def _are_files(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_within(name) and _is_count(size) for name, size in value.items())
+
+
+def _are_digests(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        _is_within(name) and isinstance(pieces, list) and all(map(_is_count, pieces)) for name, pieces in value.items()
+    )
+
+
+def _is_within(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
+
+
+def _or_none(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or is_one(value)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+_FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "step": ("a number of steps, from 1 on", _is_step),
+    "sequences": ("a whole number, not below 0", _is_count),
+    "world_size": ("a number of ranks, from 1 on", _is_step),
+    "trained_tokens": ("a whole number, not below 0", _or_none(_is_count)),
+    "data": ("an object", _or_none(_is_object)),
+    "best": ("an object", _or_none(_is_object)),
+    "steering": ("an object", _is_object),
+    "files": ("names in the folder and their sizes", _are_files),
+    "digests": ("names in the folder and their checksums", _are_digests),
+}
+"""What a manifest may hold, in words and as a check."""
 
 
 def start_of(place: Path) -> Kept | None:

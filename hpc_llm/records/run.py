@@ -230,6 +230,15 @@ class RunPaths:
         return self.root / "model"
 
     @property
+    def wanted_by(self) -> Path:
+        """A file for each run that was submitted to go on from this one, in whatever folder that lies."""
+        return self.root / "wanted-by"
+
+    def wanted_by_run(self, run_id: str, uuid: str) -> Path:
+        """That of the run which was submitted so."""
+        return self.wanted_by / f"{file_name_part(run_id, 200)}-{uuid[:8]}.json"
+
+    @property
     def stop(self) -> Path:
         """Made by the job script, where the ranks are to save and end."""
         return self.root / "stop"

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpc_llm.records.checkpoints import kept_in
-from hpc_llm.records.files import read_json, reason_of
+from hpc_llm.records.files import reason_of
+from hpc_llm.records.models import is_whole_model
 from hpc_llm.records.run import CARRIED, Outcome, RunPaths
 from hpc_llm.runs.adoption import is_own
 from hpc_llm.runs.statuses import RunStatus
+from hpc_llm.runs.wanted import Identity, identity_of, marks_of, needed_by
 
 CHECKPOINTS, MODEL, CODE = "checkpoints", "model", "code"
 KINDS = (CHECKPOINTS, MODEL, CODE)
@@ -26,7 +28,7 @@ _ARCHIVE = re.compile(r"[0-9a-f]{12}-(\d+)\.(?:zip|sh)")
 class Taken:
     """Something that takes room."""
 
-    run_id: str | None
+    run: RunPaths | None
     """None for what several runs share."""
     kind: str
     """One of KINDS."""
@@ -35,44 +37,45 @@ class Taken:
     stays: str | None
     """Why it may not be removed; None where it may."""
 
+    @property
+    def run_id(self) -> str | None:
+        return self.run.run_id if self.run is not None else None
+
 
 def taken_by(logs: Path, named: Collection[RunPaths], statuses: Mapping[RunPaths, RunStatus]) -> list[Taken]:
-    """What the runs `named` have kept, and the code beside them. `statuses` are those of all runs in `logs`."""
+    """What the runs `named` have kept, and the code beside them. `statuses` are those of all runs in `logs`, and of those
+    elsewhere that have marked what they go on from."""
     going = {run: status for run, status in statuses.items() if status.outcome is None}
-    wanted = [_goes_on_from(run) for run in going]
-    found = [one for run in named for one in _of_run(run, statuses[run], wanted)]
-    return found + list(_code(logs, going))
+    needed = needed_by(going)
+    found = [one for run in named for one in _of_run(run, statuses[run], needed)]
+    return found + list(_code(logs, [run for run in going if run.root.parent == logs]))
 
 
-def _of_run(run: RunPaths, status: RunStatus, wanted: Collection[Path]) -> Iterator[Taken]:
-    barred = _why_not(run, status, wanted)
+def _of_run(run: RunPaths, status: RunStatus, needed: Mapping[Identity, RunPaths]) -> Iterator[Taken]:
+    barred = _why_not(run, status, needed)
     kept, has_model = kept_in(run.root), run.model.is_dir() and not run.model.is_symlink()
-    is_done = status.outcome is Outcome.COMPLETED and has_model
+    is_done = status.outcome is Outcome.COMPLETED and is_whole_model(run.model)
     for one in kept:
         last = None if is_done or one is not kept[-1] else "it is the newest, and the run goes on from it"
-        yield Taken(run.run_id, CHECKPOINTS, one.path, one.size_bytes, barred or last)
+        yield Taken(run, CHECKPOINTS, one.path, one.size_bytes, barred or last)
     if has_model:
         last = None if kept else "no checkpoint is left, so it is all that was trained"
-        yield Taken(run.run_id, MODEL, run.model, size_of(run.model), barred or last)
+        yield Taken(run, MODEL, run.model, size_of(run.model), barred or last)
     for path in _halves(run):
-        yield Taken(run.run_id, CHECKPOINTS, path, size_of(path), barred)
+        yield Taken(run, CHECKPOINTS, path, size_of(path), barred)
 
 
-def _why_not(run: RunPaths, status: RunStatus, wanted: Collection[Path]) -> str | None:
+def _why_not(run: RunPaths, status: RunStatus, needed: Mapping[Identity, RunPaths]) -> str | None:
     if run.checkpoints.is_symlink() or not is_own(run):
         return "it is somebody else's"
     if status.outcome is None:
         return f"the run is not over: {status.state}"
-    if any(place == run.root or run.root in place.parents for place in wanted):
-        return "a run that is not over goes on from it"
-    return None
-
-
-def _goes_on_from(run: RunPaths) -> Path:
-    plan = (read_json(run.experiment) or {}).get("plan")
-    workload = plan.get("workload") if isinstance(plan, dict) else None
-    resume = workload.get("resume") if isinstance(workload, dict) else None
-    return Path(resume) if isinstance(resume, str) else run.root
+    own = identity_of(run.root)
+    if own is None or own in needed:
+        return (
+            f"a run that is not over goes on from it: {needed[own].root}" if own else "its folder cannot be looked at"
+        )
+    return next((why for mark in marks_of(run) if (why := mark.why_open)), None)
 
 
 def _halves(run: RunPaths) -> list[Path]:
@@ -103,17 +106,30 @@ def choose(found: Iterable[Taken], kinds: Collection[str]) -> list[Taken]:
     every = list(found)
     chosen = [one for one in every if one.kind in kinds and one.stays is None]
     whole = [one for one in every if one.kind == CHECKPOINTS and not _HALF.fullmatch(one.path.name)]
-    left = {one.run_id for one in whole if one not in chosen}
-    return [one for one in chosen if one.kind != MODEL or one.run_id in left]
+    left = {one.run for one in whole if one not in chosen}
+    return [one for one in chosen if one.kind != MODEL or one.run in left]
 
 
 def remove(taken: Taken) -> str | None:
     """Remove it; what went wrong, if anything."""
     try:
         if taken.path.is_dir() and not taken.path.is_symlink():
-            shutil.rmtree(taken.path)
+            shutil.rmtree(_put_aside(taken.path))
         else:
             taken.path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return None
     except OSError as error:
         return reason_of(error)
     return None
+
+
+def _put_aside(folder: Path) -> Path:
+    """The folder under a name by which nobody takes it for whole: who removes it may be killed in the midst of it."""
+    if _HALF.fullmatch(folder.name):
+        return folder
+    aside = folder.with_name(f".{folder.name}.old")
+    if aside.is_dir() and not aside.is_symlink():
+        shutil.rmtree(aside)
+    os.rename(folder, aside)
+    return aside

@@ -95,8 +95,12 @@ def _create_without_links(path: Path) -> bool:
         file = new_file(path)
     except OSError:
         return False
-    with file:
-        json.dump({"schema": 1, **describe_process(os.getpid())}, file)
+    try:
+        with file:
+            json.dump({"schema": 1, **describe_process(os.getpid())}, file)
+    except OSError:  # a full disk: half a claim would keep everybody away
+        _remove(path)
+        return False
     return True
 
 

@@ -199,7 +199,10 @@ def _start(record: Record) -> Kept | None:
         return own
     found = start_of(Path(resume))
     if found is None:
-        raise WorkerError(f"{resume} holds no whole checkpoint to go on from: look whether this node sees it.")
+        raise WorkerError(
+            f"{resume} holds no whole checkpoint to go on from: look whether this node sees it, and whether it was removed or "
+            "damaged since the run was submitted."
+        )
     return found
 
 

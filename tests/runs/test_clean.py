@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +23,13 @@ from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError
 from hpc_llm.records.checkpoints import MANIFEST, kept_in
 from hpc_llm.records.files import read_json, write_json
+from hpc_llm.records.models import MANIFEST as OF_MODEL
+from hpc_llm.records.models import is_whole_model, write_manifest
+from hpc_llm.records.run import RunPaths
+from hpc_llm.runs.alone import alone_in
+from hpc_llm.runs.wanted import reserved
+
+GOES_ON = "a run that is not over goes on from it: "
 
 
 @pytest.fixture
@@ -30,8 +45,20 @@ def keep(folder: Folder, *steps: int, model: bool = False) -> Folder:
         write_json(place / MANIFEST, {"schema": 2, "step": step, "files": {"engine/shard-0.bin": 1000}})
     if model:
         folder.run.model.mkdir()
-        (folder.run.model / "model.safetensors").write_bytes(b"x" * 500)
+        write_json(folder.run.model / "config.json", {"model_type": "llama"})
+        (folder.run.model / "model.safetensors").write_bytes(tensors({"weight": 500}))
+        write_manifest(folder.run.model)
     return folder
+
+
+def tensors(sizes: dict[str, int]) -> bytes:
+    """A file of safetensors with tensors of so many bytes."""
+    table, at = {}, 0
+    for name, size in sizes.items():
+        table[name] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
+        at += size
+    head = json.dumps({"__metadata__": {"format": "pt"}, **table}).encode()
+    return len(head).to_bytes(8, "little") + head + b"x" * at
 
 
 def done(folder: Folder) -> Folder:
@@ -45,7 +72,7 @@ def failed(folder: Folder) -> Folder:
 def left(folder: Folder) -> list[str]:
     places = (folder.run.checkpoints, folder.run.root)
     names = {path.name for place in places if place.is_dir() for path in place.iterdir() if path.is_dir()}
-    return sorted(names - {"checkpoints", "failures"})
+    return sorted(names - {"checkpoints", "failures", "wanted-by"})
 
 
 def test_without_a_kind_all_is_shown_and_nothing_removed(folder: Folder, logs: Path, capsys: Any) -> None:
@@ -123,7 +150,7 @@ def test_what_a_run_that_is_not_over_goes_on_from_stays(folder: Folder, logs: Pa
     write_json(other.run.experiment, {**record, "plan": {"workload": {"resume": str(folder.run.root)}}})
     slurm.says(job("PENDING", started_at=None), "8")
     found = clean(["run-1"], remove=["checkpoints"], logs=logs)
-    assert {one.taken.stays for one in found} == {"a run that is not over goes on from it"} and len(left(folder)) == 2
+    assert {one.taken.stays for one in found} == {GOES_ON + str(other.run.root)} and len(left(folder)) == 2
     slurm.says(job("FAILED", 1), "8")
     clean(["run-1"], remove=["checkpoints"], logs=logs)
     assert left(folder) == ["step-4"]
@@ -157,3 +184,325 @@ def test_links_are_not_followed(folder: Folder, logs: Path, tmp_path: Path) -> N
     folder.run.checkpoints.symlink_to(tmp_path / "elsewhere")
     clean(remove=["checkpoints"], logs=logs)
     assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == ["step-1", "step-2"]
+
+
+# --- a model that is none is no reason to let checkpoints go ----------------------------------------------------------
+
+
+def cut_off(model: Path) -> None:
+    path = model / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def cut_to_its_table(model: Path) -> None:
+    path = model / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-500])
+
+
+def of_zeros(model: Path) -> None:
+    """As a disk leaves a file that had got its length and not its content."""
+    path = model / "model.safetensors"
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def holds_nothing(model: Path) -> None:
+    (model / "model.safetensors").write_bytes(tensors({}))
+    write_manifest(model)
+
+
+def empty(model: Path) -> None:
+    for path in model.iterdir():
+        path.unlink()
+
+
+def without(name: str) -> Any:
+    return lambda model: (model / name).unlink()
+
+
+def led_elsewhere(model: Path) -> None:
+    (model / "model.safetensors").rename(model.parent / "elsewhere")
+    (model / "model.safetensors").symlink_to(model.parent / "elsewhere")
+
+
+def no_config(model: Path) -> None:
+    (model / "config.json").write_text("{")
+    write_manifest(model)
+
+
+def lacks_a_shard(model: Path) -> None:
+    (model / "model.safetensors").rename(model / "a.safetensors")
+    write_json(
+        model / "model.safetensors.index.json", {"weight_map": {"weight": "a.safetensors", "b": "b.safetensors"}}
+    )
+
+
+def lacks_a_tensor(model: Path) -> None:
+    (model / "model.safetensors").rename(model / "a.safetensors")
+    write_json(
+        model / "model.safetensors.index.json", {"weight_map": {"weight": "a.safetensors", "b": "a.safetensors"}}
+    )
+
+
+def led_out_of_it(model: Path) -> None:
+    (model / "model.safetensors").rename(model.parent / "a.safetensors")
+    write_json(model / "model.safetensors.index.json", {"weight_map": {"weight": "../a.safetensors"}})
+
+
+def pickled(model: Path) -> None:
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+
+
+DAMAGES = (
+    cut_off, cut_to_its_table, of_zeros, holds_nothing, empty, without("model.safetensors"), without("config.json"), led_elsewhere, no_config,
+    lacks_a_shard, lacks_a_tensor, led_out_of_it, pickled,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_checkpoints_stay_where_the_model_is_not_whole(folder: Folder, logs: Path, damage: Any, is_older: bool) -> None:
+    keep(done(folder), 2, 4, model=True)
+    assert is_whole_model(folder.run.model)
+    damage(folder.run.model)
+    if is_older:
+        (folder.run.model / OF_MODEL).unlink(missing_ok=True)
+    clean(remove=["checkpoints"], logs=logs)
+    assert left(folder) == ["model", "step-4"]
+    clean(remove=["checkpoints", "model"], logs=logs)
+    assert left(folder) == ["step-4"]
+
+
+def test_a_model_in_parts_and_an_adapter_are_whole_with_and_without_their_list(folder: Folder, tmp_path: Path) -> None:
+    keep(folder, model=True)
+    parts, adapter = folder.run.model, tmp_path / "adapter"
+    (parts / "model.safetensors").rename(parts / "a.safetensors")
+    (parts / "b.safetensors").write_bytes(tensors({"b": 3, "c": 0}))
+    names = {"weight": "a.safetensors", "b": "b.safetensors", "c": "b.safetensors"}
+    write_json(parts / "model.safetensors.index.json", {"metadata": {"total_size": 503}, "weight_map": names})
+    write_json(adapter / "adapter_config.json", {"r": 8})
+    (adapter / "adapter_model.safetensors").write_bytes(tensors({"lora_A": 10, "lora_B": 20}))
+    for place in (parts, adapter):
+        (place / OF_MODEL).unlink(missing_ok=True)
+        assert is_whole_model(place)
+        write_manifest(place)
+        assert is_whole_model(place)
+
+
+# --- several at once ------------------------------------------------------------------------------------------------
+
+
+def test_two_that_clean_at_once_leave_the_last_good_state(folder: Folder, logs: Path) -> None:
+    """Each asks for another half of what is there, at the same time: whichever is first, one of both stays."""
+    program = (
+        "import sys, time; from hpc_llm.api import clean; time.sleep(max(0, float(sys.argv[3]) - time.time())); "
+        "clean(remove=[sys.argv[2]], logs=sys.argv[1])"
+    )
+    for _ in range(4):
+        keep(done(folder), 2, 4, model=not folder.run.model.exists())
+        at = str(time.time() + 1.5)
+        both = [
+            subprocess.Popen([sys.executable, "-c", program, str(logs), kind, at]) for kind in ("checkpoints", "model")
+        ]
+        assert [one.wait(timeout=60) for one in both] == [0, 0]
+        assert {"model", "step-4"} & {*left(folder)}
+        for place in (folder.run.checkpoints, folder.run.model):
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def test_what_another_did_between_the_looks_is_seen(
+    folder: Folder, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has removed the model when this one, which saw it, is alone with the run."""
+    keep(done(folder), 2, 4, model=True)
+
+    @contextmanager
+    def late(place: Path) -> Any:
+        with alone_in(place) as why:
+            shutil.rmtree(folder.run.model)
+            yield why
+
+    monkeypatch.setattr("hpc_llm.runs.alone.alone_in", late)
+    found = clean(remove=["checkpoints"], logs=logs)
+    problems = [one.problem for one in found if one.is_chosen]
+    assert problems == [None, "it is the newest, and the run goes on from it"] and left(folder) == ["step-4"]
+
+
+CLAIMS = """
+import pathlib, sys
+from hpc_llm.schedulers.claim import claimed
+with claimed(pathlib.Path(sys.argv[1])) as is_ours:
+    assert is_ours
+    print("claimed", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def claimed_by_another(run: RunPaths) -> Iterator[None]:
+    """As by another node, which sees no lock of this one."""
+    words = [sys.executable, "-c", CLAIMS, str(run.root)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"claimed\n"
+        yield
+        process.communicate(timeout=60)
+
+
+def test_while_another_is_at_it_nothing_goes(folder: Folder, logs: Path, capsys: Any) -> None:
+    keep(failed(folder), 2, 4)
+    with alone_in(folder.run.root) as why:
+        assert why is None
+        assert command(["clean", "--checkpoints", "--logs", str(logs)]) == 1
+        assert "not removed: another command is at it" in capsys.readouterr().out
+    with claimed_by_another(folder.run):
+        [first, _] = clean(remove=["checkpoints"], logs=logs)
+        assert first.problem is not None and first.problem.startswith("process ")
+    assert left(folder) == ["step-2", "step-4"]
+    clean(remove=["checkpoints"], logs=logs)
+    assert left(folder) == ["step-4"]
+
+
+def test_on_a_full_disk_there_is_room_to_clean(folder: Folder, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    keep(failed(folder), 2, 4)
+    monkeypatch.setattr("hpc_llm.schedulers.claim.new_file", full)
+    clean(remove=["checkpoints"], logs=logs)
+    assert left(folder) == ["step-4"]
+
+
+def test_what_was_being_removed_when_it_was_killed_is_no_checkpoint(
+    folder: Folder, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(failed(folder), 2, 4)
+
+    def killed(place: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("hpc_llm.runs.room.shutil.rmtree", killed)
+        clean(remove=["checkpoints"], logs=logs)
+    assert left(folder) == [".step-2.old", "step-4"]
+    clean(remove=["checkpoints"], logs=logs)
+    assert left(folder) == ["step-4"]
+
+
+# --- what goes on from it, wherever that lies -------------------------------------------------------------------------
+
+
+def later_run(root: Path, resume: Path) -> Folder:
+    """A run with a job of its own that begins with `resume`."""
+    other = Folder(root, job_id="8")
+    write_json(other.run.job, {**(read_json(other.run.job) or {}), "uuid": LATER})
+    record = read_json(other.run.experiment) or {}
+    write_json(other.run.experiment, {**record, "plan": {**record["plan"], "workload": {"resume": str(resume)}}})
+    return other
+
+
+LATER = str(uuid4())
+
+
+@pytest.mark.parametrize("spelled", ["logs", "run", "checkpoint", "dots", "checkpoints"])
+def test_a_link_to_what_it_goes_on_from_is_the_same(
+    folder: Folder, logs: Path, tmp_path: Path, slurm: Slurm, spelled: str
+) -> None:
+    keep(failed(folder), 2, 4)
+    link = tmp_path / "link"
+    targets = {
+        "logs": logs,
+        "run": folder.run.root,
+        "checkpoint": folder.run.checkpoint(2),
+        "checkpoints": folder.run.checkpoints,
+    }
+    link.symlink_to(targets.get(spelled, tmp_path))
+    places = {
+        "logs": link / "run-1",
+        "run": link,
+        "checkpoint": link,
+        "checkpoints": link / "step-2",
+        "dots": link / "logs" / ".." / "logs" / "run-1",
+    }
+    later_run(logs / "run-2", places[spelled])
+    slurm.says(job("PENDING", started_at=None), "8")
+    clean(["run-1"], remove=["checkpoints"], logs=logs)
+    assert left(folder) == ["step-2", "step-4"]
+
+
+def submit(folder: Folder, root: Path, resume: Path) -> Folder:
+    """As the command does: the mark, then the folder of the run."""
+    experiment = {"plan": {"workload": {"resume": str(resume)}}}
+    with reserved([(experiment, RunPaths(root), LATER)]):
+        return later_run(root, resume)
+
+
+def test_a_run_in_another_folder_of_runs_is_known_until_it_is_over(
+    folder: Folder, logs: Path, tmp_path: Path, slurm: Slurm
+) -> None:
+    keep(failed(folder), 2, 4)
+    other = submit(folder, tmp_path / "others" / "run-2", folder.run.checkpoint(2))
+    slurm.says(job("PENDING", started_at=None), "8")
+    for _ in range(2):
+        found = clean(remove=["checkpoints"], logs=logs)
+        assert {one.taken.stays for one in found} == {GOES_ON + str(other.run.root)}
+        assert left(folder) == ["step-2", "step-4"]
+        slurm.says(job("RUNNING"), "8")
+    slurm.says(job("FAILED", 1), "8")
+    clean(remove=["checkpoints"], logs=logs)
+    assert left(folder) == ["step-4"]
+
+
+def test_one_that_is_being_submitted_is_waited_for_and_one_that_is_gone_is_not(
+    folder: Folder, logs: Path, tmp_path: Path
+) -> None:
+    keep(failed(folder), 2, 4)
+    gone = tmp_path / "others" / "run-2"
+    gone.parent.mkdir()
+    with reserved([({"plan": {"workload": {"resume": str(folder.run.root)}}}, RunPaths(gone), LATER)]):
+        [first, _] = clean(remove=["checkpoints"], logs=logs)
+        assert first.taken.stays == f"{gone} is being submitted and goes on from it"
+    [mark] = folder.run.wanted_by.iterdir()
+    gone.parent.rename(tmp_path / "unseen")
+    os.utime(mark, (1, 1))
+    [first, _] = clean(remove=["checkpoints"], logs=logs)
+    assert first.taken.stays == f"{gone}, which goes on from it, is not seen from here; if that is over, remove {mark}"
+    (tmp_path / "unseen").rename(gone.parent)
+    clean(remove=["checkpoints"], logs=logs)
+    assert left(folder) == ["step-4"]
+
+
+def test_a_submission_that_fails_leaves_no_mark(folder: Folder, tmp_path: Path) -> None:
+    keep(failed(folder), 2, 4)
+    wanted = [({"plan": {"workload": {"resume": str(folder.run.root)}}}, RunPaths(tmp_path / "x"), LATER)]
+    with pytest.raises(RequestError, match="refused"), reserved(wanted):
+        assert len(list(folder.run.wanted_by.iterdir())) == 1
+        raise RequestError("refused")
+    assert list(folder.run.wanted_by.iterdir()) == []
+
+
+def test_nothing_is_submitted_that_goes_on_from_what_is_being_removed(folder: Folder, tmp_path: Path) -> None:
+    keep(failed(folder), 2, 4)
+    experiment = {"plan": {"workload": {"resume": str(folder.run.checkpoint(2))}}}
+    wanted = [(experiment, RunPaths(tmp_path / "x"), LATER)]
+    with (
+        claimed_by_another(folder.run),
+        pytest.raises(RequestError, match=r"is at that run\. Try again"),
+        reserved(wanted),
+    ):
+        raise AssertionError("it was submitted")
+    shutil.rmtree(folder.run.checkpoint(2))
+    with pytest.raises(RequestError, match="holds no whole checkpoint any more"), reserved(wanted):
+        raise AssertionError("it was submitted")
+
+
+def test_runs_of_one_name_in_two_folders_are_two(folder: Folder, logs: Path, tmp_path: Path) -> None:
+    keep(done(folder), 2, model=True)
+    other = keep(failed(Folder(tmp_path / "others" / "run-1", job_id="9")), 2, model=True)
+    clean([str(folder.run.root), str(other.run.root)], remove=["checkpoints", "model"], logs=logs)
+    assert (left(folder), left(other)) == (["model"], ["step-2"])
+
+
+def test_a_run_that_is_named_twice_is_one(folder: Folder, logs: Path, tmp_path: Path) -> None:
+    keep(failed(folder), 2, 4, model=True)
+    (tmp_path / "link").symlink_to(logs)
+    found = clean([str(folder.run.root), str(tmp_path / "link" / "run-1")], remove=["checkpoints", "model"], logs=logs)
+    assert [one.problem for one in found] == [None] * 3 and left(folder) == ["step-4"]

@@ -22,6 +22,7 @@ from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.checkpoints import kept_in
 from hpc_llm.records.files import read_json, read_json_lines
+from hpc_llm.records.models import MANIFEST, is_whole_model
 from hpc_llm.records.run import RunPaths
 
 pytestmark = pytest.mark.train
@@ -145,7 +146,8 @@ def test_the_adapter_alone_is_kept_and_peft_gives_its_logits(story: Story) -> No
     with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
         names = list(file.keys())
     assert names and all(".lora_" in name and ".default" not in name for name in names)
-    assert {path.name for path in folder.iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}
+    assert {path.name for path in folder.iterdir()} >= {"adapter_config.json", "adapter_model.safetensors", MANIFEST}
+    assert is_whole_model(folder)
     assert not {"model.safetensors", "engine"} & {path.name for path in folder.iterdir()}
     plain = AutoModelForCausalLM.from_pretrained(story.base, dtype=torch.float32)
     model = PeftModel.from_pretrained(plain, str(folder))
@@ -228,7 +230,7 @@ def test_the_newest_stay_and_transformers_loads_the_model(run_plan: RunPlan, tmp
     from transformers import AutoModelForCausalLM
 
     result, run = run_plan(plan.changed(steps=5)), RunPaths(tmp_path / "run")
-    assert result["outcome"] == "COMPLETED" and steps_kept(run) == [4, 5]
+    assert result["outcome"] == "COMPLETED" and steps_kept(run) == [4, 5] and is_whole_model(run.model)
     model = AutoModelForCausalLM.from_pretrained(run.model, dtype=torch.float32)
     put_away(run)
     again = run_plan(plan.changed(steps=6))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import stat
 import subprocess
@@ -19,7 +20,9 @@ from tiny_plans import make_plan, prepared
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.records.files import read_json
+from hpc_llm.records.checkpoints import MANIFEST, OWN_DIGEST, own_digest
+from hpc_llm.records.digests import digests_of, share_of
+from hpc_llm.records.files import read_json, write_json
 
 pytestmark = pytest.mark.train
 
@@ -414,6 +417,60 @@ def give_away(kept: Path) -> None:
     os.chown(kept / "engine" / "shard-0.bin", 12345, -1)
 
 
+def scramble(name: str) -> Callable[[Path], None]:
+    """Other bytes in the midst of a file, which keeps its size."""
+
+    def change(kept: Path) -> None:
+        path = kept / name
+        data = bytearray(path.read_bytes())
+        middle = len(data) // 2
+        data[middle : middle + 50] = bytes(byte ^ 0x55 for byte in data[middle : middle + 50])
+        path.write_bytes(data)
+
+    return change
+
+
+def say(**fields: Any) -> Callable[[Path], None]:
+    """Other values in the manifest, as if it had been written so."""
+
+    def change(kept: Path) -> None:
+        manifest = {**(read_json(kept / MANIFEST) or {}), **fields}
+        write_json(kept / MANIFEST, {**manifest, OWN_DIGEST: own_digest(manifest)})
+
+    return change
+
+
+def edit(kept: Path) -> None:
+    path = kept / MANIFEST
+    path.write_text(path.read_text().replace('"step": 3', '"step": 2'))
+
+
+def forget(kept: Path) -> None:
+    manifest = read_json(kept / MANIFEST) or {}
+    write_json(kept / MANIFEST, {name: manifest[name] for name in ("schema", "step", "files")})
+
+
+def pickled(kept: Path) -> None:
+    """Code in place of the random states, with all sizes and checksums in order."""
+    path = kept / "random-0.pt"
+    path.write_bytes(pickle.dumps(Path("/")))
+    put_in_order(kept, path)
+
+
+def other_states(kept: Path) -> None:
+    import torch
+
+    torch.save({"torch": 3}, kept / "random-0.pt")
+    put_in_order(kept, kept / "random-0.pt")
+
+
+def put_in_order(kept: Path, path: Path) -> None:
+    manifest = read_json(kept / MANIFEST) or {}
+    files, digests = ({**manifest[name]} for name in ("files", "digests"))
+    files[path.name], digests[path.name] = path.stat().st_size, digests_of(path)
+    say(files=files, digests=digests)(kept)
+
+
 def plant(kept: Path) -> None:
     (kept / "engine" / "more.pt").symlink_to("/dev/zero")
 
@@ -444,6 +501,28 @@ def no_manifest(kept: Path) -> None:
         (newer, "has schema 3, 2 is known here"),
         (no_json, "checkpoint.json cannot be read: it is no JSON"),
         (no_manifest, "is no checkpoint of hpc-llm"),
+        (
+            scramble("engine/shard-0.bin"),
+            "is damaged: engine/shard-0.bin does not hold what was written, by its checksum",
+        ),
+        (scramble("engine/shard-0.json"), "is damaged: engine/shard-0.json does not hold what was written"),
+        (scramble("random-0.pt"), "is damaged: random-0.pt does not hold what was written"),
+        (say(step=-3), "cannot be read: step must be a number of steps, from 1 on"),
+        (say(step=True), "step must be a number"),
+        (say(sequences=-(10**9)), "sequences must be a whole number, not below 0"),
+        (say(sequences=12.5), "sequences must be a whole number"),
+        (say(sequences=10**30), "sequences must be a whole number"),
+        (say(world_size="2"), "world_size must be a number of ranks"),
+        (say(trained_tokens=[1]), "trained_tokens must be a whole number"),
+        (say(steering=3), "steering must be an object"),
+        (say(data="text"), "data must be an object"),
+        (say(files={"../elsewhere": 3}), "files must be names in the folder and their sizes"),
+        (say(files=[1, 2]), "files must be names in the folder"),
+        (say(digests={"random-0.pt": "x"}), "digests must be names in the folder and their checksums"),
+        (edit, "it was changed after it was written"),
+        (forget, "it lacks world_size, trained"),
+        (pickled, "random-0.pt is damaged, or holds more than tensors, and code from a file is never run"),
+        (other_states, "is damaged: random-0.pt holds no random states"),
         (shutil.rmtree, "is no checkpoint of hpc-llm"),
     ],
 )
@@ -454,8 +533,39 @@ def test_what_is_not_whole_or_not_ours_is_not_loaded(
     engine.save(tmp_path / "kept", progress())
     assert engine.load(tmp_path / "kept") == progress()
     damage(tmp_path / "kept")
-    with pytest.raises(WorkerError, match=why):
+    with pytest.raises(WorkerError, match=why) as caught:
         engine.load(tmp_path / "kept")
+    assert "weights_only" not in str(caught.value) and str(caught.value).count("\n") == 0
+
+
+def test_of_an_older_checkpoint_names_and_sizes_are_looked_at(engine_of: Callable[..., Any], tmp_path: Path) -> None:
+    engine, _ = engine_of("ddp", engine="plain")
+    engine.save(tmp_path / "kept", progress())
+    manifest = read_json(tmp_path / "kept" / MANIFEST) or {}
+    write_json(tmp_path / "kept" / MANIFEST, {k: v for k, v in manifest.items() if k not in ("digests", OWN_DIGEST)})
+    assert engine.load(tmp_path / "kept") == progress()
+
+
+def test_checksums_are_those_of_the_files_whoever_wrote_them(
+    engine_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpc_llm.records.digests.PIECE", 1000)
+    engine, _ = engine_of("ddp", engine="plain")
+    write = engine.write_state
+    engine.write_state = lambda folder: (write(folder), (folder / "more").write_bytes(b"own"))[
+        0
+    ]  # as one of another package
+    engine.save(tmp_path / "kept", progress())
+    found = read_json(tmp_path / "kept" / MANIFEST) or {}
+    paths = {name: tmp_path / "kept" / name for name in found["files"]}
+    assert found["digests"] == {name: digests_of(path) for name, path in paths.items()}
+    assert len(found["digests"]["engine/shard-0.bin"]) > 100 and "engine/more" in paths
+    assert {path for path in (tmp_path / "kept").rglob("*") if path.is_file()} == {
+        *paths.values(),
+        tmp_path / "kept" / MANIFEST,
+    }
+    every = [piece for part in range(3) for piece in share_of(found["digests"], part, 3)]
+    assert len(every) == len(set(every)) == sum(map(len, found["digests"].values()))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A training checkpoint: a folder that holds all from which training goes on as if it had not stopped, or is not there.
 
-    checkpoint.json   what it is of, how far training was, loss scale and schedule, every file with its size; written last
+    checkpoint.json   what it is of, how far training was, loss scale and schedule, every file with its size and checksums; written last
     engine/           parameters that train and their moments, by name, as `shards` writes them
     random-N.pt       where the random numbers of rank N stand
 
@@ -9,6 +9,7 @@ Frozen parameters are not in it: they are made or loaded anew as the plan says, 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import stat
@@ -21,15 +22,20 @@ import torch
 import torch.distributed as dist
 
 from hpc_llm.errors import WorkerError
-from hpc_llm.records.checkpoints import MANIFEST, SCHEMA
-from hpc_llm.records.files import OTHERS_MAY_WRITE, load_json, write_json
-from hpc_llm.text.json_text import DamagedRecordError
+from hpc_llm.records.checkpoints import MANIFEST, OWN_DIGEST, SCHEMA, own_digest, read_manifest
+from hpc_llm.records.digests import DigestedFile, digest_of_piece, share_of, take_digests
+from hpc_llm.records.files import OTHERS_MAY_WRITE, write_json
+from hpc_llm.text.json_text import DamagedRecordError, decoded
 from hpc_llm.worker import device as devices
 from hpc_llm.worker.engines import state
+from hpc_llm.worker.engines.tensor_file import load_tensors
 from hpc_llm.worker.engines.whole_folder import together, whole_folder
 
 if TYPE_CHECKING:
     from hpc_llm.worker.engines.engine import Engine
+
+_WAY_ON = "Go on from another one (--resume RUN/checkpoints/step-N), or remove it if it is the run's own."
+_NEEDED = ("world_size", "trained", "frozen_sum", "moments", "shares", "steering", "step", "sequences", "data", "files")
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,8 @@ def save(engine: Engine, folder: Path, progress: TrainingProgress, data: Mapping
     facts = _facts(engine)
     with whole_folder(folder) as made:
         engine.write_state(made / "engine")
-        torch.save(_random_states(engine.device), made / f"random-{dist.get_rank()}.pt")
+        with DigestedFile(made / f"random-{dist.get_rank()}.pt") as file:
+            torch.save(_random_states(engine.device), file)
         made.finish = lambda: _write_manifest(made.path, facts | asdict(replace(progress, data=data)))
 
 
@@ -68,13 +75,15 @@ def load(engine: Engine, folder: Path) -> TrainingProgress:
     On another number of ranks each rank's random numbers are new ones.
     Raises WorkerError where the checkpoint is not whole, not this user's, or of something else.
     """
-    together(lambda: _check_files(folder), only_rank=0, what=f"the checkpoint {folder} cannot be read")
+    what = f"the checkpoint {folder} cannot be read"
+    together(lambda: _check_files(folder), only_rank=0, what=what)
     found = _manifest(folder)
+    together(lambda: _check_contents(folder, found), only_rank=None, what=what)
     _check_same(folder, found, _facts(engine))
     engine.read_state(folder / "engine")
     engine.take_steering(found["steering"])
     if found["world_size"] == dist.get_world_size():
-        _set_random_states(torch.load(folder / f"random-{dist.get_rank()}.pt", weights_only=True), engine.device)
+        together(lambda: _take_random_states(folder, engine.device), only_rank=None, what=what)
     else:
         torch.manual_seed(found["step"] * 100003 + dist.get_rank())
     return TrainingProgress(
@@ -125,19 +134,22 @@ def _write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
     missing = [rank for rank in range(facts["world_size"]) if not (folder / f"random-{rank}.pt").is_file()]
     if missing:
         raise WorkerError(f"what rank {missing[0]} wrote is not seen in {folder}: do all nodes share that folder?")
-    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    write_json(folder / MANIFEST, {**facts, "files": sizes})
+    digests = take_digests(folder)
+    sizes = {name: (folder / name).stat().st_size for name in digests}
+    manifest = decoded(json.dumps({**facts, "files": sizes, "digests": digests}, allow_nan=False))  # as it will be read
+    write_json(folder / MANIFEST, {**manifest, OWN_DIGEST: own_digest(manifest)})
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    try:
-        found = load_json(folder / MANIFEST)
-    except DamagedRecordError as error:
-        raise WorkerError(f"{folder / MANIFEST} cannot be read: {error}.") from None
-    if found is None:
+    if not os.path.lexists(folder / MANIFEST):
         raise WorkerError(f"{folder} is no checkpoint of hpc-llm: there is no {MANIFEST}.")
-    if found.get("schema") != SCHEMA:
-        raise WorkerError(f"{folder / MANIFEST} has schema {found.get('schema')!r}, {SCHEMA} is known here.")
+    try:
+        found = read_manifest(folder)
+    except DamagedRecordError as error:
+        raise WorkerError(f"{folder / MANIFEST} cannot be read: {error}. {_WAY_ON}") from None
+    missing = [name for name in _NEEDED if name not in found]
+    if missing:
+        raise WorkerError(f"{folder / MANIFEST} cannot be read: it lacks {', '.join(missing)}. {_WAY_ON}")
     return found
 
 
@@ -161,12 +173,30 @@ def _check_files(folder: Path) -> None:
             )
 
 
+def _check_contents(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise WorkerError where this rank's share of the files is not what was written; an older checkpoint has no checksums."""
+    for name, number, digest in share_of(manifest.get("digests") or {}, dist.get_rank(), dist.get_world_size()):
+        if digest_of_piece(folder / name, number) != digest:
+            raise WorkerError(
+                f"the checkpoint {folder} is damaged: {name} does not hold what was written, by its checksum. {_WAY_ON}"
+            )
+
+
 def _random_states(device: torch.device) -> dict[str, Any]:
     version, state, gauss = random.getstate()
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": [version, list(state), gauss]}
     if device.type == "cuda":
         states["device"] = torch.cuda.get_rng_state(device)
     return states
+
+
+def _take_random_states(folder: Path, device: torch.device) -> None:
+    name = f"random-{dist.get_rank()}.pt"
+    states = load_tensors(folder / name, f"the checkpoint {folder}", _WAY_ON)
+    try:
+        _set_random_states(states, device)
+    except (KeyError, TypeError, ValueError, RuntimeError):
+        raise WorkerError(f"the checkpoint {folder} is damaged: {name} holds no random states. {_WAY_ON}") from None
 
 
 def _set_random_states(states: Mapping[str, Any], device: torch.device) -> None:

@@ -13,12 +13,13 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
 from hpc_llm.errors import WorkerError
-from hpc_llm.records.files import load_json_lines, new_file
+from hpc_llm.records.digests import DigestedFile
+from hpc_llm.records.files import load_json_lines
 from hpc_llm.worker.engines.layout import Layout, Part
 
 WEIGHT = "weight"
@@ -50,16 +51,16 @@ class ShardWriter:
     """Writes one rank's file and its table."""
 
     def __init__(self, folder: Path, rank: int) -> None:
-        self._numbers: IO[bytes] = (folder / f"shard-{rank}.bin").open("xb")
-        self._table = new_file(folder / f"shard-{rank}.json")
+        self._numbers = DigestedFile(folder / f"shard-{rank}.bin")
+        self._table = DigestedFile(folder / f"shard-{rank}.json")
         self._at = 0
 
     def __enter__(self) -> ShardWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._numbers.close()
-        self._table.close()
+        with self._numbers, self._table:
+            pass
 
     def write(self, part: Part, what: str, values: torch.Tensor, steps: int) -> None:
         """Write the numbers of a stretch."""
@@ -68,7 +69,7 @@ class ShardWriter:
         for chunk in values.split(_CHUNK):
             data = chunk.detach().to("cpu").contiguous().view(torch.uint8).numpy()
             self._at += self._numbers.write(memoryview(data))
-        self._table.write(json.dumps(asdict(stretch)) + "\n")
+        self._table.write((json.dumps(asdict(stretch)) + "\n").encode())
 
 
 def write_shard(layout: Layout, folder: Path, rank: int, ranks: int, *, moments: bool) -> None:

@@ -14,8 +14,10 @@ import torch.distributed as dist
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.optimizers import OF_DEEPSPEED, bitsandbytes_name
+from hpc_llm.records.digests import DigestedFile
 from hpc_llm.worker.engines.layout import Layout, make_states
 from hpc_llm.worker.engines.shards import read_shards, write_shard
+from hpc_llm.worker.engines.tensor_file import load_tensors
 
 
 def write(layout: Layout, optimizer: str, folder: Path) -> None:
@@ -24,7 +26,8 @@ def write(layout: Layout, optimizer: str, folder: Path) -> None:
     write_shard(layout, folder, rank, dist.get_world_size(), moments=not packed)
     if packed and (rank == 0 or not layout.replicated):
         states = [{key: _on_host(value) for key, value in layout.state_of(one).items()} for one in layout.owners]
-        torch.save(states, _packed_file(layout, folder))
+        with DigestedFile(_packed_file(layout, folder)) as file:
+            torch.save(states, file)
 
 
 def read(layout: Layout, optimizer: str, module: Any, folder: Path) -> None:
@@ -33,7 +36,7 @@ def read(layout: Layout, optimizer: str, module: Any, folder: Path) -> None:
     make_states(layout)
     read_shards(layout, module, folder, moments=not packed)
     if packed:
-        found = torch.load(_packed_file(layout, folder), map_location="cpu", weights_only=True)
+        found = load_tensors(_packed_file(layout, folder), f"the checkpoint {folder.parent}", "Go on from another one.")
         for owner, values in zip(layout.owners, found, strict=True):
             _take(layout.state_of(owner), values)
 

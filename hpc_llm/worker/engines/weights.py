@@ -21,6 +21,7 @@ from hpc_llm.errors import WorkerError
 from hpc_llm.planning.checkpoint import has_tokenizer
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import is_checkpoint
+from hpc_llm.records.models import write_manifest
 from hpc_llm.worker.engines.engine import Engine
 from hpc_llm.worker.engines.whole_folder import whole_folder
 from hpc_llm.worker.model.byte_tokenizer import save_byte_tokenizer
@@ -37,6 +38,7 @@ def save_weights(engine: Engine, plan: Plan, folder: Path, *, replace: bool = Fa
     Raises WorkerError on every rank where it could not be written; there is no `folder` then.
     """
     with whole_folder(folder, replace=replace) as made:
+        made.finish = lambda: write_manifest(made.path)
         weights = _gathered(engine, plan)
         if dist.get_rank() == 0:
             _write_model(plan, weights, made.path)
@@ -64,6 +66,7 @@ def save_adapter(engine: Engine, plan: Plan, folder: Path, *, replace: bool = Fa
     """
     is_random = plan.model.weights == "random"
     with whole_folder(folder, replace=replace) as made:
+        made.finish = lambda: write_manifest(made.path)
         first = dist.get_rank() == 0
         added: dict[str, torch.Tensor] = {}
         for name, parameter in engine.module.named_parameters():

@@ -1,0 +1,102 @@
+"""Whether what a run kept for use is whole: of that, all earlier states of a training may go. Standard library only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.records.checkpoints import has_size
+from hpc_llm.records.files import load_json, open_regular, write_json
+from hpc_llm.text.json_text import DamagedRecordError
+
+MANIFEST = "kept.json"
+"""In the folder of a model, written last: every file with its size."""
+_WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
+_INDEX = "model.safetensors.index.json"
+_CONFIGS = {
+    "model.safetensors": "config.json",
+    _INDEX: "config.json",
+    "adapter_model.safetensors": "adapter_config.json",
+}
+_LARGEST_TABLE = 100_000_000
+"""Bytes; what reads safetensors takes no more."""
+
+
+def write_manifest(folder: Path) -> None:
+    """Write down what is in the folder, behind everything else."""
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    write_json(folder / MANIFEST, {"schema": 1, "files": sizes})
+
+
+def is_whole_model(folder: Path) -> bool:
+    """Whether the folder holds all weights of a model, or of an adapter, as far as names, sizes and tables tell.
+
+    That its files have the sizes with which they were written, where it says them, is not enough: the tables at the beginning
+    of the weights must agree with their sizes as well. What nobody can look through, as pickled weights, is not proven.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    try:
+        return _has_what_was_written(folder) and _has_weights(folder)
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _has_what_was_written(folder: Path) -> bool:
+    found = load_json(folder / MANIFEST)
+    if found is None:  # of an earlier version
+        return True
+    sizes = found.get("files")
+    return isinstance(sizes, dict) and bool(sizes) and all(has_size(folder / name, sizes[name]) for name in sizes)
+
+
+def _has_weights(folder: Path) -> bool:
+    first = next((name for name in (*_WEIGHTS, _INDEX) if (folder / name).exists()), None)
+    if first is None or not load_json(folder / _CONFIGS[first]):
+        return False
+    if first != _INDEX:
+        return bool(_names_in(folder / first))
+    wanted = (load_json(folder / _INDEX) or {}).get("weight_map")
+    if not isinstance(wanted, dict) or not wanted or not all(_is_plain(file) for file in wanted.values()):
+        return False
+    held = {file: _names_in(folder / file) for file in set(wanted.values())}
+    return all(name in held[file] for name, file in wanted.items())
+
+
+def _is_plain(name: Any) -> bool:
+    return isinstance(name, str) and name == Path(name).name
+
+
+def _names_in(path: Path) -> frozenset[str]:
+    """The tensors in a file of safetensors. Raises DamagedRecordError where the file is not as long as its table says."""
+    file = None if path.is_symlink() else open_regular(path)
+    if file is None:
+        raise DamagedRecordError("it is no regular file")
+    with file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length <= _LARGEST_TABLE:
+            raise DamagedRecordError("it has no table")
+        table = json.loads(file.read(length))
+        size = file.seek(0, 2)
+    if not isinstance(table, dict):
+        raise DamagedRecordError("its table is no object")
+    end = 0
+    for begin, behind in sorted(_places(table)):
+        if begin != end or behind < begin:
+            raise DamagedRecordError("its table has holes")
+        end = behind
+    if not end or size != 8 + length + end:
+        raise DamagedRecordError("it is not as long as its table says")
+    return frozenset(table) - {"__metadata__"}
+
+
+def _places(table: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    for name, tensor in table.items():
+        if name == "__metadata__":
+            continue
+        offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
+        if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(one) is int for one in offsets):
+            raise DamagedRecordError(f"nobody knows where {name} lies")
+        yield offsets[0], offsets[1]

@@ -1,0 +1,141 @@
+"""Which runs go on from what another has kept, in whatever folder they lie and however that was spelled.
+
+A run's own plan says it, and a mark beside what it goes on from, made before it is submitted: who cleans one folder of runs
+does not know of the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.errors import RequestError, notice
+from hpc_llm.records.checkpoints import start_of
+from hpc_llm.records.files import read_json, reason_of
+from hpc_llm.records.run import RunPaths, is_run
+from hpc_llm.schedulers.claim import STALE_S, holder, is_claimed
+from hpc_llm.schedulers.clock import file_age
+
+Identity = tuple[int, int]
+"""Device and inode: the same for all names of a folder."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """That a run was submitted to go on from here."""
+
+    path: Path
+    run: RunPaths
+    """The one that goes on."""
+
+    @property
+    def why_open(self) -> str | None:
+        """Why nobody here can say yet whether that run is over; None where its folder tells, or is gone for good."""
+        if is_run(self.run.root):
+            return None
+        if not self.run.root.parent.is_dir():
+            return f"{self.run.root}, which goes on from it, is not seen from here; if that is over, remove {self.path}"
+        age = file_age(self.path)
+        is_recent = age is not None and abs(age) < STALE_S
+        return f"{self.run.root} is being submitted and goes on from it" if is_recent else None
+
+
+def marks_of(run: RunPaths) -> list[Mark]:
+    """The runs that were submitted to go on from this one, over or not."""
+    if run.wanted_by.is_symlink():
+        return []
+    records = [(path, read_json(path) or {}) for path in sorted(run.wanted_by.glob("*.json"))]
+    return [Mark(path, RunPaths(Path(record["run"]))) for path, record in records if isinstance(record.get("run"), str)]
+
+
+def goes_on_from(experiment: Mapping[str, Any]) -> Path | None:
+    """The run or the checkpoint with which the plan of an experiment begins; None where it begins anew."""
+    plan = experiment.get("plan")
+    workload = plan.get("workload") if isinstance(plan, dict) else None
+    resume = workload.get("resume") if isinstance(workload, dict) else None
+    return Path(resume) if isinstance(resume, str) and "\0" not in resume else None
+
+
+def needed_by(runs: Iterable[RunPaths]) -> dict[Identity, RunPaths]:
+    """The folders with which these runs begin, and all above them, each with one run that does."""
+    found: dict[Identity, RunPaths] = {}
+    for run in runs:
+        place = goes_on_from(read_json(run.experiment) or {})
+        found |= {} if place is None else dict.fromkeys(_identities(place), run)
+    return found
+
+
+def identity_of(folder: Path) -> Identity | None:
+    """By what a folder is the same under each of its names; None where it cannot be looked at."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _identities(place: Path) -> Iterator[Identity]:
+    real = Path(os.path.realpath(place))
+    for folder in dict.fromkeys((real, *real.parents, place, *place.parents)):
+        found = identity_of(folder)
+        if found is not None:
+            yield found
+
+
+def source_of(place: Path) -> RunPaths | None:
+    """The run in which a checkpoint lies, or which it is; None where there is no run."""
+    real = Path(os.path.realpath(place))
+    return next((RunPaths(folder) for folder in (real, *real.parents[:2]) if is_run(folder)), None)
+
+
+@contextmanager
+def reserved(submitted: Iterable[tuple[Mapping[str, Any], RunPaths, str]]) -> Iterator[None]:
+    """Have what runs begin with stay until they are over: experiment, run and UUID of each that is submitted in the block.
+
+    Those of which no folder is left when that fails need nothing.
+
+    Raises:
+        RequestError: what one begins with is gone, or is being removed.
+    """
+    marks: list[Mark] = []
+    try:
+        for experiment, run, uuid in submitted:
+            place = goes_on_from(experiment)
+            source = source_of(place) if place is not None else None
+            if place is not None and source is not None:
+                marks += _marked(source, run, uuid)
+                _check_there(place, source)
+        yield
+    except BaseException:
+        for mark in marks:
+            if not os.path.lexists(mark.run.root):
+                with contextlib.suppress(OSError):
+                    mark.path.unlink()
+        raise
+
+
+def _marked(source: RunPaths, run: RunPaths, uuid: str) -> list[Mark]:
+    """The mark that is left in `source`; none where nothing can be written there."""
+    mark = Mark(source.wanted_by_run(run.run_id, uuid), RunPaths(run.root.absolute()))
+    try:
+        source.write(mark.path, {"schema": 1, "run": str(mark.run.root), "uuid": uuid})
+    except OSError as error:
+        notice(
+            f"{source.wanted_by} cannot be written ({reason_of(error)}): `hpc-llm clean` will not know that {run.run_id} goes on "
+            f"from {source.run_id}, unless both lie in one folder"
+        )
+        return []
+    return [mark]
+
+
+def _check_there(place: Path, source: RunPaths) -> None:
+    """Looked at behind the mark: who removes looks at marks behind its claim, so one of both sees the other."""
+    if is_claimed(source.root):
+        raise RequestError(f"--resume {place}: {holder(source.root)} is at that run. Try again when it is done.")
+    if start_of(place) is None:
+        raise RequestError(f"--resume {place}: it holds no whole checkpoint any more.")
