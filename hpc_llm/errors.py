@@ -40,7 +40,9 @@ def hide_with(hide: Callable[[str], str]) -> None:
 
 
 def _hidden(text: str) -> str:
-    return _hide[0](text) if _hide else text
+    """The sentence in one line, for it quotes names and words of others that would look like a line of ours."""
+    text = _hide[0](text) if _hide else text
+    return text if text.isprintable() else " ".join(text.splitlines())
 
 
 class HpcLlmError(Exception):

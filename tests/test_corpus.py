@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hpc_llm.corpus.facts import CorpusFacts, read_facts
-from hpc_llm.corpus.format import FACTS, TOKEN, SplitFiles, SplitWriter, new_corpus
+from hpc_llm.corpus.format import FACTS, SCHEMA, TOKEN, SplitFiles, SplitWriter, new_corpus
 from hpc_llm.corpus.key import CorpusRequest, caches_folder, corpus_key
 from hpc_llm.corpus.order import endless_rows, shuffled
 from hpc_llm.corpus.rows import Samples, make_rows
@@ -92,7 +92,7 @@ def written(caches: Path, key: str = "k", lengths: tuple[int, ...] = (3, 5)) -> 
             writer.end_sample(f"line {number}")
         facts = writer.close()
         record = {
-            "schema": 1, "key": key, "byte_order": "little", "layout": "causal", "is_text": False, "sources": ["x"],
+            "schema": SCHEMA, "key": key, "byte_order": "little", "layout": "causal", "is_text": False, "sources": ["x"],
             "tokenizer": "bytes", "vocabulary": 9, "splits": {"train": vars(facts)},
         }  # fmt: skip
         (making / FACTS).write_text(json.dumps(record))

@@ -51,22 +51,23 @@ class Corpora:
 
     def _look(self, wanted: CorpusRequest, experiment: Experiment, cluster: Cluster) -> CorpusFacts:
         from hpc_llm.corpus.facts import read_facts
-        from hpc_llm.corpus.key import caches_folder, corpus_key
+        from hpc_llm.corpus.key import caches_folder, check_contents, corpus_key
         from hpc_llm.corpus.sources import fraction_of, is_corpus, source_files
+        from hpc_llm.corpus.trust import own_facts
 
         prepared = [source for source in wanted.sources if is_corpus(source)]
         if prepared and len(wanted.sources) > 1:
             raise RequestError(f"--data {prepared[0]}: prepared data stand alone. Prepare all sources together.")
-        if prepared:
-            return read_facts(Path(prepared[0]))
-        fraction_of(source_files(wanted.sources), wanted.validation_fraction)
         caches = caches_folder(self._logs, os.environ)
+        if prepared:
+            return check_contents(read_facts(Path(prepared[0])), caches)
+        fraction_of(source_files(wanted.sources), wanted.validation_fraction)
         folder = caches / corpus_key(wanted, caches)
         if not is_corpus(folder):
             asked = _preparation(experiment, cluster, wanted.model)
             command = shlex.join(_command(asked, self._logs))
             raise NotPreparedError(f"the data are not prepared yet for {wanted.model}. This does it: {command}", asked)
-        return read_facts(folder)
+        return check_contents(own_facts(folder), caches)
 
 
 def _preparation(experiment: Experiment, cluster: Cluster, model: str) -> dict[str, Any]:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
+import os
 import sys
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.corpus.format import END, FACTS, SCHEMA, START, TOKEN, TRAIN, SplitFacts, SplitFiles
+from hpc_llm.corpus.format import END, FACTS, SCHEMA, SPLITS, START, TOKEN, TRAIN, SplitFacts, SplitFiles
 from hpc_llm.corpus.rows import STREAM, Samples, check_lengths, make_rows, stream_rows
 from hpc_llm.errors import RequestError
-from hpc_llm.records.files import load_json, open_regular, reason_of
+from hpc_llm.records.files import load_json, open_plain, reason_of
 from hpc_llm.text.json_text import DamagedRecordError
 
 CAUSAL, SEQ2SEQ = LAYOUTS = ("causal", "seq2seq")
 """One sequence of which the end is predicted, or one that is read and one that is written."""
+
+_LARGEST_TOKEN = 2**31 - 1
+_MOST_TOKENS = 2**60
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,19 +74,42 @@ class CorpusFacts:
         return self._counted[asked]
 
     def samples(self, split: str) -> Samples:
-        """Where the samples of a split lie."""
+        """Where the samples of a split lie. Raises RequestError where that is not what is known of them."""
         files = SplitFiles(self.folder, split)
-        return Samples(_numbers(files.ends, END), _numbers(files.starts, START))
+        found = Samples(_numbers(files.ends, END), _numbers(files.starts, START))
+        if not _are_those(found, self.split(split)):
+            raise not_whole(
+                self.folder, f"{files.ends.name} and {files.starts.name} are not those that {FACTS} tells of"
+            )
+        return found
 
 
 def _numbers(path: Path, kind: str) -> array[int]:
     found = array(kind)
-    file = open_regular(path)
-    if file is None:
-        raise RequestError(f"{path} is no file.")
-    with file:
-        found.frombytes(file.read())
+    try:
+        with open_plain(path) as file:
+            found.frombytes(file.read())
+    except (OSError, ValueError) as error:
+        why = reason_of(error) if isinstance(error, OSError) else "it is cut off"
+        raise not_whole(path.parent, f"{path.name}: {why}") from None
     return found
+
+
+def _are_those(samples: Samples, facts: SplitFacts) -> bool:
+    """Whether the samples lie one behind the other and are as many and as long as is known. Ten million take two seconds."""
+    ends, starts = samples.ends, samples.starts
+    if len(ends) != facts.samples or len(starts) != facts.samples or ends[-1] != facts.tokens:
+        return False
+    try:
+        lengths = array("q", map(operator.sub, ends, itertools.chain((0,), ends)))
+    except OverflowError:
+        return False
+    targets = map(operator.sub, lengths, starts)
+    return (
+        min(lengths) > 0
+        and all(map(operator.le, starts, lengths))
+        and (max(lengths), max(starts), max(targets)) == (facts.longest, facts.longest_source, facts.longest_target)
+    )
 
 
 def read_facts(folder: Path) -> CorpusFacts:
@@ -88,7 +117,7 @@ def read_facts(folder: Path) -> CorpusFacts:
     try:
         record = load_json(folder / FACTS)
     except DamagedRecordError as error:
-        raise _not_whole(folder, f"{FACTS}: {error}") from None
+        raise not_whole(folder, f"{FACTS}: {error}") from None
     if record is None:
         raise RequestError(
             f"the folder {folder} holds no {FACTS}, so it is no prepared data: `--task prepare` makes them."
@@ -99,31 +128,58 @@ def read_facts(folder: Path) -> CorpusFacts:
         )
     try:
         found = _facts_of(record, folder)
-    except (KeyError, TypeError, ValueError):
-        raise _not_whole(folder, f"{FACTS} lacks what it must say") from None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise not_whole(folder, f"{FACTS} does not say what it must") from None
     for split, facts in found.splits.items():
         _check_sizes(SplitFiles(folder, split), facts)
     return found
 
 
 def _facts_of(record: Mapping[str, Any], folder: Path) -> CorpusFacts:
-    if record["layout"] not in LAYOUTS or TRAIN not in record["splits"]:
+    """What the record says. Raises KeyError, TypeError or ValueError, among others, where that can be said of no corpus."""
+    splits = {name: _split_facts(values) for name, values in record["splits"].items()}
+    if record["layout"] not in LAYOUTS or TRAIN not in splits or not splits.keys() <= set(SPLITS):
         raise ValueError
-    known = {one.name for one in fields(SplitFacts)}
-    splits = {
-        name: SplitFacts(**{key: value for key, value in values.items() if key in known})
-        for name, values in record["splits"].items()
-    }
     return CorpusFacts(
         folder=folder,
-        key=str(record["key"]),
+        key=_one_line(record["key"]),
         layout=record["layout"],
-        sources=tuple(map(str, record["sources"])),
-        tokenizer=str(record["tokenizer"]),
-        vocabulary=int(record["vocabulary"]),
+        sources=tuple(map(_one_line, record["sources"])),
+        tokenizer=_one_line(record["tokenizer"]),
+        vocabulary=_whole(record["vocabulary"], 1, _LARGEST_TOKEN + 1),
         is_text=record["is_text"] is True,
         splits=splits,
     )
+
+
+def _split_facts(values: Mapping[str, Any]) -> SplitFacts:
+    samples = _whole(values["samples"], 1, _MOST_TOKENS)
+    tokens = _whole(values["tokens"], samples, _MOST_TOKENS)
+    longest = _whole(values["longest"], 1, tokens)
+    sums = values["sha256"]
+    return SplitFacts(
+        samples=samples,
+        tokens=tokens,
+        trained_tokens=_whole(values["trained_tokens"], 0, tokens),
+        longest=longest,
+        longest_at=_one_line(values["longest_at"]),
+        longest_source=_whole(values["longest_source"], 0, longest),
+        longest_target=_whole(values["longest_target"], 0, longest),
+        sha256={_one_line(name): _one_line(one) for name, one in sums.items()},
+    )
+
+
+def _whole(value: object, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError
+    return value
+
+
+def _one_line(value: object) -> str:
+    """A text of a record, which messages quote; others may have written it."""
+    if not isinstance(value, str):
+        raise TypeError
+    return value if value.isprintable() else " ".join("".join(c if c.isprintable() else " " for c in value).split())
 
 
 def _check_sizes(files: SplitFiles, facts: SplitFacts) -> None:
@@ -133,14 +189,16 @@ def _check_sizes(files: SplitFiles, facts: SplitFacts) -> None:
         (files.starts, START, facts.samples),
     ):
         try:
-            size = path.stat().st_size
+            with open_plain(path) as file:
+                size = os.fstat(file.fileno()).st_size
         except OSError as error:
-            raise _not_whole(files.folder, f"{path.name}: {reason_of(error)}") from None
+            raise not_whole(files.folder, f"{path.name}: {reason_of(error)}") from None
         if size != count * array(kind).itemsize:
-            raise _not_whole(files.folder, f"{path.name} has {size} bytes, not {count * array(kind).itemsize}")
+            raise not_whole(files.folder, f"{path.name} has {size} bytes, not {count * array(kind).itemsize}")
 
 
-def _not_whole(folder: Path, why: str) -> RequestError:
+def not_whole(folder: Path, why: str) -> RequestError:
+    """The error that says so, and what to do."""
     return RequestError(
         f"the prepared data in {folder} are not whole ({why}). Remove the folder and prepare them anew."
     )

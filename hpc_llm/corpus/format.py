@@ -7,21 +7,23 @@ as its complement, a negative number: so one file says both.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
+from hpc_llm.corpus.reading import rights_of
 from hpc_llm.errors import WorkerError
-from hpc_llm.records.files import make_own_folder, make_shared_folder, reason_of
+from hpc_llm.records.files import make_shared_folder, reason_of
 
-SCHEMA = 1
+SCHEMA = 2
 FACTS = "corpus.json"
 TRAIN, VALIDATION = SPLITS = ("train", "validation")
 TOKEN, END, START = "i", "Q", "I"
@@ -69,6 +71,8 @@ class SplitFacts:
     """Most tokens in front of the first that is to be learned."""
     longest_target: int = 0
     """Most tokens from that one on."""
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    """Of what each of the three files holds, by its name."""
 
 
 class SplitWriter:
@@ -77,7 +81,8 @@ class SplitWriter:
     def __init__(self, folder: Path, split: str, *, is_causal: bool) -> None:
         files = SplitFiles(folder, split)
         self._is_causal = is_causal
-        self._tokens, self._ends, self._starts = (_new(path) for path in (files.tokens, files.ends, files.starts))
+        self._files = tuple(_Summed(path) for path in (files.tokens, files.ends, files.starts))
+        self._tokens, self._ends, self._starts = self._files
         self._buffer = array(TOKEN)
         self._in_sample = self._trained_in_sample = 0
         self._start: int | None = None
@@ -123,10 +128,7 @@ class SplitWriter:
     def close(self) -> SplitFacts:
         """What was written, once it is on the disk."""
         self._flush()
-        for file in (self._tokens, self._ends, self._starts):
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
+        sums = {file.path.name: file.close() for file in self._files}
         return SplitFacts(
             samples=self.samples,
             tokens=self.tokens,
@@ -135,6 +137,7 @@ class SplitWriter:
             longest_at=self._longest_at,
             longest_source=self._longest_source,
             longest_target=self._longest_target,
+            sha256=sums,
         )
 
     def _flush(self) -> None:
@@ -142,14 +145,39 @@ class SplitWriter:
         del self._buffer[:]
 
 
+class _Summed:
+    """A new file, as open as its folder is, and the digest of what is written to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file, self._sum = _new(path), hashlib.sha256()
+
+    def write(self, content: bytes) -> None:
+        self._sum.update(content)
+        self._file.write(content)
+
+    def close(self) -> str:
+        """The digest, once all is on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return self._sum.hexdigest()
+
+
 def _new(path: Path) -> IO[bytes]:
-    return open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644), "wb")
+    return open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, file_mode(path.parent)), "wb")
+
+
+def file_mode(folder: Path) -> int:
+    """The mode of a new file of a folder, which whoever may look into that may read."""
+    return folder.stat().st_mode & 0o644
 
 
 @contextmanager
-def new_corpus(caches: Path, key: str) -> Iterator[Path]:
+def new_corpus(caches: Path, key: str, sources: Iterable[str] = ()) -> Iterator[Path]:
     """A folder to write a corpus into, which becomes `caches`/`key` once all is written, and else is gone.
 
+    Nobody may read it who may not read all of the files `sources`, of whose content it is made.
     Where another process has finished the same corpus meanwhile its folder stays, and this one's goes.
 
     Raises:
@@ -159,7 +187,7 @@ def new_corpus(caches: Path, key: str) -> Iterator[Path]:
     try:
         make_shared_folder(caches)
         _remove_abandoned(caches)
-        make_own_folder(making)
+        making.mkdir(rights_of(sources, caches))
         yield making
         _sync(making)
         _put_in_place(making, caches / key)

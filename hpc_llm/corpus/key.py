@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.corpus.facts import CAUSAL, SEQ2SEQ
-from hpc_llm.corpus.format import SCHEMA
+from hpc_llm.corpus.facts import CAUSAL, SEQ2SEQ, CorpusFacts, not_whole
+from hpc_llm.corpus.format import SCHEMA, SplitFiles
+from hpc_llm.corpus.reading import Identity, check_no_pipes, identity
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import HUB, SourceFile, source_files
 from hpc_llm.errors import RequestError
-from hpc_llm.records.files import read_json, read_own, reason_of, write_json
+from hpc_llm.records.files import open_plain, read_json, read_own, reason_of, write_json
 
 BYTES = "bytes"
 """The tokenizer of a model that has none: each byte is a token."""
@@ -79,13 +80,36 @@ def corpus_key(request: CorpusRequest, caches: Path | None = None) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def check_contents(facts: CorpusFacts, caches: Path) -> CorpusFacts:
+    """The same corpus, once its files hold what was written; they are read for that once, and again when they change.
+
+    Raises:
+        RequestError: they hold something else.
+    """
+    for split, known in facts.splits.items():
+        files = SplitFiles(facts.folder, split)
+        for path in (files.tokens, files.ends, files.starts):
+            try:
+                digest = remembered_digest(path, caches)
+            except OSError as error:
+                raise not_whole(facts.folder, f"{path.name}: {reason_of(error)}") from None
+            if digest != known.sha256.get(path.name):
+                raise not_whole(facts.folder, f"{path.name} does not hold what was written to it")
+        facts.samples(split)
+    return facts
+
+
 def tokenizer_digest(model: str) -> str:
-    """Of the files that decide how text becomes tokens; `bytes` where there are none."""
+    """Of the files that decide how text becomes tokens; `bytes` where there are none. Raises RequestError where one is no file."""
     folder = Path(model)
+    check_no_pipes(folder)
     names = [name for name in _TOKENIZER_FILES if (folder / name).is_file()]
     if not _NAMES_TOKENS & set(names):
         return BYTES
-    text = json.dumps([[name, _digest(folder / name)] for name in names])
+    try:
+        text = json.dumps([[name, _digest(folder / name)] for name in names])
+    except OSError as error:
+        raise RequestError(f"the tokenizer in {folder} cannot be read: {reason_of(error)}.") from None
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -102,14 +126,24 @@ def file_digest(file: SourceFile, caches: Path | None = None) -> str:
         one = KNOWN_SETS[file.path]
         return f"hub {one.hub} {one.config} {one.train} {one.validation}"
     try:
-        return _remembered(Path(file.path), caches)
+        return remembered_digest(Path(file.path), caches)
     except OSError as error:
         raise RequestError(f"--data {file.path}: it cannot be read: {reason_of(error)}.") from None
 
 
-def _remembered(path: Path, caches: Path | None) -> str:
+def source_identities(request: CorpusRequest) -> list[Identity]:
+    """What the files of the sources are known by without their content. Raises RequestError where one cannot be read."""
+    return [identity(file.path) for file in source_files(request.sources) if file.kind != HUB]
+
+
+def remembered_digest(path: Path, caches: Path | None) -> str:
+    """SHA-256 of a file's content, read only where this user has not noted it in `caches`. Raises OSError."""
     found = path.stat()
-    now = {"path": str(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}
+    now = {"path": str(path), "size": found.st_size, "inode": found.st_ino}
+    now |= {
+        "mtime_ns": found.st_mtime_ns,
+        "ctime_ns": found.st_ctime_ns,
+    }  # who sets back the first cannot set the second
     # A file that was written a moment ago may be written again within the same tick of the file system's clock.
     if caches is None or not caches.is_dir() or time.time() - found.st_mtime < _JUST_WRITTEN_S:
         return _digest(path)
@@ -138,7 +172,7 @@ def _keep(note: Path, value: Mapping[str, Any]) -> None:
 
 def _digest(path: Path) -> str:
     found = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         while chunk := file.read(_CHUNK_BYTES):
             found.update(chunk)
     return found.hexdigest()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpc_llm.corpus.format import FACTS, SPLITS, TRAIN, VALIDATION
+from hpc_llm.corpus.reading import check_file
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.records.fetched import read_record, refuse_unfinished
@@ -95,6 +96,8 @@ def full_source(text: str) -> str:
         raise RequestError(
             f"--data {place}: there is no such file.{' ' if known else ''}{known[:1].upper() + known[1:]}"
         )
+    if not os.path.isdir(place):
+        check_file(Path(place))
     if os.path.isfile(place) and not os.path.getsize(place):
         raise RequestError(f"--data {place}: it is empty. Give text, or leave --data out for synthetic tokens.")
     return str(Source(place, source.split, source.known_set))
@@ -132,6 +135,7 @@ def _files_of(source: Source) -> Iterator[SourceFile]:
         return
     place = Path(source.place)
     if not place.is_dir():
+        check_file(place)
         yield SourceFile(str(place), _kind(place), source.split or TRAIN, source.known_set, source.split is not None)
         return
     refuse_unfinished(place)
@@ -155,6 +159,8 @@ def _files_in(folder: Path, source: Source) -> Iterator[SourceFile]:
         files = [path for path in files if known.config in path.relative_to(folder).parts] or files
     rows = [path for path in files if _kind(path) in (JSONL, CSV, PARQUET)]
     taken = rows or [path for path in files if _kind(path) == PDF] or files  # beside a set lie licences and read-mes
+    for path in taken:
+        check_file(path, folder)
     found = [one for path in taken for one in _for_split(path, folder, source)]
     if not found:
         raise RequestError(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import FetchError, RequestError
 from hpc_llm.fetching.listing import Entry, Listing
 from hpc_llm.fetching.names import DATASET
 from hpc_llm.text.json_text import figures
@@ -31,11 +32,26 @@ def choose(listing: Listing, folder: str, only: Sequence[str], read: Callable[[E
 
     Raises:
         RequestError: nothing of what is there is what a run needs.
+        FetchError: it cannot lie in one folder.
     """
     listing = replace(listing, entries=tuple({entry.path: entry for entry in listing.entries}.values()))
     if only:
-        return _matching(listing, only)
-    return _of_dataset(listing, folder) if listing.kind == DATASET else _of_model(listing, read)
+        chosen = _matching(listing, only)
+    else:
+        chosen = _of_dataset(listing, folder) if listing.kind == DATASET else _of_model(listing, read)
+    _refuse_both(listing, chosen)
+    return chosen
+
+
+def _refuse_both(listing: Listing, chosen: Sequence[Entry]) -> None:
+    """Raise FetchError where a file of the list would have to be a folder, too: no file system holds both."""
+    paths = sorted(f"{entry.path}/" for entry in chosen)
+    for one, following in itertools.pairwise(paths):
+        if following.startswith(one):
+            raise FetchError(
+                f"{listing.name} is listed with {one[:-1]} as a file and as a folder, that of {following[:-1]}: both cannot be here. "
+                "Nothing was fetched; --only PATTERN fetches one of them."
+            )
 
 
 def _matching(listing: Listing, only: Sequence[str]) -> list[Entry]:

@@ -17,7 +17,7 @@ from hpc_llm.fetching.hub import Hub
 from hpc_llm.fetching.listing import Entry, Listing, total_size
 from hpc_llm.fetching.local import Local
 from hpc_llm.fetching.modelscope import ModelScope
-from hpc_llm.fetching.names import read_name
+from hpc_llm.fetching.names import is_name, read_name
 from hpc_llm.fetching.patience import Patience
 from hpc_llm.fetching.progress import Progress, Watch
 from hpc_llm.fetching.room import check_room, sized
@@ -107,7 +107,7 @@ def _check_revision(revision: str | None) -> None:
 def _already(folder: Folder) -> Fetched:
     record, entries = folder.record(), folder.entries()
     return Fetched(
-        name=str(record.get("name")),
+        name=str(record.get("name")) if is_name(record.get("name")) else str(record.get("wanted")),
         kind=str(record.get("kind")),
         folder=folder.path,
         commit=record.get("commit"),

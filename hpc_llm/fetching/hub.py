@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 from hpc_llm.errors import FetchError, HpcLlmError, RequestError
 from hpc_llm.fetching.listing import Entry, Listing, checked_entry
-from hpc_llm.fetching.names import DATASET, MODEL, Wanted
+from hpc_llm.fetching.names import DATASET, MODEL, Wanted, is_name
 from hpc_llm.fetching.patience import Patience
 from hpc_llm.fetching.refusals import Asked, explain, is_absence
 from hpc_llm.fetching.source import Source, Stream
@@ -26,6 +27,9 @@ DEFAULT_ENDPOINT = "https://huggingface.co"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _NEXT = re.compile(r'<([^<>]{1,4000})>\s*;\s*rel="?next"?')
 _MOST_PAGES = 1000
+_MOST_FILES = 200_000
+"""Of a model or data set; the Hub itself advises against more than half as many."""
+_TELL_EVERY_S = 5.0
 
 
 class Hub(Source):
@@ -47,10 +51,10 @@ class Hub(Source):
     def find(self, wanted: Wanted, revision: str | None) -> Listing:
         wanted, about = self._about(wanted, revision or "main")
         commit, name = about.get("sha"), about.get("id")
-        if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(name, str):
+        if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not is_name(name):
             raise FetchError(f"{self.who} does not answer as the Hub does: is HF_ENDPOINT right? Nothing was fetched.")
         entries = tuple(self._asking(wanted, revision, lambda: list(self._entries(wanted, commit))))
-        return Listing(wanted.kind, name, commit, entries)
+        return Listing(wanted.kind, str(name), commit, entries)
 
     def open(self, listing: Listing, entry: Entry, start: int) -> Stream:
         place = f"{'datasets/' if listing.kind == DATASET else ''}{_quoted(listing.name)}"
@@ -86,10 +90,20 @@ class Hub(Source):
 
     def _entries(self, wanted: Wanted, commit: str) -> Iterator[Entry]:
         page: str | None = f"{_api(wanted)}/tree/{commit}?recursive=true&expand=false"
+        patience, told, count = self._patience(self.who), time.monotonic(), 0
         for _ in range(_MOST_PAGES):
             if page is None:
+                patience.tell("")
                 return
             found, page = self._page(page)
+            count += len(found)
+            if count > _MOST_FILES:
+                raise FetchError(
+                    f"{self.who} lists more than {_MOST_FILES} files in {wanted.name}. Nothing was fetched."
+                )
+            if time.monotonic() - told > _TELL_EVERY_S:
+                told = time.monotonic()
+                patience.tell(f"{self.who} lists what {wanted.name} holds, {count} files so far")
             yield from (self._entry(one) for one in found if isinstance(one, dict) and one.get("type") == "file")
         raise FetchError(f"{self.who} lists {wanted.name} on more than {_MOST_PAGES} pages. Nothing was fetched.")
 

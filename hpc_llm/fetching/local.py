@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
+from hpc_llm.corpus.reading import leads_within
 from hpc_llm.errors import FetchError, RequestError
 from hpc_llm.fetching.listing import Entry, Listing, is_safe_path, total_size
-from hpc_llm.fetching.names import MODEL, Wanted
+from hpc_llm.fetching.names import MODEL, Wanted, is_name
 from hpc_llm.fetching.source import Source, Stream
 from hpc_llm.records.fetched import STATE, read_record, refuse_unfinished
 from hpc_llm.records.files import open_regular, read_text, reason_of
@@ -55,7 +57,9 @@ class Local(Source):
         record = read_record(folder) or {}
         known = {(one.get("path"), one.get("size")): one for one in record.get("files") or () if isinstance(one, dict)}
         entries = tuple(self._entry(folder, path, known) for path in sorted(_files(folder)))
-        return Listing(wanted.kind, str(record.get("name") or wanted.name), str(record.get("commit") or ""), entries)
+        name, commit = record.get("name"), str(record.get("commit") or "")
+        is_commit = _BLOBS["git-sha1"].fullmatch(commit) is not None
+        return Listing(wanted.kind, str(name) if is_name(name) else wanted.name, commit if is_commit else "", entries)
 
     def open(self, listing: Listing, entry: Entry, start: int) -> Stream:
         path = self.folder / entry.path
@@ -66,7 +70,12 @@ class Local(Source):
     def _entry(self, folder: Path, path: str, known: dict[tuple[object, object], dict[str, object]]) -> Entry:
         """A file and the digest that it should have: as it was fetched, as the Hub's cache names it, else as it turns out to be."""
         place = folder / path
-        size = _stat(place).st_size
+        found = _stat(place)
+        if not found.st_mode & stat.S_IROTH and not leads_within(place, folder):
+            raise RequestError(
+                f"{place} is a link that leads out of {folder}, to what not everybody may read, and is not followed. Put a copy there."
+            )
+        size = found.st_size
         kept = known.get((path, size), {})
         if kept.get("algorithm") in ("sha256", "git-sha1"):
             return Entry(path, size, str(kept["algorithm"]), str(kept.get("digest")))

@@ -18,6 +18,7 @@ from hpc_llm.text.shown import one_line
 
 DEFAULT_ENDPOINT = "https://www.modelscope.cn"
 _LONGEST = 300
+_MOST_FILES = 200_000
 
 
 class ModelScope(Source):
@@ -44,6 +45,8 @@ class ModelScope(Source):
         except Refused as refused:
             raise self._absent(wanted, refused.message) from None
         files = _files(found)
+        if files is not None and len(files) > _MOST_FILES:
+            raise FetchError(f"{self.who} lists more than {_MOST_FILES} files in {wanted.name}. Nothing was fetched.")
         if files is None:
             raise self._absent(wanted, str(found.get("Message") or "") if isinstance(found, dict) else "")
         return Listing(wanted.kind, wanted.name, "", tuple(self._entry(one) for one in files))

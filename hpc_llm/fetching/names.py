@@ -9,6 +9,7 @@ from pathlib import Path
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.model import ALIASES, PRESETS
+from hpc_llm.text.secrecy import redacted
 
 MODEL, DATASET = "model", "dataset"
 
@@ -61,6 +62,15 @@ def read_name(asked: str) -> Wanted:
         parts = marked.split("/")
         return Wanted(asked, DATASET, _checked("/".join(parts[:2]), asked), "/".join(parts[2:]))
     return Wanted(asked, MODEL, _checked(name, asked), is_sure=False)
+
+
+def is_name(text: object) -> bool:
+    """Whether a hub can have a model or data set of that name; what is no name, or a secret, is nowhere shown as one.
+
+    >>> is_name("org/rows"), is_name("../../rows"), is_name(None)
+    (True, False, False)
+    """
+    return isinstance(text, str) and bool(_NAME.fullmatch(text)) and ".." not in text and redacted(text) == text
 
 
 def _of_preset(name: str) -> str:

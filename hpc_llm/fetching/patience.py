@@ -73,6 +73,10 @@ class Patience:
         """Something was received, so what failed before counts no more."""
         self._failures = self._waits = 0
 
+    def tell(self, note: str) -> None:
+        """Say what takes its time; nothing where it goes on."""
+        self._tell(note)
+
     def check(self) -> None:
         """Raise Stopped where there is no use in going on."""
         if self._stop.is_set():

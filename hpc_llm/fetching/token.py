@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpc_llm.errors import RequestError, notice
+from hpc_llm.records.files import open_plain
 from hpc_llm.text.env_file import read as read_env_file
 from hpc_llm.text.env_file_check import check_env_file
 
@@ -66,9 +67,9 @@ def _kept() -> Token | None:
     home = os.environ.get("HF_HOME") or f"{cache}/huggingface"
     path = Path(os.environ.get("HF_TOKEN_PATH") or f"{home}/token").expanduser()
     try:
-        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            notice(f"others may open {path}, which holds a token: chmod 600 {path}")
-        with path.open("rb") as file:
+        with open_plain(path) as file:
+            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                notice(f"others may open {path}, which holds a token: chmod 600 {path}")
             value = file.read(_LARGEST).decode("utf-8", "replace").strip()
     except OSError:
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import ssl
 import time
@@ -19,10 +18,12 @@ from hpc_llm import __version__
 from hpc_llm.errors import FetchError, RequestError
 from hpc_llm.fetching.patience import Headers, TryAgain, told_wait
 from hpc_llm.fetching.source import Stream
+from hpc_llm.text.json_text import DamagedRecordError, figures
 
 _TIMEOUT_S = 30.0
-_LARGEST_ANSWER = 1 << 26
+_LARGEST_ANSWER = 1 << 25
 """Bytes; a listing or an index that is larger is none."""
+_NO_HUB = "Is its address right? Nothing was fetched."
 _LARGEST_COMPLAINT = 1 << 14
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 522, 524})
 """States of HTTP after which the same question can go well."""
@@ -92,11 +93,19 @@ class Web:
         self._opener = urllib.request.build_opener(_Redirects())
 
     def json(self, url: str) -> tuple[Any, Headers]:
-        """The JSON document at an address of this server, and the headers that came with it."""
+        """The JSON document at an address of this server, and the headers that came with it.
+
+        Raises:
+            FetchError: it is larger, or nested deeper, than any answer of a hub.
+        """
         with self.open(url) as stream:
             content = stream.read(_LARGEST_ANSWER)
+        if len(content) == _LARGEST_ANSWER:
+            raise FetchError(f"{self.host} answers with more than {_LARGEST_ANSWER >> 20} MiB to a question. {_NO_HUB}")
         try:
-            return json.loads(content), stream.headers
+            return figures(content), stream.headers
+        except DamagedRecordError as error:
+            raise FetchError(f"{self.host} answers with what no hub says: {error}. {_NO_HUB}") from None
         except ValueError:
             raise TryAgain(f"{self.host} answered with what is no JSON") from None
 
@@ -172,7 +181,7 @@ def _refusal(error: urllib.error.HTTPError, host: str) -> Exception:
 def _said(error: urllib.error.HTTPError) -> str:
     """What a refusal says in its body, where that is JSON."""
     try:
-        document = json.loads(error.read(_LARGEST_COMPLAINT))
+        document = figures(error.read(_LARGEST_COMPLAINT))
     except (OSError, ValueError, http.client.HTTPException):
         return ""
     if not isinstance(document, dict):

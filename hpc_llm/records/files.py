@@ -192,6 +192,19 @@ def open_regular(path: Path) -> IO[bytes] | None:
     return open(handle, "rb")
 
 
+def open_plain(path: Path | str) -> IO[bytes]:
+    """A file that a user named, or one beside it, through whatever link; a pipe or a device might never come to its end.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    handle = os.open(path, _READING)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return open(handle, "rb")
+
+
 def read_text(path: Path, most: int = LARGEST_RECORD) -> str | None:
     """So many bytes of a text as there are, at most `most`; None where there is no regular file that can be read."""
     try:

@@ -166,3 +166,26 @@ def test_modelscope_brings_the_same(fetch: Any) -> None:
     )
     assert "brings models only, gsm8k is a data set" in fetch("gsm8k", "--from", "modelscope", "--to", "n").sentence
     assert "of revision v9" in fetch("qwen2-7b", "--from", "modelscope", "--revision", "v9", "--to", "n").sentence
+
+
+def test_a_link_out_of_a_folder_to_what_is_private_is_not_copied(fetch: Any) -> None:
+    Path("key").write_text("secret")
+    Path("shared.jsonl").write_text("1")
+    Path("shared.jsonl").chmod(0o644)
+    Path("rows").mkdir()
+    Path("rows/a.jsonl").symlink_to("../shared.jsonl")
+    assert fetch("datasets/org/rows", "--from", "rows", "--to", "d").code == 0
+    Path("rows/b.jsonl").symlink_to("../key")
+    for mode in (0o600, 0o640):
+        Path("key").chmod(mode)
+        done = fetch("datasets/org/rows", "--from", "rows", "--to", "e")
+        assert done.code == 2 and "b.jsonl is a link that leads out of" in done.sentence and not Path("e").exists()
+
+
+def test_a_folder_that_says_of_itself_what_no_hub_does_is_called_as_it_was_asked_for(fetch: Any) -> None:
+    Path("rows/.hpc-llm").mkdir(parents=True)
+    Path("rows/a.jsonl").write_text("1")
+    record = {"complete": True, "name": "../../x\nhpc-llm: y", "commit": "z\ny", "files": []}
+    Path("rows/.hpc-llm/fetch.json").write_text(json.dumps(record))
+    done = fetch("datasets/org/rows", "--from", "rows", "--to", "d")
+    assert done.code == 0 and done.out.startswith("org/rows ") and "hpc-llm: y" not in done.out + done.err

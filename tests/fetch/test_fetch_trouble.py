@@ -735,3 +735,98 @@ def test_a_list_that_never_ends_is_left(hub: HubServer, fetch: Any, monkeypatch:
     hub.page = 1
     done = fetch("datasets/org/rows", "--to", "d")
     assert done.code == 1 and "lists org/rows on more than 5 pages" in done.sentence
+
+
+DEEP = [
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"[" * 150 + b"]" * 150,
+    b'{"siblings": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+]
+
+
+@pytest.mark.parametrize("body", DEEP)
+@pytest.mark.parametrize("word", ["/revision/", "/tree/"])
+def test_an_answer_that_is_nested_without_end_is_one_sentence(
+    body: bytes, word: str, hub: HubServer, fetch: Any
+) -> None:
+    def fault(answering: Answering, seen: Seen) -> bool:
+        if word in seen.path:
+            answering.answer(200, body)
+        return word in seen.path
+
+    hub.add("org/rows", {"a.jsonl": b"1"}, kind="dataset")
+    hub.faults.append(fault)
+    done = fetch("datasets/org/rows", "--to", "d")
+    assert done.code == 1 and "answers with what no hub says: it is nested too deep" in done.sentence
+    assert not Path("d").exists()
+
+
+def test_a_refusal_that_is_nested_without_end_is_a_refusal(hub: HubServer, fetch: Any) -> None:
+    def fault(answering: Answering, seen: Seen) -> bool:
+        answering.answer(403, DEEP[0])
+        return True
+
+    hub.faults.append(fault)
+    done = fetch("datasets/org/rows", "--to", "d")
+    assert done.code == 2 and "does not give the data set org/rows" in done.sentence
+
+
+@pytest.mark.parametrize("word", ["/revision/", "/tree/"])
+def test_an_answer_without_end_is_not_read_to_it(
+    word: str, hub: HubServer, fetch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpc_llm.fetching.web._LARGEST_ANSWER", 1 << 20)
+
+    def fault(answering: Answering, seen: Seen) -> bool:
+        if word in seen.path:
+            with contextlib.suppress(OSError):
+                answering.answer(200, b"[" + b" " * (8 << 20) + b"]")
+        return word in seen.path
+
+    hub.add("org/rows", {"a.jsonl": b"1"}, kind="dataset")
+    hub.faults.append(fault)
+    done = fetch("datasets/org/rows", "--to", "d")
+    assert done.code == 1 and "answers with more than 1 MiB to a question" in done.sentence
+
+
+def test_a_list_of_too_many_files_is_left_and_a_long_one_is_told_of(
+    hub: HubServer, fetch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("org/rows", {f"{i}.jsonl": b"1" for i in range(9)}, kind="dataset")
+    hub.page = 2
+    monkeypatch.setattr("hpc_llm.fetching.hub._TELL_EVERY_S", -1.0)
+    done = fetch("datasets/org/rows", "--to", "d")
+    assert done.code == 0 and "lists what org/rows holds, 4 files so far" in done.err
+    monkeypatch.setattr("hpc_llm.fetching.hub._MOST_FILES", 5)
+    done = fetch("datasets/org/rows", "--to", "e")
+    assert done.code == 1 and "lists more than 5 files in org/rows. Nothing was fetched." in done.err.splitlines()[-1]
+    assert not Path("e").exists()
+
+
+@pytest.mark.parametrize("inner", ["data/train.jsonl", "data/a/b/c.jsonl"])
+def test_a_file_that_would_be_a_folder_too_is_refused_before_anything_is_made(
+    inner: str, hub: HubServer, fetch: Any
+) -> None:
+    content = {"data": b"1", "data-1.jsonl": b"2", "data.jsonl": b"3", inner: b"4"}
+    hub.add("org/rows", content, kind="dataset")
+    done = fetch("datasets/org/rows", "--to", "d")
+    assert done.code == 1 and f"lists data as a file and as a folder, that of {inner}" in done.sentence.replace(
+        "org/rows is listed with", "lists"
+    )
+    assert not Path("d").exists()
+    assert fetch("datasets/org/rows", "--to", "d", "--only", "data/*").code == 0
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b/c", "a/../b", "x\ny", "org/" + TOKEN, "", " "])
+def test_a_name_that_no_model_has_is_not_shown_as_one(name: str, hub: HubServer, fetch: Any) -> None:
+    def fault(answering: Answering, seen: Seen) -> bool:
+        if "/revision/" in seen.path:
+            answering.send_json({"id": name, "sha": "0" * 40})
+        return "/revision/" in seen.path
+
+    hub.add("org/rows", {"a.jsonl": b"1"}, kind="dataset")
+    hub.faults.append(fault)
+    done = fetch("datasets/org/rows", "--to", "d")
+    assert done.code == 1 and "does not answer as the Hub does" in done.sentence and TOKEN not in done.err + done.out
+    assert not Path("d").exists()

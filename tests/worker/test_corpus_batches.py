@@ -225,3 +225,17 @@ def test_a_model_that_lets_documents_see_each_other_is_not_trained(source: Path,
 def test_packed_documents_are_trained_on(method: str, source: Path, run_plan: RunPlan) -> None:
     result = run_plan(plan_of(source, packing="documents", method=method, precision="fp32"))
     assert result["outcome"] == "COMPLETED" and result["loss_last"] < result["loss_first"] - 1
+
+
+def test_a_token_that_the_data_cannot_have_is_no_error_of_the_model(source: Path) -> None:
+    plan = plan_of(source)
+    assert plan.training.corpus is not None
+    path = Path(plan.training.corpus) / "train.tokens"
+    tokens = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.int32)
+    for token in (5000, ~5000, -(2**31)):
+        tokens[4] = token
+        path.write_bytes(tokens.numpy().tobytes())
+        with pytest.raises(
+            WorkerError, match=r"train\.tokens holds token \d+, and its data have 257 tokens: it is damaged"
+        ):
+            list(itertools.islice(batches(plan, 512, ranks(), CPU), 20))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -215,6 +217,18 @@ def test_pdf_files_become_documents_of_thirty_pages_and_a_tenth_of_the_files_is_
         ("a.jsonl", '{"messages": [{"role": "user"}]}\n', {}, r"no role or no content"),
         ("a.jsonl", "", {}, r"a\.jsonl: nothing to train on"),
         ("a.jsonl", '{"text": "  "}\n', {}, r"a\.jsonl: nothing to train on"),
+        ("a.jsonl", '{"text": NaN}\n', {}, r"line 1 has a number and no text in the field 'text'"),
+        ("a.jsonl", '{"text": "x"}\n{"text": true}\n', {}, r"line 2 has true or false and no text in the field 'text'"),
+        ("a.jsonl", '{"text": 3}\n', {}, r"line 1 has a number and no text"),
+        ("a.jsonl", '{"text": {"a": [1, 2]}}\n', {}, r"line 1 has an object and no text"),
+        ("a.jsonl", '{"prompt": "x", "completion": ["y"]}\n', {}, r"line 1 has a list and no text in the field 'completion'"),
+        ("a.jsonl", '{"q": 1.5, "a": "y"}\n', {"prompt": "Q: {q}", "completion": "a"}, r"a number and no text in the field 'q'"),
+        ("a.jsonl", '{"q": false, "a": "y"}\n', {"prompt": "Q: {q}", "completion": "a"}, r"true or false and no text in the field 'q'"),
+        ("a.jsonl", '{"text": "x\\u0000y"}\n', {}, r"line 1 has a zero byte in the field 'text'"),
+        ("a.jsonl", '{"text": "x\\ud800y"}\n', {}, r"line 1 has half a character in the field 'text'"),
+        ("a.jsonl", '{"messages": [{"role": "user", "content": "\\u0000"}]}\n', {}, r"line 1 has a zero byte in the field 'messages'"),
+        ("a.csv", "text\nx\0y\n", {}, r"a\.csv line 2 (has a zero byte in the field 'text'|is no CSV)"),
+        ("a.txt", "x\n" * 2**17 + "\0", {}, r"a\.txt is no text, it holds zero bytes"),
         ("a.txt", "", {}, r"a\.txt: nothing to train on"),
         ("a.txt", "\0\1", {}, r"is no text"),
         ("a.parquet", "PAR1", {}, r"cannot be read as parquet"),
@@ -296,6 +310,65 @@ def test_two_at_once_make_one_corpus(tmp_path: Path) -> None:
     assert [one.name for one in (tmp_path / "caches").iterdir() if not one.name.startswith(".digests")] == [
         found[0].key
     ]
+
+
+def test_a_whole_number_may_stand_within_a_text(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", {"n": 2, "answer": "4"})
+    facts = prepared(tmp_path, path, columns={"prompt": "{n}+{n}=", "completion": "answer"})
+    assert samples(facts) == [("2+2=", "4|")]
+
+
+@pytest.mark.parametrize("change", ["other text", "other file", "same size", "tokenizer", "there and back"])
+def test_what_is_changed_while_it_is_read_is_not_kept(tmp_path: Path, words: Path, change: str) -> None:
+    """Even where the new content has the old size, or the old one is back in the end."""
+    folder, model = tmp_path / "data", tmp_path / "model"
+    folder.mkdir()
+    shutil.copytree(words, model)
+    path = jsonl(folder / "a.jsonl", *({"text": "a b"} for _ in range(600)))
+    old = path.read_bytes()
+
+    def tell(text: str) -> None:
+        if change == "other text":
+            path.write_bytes(old + old)
+        elif change == "other file":
+            jsonl(folder / "b.jsonl", {"text": "c"})
+        elif change == "same size":
+            path.write_bytes(old.replace(b"a b", b"c d"))
+        elif change == "tokenizer":
+            (model / "tokenizer_config.json").write_text("{}")
+        else:
+            path.write_bytes(old.replace(b"a b", b"c d"))
+            path.write_bytes(old)
+
+    request = CorpusRequest(sources=(str(folder),), model=str(model), layout="causal")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hpc_llm.worker.preparing.build._TELL_EVERY_S", -1)
+        with pytest.raises(WorkerError, match=r"was changed while it was read, and nothing was kept"):
+            prepare(request, tmp_path / "caches", tell, 512)
+    assert not list((tmp_path / "caches").glob("[!.]*")) and not list((tmp_path / "caches").glob(".making-*"))
+    assert prepare(request, tmp_path / "caches", lambda text: None, 512).splits["train"].samples >= 600
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% set found = namespace(text='x') %}{% for a in range(60) %}{% set found.text = found.text + found.text %}{% endfor %}",
+    ],
+)
+def test_a_chat_template_without_end_is_stopped(
+    tmp_path: Path, words: Path, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpc_llm.worker.preparing.limits.SECONDS", 0.5)
+    model = tmp_path / "model"
+    shutil.copytree(words, model)
+    (model / "chat_template.jinja").write_text(template)
+    path = jsonl(tmp_path / "a.jsonl", {"messages": CHAT})
+    before = resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGALRM)
+    with pytest.raises(WorkerError, match=r"a\.jsonl line 1: the model's chat template does not come to its end"):
+        prepared(tmp_path, path, model=str(model))
+    assert (resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGALRM)) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 @pytest.fixture(scope="module")

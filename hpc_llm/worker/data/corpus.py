@@ -12,12 +12,13 @@ from typing import Protocol
 
 import torch
 
-from hpc_llm.corpus.facts import CorpusFacts, read_facts
+from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.corpus.format import SplitFiles
 from hpc_llm.corpus.rows import DOCUMENTS, NONE, REFUSE, STREAM, Rows, Samples, check_lengths, make_rows, stream_rows
+from hpc_llm.corpus.trust import facts_of
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.records.files import read_json
+from hpc_llm.records.files import open_plain, read_json
 from hpc_llm.worker.data.batch import DECODER_INPUT, LABELS, MASKED
 
 PADDING = 0
@@ -44,7 +45,7 @@ def open_rows(plan: Plan, split: str, vocab_size: int, *, is_evaluated: bool = F
     """
     training, length = plan.training, plan.batch.sequence_length
     assert training.corpus is not None
-    facts = read_facts(Path(training.corpus))
+    facts = facts_of(Path(training.corpus), training.data)
     if facts.vocabulary > vocab_size:
         raise WorkerError(
             f"the data in {facts.folder} hold token {facts.vocabulary - 1}, the model has {vocab_size} tokens: they were prepared for "
@@ -99,7 +100,8 @@ class Tokens:
 
     def __init__(self, facts: CorpusFacts, split: str) -> None:
         self._count = facts.split(split).tokens
-        with open(SplitFiles(facts.folder, split).tokens, "rb") as file:
+        self._path, self._vocabulary = SplitFiles(facts.folder, split).tokens, facts.vocabulary
+        with open_plain(self._path) as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._tokens = torch.frombuffer(mapped, dtype=torch.int32)
 
@@ -107,10 +109,16 @@ class Tokens:
         return self._count
 
     def cut(self, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens, and the same as labels; both int64."""
+        """Tokens, and the same as labels; both int64. Raises WorkerError for a token that no model of these data has."""
         coded = self._tokens[begin:end].long()
         is_given = coded < 0
-        return torch.where(is_given, ~coded, coded), coded.masked_fill(is_given, MASKED)
+        tokens = torch.where(is_given, ~coded, coded)
+        if tokens.numel() and (highest := int(tokens.max())) >= self._vocabulary:
+            raise WorkerError(
+                f"{self._path} holds token {highest}, and its data have {self._vocabulary} tokens: it is damaged. Remove the folder and "
+                "prepare the data anew."
+            )
+        return tokens, coded.masked_fill(is_given, MASKED)
 
 
 class Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -12,16 +13,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.corpus.facts import CAUSAL, CorpusFacts, read_facts
-from hpc_llm.corpus.format import FACTS, SCHEMA, SPLITS, TRAIN, VALIDATION, SplitWriter, new_corpus
-from hpc_llm.corpus.key import CorpusRequest, corpus_key, tokenizer_digest
+from hpc_llm.corpus.facts import CAUSAL, CorpusFacts
+from hpc_llm.corpus.format import FACTS, SCHEMA, SPLITS, TRAIN, VALIDATION, SplitWriter, file_mode, new_corpus
+from hpc_llm.corpus.key import CorpusRequest, corpus_key, source_identities, tokenizer_digest
 from hpc_llm.corpus.sources import TEXT, SourceFile, is_corpus, source_files
+from hpc_llm.corpus.trust import own_facts
 from hpc_llm.errors import WorkerError
-from hpc_llm.records.files import new_file
+from hpc_llm.records.files import new_file, open_plain
 from hpc_llm.worker.preparing.chat import chat_with
 from hpc_llm.worker.preparing.encoding import Encoder, encoder_for
 from hpc_llm.worker.preparing.pieces import Piece, Reader, reader_for
-from hpc_llm.worker.preparing.rows import check_is_text, rows_of
+from hpc_llm.worker.preparing.rows import rows_of
 from hpc_llm.worker.preparing.splitting import Chooser, split_files
 
 _ROWS_AT_ONCE = 256
@@ -40,22 +42,29 @@ def prepare(request: CorpusRequest, caches: Path, tell: Tell, vocab_size: int | 
 
     Raises:
         RequestError: a source cannot be read, or nobody says what of it is to be learned.
-        WorkerError: a row is not as it should be, nothing is left, the tokenizer is not the model's, or the disk is full.
+        WorkerError: a row is not as it should be, nothing is left, a source was changed meanwhile, the tokenizer is not the model's, or the disk is full.
     """
+    before = source_identities(request)
     key = corpus_key(request, caches)
     folder = caches / key
     if is_corpus(folder):
         tell(f"the data are prepared already, in {folder}")
-        return read_facts(folder)
-    with new_corpus(caches, key) as making:
+        return own_facts(folder)
+    with new_corpus(caches, key, [path for path, *_ in before]) as making:
         made = _Making(making, request, tell)
         made.read_all(caches)
-        _write_facts(making / FACTS, made.record(key, vocab_size))
-    return read_facts(folder)
+        record = made.record(key, vocab_size)
+        if source_identities(request) != before or corpus_key(request, caches) != key:
+            raise WorkerError(
+                f"{', '.join(request.sources)}, or the tokenizer of {request.model}, was changed while it was read, and nothing was kept: "
+                "prepare it again once nobody writes to it."
+            )
+        _write_facts(making / FACTS, record)
+    return own_facts(folder)
 
 
 def _write_facts(path: Path, record: dict[str, Any]) -> None:
-    with new_file(path) as file:
+    with new_file(path, file_mode(path.parent)) as file:
         json.dump(record, file, indent=1, ensure_ascii=False, allow_nan=False)
         file.flush()
         os.fsync(file.fileno())
@@ -182,11 +191,14 @@ class _Making:
 def _chunks(path: Path, border: float) -> Iterator[tuple[bool, str]]:
     """Whole lines, so that no word is cut, and whether that part of the file's bytes lies before them."""
     try:
-        check_is_text(path)
         left = math.ceil(path.stat().st_size * border)
-        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        with io.TextIOWrapper(open_plain(path), encoding="utf-8", errors="replace", newline="") as file:
             while lines := file.readlines(min(left, _CHUNK_CHARACTERS) if left > 0 else _CHUNK_CHARACTERS):
                 text = "".join(lines)
+                if "\0" in text:  # its bytes would become tokens that mean nothing
+                    raise WorkerError(
+                        f"{path} is no text, it holds zero bytes. Text, JSONL, CSV, parquet and PDF files are read."
+                    )
                 yield left <= 0, text
                 left -= len(text.encode("utf-8", "replace"))
     except OSError as error:

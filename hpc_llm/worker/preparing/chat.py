@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hpc_llm.errors import WorkerError
+from hpc_llm.worker.preparing.limits import MEMORY_BYTES, SECONDS, TakesTooLong, limited
 from hpc_llm.worker.preparing.pieces import Chat, Piece
 
 ASSISTANT = "assistant"
@@ -19,9 +20,15 @@ def chat_with(render: Render) -> Chat:
 
     def pieces(messages: Sequence[Mapping[str, Any]], place: str) -> list[Piece]:
         try:
-            return cut(messages, render, place)
+            with limited():
+                return cut(messages, render, place)
         except WorkerError:
             raise
+        except (TakesTooLong, MemoryError):
+            raise WorkerError(
+                f"{place}: the model's chat template does not come to its end: after {SECONDS:.0f} s, or {MEMORY_BYTES >> 20} MiB of "
+                "memory, for one conversation it is stopped. Mend chat_template in the model's folder, or shorten the row."
+            ) from None
         except Exception as error:  # a template is a program of the model's makers
             raise WorkerError(f"{place}: the chat template refuses these messages: {error}.") from error
 

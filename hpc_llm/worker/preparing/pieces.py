@@ -17,6 +17,10 @@ _PAIRS = (
 )  # fmt: skip
 _TEXTS = ("text", "content")
 _CHATS = ("messages", "conversation", "conversations")
+_KINDS: Mapping[type, str] = {
+    bool: "true or false", int: "a number", float: "a number", dict: "an object", list: "a list", bytes: "bytes",
+}  # fmt: skip
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ class Reader:
         if named is None:
             return []
         if MESSAGES in self.columns:
-            messages = _value(named, self.columns[MESSAGES], place)
-            return self.chat(_checked_messages(messages, place), place)
+            name = self.columns[MESSAGES]
+            return self.chat(_checked_messages(_value(named, name, place), name, place), place)
         if TEXT in self.columns:
             text = _filled(self.columns[TEXT], named, place)
             return [Piece(text, True)] if text.strip() else []
@@ -106,10 +110,30 @@ def _guessed(row: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _filled(template: str, row: Mapping[str, Any], place: str) -> str:
-    """A field by its name, or a text in which names stand in braces."""
+    """A field by its name, or a text in which names stand in braces; there a whole number has one way of being written."""
     if not _FIELD.search(template):
-        return str(_value(row, template, place))
-    return _FIELD.sub(lambda found: str(_value(row, found[1], place)), template)
+        return _text(_value(row, template, place), template, place)
+    return _FIELD.sub(lambda found: _text(_within(_value(row, found[1], place)), found[1], place), template)
+
+
+def _within(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _text(value: Any, name: str, place: str) -> str:
+    """The value of a field that is to be text. Raises WorkerError where it is none, or no tokens of a text come of it."""
+    if not isinstance(value, str):
+        raise WorkerError(
+            f"{place} has {_KINDS.get(type(value), type(value).__name__)} and no text in the field '{name}'. Write it as text, or remove "
+            "the row."
+        )
+    if not value.isascii() and _SURROGATE.search(value):
+        raise WorkerError(
+            f"{place} has half a character in the field '{name}', which is no text. Mend or remove the row."
+        )
+    if "\0" in value:
+        raise WorkerError(f"{place} has a zero byte in the field '{name}', which is no text. Mend or remove the row.")
+    return value
 
 
 def _value(row: Mapping[str, Any], name: str, place: str) -> Any:
@@ -124,17 +148,18 @@ def _value(row: Mapping[str, Any], name: str, place: str) -> Any:
     return value
 
 
-def _checked_messages(messages: Any, place: str) -> list[dict[str, str]]:
+def _checked_messages(messages: Any, name: str, place: str) -> list[dict[str, str]]:
     """Messages of role and content, also where they are called `from` and `value`."""
     if not isinstance(messages, list) or not messages:
         raise WorkerError(f"{place}: a list of messages is needed, each with role and content.")
-    return [_message(one, place) for one in messages]
+    return [_message(one, name, place) for one in messages]
 
 
-def _message(one: Any, place: str) -> dict[str, str]:
+def _message(one: Any, name: str, place: str) -> dict[str, str]:
     values = one if isinstance(one, Mapping) else {}
     role = values.get("role", values.get("from"))
     content = values.get("content", values.get("value"))
     if not isinstance(role, str) or not isinstance(content, str):
         raise WorkerError(f"{place}: a message has no role or no content of text. Mend or remove the row.")
-    return {"role": {"human": "user", "gpt": "assistant"}.get(role, role), "content": content}
+    role = {"human": "user", "gpt": "assistant"}.get(role, role)
+    return {"role": _text(role, name, place), "content": _text(content, name, place)}

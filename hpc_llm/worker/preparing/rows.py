@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from hpc_llm.corpus.format import TRAIN
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import CSV, HUB, JSONL, PARQUET, PDF, SourceFile
 from hpc_llm.errors import WorkerError
+from hpc_llm.records.files import open_plain
 
 PAGES_A_DOCUMENT = 30
 _LONGEST_LINE = 2**28
@@ -32,7 +33,7 @@ def rows_of(file: SourceFile) -> Iterator[Row]:
 
 
 def _of_jsonl(file: SourceFile) -> Iterator[Row]:
-    with open(file.path, "rb") as lines:
+    with open_plain(file.path) as lines:
         number = 0
         while line := lines.readline(_LONGEST_LINE):
             number += 1
@@ -52,7 +53,7 @@ def _of_jsonl(file: SourceFile) -> Iterator[Row]:
 
 def _of_csv(file: SourceFile) -> Iterator[Row]:
     csv.field_size_limit(_LARGEST_FIELD)
-    with open(file.path, encoding="utf-8-sig", newline="") as text:
+    with io.TextIOWrapper(open_plain(file.path), encoding="utf-8-sig", newline="") as text:
         reader = csv.DictReader(text)
         try:
             for row in reader:
@@ -69,7 +70,7 @@ def _of_parquet(file: SourceFile) -> Iterator[Row]:
     arrow = _needed("pyarrow", "parquet files")
     number = 0
     try:
-        with parquet.ParquetFile(file.path) as table:
+        with open_plain(file.path) as opened, parquet.ParquetFile(opened) as table:
             for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
                 for row in batch.to_pylist():
                     number += 1
@@ -82,14 +83,19 @@ def _of_pdf(file: SourceFile) -> Iterator[Row]:
     """A document of so many pages a row."""
     pypdf = _needed("pypdf", "PDF files")
     try:
-        with open(file.path, "rb") as opened:
+        with open_plain(file.path) as opened:
             pages = pypdf.PdfReader(opened).pages
             for first in range(0, len(pages), PAGES_A_DOCUMENT):
                 last = min(first + PAGES_A_DOCUMENT, len(pages))
-                texts = [pages[number].extract_text() for number in range(first, last)]
+                texts = [_mended(pages[number].extract_text()) for number in range(first, last)]
                 yield f"{file.path} pages {first + 1} to {last}", {"text": "\n".join(texts).strip()}
     except pypdf.errors.PyPdfError as error:
         raise WorkerError(f"{file.path} cannot be read as PDF: {error}.") from None
+
+
+def _mended(text: str) -> str:
+    """The text of a page, of which a font without a table of its letters leaves some that are none."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def _of_hub(file: SourceFile) -> Iterator[Row]:
@@ -120,11 +126,3 @@ def _needed(module: str, what: str) -> Any:
             f"{what} are read with the package {package}, which is missing here ({error}): python -m pip install 'hpc-llm[data]', "
             f"or python -m pip install {package}."
         ) from None
-
-
-def check_is_text(path: Path) -> None:
-    """Raise WorkerError for what is no text: its bytes would become tokens that mean nothing."""
-    with open(path, "rb") as file:
-        start = file.read(2**16)
-    if b"\0" in start:
-        raise WorkerError(f"{path} is no text, it holds zero bytes. Text, JSONL, CSV, parquet and PDF files are read.")

@@ -1,0 +1,100 @@
+"""Which files of a source are read, and who else may read them. Standard library only.
+
+A folder of data may come from a stranger: a link in it may lead to what only its user can read, a pipe in it may never end.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from hpc_llm.errors import RequestError
+from hpc_llm.records.files import open_plain, reason_of
+
+EVERYBODY, NOBODY_ELSE = 0o755, 0o700
+"""Most that others may do with a folder of tokens; its files lack what only folders need."""
+_SNAPSHOTS = "snapshots"
+_OF_HUB = ("datasets--", "models--", "spaces--")
+"""How the folders of the Hub's cache begin, in which links of `snapshots` lead to `blobs`."""
+
+
+def check_file(path: Path, folder: Path | None = None) -> None:
+    """Raise RequestError where a source is no regular file, or a link that leads out of the `folder` in which it was found."""
+    if folder is not None and path.is_symlink() and not leads_within(path, folder):
+        raise RequestError(
+            f"--data {folder}: {path} is a link that leads out of the folder, and is not followed. Name what it leads to by a "
+            "--data of its own, or put a copy there."
+        )
+    try:
+        kind = path.stat().st_mode
+    except OSError as error:
+        raise RequestError(f"--data {path}: it cannot be read: {reason_of(error)}.") from None
+    if not stat.S_ISREG(kind):
+        raise RequestError(f"--data {path}: it is no regular file. Write what it gives into a file, and name that one.")
+
+
+def leads_within(path: Path, folder: Path) -> bool:
+    """Whether what a path of the folder leads to lies in the folder, or belongs to it in the Hub's cache."""
+    real = os.path.realpath(path)
+    return any(real.startswith(os.path.join(root, "")) for root in _roots(os.path.realpath(folder)))
+
+
+def _roots(folder: str) -> Iterable[str]:
+    """The folder itself, and of a snapshot in the Hub's cache where the contents of its files lie."""
+    yield folder
+    parts = Path(folder).parts
+    for number, name in enumerate(parts):
+        if name == _SNAPSHOTS and number and parts[number - 1].startswith(_OF_HUB) and number + 1 < len(parts):
+            yield str(Path(*parts[:number], "blobs"))
+
+
+def check_no_pipes(folder: Path) -> None:
+    """Raise RequestError where a file of a model that its tokenizer may be read from is none: whoever opens it might wait for ever."""
+    for place in (folder, folder / "additional_chat_templates"):
+        try:
+            found = sorted(place.iterdir())
+        except OSError:
+            continue
+        for path in found:
+            if path.suffix in (".json", ".txt", ".model", ".jinja") and not path.is_file():
+                raise RequestError(
+                    f"the model in {folder}: {path.name} is no regular file, or leads to none. Fetch the model anew, or remove it."
+                )
+
+
+Identity = tuple[str, int, int, int, int]
+"""Path, device, inode, bytes and time of the last change: what is written to a file changes them."""
+
+
+def identity(path: str) -> Identity:
+    """Of a file as it is now; opened, as a file system of many machines may remember what it was. Raises RequestError."""
+    try:
+        with open_plain(path) as file:
+            found = os.fstat(file.fileno())
+    except OSError as error:
+        raise RequestError(f"--data {path}: it cannot be read: {reason_of(error)}.") from None
+    return path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def rights_of(paths: Iterable[str], above: Path) -> int:
+    """The mode of a new folder in `above` that nobody may read who may not read all of these files."""
+    mode = EVERYBODY
+    groups = {above.stat().st_gid, os.getegid()}  # which of the two it gets is the file system's to decide
+    for real in {os.path.realpath(path) for path in paths}:
+        mode &= _rights_at(real, stat.S_IROTH, groups)
+        for place in Path(real).parents:
+            mode &= _rights_at(str(place), stat.S_IXOTH, groups)
+    return mode
+
+
+def _rights_at(place: str, needed: int, groups: Collection[int]) -> int:
+    """What one file, or one folder on the way to it, leaves of a mode; `needed` is the right of others that counts there."""
+    try:
+        found = os.stat(place)
+    except OSError:
+        return NOBODY_ELSE
+    others = bool(found.st_mode & needed)
+    members = all(found.st_mode & (needed << 3) if found.st_gid == group else others for group in groups)
+    return NOBODY_ELSE | (0o050 if members else 0) | (0o005 if others else 0)
