@@ -69,7 +69,12 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["hpc_llm", "hpc_llm.*"]),
-    package_data={"hpc_llm": ["py.typed"], "hpc_llm.reporting": ["page.*"], "hpc_llm.job": ["*.sh"]},
+    package_data={
+        "hpc_llm": ["py.typed"],
+        "hpc_llm.reporting": ["page.*"],
+        "hpc_llm.estimating": ["*.json"],
+        "hpc_llm.job": ["*.sh"],
+    },
     cmdclass={"build_py": BuildWithData},
     install_requires=[
         "submitit>=1.5,<1.6",
