@@ -1,7 +1,7 @@
 """Constants from measured runs: positive numbers, moved one after the other until no step brings predictions nearer. Pure Python.
 
 The constants are few and their effect is smooth, so that this needs seconds and no numerical library. What the runs say nothing
-of stays where it was: each constant is held to its first value by a weak spring.
+of stays where it was: each constant is held to its first value by a spring.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 Constants = Mapping[str, float]
 
-_SPRING = 0.0005
+WEAK = 0.0005
 """Weight of a constant's distance from its first value beside the mean square of the runs' errors, both of logarithms."""
 _FIRST, _LAST = 0.3, 0.001
 """Lengths of the steps, as natural logarithms of the factors."""
@@ -32,11 +32,13 @@ def _one(error: float) -> float:
     return error * error if error < 0.3 else 0.6 * error - 0.09  # the tangent: a run that went wrong must not decide
 
 
-def descend(start: Constants, names: Iterable[str], loss: Callable[[Constants], float]) -> dict[str, float]:
+def descend(
+    start: Constants, names: Iterable[str], loss: Callable[[Constants], float], spring: float = WEAK
+) -> dict[str, float]:
     """The constants with those of `names` moved to where the loss is least nearby."""
 
     def held(values: Constants) -> float:
-        return loss(values) + _SPRING * sum(math.log(values[name] / start[name]) ** 2 for name in lengths)
+        return loss(values) + spring * sum(math.log(values[name] / start[name]) ** 2 for name in lengths)
 
     lengths = dict.fromkeys(names, _FIRST)
     best, least = dict(start), held(start)
