@@ -72,8 +72,8 @@ setup(
     package_data={
         "hpc_llm": ["py.typed"],
         "hpc_llm.reporting": ["page.*"],
-        "hpc_llm.estimating": ["*.json"],
         "hpc_llm.job": ["*.sh"],
+        "hpc_llm.estimating": ["*.json"],
     },
     cmdclass={"build_py": BuildWithData},
     install_requires=[

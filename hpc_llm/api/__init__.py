@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hpc_llm.api.cancelling import cancel
     from hpc_llm.api.catalogue import cluster, clusters, method, methods, model, models
     from hpc_llm.api.cleaning import clean
+    from hpc_llm.api.estimating import estimate
     from hpc_llm.api.experiments import Options, plan, prepare, render, submit
     from hpc_llm.api.fetching import fetch
     from hpc_llm.api.handle import Run, status, wait
@@ -32,6 +33,7 @@ _MODULES = {
     "cancelling": ("cancel",),
     "catalogue": ("cluster", "clusters", "method", "methods", "model", "models"),
     "cleaning": ("clean",),
+    "estimating": ("estimate",),
     "experiments": ("Options", "plan", "prepare", "render", "submit"),
     "fetching": ("fetch",),
     "printed": ("Printed", "logs"),
@@ -52,6 +54,7 @@ __all__ = [
     "cluster",
     "clusters",
     "diagnose",
+    "estimate",
     "fetch",
     "logs",
     "method",

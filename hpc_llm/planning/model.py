@@ -93,6 +93,13 @@ def parameters_per_layer(arch: Architecture) -> int:
     return attention + bias + 3 * arch.hidden_size * arch.intermediate_size + 2 * arch.hidden_size
 
 
+def matrices(shape: Architecture) -> dict[str, tuple[int, int]]:
+    """The linear layers of one decoder layer by name: rows and columns."""
+    width, inner, heads = shape.hidden_size, shape.intermediate_size, shape.num_key_value_heads * shape.head_dim
+    attention = {"q_proj": (width, width), "k_proj": (width, heads), "v_proj": (width, heads), "o_proj": (width, width)}
+    return attention | {"gate_proj": (width, inner), "up_proj": (width, inner), "down_proj": (inner, width)}
+
+
 _HUB = "huggingface.co/"
 
 # name, family, (hidden size, MLP width, layers, attention heads, key-value heads), vocabulary, positions, rope theta,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.encoder_decoder import EncoderDecoder
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.model import Architecture, Shape, architecture, num_parameters
+from hpc_llm.planning.model import Shape, architecture, matrices, num_parameters
 from hpc_llm.planning.optimizers import PURE_BF16
 
 _WEIGHT_AND_MOMENTS, _PACKED, _BF16 = 12, 6, 6
@@ -57,7 +57,7 @@ def _trained(plan: Plan, shape: Shape) -> int | None:
     if isinstance(shape, EncoderDecoder):
         return None if plan.model.peft or plan.model.quantization else num_parameters(shape)
     layers = shape.num_hidden_layers
-    sizes = _matrices(shape)
+    sizes = matrices(shape)
     if plan.model.peft is not None:
         wanted = plan.model.peft.target_modules
         names: Collection[str] = sizes if isinstance(wanted, str) else wanted
@@ -65,10 +65,3 @@ def _trained(plan: Plan, shape: Shape) -> int | None:
     if plan.model.quantization is not None:
         return num_parameters(shape) - layers * sum(rows * columns for rows, columns in sizes.values())
     return num_parameters(shape)
-
-
-def _matrices(shape: Architecture) -> dict[str, tuple[int, int]]:
-    """The linear layers of one decoder layer."""
-    width, inner, heads = shape.hidden_size, shape.intermediate_size, shape.num_key_value_heads * shape.head_dim
-    attention = {"q_proj": (width, width), "k_proj": (width, heads), "v_proj": (width, heads), "o_proj": (width, width)}
-    return attention | {"gate_proj": (width, inner), "up_proj": (width, inner), "down_proj": (inner, width)}

@@ -1,0 +1,157 @@
+"""Whether runs fit and how long they take, before they are queued."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpc_llm.api.batches import Places, experiment_of, site_of
+from hpc_llm.api.find import logs_folder
+from hpc_llm.api.request import Request, read_request
+from hpc_llm.errors import HpcLlmError, PlanError, RequestError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from hpc_llm.api.experiments import AnExperiment, Options
+    from hpc_llm.api.study_runs import RunRequest
+    from hpc_llm.estimating.parts import Estimate
+    from hpc_llm.planning.experiment import Plan
+    from hpc_llm.planning.plan import Site
+    from hpc_llm.site.cluster import Cluster
+
+_ALL = "all"
+_COMPOSED = ("lora", "qlora")
+"""Methods that are no files of their own, and that `all` means too."""
+
+
+def estimate(
+    experiment: AnExperiment = None, *, logs: str | os.PathLike[str] | None = None, **options: Unpack[Options]
+) -> list[Estimate]:
+    """What each run would need and whether it fits: one Estimate a run, in the order of the request.
+
+    `method="all"` and `cluster="all"` mean each that there is; then a run that cannot be is an Estimate with `refused`, and they
+    are ordered by how fast they are, those that fit first.
+
+    Raises:
+        RequestError, PlanError: as `prepare`; or the model's shape cannot be seen from here.
+    """
+    request = read_request(experiment, options, beside={"logs": logs}, spelled="")
+    return estimates(request, Places(logs=logs_folder(logs)))
+
+
+def estimates(request: Request, places: Places) -> list[Estimate]:
+    """One for each run of the request."""
+    from hpc_llm.site.cluster import load_cluster
+
+    is_survey = is_ranking(request)
+    runs = _expanded(request).runs
+    grounds: dict[str, tuple[Cluster, Site] | HpcLlmError] = {}
+    found = []
+    for run in runs:
+        if run.cluster not in grounds:
+            try:
+                cluster = _without_account(load_cluster(run.cluster))
+                site = site_of(cluster, places.logs)
+                grounds[run.cluster] = (_as_it_is(cluster, site), site)
+            except HpcLlmError as error:
+                if not is_survey:
+                    raise
+                grounds[run.cluster] = error
+        found.append(_one(run, grounds[run.cluster], places.logs, is_survey))
+    return sorted(found, key=_rank) if is_survey else found
+
+
+def is_ranking(request: Request) -> bool:
+    """Whether `all` methods or clusters are asked about."""
+    return _ALL in (request.values.get("method"), request.values.get("cluster"))
+
+
+def _expanded(request: Request) -> Request:
+    from hpc_llm.planning.method import method_names
+    from hpc_llm.site.cluster import cluster_names
+
+    names = {"method": [*method_names(), *_COMPOSED], "cluster": cluster_names()}
+    whole = {key: ",".join(all_) for key, all_ in names.items() if request.values.get(key) == _ALL}
+    return replace(request, values={**request.values, **whole})
+
+
+def _without_account(cluster: Cluster) -> Cluster:
+    """Nobody is charged for an estimate."""
+    from hpc_llm.site.cluster import Account
+
+    if not cluster.account.required:
+        return cluster
+    return cluster.model_copy(update={"account": Account(default=cluster.account.default or "ACCOUNT")})
+
+
+def _as_it_is(cluster: Cluster, site: Site) -> Cluster:
+    """With this machine's GPU and memory where the profile leaves them to it."""
+    from hpc_llm.planning.gpu import actual_gpu
+
+    if cluster.gpu.vendor != "auto":
+        return cluster
+    node = cluster.node
+    if site.facts.is_this_machine and node.mem_gb is None:
+        import psutil
+
+        node = node.model_copy(update={"mem_gb": psutil.virtual_memory().total / 1e9})
+    return cluster.model_copy(update={"gpu": actual_gpu(cluster.gpu, site.hardware), "node": node})
+
+
+def _one(run: RunRequest, ground: tuple[Cluster, Site] | HpcLlmError, logs: Path, is_survey: bool) -> Estimate:
+    from hpc_llm.estimating.estimate import estimate as of_plan
+
+    try:
+        if isinstance(ground, HpcLlmError):
+            raise ground
+        return of_plan(_plan(run, *ground, logs), ground[0])
+    except (PlanError, RequestError) as error:
+        if not is_survey:
+            raise
+        return _refused(run, str(error))
+
+
+def _plan(run: RunRequest, cluster: Cluster, site: Site, logs: Path) -> Plan:
+    from hpc_llm.api.corpora import Corpora
+    from hpc_llm.planning.method import load_method
+    from hpc_llm.planning.plan import plan
+
+    experiment = experiment_of(run, logs, cluster.models)
+    corpus = Corpora(logs).find(experiment, cluster)
+    return plan(experiment, cluster, load_method(run.method), site, run.sources, corpus).plan
+
+
+def _refused(run: RunRequest, why: str) -> Estimate:
+    from hpc_llm.estimating.parts import Estimate
+
+    values = run.values
+    return Estimate(
+        cluster=run.cluster,
+        method=run.method,
+        model=str(values.get("model", "")),
+        gpu=None,
+        gpus=0,
+        micro_batch_size=int(values.get("micro_batch_size") or 1),
+        sequence_length=int(values.get("sequence_length") or 0),
+        memory=None,
+        refused=why,
+    )
+
+
+def _rank(one: Estimate) -> tuple[int, float]:
+    from hpc_llm.estimating.parts import Verdict
+
+    order: Sequence[Verdict] = (Verdict.FITS, Verdict.TOO_CLOSE, Verdict.UNKNOWN, Verdict.DOES_NOT_FIT)
+    place = len(order) if one.refused else order.index(one.verdict)
+    return place, -(one.time.tokens_per_second if one.time else 0.0)
+
+
+def documents(found: Sequence[Estimate]) -> list[dict[str, Any]]:
+    """As JSON has them."""
+    from hpc_llm.estimating.document import document
+
+    return [document(one) for one in found]

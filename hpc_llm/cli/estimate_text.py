@@ -1,0 +1,96 @@
+"""Estimates for reading, in 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from hpc_llm.api.layout import folded
+from hpc_llm.text.shown import one_line
+from hpc_llm.text.tables import table
+
+if TYPE_CHECKING:
+    from hpc_llm.estimating.parts import Estimate, Need
+
+_GIB = 2**30
+_WIDTH = 80
+
+
+def gib(size: float | None) -> str:
+    """In GiB, with as many digits as tell something."""
+    if size is None:
+        return "unknown"
+    value = size / _GIB
+    return f"{value:.0f} GiB" if value >= 100 else f"{value:.1f} GiB" if value >= 1 else f"{value:.2f} GiB"
+
+
+def one_screen(estimate: Estimate) -> Iterator[str]:
+    """Everything about one run."""
+    yield from folded(_title(estimate), _WIDTH)
+    memory = estimate.memory
+    if memory is None:
+        yield from folded(f"refused: {estimate.refused}", _WIDTH)
+        return
+    if memory.device:
+        device = memory.device
+        yield ""
+        yield _place("device, each GPU", device)
+        yield from _terms(device)
+        yield f"  {'outside the allocator':<34}{gib(device.outside):>10}"
+        yield f"  the peak is at: {device.moment}"
+    yield ""
+    yield _place("host, each node", memory.host)
+    yield from _terms(memory.host)
+    yield ""
+    if estimate.checkpoint is not None:
+        yield f"a checkpoint takes {gib(estimate.checkpoint)}, the run keeps up to {gib(estimate.disk)}"
+    if estimate.largest_micro_batch is not None:
+        yield f"largest micro batch that fits: {estimate.largest_micro_batch or 'none'}"
+    if estimate.fewest_gpus is not None:
+        yield f"fewest GPUs for this batch: {estimate.fewest_gpus}"
+    if estimate.time:
+        yield f"a step takes {estimate.time.step_time_s:.3g} s, {estimate.time.tokens_per_second:.0f} tokens/s"
+    for note in (*estimate.notes, *memory.notes):
+        yield from folded(f"note: {note}", _WIDTH)
+    yield f"verdict: {estimate.verdict.words}"
+
+
+def _title(estimate: Estimate) -> str:
+    gpus = f"{estimate.gpus} x {estimate.gpu}" if estimate.gpu else "the CPU"
+    return one_line(
+        f"{estimate.model}, {estimate.method}, {estimate.micro_batch_size} x {estimate.sequence_length} on {gpus} "
+        f"({estimate.cluster})"
+    )
+
+
+def _place(what: str, need: Need) -> str:
+    verdict = "" if need.capacity is None else f": {need.verdict.words}"
+    return f"{what}{verdict}, {gib(need.low)} to {gib(need.high)} of {gib(need.capacity)}"
+
+
+def _terms(need: Need) -> Iterator[str]:
+    for name, size in sorted(need.breakdown.items(), key=lambda one: -one[1]):
+        yield f"  {name:<34}{gib(size):>10}"
+    yield f"  {'together':<34}{gib(need.peak):>10}"
+
+
+def ranking(found: Sequence[Estimate], *, ranked: bool) -> Iterator[str]:
+    """One line a run; `ranked` are those that fit first."""
+    rows = []
+    for one in found:
+        device, host = (one.memory.device, one.memory.host) if one.memory else (None, None)
+        rate = f"{one.time.tokens_per_second:.0f}" if one.time else ""
+        gpus = f"{one.gpus} x {one.gpu}" if one.gpu else ""
+        verdict = "refused" if one.refused else one.verdict.words
+        rows.append(
+            [
+                one.cluster,
+                one.method,
+                gpus,
+                verdict,
+                gib(device.high) if device else "",
+                gib(host.high) if host else "",
+                rate,
+            ]
+        )
+    yield from table(rows, ["cluster", "method", "GPUs", "verdict", "device", "host", "tokens/s"], _WIDTH)

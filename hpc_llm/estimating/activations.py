@@ -1,0 +1,82 @@
+"""What the forward pass keeps for the backward pass, and what the loss works in.
+
+Counted from the operations of transformers' decoder layers as autograd saves them: a normalisation keeps its input in fp32 and, where
+its weight trains, the normalised values; a linear layer its input where its weight trains or an adapter reads it; attention its
+queries, keys, values and output (without the scores, but for `eager`); the gated MLP both factors, the gate and their product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.sizes import Block
+
+LOSS = 12
+"""Bytes for each token and word of the vocabulary: the log of the softmax, its gradient and that of the logits, in fp32."""
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Bytes of one micro batch."""
+
+    kept: int
+    """From the forward to the backward pass."""
+    one_layer: int
+    """Of the largest layer, all of it."""
+    loss: int
+    """What the loss works in besides."""
+
+
+def activations_of(case: Case) -> Activations:
+    per_layer = [_layer(case, block) for block in case.sizes.blocks]
+    counts = [block.count for block in case.sizes.blocks]
+    if case.plan.model.recompute:
+        kept = sum(counts) * case.width * case.sizes.hidden
+    else:
+        kept = sum(count * size for count, size in zip(counts, per_layer, strict=True))
+    end = _norm(case) + (case.width * case.sizes.hidden if case.trains_root else 0)
+    tokens = case.tokens
+    return Activations(
+        kept=tokens * (kept + end), one_layer=tokens * max(per_layer), loss=tokens * LOSS * case.sizes.vocabulary
+    )
+
+
+def _norm(case: Case) -> int:
+    """Bytes a token of a normalisation: its input in fp32, and what its weight is multiplied with where that trains."""
+    return case.sizes.hidden * (4 + (0 if case.is_adapted else case.width))
+
+
+def _layer(case: Case, block: Block) -> int:
+    """Bytes a token that one layer keeps."""
+    sizes, e = case.sizes, case.width
+    reads_inputs = not case.is_quantized or case.is_adapted  # a frozen layer needs its input for nothing
+    attention = e * (2 * sizes.attention + 2 * sizes.keys) + 4 * sizes.heads
+    mlp = e * sizes.inner * (1 + sizes.gates + (1 if reads_inputs else 0))
+    inputs = e * sizes.hidden * block.norms if reads_inputs else 0
+    return (
+        block.norms * _norm(case)
+        + block.attentions * (attention + _scores(case))
+        + mlp
+        + inputs
+        + _adapters(case, block)
+    )
+
+
+def _scores(case: Case) -> int:
+    """Bytes a token of attention that keeps its scores: the softmax in fp32 and in the precision of the rest, keys and values repeated."""
+    if case.plan.model.attention != "eager":
+        return 0
+    sizes = case.sizes
+    repeated = 2 * case.width * (sizes.attention - sizes.keys)
+    return sizes.heads * case.plan.batch.sequence_length * (4 + case.width) + repeated
+
+
+def _adapters(case: Case, block: Block) -> int:
+    """Bytes a token of what lies between the two matrices of each adapter; dropout keeps its mask and what it leaves."""
+    peft = case.plan.model.peft
+    if peft is None:
+        return 0
+    wanted = [n for n in block.matrices if isinstance(peft.target_modules, str) or n in peft.target_modules]
+    dropped = sum(block.matrices[name][1] for name in wanted) if peft.dropout else 0
+    return case.width * peft.r * len(wanted) + dropped * (1 + case.width)

@@ -1,0 +1,110 @@
+"""One run as its memory sees it: what trains, in which types, split among how many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from hpc_llm.estimating.sizes import Sizes
+from hpc_llm.planning.engines import zero_stage
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.optimizers import PURE_BF16
+
+WIDTHS = {"fp32": 4, "bf16": 2, "fp16": 2}
+"""Bytes of a number."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan and the sizes of its model."""
+
+    plan: Plan
+    sizes: Sizes
+
+    @property
+    def ranks(self) -> int:
+        return self.plan.parallel.data
+
+    @property
+    def tokens(self) -> int:
+        """Of one micro batch."""
+        return self.plan.batch.micro_batch_size * self.plan.batch.sequence_length
+
+    @property
+    def width(self) -> int:
+        """Bytes of an activation, and of a weight as it multiplies."""
+        return WIDTHS[self.plan.model.precision]
+
+    @property
+    def is_adapted(self) -> bool:
+        return self.plan.model.peft is not None
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.plan.model.quantization is not None
+
+    @cached_property
+    def packed(self) -> int:
+        """Numbers that are quantized."""
+        return self.sizes.in_matrices if self.is_quantized else 0
+
+    @cached_property
+    def packed_bytes(self) -> int:
+        """With their scales: a byte for each 64 numbers and one number in fp32 for 256 of these, or one in fp32 for each 64."""
+        how = self.plan.model.quantization
+        if how is None:
+            return 0
+        if how.kind == "int8":
+            rows = sum(block.count * rows for block in self.sizes.blocks for rows, _ in block.matrices.values())
+            return self.packed + 4 * rows
+        return int(self.packed * (0.5 + (1 / 64 + 4 / 64 / 256 if how.double_quant else 4 / 64)))
+
+    @cached_property
+    def adapters(self) -> int:
+        """Numbers in adapters."""
+        peft = self.plan.model.peft
+        return 0 if peft is None else self.sizes.adapted(peft.target_modules, peft.r)
+
+    @cached_property
+    def trained(self) -> int:
+        """Numbers that train."""
+        return self.adapters if self.is_adapted else self.sizes.parameters - self.packed
+
+    @property
+    def frozen(self) -> int:
+        """Numbers that neither train nor are quantized."""
+        return self.sizes.parameters - self.packed if self.is_adapted else 0
+
+    @property
+    def trains_root(self) -> bool:
+        """Whether embeddings and output head train."""
+        return not self.is_adapted
+
+    @property
+    def clips(self) -> bool:
+        return bool(self.plan.engine.deepspeed.get("gradient_clipping", 1.0))
+
+    @property
+    def moments_width(self) -> int:
+        """Bytes of both moments of the optimizer, for each number that trains."""
+        kind = self.plan.optimizer.type
+        if kind in PURE_BF16:
+            return 4
+        return 2 if "8bit" in kind.lower() else 8
+
+    @property
+    def zero(self) -> Mapping[str, Any]:
+        """DeepSpeed's block about what is split."""
+        found: Mapping[str, Any] = self.plan.engine.deepspeed.get("zero_optimization") or {}
+        return found
+
+    @property
+    def stage(self) -> int:
+        return zero_stage(self.plan.engine.deepspeed)
+
+    def offloads(self, what: str) -> bool:
+        """Whether `optimizer` or `param` are on the host, or on a disk."""
+        block = self.zero.get(f"offload_{what}") or {}
+        return (block.get("device") or "none") != "none"

@@ -1,0 +1,140 @@
+"""What DeepSpeed holds on a device, by ZeRO's stage. Read from DeepSpeed 0.19.8 and held to measured runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpc_llm.estimating.activations import Activations
+from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.parts import Moment
+
+_BUCKET = 5e8
+"""Numbers of a bucket of gradients where the config does not say; of those that are fetched ahead a tenth."""
+_LIVE = 1e9
+_SUB_GROUP = 1e9
+
+
+def moments(case: Case, kept: Activations) -> Iterator[Moment]:
+    """The moments of a step at which the most may be held."""
+    if case.stage == 3:
+        yield from _stage3(case, kept)
+    elif case.stage and case.offloads("optimizer"):
+        yield from _offloaded(case, kept)
+    elif case.stage:
+        yield from _stage12(case, kept)
+    else:
+        yield from _whole(case, kept)
+
+
+def held(case: Case) -> dict[str, int]:
+    """Weights that every rank has whole."""
+    return {
+        "weights": case.width * (case.frozen + (0 if case.is_adapted else case.trained)),
+        "quantized weights": case.packed_bytes,
+        "adapters": case.width * case.adapters,
+    }
+
+
+def head_gradient(case: Case) -> int:
+    """The first gradient of a step, while nearly all activations are still there."""
+    return case.width * case.sizes.embedding if case.trains_root else 0
+
+
+def unpacked(case: Case) -> int:
+    """The weights of one quantized layer as they multiply."""
+    return case.width * case.sizes.largest_matrix if case.is_quantized else 0
+
+
+def _whole(case: Case, kept: Activations) -> Iterator[Moment]:
+    states = {**held(case), "optimizer states": case.trained * (4 + case.moments_width)}
+    yield Moment(name="loss", terms={**states, "activations": kept.kept, "logits and loss": kept.loss})
+    yield Moment(name="backward", terms={**states, **_backward(case, kept)})
+    gradients = 6 if case.moments_width == 2 else 10
+    yield Moment(
+        name="optimizer step",
+        terms={**states, "gradients": case.trained * 4, "largest temporary": case.trained * (gradients - 4)},
+    )
+
+
+def _backward(case: Case, kept: Activations) -> dict[str, int]:
+    """While the last layer's gradients are made: what recompute has made anew included."""
+    again = kept.one_layer if case.plan.model.recompute else 0
+    return {
+        "activations": kept.kept + again,
+        "gradients": head_gradient(case),
+        "largest temporary": unpacked(case),
+    }
+
+
+def _bucket(case: Case, name: str = "reduce_bucket_size") -> int:
+    """Bytes of a bucket."""
+    return case.width * min(int(case.zero.get(name, _BUCKET)), case.trained)
+
+
+def _stage12(case: Case, kept: Activations) -> Iterator[Moment]:
+    states = {**held(case), "optimizer states": case.trained * (4 + case.moments_width) // case.ranks}
+    yield Moment(name="loss", terms={**states, "activations": kept.kept, "logits and loss": kept.loss})
+    buckets = 4 if case.zero.get("overlap_comm", False) else 2
+    yield Moment(
+        name="backward", terms={**states, **_backward(case, kept), "communication buckets": buckets * _bucket(case)}
+    )
+    yield Moment(
+        name="optimizer step",
+        terms={
+            **states,
+            "gradients": 4 * case.trained // case.ranks,
+            "largest temporary": 4 * case.trained // case.ranks,
+        },
+    )
+
+
+def _offloaded(case: Case, kept: Activations) -> Iterator[Moment]:
+    """The optimizer on the host; gradients leave bucket by bucket."""
+    states = held(case)
+    yield Moment(name="loss", terms={**states, "activations": kept.kept, "logits and loss": kept.loss})
+    buckets = 4 if case.zero.get("overlap_comm", False) else 2
+    yield Moment(
+        name="backward",
+        terms={
+            **states,
+            **_backward(case, kept),
+            "activations": int(kept.kept * 0.65),
+            "communication buckets": buckets * _bucket(case),
+        },
+    )
+
+
+def _stage3(case: Case, kept: Activations) -> Iterator[Moment]:
+    ranks, trained = case.ranks, case.trained
+    whole = held(case)
+    states = {name: (0 if case.offloads("param") else size // ranks) for name, size in whole.items()}
+    if not case.offloads("optimizer"):
+        states["gradients"] = case.width * trained // ranks
+        states["optimizer states"] = trained * (4 + case.moments_width) // ranks
+    states["communication buckets"] = _bucket(case)
+    gathered = _gathered(case)
+    yield Moment(
+        name="loss",
+        terms={**states, "activations": kept.kept, "logits and loss": kept.loss, "gathered parameters": gathered},
+    )
+    again = kept.one_layer if case.plan.model.recompute else 0
+    yield Moment(
+        name="backward",
+        terms={
+            **states,
+            "activations": kept.kept + again,
+            "largest temporary": head_gradient(case) + unpacked(case),
+            "gathered parameters": gathered,
+        },
+    )
+    if not case.offloads("optimizer"):
+        group = min(int(case.zero.get("sub_group_size", _SUB_GROUP)), -(-trained // ranks))
+        yield Moment(name="optimizer step", terms={**states, "largest temporary": 6 * group})
+
+
+def _gathered(case: Case) -> int:
+    """Parameters that are whole for a while; a single rank has nothing to gather but what lies on the host."""
+    if case.ranks == 1 and not case.offloads("param"):
+        return 0
+    live = int(case.zero.get("stage3_max_live_parameters", case.zero.get("max_live_parameters", _LIVE)))
+    return case.width * min(live, case.sizes.parameters)

@@ -1,0 +1,117 @@
+"""What a run holds in the memory of a node: states that are off the device, page-locked copies, the programs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.constants import constants
+from hpc_llm.estimating.parts import Need
+from hpc_llm.site.cluster import Cluster, Node
+from hpc_llm.site.sbatch_options import memory_bytes
+
+_SUB_GROUP = 1e9
+
+
+def host_need(case: Case, capacity: int | None) -> Need:
+    """Of one node, all of its ranks together."""
+    ranks = case.plan.parallel.tasks_per_node
+    terms = {name: int(size) * ranks for name, size in _terms(case).items() if size}
+    peak = sum(terms.values())
+    known = constants()
+    spread = known.host_offload if case.stage == 3 and case.offloads("optimizer") else known.host
+    unknown = _loading(case) * ranks
+    return Need(
+        breakdown=terms,
+        peak=peak,
+        low=int(peak * spread[0]),
+        high=int(peak * spread[1]) + unknown,
+        capacity=capacity,
+        capacity_low=None if capacity is None else int(capacity * known.host_capacity),
+    )
+
+
+def _terms(case: Case) -> dict[str, float]:
+    """Of one rank."""
+    own = case.trained / case.ranks
+    terms: dict[str, float] = {"programs and libraries": constants().host_program}
+    if case.stage == 3:
+        terms["model loading"] = case.width * case.sizes.parameters / case.ranks
+    if not case.offloads("optimizer"):
+        if case.offloads("param"):
+            terms["weights"] = _locked(case, "param", case.width * case.sizes.parameters / case.ranks)
+        return terms
+    groups = list(_groups(case, own)) if case.stage == 3 else [own]
+    terms["optimizer states"] = case.moments_width * own + sum(_locked(case, "optimizer", 4 * one) for one in groups)
+    terms["gradients"] = sum(_locked(case, "optimizer", 4 * one) for one in groups)
+    if case.stage == 3:
+        terms["weights"] = sum(_locked(case, "param", case.width * one) for one in groups)
+        terms["gradients"] += _locked(case, "optimizer", case.width * own)
+    else:
+        terms["weights"] = _locked(case, "optimizer", case.width * own)
+    return terms
+
+
+def _groups(case: Case, own: float) -> Iterator[float]:
+    """Numbers of each sub-group that ZeRO-3 steps by itself."""
+    size = float(case.zero.get("sub_group_size", _SUB_GROUP))
+    while own > size:
+        yield size
+        own -= size
+    yield own
+
+
+def _locked(case: Case, what: str, size: float) -> float:
+    """Bytes that a block takes: torch rounds each that is page-locked up to a power of two."""
+    block = case.zero.get(f"offload_{what}") or {}
+    is_locked = block.get("pin_memory", False) and case.plan.parallel.gpus_per_node
+    return power_of_two(size) if is_locked else size
+
+
+def power_of_two(size: float) -> int:
+    """The smallest power of two that is no less.
+
+    >>> power_of_two(5), power_of_two(8), power_of_two(0.5)
+    (8, 8, 1)
+    """
+    return 1 << max(-(-size // 1).__int__() - 1, 0).bit_length()
+
+
+def _loading(case: Case) -> int:
+    """What a checkpoint may take besides while it is read, bytes of a rank; it was not measured."""
+    if case.plan.model.weights != "checkpoint":
+        return 0
+    width = 4 if case.plan.engine.name == "fsdp2" else case.width
+    return width * case.sizes.parameters
+
+
+def host_capacity(case: Case, cluster: Cluster, node: Node) -> int | None:
+    """Bytes that the job may use on a node; None where neither the request nor the profile says."""
+    job, gpus = case.plan.job, case.plan.parallel.gpus_per_node
+    asked = _asked(case, cluster)
+    if asked is not None and asked > 0:
+        return asked
+    whole = None if node.mem_gb is None else int(node.mem_gb * 1e9)
+    if job.scheduler == "local" or "exclusive" in job.sbatch or asked == 0:  # --mem=0 is all of the node
+        return whole
+    share = None if node.mem_gb_per_gpu is None or not gpus else int(node.mem_gb_per_gpu * gpus * 1e9)
+    return min((one for one in (share, whole) if one is not None), default=None)
+
+
+def _asked(case: Case, cluster: Cluster) -> int | None:
+    """Bytes on a node that the job asks for."""
+    job, parallel = case.plan.job, case.plan.parallel
+    times = {
+        "mem": 1,
+        "mem-per-gpu": parallel.gpus_per_node,
+        "mem-per-cpu": (job.cpus_per_task or 1) * parallel.tasks_per_node,
+    }
+    style = cluster.request.memory
+    asked = {name: job.sbatch[name] for name in times if name in job.sbatch}
+    if not asked and job.mem is not None and style in times:
+        asked = {style: job.mem}
+    for name, text in asked.items():
+        size = memory_bytes(text)
+        if size is not None:
+            return size * times[name]
+    return None

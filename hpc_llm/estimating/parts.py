@@ -1,0 +1,132 @@
+"""What an estimate says. Sizes are bytes; GiB is 2^30 of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpc_llm.estimating.step_time import StepTime
+
+
+class Verdict(str, Enum):
+    """Whether a run fits where it is to run."""
+
+    FITS = "fits"
+    TOO_CLOSE = "too_close"
+    DOES_NOT_FIT = "does_not_fit"
+    UNKNOWN = "unknown"
+    """Nothing is known of the memory that is there, or of the model."""
+
+    @property
+    def words(self) -> str:
+        return {"too_close": "too close to call"}.get(self.value, self.value.replace("_", " "))
+
+
+_WORST = (Verdict.DOES_NOT_FIT, Verdict.TOO_CLOSE, Verdict.UNKNOWN, Verdict.FITS)
+
+
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on all of them together."""
+    return min(verdicts, key=_WORST.index, default=Verdict.UNKNOWN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """What is held at one moment of a step; the largest of them is the peak."""
+
+    name: str
+    terms: dict[str, int]
+    """What for -> bytes."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.terms.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """Memory of one place: a GPU, or the host of a node."""
+
+    breakdown: dict[str, int]
+    """What for -> bytes; together they are `peak`."""
+    peak: int
+    """What is expected."""
+    low: int
+    """No less than this is needed."""
+    high: int
+    """No more than this, as far as is known."""
+    capacity: int | None
+    """What is there; None where nobody says."""
+    capacity_low: int | None = None
+    """What is there at least: drivers keep a part for themselves."""
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.capacity is None:
+            return Verdict.UNKNOWN
+        if self.low > self.capacity:
+            return Verdict.DOES_NOT_FIT
+        return Verdict.FITS if self.high <= (self.capacity_low or self.capacity) else Verdict.TOO_CLOSE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device(Need):
+    """Memory of one GPU. `low` and `high` count what is outside torch's allocator, `peak` and `breakdown` do not."""
+
+    outside: int
+    """What the driver, libraries and collectives take beside the allocator."""
+    moment: str
+    """When in a step the peak is reached."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Of one run."""
+
+    device: Device | None
+    """None where a run has no GPU."""
+    host: Need
+    """Of one node, all of its ranks together."""
+    notes: tuple[str, ...] = ()
+    """What is not known, and what the interval is wide for."""
+
+    @property
+    def verdict(self) -> Verdict:
+        places = [self.device, self.host] if self.device else [self.host]
+        known = [one.verdict for one in places if one.verdict is not Verdict.UNKNOWN]
+        return worst(known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What one run will need, and whether it fits."""
+
+    cluster: str
+    method: str
+    model: str
+    gpu: str | None
+    gpus: int
+    """Of all nodes."""
+    micro_batch_size: int
+    sequence_length: int
+    memory: Memory | None
+    """None where `refused`."""
+    checkpoint: int | None = None
+    """Bytes of one checkpoint; None where the run keeps none or its size is not known."""
+    disk: int | None = None
+    """Most bytes that the run keeps at a time."""
+    largest_micro_batch: int | None = None
+    """That fits for certain, 0: none; None where it is not known."""
+    fewest_gpus: int | None = None
+    """With which this micro batch fits for certain, in whole or parts of nodes; None where none is known."""
+    time: StepTime | None = None
+    refused: str | None = None
+    """Why there can be no such run."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.memory.verdict if self.memory else Verdict.UNKNOWN

@@ -1,0 +1,35 @@
+"""What plain PyTorch holds on a device: the whole model on each rank, with copies in fp32 of what trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpc_llm.estimating.activations import Activations
+from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.deepspeed import head_gradient, held, unpacked
+from hpc_llm.estimating.parts import Moment
+from hpc_llm.planning.optimizers import PURE_BF16
+
+
+def moments(case: Case, kept: Activations) -> Iterator[Moment]:
+    """The moments of a step at which the most may be held."""
+    has_copies = case.width < 4 and case.plan.optimizer.type not in PURE_BF16
+    states = {**held(case), "optimizer states": case.trained * (case.moments_width + (4 if has_copies else 0))}
+    if case.ranks > 1:
+        states["communication buckets"] = case.width * case.trained
+    loss = {"activations": kept.kept, "logits and loss": kept.loss}
+    again = kept.one_layer if case.plan.model.recompute else 0
+    backward = {"activations": kept.kept + again, "gradients": head_gradient(case), "largest temporary": unpacked(case)}
+    gradients = {"gradients": case.trained * (4 if has_copies else case.width)}
+    if case.plan.engine.cuda_graph:  # a graph keeps what it works in, and the gradients that it writes
+        graph = {
+            "activations": kept.kept + again,
+            "logits and loss": kept.loss,
+            "recorded gradients": case.width * case.trained,
+        }
+        yield Moment(name="optimizer step", terms={**states, **graph, **gradients})
+        return
+    yield Moment(name="loss", terms={**states, **loss})
+    yield Moment(name="backward", terms={**states, **backward})
+    low = {"largest temporary": case.width * case.sizes.embedding} if has_copies and case.trains_root else {}
+    yield Moment(name="optimizer step", terms={**states, **gradients, **low})
