@@ -22,10 +22,11 @@ from hpc_llm.site.cluster import Cluster
 
 _SAME_KIND = 1.5
 """Two machines of one kind differed by it in the same run."""
-_OTHER_GPU = 1.8
+_OTHER_GPU = 2.0
 _OTHER_HOST = 2.5
 """An optimizer on a host that was never measured: its memory may be several times as fast, or slow."""
 _NETWORK = 2.0
+_LINK = 1.5
 _UNMEASURED = 1.5
 _RECORDED = 1.3
 _NO_FACTS = 1.6
@@ -140,6 +141,9 @@ def _device_reasons(plan: Plan, work: Work, calibration: Calibration | None) -> 
         reasons.append((_NO_FACTS, f"the memory bandwidth of {model} is guessed from its peak"))
     if work.offloads_optimizer and not (calibration and calibration.offloaded):
         reasons.append((_OTHER_HOST, "how fast this host's memory is was not measured"))
+    facts = gpu_facts(model)
+    if facts and facts.peers is None and work.ranks > 1 and not calibration:
+        reasons.append((_LINK, "how the GPUs of a node are linked is not known: by PCIe, it is taken"))
     if work.nodes > 1 and not (calibration and calibration.several_nodes):
         reasons.append((_NETWORK, "how fast the network between the nodes is was not measured"))
     return reasons
