@@ -36,7 +36,9 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
         yield ""
         yield _place("device, each GPU", device)
         yield from _terms(device)
-        yield f"  {'outside the allocator':<34}{gib(device.outside):>10}"
+        yield f"  {'outside the allocator, about':<34}{gib(device.outside):>10}"
+        if device.fragments:
+            yield f"  {'in pieces that may be of no use':<34}{gib(device.fragments):>10}"
         yield f"  the peak is at: {device.moment}"
     yield ""
     yield _place("host, each node", memory.host)

@@ -78,6 +78,13 @@ class Case:
         return self.sizes.parameters - self.packed if self.is_adapted else 0
 
     @property
+    def kind(self) -> str:
+        """How well runs like it were measured: a key of the constants' precision."""
+        if not self.offloads("optimizer"):
+            return "counted"
+        return "parameters offloaded" if self.stage == 3 else "optimizer offloaded"
+
+    @property
     def trains_root(self) -> bool:
         """Whether embeddings and output head train."""
         return not self.is_adapted

@@ -1,36 +1,42 @@
-"""The few figures that cannot be counted: fitted once to measured runs, kept in a file with their record."""
+"""The few figures that cannot be counted: fitted to measured runs by `benchmarks/fit_estimates.py`, in a file with their record."""
 
 from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 FILE = Path(__file__).with_name("constants.json")
 
 
 @dataclass(frozen=True)
 class Constants:
-    """Sizes in bytes; pairs are factors of what is predicted, the least and the most that it may be."""
+    """Sizes are bytes unless they say otherwise."""
 
+    workspaces: int
+    """On every device inside the allocator: batches, rotary positions, workspaces of libraries."""
     host_program: int
     """Of one rank: Python, torch and what they load."""
-    host: tuple[float, float]
-    host_offload: tuple[float, float]
-    """The same where ZeRO-3 offloads."""
-    host_capacity: float
-    """Part of a node's memory that a job may count on."""
+    host_start: int
+    """Of one rank while its model is made, before training loads the rest."""
+    shed: float
+    """Share of the activations that is still there when most buckets of gradients are in flight."""
+    precision: Mapping[str, float]
+    """Kind of run -> how far the device's peak may be from what is counted, as a share."""
+    host_precision: Mapping[str, float]
+    slack: Mapping[str, float]
+    """Engine -> share of the peak that torch's allocator holds and cannot use when the device is full."""
+    outside: Mapping[str, tuple[float, float]]
+    """GiB beside the allocator, the least and the most: context, libraries, collectives."""
     device_capacity: tuple[float, float]
     """Part of a GPU's memory, as its profile says it, that programs get."""
-    peak: tuple[float, float]
-    extra: int
-    """On every device: batches, rotary positions, workspaces of libraries inside the allocator."""
+    host_capacity: float
+    """Part of a node's memory that a job may count on."""
 
 
 @functools.cache
 def constants() -> Constants:
     found = json.loads(FILE.read_text(encoding="utf-8"))
-    values: dict[str, Any] = {one.name: found[one.name] for one in fields(Constants)}
-    return Constants(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    return Constants(**{one.name: found[one.name] for one in fields(Constants)})

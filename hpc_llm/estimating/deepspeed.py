@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from hpc_llm.estimating.activations import Activations
 from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.parts import Moment
 
 _BUCKET = 5e8
 """Numbers of a bucket of gradients where the config does not say; of those that are fetched ahead a tenth."""
 _LIVE = 1e9
+_PREFETCH = 5e7
 _SUB_GROUP = 1e9
 
 
@@ -98,7 +100,7 @@ def _offloaded(case: Case, kept: Activations) -> Iterator[Moment]:
         terms={
             **states,
             **_backward(case, kept),
-            "activations": int(kept.kept * 0.65),
+            "activations": int(kept.kept * constants().shed),
             "communication buckets": buckets * _bucket(case),
         },
     )
@@ -106,35 +108,41 @@ def _offloaded(case: Case, kept: Activations) -> Iterator[Moment]:
 
 def _stage3(case: Case, kept: Activations) -> Iterator[Moment]:
     ranks, trained = case.ranks, case.trained
-    whole = held(case)
-    states = {name: (0 if case.offloads("param") else size // ranks) for name, size in whole.items()}
+    states = {name: (0 if case.offloads("param") else size // ranks) for name, size in held(case).items()}
     if not case.offloads("optimizer"):
         states["gradients"] = case.width * trained // ranks
         states["optimizer states"] = trained * (4 + case.moments_width) // ranks
     states["communication buckets"] = _bucket(case)
-    gathered = _gathered(case)
-    yield Moment(
-        name="loss",
-        terms={**states, "activations": kept.kept, "logits and loss": kept.loss, "gathered parameters": gathered},
-    )
+    states["gathered parameters"] = _gathered(case)
+    yield Moment(name="loss", terms={**states, "activations": kept.kept, "logits and loss": kept.loss})
     again = kept.one_layer if case.plan.model.recompute else 0
-    yield Moment(
-        name="backward",
-        terms={
-            **states,
-            "activations": kept.kept + again,
-            "largest temporary": head_gradient(case) + unpacked(case),
-            "gathered parameters": gathered,
-        },
-    )
+    largest = head_gradient(case) + unpacked(case)
+    yield Moment(name="backward", terms={**states, "activations": kept.kept + again, "largest temporary": largest})
     if not case.offloads("optimizer"):
-        group = min(int(case.zero.get("sub_group_size", _SUB_GROUP)), -(-trained // ranks))
+        states.pop("gathered parameters")
+        group = min(_number(case, "sub_group_size", _SUB_GROUP), -(-trained // ranks))
         yield Moment(name="optimizer step", terms={**states, "largest temporary": 6 * group})
+
+
+def _number(case: Case, name: str, fallback: float) -> int:
+    """Of the config, which knows some keys with `stage3_` in front and without."""
+    return int(case.zero.get(f"stage3_{name}", case.zero.get(name, fallback)))
 
 
 def _gathered(case: Case) -> int:
     """Parameters that are whole for a while; a single rank has nothing to gather but what lies on the host."""
-    if case.ranks == 1 and not case.offloads("param"):
+    everything = case.sizes.parameters
+    live = min(_number(case, "max_live_parameters", _LIVE), everything)
+    if case.offloads("param"):
+        live = min(live + _number(case, "prefetch_bucket_size", _PREFETCH), everything)
+        # The embedding is fetched beside what may be live: no part of a parameter is.
+        beside = min(case.sizes.embedding, everything - live) if case.ranks > 1 else 0
+        return case.width * (live + beside)
+    return case.width * live if case.ranks > 1 else 0
+
+
+def fragments(case: Case) -> int:
+    """What was held while the optimizer was made and stays in pieces: seen where a run died with as much unused."""
+    if case.is_adapted or case.is_quantized or case.stage == 3:
         return 0
-    live = int(case.zero.get("stage3_max_live_parameters", case.zero.get("max_live_parameters", _LIVE)))
-    return case.width * min(live, case.sizes.parameters)
+    return case.trained * (case.width if case.stage else 4)

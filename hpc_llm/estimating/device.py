@@ -9,40 +9,44 @@ from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.parts import Device, Moment
 from hpc_llm.site.cluster import Gpu
 
-_ENGINES = {"deepspeed": deepspeed.moments, "plain": plain.moments, "fsdp2": fsdp2.moments}
+_ENGINES = {"deepspeed": deepspeed, "plain": plain, "fsdp2": fsdp2}
 _GIB = 2**30
 
 
 def device_need(case: Case, gpu: Gpu, unknown: float) -> Device:
     """`unknown` is by how much the interval is wider than for runs like those that were measured: 0.2 is a fifth."""
-    peak = peak_moment(case)
-    known = constants()
-    outside = _outside(case)
+    known, moment = constants(), peak_moment(case)
+    peak = moment.total
+    precision = known.precision[case.kind] + unknown
+    least, most = (int(size * _GIB) for size in known.outside["several" if case.ranks > 1 else "one rank"])
+    stuck = fragments(case)
+    slack = known.slack.get(case.plan.engine.name, known.slack["counted"])
     capacity = int((gpu.memory_gib or 0) * _GIB) or None
-    least, most = known.device_capacity
+    part = known.device_capacity
     return Device(
-        breakdown=peak.terms,
-        moment=peak.name,
-        peak=peak.total,
-        outside=outside,
-        low=int(peak.total * (known.peak[0] - unknown)) + outside,
-        high=int(peak.total * (known.peak[1] + unknown)) + outside,
-        capacity=capacity and int(capacity * most),
-        capacity_low=capacity and int(capacity * least),
+        breakdown=moment.terms,
+        moment=moment.name,
+        peak=peak,
+        outside=(least + most) // 2,
+        fragments=stuck,
+        low=int(peak * max(1 - precision, 0)) + least,
+        high=int(peak * (1 + precision + slack)) + stuck + most,
+        capacity=capacity and int(capacity * part[1]),
+        capacity_low=capacity and int(capacity * part[0]),
     )
 
 
 def peak_moment(case: Case) -> Moment:
     """The moment of a step at which the most is held; terms of nothing are left out."""
-    engine = _ENGINES.get(case.plan.engine.name, deepspeed.moments)
-    found = max(engine(case, activations_of(case)), key=lambda one: one.total)
+    engine = _ENGINES.get(case.plan.engine.name, deepspeed)
+    found = max(engine.moments(case, activations_of(case)), key=lambda one: one.total)
     terms = {name: size for name, size in found.terms.items() if size}
-    return Moment(name=found.name, terms={**terms, "workspaces": constants().extra})
+    return Moment(name=found.name, terms={**terms, "workspaces": constants().workspaces})
 
 
-def _outside(case: Case) -> int:
-    """Context, libraries and collectives."""
-    return int((1.3 + (0.5 if case.ranks > 1 else 0)) * _GIB)
+def fragments(case: Case) -> int:
+    """What the allocator keeps of what was freed and cannot use again."""
+    return deepspeed.fragments(case) if case.plan.engine.name == "deepspeed" else 0
 
 
 def is_measured(case: Case) -> bool:

@@ -45,6 +45,7 @@ def _device(device: Device) -> dict[str, Any]:
     return {
         "peak_allocated_bytes": device.peak,
         "outside_bytes": device.outside,
+        "fragments_bytes": device.fragments,
         "moment": device.moment,
         **_shared(device),
     }

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from hpc_llm.errors import RequestError
-from hpc_llm.estimating.case import Case
-from hpc_llm.estimating.device import device_need, is_measured
-from hpc_llm.estimating.host import host_capacity, host_need
-from hpc_llm.estimating.parts import Estimate, Memory
-from hpc_llm.estimating.sizes import sizes_of
+from hpc_llm.estimating.memory import memory_of, sizes_in
+from hpc_llm.estimating.parts import Estimate
+from hpc_llm.estimating.search import fewest_gpus, largest_micro_batch
 from hpc_llm.estimating.step_time import step_time
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.model import architecture
 from hpc_llm.planning.room import room_of
 from hpc_llm.site.cluster import Cluster
 
@@ -23,9 +19,9 @@ def estimate(plan: Plan, cluster: Cluster) -> Estimate:
     Raises:
         RequestError: the shape of the model cannot be seen from here.
     """
-    there = at_partition(cluster, plan)
-    memory = memory_of(plan, there)
-    room = room_of(plan)
+    there, sizes, room = at_partition(cluster, plan), sizes_in(plan), room_of(plan)
+    memory = memory_of(plan, there, sizes)
+    has_gpu = plan.parallel.gpus_per_node > 0
     return Estimate(
         cluster=plan.cluster,
         method=plan.method,
@@ -37,6 +33,8 @@ def estimate(plan: Plan, cluster: Cluster) -> Estimate:
         memory=memory,
         checkpoint=room.checkpoint if room else None,
         disk=room.most if room else None,
+        largest_micro_batch=largest_micro_batch(plan, there, sizes),
+        fewest_gpus=fewest_gpus(plan, there, sizes, _most_nodes(cluster, plan)) if has_gpu else None,
         time=step_time(plan, there, memory),
     )
 
@@ -47,32 +45,6 @@ def at_partition(cluster: Cluster, plan: Plan) -> Cluster:
     return cluster.model_copy(update={"gpu": cluster.gpu_of(partition), "node": cluster.node_of(partition)})
 
 
-def memory_of(plan: Plan, cluster: Cluster) -> Memory:
-    """Of one run; GPU and node are the cluster's own."""
-    case = case_of(plan)
-    notes, unknown = _doubts(case)
-    host = host_need(case, host_capacity(case, cluster, cluster.node))
-    has_gpu = plan.parallel.gpus_per_node > 0
-    return Memory(device=device_need(case, cluster.gpu, unknown) if has_gpu else None, host=host, notes=tuple(notes))
-
-
-def case_of(plan: Plan) -> Case:
-    try:
-        shape = architecture(plan.model.name)
-    except RequestError as error:
-        raise RequestError(f"no estimate: {error}") from None
-    return Case(plan, sizes_of(shape))
-
-
-def _doubts(case: Case) -> tuple[list[str], float]:
-    """What was never measured, in words, and by how much that widens the interval."""
-    found: list[tuple[str, float]] = []
-    if not case.sizes.is_known:
-        found.append(("an encoder and a decoder: counted, but no such run was measured", 0.3))
-    if not is_measured(case):
-        found.append((f"engine {case.plan.engine.name} is not known: as DeepSpeed would", 0.3))
-    if case.plan.model.attention == "eager":
-        found.append(("eager attention keeps its scores: counted, not measured", 0.15))
-    if case.plan.engine.cuda_graph:
-        found.append(("a CUDA graph keeps what it works in: counted, not measured", 0.1))
-    return [words for words, _ in found], sum(share for _, share in found)
+def _most_nodes(cluster: Cluster, plan: Plan) -> int | None:
+    partition = cluster.partition(plan.job.partition)
+    return 1 if plan.job.scheduler == "local" else partition.max_nodes if partition else None

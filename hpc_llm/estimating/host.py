@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
@@ -13,19 +15,25 @@ from hpc_llm.site.sbatch_options import memory_bytes
 _SUB_GROUP = 1e9
 
 
-def host_need(case: Case, capacity: int | None) -> Need:
-    """Of one node, all of its ranks together."""
+def host_need(
+    case: Case, capacity: int | None, unknown: float = 0.0, on_device: Mapping[str, int] = MappingProxyType({})
+) -> Need:
+    """Of one node, all of its ranks together; `on_device` is what else lies there where the host is the device.
+
+    `unknown` is by how much the interval is wider than for runs like those that were measured.
+    """
     ranks = case.plan.parallel.tasks_per_node
-    terms = {name: int(size) * ranks for name, size in _terms(case).items() if size}
+    own = Counter(_terms(case))
+    own.update(on_device)
+    terms = {name: int(size) * ranks for name, size in own.items() if size}
     peak = sum(terms.values())
     known = constants()
-    spread = known.host_offload if case.stage == 3 and case.offloads("optimizer") else known.host
-    unknown = _loading(case) * ranks
+    precision = known.host_precision[case.kind] + unknown
     return Need(
         breakdown=terms,
         peak=peak,
-        low=int(peak * spread[0]),
-        high=int(peak * spread[1]) + unknown,
+        low=int(peak * max(1 - precision, 0)),
+        high=int(peak * (1 + precision)) + _loading(case) * ranks,
         capacity=capacity,
         capacity_low=None if capacity is None else int(capacity * known.host_capacity),
     )
@@ -34,9 +42,7 @@ def host_need(case: Case, capacity: int | None) -> Need:
 def _terms(case: Case) -> dict[str, float]:
     """Of one rank."""
     own = case.trained / case.ranks
-    terms: dict[str, float] = {"programs and libraries": constants().host_program}
-    if case.stage == 3:
-        terms["model loading"] = case.width * case.sizes.parameters / case.ranks
+    terms = _starting(case)
     if not case.offloads("optimizer"):
         if case.offloads("param"):
             terms["weights"] = _locked(case, "param", case.width * case.sizes.parameters / case.ranks)
@@ -50,6 +56,18 @@ def _terms(case: Case) -> dict[str, float]:
     else:
         terms["weights"] = _locked(case, "optimizer", case.width * own)
     return terms
+
+
+def _starting(case: Case) -> dict[str, float]:
+    """The program, and the share of the model that DeepSpeed's ZeRO-3 lets each rank make on the host before training begins."""
+    known = constants()
+    made = case.width * case.sizes.parameters / case.ranks if case.stage == 3 else 0.0
+    if case.plan.engine.name != "deepspeed" or (
+        made + known.host_start < known.host_program and not case.offloads("optimizer")
+    ):
+        return {"programs and libraries": known.host_program}
+    program = known.host_program if case.offloads("optimizer") else known.host_start
+    return {"programs and libraries": program, "model loading": made}
 
 
 def _groups(case: Case, own: float) -> Iterator[float]:

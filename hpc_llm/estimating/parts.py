@@ -76,6 +76,8 @@ class Need:
 class Device(Need):
     """Memory of one GPU. `low` and `high` count what is outside torch's allocator, `peak` and `breakdown` do not."""
 
+    fragments: int
+    """What the allocator keeps of what was freed and cannot use again; in `high`, for some of it may be of use."""
     outside: int
     """What the driver, libraries and collectives take beside the allocator."""
     moment: str

@@ -31,5 +31,16 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
         return
     yield Moment(name="loss", terms={**states, **loss})
     yield Moment(name="backward", terms={**states, **backward})
-    low = {"largest temporary": case.width * case.sizes.embedding} if has_copies and case.trains_root else {}
-    yield Moment(name="optimizer step", terms={**states, **gradients, **low})
+    yield Moment(name="optimizer step", terms={**states, **gradients, "largest temporary": _copying(case, has_copies)})
+
+
+def _copying(case: Case, has_copies: bool) -> int:
+    """What is there besides the gradients in fp32 while they are copied one after the other: those in low precision that are left."""
+    if not has_copies or not case.trains_root:
+        return 0
+    embedding = case.sizes.embedding
+    if case.ranks > 1:  # they lie in the buckets
+        return case.width * embedding if case.is_quantized else 0
+    last = 0 if case.sizes.is_tied else case.width * embedding
+    at_first = case.width * case.trained + 4 * embedding
+    return max(last, at_first - 4 * case.trained)

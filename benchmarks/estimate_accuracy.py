@@ -1,0 +1,233 @@
+"""How near estimates of memory are to measured runs: `points.csv` against `hpc_llm.estimating`, as a table for RESULTS.md.
+
+    python benchmarks/estimate_accuracy.py                 # the half that nothing was fitted to
+    python benchmarks/estimate_accuracy.py --half fitted --rows
+
+The halves are split by model and shape of the batch, like the fields of a chessboard: what was fitted has seen every model and every
+shape, and no pair of the other half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import functools
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpc_llm.estimating.estimate import estimate
+from hpc_llm.estimating.parts import Estimate, Verdict
+from hpc_llm.planning.experiment import Experiment, Plan
+from hpc_llm.planning.gpu import actual_gpu
+from hpc_llm.planning.method import Method, load_method
+from hpc_llm.planning.plan import Site, plan
+from hpc_llm.site.cluster import Cluster, load_cluster
+from hpc_llm.site.hardware import Hardware
+
+POINTS = Path(__file__).with_name("points.csv")
+MODELS = ("llama3.2-1b", "llama3.2-3b", "llama2-7b")
+SHAPES = ("1x350", "1x2048", "8x350", "4x2048", "8x2048")
+_GIB = 2**30
+_MEMORY = {"H100": 79.65, "H200": 140.4}
+"""GiB of one, as nvidia-smi says it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A measured run. Sizes in bytes; None where it died before they were known."""
+
+    engine: str
+    method: str
+    model: str
+    gpu: str
+    gpus: int
+    micro_batch: int
+    length: int
+    outcome: str
+    device: int | None
+    reserved: int | None
+    host: int | None
+
+    @property
+    def shape(self) -> str:
+        return f"{self.micro_batch}x{self.length}"
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether constants were fitted to it."""
+        return (MODELS.index(self.model) + SHAPES.index(self.shape)) % 2 == 0
+
+    @property
+    def ran(self) -> bool:
+        return self.outcome == "COMPLETED"
+
+    @property
+    def died_of_memory(self) -> bool:
+        return self.outcome == "OOM_DEVICE"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A run and what was said of it."""
+
+    point: Point
+    estimate: Estimate
+
+    @property
+    def device_error(self) -> float | None:
+        """Relative; None where the run did not come to its peak."""
+        memory = self.estimate.memory
+        if not self.point.ran or not self.point.device or memory is None or memory.device is None:
+            return None
+        return memory.device.peak / self.point.device - 1
+
+    @property
+    def host_error(self) -> float | None:
+        memory = self.estimate.memory
+        if not self.point.ran or not self.point.host or memory is None:
+            return None
+        return memory.host.peak / (self.point.host * self.point.gpus) - 1
+
+    @property
+    def verdict(self) -> Verdict:
+        """On the device: what else the machine held is not in the file."""
+        assert self.estimate.memory is not None and self.estimate.memory.device is not None
+        return self.estimate.memory.device.verdict
+
+
+def points(path: Path = POINTS) -> list[Point]:
+    """The measured runs that came to an end of their own."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [_point(row) for row in csv.DictReader(file)]
+    return [row for row in rows if row.ran or row.died_of_memory]
+
+
+def _point(row: dict[str, str]) -> Point:
+    size = {
+        name: int(row[f"peak_{name}_bytes"]) if row[f"peak_{name}_bytes"] else None
+        for name in ("allocated", "reserved", "host")
+    }
+    return Point(
+        engine=row["engine"],
+        method=row["method"],
+        model=row["model"],
+        gpu=row["gpu"],
+        gpus=int(row["num_gpus"]),
+        micro_batch=int(row["micro_batch_size"]),
+        length=int(row["sequence_length"]),
+        outcome=row["outcome"],
+        device=size["allocated"],
+        reserved=size["reserved"],
+        host=size["host"],
+    )
+
+
+def planned(point: Point, micro_batch: int | None = None) -> tuple[Plan, Cluster]:
+    """What that run was, on the machine that it ran on. Its steps were not recorded as CUDA graphs, which came later."""
+    cluster, method = _ground(point.method)
+    hardware = Hardware(
+        gpu_model=point.gpu,
+        arch="sm_90",
+        memory_gib=next(size for name, size in _MEMORY.items() if name in point.gpu),
+        gpus=point.gpus,
+        vendor="nvidia",
+        cpus=16 * point.gpus,
+    )
+    experiment = Experiment(
+        cluster="local",
+        method=point.method,
+        model=point.model,
+        micro_batch_size=micro_batch or point.micro_batch,
+        sequence_length=point.length,
+        gpus_per_node=point.gpus,
+        steps=8,
+        warmup_steps=3,
+        set=(f"engine={point.engine}", "cuda_graph=false"),
+    )
+    site = Site(scheduler="local", hardware=hardware)
+    there = cluster.model_copy(update={"gpu": actual_gpu(cluster.gpu, hardware)})
+    return plan(experiment, cluster, method, site).plan, there
+
+
+@functools.cache
+def _ground(method: str) -> tuple[Cluster, Method]:
+    return load_cluster("local"), load_method(method)
+
+
+def pairs(runs: Sequence[Point]) -> list[Pair]:
+    return [Pair(point, estimate(*planned(point))) for point in runs]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so many of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def summary(found: Sequence[Pair]) -> dict[str, float]:
+    """What the table says; errors in percent, without their sign."""
+    device = [100 * abs(e) for one in found if (e := one.device_error) is not None]
+    host = [100 * abs(e) for one in found if (e := one.host_error) is not None]
+    return {
+        "runs": len(found),
+        "died": sum(one.point.died_of_memory for one in found),
+        "device median": statistics.median(device),
+        "device p95": quantile(device, 0.95),
+        "device worst": max(device),
+        "host median": statistics.median(host),
+        "host p95": quantile(host, 0.95),
+        "called fits and died": sum(one.verdict is Verdict.FITS and one.point.died_of_memory for one in found),
+        "called does not fit and ran": sum(one.verdict is Verdict.DOES_NOT_FIT and one.point.ran for one in found),
+        "too close to call": sum(one.verdict is Verdict.TOO_CLOSE for one in found),
+    }
+
+
+def _said(error: float | None) -> str:
+    return "" if error is None else f"{100 * error:+.1f}"
+
+
+def rows(found: Sequence[Pair]) -> Iterator[str]:
+    """One line a run."""
+    for one in sorted(
+        found, key=lambda pair: (pair.point.engine, pair.point.method, pair.point.model, pair.point.gpus)
+    ):
+        point, memory = one.point, one.estimate.memory
+        assert memory is not None and memory.device is not None
+        yield (
+            f"{point.engine:9} {point.method:8} {point.model:12} {point.gpu[7:11]} x{point.gpus} {point.shape:7} "
+            f"measured {(point.device or 0) / _GIB:7.2f} said {memory.device.peak / _GIB:7.2f} {_said(one.device_error):>6} % "
+            f"{memory.device.moment:16.16} host {_said(one.host_error):>6} % {one.verdict.value:12} {'' if point.ran else 'DIED'}"
+        )
+
+
+def by_group(found: Sequence[Pair], key: Callable[[Point], str]) -> Iterator[str]:
+    """The lines of a table in Markdown."""
+    yield "| runs | how many | median % | 95th percentile % | worst % |"
+    yield "|---|---:|---:|---:|---:|"
+    for name in dict.fromkeys(key(one.point) for one in found):
+        errors = [100 * abs(e) for one in found if key(one.point) == name and (e := one.device_error) is not None]
+        if errors:
+            figures = (statistics.median(errors), quantile(errors, 0.95), max(errors))
+            yield f"| {name} | {len(errors)} | " + " | ".join(f"{figure:.1f}" for figure in figures) + " |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--half", choices=("fitted", "other", "both"), default="other")
+    parser.add_argument("--rows", action="store_true", help="one line a run")
+    arguments = parser.parse_args()
+    wanted = {"fitted": (True,), "other": (False,), "both": (True, False)}[arguments.half]
+    found = pairs([point for point in points() if point.is_fitted in wanted])
+    if arguments.rows:
+        print("\n".join(rows(found)))
+    for name, value in summary(found).items():
+        print(f"{name}: {value:g}" if isinstance(value, int) else f"{name}: {value:.1f} %")
+    print("\n".join(by_group(found, lambda point: point.method)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

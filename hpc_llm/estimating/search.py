@@ -1,0 +1,68 @@
+"""How far a plan can go: the largest micro batch that fits for certain, and the fewest GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from hpc_llm.estimating.memory import memory_of
+from hpc_llm.estimating.parts import Verdict
+from hpc_llm.estimating.sizes import Sizes
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.site.cluster import Cluster
+
+_LARGEST = 2**16
+_MOST_NODES = 64
+
+
+def largest_micro_batch(plan: Plan, cluster: Cluster, sizes: Sizes) -> int | None:
+    """Sequences; 0 where not even one fits for certain, None where nobody says what is there."""
+    if memory_of(plan, cluster, sizes).verdict is Verdict.UNKNOWN:
+        return None
+    return _last(lambda size: _fits(with_batch(plan, size), cluster, sizes))
+
+
+def fewest_gpus(plan: Plan, cluster: Cluster, sizes: Sizes, most_nodes: int | None) -> int | None:
+    """GPUs with which the plan's micro batch fits for certain, in one node or in whole ones; None where there are none."""
+    for candidate in _more_gpus(plan, cluster.gpu.per_node, most_nodes or _MOST_NODES):
+        if _fits(candidate, cluster, sizes):
+            return candidate.parallel.world_size
+    return None
+
+
+def with_batch(plan: Plan, size: int) -> Plan:
+    """The plan with micro batches of that size."""
+    return replace(plan, batch=replace(plan.batch, micro_batch_size=size))
+
+
+def _fits(plan: Plan, cluster: Cluster, sizes: Sizes) -> bool:
+    return memory_of(plan, cluster, sizes).verdict is Verdict.FITS
+
+
+def _last(holds: Callable[[int], bool]) -> int:
+    """The largest number for which it holds, as it does for all below."""
+    low, high = 0, 1
+    while high <= _LARGEST and holds(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _more_gpus(plan: Plan, per_node: int, most_nodes: int) -> Iterator[Plan]:
+    """The plan with ever more GPUs: one node's, then twice as many nodes each time."""
+    for gpus in range(1, per_node + 1):
+        yield _with_gpus(plan, 1, gpus)
+    nodes = 2
+    while nodes <= most_nodes:
+        yield _with_gpus(plan, nodes, per_node)
+        nodes *= 2
+
+
+def _with_gpus(plan: Plan, nodes: int, gpus: int) -> Plan:
+    world = nodes * gpus
+    parallel = replace(
+        plan.parallel, nodes=nodes, gpus_per_node=gpus, tasks_per_node=gpus, world_size=world, data=world
+    )
+    return replace(plan, parallel=parallel)
