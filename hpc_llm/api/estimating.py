@@ -103,12 +103,13 @@ def _as_it_is(cluster: Cluster, site: Site) -> Cluster:
 
 
 def _one(run: RunRequest, ground: tuple[Cluster, Site] | HpcLlmError, logs: Path, is_survey: bool) -> Estimate:
+    from hpc_llm.api.calibrating import calibration_of
     from hpc_llm.estimating.estimate import estimate as of_plan
 
     try:
         if isinstance(ground, HpcLlmError):
             raise ground
-        return of_plan(_plan(run, *ground, logs), ground[0])
+        return of_plan(_plan(run, *ground, logs), ground[0], calibration_of(run.cluster))
     except (PlanError, RequestError) as error:
         if not is_survey:
             raise
