@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hpc_llm.planning.experiment import Plan
     from hpc_llm.planning.plan import Site
     from hpc_llm.site.cluster import Cluster
+    from hpc_llm.site.hardware import Hardware
 
 _ALL = "all"
 _COMPOSED = ("lora", "qlora")
@@ -56,7 +57,7 @@ def estimates(request: Request, places: Places) -> list[Estimate]:
             try:
                 cluster = _without_account(load_cluster(run.cluster))
                 site = site_of(cluster, places.logs)
-                grounds[run.cluster] = (_as_it_is(cluster, site), site)
+                grounds[run.cluster] = (as_it_is(cluster, site.hardware), site)
             except HpcLlmError as error:
                 if not is_survey:
                     raise
@@ -88,18 +89,18 @@ def _without_account(cluster: Cluster) -> Cluster:
     return cluster.model_copy(update={"account": Account(default=cluster.account.default or "ACCOUNT")})
 
 
-def _as_it_is(cluster: Cluster, site: Site) -> Cluster:
-    """With this machine's GPU and memory where the profile leaves them to it."""
+def as_it_is(cluster: Cluster, hardware: Hardware | None) -> Cluster:
+    """With this machine's GPU and memory where the profile leaves them to it; `hardware` is this machine's."""
     from hpc_llm.planning.gpu import actual_gpu
 
     if cluster.gpu.vendor != "auto":
         return cluster
     node = cluster.node
-    if site.facts.is_this_machine and node.mem_gb is None:
+    if node.mem_gb is None:
         import psutil
 
         node = node.model_copy(update={"mem_gb": psutil.virtual_memory().total / 1e9})
-    return cluster.model_copy(update={"gpu": actual_gpu(cluster.gpu, site.hardware), "node": node})
+    return cluster.model_copy(update={"gpu": actual_gpu(cluster.gpu, hardware), "node": node})
 
 
 def _one(run: RunRequest, ground: tuple[Cluster, Site] | HpcLlmError, logs: Path, is_survey: bool) -> Estimate:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Union
 
 from hpc_llm.api.batches import Places, batches
 from hpc_llm.api.find import logs_folder
+from hpc_llm.api.fit import check_fit
 from hpc_llm.api.handle import Run, submitted
 from hpc_llm.api.preparing import ready
 from hpc_llm.api.request import Request, read_request
@@ -120,12 +121,13 @@ def submit(
 
     Data that nobody has prepared yet are prepared first where the runs are this machine's.
 
-    `force` submits where this seems not to be the cluster of the profile.
+    `force` submits what does not fit, and where this seems not to be the cluster of the profile.
 
     Raises:
         RequestError, PlanError: as `prepare`; nothing was submitted.
         SubmissionError: the scheduler refused, or did not answer.
     """
     made = ready(*_asked(experiment, options, logs, templates, run_id), waits=False)
+    check_fit(made, force=force)
     check_sites(made, force=force)
     return submitted(send(made, logs_folder(logs), chosen_ids=run_id is not None))

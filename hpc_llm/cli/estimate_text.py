@@ -11,7 +11,7 @@ from hpc_llm.text.shown import one_line
 from hpc_llm.text.tables import table
 
 if TYPE_CHECKING:
-    from hpc_llm.estimating.parts import Estimate, Need
+    from hpc_llm.estimating.parts import Estimate, Memory, Need
 
 _GIB = 2**30
 _WIDTH = 80
@@ -57,6 +57,13 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
     for note in (*estimate.notes, *memory.notes):
         yield from folded(f"note: {note}", _WIDTH)
     yield f"verdict: {estimate.verdict.words}"
+
+
+def places(memory: Memory) -> Iterator[str]:
+    """A line for the GPU, where there is one, and one for the host."""
+    if memory.device:
+        yield _place("device, each GPU", memory.device)
+    yield _place("host, each node", memory.host)
 
 
 def _title(estimate: Estimate) -> str:

@@ -39,11 +39,15 @@ def submit(
         bool, typer.Option("--dry-run", help="Check everything and print the script, submit nothing.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Submit even where this seems not to be the cluster of the profile.")
+        bool,
+        typer.Option(
+            "--force", help="Submit even what does not fit, and where this seems not to be the cluster of the profile."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Plan, check, render and submit; prints the run id and the job id."""
+    from hpc_llm.api.fit import check_fit
     from hpc_llm.api.sending import check_sites, send
 
     found = (
@@ -53,6 +57,7 @@ def submit(
     for batch in found:
         if dry_run and not is_study:
             tell_arguments(batch)
+    check_fit(found, force=force)
     check_sites(found, force=force, dry_run=dry_run)
     if dry_run:
         _print_scripts(found, as_json, is_study, options.logs)

@@ -14,6 +14,7 @@ from hpc_llm.diagnosis.case import Case, size_bytes, takes_options
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
 from hpc_llm.diagnosis.packages import mismatched, missing
+from hpc_llm.diagnosis.suffices import first_that_fits
 from hpc_llm.errors import counted
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import letters_of
@@ -60,11 +61,14 @@ def _steps_down(case: Case) -> list[str]:
     """The steps of the ladder that can help, and what is left when none does."""
     room = case.gpu_bytes
     lines = []
-    for rung in rungs(case.plan):
+    steps = list(rungs(case.plan))
+    enough = first_that_fits(case.plan, steps, case.cluster) if case.cluster else None
+    for rung in steps:
         states = states_bytes(rung.plan)
         memory = case.memory_flags(host_bytes(rung.plan), rung.plan)
         if memory is not None and (room is None or states is None or states < room):
-            lines.append(f"{rung.flags}{memory}  ({rung.why})")
+            first = "; by the estimate the first step that is enough" if rung is enough else ""
+            lines.append(f"{rung.flags}{memory}  ({rung.why}{first})")
     states = states_bytes(case.plan, letters_of(case.plan))
     if states is not None and room is not None and states >= room:
         need = f"parameters, gradients and optimizer states alone take {_gib(states)} of the GPU's {_gib(room)}"

@@ -21,8 +21,8 @@ class Constants:
     """Of one rank: Python, torch and what they load."""
     host_start: int
     """Of one rank while its model is made, before training loads the rest."""
-    shed: float
-    """Share of the activations that is still there when most buckets of gradients are in flight."""
+    cpu_program: int
+    """The same where nothing for GPUs is loaded."""
     precision: Mapping[str, float]
     """Kind of run -> how far the device's peak may be from what is counted, as a share."""
     host_precision: Mapping[str, float]

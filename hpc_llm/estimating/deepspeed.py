@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from hpc_llm.estimating.activations import Activations
 from hpc_llm.estimating.case import Case
-from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.parts import Moment
 
 _BUCKET = 5e8
@@ -94,16 +93,22 @@ def _offloaded(case: Case, kept: Activations) -> Iterator[Moment]:
     """The optimizer on the host; gradients leave bucket by bucket."""
     states = held(case)
     yield Moment(name="loss", terms={**states, "activations": kept.kept, "logits and loss": kept.loss})
-    buckets = 4 if case.zero.get("overlap_comm", False) else 2
-    yield Moment(
-        name="backward",
-        terms={
-            **states,
-            **_backward(case, kept),
-            "activations": int(kept.kept * constants().shed),
-            "communication buckets": buckets * _bucket(case),
-        },
-    )
+    filled = 2 if case.zero.get("overlap_comm", False) else 1
+    backward = _backward(case, kept)
+    yield Moment(name="backward", terms={**states, **backward, "communication buckets": filled * _bucket(case)})
+    # A tied head's gradient waits for that of the embedding; any other leaves with the first bucket.
+    waiting = head_gradient(case) if case.sizes.is_tied else 0
+    in_flight = {**backward, "gradients": waiting, "communication buckets": 2 * filled * _bucket(case)}
+    in_flight["activations"] = int(backward["activations"] * _left(case, filled))
+    yield Moment(name="buckets in flight", terms={**states, **in_flight})
+
+
+def _left(case: Case, filled: int) -> float:
+    """Share of the activations that is still there when so many buckets are full of gradients."""
+    first = 0 if case.sizes.is_tied or not case.trains_root else case.sizes.embedding
+    in_layers = case.trained - (case.sizes.root if case.trains_root else 0)
+    numbers = filled * _bucket(case) // case.width - first
+    return min(max(1 - numbers / in_layers, 0.0), 1.0) if in_layers > 0 else 1.0
 
 
 def _stage3(case: Case, kept: Activations) -> Iterator[Moment]:

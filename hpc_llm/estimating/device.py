@@ -41,7 +41,8 @@ def peak_moment(case: Case) -> Moment:
     engine = _ENGINES.get(case.plan.engine.name, deepspeed)
     found = max(engine.moments(case, activations_of(case)), key=lambda one: one.total)
     terms = {name: size for name, size in found.terms.items() if size}
-    return Moment(name=found.name, terms={**terms, "workspaces": constants().workspaces})
+    on_gpu = {"workspaces": constants().workspaces} if case.plan.parallel.gpus_per_node else {}
+    return Moment(name=found.name, terms={**terms, **on_gpu})
 
 
 def fragments(case: Case) -> int:

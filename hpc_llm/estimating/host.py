@@ -55,6 +55,7 @@ def _terms(case: Case) -> dict[str, float]:
         terms["gradients"] += _locked(case, "optimizer", case.width * own)
     else:
         terms["weights"] = _locked(case, "optimizer", case.width * own)
+        terms["largest temporary"] = _locked(case, "optimizer", case.width * case.sizes.embedding)
     return terms
 
 
@@ -62,6 +63,8 @@ def _starting(case: Case) -> dict[str, float]:
     """The program, and the share of the model that DeepSpeed's ZeRO-3 lets each rank make on the host before training begins."""
     known = constants()
     made = case.width * case.sizes.parameters / case.ranks if case.stage == 3 else 0.0
+    if not case.plan.parallel.gpus_per_node:
+        return {"programs and libraries": known.cpu_program}
     if case.plan.engine.name != "deepspeed" or (
         made + known.host_start < known.host_program and not case.offloads("optimizer")
     ):

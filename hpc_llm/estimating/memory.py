@@ -41,6 +41,8 @@ def _doubts(case: Case, cluster: Cluster) -> list[tuple[str, float]]:
     """What was never measured, in words, and by how much that widens the interval."""
     found: list[tuple[str, float]] = []
     plan = case.plan
+    if not plan.parallel.gpus_per_node:
+        found.append(("a run on the CPU: counted as on a GPU, few such runs were measured", 0.2))
     if not case.sizes.is_known:
         found.append(("an encoder and a decoder: counted from its layers, no such run was measured", 0.3))
     if not is_measured(case):

@@ -1,0 +1,152 @@
+"""Whether what is to be submitted fits, before it is queued, and how much of a node's memory it should ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hpc_llm.errors import PlanError, RequestError, notice
+
+if TYPE_CHECKING:
+    from hpc_llm.estimating.parts import Memory, Need
+    from hpc_llm.job.batch import Batch
+    from hpc_llm.planning.experiment import Plan, PlanWithOrigins
+    from hpc_llm.site.cluster import Cluster
+
+_GIB = 2**30
+_LEAST = 4 * _GIB
+"""Nobody is asked for less of a node's memory."""
+_OF_MEMORY = ("OOM_DEVICE", "OOM_HOST")
+"""Outcomes that a study may expect of a run which does not fit."""
+
+
+def check_fit(batches: Sequence[Batch], *, force: bool = False) -> None:
+    """Refuse what cannot fit, however one reckons, and tell of what may not.
+
+    Raises:
+        PlanError: not even the least that a run needs is there; with `force` that is told.
+    """
+    told: dict[str, None] = {}
+    for batch in batches:
+        cluster = _as_it_is(batch.cluster)
+        for planned in batch.planned:
+            if planned.study is not None and planned.study.expect in _OF_MEMORY:
+                continue
+            for sentence, is_certain in _objections(planned.plan, cluster):
+                if is_certain and not force:
+                    raise PlanError(f"{sentence}. --force submits all the same.")
+                told[f"--force, although {sentence}" if is_certain else sentence] = None
+    for sentence in told:
+        notice(sentence)
+
+
+def memory_there(plan: Plan, cluster: Cluster) -> Memory | None:
+    """What the plan needs on the cluster; None where it trains nothing, or its shape cannot be seen from here."""
+    from hpc_llm.estimating.estimate import at_partition
+    from hpc_llm.estimating.memory import memory_of, sizes_in
+    from hpc_llm.planning.tasks import find
+
+    if find(plan.task).is_on_host:
+        return None
+    try:
+        return memory_of(plan, at_partition(cluster, plan), sizes_in(plan))
+    except RequestError:
+        return None
+
+
+def _as_it_is(cluster: Cluster) -> Cluster:
+    from hpc_llm.api.estimating import as_it_is
+    from hpc_llm.site.hardware import detect
+
+    return as_it_is(cluster, detect()) if cluster.gpu.vendor == "auto" else cluster
+
+
+def _objections(plan: Plan, cluster: Cluster) -> Iterator[tuple[str, bool]]:
+    """Sentences about what is short, without their full stop, and whether that is certain."""
+    from hpc_llm.estimating.parts import Verdict
+
+    memory = memory_there(plan, cluster)
+    if memory is None:
+        return
+    places: list[tuple[str, Need]] = [("a node's memory", memory.host)]
+    if memory.device:
+        places.insert(0, (f"a GPU ({plan.gpu.model})", memory.device))
+    for place, need in places:
+        if need.verdict is Verdict.DOES_NOT_FIT:
+            yield (
+                f"{_needs(plan)} at least {gib(need.low)} of {place}, which has {gib(need.capacity)}{_way(plan, cluster, need)}",
+                True,
+            )
+        elif need.verdict is Verdict.TOO_CLOSE:
+            yield (
+                f"{_needs(plan)} {gib(need.low)} to {gib(need.high)} of {place}, which has {gib(need.capacity)}: too close to call",
+                False,
+            )
+
+
+def _needs(plan: Plan) -> str:
+    shape = f"{plan.batch.micro_batch_size} x {plan.batch.sequence_length}"
+    name = plan.model.name.rstrip("/").rsplit("/", 1)[-1]
+    return f"cluster {plan.cluster}: {name} with {plan.method}, {shape}, needs"
+
+
+def gib(size: int | None) -> str:
+    """In GiB, rounded."""
+    return (
+        "an unknown amount"
+        if size is None
+        else f"{size / _GIB:.0f} GiB"
+        if size >= 10 * _GIB
+        else f"{size / _GIB:.1f} GiB"
+    )
+
+
+def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
+    """What would fit, as the end of a sentence."""
+    from hpc_llm.diagnosis.ladder import rungs
+    from hpc_llm.diagnosis.suffices import first_that_fits
+    from hpc_llm.estimating.estimate import at_partition
+    from hpc_llm.estimating.parts import Device
+
+    node = at_partition(cluster, plan).node.mem_gb
+    if not isinstance(need, Device):
+        if (
+            plan.job.scheduler == "slurm"
+            and node is not None
+            and need.high <= node * 1e9
+            and cluster.request.memory != "omit"
+        ):
+            return f". A node has {node:g} GB: ask for them with --sbatch mem={-(-need.high // _GIB)}G"
+        return ""
+    step = first_that_fits(plan, rungs(plan), cluster)
+    return "" if step is None else f". The first step that fits: {step.flags} ({step.why})"
+
+
+def with_memory(planned: PlanWithOrigins, cluster: Cluster) -> PlanWithOrigins:
+    """The plan with what its host holds as the memory to ask for, where the site wants to be asked and nothing else says how much."""
+    from hpc_llm.estimating.estimate import at_partition
+
+    plan, style = planned.plan, cluster.request.memory
+    said = {"mem", "mem-per-cpu", "mem-per-gpu"} & {*plan.job.sbatch, *cluster.extra_options}
+    if style == "omit" or plan.job.mem is not None or said or plan.job.scheduler == "local":
+        return planned
+    parallel = plan.parallel
+    parts = {
+        "mem": 1,
+        "mem-per-gpu": parallel.gpus_per_node,
+        "mem-per-cpu": (plan.job.cpus_per_task or 0) * parallel.tasks_per_node,
+    }[style]
+    memory = memory_there(plan, cluster)
+    node = at_partition(cluster, plan).node.mem_gb
+    if memory is None or not parts:
+        return planned
+    size = max(memory.host.high, _LEAST)
+    if node is not None and size > node * 1e9:
+        return planned
+    job = replace(plan.job, mem=f"{-(-size // parts // 2**20)}M")
+    origins = {
+        **planned.origins,
+        "mem": "estimated: the most that the host holds; nothing else says how much to ask for",
+    }
+    return replace(planned, plan=replace(plan, job=job), origins=origins)
