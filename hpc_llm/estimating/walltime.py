@@ -109,5 +109,13 @@ def _saving_s(plan: Plan) -> float:
 
 
 def _limit_s(plan: Plan, cluster: Cluster) -> int | None:
+    """The longest that partition and QOS allow, as far as the profile says."""
     partition = cluster.partition(plan.job.partition)
-    return partition.max_time_s if partition else None
+    name = plan.job.sbatch.get("qos") or cluster.extra_options.get("qos")
+    qos = cluster.qos_named(name) if name else cluster.default_qos(partition)
+    lifted = qos is not None and "time" in (qos.lifts or ())
+    limits = [
+        None if partition is None or lifted else partition.max_time_s,
+        qos.max_time_s if qos else None,
+    ]
+    return min((limit for limit in limits if limit is not None), default=None)

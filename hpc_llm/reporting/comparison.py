@@ -32,7 +32,7 @@ _NUMBERS = frozenset(
     """num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps global_batch_size
     sequence_length warmup_steps measured_steps step_time_s_mean step_time_s_p50 step_time_s_p90 tokens_per_second
     tokens_per_second_per_gpu model_tflops_per_gpu mfu peak_allocated_bytes peak_reserved_bytes peak_device_bytes
-    peak_host_bytes loss_first loss_last eval_loss perplexity elapsed_s""".split()
+    peak_host_bytes loss_first loss_last eval_loss perplexity elapsed_s predicted_step_time_s predicted_peak_allocated_bytes""".split()
 )
 _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")
