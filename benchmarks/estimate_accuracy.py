@@ -1,7 +1,7 @@
 """How near estimates of memory are to measured runs: `points.csv` against `hpc_llm.estimating`, as a table for RESULTS.md.
 
-    python benchmarks/estimate_accuracy.py                 # the half that nothing was fitted to
-    python benchmarks/estimate_accuracy.py --half fitted --rows
+    python benchmarks/estimate_accuracy.py
+    python benchmarks/estimate_accuracy.py --rows
 
 The halves are split by model and shape of the batch, like the fields of a chessboard: what was fitted has seen every model and every
 shape, and no pair of the other half.
@@ -14,9 +14,10 @@ import csv
 import functools
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hpc_llm.estimating.estimate import estimate
 from hpc_llm.estimating.parts import Estimate, Verdict
@@ -28,6 +29,7 @@ from hpc_llm.site.cluster import Cluster, load_cluster
 from hpc_llm.site.hardware import Hardware
 
 POINTS = Path(__file__).with_name("points.csv")
+OTHERS = Path(__file__).parent / "results" / "other_estimators.csv"
 MODELS = ("llama3.2-1b", "llama3.2-3b", "llama2-7b")
 SHAPES = ("1x350", "1x2048", "8x350", "4x2048", "8x2048")
 _GIB = 2**30
@@ -203,29 +205,80 @@ def rows(found: Sequence[Pair]) -> Iterator[str]:
         )
 
 
-def by_group(found: Sequence[Pair], key: Callable[[Point], str]) -> Iterator[str]:
-    """The lines of a table in Markdown."""
-    yield "| runs | how many | median % | 95th percentile % | worst % |"
-    yield "|---|---:|---:|---:|---:|"
-    for name in dict.fromkeys(key(one.point) for one in found):
-        errors = [100 * abs(e) for one in found if key(one.point) == name and (e := one.device_error) is not None]
-        if errors:
-            figures = (statistics.median(errors), quantile(errors, 0.95), max(errors))
-            yield f"| {name} | {len(errors)} | " + " | ".join(f"{figure:.1f}" for figure in figures) + " |"
+_KINDS = {
+    "z1, z2": ("z1", "z2"),
+    "z2o": ("z2o",),
+    "z3, z3+r": ("z3", "z3+r"),
+    "z3o": ("z3o",),
+    "ddp, ddp+r": ("ddp", "ddp+r"),
+    "q, q+r": ("q", "q+r"),
+    "lora, lora+r": ("lora", "lora+r"),
+    "qlora, qlora+r": ("qlora", "qlora+r"),
+}
+
+
+def table(fitted: Sequence[Pair], other: Sequence[Pair]) -> Iterator[str]:
+    """The lines of RESULTS.md's table."""
+    yield "| runs | half | how many | device: median % | 95th percentile % | worst % | host: median % | 95th percentile % |"
+    yield "|---|---|---:|---:|---:|---:|---:|---:|"
+    for half, found in (("fitted", fitted), ("other", other)):
+        yield _line("all", half, found)
+    for name, methods in _KINDS.items():
+        yield _line(name, "other", [one for one in other if one.point.method in methods])
+    for engine in ("deepspeed", "fsdp2", "plain"):
+        yield _line(f"engine {engine}", "other", [one for one in other if one.point.engine == engine])
+
+
+def _line(name: str, half: str, found: Sequence[Pair]) -> str:
+    device = [100 * abs(e) for one in found if (e := one.device_error) is not None]
+    host = [100 * abs(e) for one in found if (e := one.host_error) is not None]
+    figures = [
+        statistics.median(device),
+        quantile(device, 0.95),
+        max(device),
+        statistics.median(host),
+        quantile(host, 0.95),
+    ]
+    return f"| {name} | {half} | {len(device)} | " + " | ".join(f"{figure:.1f}" for figure in figures) + " |"
+
+
+def verdicts(found: Sequence[Pair]) -> Iterator[str]:
+    """The lines of a table of what was said of runs that ran and that died of the device's memory."""
+    yield "| verdict | ran | died |"
+    yield "|---|---:|---:|"
+    for verdict in (Verdict.FITS, Verdict.TOO_CLOSE, Verdict.DOES_NOT_FIT):
+        of_it = [one.point for one in found if one.verdict is verdict]
+        yield f"| {verdict.words} | {sum(one.ran for one in of_it)} | {sum(one.died_of_memory for one in of_it)} |"
+
+
+def beside(found: Sequence[Pair]) -> Iterator[str]:
+    """The lines of a table of what other tools say of the same runs, errors with their sign."""
+    yield "| tool | runs | its median % | its range % | ours on the same: median % | range % |"
+    yield "|---|---:|---:|---|---:|---|"
+    with OTHERS.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for tool in dict.fromkeys(row["tool"] for row in rows):
+        said = {_key(row): int(row["device_bytes"]) for row in rows if row["tool"] == tool}
+        pairs_ = [(one, said[key]) for one in found if (key := _key(vars(one.point))) in said]
+        theirs = [100 * (size / one.point.device - 1) for one, size in pairs_ if one.point.device and one.point.ran]
+        ours = [100 * e for one, _ in pairs_ if (e := one.device_error) is not None]
+        cells = (f"{statistics.median(all_):+.1f} | {min(all_):+.1f} to {max(all_):+.1f}" for all_ in (theirs, ours))
+        yield f"| {tool} | {len(theirs)} | " + " | ".join(cells) + " |"
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in ("engine", "method", "model", "gpus"))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--half", choices=("fitted", "other", "both"), default="other")
-    parser.add_argument("--rows", action="store_true", help="one line a run")
+    parser.add_argument("--rows", action="store_true", help="one line a run, before the tables")
     arguments = parser.parse_args()
-    wanted = {"fitted": (True,), "other": (False,), "both": (True, False)}[arguments.half]
-    found = pairs([point for point in points() if point.is_fitted in wanted])
+    fitted, other = (pairs([one for one in points() if one.is_fitted is half]) for half in (True, False))
     if arguments.rows:
-        print("\n".join(rows(found)))
-    for name, value in summary(found).items():
-        print(f"{name}: {value:g}" if isinstance(value, int) else f"{name}: {value:.1f} %")
-    print("\n".join(by_group(found, lambda point: point.method)))
+        print("\n".join(rows([*fitted, *other])))
+    for lines in (table(fitted, other), verdicts([*fitted, *other]), beside(other)):
+        print("\n".join(lines), end="\n\n")
     return 0
 
 

@@ -1,0 +1,64 @@
+"""The table of RESULTS.md, computed anew from the measured runs, and what it has to hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import estimate_accuracy as accuracy
+import fit_estimates
+import pytest
+
+from hpc_llm.estimating.constants import FILE
+
+RESULTS = Path(accuracy.__file__).with_name("RESULTS.md")
+
+
+@pytest.fixture(scope="module")
+def other() -> list[accuracy.Pair]:
+    return accuracy.pairs([point for point in accuracy.points() if not point.is_fitted])
+
+
+@pytest.fixture(scope="module")
+def fitted() -> list[accuracy.Pair]:
+    return accuracy.pairs([point for point in accuracy.points() if point.is_fitted])
+
+
+def test_the_half_that_nothing_was_fitted_to_is_met(other: list[accuracy.Pair]) -> None:
+    found = accuracy.summary(other)
+    assert found["runs"] >= 60
+    assert found["device median"] <= 3
+    assert found["device p95"] <= 8
+    assert found["host median"] <= 8
+
+
+def test_no_verdict_is_wrong(fitted: list[accuracy.Pair], other: list[accuracy.Pair]) -> None:
+    for half in (fitted, other):
+        found = accuracy.summary(half)
+        assert found["called fits and died"] == 0
+        assert found["called does not fit and ran"] == 0
+    died = [one for one in [*fitted, *other] if one.point.died_of_memory]
+    ran = [one for one in [*fitted, *other] if one.point.ran]
+    assert sum(one.verdict.value == "does_not_fit" for one in died) >= len(died) / 2
+    assert sum(one.verdict.value == "fits" for one in ran) >= 0.95 * len(ran)
+
+
+def test_both_halves_have_every_model_and_shape() -> None:
+    for name in ("model", "shape"):
+        halves = [{getattr(one, name) for one in accuracy.points() if one.is_fitted is half} for half in (True, False)]
+        assert halves[0] == halves[1]
+
+
+def test_the_results_say_what_comes_out(fitted: list[accuracy.Pair], other: list[accuracy.Pair]) -> None:
+    text = RESULTS.read_text(encoding="utf-8")
+    for line in accuracy.table(fitted, other):
+        assert line in text
+
+
+def test_the_constants_are_those_that_the_fit_finds() -> None:
+    kept = json.loads(FILE.read_text(encoding="utf-8"))
+    found = fit_estimates.fitted()
+    for name in ("host_program", "host_start"):
+        assert found[name] == kept[name]
+    assert found["workspaces"] == pytest.approx(kept["workspaces"], abs=2**20)
+    assert found["precision"] == pytest.approx(kept["precision"], abs=0.002)

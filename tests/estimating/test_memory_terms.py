@@ -1,0 +1,201 @@
+"""Each term of the memory estimate as the hand finds it, and what must hold for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rendering import H100, planned
+
+from hpc_llm.errors import RequestError
+from hpc_llm.estimating.activations import activations_of
+from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.constants import constants
+from hpc_llm.estimating.device import peak_moment
+from hpc_llm.estimating.host import host_capacity, host_need, power_of_two
+from hpc_llm.estimating.memory import memory_of, sizes_in
+from hpc_llm.estimating.parts import Device, Need, Verdict
+from hpc_llm.estimating.search import largest_micro_batch, with_batch
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.model import PRESETS
+from hpc_llm.site.cluster import load_cluster
+
+SEVEN = 6_738_415_616
+"""Parameters of Llama-2-7B: 32 layers of 4 x 4096^2 + 3 x 4096 x 11008 + 2 x 4096, two embeddings of 32000 x 4096, a norm."""
+
+
+def plan_of(method: str, gpus: int = 1, **asked: Any) -> Plan:
+    asked.setdefault("model", "llama2-7b")
+    return planned("local", method, gpus_per_node=gpus, hardware=replace(H100, gpus=8), **asked).plan
+
+
+def case_of(method: str, gpus: int = 1, **asked: Any) -> Case:
+    plan = plan_of(method, gpus, **asked)
+    return Case(plan, sizes_in(plan))
+
+
+def terms(method: str, gpus: int = 1, **asked: Any) -> dict[str, int]:
+    return peak_moment(case_of(method, gpus, **asked)).terms
+
+
+def test_a_step_of_zero_3_holds_sixteen_bytes_a_number_a_bucket_and_a_sub_group() -> None:
+    found = terms("z3", 2)
+    assert found["weights"] == found["gradients"] == 2 * SEVEN // 2
+    assert found["optimizer states"] == 12 * SEVEN // 2
+    assert found["communication buckets"] == 2 * 500_000_000
+    assert found["largest temporary"] == 6 * 1_000_000_000
+    assert sum(found.values()) / 2**30 == pytest.approx(56.81, rel=0.002)  # measured
+
+
+def test_the_sub_group_and_the_bucket_are_those_of_the_config() -> None:
+    small = terms("z3", 2, set=("deepspeed.zero_optimization.sub_group_size=1e8",))
+    assert small["largest temporary"] == 600_000_000 or "activations" in small
+    bucket = terms("z3", 2, set=("deepspeed.zero_optimization.reduce_bucket_size=1e8",))
+    assert bucket["communication buckets"] == 200_000_000
+
+
+def test_activations_of_a_layer_are_counted_from_its_operations() -> None:
+    found = activations_of(case_of("ddp"))
+    # Two norms with input in fp32, normalised and result in bf16; queries, keys, values, output; the MLP's four; 32 sums of scores.
+    layer = 2 * (4 + 2 + 2) * 4096 + 4 * 2 * 4096 + 4 * 2 * 11008 + 4 * 32
+    assert found.one_layer == 350 * layer
+    assert found.kept == 350 * (32 * layer + (4 + 2 + 2) * 4096)
+    assert found.loss == 350 * 12 * 32000
+
+
+def test_recompute_keeps_what_enters_each_layer() -> None:
+    found = activations_of(case_of("ddp+r"))
+    assert found.kept == 350 * (32 * 2 * 4096 + 8 * 4096)
+    assert found.one_layer == activations_of(case_of("ddp")).one_layer
+
+
+def test_what_is_quantized_takes_half_a_byte_and_its_scales() -> None:
+    case = case_of("q")
+    packed = 32 * (4 * 4096**2 + 3 * 4096 * 11008)
+    assert case.packed == packed
+    assert case.packed_bytes == pytest.approx(packed * (0.5 + 1 / 64), rel=1e-3)
+    assert case.trained == SEVEN - packed
+    single = case_of("q", set=("quantization.double_quant=false",))
+    assert single.packed_bytes == packed * 9 // 16
+
+
+def test_adapters_are_two_thin_matrices_on_each_linear_layer() -> None:
+    case = case_of("lora")
+    assert case.trained == case.adapters == 32 * 8 * (4 * 8192 + 3 * (4096 + 11008))
+    some = case_of("lora", set=("peft.target_modules=[q_proj,v_proj]",))
+    assert some.adapters == 32 * 8 * 2 * 8192
+
+
+def test_page_locked_blocks_on_the_host_are_powers_of_two() -> None:
+    assert [power_of_two(size) for size in (1, 3, 4, 5)] == [1, 4, 4, 8]
+    need = host_need(case_of("z2o"), None)
+    gib = {name: size / 2**30 for name, size in need.breakdown.items()}
+    # 25.1 GiB of fp32 copies are 32, as the gradients; the moments are not locked; 12.6 GiB of weights are 16.
+    assert gib["gradients"] == 32
+    assert gib["weights"] == 16
+    assert gib["optimizer states"] == pytest.approx(32 + 2 * 25.1, rel=0.01)
+    free = host_need(case_of("z2o", set=("deepspeed.zero_optimization.offload_optimizer.pin_memory=false",)), None)
+    assert free.breakdown["gradients"] == 4 * SEVEN
+
+
+def test_the_seven_billion_offload_does_not_fit_a_node_of_128_gib() -> None:
+    assert host_need(case_of("z2o-hpc2"), 128 * 2**30).verdict is Verdict.DOES_NOT_FIT
+    assert host_need(case_of("z2o-hpc2"), 192 * 2**30).verdict is Verdict.FITS
+
+
+@pytest.mark.parametrize("form", ["mem=100G", "mem-per-gpu=25G"])
+def test_the_memory_that_a_job_asks_for_is_what_it_has(form: str) -> None:
+    cluster = load_cluster("delta")
+    plan = planned(cluster, "z3", gpus_per_node=4, sbatch=(form,)).plan
+    assert host_capacity(Case(plan, sizes_in(plan)), cluster, cluster.node) == 100 * 2**30
+    plan = planned(cluster, "z3", gpus_per_node=2).plan
+    assert host_capacity(Case(plan, sizes_in(plan)), cluster, cluster.node) == pytest.approx(2 * 62.5e9, rel=1e-4)
+
+
+def need(low: int, high: int, capacity: int | None) -> Verdict:
+    return Need(breakdown={}, peak=low, low=low, high=high, capacity=capacity).verdict
+
+
+def test_only_what_is_certain_is_called_so() -> None:
+    assert need(5, 8, 8) is Verdict.FITS
+    assert need(5, 9, 8) is Verdict.TOO_CLOSE
+    assert need(9, 12, 8) is Verdict.DOES_NOT_FIT
+    assert need(9, 12, None) is Verdict.UNKNOWN
+
+
+METHODS = ("ddp", "z1", "z2", "z2o", "z3", "z3o", "lora", "qlora", "q", "z3+lora")
+MODELS = tuple(sorted(PRESETS))
+
+
+def peak(plan: Plan) -> int:
+    return peak_moment(Case(plan, sizes_in(plan))).total
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    method=st.sampled_from(METHODS),
+    model=st.sampled_from(MODELS),
+    gpus=st.integers(2, 7),
+    batch=st.integers(1, 9),
+    length=st.sampled_from((64, 350, 2048)),
+    engine=st.sampled_from(("deepspeed", "fsdp2", "plain")),
+)
+def test_what_saves_memory_never_costs_any(
+    method: str, model: str, gpus: int, batch: int, length: int, engine: str
+) -> None:
+    wanted = {"fsdp2": ("z3", "z3+lora"), "plain": ("ddp", "lora", "q", "qlora")}.get(engine, METHODS)
+    if method not in wanted or ("flan" in model and method not in ("ddp", "z1", "z2", "z2o", "z3", "z3o")):
+        return
+    given = {"model": model, "micro_batch_size": batch, "sequence_length": length, "set": (f"engine={engine}",)}
+    plan = plan_of(method, gpus, **given)
+    assert peak(with_batch(plan, batch + 1)) >= peak(plan)
+    assert peak(plan_of(method, gpus + 1, **given)) <= peak(plan)
+    assert peak(plan_of(f"{method}+r", gpus, **given)) <= peak(plan)
+    if method in ("z2", "z3") and engine == "deepspeed":
+        assert peak(plan_of(f"{method}o", gpus, **given)) <= peak(plan)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_sizes_are_those_of_all_parameters(model: str) -> None:
+    sizes = sizes_in(plan_of("ddp", model=model))
+    assert sizes.root >= sizes.embedding * (1 if sizes.is_tied else 2)
+    rest = sizes.root - sizes.embedding * (1 if sizes.is_tied else 2)
+    assert 0 < rest <= 100 * sizes.hidden  # the norms at the end, a T5's biases of distances
+
+
+def test_the_largest_micro_batch_is_the_last_that_fits() -> None:
+    cluster = load_cluster("delta")
+    plan = planned(cluster, "z3+r", gpus_per_node=4, model="llama2-7b").plan
+    sizes = sizes_in(plan)
+    largest = largest_micro_batch(plan, cluster, sizes)
+    assert largest is not None
+    assert largest > 1
+    assert memory_of(with_batch(plan, largest), cluster, sizes).verdict is Verdict.FITS
+    assert memory_of(with_batch(plan, largest + 1), cluster, sizes).verdict is not Verdict.FITS
+
+
+def test_what_was_never_measured_is_said_and_widens_the_interval() -> None:
+    cluster = load_cluster("delta")
+    plan = planned(cluster, "z3", gpus_per_node=4).plan
+    eager = planned(cluster, "z3", gpus_per_node=4, set=("attention=eager",)).plan
+    one, other = (memory_of(each, cluster, sizes_in(each)) for each in (plan, eager))
+    assert isinstance(one.device, Device)
+    assert isinstance(other.device, Device)
+    assert not one.notes
+    assert any("eager" in note for note in other.notes)
+    assert (other.device.high - other.device.low) / other.device.peak > (
+        one.device.high - one.device.low
+    ) / one.device.peak
+
+
+def test_a_model_whose_shape_cannot_be_seen_is_refused_in_words() -> None:
+    plan = planned("delta", "z3", gpus_per_node=4, model="/nowhere/model", set=("weights=random",)).plan
+    with pytest.raises(RequestError, match="no estimate without the shape of the model"):
+        sizes_in(plan)
+
+
+def test_the_constants_say_what_they_were_fitted_to() -> None:
+    assert set(constants().precision) == {"counted", "optimizer offloaded", "parameters offloaded"}
