@@ -66,7 +66,8 @@ def test_unknown_output_format_lists_the_valid_ones():
 
 def test_columns_are_the_documented_ones():
     assert COLUMNS[:3] == ("run_id", "source", "format")
-    assert COLUMNS[-10:-4] == ("kind", "cause", "try", "trained_tokens", "epoch_time_s", "best_step")
-    assert COLUMNS[-4:] == ("study", "study_run", "expect", "smoke")
-    assert len(COLUMNS) == 50
+    assert COLUMNS[-12:-6] == ("kind", "cause", "try", "trained_tokens", "epoch_time_s", "best_step")
+    assert COLUMNS[-6:-2] == ("study", "study_run", "expect", "smoke")
+    assert COLUMNS[-2:] == ("predicted_step_time_s", "predicted_peak_allocated_bytes")
+    assert len(COLUMNS) == 52
     assert len(STEP_COLUMNS) == 12
