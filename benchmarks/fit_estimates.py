@@ -25,7 +25,7 @@ from estimate_accuracy import POINTS, Pair, pairs, planned, points
 
 from hpc_llm.estimating import constants as kept
 from hpc_llm.estimating.case import Case
-from hpc_llm.estimating.memory import sizes_in
+from hpc_llm.estimating.shapes import sizes_in
 
 _LEAST = 0.02
 """Nothing is promised to be nearer."""

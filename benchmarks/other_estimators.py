@@ -16,7 +16,7 @@ from typing import Any
 
 from estimate_accuracy import Point, planned, points
 
-from hpc_llm.estimating.memory import sizes_in
+from hpc_llm.estimating.shapes import sizes_in
 
 OUT = Path(__file__).parent / "results" / "other_estimators.csv"
 COLUMNS = ("tool", "version", "engine", "method", "model", "gpus", "device_bytes")

@@ -47,7 +47,8 @@ def check_fit(batches: Sequence[Batch], *, force: bool = False) -> None:
 def memory_there(plan: Plan, cluster: Cluster) -> Memory | None:
     """What the plan needs on the cluster; None where it trains nothing, or its shape cannot be seen from here."""
     from hpc_llm.estimating.estimate import at_partition
-    from hpc_llm.estimating.memory import memory_of, sizes_in
+    from hpc_llm.estimating.memory import memory_of
+    from hpc_llm.estimating.shapes import sizes_in
     from hpc_llm.planning.tasks import find
 
     if find(plan.task).is_on_host:

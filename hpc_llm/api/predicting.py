@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm.errors import RequestError, notice
+from hpc_llm.errors import notice
 
 if TYPE_CHECKING:
     from hpc_llm.estimating.step_time import StepTime
@@ -43,10 +43,10 @@ def _of_time(time: StepTime | None) -> dict[str, Any]:
 
 def tell_times(batches: Sequence[Batch]) -> None:
     """Tell of runs that their time limit is expected to cut off, and of the limit that leaves them room."""
+    from hpc_llm.api.calibrating import calibration_of
+
     told: dict[str, None] = {}
     for batch in batches:
-        from hpc_llm.api.calibrating import calibration_of
-
         calibration = calibration_of(batch.cluster.name)
         for planned in batch.planned:
             if sentence := _too_short(planned.plan, batch.cluster, calibration):
@@ -62,10 +62,7 @@ def _too_short(plan: Plan, cluster: Cluster, calibration: Any) -> str | None:
     limit = plan.job.time_s
     if limit is None:
         return None
-    try:
-        time = step_time(plan, cluster, calibration=calibration)
-    except RequestError:
-        return None
+    time = step_time(plan, cluster, calibration=calibration)
     if time is None or time.run_time_s <= limit:
         return None
     low, likely, high = (

@@ -36,7 +36,7 @@ def estimate(
     if calibrate or record:
         _learn(calibrate or [], record or [], options, as_json)
         return
-    from hpc_llm.api.estimating import documents, estimates, is_ranking
+    from hpc_llm.api.estimating import documents, estimates
     from hpc_llm.cli.estimate_text import one_screen, ranking
 
     request, places = asked(options)
@@ -45,7 +45,7 @@ def estimate(
         shown = documents(found)
         print_json(shown[0] if len(shown) == 1 else shown)
     else:
-        lines = one_screen(found[0]) if len(found) == 1 else ranking(found, ranked=is_ranking(request))
+        lines = one_screen(found[0]) if len(found) == 1 else ranking(found)
         typer.echo("\n".join(lines))
 
 

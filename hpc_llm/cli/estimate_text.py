@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hpc_llm.api.layout import folded
 from hpc_llm.cli.time_text import time_lines
 from hpc_llm.text.shown import one_line
 from hpc_llm.text.tables import table
@@ -27,10 +27,10 @@ def gib(size: float | None) -> str:
 
 def one_screen(estimate: Estimate) -> Iterator[str]:
     """Everything about one run."""
-    yield from folded(_title(estimate), _WIDTH)
+    yield from _wrapped(_title(estimate))
     memory = estimate.memory
     if memory is None:
-        yield from folded(f"refused: {estimate.refused}", _WIDTH)
+        yield from _wrapped(f"refused: {estimate.refused}")
         return
     if memory.device:
         device = memory.device
@@ -55,8 +55,12 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
         yield ""
         yield from time_lines(estimate.time)
     for note in (*estimate.notes, *memory.notes):
-        yield from folded(f"note: {note}", _WIDTH)
+        yield from _wrapped(f"note: {note}")
     yield f"verdict: {estimate.verdict.words}"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(one_line(text), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def places(memory: Memory) -> Iterator[str]:
@@ -85,23 +89,21 @@ def _terms(need: Need) -> Iterator[str]:
     yield f"  {'together':<34}{gib(need.peak):>10}"
 
 
-def ranking(found: Sequence[Estimate], *, ranked: bool) -> Iterator[str]:
-    """One line a run; `ranked` are those that fit first."""
-    rows = []
+def ranking(found: Sequence[Estimate]) -> Iterator[str]:
+    """One line a run, and why there can be no such run below."""
+    headers = ["cluster", "method", "GPUs", "verdict", "GiB", "host", "tokens/s"]
+    yield from table([_row(one) for one in found if not one.refused], headers, _WIDTH)
+    refused: dict[str, list[str]] = {}
     for one in found:
-        device, host = (one.memory.device, one.memory.host) if one.memory else (None, None)
-        rate = f"{one.time.tokens_per_second:.0f}" if one.time else ""
-        gpus = f"{one.gpus} x {one.gpu}" if one.gpu else ""
-        verdict = "refused" if one.refused else one.verdict.words
-        rows.append(
-            [
-                one.cluster,
-                one.method,
-                gpus,
-                verdict,
-                gib(device.high) if device else "",
-                gib(host.high) if host else "",
-                rate,
-            ]
-        )
-    yield from table(rows, ["cluster", "method", "GPUs", "verdict", "device", "host", "tokens/s"], _WIDTH)
+        if one.refused:
+            refused.setdefault(one.refused, []).append(f"{one.cluster} {one.method}")
+    for why, names in refused.items():
+        yield from _wrapped(f"not {', '.join(names)}: {why}")
+
+
+def _row(one: Estimate) -> list[str]:
+    device, host = (one.memory.device, one.memory.host) if one.memory else (None, None)
+    rate = f"{one.time.tokens_per_second:.0f}" if one.time else ""
+    gpus = f"{one.gpus}x {one.gpu}" if one.gpu else ""
+    sizes = [str(-(-need.high // _GIB)) if need else "" for need in (device, host)]
+    return [one.cluster, one.method, gpus, one.verdict.words, *sizes, rate]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -158,18 +157,18 @@ def _explained(batch: Batch, width: int) -> str:
     scripts = (
         f"# the script; without an arrow: the template\n{script.explained(width)}" for script in batch.distinct_scripts
     )
-    return "\n".join((plans, *_memory(batch, width), *scripts))
+    return "\n".join((plans + _memory(batch, width), *scripts))
 
 
-def _memory(batch: Batch, width: int) -> Iterator[str]:
+def _memory(batch: Batch, width: int) -> str:
     """What the first plan needs, where that can be told."""
     from hpc_llm.api.fit import memory_there
     from hpc_llm.api.layout import folded
     from hpc_llm.cli.estimate_text import places
 
-    if memory := memory_there(batch.planned[0].plan, batch.cluster):
-        lines = ["# what it needs; `hpc-llm estimate` says more", *places(memory)]
-        yield "".join(f"{row}\n" for line in lines for row in folded(line, width))
+    memory = memory_there(batch.planned[0].plan, batch.cluster)
+    lines = ["# what it needs; `hpc-llm estimate` says more", *places(memory)] if memory else []
+    return "".join(f"{row}\n" for line in lines for row in folded(line, width))
 
 
 def _difference(batch: Batch, other: str, request: Request, places: Places, width: int) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hpc_llm.api.layout import folded, format_time
+from hpc_llm.api.layout import format_time
 from hpc_llm.text.tables import table
 
 if TYPE_CHECKING:
@@ -40,12 +41,12 @@ def time_lines(time: StepTime) -> Iterator[str]:
     yield f"  the run {clock(time.run_time_s)} ({clock(shortest)} to {clock(longest)}), {time.gpu_hours:.3g} GPU-hours"
     yield f"  a time limit that leaves room: --time {clock(time.proposed_time_s)}"
     if time.is_over_limit:
-        yield from folded(
+        yield from textwrap.wrap(
             "note: that is the longest the partition allows, and the run may take longer: --save-every keeps what --resume goes on from",
             _WIDTH,
         )
     for note in time.notes:
-        yield from folded(f"note: {note}, so that times are rough", _WIDTH)
+        yield from textwrap.wrap(f"note: {note}, so that times are rough", _WIDTH)
 
 
 def seconds(value: float) -> str:
@@ -81,7 +82,7 @@ def calibrated(one: Calibrated) -> Iterator[str]:
     made = one.calibration
     yield from record(one.runs)
     yield ""
-    yield from folded(
+    yield from textwrap.wrap(
         f"{made.cluster}: {len(made.runs)} runs on {', '.join(made.gpus)}; nine of ten are within {made.spread:.2f} times of what runs "
         f"beside them predict. Kept in {one.file}",
         _WIDTH,

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from hpc_llm.diagnosis.ladder import Rung
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.estimating.estimate import at_partition
-from hpc_llm.estimating.memory import memory_of, sizes_in
+from hpc_llm.estimating.memory import memory_of
 from hpc_llm.estimating.parts import Verdict
+from hpc_llm.estimating.shapes import sizes_in
 from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import load_method

@@ -13,13 +13,16 @@ _ENGINES = {"deepspeed": deepspeed, "plain": plain, "fsdp2": fsdp2}
 _GIB = 2**30
 
 
-def device_need(case: Case, gpu: Gpu, unknown: float) -> Device:
-    """`unknown` is by how much the interval is wider than for runs like those that were measured: 0.2 is a fifth."""
+def device_need(case: Case, gpu: Gpu, unknown: float, *, expands: bool = False) -> Device:
+    """`unknown` is by how much the interval is wider than for runs like those that were measured: 0.2 is a fifth.
+
+    `expands` says that the allocator's segments can grow, so that pieces of what was freed are of use again.
+    """
     known, moment = constants(), peak_moment(case)
     peak = moment.total
     precision = known.precision[case.kind] + unknown
     least, most = (int(size * _GIB) for size in known.outside["several" if case.ranks > 1 else "one rank"])
-    stuck = fragments(case)
+    stuck = 0 if expands else fragments(case)
     slack = known.slack.get(case.plan.engine.name, known.slack["counted"])
     capacity = int((gpu.memory_gib or 0) * _GIB) or None
     part = known.device_capacity

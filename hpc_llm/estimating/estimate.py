@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hpc_llm.estimating.memory import memory_of, sizes_in
+from hpc_llm.estimating.memory import memory_of
 from hpc_llm.estimating.parts import Estimate
 from hpc_llm.estimating.search import fewest_gpus, largest_micro_batch
-from hpc_llm.estimating.step_time import step_time
+from hpc_llm.estimating.shapes import sizes_in
+from hpc_llm.estimating.step_time import step_time, unknown_because
 from hpc_llm.estimating.time_constants import Calibration
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.room import room_of
@@ -37,6 +38,7 @@ def estimate(plan: Plan, cluster: Cluster, calibration: Calibration | None = Non
         largest_micro_batch=largest_micro_batch(plan, there, sizes),
         fewest_gpus=fewest_gpus(plan, there, sizes, _most_nodes(cluster, plan)) if has_gpu else None,
         time=step_time(plan, there, memory, calibration),
+        notes=(f"no time is given: {why}",) if (why := unknown_because(plan)) else (),
     )
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from hpc_llm.errors import RequestError
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.device import device_need, is_measured, peak_moment
 from hpc_llm.estimating.host import host_capacity, host_need
 from hpc_llm.estimating.parts import Memory
-from hpc_llm.estimating.sizes import Sizes, sizes_of
+from hpc_llm.estimating.sizes import Sizes
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.model import architecture
 from hpc_llm.site.cluster import Cluster
 
 
@@ -22,19 +20,18 @@ def memory_of(plan: Plan, cluster: Cluster, sizes: Sizes) -> Memory:
     notes = tuple(words for words, _ in doubts)
     if plan.parallel.gpus_per_node == 0:  # the host is the device
         return Memory(device=None, host=host_need(case, capacity, unknown, peak_moment(case).terms), notes=notes)
-    return Memory(device=device_need(case, cluster.gpu, unknown), host=host_need(case, capacity), notes=notes)
+    return Memory(
+        device=device_need(case, cluster.gpu, unknown, expands=_expands(plan, cluster)),
+        host=host_need(case, capacity),
+        notes=notes,
+    )
 
 
-def sizes_in(plan: Plan) -> Sizes:
-    """Of the plan's model.
-
-    Raises:
-        RequestError: its shape cannot be seen from here, or is none that is known.
-    """
-    try:
-        return sizes_of(architecture(plan.model.name))
-    except RequestError as error:
-        raise RequestError(f"no estimate without the shape of the model: {error}") from None
+def _expands(plan: Plan, cluster: Cluster) -> bool:
+    """Whether torch's allocator is told so; on AMD's GPUs it has no effect yet."""
+    own = {**cluster.env.common, **plan.job.env}
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    return cluster.gpu.vendor == "nvidia" and any("expandable_segments:True" in own.get(name, "") for name in names)
 
 
 def _doubts(case: Case, cluster: Cluster) -> list[tuple[str, float]]:
@@ -43,8 +40,8 @@ def _doubts(case: Case, cluster: Cluster) -> list[tuple[str, float]]:
     plan = case.plan
     if not plan.parallel.gpus_per_node:
         found.append(("a run on the CPU: counted as on a GPU, few such runs were measured", 0.2))
-    if not case.sizes.is_known:
-        found.append(("an encoder and a decoder: counted from its layers, no such run was measured", 0.3))
+    if case.sizes.doubt:
+        found.append((case.sizes.doubt, 0.3))
     if not is_measured(case):
         found.append((f"engine {plan.engine.name}: counted as if it were DeepSpeed", 0.3))
     if plan.model.attention == "eager":

@@ -52,8 +52,8 @@ class Sizes:
     is_tied: bool
     """Whether the output head is the input embedding."""
     blocks: tuple[Block, ...]
-    is_known: bool = True
-    """Whether runs of such models were measured."""
+    doubt: str = ""
+    """Why no run of such a model may tell what it takes, in words; empty where some were measured."""
 
     @property
     def layers(self) -> int:
@@ -140,5 +140,5 @@ def _of_t5(shape: EncoderDecoder) -> Sizes:
         vocabulary=shape.vocab_size,
         is_tied=shape.tie_word_embeddings,
         blocks=(encoder, decoder),
-        is_known=False,
+        doubt="an encoder and a decoder: counted from its layers, no such run was measured",
     )

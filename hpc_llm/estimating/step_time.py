@@ -15,7 +15,6 @@ from hpc_llm.estimating.time_terms import step_terms
 from hpc_llm.estimating.time_work import Work, work_of
 from hpc_llm.estimating.walltime import Span, run_time
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.model import architecture
 from hpc_llm.planning.parts import Training
 from hpc_llm.records.metrics import tokens_per_step
 from hpc_llm.site.cluster import Cluster
@@ -30,6 +29,8 @@ _LINK = 1.5
 _UNMEASURED = 1.5
 _RECORDED = 1.3
 _NO_FACTS = 1.6
+_MOST = 10**13
+"""Parameters of a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,10 +97,12 @@ def unknown_because(plan: Plan) -> str | None:
     if not plan.gpu.peak_flops:
         return f"no peak of {plan.gpu.model or 'the GPU'} is known at {plan.model.precision}"
     try:
-        architecture(plan.model.name)
+        work = work_of(plan)
     except RequestError as error:
-        return f"the shape of the model is not known: {error}"
-    return None
+        return f"the layers of the model are not known: {error}"
+    except ArithmeticError:  # a config.json can say that there are no heads
+        return f"the config.json of {plan.model.name} describes no model"
+    return None if work.parameters <= _MOST else f"no model has {work.parameters:.3g} parameters"
 
 
 def rates_of(plan: Plan, calibration: Calibration | None) -> Rates:

@@ -9,6 +9,7 @@ from hpc_llm.estimating.time_work import Work
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.room import room_of
 from hpc_llm.site.cluster import Cluster
+from hpc_llm.site.slurm_time import LONGEST_S
 
 _START_S = 20.0
 """Python, torch and transformers, from a local disk; measured, as the following two are."""
@@ -74,8 +75,8 @@ def run_time(plan: Plan, work: Work, step: Span, cluster: Cluster) -> RunTime:
         first_step=first,
         whole=whole,
         gpu_hours=whole.value * gpus,
-        proposed_s=proposed if most is None else min(proposed, most),
-        is_over_limit=most is not None and proposed > most,
+        proposed_s=min(proposed, most),
+        is_over_limit=proposed > most,
     )
 
 
@@ -108,14 +109,15 @@ def _saving_s(plan: Plan) -> float:
     return (math.ceil(plan.training.steps / every) * room.checkpoint + room.model) / _FILE_SYSTEM
 
 
-def _limit_s(plan: Plan, cluster: Cluster) -> int | None:
+def _limit_s(plan: Plan, cluster: Cluster) -> int:
     """The longest that partition and QOS allow, as far as the profile says."""
     partition = cluster.partition(plan.job.partition)
     name = plan.job.sbatch.get("qos") or cluster.extra_options.get("qos")
     qos = cluster.qos_named(name) if name else cluster.default_qos(partition)
     lifted = qos is not None and "time" in (qos.lifts or ())
     limits = [
+        LONGEST_S,
         None if partition is None or lifted else partition.max_time_s,
         qos.max_time_s if qos else None,
     ]
-    return min((limit for limit in limits if limit is not None), default=None)
+    return min(limit for limit in limits if limit is not None)

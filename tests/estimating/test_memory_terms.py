@@ -16,9 +16,10 @@ from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.device import peak_moment
 from hpc_llm.estimating.host import host_capacity, host_need, power_of_two
-from hpc_llm.estimating.memory import memory_of, sizes_in
+from hpc_llm.estimating.memory import memory_of
 from hpc_llm.estimating.parts import Device, Need, Verdict
 from hpc_llm.estimating.search import largest_micro_batch, with_batch
+from hpc_llm.estimating.shapes import sizes_in
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import PRESETS
 from hpc_llm.site.cluster import load_cluster

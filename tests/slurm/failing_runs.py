@@ -127,7 +127,7 @@ class Failing:
         crash = "import ctypes; ctypes.string_at(0)"
         self._submit("crash", *TAIWANIA, FIRST_NODE, self._torch("crash", crash, rank_0_waits=False))
         hungry = self._torch("hungry", HUNGRY, rank_0_waits=False)
-        self._submit("memory", *MI210, "--sbatch=mem=100M", hungry)
+        self._submit("memory", *MI210, "--sbatch=mem=100M", "--force", hungry)
         sweep = ("--method=z2,z2+lora", self._package("peft", f"import {PACKAGE}"))
         self.runs["array whole"], self.runs["array broken"] = self.node.submit(*TAIWANIA, FIRST_NODE, *sweep)
 

@@ -1,0 +1,126 @@
+"""`hpc-llm estimate` and the function: what they answer, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hpc_llm
+from hpc_llm.cli import run
+from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.estimating.parts import Verdict
+
+DELTA = ("estimate", "--cluster=delta", "--gpus-per-node=4")
+CONFIG = {
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "tie_word_embeddings": True,
+}
+"""Qwen3-0.6B's: 28 x (2 x 1024 x 2048 + 2 x 1024 x 1024 + 3 x 1024 x 3072) and its embedding."""
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a command prints."""
+
+    def call(*words: str) -> str:
+        assert run(list(words)) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+def folder(place: Path, **changes: Any) -> str:
+    values = {key: value for key, value in {**CONFIG, **changes}.items() if value is not None}
+    (place / "config.json").write_text(json.dumps(values))
+    return str(place)
+
+
+def test_one_screen_of_eighty_columns_says_all_of_it(said: Callable[..., str]) -> None:
+    text = said(*DELTA, "--method=z3", "--model=llama2-7b")
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) <= 30
+    for words in (
+        "4 x A100-SXM4-40GB",
+        "optimizer states",
+        "host, each node",
+        "largest micro batch",
+        "fewest GPUs",
+        "verdict: fits",
+    ):
+        assert words in text
+
+
+def test_the_documents_keys_are_those_that_scripts_rely_on(said: Callable[..., str]) -> None:
+    document = json.loads(said(*DELTA, "--method=z2", "--model=llama2-7b", "--json"))
+    assert document["verdict"] == "does_not_fit"
+    device = document["device"]
+    assert sum(device["breakdown"].values()) == device["peak_allocated_bytes"]
+    assert device["capacity_bytes"] == 40 * 2**30
+    assert document["interval"]["device_bytes"][0] > device["capacity_bytes"]
+    assert sum(document["host"]["breakdown"].values()) == document["host"]["peak_bytes"]
+    assert document["largest_micro_batch_size"] == 0
+    assert document["fewest_gpus"] > 4
+
+
+def test_all_methods_on_all_clusters_are_ranked(said: Callable[..., str]) -> None:
+    text = said("estimate", "--cluster=all", "--method=all", "--model=llama2-7b")
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    verdicts = [line for line in lines if line.startswith(("delta", "mi210", "taiwania2"))]
+    assert len(verdicts) > 30
+    first_bad = next(number for number, line in enumerate(verdicts) if "does not fit" in line)
+    assert all("does not fit" in line for line in verdicts[first_bad:])
+    assert "not taiwania2 bf16:" in text  # V100 has none
+    found = hpc_llm.estimate(cluster="all", method="all", model="llama2-7b")
+    assert sum(one.refused is not None for one in found) == text.count("not taiwania2")
+
+
+def test_nobody_is_asked_for_an_account_to_estimate() -> None:
+    [found] = hpc_llm.estimate(cluster="taiwania2", method="z3", model="llama2-7b")
+    assert found.verdict is Verdict.FITS
+    assert found.gpus == 8
+
+
+def test_several_runs_keep_the_order_of_the_request() -> None:
+    found = hpc_llm.estimate(cluster="delta", method=["z3", "ddp", "q"], model="llama3.2-3b")
+    assert [one.method for one in found] == ["z3", "ddp", "q"]
+
+
+def test_a_family_that_nobody_measured_is_counted_with_a_note(tmp_path: Path) -> None:
+    [found] = hpc_llm.estimate(cluster="delta", method="ddp", model=folder(tmp_path), set=["weights=random"])
+    assert found.memory is not None
+    assert found.memory.device is not None
+    assert any("qwen3" in note for note in found.memory.notes)
+    layers = 28 * (2 * 1024 * 2048 + 2 * 1024 * 1024 + 3 * 1024 * 3072 + 2 * 1024)
+    assert found.memory.device.breakdown["weights"] == 2 * (layers + 151936 * 1024 + 1024)
+    assert found.memory.device.high > 1.5 * found.memory.device.low
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_attention_heads": 0}, "num_attention_heads is 0, a whole number of at least 1"),
+        ({"num_key_value_heads": -1}, "num_key_value_heads is -1"),
+        ({"hidden_size": "wide"}, "hidden_size is 'wide'"),
+        ({"hidden_size": None}, "does not say hidden_size"),
+        ({"vocab_size": 10**15}, "no model has as many"),
+        ({"num_experts": 64}, "mixture of experts"),
+        ({"model_type": "mixtral", "num_local_experts": 8}, "mixture of experts"),
+        ({"model_type": "llama", "num_attention_heads": 0, "head_dim": None}, "num_attention_heads is 0"),
+    ],
+)
+def test_nonsense_is_refused_in_words(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises((RequestError, PlanError), match=words):
+        hpc_llm.estimate(cluster="delta", method="z3", model=folder(tmp_path, **changes), set=["weights=random"])

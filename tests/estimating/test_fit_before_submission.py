@@ -1,0 +1,104 @@
+"""What cannot fit is refused before it is queued, and what may not is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rendering import batch, planned
+
+from hpc_llm.api.fit import check_fit, with_memory
+from hpc_llm.diagnosis.ladder import rungs
+from hpc_llm.diagnosis.suffices import first_that_fits
+from hpc_llm.errors import Notice, PlanError
+from hpc_llm.planning.study import StudyRun
+from hpc_llm.site.cluster import Cluster, load_cluster, parse_cluster
+from hpc_llm.site.profiles import bundled
+
+THIRTEEN: dict[str, Any] = {
+    "partition": "gpuA100x8",
+    "model": "llama2-13b",
+    "micro_batch_size": 2,
+    "sequence_length": 2048,
+}
+"""Full training on eight A100 of 40 GB."""
+
+
+def changed(**changes: Any) -> Cluster:
+    """Delta with another node, or without partitions."""
+    data = yaml.safe_load((bundled("clusters") / "delta.yaml").read_text())
+    for part in data["partitions"]:
+        part.pop("node", None)
+        part.pop("gpu", None)
+    return parse_cluster({**data, **changes}, Path("delta.yaml"))
+
+
+def test_thirteen_billion_on_eight_cards_of_forty_gb_is_refused_with_what_fits() -> None:
+    with pytest.raises(
+        PlanError, match=r"needs at least \d+ GiB of a GPU .* has 40 GiB\. The first step that fits: .*--force"
+    ):
+        check_fit([batch("delta", "z3", **THIRTEEN)])
+
+
+def test_force_submits_what_does_not_fit_and_says_so() -> None:
+    with pytest.warns(Notice, match="--force, although"):
+        check_fit([batch("delta", "z3", **THIRTEEN)], force=True)
+
+
+def test_seven_billion_with_deepspeeds_own_offload_is_refused_on_a_node_of_128_gib() -> None:
+    node = {"cpus": 64, "mem_gb": 137.43, "cpus_per_gpu": 64, "mem_gb_per_gpu": 137.43}
+    with pytest.raises(PlanError, match="of a node's memory, which has 128 GiB"):
+        check_fit([batch(changed(node=node), "z2o-hpc2", model="llama2-7b", gpus_per_node=1)])
+
+
+def test_a_share_of_the_node_that_is_too_small_is_told_with_what_to_ask_for() -> None:
+    with pytest.raises(PlanError, match=r"A node has 250 GB: ask for them with --sbatch mem=1[34][0-9]G"):
+        check_fit([batch("delta", "z2o-hpc2", model="llama2-7b", gpus_per_node=2)])
+    check_fit([batch("delta", "z2o-hpc2", model="llama2-7b", gpus_per_node=2, sbatch=("mem=200G",))])
+
+
+def test_what_is_too_close_is_told_and_submitted() -> None:
+    with pytest.warns(Notice, match="too close to call"):
+        check_fit([batch("taiwania2", "z2", model="llama2-7b")])
+
+
+@pytest.mark.filterwarnings("error::hpc_llm.errors.Notice")
+def test_what_fits_passes_without_a_word() -> None:
+    check_fit([batch("delta", "z3", "q", model="llama2-7b")])
+    check_fit([batch("taiwania2", "z3o", model="llama2-7b")])
+
+
+def test_a_study_may_want_to_see_a_run_die() -> None:
+    from dataclasses import replace
+
+    made = batch("delta", "ddp", model="llama2-7b")
+    expected = replace(made.planned[0], study=StudyRun(study="s", name="n", expect="OOM_DEVICE"))
+    check_fit([replace(made, planned=(expected,))])
+    with pytest.raises(PlanError):
+        check_fit([made])
+
+
+def test_memory_is_asked_for_where_nothing_else_says_how_much() -> None:
+    cluster = changed(gpu={"vendor": "none"}, request={"gpu_style": "none", "memory": "mem"})
+    one = planned(cluster, "z3", model="llama-68m", hardware=None)
+    assert one.plan.job.mem is None
+    asked = with_memory(one, cluster)
+    assert asked.plan.job.mem is not None
+    assert int(asked.plan.job.mem.removesuffix("M")) >= 4096
+    assert "estimated" in asked.origins["mem"]
+    own = planned(cluster, "z3", model="llama-68m", hardware=None, sbatch=("mem=9G",))
+    assert with_memory(own, cluster) is own
+    said = planned("delta", "z3", model="llama2-7b")
+    assert with_memory(said, load_cluster("delta")) is said
+
+
+def test_the_first_step_that_is_enough_is_found() -> None:
+    cluster = load_cluster("delta")
+    plan = planned(cluster, "ddp", model="llama2-7b").plan
+    step = first_that_fits(plan, rungs(plan), cluster)
+    assert step is not None
+    assert step.flags == "--method z3+r"
+    huge = planned(cluster, "ddp", model="llama2-70b").plan
+    assert first_that_fits(huge, rungs(huge), cluster) is None
