@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpc_llm.api.layout import format_time
+from hpc_llm.text.shown import one_line
 from hpc_llm.text.tables import table
 
 if TYPE_CHECKING:
@@ -38,15 +39,22 @@ def time_lines(time: StepTime) -> Iterator[str]:
             yield f"  {_WORDS[name]:<34}{seconds(value):>10}"
     shortest, longest = time.run_interval
     yield f"  to the first step {seconds(time.time_to_first_step_s)}"
-    yield f"  the run {clock(time.run_time_s)} ({clock(shortest)} to {clock(longest)}), {time.gpu_hours:.3g} GPU-hours"
-    yield f"  a time limit that leaves room: --time {clock(time.proposed_time_s)}"
+    yield f"  the run {clock(time.run_time_s)} ({clock(shortest)} to {clock(longest)}), {_hours(time.gpu_hours)} GPU-hours"
     if time.is_over_limit:
-        yield from textwrap.wrap(
-            "note: that is the longest the partition allows, and the run may take longer: --save-every keeps what --resume goes on from",
-            _WIDTH,
-        )
+        yield f"  the longest time limit there: {clock(time.proposed_time_s)}; a run may need more:"
+        yield "  with --save-every it keeps what --resume goes on from"
+    else:
+        yield f"  a time limit that leaves room: --time {clock(time.proposed_time_s)}"
     for note in time.notes:
-        yield from textwrap.wrap(f"note: {note}, so that times are rough", _WIDTH)
+        yield from _wrapped(f"note: {note}, so that times are rough")
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(one_line(text), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def seconds(value: float) -> str:
@@ -82,8 +90,7 @@ def calibrated(one: Calibrated) -> Iterator[str]:
     made = one.calibration
     yield from record(one.runs)
     yield ""
-    yield from textwrap.wrap(
+    yield from _wrapped(
         f"{made.cluster}: {len(made.runs)} runs on {', '.join(made.gpus)}; nine of ten are within {made.spread:.2f} times of what runs "
-        f"beside them predict. Kept in {one.file}",
-        _WIDTH,
+        f"beside them predict. Kept in {one.file}"
     )

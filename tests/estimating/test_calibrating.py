@@ -90,6 +90,14 @@ def test_an_estimate_says_how_long_it_takes() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+def test_no_limit_is_advised_that_the_site_refuses() -> None:
+    words = "--cluster taiwania2 --method z3o --steps 200000 --partition gtest".split()
+    done = command("estimate", *words)
+    assert done.returncode == 0, done.stderr
+    assert "--time" not in done.stdout and "the longest time limit there: 00:30:00" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
 def test_a_kept_calibration_changes_the_estimate_of_its_cluster_alone() -> None:
     def rate(cluster: str) -> float:
         [found] = estimate(cluster=cluster, method="z3", model="llama2-7b")
