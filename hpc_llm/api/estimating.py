@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hpc_llm.api.experiments import AnExperiment, Options
     from hpc_llm.api.study_runs import RunRequest
     from hpc_llm.estimating.parts import Estimate
-    from hpc_llm.planning.experiment import Plan
+    from hpc_llm.planning.experiment import PlanWithOrigins
     from hpc_llm.planning.plan import Site
     from hpc_llm.site.cluster import Cluster
     from hpc_llm.site.hardware import Hardware
@@ -110,21 +110,29 @@ def _one(run: RunRequest, ground: tuple[Cluster, Site] | HpcLlmError, logs: Path
     try:
         if isinstance(ground, HpcLlmError):
             raise ground
-        return of_plan(_plan(run, *ground, logs), ground[0], calibration_of(run.cluster))
+        planned, told = _plan(run, *ground, logs)
+        found = of_plan(planned.plan, ground[0], calibration_of(run.cluster))
+        return replace(found, notes=(*found.notes, *planned.notices, *told))
     except (PlanError, RequestError) as error:
         if not is_survey:
             raise
         return _refused(run, str(error))
 
 
-def _plan(run: RunRequest, cluster: Cluster, site: Site, logs: Path) -> Plan:
-    from hpc_llm.api.corpora import Corpora
+def _plan(run: RunRequest, cluster: Cluster, site: Site, logs: Path) -> tuple[PlanWithOrigins, Sequence[str]]:
+    """The plan of a run, and what was taken for granted. Data that nobody has prepared yet are taken for full sequences."""
+    from hpc_llm.api.corpora import Corpora, NotPreparedError
     from hpc_llm.planning.method import load_method
     from hpc_llm.planning.plan import plan
 
-    experiment = experiment_of(run, logs, cluster.models)
-    corpus = Corpora(logs).find(experiment, cluster)
-    return plan(experiment, cluster, load_method(run.method), site, run.sources, corpus).plan
+    experiment, method, told = experiment_of(run, logs, cluster.models), load_method(run.method), []
+    try:
+        corpus = Corpora(logs).find(experiment, cluster)
+    except NotPreparedError:
+        corpus = None
+        experiment = replace(experiment, data=(), epochs=None)
+        told.append("the data are not prepared yet: sequences are taken to be full")
+    return plan(experiment, cluster, method, site, run.sources, corpus), told
 
 
 def _refused(run: RunRequest, why: str) -> Estimate:

@@ -78,6 +78,15 @@ class Case:
         return self.sizes.parameters - self.packed if self.is_adapted else 0
 
     @property
+    def accumulates(self) -> bool:
+        """Whether gradients of one micro batch are there while the next one is computed."""
+        return self.plan.batch.gradient_accumulation_steps > 1
+
+    def sum_of_gradients(self, size: int) -> dict[str, int]:
+        """The term for gradients of earlier micro batches, `size` bytes where there are any."""
+        return {"gradients of earlier micro batches": size} if self.accumulates else {}
+
+    @property
     def kind(self) -> str:
         """How well runs like it were measured: a key of the constants' precision."""
         if not self.offloads("optimizer"):

@@ -47,9 +47,11 @@ def unpacked(case: Case) -> int:
 
 
 def _whole(case: Case, kept: Activations) -> Iterator[Moment]:
-    states = {**held(case), "optimizer states": case.trained * (4 + case.moments_width)}
-    yield Moment(name="loss", terms={**states, "activations": kept.kept, "logits and loss": kept.loss})
-    yield Moment(name="backward", terms={**states, **_backward(case, kept)})
+    copies = 4 if case.width < 4 else 0
+    states = {**held(case), "optimizer states": case.trained * (copies + case.moments_width)}
+    before = {**states, **case.sum_of_gradients(4 * case.trained)}
+    yield Moment(name="loss", terms={**before, "activations": kept.kept, "logits and loss": kept.loss})
+    yield Moment(name="backward", terms={**before, **_backward(case, kept)})
     gradients = 6 if case.moments_width == 2 else 10
     yield Moment(
         name="optimizer step",
@@ -67,18 +69,24 @@ def _backward(case: Case, kept: Activations) -> dict[str, int]:
     }
 
 
-def _bucket(case: Case, name: str = "reduce_bucket_size") -> int:
-    """Bytes of a bucket."""
-    return case.width * min(int(case.zero.get(name, _BUCKET)), case.trained)
+def _bucket(case: Case) -> int:
+    """Bytes of a bucket of gradients, which is there whole however little trains."""
+    return case.width * int(case.zero.get("reduce_bucket_size", _BUCKET))
+
+
+def _buckets(case: Case) -> int:
+    """Bytes of the buckets that gradients are gathered in, and of those that are under way: two each where these overlap."""
+    each = 2 if case.zero.get("overlap_comm", False) else 1
+    return each * (_bucket(case) + min(_bucket(case), case.width * case.trained))
 
 
 def _stage12(case: Case, kept: Activations) -> Iterator[Moment]:
     states = {**held(case), "optimizer states": case.trained * (4 + case.moments_width) // case.ranks}
-    yield Moment(name="loss", terms={**states, "activations": kept.kept, "logits and loss": kept.loss})
-    buckets = 4 if case.zero.get("overlap_comm", False) else 2
-    yield Moment(
-        name="backward", terms={**states, **_backward(case, kept), "communication buckets": buckets * _bucket(case)}
-    )
+    # Stage 1 keeps them whole until the last micro batch.
+    kept_gradients = case.width * case.trained // (1 if case.stage == 1 else case.ranks)
+    before = {**states, **case.sum_of_gradients(kept_gradients)}
+    yield Moment(name="loss", terms={**before, "activations": kept.kept, "logits and loss": kept.loss})
+    yield Moment(name="backward", terms={**before, **_backward(case, kept), "communication buckets": _buckets(case)})
     yield Moment(
         name="optimizer step",
         terms={
@@ -98,7 +106,7 @@ def _offloaded(case: Case, kept: Activations) -> Iterator[Moment]:
     yield Moment(name="backward", terms={**states, **backward, "communication buckets": filled * _bucket(case)})
     # A tied head's gradient waits for that of the embedding; any other leaves with the first bucket.
     waiting = head_gradient(case) if case.sizes.is_tied else 0
-    in_flight = {**backward, "gradients": waiting, "communication buckets": 2 * filled * _bucket(case)}
+    in_flight = {**backward, "gradients": waiting, "communication buckets": _buckets(case)}
     in_flight["activations"] = int(backward["activations"] * _left(case, filled))
     yield Moment(name="buckets in flight", terms={**states, **in_flight})
 
@@ -125,6 +133,8 @@ def _stage3(case: Case, kept: Activations) -> Iterator[Moment]:
     yield Moment(name="backward", terms={**states, "activations": kept.kept + again, "largest temporary": largest})
     if not case.offloads("optimizer"):
         states.pop("gathered parameters")
+        if case.plan.model.precision == "fp16":  # which gradients are infinite, which are not numbers, which are either
+            yield Moment(name="check for overflow", terms={**states, "largest temporary": 3 * trained // ranks})
         group = min(_number(case, "sub_group_size", _SUB_GROUP), -(-trained // ranks))
         yield Moment(name="optimizer step", terms={**states, "largest temporary": 6 * group})
 

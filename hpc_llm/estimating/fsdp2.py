@@ -19,12 +19,13 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
         "adapters": 4 * case.adapters // ranks,
         "optimizer states": case.moments_width * case.trained // ranks,
     }
+    before = {**states, **case.sum_of_gradients(4 * case.trained // ranks)}
     gathered = case.width * root
     again = kept.one_layer if case.plan.model.recompute else 0
     layer = 0 if case.is_quantized else case.sizes.largest_layer
     yield Moment(
         name="loss",
-        terms={**states, "activations": kept.kept, "logits and loss": kept.loss, "gathered parameters": gathered},
+        terms={**before, "activations": kept.kept, "logits and loss": kept.loss, "gathered parameters": gathered},
     )
     of_layer = {
         "gathered parameters": gathered + case.width * layer,
@@ -32,7 +33,7 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     }
     yield Moment(
         name="backward",
-        terms={**states, "activations": kept.kept + again, "gradients": head_gradient(case), **of_layer},
+        terms={**before, "activations": kept.kept + again, "gradients": head_gradient(case), **of_layer},
     )
     in_layers = case.trained - (root if case.trains_root else 0)
     gradients = 4 * max(in_layers - layer, 0) // ranks + head_gradient(case)

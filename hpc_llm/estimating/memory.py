@@ -46,6 +46,12 @@ def _doubts(case: Case, cluster: Cluster) -> list[tuple[str, float]]:
         found.append((f"engine {plan.engine.name}: counted as if it were DeepSpeed", 0.3))
     if plan.model.attention == "eager":
         found.append(("eager attention: the scores that it keeps are counted, no such run was measured", 0.15))
+    if plan.model.precision == "fp32":
+        found.append(("fp32: counted, no such run was measured", 0.15))
+    elif plan.model.precision == "fp16" and case.stage < 3 and not case.is_quantized:
+        found.append(("fp16 without ZeRO-3: counted as bf16, no such run was measured", 0.08))
+    if case.accumulates:
+        found.append(("gradients of several micro batches: counted, no such run was measured", 0.03))
     if plan.engine.cuda_graph:
         found.append(("a CUDA graph keeps what it works in: counted, no such run was measured", 0.1))
     if plan.model.quantization is not None and plan.model.quantization.kind == "int8":

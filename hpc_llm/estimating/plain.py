@@ -29,8 +29,9 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
         }
         yield Moment(name="optimizer step", terms={**states, **graph, **gradients})
         return
-    yield Moment(name="loss", terms={**states, **loss})
-    yield Moment(name="backward", terms={**states, **backward})
+    before = {**states, **case.sum_of_gradients(gradients["gradients"])}
+    yield Moment(name="loss", terms={**before, **loss})
+    yield Moment(name="backward", terms={**before, **backward})
     yield Moment(name="optimizer step", terms={**states, **gradients, "largest temporary": _copying(case, has_copies)})
 
 

@@ -51,6 +51,30 @@ def test_a_step_of_zero_3_holds_sixteen_bytes_a_number_a_bucket_and_a_sub_group(
     assert sum(found.values()) / 2**30 == pytest.approx(56.81, rel=0.002)  # measured
 
 
+@pytest.mark.parametrize(
+    ("method", "model", "gpus", "measured_gib"),
+    [
+        ("z3-hpc2+r", "llama2-7b", 2, 59.9),
+        ("q-hpc2", "llama2-7b", 2, 6.6),
+        ("z3-hpc2", "llama3.2-1b", 1, 22.12),
+        ("z3+lora", "llama3.2-1b", 1, 4.43),
+        ("q-hpc2", "llama3.2-1b", 1, 3.97),
+        ("z2+r", "llama3.2-1b", 1, 25.39),
+        ("qlora+r", "llama3.2-1b", 1, 1.62),
+        ("lora", "llama3.2-1b", 1, 3.47),
+    ],
+)
+def test_runs_that_are_no_points_are_met_as_well(method: str, model: str, gpus: int, measured_gib: float) -> None:
+    """Those of RESULTS.md's first tables: fp16, which checks its gradients for overflow, and buckets that are larger than what trains."""
+    assert sum(terms(method, gpus, model=model).values()) / 2**30 == pytest.approx(measured_gib, rel=0.01)
+
+
+def test_gradients_of_earlier_micro_batches_are_counted() -> None:
+    several = terms("ddp", micro_batch_size=8, sequence_length=2048, gradient_accumulation_steps=2)
+    assert several["gradients of earlier micro batches"] == 4 * SEVEN
+    assert "gradients of earlier micro batches" not in terms("ddp", micro_batch_size=8, sequence_length=2048)
+
+
 def test_the_sub_group_and_the_bucket_are_those_of_the_config() -> None:
     small = terms("z3", 2, set=("deepspeed.zero_optimization.sub_group_size=1e8",))
     assert small["largest temporary"] == 600_000_000 or "activations" in small
