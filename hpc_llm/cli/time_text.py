@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from hpc_llm.estimating.step_time import StepTime
 
 _WIDTH = 80
-_SHOWN = 0.02
+_TIED = "\u00a0"
+_SHOWN = 0.05
 """Part of a step from which on a term is listed."""
 _WORDS = {
-    "products": "matrix products and attention",
-    "traffic": "activations and weights in memory",
-    "unpacking": "unpacking quantized weights",
+    "products": "products and attention",
+    "traffic": "device memory",
+    "unpacking": "unpacking weights",
     "launches": "Python asking for operations",
     "communication": "communication",
     "optimizer": "optimizer",
@@ -34,17 +35,18 @@ def time_lines(time: StepTime) -> Iterator[str]:
     """What is known of a run's time."""
     low, high = time.interval
     yield f"time: {seconds(time.step_time_s)} a step ({seconds(low)} to {seconds(high)}), {time.tokens_per_second:.0f} tokens/s"
-    for name, value in sorted(time.terms.items(), key=lambda one: -one[1]):
-        if value >= _SHOWN * time.step_time_s:
-            yield f"  {_WORDS[name]:<34}{seconds(value):>10}"
+    terms = sorted(time.terms.items(), key=lambda one: -one[1])
+    shown = [f"{_WORDS[name]} {seconds(value)}".replace(" ", _TIED) for name, value in terms if value >= _SHOWN * time.step_time_s]
+    for line in textwrap.wrap(", ".join(shown), _WIDTH, initial_indent="  ", subsequent_indent="  "):
+        yield line.replace(_TIED, " ")
     shortest, longest = time.run_interval
-    yield f"  to the first step {seconds(time.time_to_first_step_s)}"
     yield f"  the run {clock(time.run_time_s)} ({clock(shortest)} to {clock(longest)}), {_hours(time.gpu_hours)} GPU-hours"
+    first = f"  to the first step {seconds(time.time_to_first_step_s)}"
     if time.is_over_limit:
-        yield f"  the longest time limit there: {clock(time.proposed_time_s)}; a run may need more:"
-        yield "  with --save-every it keeps what --resume goes on from"
+        yield f"{first}; the longest time limit there: {clock(time.proposed_time_s)}; a run"
+        yield "  may need more: with --save-every it keeps what --resume goes on from"
     else:
-        yield f"  a time limit that leaves room: --time {clock(time.proposed_time_s)}"
+        yield f"{first}; a time limit that leaves room: --time {clock(time.proposed_time_s)}"
     for note in time.notes:
         yield from _wrapped(f"note: {note}, so that times are rough")
 
