@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 80
 _TIED = "\u00a0"
+"""A space at which no line is broken."""
 _SHOWN = 0.05
 """Part of a step from which on a term is listed."""
 _WORDS = {
