@@ -112,7 +112,8 @@ def _one(run: RunRequest, ground: tuple[Cluster, Site] | HpcLlmError, logs: Path
             raise ground
         planned, told = _plan(run, *ground, logs)
         found = of_plan(planned.plan, ground[0], calibration_of(run.cluster))
-        return replace(found, notes=(*found.notes, *planned.notices, *told))
+        name = run.place.name if run.place else None
+        return replace(found, run=name, notes=(*found.notes, *planned.notices, *told))
     except (PlanError, RequestError) as error:
         if not is_survey:
             raise

@@ -79,8 +79,10 @@ def _title(estimate: Estimate) -> str:
 
 
 def _place(what: str, need: Need) -> str:
-    verdict = "" if need.capacity is None else f": {need.verdict.words}"
-    return f"{what}{verdict}, {gib(need.low)} to {gib(need.high)} of {gib(need.capacity)}"
+    size = f"{gib(need.low)} to {gib(need.high)}"
+    if need.capacity is None:
+        return f"{what}: {size} (nobody says how much there is)"
+    return f"{what}: {need.verdict.words}, {size} of {gib(need.capacity)}"
 
 
 def _terms(need: Need) -> Iterator[str]:
@@ -91,8 +93,18 @@ def _terms(need: Need) -> Iterator[str]:
 
 def ranking(found: Sequence[Estimate]) -> Iterator[str]:
     """One line a run, and why there can be no such run below."""
-    headers = ["cluster", "method", "GPUs", "verdict", "GiB", "host", "tokens/s"]
-    yield from table([_row(one) for one in found if not one.refused], headers, _WIDTH)
+    headers = [
+        "cluster",
+        "run" if any(one.run for one in found) else "method",
+        "GPUs",
+        "verdict",
+        "GiB",
+        "host",
+        "tokens/s",
+    ]
+    rows = [_row(one) for one in found if not one.refused]
+    said = [column for column in range(len(headers)) if any(row[column] for row in rows)]
+    yield from table([[row[column] for column in said] for row in rows], [headers[column] for column in said], _WIDTH)
     refused: dict[str, list[str]] = {}
     for one in found:
         if one.refused:
@@ -106,4 +118,4 @@ def _row(one: Estimate) -> list[str]:
     rate = f"{one.time.tokens_per_second:.0f}" if one.time else ""
     gpus = f"{one.gpus}x {one.gpu}" if one.gpu else ""
     sizes = [str(-(-need.high // _GIB)) if need else "" for need in (device, host)]
-    return [one.cluster, one.method, gpus, one.verdict.words, *sizes, rate]
+    return [one.cluster, one.run or one.method, gpus, one.verdict.words, *sizes, rate]

@@ -37,7 +37,11 @@ def time_lines(time: StepTime) -> Iterator[str]:
     low, high = time.interval
     yield f"time: {seconds(time.step_time_s)} a step ({seconds(low)} to {seconds(high)}), {time.tokens_per_second:.0f} tokens/s"
     terms = sorted(time.terms.items(), key=lambda one: -one[1])
-    shown = [f"{_WORDS[name]} {seconds(value)}".replace(" ", _TIED) for name, value in terms if value >= _SHOWN * time.step_time_s]
+    shown = [
+        f"{_WORDS[name]} {seconds(value)}".replace(" ", _TIED)
+        for name, value in terms
+        if value >= _SHOWN * time.step_time_s
+    ]
     for line in textwrap.wrap(", ".join(shown), _WIDTH, initial_indent="  ", subsequent_indent="  "):
         yield line.replace(_TIED, " ")
     shortest, longest = time.run_interval

@@ -63,6 +63,16 @@ def _layer(case: Case, block: Block) -> int:
     )
 
 
+def possible_scores(case: Case) -> int:
+    """Bytes of scores that attention with a bias of its own, as T5's, keeps where the software has no fused kernel for it."""
+    if len(case.sizes.blocks) == 1 or case.plan.model.attention == "eager":
+        return 0
+    attentions = [block.attentions * (1 if case.plan.model.recompute else block.count) for block in case.sizes.blocks]
+    many = max(attentions) if case.plan.model.recompute else sum(attentions)
+    each = case.sizes.heads * case.plan.batch.sequence_length * (4 + case.width)
+    return case.tokens * many * each
+
+
 def _scores(case: Case) -> int:
     """Bytes a token of attention that keeps its scores: the softmax in fp32 and in the precision of the rest, keys and values repeated."""
     if case.plan.model.attention != "eager":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.estimating import deepspeed, fsdp2, plain
-from hpc_llm.estimating.activations import activations_of
+from hpc_llm.estimating.activations import activations_of, possible_scores
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.parts import Device, Moment
@@ -33,7 +33,7 @@ def device_need(case: Case, gpu: Gpu, unknown: float, *, expands: bool = False) 
         outside=(least + most) // 2,
         fragments=stuck,
         low=int(peak * max(1 - precision, 0)) + least,
-        high=int(peak * (1 + precision + slack)) + stuck + most,
+        high=int(peak * (1 + precision + slack)) + possible_scores(case) + stuck + most,
         capacity=capacity and int(capacity * part[1]),
         capacity_low=capacity and int(capacity * part[0]),
     )
@@ -51,8 +51,3 @@ def peak_moment(case: Case) -> Moment:
 def fragments(case: Case) -> int:
     """What the allocator keeps of what was freed and cannot use again."""
     return deepspeed.fragments(case) if case.plan.engine.name == "deepspeed" else 0
-
-
-def is_measured(case: Case) -> bool:
-    """Whether the engine's terms are known."""
-    return case.plan.engine.name in _ENGINES

@@ -16,6 +16,7 @@ def document(estimate: Estimate) -> dict[str, Any]:
     return {
         "cluster": estimate.cluster,
         "method": estimate.method,
+        "run": estimate.run,
         "model": estimate.model,
         "gpu": estimate.gpu,
         "gpus": estimate.gpus,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpc_llm.errors import RequestError
 from hpc_llm.estimating.memory import memory_of
 from hpc_llm.estimating.parts import Estimate
 from hpc_llm.estimating.search import fewest_gpus, largest_micro_batch
@@ -10,6 +11,7 @@ from hpc_llm.estimating.step_time import step_time, unknown_because
 from hpc_llm.estimating.time_constants import Calibration
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.room import room_of
+from hpc_llm.planning.tasks import find
 from hpc_llm.site.cluster import Cluster
 
 
@@ -21,6 +23,8 @@ def estimate(plan: Plan, cluster: Cluster, calibration: Calibration | None = Non
     Raises:
         RequestError: the shape of the model cannot be seen from here.
     """
+    if find(plan.task).is_on_host:
+        raise RequestError(f"task {plan.task} trains nothing: there is nothing to estimate.")
     there, sizes, room = at_partition(cluster, plan), sizes_in(plan), room_of(plan)
     memory = memory_of(plan, there, sizes)
     has_gpu = plan.parallel.gpus_per_node > 0

@@ -43,8 +43,8 @@ def _terms(case: Case) -> dict[str, float]:
     """Of one rank."""
     own = case.trained / case.ranks
     terms = _starting(case)
-    if not case.offloads("optimizer"):
-        if case.offloads("param"):
+    if not _is_here(case, "optimizer"):
+        if _is_here(case, "param"):
             terms["weights"] = _locked(case, "param", case.width * case.sizes.parameters / case.ranks)
         return terms
     groups = list(_groups(case, own)) if case.stage == 3 else [own]
@@ -71,6 +71,11 @@ def _starting(case: Case) -> dict[str, float]:
         return {"programs and libraries": known.host_program}
     program = known.host_program if case.offloads("optimizer") else known.host_start
     return {"programs and libraries": program, "model loading": made}
+
+
+def _is_here(case: Case, what: str) -> bool:
+    """Whether it is kept in the host's memory, and not on a disk."""
+    return (case.zero.get(f"offload_{what}") or {}).get("device") == "cpu"
 
 
 def _groups(case: Case, own: float) -> Iterator[float]:
@@ -113,7 +118,8 @@ def host_capacity(case: Case, cluster: Cluster, node: Node) -> int | None:
     if asked is not None and asked > 0:
         return asked
     whole = None if node.mem_gb is None else int(node.mem_gb * 1e9)
-    if job.scheduler == "local" or "exclusive" in job.sbatch or asked == 0:  # --mem=0 is all of the node
+    own = {"mem", "mem-per-gpu", "mem-per-cpu", "exclusive"} & {*job.sbatch, *cluster.extra_options}
+    if job.scheduler == "local" or cluster.request.exclusive or own:  # --mem=0 is all of the node; nothing gives more
         return whole
     share = None if node.mem_gb_per_gpu is None or not gpus else int(node.mem_gb_per_gpu * gpus * 1e9)
     return min((one for one in (share, whole) if one is not None), default=None)

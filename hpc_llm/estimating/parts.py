@@ -128,6 +128,8 @@ class Estimate:
     fewest_gpus: int | None = None
     """With which this micro batch fits for certain, in whole or parts of nodes; None where none is known."""
     time: StepTime | None = None
+    run: str | None = None
+    """Its name in the study that it is of."""
     refused: str | None = None
     """Why there can be no such run."""
     notes: tuple[str, ...] = ()

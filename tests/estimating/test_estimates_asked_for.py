@@ -98,6 +98,12 @@ def test_several_runs_keep_the_order_of_the_request() -> None:
     assert [one.method for one in found] == ["z3", "ddp", "q"]
 
 
+def test_runs_of_a_study_are_called_as_it_calls_them() -> None:
+    found = hpc_llm.estimate({"cluster": "delta", "method": "z3", "matrix": {"micro-batch-size": [1, 64]}})
+    assert [one.run for one in found] == ["micro_batch_size=1", "micro_batch_size=64"]
+    assert [one.verdict for one in found] == [Verdict.FITS, Verdict.DOES_NOT_FIT]
+
+
 def test_a_family_that_nobody_measured_is_counted_with_a_note(tmp_path: Path) -> None:
     [found] = hpc_llm.estimate(cluster="delta", method="ddp", model=folder(tmp_path), set=["weights=random"])
     assert found.memory is not None

@@ -140,6 +140,13 @@ def test_the_memory_that_a_job_asks_for_is_what_it_has(form: str) -> None:
     assert host_capacity(Case(plan, sizes_in(plan)), cluster, cluster.node) == pytest.approx(2 * 62.5e9, rel=1e-4)
 
 
+@pytest.mark.parametrize(("more", "bytes_"), [((), 90e9), (("exclusive",), 720e9)])
+def test_a_job_that_has_the_node_alone_has_all_of_its_memory(more: tuple[str, ...], bytes_: float) -> None:
+    cluster = load_cluster("taiwania2")
+    plan = planned(cluster, "z3", gpus_per_node=1, sbatch=more).plan
+    assert host_capacity(Case(plan, sizes_in(plan)), cluster, cluster.node) == bytes_
+
+
 def need(low: int, high: int, capacity: int | None) -> Verdict:
     return Need(breakdown={}, peak=low, low=low, high=high, capacity=capacity).verdict
 

@@ -1,0 +1,71 @@
+"""What of a run was never measured, in words, and by how much that widens its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hpc_llm.estimating.case import Case
+from hpc_llm.planning.optimizers import PURE_BF16
+from hpc_llm.site.cluster import Cluster
+
+_KNOWN = ("deepspeed", "plain", "fsdp2")
+"""Engines whose terms are counted."""
+_COUNTED = "counted, no such run was measured"
+
+
+def doubts_of(case: Case, cluster: Cluster) -> list[tuple[str, float]]:
+    """Words and shares of the peak."""
+    found = [(case.sizes.doubt, 0.3)] if case.sizes.doubt else []
+    if case.plan.engine.name not in _KNOWN:
+        found.append((f"engine {case.plan.engine.name}: counted as if it were DeepSpeed", 0.3))
+    if case.plan.parallel.gpus_per_node and cluster.gpu.vendor == "amd":
+        found.append(("AMD GPUs: counted as on NVIDIA's, where the runs were measured", 0.05))
+    return [*found, *((words, share) for is_so, words, share in _DOUBTS if is_so(case))]
+
+
+def _is_fp16(case: Case) -> bool:
+    return case.plan.model.precision == "fp16" and case.stage < 3 and not case.is_quantized
+
+
+def _is_int8(case: Case) -> bool:
+    how = case.plan.model.quantization
+    return how is not None and how.kind == "int8"
+
+
+def _splits_frozen(case: Case) -> bool:
+    frozen = case.is_adapted or case.is_quantized
+    return frozen and (case.plan.engine.name == "fsdp2" or (case.is_quantized and case.stage == 3))
+
+
+def _is_partial(case: Case) -> bool:
+    blocks = [case.zero.get(f"offload_{what}") or {} for what in ("optimizer", "param")]
+    return any(block.get("ratio", 1) < 1 or block.get("device") == "nvme" for block in blocks)
+
+
+def _is_further_zero(case: Case) -> bool:
+    keys = ("zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights", "zenflow")
+    return case.zero.get("zero_hpz_partition_size", 1) > 1 or any(case.zero.get(key) for key in keys)
+
+
+_DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
+    (
+        lambda case: not case.plan.parallel.gpus_per_node,
+        "a run on the CPU: counted as on a GPU, few were measured",
+        0.2,
+    ),
+    (lambda case: case.plan.model.attention == "eager", f"eager attention keeps its scores: {_COUNTED}", 0.15),
+    (lambda case: case.plan.model.precision == "fp32", f"fp32: {_COUNTED}", 0.15),
+    (_is_fp16, "fp16 without ZeRO-3: counted as bf16, no such run was measured", 0.08),
+    (lambda case: case.accumulates, f"gradients of several micro batches: {_COUNTED}", 0.03),
+    (lambda case: case.plan.engine.cuda_graph, f"a CUDA graph keeps what it works in: {_COUNTED}", 0.1),
+    (_is_int8, f"int8 layers: {_COUNTED}", 0.15),
+    (_splits_frozen, f"frozen weights that are split: {_COUNTED}", 0.15),
+    (_is_partial, "a part of what is offloaded, or a disk to offload to: not counted for itself", 0.5),
+    (_is_further_zero, "what ZeRO++ and ZenFlow keep besides: not counted", 0.3),
+    (lambda case: case.plan.optimizer.type in PURE_BF16, f"an optimizer in bf16: {_COUNTED}", 0.15),
+    (
+        lambda case: case.plan.parallel.tensor * case.plan.parallel.pipeline > 1,
+        "layers shared among ranks: counted as if each rank had them whole",
+        0.5,
+    ),
+)
