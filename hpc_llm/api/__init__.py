@@ -17,6 +17,7 @@ from hpc_llm.errors import hide_with
 
 if TYPE_CHECKING:
     from hpc_llm.api.answers import WrittenReport, diagnose, report
+    from hpc_llm.api.calibrating import Calibrated, calibrate, compared
     from hpc_llm.api.cancelling import cancel
     from hpc_llm.api.catalogue import cluster, clusters, method, methods, model, models
     from hpc_llm.api.cleaning import clean
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "answers": ("WrittenReport", "diagnose", "report"),
+    "calibrating": ("Calibrated", "calibrate", "compared"),
     "cancelling": ("cancel",),
     "catalogue": ("cluster", "clusters", "method", "methods", "model", "models"),
     "cleaning": ("clean",),
@@ -44,15 +46,18 @@ _MODULES = {
 """Names are looked up when they are used: a command needs one of them and stays quick."""
 
 __all__ = [
+    "Calibrated",
     "Options",
     "Printed",
     "Rows",
     "Run",
     "WrittenReport",
+    "calibrate",
     "cancel",
     "clean",
     "cluster",
     "clusters",
+    "compared",
     "diagnose",
     "estimate",
     "fetch",

@@ -104,14 +104,16 @@ def as_it_is(cluster: Cluster, hardware: Hardware | None) -> Cluster:
 
 
 def _one(run: RunRequest, ground: tuple[Cluster, Site] | HpcLlmError, logs: Path, is_survey: bool) -> Estimate:
+    from hpc_llm.api.calibrating import calibration_of
     from hpc_llm.estimating.estimate import estimate as of_plan
 
     try:
         if isinstance(ground, HpcLlmError):
             raise ground
         planned, told = _plan(run, *ground, logs)
+        found = of_plan(planned.plan, ground[0], calibration_of(run.cluster))
         name = run.place.name if run.place else None
-        return replace(of_plan(planned.plan, ground[0]), run=name, notes=(*planned.notices, *told))
+        return replace(found, run=name, notes=(*found.notes, *planned.notices, *told))
     except (PlanError, RequestError) as error:
         if not is_survey:
             raise

@@ -27,6 +27,8 @@ def check_fit(batches: Sequence[Batch], *, force: bool = False) -> None:
     Raises:
         PlanError: not even the least that a run needs is there; with `force` that is told.
     """
+    from hpc_llm.api.predicting import tell_times
+
     told: dict[str, None] = {}
     for batch in batches:
         cluster = _as_it_is(batch.cluster)
@@ -39,6 +41,7 @@ def check_fit(batches: Sequence[Batch], *, force: bool = False) -> None:
                 told[f"--force, although {sentence}" if is_certain else sentence] = None
     for sentence in told:
         notice(sentence)
+    tell_times(batches)
 
 
 def memory_there(plan: Plan, cluster: Cluster) -> Memory | None:

@@ -226,6 +226,7 @@ def _records(batch: Batch) -> list[dict[str, Any]]:
     from datetime import datetime, timezone
 
     from hpc_llm import __version__
+    from hpc_llm.api.predicting import predictions
 
     shared = {
         "versions": {"hpc_llm": __version__, "python": platform.python_version()},
@@ -240,9 +241,10 @@ def _records(batch: Batch) -> list[dict[str, Any]]:
             "origins": planned.origins,
             "notices": list(planned.notices),
             **({"study": planned.study.to_dict()} if planned.study else {}),
+            **({"prediction": prediction} if prediction else {}),
             **shared,
         }
-        for run_id, planned in zip(batch.run_ids, batch.planned, strict=True)
+        for run_id, planned, prediction in zip(batch.run_ids, batch.planned, predictions(batch), strict=True)
     ]
 
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from hpc_llm.cli.time_text import time_lines
 from hpc_llm.text.shown import one_line
 from hpc_llm.text.tables import table
 
@@ -51,7 +52,8 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
     if estimate.fewest_gpus is not None:
         yield f"fewest GPUs for this batch: {estimate.fewest_gpus}"
     if estimate.time:
-        yield f"a step takes {estimate.time.step_time_s:.3g} s, {estimate.time.tokens_per_second:.0f} tokens/s"
+        yield ""
+        yield from time_lines(estimate.time)
     for note in (*estimate.notes, *memory.notes):
         yield from _wrapped(f"note: {note}")
     yield f"verdict: {estimate.verdict.words}"

@@ -7,17 +7,18 @@ from hpc_llm.estimating.memory import memory_of
 from hpc_llm.estimating.parts import Estimate
 from hpc_llm.estimating.search import fewest_gpus, largest_micro_batch
 from hpc_llm.estimating.shapes import sizes_in
-from hpc_llm.estimating.step_time import step_time
+from hpc_llm.estimating.step_time import step_time, unknown_because
+from hpc_llm.estimating.time_constants import Calibration
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.room import room_of
 from hpc_llm.planning.tasks import find
 from hpc_llm.site.cluster import Cluster
 
 
-def estimate(plan: Plan, cluster: Cluster) -> Estimate:
+def estimate(plan: Plan, cluster: Cluster, calibration: Calibration | None = None) -> Estimate:
     """What the run of `plan` needs on `cluster`, of whose partitions it takes the plan's.
 
-    A cluster whose GPU is `auto` must be given as this machine is.
+    A cluster whose GPU is `auto` must be given as this machine is. `calibration` is what its own runs say of its speed.
 
     Raises:
         RequestError: the shape of the model cannot be seen from here.
@@ -40,7 +41,8 @@ def estimate(plan: Plan, cluster: Cluster) -> Estimate:
         disk=room.most if room else None,
         largest_micro_batch=largest_micro_batch(plan, there, sizes),
         fewest_gpus=fewest_gpus(plan, there, sizes, _most_nodes(cluster, plan)) if has_gpu else None,
-        time=step_time(plan, there, memory),
+        time=step_time(plan, there, memory, calibration),
+        notes=(f"no time is given: {why}",) if (why := unknown_because(plan)) else (),
     )
 
 

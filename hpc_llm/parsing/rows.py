@@ -102,6 +102,9 @@ class Row:
     latency_s_p50: float | None = None
     latency_s_p90: float | None = None
     latency_s_p99: float | None = None
+    predicted_step_time_s: float | None = None
+    """What was expected of a step when the run was submitted."""
+    predicted_peak_allocated_bytes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All columns in order; missing values are None."""
@@ -162,7 +165,7 @@ COLUMNS: tuple[str, ...] = tuple(f.name.removesuffix("_") for f in fields(Row))
 
 _DECIDED = frozenset(
     """num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps global_batch_size
-    sequence_length warmup_steps measured_steps try""".split()
+    sequence_length warmup_steps measured_steps try predicted_step_time_s predicted_peak_allocated_bytes""".split()
 )
 FIGURES: tuple[str, ...] = tuple(
     name

@@ -112,6 +112,14 @@ STEP_P90 = Metric(
     better="low",
     meaning="nine of ten measured steps took no longer; of inference, nine of ten batches",
 )
+STEP_PREDICTED = Metric(
+    name="predicted_step_time_s", title="Step predicted", unit="s", better=None, of_repeats="max",
+    meaning="what was expected of a step when the run was submitted, to stand beside what was measured",
+)  # fmt: skip
+PEAK_PREDICTED = Metric(
+    name="predicted_peak_allocated_bytes", title="Peak predicted", unit="GiB", better=None, shown_as=GIB, of_repeats="max",
+    meaning="what was expected of the device memory in tensors when the run was submitted",
+)  # fmt: skip
 LOSS = Metric(
     name="loss_last", title="Last loss", unit="", better="low",
     meaning="loss of the last step; the best is marked only where all ran equally many steps",
@@ -142,6 +150,6 @@ LATENCY_P99 = Metric(
 )  # fmt: skip
 
 METRICS = (
-    TOKENS, TOKENS_PER_GPU, MFU, PEAK_ALLOCATED, PEAK_RESERVED, PEAK_DEVICE, PEAK_HOST, STEP_P50, STEP_P90, GENERATED, QUERIES,
-    FIRST_TOKEN, TOKEN_TIME, LATENCY_MEAN, LATENCY_P99, LOSS,
+    TOKENS, TOKENS_PER_GPU, MFU, PEAK_ALLOCATED, PEAK_RESERVED, PEAK_DEVICE, PEAK_PREDICTED, PEAK_HOST, STEP_P50, STEP_P90,
+    STEP_PREDICTED, GENERATED, QUERIES, FIRST_TOKEN, TOKEN_TIME, LATENCY_MEAN, LATENCY_P99, LOSS,
 )  # fmt: skip

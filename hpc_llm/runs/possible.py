@@ -28,11 +28,12 @@ _COUNTS = dict.fromkeys(
     (1, _COUNT),
 ) | dict.fromkeys(
     """gpus_per_node warmup_steps measured_steps step peak_allocated_bytes peak_reserved_bytes peak_device_bytes peak_host_bytes
-    allocated_bytes trained_tokens best_step""".split(),
+    allocated_bytes trained_tokens best_step predicted_peak_allocated_bytes""".split(),
     (0, _COUNT),
 )
 _MEASURES = {
     "step_time_s": (_LEAST, _LONGEST_S),
+    "predicted_step_time_s": (_LEAST, _LONGEST_S),
     "step_time_s_mean": (_LEAST, _LONGEST_S),
     "step_time_s_p50": (_LEAST, _LONGEST_S),
     "step_time_s_p90": (_LEAST, _LONGEST_S),

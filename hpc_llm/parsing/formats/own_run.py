@@ -56,7 +56,7 @@ def row_of(found: Look, source: str) -> Row:
     if columns.get("elapsed_s") is None and records.exit is not None:
         columns["elapsed_s"] = records.exit.elapsed_s
     columns |= _end(found)
-    columns |= _place(records)
+    columns |= _place(records) | _predicted(records)
     columns["kind"] = kind_of_task(columns.get("task"))
     run_id = records.run.run_id  # the folder's name, as status has it: a copy has one of its own
     return Row(**{**columns, "run_id": run_id, "source": source, "format": NAME, "try_": _try(records)})
@@ -76,6 +76,13 @@ def _place(records: Records) -> dict[str, Any]:
         return dict.fromkeys(("study", "study_run", "expect", "smoke"))
     names = {"study": bounded("study", place.study), "study_run": bounded("study_run", place.name)}
     return {**names, "expect": place.expect, "smoke": place.smoke or None}
+
+
+def _predicted(records: Records) -> dict[str, Any]:
+    """What was expected of it when it was submitted."""
+    said = records.experiment.get("prediction")
+    names = ("step_time_s", "peak_allocated_bytes")
+    return _columns_in({f"predicted_{name}": said.get(name) for name in names}) if isinstance(said, dict) else {}
 
 
 def _try(records: Records) -> int:

@@ -1,0 +1,77 @@
+"""What is predicted of runs that are about to be submitted: kept with each, to be set beside what was measured, and told in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hpc_llm.errors import notice
+
+if TYPE_CHECKING:
+    from hpc_llm.estimating.step_time import StepTime
+    from hpc_llm.job.batch import Batch
+    from hpc_llm.planning.experiment import Plan
+    from hpc_llm.site.cluster import Cluster
+
+
+def predictions(batch: Batch) -> list[dict[str, Any] | None]:
+    """What experiment.json keeps of the prediction of each run; None where nothing can be said."""
+    from hpc_llm.api.calibrating import calibration_of
+    from hpc_llm.api.fit import memory_there
+    from hpc_llm.estimating.step_time import step_time
+
+    calibration = calibration_of(batch.cluster.name)
+    found = []
+    for planned in batch.planned:
+        time = step_time(planned.plan, batch.cluster, calibration=calibration)
+        memory = memory_there(planned.plan, batch.cluster)
+        device = memory.device if memory else None
+        found.append({**_of_time(time), **({"peak_allocated_bytes": device.peak} if device else {})} or None)
+    return found
+
+
+def _of_time(time: StepTime | None) -> dict[str, Any]:
+    if time is None:
+        return {}
+    return {
+        "step_time_s": time.step_time_s,
+        "step_time_interval_s": list(time.interval),
+        "run_time_s": time.run_time_s,
+        "run_time_interval_s": list(time.run_interval),
+    }
+
+
+def tell_times(batches: Sequence[Batch]) -> None:
+    """Tell of runs that their time limit is expected to cut off, and of the limit that leaves them room."""
+    from hpc_llm.api.calibrating import calibration_of
+
+    told: dict[str, None] = {}
+    for batch in batches:
+        calibration = calibration_of(batch.cluster.name)
+        for planned in batch.planned:
+            if sentence := _too_short(planned.plan, batch.cluster, calibration):
+                told[sentence] = None
+    for sentence in told:
+        notice(sentence)
+
+
+def _too_short(plan: Plan, cluster: Cluster, calibration: Any) -> str | None:
+    from hpc_llm.estimating.step_time import step_time
+    from hpc_llm.site.slurm_time import format_time
+
+    limit = plan.job.time_s
+    if limit is None:
+        return None
+    time = step_time(plan, cluster, calibration=calibration)
+    if time is None or time.run_time_s <= limit:
+        return None
+    low, likely, high = (
+        format_time(round(seconds)) for seconds in (time.run_interval[0], time.run_time_s, time.run_interval[1])
+    )
+    takes = (
+        f"{plan.job.name} is expected to take {likely} ({low} to {high}), and its time limit is {format_time(limit)}"
+    )
+    if time.proposed_time_s <= limit:
+        keeps = "" if plan.training.save_every else ": --save-every N keeps checkpoints, from which --resume goes on"
+        return f"{takes}, the longest that is allowed there{keeps}"
+    return f"{takes}: --time {format_time(time.proposed_time_s)} leaves room"

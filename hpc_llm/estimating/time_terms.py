@@ -1,0 +1,204 @@
+"""The seconds of a step, term by term, from what is to be done and how fast a machine is. Pure.
+
+The GPU computes while Python asks for what comes next: the slower of the two decides. Where all ranks wait for each other, or the
+host's memory does the work, that is added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from hpc_llm.estimating.rates import Rates
+from hpc_llm.estimating.time_work import Work
+
+_LAYER_LAUNCHES = 100.0
+"""Operations of a layer of the Llama family in forward and backward, as profilers count them; what a launch takes is fitted to it."""
+_SMOOTHNESS = 4.0
+"""How sharply the slower of GPU and host takes over: the two alternate within a step, and neither hides all of the other."""
+_OLDER_BUS, _OLDER_HOST = 32e9, 0.6
+"""Hosts of PCIe up to generation 4 have DDR4, whose channels carry that part of what DDR5's do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTerms:
+    """Seconds of one optimizer step, by what takes them."""
+
+    products: float
+    """Matrix products and attention, recomputation included."""
+    traffic: float
+    """Activations, weights and logits through the device's memory."""
+    unpacking: float
+    """Quantized weights, made numbers again in each pass."""
+    launches: float
+    """The host, asking for operations: hides behind the GPU's work, or the other way round."""
+    communication: float
+    optimizer: float
+    """On the device."""
+    host_optimizer: float
+    transfers: float
+    """Between host and device."""
+
+    @property
+    def device(self) -> float:
+        """What the GPU computes in forward and backward."""
+        return self.products + self.traffic + self.unpacking
+
+    @property
+    def passes(self) -> float:
+        """Forward and backward: the slower of the GPU and the host that feeds it."""
+        slower, faster = max(self.device, self.launches), min(self.device, self.launches)
+        return float(slower * (1 + (faster / slower) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)) if slower else 0.0
+
+    @property
+    def total(self) -> float:
+        return self.passes + self.communication + self.optimizer + self.host_optimizer + self.transfers
+
+    def by_name(self) -> dict[str, float]:
+        """Seconds by term; those that hide behind each other add up to more than the step."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+def step_terms(work: Work, rates: Rates) -> StepTerms:
+    """All terms of a step."""
+    times = work.micro_batches
+    bandwidth = rates.gpu.memory * rates.fitted.memory
+    return StepTerms(
+        products=times * flops(work) / (rates.peak * rates.fitted.matmul),
+        traffic=times * traffic_bytes(work, rates) / bandwidth,
+        unpacking=times * unpacked_bytes(work, rates) / bandwidth,
+        launches=(times * launches(work, rates) + rates.program.step_launches) * rates.fitted.launch_s,
+        communication=communication_s(work, rates),
+        optimizer=0.0 if work.offloads_optimizer else optimizer_bytes(work, rates) / bandwidth,
+        host_optimizer=_host_optimizer_s(work, rates),
+        transfers=transferred_bytes(work, rates) / rates.gpu.pcie,
+    )
+
+
+def flops(work: Work) -> float:
+    """Of a micro batch: a product of each weight forward, one for the gradient of its input, one for its own where it trains."""
+    layers = work.layers
+    tokens = work.tokens * layers.share
+    through_layers = 2 * tokens * layers.number * (layers.weights + work.adapter_weights)
+    through_head = 2 * tokens * layers.head
+    trained = 2 * tokens * layers.number * (layers.weights if work.trains_layers else work.adapter_weights)
+    head_trained = 0.0 if work.adapters else through_head
+    passes = 3 if work.recompute else 2
+    return passes * through_layers + 2 * through_head + trained + head_trained + _attention_flops(work)
+
+
+def _attention_flops(work: Work) -> float:
+    """Scores and their weighted sum: the lower half alone where a fused kernel does it, whose backward pass does them once more."""
+    layers = work.layers
+    forward = 4 * work.tokens * layers.share * work.length * layers.share * layers.attention * layers.number
+    if work.has_fused_attention:
+        forward /= 2
+    backward = 2.5 if work.has_fused_attention else 2.0
+    return forward * (1 + backward + (1 if work.recompute else 0))
+
+
+def traffic_bytes(work: Work, rates: Rates) -> float:
+    """Of a micro batch: activations, the weights once a pass and their gradients, logits."""
+    layers, program = work.layers, rates.program
+    tokens = work.tokens * layers.share
+    passes = 4 if work.recompute else 3  # a backward pass moves twice what a forward one does
+    elements = 10 * layers.hidden + 4 * layers.inner + 4 * layers.attention
+    own = program.activation_passes * elements * passes
+    adapters = program.adapter_passes * _adapter_elements(work) * passes
+    weights = 0 if work.quantized_bytes else (passes - 1) * layers.weights + work.trains_layers * layers.weights
+    return (
+        layers.number * work.width * (tokens * (own + adapters) + weights)
+        + tokens * layers.vocabulary * program.logit_bytes
+        + 3 * work.width * layers.head
+    )
+
+
+def _adapter_elements(work: Work) -> float:
+    sizes = work.layers.matrices.values()
+    return work.adapters / len(sizes) * sum(map(sum, sizes)) if work.adapters else 0.0
+
+
+def unpacked_bytes(work: Work, rates: Rates) -> float:
+    """Of a micro batch: packed weights are read, and written as numbers, in each pass."""
+    if not work.quantized_bytes:
+        return 0.0
+    passes = 3 if work.recompute else 2
+    return passes * work.layers.number * work.layers.weights * rates.program.unpack_bytes
+
+
+def launches(work: Work, rates: Rates) -> float:
+    """Operations that Python asks for in a micro batch, and what the engine adds, counted in them."""
+    if work.cuda_graph:
+        return 0.0  # one call sends them all
+    program = rates.program
+    again = 1.5 if work.recompute else 1.0  # a pass forward is half of one backward
+    layer = _LAYER_LAUNCHES + (program.recompute_launches if work.recompute else 0.0)
+    layer += again * work.adapters * program.adapter_launches
+    if work.quantized_bytes:
+        layer += (3 if work.recompute else 2) * len(work.layers.matrices) * program.quantized_launches
+    return work.layers.number * (layer + _engine_launches(work, rates))
+
+
+def _engine_launches(work: Work, rates: Rates) -> float:
+    """What an engine adds to a layer, in operations: the one place where engines differ in it."""
+    program = rates.program
+    again = 1.5 if work.recompute else 1.0
+    peers = program.peer_launches if work.ranks > 1 else 0.0
+    if work.engine == "fsdp2":
+        return program.fsdp_launches * again
+    if work.engine == "plain":
+        return 0.0
+    if work.stage == 3:
+        return (program.gather_launches + peers) * again
+    return program.deepspeed_launches + (program.stage_launches if work.stage else 0.0)
+
+
+def optimizer_bytes(work: Work, rates: Rates) -> float:
+    """Through the device's memory, for the numbers of this rank."""
+    program = rates.program
+    each = program.packed_optimizer_bytes if work.has_8bit_states else program.optimizer_bytes
+    return work.trained_here * each
+
+
+def communication_s(work: Work, rates: Rates) -> float:
+    """Collectives of a step over the slowest link between the ranks."""
+    if work.ranks == 1:
+        return 0.0
+    part = (work.ranks - 1) / work.ranks
+    return collective_bytes(work) * part / link_bandwidth(work, rates)
+
+
+def collective_bytes(work: Work) -> float:
+    """What a rank sends in a step, each number counted once for a gather or a scatter, twice for an all-reduce."""
+    gradients = work.trained * (4 if work.engine in ("plain", "fsdp2") and not work.has_pure_bf16 else work.width)
+    if work.stage == 3:
+        gathers = (3 if work.recompute else 2) * work.micro_batches
+        frozen = work.parameters if not work.quantized_bytes else work.parameters * work.quantized_bytes / work.width
+        return gathers * frozen * work.width + work.micro_batches * gradients
+    if work.stage:
+        scatters = work.micro_batches if work.stage == 2 else 1
+        return scatters * gradients + work.trained * work.width
+    return 2 * gradients
+
+
+def link_bandwidth(work: Work, rates: Rates) -> float:
+    """Bytes per second of a rank."""
+    inside = (rates.gpu.peers or rates.gpu.pcie) * rates.fitted.link
+    return inside if work.nodes == 1 else min(inside, rates.fitted.between_nodes / work.ranks_per_node)
+
+
+def _host_optimizer_s(work: Work, rates: Rates) -> float:
+    """The ranks of a node share its memory."""
+    if not work.offloads_optimizer:
+        return 0.0
+    on_node = work.trained_here * work.ranks_per_node
+    memory = rates.fitted.host_memory * (1.0 if rates.gpu.pcie > _OLDER_BUS else _OLDER_HOST)
+    return on_node * rates.program.host_optimizer_bytes / memory
+
+
+def transferred_bytes(work: Work, rates: Rates) -> float:
+    """Over a rank's PCIe: gradients to the host and numbers back, and where the parameters lie there, these in each pass."""
+    moved = work.trained_here * rates.program.transfer_bytes if work.offloads_optimizer else 0.0
+    if work.offloads_parameters:
+        passes = 3 if work.recompute else 2
+        moved += passes * work.micro_batches * work.width * work.parameters / work.ranks
+    return moved

@@ -1,0 +1,201 @@
+"""What a step of a plan has to do, in numbers that hold on any machine: tokens, products, numbers that train, bytes to move.
+
+Pure. Whoever knows a machine's rates makes seconds of it (`time_terms.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from hpc_llm.planning.encoder_decoder import EncoderDecoder
+from hpc_llm.planning.engines import zero_stage
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.model import Architecture, Shape, architecture, num_parameters
+from hpc_llm.planning.optimizers import PURE_BF16
+
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layers:
+    """The layers of a model, as far as they cost time. Sizes are counts of elements."""
+
+    number: int
+    matrices: dict[str, tuple[int, int]]
+    """The linear layers of one of them: width of input and of output."""
+    hidden: int
+    inner: int
+    """Width of the MLP."""
+    attention: int
+    """Heads times their size."""
+    vocabulary: int
+    share: float = 1.0
+    """Of the tokens of a sample, how many each layer sees: a T5 reads one half and writes the other."""
+
+    @property
+    def weights(self) -> int:
+        """In the products of one layer."""
+        return sum(rows * columns for rows, columns in self.matrices.values())
+
+    @property
+    def head(self) -> int:
+        """Weights of the output head."""
+        return self.vocabulary * self.hidden
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What one rank does in one optimizer step."""
+
+    layers: Layers
+    tokens: int
+    """Of a micro batch."""
+    length: int
+    """Tokens of a sequence."""
+    micro_batches: int
+    width: int
+    """Bytes of a number in products."""
+    parameters: int
+    """All of the model's own."""
+    trained: int
+    """Numbers that train, on all ranks together."""
+    trains_layers: bool
+    """Whether the layers' own weights get gradients."""
+    adapters: int
+    """Linear layers with an adapter, of one layer."""
+    adapter_weights: int
+    """Of one layer."""
+    quantized_bytes: float
+    """Of a weight as it is packed, 0 where the weights are not."""
+    recompute: bool
+    has_fused_attention: bool
+    engine: str
+    cuda_graph: bool
+    stage: int
+    offloads_optimizer: bool
+    offloads_parameters: bool
+    clips: bool
+    optimizer: str
+    ranks: int
+    ranks_per_node: int
+    nodes: int
+
+    @property
+    def is_offloaded(self) -> bool:
+        return self.offloads_optimizer or self.offloads_parameters
+
+    @property
+    def trained_here(self) -> int:
+        """Numbers whose optimizer step this rank does."""
+        is_split = self.stage >= 1
+        return self.trained // self.ranks if is_split else self.trained
+
+    @property
+    def has_pure_bf16(self) -> bool:
+        return self.optimizer in PURE_BF16
+
+    @property
+    def has_8bit_states(self) -> bool:
+        return "8bit" in self.optimizer.lower()
+
+
+def work_of(plan: Plan) -> Work:
+    """What the plan has to do in a step. Raises RequestError where the shape of its model cannot be seen from here."""
+    shape = architecture(plan.model.name)
+    layers = _layers(shape)
+    zero = plan.engine.deepspeed.get("zero_optimization") or {}
+    adapted = _adapted(plan, layers)
+    per_layer = (plan.model.peft.r if plan.model.peft else 0) * sum(map(sum, adapted))
+    return Work(
+        layers=layers,
+        tokens=plan.batch.micro_batch_size * plan.batch.sequence_length,
+        length=plan.batch.sequence_length,
+        micro_batches=plan.batch.gradient_accumulation_steps,
+        width=_BYTES[plan.model.precision],
+        parameters=num_parameters(shape),
+        trained=_trained(plan, shape, layers, per_layer),
+        trains_layers=plan.model.peft is None and plan.model.quantization is None,
+        adapters=len(adapted),
+        adapter_weights=per_layer,
+        quantized_bytes=_packed(plan),
+        recompute=plan.model.recompute,
+        has_fused_attention=plan.model.attention != "eager",
+        engine=plan.engine.name,
+        cuda_graph=plan.engine.cuda_graph,
+        stage=zero_stage(plan.engine.deepspeed),
+        offloads_optimizer=_is_offloaded(zero, "offload_optimizer"),
+        offloads_parameters=_is_offloaded(zero, "offload_param"),
+        clips=bool(plan.engine.deepspeed.get("gradient_clipping")),
+        optimizer=plan.optimizer.type,
+        ranks=plan.parallel.data,
+        ranks_per_node=plan.parallel.tasks_per_node,
+        nodes=plan.parallel.nodes,
+    )
+
+
+def _is_offloaded(zero: dict[str, Any], what: str) -> bool:
+    device: object = (zero.get(what) or {}).get("device", "none")
+    return device != "none"
+
+
+def _packed(plan: Plan) -> float:
+    quantization = plan.model.quantization
+    if quantization is None:
+        return 0.0
+    return 1.0 if quantization.kind == "int8" else 0.5 + 1 / 64
+
+
+def _adapted(plan: Plan, layers: Layers) -> list[tuple[int, int]]:
+    if plan.model.peft is None:
+        return []
+    wanted = plan.model.peft.target_modules
+    names: Collection[str] = layers.matrices if isinstance(wanted, str) else wanted
+    return [size for name, size in layers.matrices.items() if name in names]
+
+
+def _trained(plan: Plan, shape: Shape, layers: Layers, adapter_weights: int) -> int:
+    if plan.model.peft is not None:
+        return layers.number * adapter_weights
+    if plan.model.quantization is not None:
+        return num_parameters(shape) - layers.number * layers.weights
+    return num_parameters(shape)
+
+
+def _layers(shape: Shape) -> Layers:
+    return _encoder_decoder(shape) if isinstance(shape, EncoderDecoder) else _decoder(shape)
+
+
+def _decoder(shape: Architecture) -> Layers:
+    width, inner, pairs = shape.hidden_size, shape.intermediate_size, shape.num_key_value_heads * shape.head_dim
+    attention = {"q_proj": (width, width), "k_proj": (width, pairs), "v_proj": (width, pairs), "o_proj": (width, width)}
+    return Layers(
+        number=shape.num_hidden_layers,
+        matrices=attention | {"gate_proj": (width, inner), "up_proj": (width, inner), "down_proj": (inner, width)},
+        hidden=width,
+        inner=inner,
+        attention=width,
+        vocabulary=shape.vocab_size,
+    )
+
+
+def _encoder_decoder(shape: EncoderDecoder) -> Layers:
+    """Layers of the encoder and of the decoder as one kind: half of the second one's attention is counted to each of them."""
+    width, inner = shape.hidden_size, shape.intermediate_size
+    heads = shape.num_attention_heads * shape.head_dim
+    both = shape.num_hidden_layers + shape.num_decoder_layers
+    attentions = (shape.num_hidden_layers + 2 * shape.num_decoder_layers) / both
+    scaled = round(heads * attentions)
+    names = ("wi_0", "wi_1") if shape.is_gated else ("wi",)
+    return Layers(
+        number=both,
+        matrices=dict.fromkeys(("q", "k", "v", "o"), (width, scaled))
+        | dict.fromkeys(names, (width, inner))
+        | {"wo": (inner, width)},
+        hidden=width,
+        inner=inner,
+        attention=scaled,
+        vocabulary=shape.vocab_size,
+        share=0.5,
+    )
