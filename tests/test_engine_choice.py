@@ -168,7 +168,7 @@ FSDP2 = "engine=fsdp2"
     ],
 )
 def test_parameters_are_kept_where_half_of_the_gpu_holds_them(
-    method: str, model: str, asked: dict[str, int], keeps: bool, layers: int, why: str
+    method: str, model: str, asked: dict[str, Any], keeps: bool, layers: int, why: str
 ) -> None:
     unseen = ("weights=checkpoint",) if model.startswith("/") else ()
     found = planned("delta", method, model=model, set=(FSDP2, *unseen), **asked)

@@ -9,7 +9,7 @@ from typing import Any
 from hpc_llm.errors import PlanError
 from hpc_llm.planning import engines
 from hpc_llm.planning.draft import Draft, positive
-from hpc_llm.planning.engine_choice import check_engine, choose_engine
+from hpc_llm.planning.engine_choice import answer, check_engine, choose_engine
 from hpc_llm.planning.engines import Chosen, EngineFacts, Wanted
 from hpc_llm.planning.method import Method
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
@@ -29,9 +29,9 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
         draft.computed("engine", facts.name, f"computed: {why}")
         draft.notices.append(why)
     check_engine(facts, wanted)
-    split, switches = facts.splitting(wanted), dict[str, Any]()
+    split, switches = answer(facts, facts.splitting, wanted), dict[str, Any]()
     for name, how in _FUSED.items():
-        switches[name] = _switch(name, facts, facts.unfused(name, wanted), how, draft)
+        switches[name] = _switch(name, facts, answer(facts, facts.unfused, name, wanted), how, draft)
     for name in _SPLITTING:
         switches[name] = _split(name, facts, split.get(name), draft)
     return EngineSetup(
@@ -45,7 +45,9 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
             "engine_fallback", facts.fallback, "computed: what trains the same with other software"
         ),
         deepspeed=complete_deepspeed(wanted.deepspeed, wanted.batch, precision, wanted.optimizer),
-        cuda_graph=_switch("cuda_graph", facts, facts.unrecorded(wanted), "whose steps have one shape", draft),
+        cuda_graph=_switch(
+            "cuda_graph", facts, answer(facts, facts.unrecorded, wanted), "whose steps have one shape", draft
+        ),
         **switches,
     )
 

@@ -15,7 +15,7 @@ from torch import nn
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker.data.batch import MASKED
-from hpc_llm.worker.kernels import fuse, head_loss
+from hpc_llm.worker.kernels import compiling, fuse, head_loss
 from hpc_llm.worker.loss import summed_loss
 
 pytestmark = pytest.mark.train
@@ -217,7 +217,7 @@ def test_where_nothing_can_be_compiled_the_layers_run_as_they_are(monkeypatch: p
     monkeypatch.setattr(torch, "compile", refused)
     fused = fuse(small(), wanting("fused_layers"), CPU)
     assert (fused.parts, len(fused.sentences)) == ([], 1)
-    assert fused.sentences[0].endswith("cannot be compiled here: no compiler was found")
+    assert fused.sentences[0].endswith("cannot be compiled here: no compiler was found and more")
 
 
 def test_what_was_put_into_the_library_is_taken_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,3 +231,35 @@ def test_what_was_put_into_the_library_is_taken_out_again(monkeypatch: pytest.Mo
     torch.testing.assert_close(model(tokens).logits, expected, rtol=1e-5, atol=1e-5)
     fused.undo()
     assert library.apply_rotary_pos_emb is before
+
+
+def split(**changes: Any) -> Plan:
+    return make_plan("z3", engine="fsdp2", precision="fp32", optimizer=ADAMW, steps=6, **changes)
+
+
+def test_compiled_layers_lose_the_same(run_plan: RunPlan, tmp_path: Path) -> None:
+    _, expected = trained(run_plan, tmp_path, split())
+    ended, found = trained(run_plan, tmp_path, split(compiled_layers=True))
+    assert (ended["fused"], ended["adaptations"]) == (["compiled_layers"], [])
+    assert [loss for loss, _ in found] == pytest.approx([loss for loss, _ in expected], rel=1e-5)
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * 2
+
+
+def test_a_layer_that_cannot_be_compiled_runs_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("the compiler of this node is broken")
+
+    layer = Doubled(4, 4)
+    compiled = compiling.CompiledLayers([layer], CPU)
+    assert compiled.is_on and not compiled.sentences
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", refused)
+    torch.testing.assert_close(layer(torch.ones(3, 4)), nn.Linear.forward(layer, torch.ones(3, 4)) * 2)
+    compiled.close()
+    assert "Not all of the layers runs compiled" in compiled.sentences[0]
+    torch._dynamo.reset()
+    unable = compiling.CompiledLayers([layer], CPU)
+    assert not unable.is_on and "the compiler of this node is broken" in unable.sentences[0]

@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
 _LONGEST = 200
+_LOGGER = logging.getLogger("torch._dynamo")
 
 
 def compiler_lack(device: torch.device) -> str | None:
     """Why nothing can be compiled here, in a clause; None where a small function could be, forward and backward."""
     try:
         x = torch.ones(8, device=device, requires_grad=True)
-        torch.compile(_small, dynamic=False)(x).backward()
+        with failing():
+            torch.compile(_small, dynamic=False)(x).backward()
     except Exception as error:  # whatever a compiler may raise, or the one that it calls
-        return first_line(error)
+        return one_line(error)
     return None
+
+
+def failing() -> Any:
+    """Inside, what cannot be compiled raises, whatever was said of layers."""
+    import torch._dynamo
+
+    return torch._dynamo.config.patch(suppress_errors=False)
 
 
 def _small(x: torch.Tensor) -> torch.Tensor:
     return (x * x + 1.0).sum()
 
 
-def first_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """What went wrong, as one line of bounded length."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:_LONGEST]
+    return " ".join(str(error).split())[:_LONGEST] or type(error).__name__
 
 
 class CompiledLayers:
@@ -36,6 +46,7 @@ class CompiledLayers:
     def __init__(self, layers: Iterable[nn.Module], device: torch.device) -> None:
         self.sentences: list[str] = []
         self.is_on = False
+        self._listener = _Listener(self)
         lack = compiler_lack(device)
         if lack is not None:
             self.sentences.append(f"The layers run uncompiled, for nothing can be compiled here: {lack}")
@@ -43,10 +54,14 @@ class CompiledLayers:
         import torch._dynamo
 
         torch._dynamo.config.suppress_errors = True  # a run that is slower is better than one that died
-        logging.getLogger("torch._dynamo").addHandler(_Listener(self))
+        _LOGGER.addHandler(self._listener)
         for layer in layers:
             layer.compile()
             self.is_on = True
+
+    def close(self) -> None:
+        """Listen to the compiler no more."""
+        _LOGGER.removeHandler(self._listener)
 
     def heard(self, message: str) -> None:
         if not self.sentences:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpc_llm.worker.kernels.compiling import first_line
+from hpc_llm.worker.kernels.compiling import failing, one_line
 
 _FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 """Whose modules compute as the functions below do; others of like name may not (a norm may add 1 to its weight)."""
@@ -47,9 +47,10 @@ def fuse_layers(model: nn.Module, device: torch.device) -> tuple[bool, str | Non
     if not modules:
         return False, f"The layers of a {type(model).__name__} run unfused: nothing is known of them.", lambda: None
     try:
-        functions = _compiled(device, next(model.parameters()).dtype)
+        with failing():
+            functions = _compiled(device, next(model.parameters()).dtype)
     except Exception as error:  # whatever a compiler may raise, or the one that it calls
-        words = first_line(error)
+        words = one_line(error)
         return (
             False,
             f"Norm, MLP and rotary positions run unfused, for they cannot be compiled here: {words}",
