@@ -66,6 +66,9 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
     found["deepspeed-q"] = make_plan("q", world_size)
     found["plain-lora"] = make_plan("lora", world_size, engine="plain", deepspeed={"zero_optimization": {"stage": 0}})
     found["plain-fused"] = make_plan("ddp", world_size, engine="plain", fused_loss=True, **SHAPE)
+    at_once = {"engine": "plain", **SHAPE, "gradient_accumulation_steps": 1}  # DDP averages as gradients are made
+    found["plain-at-once"] = make_plan("ddp", world_size, **at_once)
+    found["plain-at-once-fused"] = make_plan("ddp", world_size, fused_loss=True, **at_once)
     lora = {"engine": "plain", "deepspeed": {"zero_optimization": {"stage": 0}}, **SHAPE}
     found["plain-lora-fp32"] = make_plan("lora", world_size, **lora)
     found["plain-lora-fused"] = make_plan("lora", world_size, fused_lora=True, fused_loss=True, **lora)
@@ -106,6 +109,7 @@ def test_all_engines_give_the_same_losses_and_norms(trained: Path, source: str) 
 def test_fused_parts_change_no_loss(trained: Path) -> None:
     assert result(trained / "plain-fused")["fused"] == ["fused_loss"]
     assert losses(trained / "plain-fused") == pytest.approx(losses(trained / "plain-random"), rel=1e-6)
+    assert losses(trained / "plain-at-once-fused") == pytest.approx(losses(trained / "plain-at-once"), rel=1e-6)
     assert result(trained / "plain-lora-fused")["fused"] == ["fused_lora", "fused_loss"]
     assert losses(trained / "plain-lora-fused") == pytest.approx(losses(trained / "plain-lora-fp32"), rel=1e-6)
 
