@@ -73,6 +73,7 @@ def plan_of(name: str, model: Path, **changes: Any) -> Plan:
         "optimizer": ADAMW,
         "steps": 20,
         "gradient_accumulation_steps": 2,
+        "eval_every": 10,
         "deepspeed": CLIPPED,
     }
     return make_plan(method, engine="plain", model=str(model), **{**shape, **quantized, **more, **changes})
@@ -106,7 +107,8 @@ def test_twenty_steps_lose_the_same(
     model = save(tmp_path / "model", family)
     plain, expected = trained(run_plan, tmp_path, plan_of(name, model))
     fused, found = trained(run_plan, tmp_path, plan_of(name, model, **ALL))
-    assert (plain["fused"], fused["fused"]) == ([], parts)
+    assert (plain["fused"], fused["fused"], fused["evaluations"]) == ([], parts, 2)
+    assert fused["eval_loss"] == pytest.approx(plain["eval_loss"], rel=1e-6)
     assert [loss for loss, _ in found] == pytest.approx([loss for loss, _ in expected], rel=1e-6)
     assert [norm for _, norm in found] == pytest.approx([norm for _, norm in expected], rel=1e-4)
     assert expected[-1][0] < expected[0][0] - 0.1 and max(norm for _, norm in expected) > 0.1
