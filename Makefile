@@ -8,7 +8,7 @@ OLD := .venv-old
 JOBS ?= 2
 DEMO := logs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-old-stack lint tools golden clean help
+.PHONY: demo test test-old-stack lint tools golden bench-gpu clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,6 +32,9 @@ lint: $(VENV)/.dev  ## ruff, mypy and the import rule
 
 golden: $(VENV)/.dev  ## record the golden job scripts again; look at their difference before committing it
 	HPC_LLM_RECORD_GOLDEN=1 $(VENV)/bin/python -m pytest -q tests/test_render.py
+
+bench-gpu: $(VENV)/.train  ## time the methods beside what a user would write, on this machine's GPUs: benchmarks/results/bench-gpu.csv
+	$(VENV)/bin/python benchmarks/bench_gpu.py
 
 tools:  ## Slurm, modules and the other programs that the tests run for real
 	@tests/install-tools.sh

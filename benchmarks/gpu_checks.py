@@ -1,4 +1,4 @@
-"""What can only be proven on a GPU: recorded steps train as unrecorded ones do, other shapes too, and what cannot be recorded runs.
+"""What can only be proven on a GPU: recorded, fused and compiled steps train as others do, and what cannot be recorded runs.
 
     python benchmarks/gpu_checks.py
 
@@ -34,7 +34,7 @@ DEVICE = torch.device("cuda", 0)
 
 
 def planned(method: str, *settings: str) -> Plan:
-    """A run of the plain engine with a small model."""
+    """A run of a small model, of the plain engine where nothing else is set."""
     asked = Experiment(
         cluster="local",
         method=method,
@@ -42,7 +42,7 @@ def planned(method: str, *settings: str) -> Plan:
         micro_batch_size=2,
         sequence_length=128,
         steps=STEPS,
-        set=("engine=plain", *settings),
+        set=settings if any(one.startswith("engine=") for one in settings) else ("engine=plain", *settings),
     )
     return plan(asked, load_cluster("local"), load_method(method), Site(scheduler="local", hardware=detect())).plan
 
@@ -50,7 +50,7 @@ def planned(method: str, *settings: str) -> Plan:
 def losses(one: Plan, lengths: tuple[int, ...] = ()) -> tuple[list[float], list[str]]:
     """The loss of each step, and what the engine says; `lengths` cut the sequences of the steps in turn."""
     torch.manual_seed(one.workload.seed)
-    built = engines.find("plain").build(one, DEVICE)
+    built = engines.find(one.engine.name).build(one, DEVICE)
     source = batches(one, built.engine.module.config.vocab_size, find_ranks(os.environ), DEVICE)
     found = []
     for number in range(STEPS):
@@ -93,6 +93,35 @@ def int8_says_so() -> tuple[str, str]:
     return "int8, recorded by force", f"losses of {STEPS} steps differ by {largest:.1e} at most; says {said}"
 
 
+FUSED = ("fused_lora", "fused_loss", "fused_layers")
+
+
+def fused(name: str, tolerance: float, method: str, *settings: str) -> tuple[str, str]:
+    """Losses with all that the plan fuses beside those without, both recorded where they can be."""
+    whole = planned(method, *settings)
+    unfused: dict[str, Any] = dict.fromkeys(FUSED, False)
+    bare = dataclasses.replace(whole, engine=dataclasses.replace(whole.engine, **unfused))
+    first, said = losses(whole)
+    second, _ = losses(bare)
+    assert not said, said
+    parts = [part for part in FUSED if getattr(whole.engine, part)]
+    largest = max(abs(a - b) / abs(b) for a, b in zip(first, second, strict=True))
+    assert parts and largest <= tolerance, f"{largest:.2e} is more than {tolerance:.0e}"
+    return f"{name}, fused", f"{', '.join(parts)}: losses of {STEPS} steps differ by {largest:.1e} at most"
+
+
+def split(name: str, tolerance: float, *settings: str) -> tuple[str, str]:
+    """Losses of FSDP2 with kept, compiled units of layers beside those of plain PyTorch; a step without a wait of the host."""
+    one = planned("z3", "engine=fsdp2", *settings)
+    assert one.engine.keeps_parameters and one.engine.compiled_layers and one.engine.layers_per_unit > 1
+    first, said = losses(one)
+    second, _ = losses(planned("ddp", *settings))
+    assert not said, said
+    largest = max(abs(a - b) / abs(b) for a, b in zip(first, second, strict=True))
+    assert largest <= tolerance, f"{largest:.2e} is more than {tolerance:.0e}"
+    return f"fsdp2 {name}", f"losses of {STEPS} steps differ by {largest:.1e} at most"
+
+
 CHECKS: list[Callable[[], tuple[str, str]]] = [
     lambda: equal("ddp fp32", 1e-6, "ddp", "precision=fp32"),
     lambda: equal("ddp fp32, 3 micro batches a step", 1e-6, "ddp", "precision=fp32", "gradient_accumulation_steps=3"),
@@ -103,6 +132,15 @@ CHECKS: list[Callable[[], tuple[str, str]]] = [
     lambda: equal("lora+r", 1e-4, "lora+r"),
     lambda: equal("qlora", 1e-4, "qlora"),
     lambda: equal("q", 1e-4, "q"),
+    lambda: fused("ddp fp32", 1e-5, "ddp", "precision=fp32"),
+    lambda: fused("lora fp32", 1e-5, "lora", "precision=fp32"),
+    lambda: fused("lora fp32, 3 micro batches a step", 1e-5, "lora", "precision=fp32", "gradient_accumulation_steps=3"),
+    lambda: fused("lora+r bf16", 1e-2, "lora+r"),
+    lambda: fused("qlora bf16", 1e-2, "qlora"),
+    lambda: fused("q bf16", 1e-2, "q"),
+    lambda: fused("ddp fp16", 1e-2, "ddp", "precision=fp16"),
+    lambda: split("fp32", 1e-5, "precision=fp32"),
+    lambda: split("bf16", 1e-2),
     lambda: equal("three lengths in turn", 1e-4, "lora", lengths=(128, 96, 64)),
     lambda: equal("seven lengths in turn", 1e-4, "lora", lengths=(128, 112, 96, 80, 64, 48, 32)),
     int8_says_so,

@@ -30,7 +30,16 @@ def test_the_methods_of_the_homework_stay_deepspeed() -> None:
 
 @pytest.mark.parametrize(
     ("engine", "method"),
-    [("plain", "ddp"), ("plain", "q"), ("plain", "lora"), ("fsdp2", "z3"), ("fsdp2", "z3+l"), ("fsdp2", "z3+qlora")],
+    [
+        ("plain", "ddp"),
+        ("plain", "q"),
+        ("plain", "lora"),
+        ("fsdp2", "z1"),
+        ("fsdp2", "z2"),
+        ("fsdp2", "z3"),
+        ("fsdp2", "z3+l"),
+        ("fsdp2", "z3+qlora"),
+    ],
 )
 def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
     plan, notices = choice(method, f"engine={engine}")
@@ -41,8 +50,10 @@ def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
     ("engine", "method", "said"),
     [
         ("plain", "z3", "engine plain holds the whole model on each rank, and cannot split it. Engines that can: deepspeed, fsdp2."),
+        ("plain", "z2", "Engines that can: deepspeed, fsdp2."),
         ("plain", "z2o", "Engines that can: deepspeed."),
-        ("fsdp2", "z2", "splits the parameters among all ranks, as ZeRO-3 does, and nothing less. Engines that can: deepspeed."),
+        ("fsdp2", "z2o", "engine fsdp2 keeps everything on the device, and cannot offload. Engines that can: deepspeed."),
+        ("fsdp2", "z2+qlora", "splits a quantized base with ZeRO-3 alone. Engines that can: deepspeed."),
         ("fsdp2", "ddp", "Engines that can: deepspeed, plain."),
         ("fsdp2", "z3o", "cannot offload"),
         ("fsdp2", "int8", "splits no weights of 8 bits. Engines that can: deepspeed."),
@@ -94,6 +105,44 @@ def test_the_plan_says_whether_steps_are_recorded_and_why(
     assert why in found.origins["cuda_graph"] or why == found.origins["cuda_graph"]
 
 
+@pytest.mark.parametrize(
+    ("method", "settings", "fused"),
+    [
+        ("lora", (), (True, True, True)),
+        ("qlora", (), (True, True, True)),
+        ("q", (), (False, True, True)),
+        ("ddp", (), (False, True, True)),
+        ("lora", ("fused_lora=false", "fused_loss=false", "fused_layers=false"), (False, False, False)),
+        ("lora", ("peft.dropout=0.1",), (False, True, True)),
+        ("qlora", ("quantization.kind=int8",), (False, True, True)),
+        ("lora", ("engine=deepspeed",), (False, False, False)),
+        ("z3", (), (False, False, False)),
+    ],
+)
+def test_the_plan_says_what_is_fused(method: str, settings: tuple[str, ...], fused: tuple[bool, bool, bool]) -> None:
+    engine = planned("delta", method, set=settings).plan.engine
+    assert (engine.fused_lora, engine.fused_loss, engine.fused_layers) == fused
+
+
+def test_the_plan_says_why_something_is_not_fused() -> None:
+    dropping, whole = planned("delta", "lora", set=("peft.dropout=0.1",)), planned("delta", "ddp")
+    encoder = planned("delta", "lora", model="flan-t5-small")
+    assert "drops what it sees at random" in dropping.origins["fused_lora"]
+    assert "there is no LoRA" in whole.origins["fused_lora"]
+    assert "nothing is known of the modules of t5" in encoder.origins["fused_loss"]
+    assert "there is no GPU" in planned("local", "lora", hardware=None).origins["fused_layers"]
+    with pytest.raises(PlanError, match=r"fused_lora=true: with engine plain it cannot be, for each adapter drops"):
+        choice("lora", "peft.dropout=0.1", "fused_lora=true")
+
+
+@pytest.mark.parametrize("method", ["ddp", "q", "lora", "qlora", "lora+r", "q+r"])
+def test_what_splits_nothing_is_plain_unless_something_of_deepspeed_is_asked(method: str) -> None:
+    assert (choice(method)[0].engine.name, choice(method)[1]) == ("plain", ())
+    plan, notices = choice(method, "deepspeed.communication_data_type=fp32")
+    assert plan.engine.name == "deepspeed" and "engine plain becomes deepspeed" in notices[0]
+    assert choice(method, "engine=deepspeed")[0].engine.name == "deepspeed"
+
+
 def test_without_a_gpu_nothing_is_recorded() -> None:
     found = planned("local", "lora", hardware=None, set=("engine=plain",))
     assert not found.plan.engine.cuda_graph
@@ -103,3 +152,66 @@ def test_without_a_gpu_nothing_is_recorded() -> None:
 def test_to_record_what_cannot_be_recorded_is_refused(settings: tuple[str, ...]) -> None:
     with pytest.raises(PlanError, match="cuda_graph=true: with engine"):
         choice("q", *settings, "cuda_graph=true")
+
+
+FSDP2 = "engine=fsdp2"
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "asked", "keeps", "layers", "why"),
+    [
+        ("z3", "llama3.2-1b", {"gpus_per_node": 4}, True, 8, "no more than half of 40.0 GiB"),
+        ("z3", "llama2-7b", {"gpus_per_node": 4}, False, 1, "GiB of states and whole parameters are more than half"),
+        ("z3", "llama2-7b", {"nodes": 4, "gpus_per_node": 4}, True, 8, "no more than half"),
+        ("z2", "llama2-7b", {"gpus_per_node": 4}, True, 8, "ZeRO-2 splits no parameters"),
+        ("z3", "/not/here", {"gpus_per_node": 4}, False, 1, "nobody knows whether there is room"),
+    ],
+)
+def test_parameters_are_kept_where_half_of_the_gpu_holds_them(
+    method: str, model: str, asked: dict[str, Any], keeps: bool, layers: int, why: str
+) -> None:
+    unseen = ("weights=checkpoint",) if model.startswith("/") else ()
+    found = planned("delta", method, model=model, set=(FSDP2, *unseen), **asked)
+    assert (found.plan.engine.keeps_parameters, found.plan.engine.layers_per_unit) == (keeps, layers)
+    assert why in found.origins["keeps_parameters"]
+
+
+def test_how_layers_are_split_can_be_said_piece_by_piece() -> None:
+    settings = ("keeps_parameters=false", "layers_per_unit=4", "reduce_precision=fp32", "compiled_layers=false")
+    plan, _ = choice("z3", FSDP2, *settings)
+    engine = plan.engine
+    found = (engine.keeps_parameters, engine.layers_per_unit, engine.reduce_precision, engine.compiled_layers)
+    assert found == (False, 4, "fp32", False)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "method", "settings", "reduces", "compiles"),
+    [
+        ("delta", "z3", (), "bf16", True),
+        ("delta", "z3", ("precision=fp32",), "fp32", True),
+        ("delta", "z3+qlora", (), "bf16", False),
+        ("taiwania2", "z3", (), "fp32", True),  # its GPUs have no bf16
+        ("mi210", "z3", (), "bf16", False),
+    ],
+)
+def test_gradients_are_summed_in_the_precision_of_the_run_and_layers_compiled_where_that_was_measured(
+    cluster: str, method: str, settings: tuple[str, ...], reduces: str, compiles: bool
+) -> None:
+    engine = planned(cluster, method, set=(FSDP2, *settings)).plan.engine
+    assert (engine.reduce_precision, engine.compiled_layers) == (reduces, compiles)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("layers_per_unit=8",), "--set layers_per_unit=8: engine deepspeed does not heed it."),
+        (("compiled_layers=true",), "--set compiled_layers=true: engine deepspeed does not heed it."),
+        ((FSDP2, "layers_per_unit=0"), "layers_per_unit is 0, it must be at least 1."),
+        ((FSDP2, "reduce_precision=fp16"), "valid are fp32, bf16"),
+        (("fused_loss=true",), "engine deepspeed it cannot be, for it fuses nothing"),
+    ],
+)
+def test_what_an_engine_does_not_heed_is_refused(settings: tuple[str, ...], said: str) -> None:
+    with pytest.raises((PlanError, RequestError)) as caught:
+        choice("z3", *settings)
+    assert said in str(caught.value)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.outside import reason_of
 from hpc_llm.planning import engines
 from hpc_llm.planning.engines import EngineFacts, Wanted
+
+_T = TypeVar("_T")
 
 _OF_ALL = ("gradient_clipping", "fp16", "bf16", "steps_per_print")
 """Keys of a DeepSpeed config that every engine heeds, or that change nothing but what is printed."""
@@ -45,8 +48,13 @@ def _able(wanted: Wanted) -> Iterator[str]:
 
 
 def _lack(facts: EngineFacts, wanted: Wanted) -> str | None:
+    return answer(facts, facts.lacks, wanted)
+
+
+def answer(facts: EngineFacts, question: Callable[..., _T], *about: Any) -> _T:
+    """What the engine says. Raises RequestError where it fails to."""
     try:
-        return facts.lacks(wanted)
+        return question(*about)
     except Exception as error:  # its code may be anybody's
         raise RequestError(
             f"the engine {facts.name} of {facts.module} cannot say whether it can: {reason_of(error)}."

@@ -215,6 +215,20 @@ class EngineSetup:
     """The complete DeepSpeed config."""
     cuda_graph: bool = False
     """Whether forward and backward are recorded once and sent to the GPU as one."""
+    fused_lora: bool = False
+    """Whether a layer and its adapter are computed as one."""
+    fused_loss: bool = False
+    """Whether the loss is computed with the output head, without all logits at once."""
+    fused_layers: bool = False
+    """Whether norm, gated MLP and rotary positions are compiled into one kernel each."""
+    layers_per_unit: int = 1
+    """Decoder layers that are split, gathered and given up together, where the engine splits them itself."""
+    keeps_parameters: bool = False
+    """Whether what was gathered for the forward pass stays for the backward pass."""
+    reduce_precision: str = "fp32"
+    """In which precision gradients are summed over the ranks, by the engine that splits layers itself: `fp32` or `bf16`."""
+    compiled_layers: bool = False
+    """Whether each decoder layer is compiled."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,31 +7,29 @@ anything is queued.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from hpc_llm.corpus.facts import CorpusFacts
-from hpc_llm.errors import PlanError, RequestError
-from hpc_llm.planning import engines, tasks
+from hpc_llm.errors import RequestError
+from hpc_llm.planning import tasks
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.data import check_feed
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.deepspeed_values import check_partitions
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
-from hpc_llm.planning.engine_choice import check_engine, choose_engine
+from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed
 from hpc_llm.planning.engines import Wanted, zero_stage
 from hpc_llm.planning.experiment import CHANGED_LETTERS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
 from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, auto_in, plan_letters
-from hpc_llm.planning.optimizers import OF_DEEPSPEED
 from hpc_llm.planning.parts import (
     BatchShape,
-    EngineSetup,
     ExpectedGpu,
     Inference,
     JobRequest,
@@ -53,8 +51,10 @@ from hpc_llm.planning.recipe import (
     choose_ramp,
     choose_schedule,
     choose_weights,
+    family_of,
     frozen_by,
     learning_rate,
+    parameters_of,
 )
 from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources
 from hpc_llm.planning.settings import Settings
@@ -119,8 +119,18 @@ def plan(
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
     optimizer = _optimizer(method, model, found, draft)
     workload = _rates(workload, deepspeed, task, draft)
-    wanted = Wanted(model=model, batch=batch, parallel=parallel, optimizer=optimizer, deepspeed=deepspeed)
-    engine = no_engine(wanted, draft) if task.generates else _engine(method, wanted, draft)
+    wanted = Wanted(
+        model=model,
+        batch=batch,
+        parallel=parallel,
+        optimizer=optimizer,
+        deepspeed=deepspeed,
+        family=family_of(model.name, found) or None,
+        parameters=parameters_of(model.name, found),
+        gpu_bytes=gpu.memory_gib * 2**30 if gpu.memory_gib and parallel.gpus_per_node else None,
+        has_cuda=gpu.vendor == "nvidia",
+    )
+    engine = no_engine(wanted, draft) if task.generates else choose_setup(method, wanted, draft)
     if engine.name == "deepspeed":
         check_partitions(deepspeed, parallel.world_size, "deepspeed")
     decided = Plan(
@@ -287,42 +297,6 @@ def _deepspeed(method: Method, draft: Draft) -> dict[str, Any]:
     return config
 
 
-def _engine(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
-    precision = wanted.model.precision
-    set_keys: Sequence[Sequence[str]] = [setting.inside for setting in draft.settings.of("deepspeed")]
-    for keys in set_keys:
-        if keys and keys[0] in ("fp16", "bf16") and keys[0] != precision:
-            raise PlanError(f"deepspeed.{'.'.join(keys)} has no effect: the precision is {precision}.")
-    asked = draft.put("engine", method.engine, f"method {method.name}")
-    facts, why = choose_engine(asked, set_keys)
-    if why is not None:
-        draft.computed("engine", facts.name, f"computed: {why}")
-        draft.notices.append(why)
-    check_engine(facts, wanted)
-    return EngineSetup(
-        name=facts.name,
-        module=draft.computed(
-            "engine_module",
-            None if facts.name in engines.OWN else facts.module,
-            "computed: where the engine comes from",
-        ),
-        fallback=draft.computed(
-            "engine_fallback", facts.fallback, "computed: what trains the same with other software"
-        ),
-        deepspeed=complete_deepspeed(wanted.deepspeed, wanted.batch, precision, wanted.optimizer),
-        cuda_graph=_cuda_graph(facts, wanted, draft),
-    )
-
-
-def _cuda_graph(facts: engines.EngineFacts, wanted: Wanted, draft: Draft) -> bool:
-    lack = facts.unrecorded(wanted)
-    origin = f"computed: engine {facts.name}, {lack or 'whose steps have one shape'}"
-    is_recorded: bool = draft.put("cuda_graph", lack is None, origin)
-    if is_recorded and lack is not None:
-        raise PlanError(f"--set cuda_graph=true: with engine {facts.name} it cannot be, for {lack}.")
-    return is_recorded
-
-
 def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], draft: Draft) -> str:
     letters = plan_letters(model, deepspeed)
     changed = letters != method.letters
@@ -373,23 +347,6 @@ def _gpu(cluster: Cluster, gpu: Gpu, parallel: Parallel, model: ModelSetup, draf
     if peak is not None and (isinstance(peak, bool) or not isinstance(peak, (int, float)) or peak <= 0):
         raise RequestError(f"--set peak_flops={peak!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
     return ExpectedGpu(model=expected, peak_flops=peak)
-
-
-def complete_deepspeed(
-    deepspeed: Mapping[str, Any], batch: BatchShape, precision: str, optimizer: OptimizerSetup
-) -> dict[str, Any]:
-    """The DeepSpeed config with batch sizes, precision blocks and optimizer filled in from the plan's values."""
-    config = {k: v for k, v in deepspeed.items() if k not in ("fp16", "bf16", "bfloat16")}
-    config["train_micro_batch_size_per_gpu"] = batch.micro_batch_size
-    config["gradient_accumulation_steps"] = batch.gradient_accumulation_steps
-    config["train_batch_size"] = batch.global_batch_size
-    if precision in ("fp16", "bf16"):
-        block = deepspeed.get(precision) or {}
-        config[precision] = {**block, "enabled": True}
-    if optimizer.type in OF_DEEPSPEED:
-        parameters = {k: v for k, v in asdict(optimizer).items() if k != "type"}
-        config["optimizer"] = {"type": optimizer.type, "params": parameters}
-    return config
 
 
 def renamed(planned: PlanWithOrigins, job_name: str) -> PlanWithOrigins:

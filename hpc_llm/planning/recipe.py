@@ -12,7 +12,7 @@ from typing import Any
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.planning.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES as ENCODER_DECODERS
-from hpc_llm.planning.model import ALIASES, PRESETS, architecture
+from hpc_llm.planning.model import ALIASES, PRESETS, architecture, num_parameters
 from hpc_llm.planning.optimizers import PURE_BF16
 from hpc_llm.records.fetched import fetch_command, is_hub_name
 
@@ -191,6 +191,14 @@ def check_targets(model: str, found: Checkpoint | None, targets: Any) -> None:
     for target in targets:
         if str(target).rpartition(".")[2] not in known:
             raise PlanError(unknown_name("layer", str(target), known, where=f"peft.target_modules for {model}"))
+
+
+def parameters_of(model: str, found: Checkpoint | None) -> int | None:
+    """How many parameters the model has; None where they cannot be counted."""
+    try:
+        return num_parameters(architecture(model)) if model in PRESETS or found else None
+    except RequestError:
+        return None
 
 
 def check_family(model: str, found: Checkpoint | None, attention: str, precision: str) -> str | None:

@@ -48,6 +48,8 @@ class Record:
     """One sentence for each thing that runs otherwise than the plan says."""
     engine: str | None = None
     """That which trains; the plan may have named another."""
+    fused: list[str] = field(default_factory=list)
+    """What of the model ran fused, as the plan calls it."""
     hardware: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str | None] = field(default_factory=dict)
     num_parameters: int | None = None
@@ -125,6 +127,7 @@ def build_result(
     return {
         "schema": SCHEMA,
         "engine": record.engine,
+        "fused": record.fused,
         "gpu": record.hardware.get("gpu"),
         "num_parameters": record.num_parameters,
         "trainable_parameters": record.trainable_parameters,

@@ -46,7 +46,8 @@ make_job_folders MIOPEN_USER_DB_PATH=miopen MIOPEN_CUSTOM_CACHE_DIR=miopen-cache
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/mi210/torch_extensions
 export PYTORCH_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7
 export PYTORCH_HIP_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7
-need_packages torch transformers deepspeed
+need_packages torch transformers
+case "$SLURM_ARRAY_TASK_ID" in 0 | 1 | 2) need_packages deepspeed ;; esac
 case "$SLURM_ARRAY_TASK_ID" in 3) need_packages bitsandbytes ;; esac
 
 # launch: 2 ranks, 2 per node

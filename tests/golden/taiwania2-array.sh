@@ -48,7 +48,8 @@ export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/taiwania2/torch_extensions
 export OMP_NUM_THREADS=4
 export PYTORCH_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7,expandable_segments:True
 export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7,expandable_segments:True
-need_packages torch transformers deepspeed
+need_packages torch transformers
+case "$SLURM_ARRAY_TASK_ID" in 0 | 1 | 2) need_packages deepspeed ;; esac
 case "$SLURM_ARRAY_TASK_ID" in 3) need_packages bitsandbytes ;; esac
 
 # launch: 8 ranks, 8 per node

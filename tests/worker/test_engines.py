@@ -53,6 +53,11 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
             found[f"{engine}-{source}"] = make_plan(method, world_size, engine=engine, **SHAPE, **model)
         found[f"deepspeed-{source}"] = make_plan("ddp", world_size, **SHAPE, **model)
     found["fsdp2-recompute"] = make_plan("z3r", world_size, engine="fsdp2", **SHAPE)
+    found["fsdp2-units"] = make_plan("z3", world_size, engine="fsdp2", layers_per_unit=2, **SHAPE)
+    kept = {"engine": "fsdp2", "keeps_parameters": True, "layers_per_unit": 8, "eval_every": 7}
+    found["fsdp2-kept"] = make_plan("z3r", world_size, **kept, **SHAPE)
+    found["fsdp2-z1"] = make_plan("z1", world_size, **kept, **SHAPE)
+    found["fsdp2-reduced"] = make_plan("z3", world_size, engine="fsdp2", reduce_precision="bf16")
     for engine, method in KINDS.items():
         found[f"{engine}-bf16"] = make_plan(method, world_size, engine=engine)
         found[f"{engine}-fp16"] = make_plan(method, world_size, engine=engine, precision="fp16")
@@ -60,6 +65,13 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
     found["plain-q"] = make_plan("q", world_size, engine="plain")
     found["deepspeed-q"] = make_plan("q", world_size)
     found["plain-lora"] = make_plan("lora", world_size, engine="plain", deepspeed={"zero_optimization": {"stage": 0}})
+    found["plain-fused"] = make_plan("ddp", world_size, engine="plain", fused_loss=True, **SHAPE)
+    at_once = {"engine": "plain", **SHAPE, "gradient_accumulation_steps": 1}  # DDP averages as gradients are made
+    found["plain-at-once"] = make_plan("ddp", world_size, **at_once)
+    found["plain-at-once-fused"] = make_plan("ddp", world_size, fused_loss=True, **at_once)
+    lora = {"engine": "plain", "deepspeed": {"zero_optimization": {"stage": 0}}, **SHAPE}
+    found["plain-lora-fp32"] = make_plan("lora", world_size, **lora)
+    found["plain-lora-fused"] = make_plan("lora", world_size, fused_lora=True, fused_loss=True, **lora)
     found["plain-qlora"] = make_plan("qlora", world_size, engine="plain", deepspeed={"zero_optimization": {"stage": 0}})
     return found
 
@@ -94,6 +106,14 @@ def test_all_engines_give_the_same_losses_and_norms(trained: Path, source: str) 
     assert max(norm or 0.0 for norm in norms(trained / f"plain-{source}")) > 1.0  # clipping had something to do
 
 
+def test_fused_parts_change_no_loss(trained: Path) -> None:
+    assert result(trained / "plain-fused")["fused"] == ["fused_loss"]
+    assert losses(trained / "plain-fused") == pytest.approx(losses(trained / "plain-random"), rel=1e-6)
+    assert losses(trained / "plain-at-once-fused") == pytest.approx(losses(trained / "plain-at-once"), rel=1e-6)
+    assert result(trained / "plain-lora-fused")["fused"] == ["fused_lora", "fused_loss"]
+    assert losses(trained / "plain-lora-fused") == pytest.approx(losses(trained / "plain-lora-fp32"), rel=1e-6)
+
+
 def test_a_result_holds_what_its_task_says(trained: Path) -> None:
     found = result(trained / "plain-random")
     assert find_task("pretrain").result_fields <= found.keys()
@@ -102,6 +122,17 @@ def test_a_result_holds_what_its_task_says(trained: Path) -> None:
 
 def test_recomputing_changes_nothing(trained: Path) -> None:
     assert losses(trained / "fsdp2-recompute") == pytest.approx(losses(trained / "fsdp2-random"), rel=1e-5)
+
+
+@pytest.mark.parametrize("how", ["units", "kept", "z1"])
+def test_units_of_layers_and_kept_parameters_change_nothing(trained: Path, how: str) -> None:
+    assert losses(trained / f"fsdp2-{how}") == pytest.approx(losses(trained / "deepspeed-random"), rel=1e-5)
+    assert norms(trained / f"fsdp2-{how}") == pytest.approx(norms(trained / "plain-random"), rel=1e-4)
+
+
+def test_gradients_that_are_summed_in_bf16_learn_as_well(trained: Path) -> None:
+    expected = losses(trained / "fsdp2-bf16")
+    assert losses(trained / "fsdp2-reduced")[-1] == pytest.approx(expected[-1], abs=0.05)
 
 
 @pytest.mark.parametrize("engine", list(KINDS))

@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("ddp", {"engine": "plain"}),
     "plain-text": ("lora", {"engine": "plain", "peft": LORA, "deepspeed": ZERO_0}),
     "plain-q": ("q", {"engine": "plain", **EIGHT_BITS}),
-    "fsdp2": ("z3", {"engine": "fsdp2"}),
+    "fsdp2": ("z3", {"engine": "fsdp2", "keeps_parameters": True, "layers_per_unit": 8}),
     "fsdp2-fp16": ("z3", {"engine": "fsdp2", "precision": "fp16"}),
     "z0": ("ddp", {}),
     "z2-bf16": ("z2", {"precision": "bf16"}),

@@ -11,9 +11,9 @@ from importlib import import_module
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.outside import Group
-from hpc_llm.planning.engines.facts import EngineFacts, Wanted, zero_stage
+from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted, zero_stage
 
-__all__ = ["OWN", "EngineFacts", "Wanted", "find", "names", "register", "zero_stage"]
+__all__ = ["OWN", "Chosen", "EngineFacts", "Wanted", "find", "names", "register", "zero_stage"]
 
 OWN = ("deepspeed", "plain", "fsdp2")
 """Those that come along."""

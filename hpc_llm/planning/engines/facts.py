@@ -12,6 +12,10 @@ from hpc_llm.planning.parts import BatchShape, ModelSetup, OptimizerSetup, Paral
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+Chosen = tuple[Any, str]
+"""A value, and why it is that one, in a clause."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What a plan wants of its engine."""
@@ -22,6 +26,16 @@ class Wanted:
     optimizer: OptimizerSetup
     deepspeed: Mapping[str, Any]
     """The DeepSpeed config, by which methods say what is split and offloaded, whatever the engine. No computed keys."""
+
+    family: str | None = None
+    """Of the model, as Hugging Face calls it (`llama`); None where it cannot be seen."""
+
+    parameters: int | None = None
+    """Of the whole model; None where they cannot be counted."""
+    gpu_bytes: float | None = None
+    """Memory of one GPU; None where it is not known, or there is none."""
+    has_cuda: bool = False
+    """Whether the GPUs are NVIDIA's."""
 
     @property
     def zero_stage(self) -> int:
@@ -34,6 +48,14 @@ def _nothing(wanted: Wanted) -> str | None:
 
 def _never(wanted: Wanted) -> str:
     return "it records no steps"
+
+
+def _fuses_nothing(part: str, wanted: Wanted) -> str:
+    return "it fuses nothing"
+
+
+def _as_it_does(wanted: Wanted) -> Mapping[str, Chosen]:
+    return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +74,11 @@ class EngineFacts:
     """Keys of the DeepSpeed config that it alone heeds, besides those that every engine does; None: all keys."""
     unrecorded: Callable[[Wanted], str | None] = _never
     """Why it does not record forward and backward as a CUDA graph, in a clause; None where it does."""
+    unfused: Callable[[str, Wanted], str | None] = _fuses_nothing
+    """Why it does not fuse a part, one of `EngineSetup`'s `fused_…`, in a clause; None where it does."""
+    splitting: Callable[[Wanted], Mapping[str, Chosen]] = _as_it_does
+    """How it splits layers, for each field that it heeds of `EngineSetup`'s `layers_per_unit`, `keeps_parameters`,
+    `reduce_precision` and `compiled_layers`: the value, and why."""
     fallback: str | None = None
     """The engine of ours that trains the same where a node's software is too old for this one."""
     carries: tuple[str, ...] = ()

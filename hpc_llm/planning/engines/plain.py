@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from hpc_llm.planning.engines.facts import EngineFacts, Wanted
 
+_KNOWN = ("llama", "mistral", "qwen2", "qwen3")
+"""Families of models whose modules the worker's `kernels` know."""
+
 
 def lacks(wanted: Wanted) -> str | None:
     return "holds the whole model on each rank, and cannot split it" if wanted.zero_stage else None
@@ -17,10 +20,30 @@ def unrecorded(wanted: Wanted) -> str | None:
     return None
 
 
+def unfused(part: str, wanted: Wanted) -> str | None:
+    if part == "fused_lora":
+        return _unfused_lora(wanted)
+    if part == "fused_layers" and not wanted.parallel.gpus_per_node:
+        return "there is no GPU"
+    if wanted.family is not None and wanted.family not in _KNOWN:
+        return f"nothing is known of the modules of {wanted.family}"
+    return None
+
+
+def _unfused_lora(wanted: Wanted) -> str | None:
+    peft, quantization = wanted.model.peft, wanted.model.quantization
+    if peft is None:
+        return "there is no LoRA"
+    if peft.dropout:
+        return "each adapter drops what it sees at random"
+    return "int8 layers show no weights" if quantization is not None and quantization.kind == "int8" else None
+
+
 FACTS = EngineFacts(
     name="plain",
     module="hpc_llm.worker.engines.plain",
     lacks=lacks,
     unrecorded=unrecorded,
+    unfused=unfused,
     fallback="deepspeed",
 )

@@ -29,14 +29,15 @@ PLAN_FIELDS = (
     frozenset(
         """method letters model weights data_parallel micro_batch_size gradient_accumulation_steps global_batch_size
     sequence_length steps warmup_steps seed precision attention recompute quantization peft optimizer lr_ramp_steps
-    lr_schedule eval_every save_every keep resume engine engine_module engine_fallback cuda_graph loss_floor_nats deepspeed peak_flops""".split()
+    lr_schedule eval_every save_every keep resume engine engine_module engine_fallback cuda_graph fused_lora
+    fused_loss fused_layers layers_per_unit keeps_parameters reduce_precision compiled_layers loss_floor_nats deepspeed peak_flops""".split()
     )
     | DATA_FIELDS
 )
 
 RESULT_FIELDS = frozenset(
     """num_parameters trainable_parameters parameter_types data_parallel micro_batch_size gradient_accumulation_steps global_batch_size
-    sequence_length weights loss_floor_nats precision engine warmup_steps measured_steps step_time_s_mean step_time_s_p50
+    sequence_length weights loss_floor_nats precision engine fused warmup_steps measured_steps step_time_s_mean step_time_s_p50
     step_time_s_p90 step_times_s tokens_per_second tokens_per_second_per_gpu model_tflops_per_gpu peak_flops mfu
     loss_first loss_last skipped_steps flops_per_token held_bytes trained_tokens epoch_time_s eval_loss perplexity best_step
     """.split()

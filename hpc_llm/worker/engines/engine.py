@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,8 @@ class Engine(ABC):
     module: Any
     """The model itself, as transformers or PEFT made it."""
     device: torch.device
+    fused: Sequence[str] = ()
+    """What of the model is fused, as the plan calls it."""
     averages_over: int
     """By how many parts it divides the sum of the gradients: ranks, or ranks times micro batches."""
 
@@ -57,9 +59,13 @@ class Engine(ABC):
 
     def learn(self, batch: Batch, weight: float | torch.Tensor, *, last: bool) -> torch.Tensor:
         """Add the gradients of the batch's summed loss times `weight`; that sum, unweighted, nats."""
-        loss = summed_loss(self.forward(**model_inputs(batch), use_cache=False).logits, batch)
+        loss = self.loss(batch)
         self.backward(loss * weight, last=last)
         return loss.detach()
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        """Sum over the predicted tokens of the batch, nats."""
+        return summed_loss(self.forward(**model_inputs(batch), use_cache=False).logits, batch)
 
     @abstractmethod
     def step(self) -> StepEnd:

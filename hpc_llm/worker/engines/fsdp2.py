@@ -6,7 +6,7 @@ The layers are made, or loaded, one after the other, and each is split among the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,9 @@ from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.held import Bytes, bytes_of, local
 from hpc_llm.worker.engines.layout import Layout, Part
+from hpc_llm.worker.engines.shares import Shares, clip_shares
 from hpc_llm.worker.engines.stepping import Stepper
+from hpc_llm.worker.kernels.compiling import CompiledLayers
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
 from hpc_llm.worker.model.shapes import DTYPES, fills_from_meta, inner_first, skeleton, whole
@@ -43,7 +45,13 @@ class Fsdp2Engine(Engine):
         self.module, self.device = model, device
         self.optimizer_name = plan.optimizer.type
         self.averages_over = plan.parallel.world_size
-        self._stepper = Stepper(plan, trainable(model), device)
+        # A loss scaler looks for what overflowed in whole gradients: a rank must not skip a step that others take.
+        scaled = plan.model.precision == "fp16"
+        self._shares = None if scaled else Shares(trainable(model))
+        steps = trainable(model) if self._shares is None else self._shares.parameters
+        self._stepper = Stepper(plan, steps, device, None if self._shares is None else clip_shares)
+        self._compiled = CompiledLayers(_layers(model), device) if plan.engine.compiled_layers else None
+        self.fused = ["compiled_layers"] if self._compiled is not None and self._compiled.is_on else []
 
     def forward(self, **inputs: Any) -> Any:
         return self.module(**inputs)
@@ -53,13 +61,25 @@ class Fsdp2Engine(Engine):
         self._stepper.scaled(loss).backward()
 
     def step(self) -> StepEnd:
+        if self._shares is not None:
+            self._shares.collect()
         return self._stepper.step()
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         with super().evaluating():
             yield
-        self.module.reshard()  # a pass without a backward leaves the outermost part whole
+        for module in self.module.modules():  # a pass without a backward leaves whole what waits for one
+            if hasattr(module, "reshard"):
+                module.reshard()
+
+    def close(self) -> None:
+        if self._compiled is not None:
+            self._compiled.close()
+        super().close()
+
+    def sentences(self) -> list[str]:
+        return [] if self._compiled is None else self._compiled.sentences
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -70,7 +90,11 @@ class Fsdp2Engine(Engine):
 
     def layout(self) -> Layout:
         named = [(name, each) for name, each in self.module.named_parameters() if each.requires_grad]
-        parts = [Part(name, _begin(each), local(each).numel(), each) for name, each in named]
+        steps = [each for _, each in named] if self._shares is None else self._shares.parameters
+        parts = [
+            Part(name, _begin(each), local(each).numel(), stepped)
+            for (name, each), stepped in zip(named, steps, strict=True)
+        ]
         return Layout(parts, self._stepper.optimizer, f"FSDP2 on {dist.get_world_size()} ranks")
 
     def steering(self) -> dict[str, Any]:
@@ -128,13 +152,13 @@ def _quantized(plan: Plan, device: torch.device) -> Any:
 
 
 def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
-    """Give `model`, which is on the meta device, its values and split it: never is more of it whole than one layer.
+    """Give `model`, which is on the meta device, its values and split it: never is more of it whole than one unit of layers.
 
     The first rank reads a checkpoint and gives to the others: a shared file system serves one reader well, not hundreds.
     """
     source = _source(plan)
     split = _splitter(plan, device)
-    layers = set(_layers(model))
+    units = _units(list(_layers(model)), plan.engine.layers_per_unit)
     with torch.no_grad():
         for name, module in inner_first(model):
             own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
@@ -144,8 +168,8 @@ def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
                 module.to_empty(device=device, recurse=False)
                 model._init_weights(module)
                 _take(module, name.removeprefix(_PEFT).replace(".base_layer", ""), source)
-            if module in layers:
-                split(module)
+            if module in units:
+                split(units[module])
         model.tie_weights()
     split(model)
 
@@ -192,8 +216,14 @@ def _layers(model: nn.Module) -> Iterator[nn.Module]:
     """The decoder layers, which hold nearly all parameters; one is split, gathered and given up as a whole."""
     wanted = set(getattr(model, "_no_split_modules", None) or ())
     for module in model.modules():
-        if type(module).__name__ in wanted:
+        if type(module).__name__.removeprefix("FSDP") in wanted:  # what is split is called so
             yield module
+
+
+def _units(layers: Sequence[nn.Module], size: int) -> dict[nn.Module, list[nn.Module]]:
+    """So many layers at a time, by the last one of them."""
+    groups = [list(layers[begin : begin + size]) for begin in range(0, len(layers), size)]
+    return {group[-1]: group for group in groups}
 
 
 def _splitter(plan: Plan, device: torch.device) -> Any:
@@ -202,8 +232,9 @@ def _splitter(plan: Plan, device: torch.device) -> Any:
 
     mesh = init_device_mesh(device.type, (plan.parallel.world_size,))
     low = None if plan.model.precision == "fp32" else DTYPES[plan.model.precision]
-    policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
-    return lambda module: fully_shard(module, mesh=mesh, mp_policy=policy)
+    policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=DTYPES[plan.engine.reduce_precision])
+    kept = {"reshard_after_forward": False} if plan.engine.keeps_parameters else {}
+    return lambda modules: fully_shard(modules, mesh=mesh, mp_policy=policy, **kept)
 
 
 KIND = EngineKind(name="fsdp2", missing=_missing, join=join_torch, build=_build)

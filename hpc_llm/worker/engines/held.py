@@ -45,9 +45,12 @@ def parameter_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[torch.Tensor]:
     """The optimizer's states, and the copies that it steps in place of the model's own parameters."""
-    own = {id(parameter) for parameter in model.parameters()}
+    own = {(id(parameter), local(parameter).data_ptr()) for parameter in model.parameters()}
+    ids, places = {identity for identity, _ in own}, {place for _, place in own}
     groups = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    yield from (each for each in dict.fromkeys((*groups, *optimizer.state)) if id(each) not in own)
+    for each in dict.fromkeys((*groups, *optimizer.state)):
+        if id(each) not in ids and local(each).data_ptr() not in places:
+            yield each
     for states in optimizer.state.values():
         yield from tensors_in(states)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, jo
 from hpc_llm.worker.engines.held import Bytes, bytes_of, parameter_tensors
 from hpc_llm.worker.engines.layout import Layout, Part
 from hpc_llm.worker.engines.stepping import Masters, Stepper
+from hpc_llm.worker.kernels import fuse
 from hpc_llm.worker.loss import summed_loss
 from hpc_llm.worker.model.build import build_model
 
@@ -37,6 +38,8 @@ class PlainEngine(Engine):
         self.averages_over = plan.parallel.world_size
         self._masters = Masters(trainable(model), copies=plan.optimizer.type not in PURE_BF16)
         self._stepper = Stepper(plan, self._masters.parameters, device)
+        self._fused = fuse(model, plan, device)
+        self.fused = self._fused.parts
         # With several micro batches their sum is kept in fp32 and averaged once, for which DDP has no way.
         self._captured = self._capture(plan)
         several = plan.batch.gradient_accumulation_steps > 1 or self._captured is not None
@@ -55,9 +58,17 @@ class PlainEngine(Engine):
 
     def _compute(self, batch: Batch, weight: torch.Tensor) -> torch.Tensor:
         """Forward and backward on this rank alone."""
-        loss = summed_loss(self.module(**model_inputs(batch), use_cache=False).logits, batch)
+        loss = self._loss_of(self.module, batch)
         self._stepper.scaled(loss * weight).backward()
         return loss.detach()
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        return self._loss_of(self.forward, batch)
+
+    def _loss_of(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
+        if self._fused.head_loss is not None:
+            return self._fused.head_loss(model, batch)
+        return summed_loss(model(**model_inputs(batch), use_cache=False).logits, batch)
 
     def learn(self, batch: Batch, weight: float | torch.Tensor, *, last: bool) -> torch.Tensor:
         if self._captured is None or not self._captured.takes(batch):
@@ -94,6 +105,7 @@ class PlainEngine(Engine):
     def close(self) -> None:
         # DDP first: were it the last to hold the process group, its end would wait for threads that wait for Python's lock.
         self._model = self.module
+        self._fused.undo()
         gc.collect()
         super().close()
 
@@ -111,7 +123,7 @@ class PlainEngine(Engine):
         return Layout(parts, self._stepper.optimizer)
 
     def sentences(self) -> list[str]:
-        return [] if self._captured is None else self._captured.sentences
+        return [*self._fused.sentences, *([] if self._captured is None else self._captured.sentences)]
 
     def hidden_bytes(self) -> int:
         return 0 if self._captured is None else self._captured.hidden_bytes()

@@ -159,8 +159,8 @@ def _refresh(layout: Layout, module: Any, shards: Shards) -> None:
     stepped = {id(owner) for owner in layout.owners}
     places = {part.name: part for part in layout.parts}
     for name, parameter in module.named_parameters():
-        if not parameter.requires_grad or id(parameter) in stepped:
-            continue
+        if not parameter.requires_grad or id(parameter) in stepped or hasattr(parameter, "to_local"):
+            continue  # what FSDP2 splits is stepped in its own memory
         split = getattr(parameter, "ds_tensor", None)
         if split is not None and name in places:
             part = places[name]

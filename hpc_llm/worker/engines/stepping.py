@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -93,6 +93,10 @@ _NEVER = 2**31 - 1
 """Steps after which a scale grows that is fixed."""
 
 
+Clip = Callable[[Sequence[torch.Tensor], float], torch.Tensor]
+"""From parameters with gradients and the largest norm, 0 for none, to the norm of all gradients, which are made shorter."""
+
+
 class Stepper:
     """Clips, scales and steps one optimizer."""
 
@@ -118,8 +122,16 @@ class Stepper:
         since = found.get("scaler", {}).get("_growth_tracker", 0)
         self._scaler.load_state_dict({**self._scaler.state_dict(), SCALE: found[SCALE], "_growth_tracker": since})
 
-    def __init__(self, plan: Plan, parameters: Sequence[torch.Tensor], device: torch.device) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        parameters: Sequence[torch.Tensor],
+        device: torch.device,
+        clip: Clip | None = None,
+    ) -> None:
+        """`clip` gives the norm of the gradients and makes them shorter; left out, torch's does."""
         self._parameters = list(parameters)
+        self._clips = clip or _clip
         self._largest_norm = float(plan.engine.deepspeed.get("gradient_clipping") or 0.0)
         self.optimizer = make_optimizer(plan.optimizer, self._parameters, plan.workload.seed)
         self._scaler = _scaler(plan, device)
@@ -134,12 +146,12 @@ class Stepper:
         if self._gradients is None:
             self._gradients = bytes_of(each.grad for each in self._parameters if each.grad is not None)
         if self._scaler is None:
-            norm = self._clip()
+            norm = self._clips(self._parameters, self._largest_norm)
             self.optimizer.step()
             skipped = False
         else:
             self._scaler.unscale_(self.optimizer)
-            norm = self._clip()
+            norm = self._clips(self._parameters, self._largest_norm)
             before = self._scaler.get_scale()
             self._scaler.step(self.optimizer)
             self._scaler.update()
@@ -147,11 +159,11 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         return StepEnd(norm, skipped)
 
-    def _clip(self) -> torch.Tensor:
-        """The norm of all gradients, which are made shorter where it is beyond the plan's."""
-        norm = nn.utils.clip_grad_norm_(self._parameters, self._largest_norm or float("inf"))
-        whole = getattr(norm, "full_tensor", None)  # of gradients that are split among ranks
-        return norm if whole is None else whole()
+
+def _clip(parameters: Sequence[torch.Tensor], largest: float) -> torch.Tensor:
+    norm = nn.utils.clip_grad_norm_(parameters, largest or float("inf"))
+    whole = getattr(norm, "full_tensor", None)  # of gradients that are split among ranks
+    return norm if whole is None else whole()
 
 
 def _scaler(plan: Plan, device: torch.device) -> Any:

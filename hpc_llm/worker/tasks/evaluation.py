@@ -17,7 +17,6 @@ from hpc_llm.records import metrics
 from hpc_llm.records.files import append_to
 from hpc_llm.worker.data.batch import DECODER_INPUT, Batch, count_targets, model_inputs
 from hpc_llm.worker.engines import Engine
-from hpc_llm.worker.loss import summed_loss
 from hpc_llm.worker.tasks.rouge import Rouge
 
 HeldOut = Callable[[], Iterator[Batch | None]]
@@ -87,19 +86,14 @@ def evaluate(engine: Engine, held_out: Iterator[Batch | None]) -> tuple[float, i
     with engine.evaluating():
         for batch in held_out:
             if batch is None:  # where the model is split, each rank must do its part of every pass
-                _forward(engine, nothing_for(engine))
+                engine.forward(**model_inputs(nothing_for(engine)), use_cache=False)
                 continue
-            loss = summed_loss(_forward(engine, batch), batch)
+            loss = engine.loss(batch)
             both += torch.stack([loss.double(), torch.as_tensor(count_targets(batch), device=engine.device).double()])
     if dist.get_world_size() > 1:
         dist.all_reduce(both)
     total, tokens = both.tolist()
     return (total / tokens if tokens else float("nan")), int(tokens)
-
-
-def _forward(engine: Engine, batch: Batch) -> torch.Tensor:
-    logits: torch.Tensor = engine.forward(**model_inputs(batch), use_cache=False).logits
-    return logits
 
 
 def nothing_for(engine: Engine) -> Batch:

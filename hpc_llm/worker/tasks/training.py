@@ -65,6 +65,7 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
     torch.manual_seed(plan.workload.seed)
     built = kind.build(plan, device)
     record.adaptations += built.sentences
+    record.fused = list(built.engine.fused)
     model = built.engine.module
     record.num_parameters, record.trainable_parameters = count_parameters(model)
     record.parameter_types = parameter_types(model)

@@ -1,0 +1,274 @@
+"""Ours beside what a user would write for each method: in turn on one machine, medians, one line a row in benchmarks/results/.
+
+    make bench-gpu
+    python benchmarks/bench_gpu.py --rows lora-4x512,q-1x350 --repeats 3 --out benchmarks/results/bench-gpu.csv
+    python benchmarks/bench_gpu.py --list
+
+A row whose GPUs are not there is left out, and said so. Machines of one kind differ: only ratios within one row are to be quoted.
+Needs torch, transformers, peft and bitsandbytes, and what the login side of hpc-llm needs. Exit code 1 where a program failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from methods_on_gpu import prepare, run  # noqa: E402
+
+from hpc_llm.planning.experiment import Experiment, Plan  # noqa: E402
+from hpc_llm.planning.method import load_method  # noqa: E402
+from hpc_llm.planning.model import Architecture, architecture  # noqa: E402
+from hpc_llm.planning.plan import Site, plan  # noqa: E402
+from hpc_llm.records.files import read_json, write_json  # noqa: E402
+from hpc_llm.records.run import RunPaths  # noqa: E402
+from hpc_llm.site.cluster import load_cluster  # noqa: E402
+from hpc_llm.site.hardware import detect  # noqa: E402
+
+GIB = 2**30
+PEERS = ROOT / "benchmarks" / "peers"
+LONGEST_S = 300
+SHOWN = 300
+"""Characters of what a program that failed said last."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method and shape, and who does the same."""
+
+    name: str
+    method: str
+    model: str
+    micro_batch_size: int
+    sequence_length: int
+    peer: str
+    """A program in peers/ and its switches."""
+    gpus: int = 1
+    settings: tuple[str, ...] = ()
+
+
+ROWS = (
+    Row("lora-4x512", "lora", "llama3.2-3b", 4, 512, "trainer_peft.py"),
+    Row("lora-1x2048", "lora", "llama3.2-3b", 1, 2048, "trainer_peft.py"),
+    Row("qlora-4x512", "qlora", "llama3.2-3b", 4, 512, "trainer_peft.py --quantized"),
+    Row("q-1x350", "q", "llama2-7b", 1, 350, "graph_by_hand.py"),
+    Row("q-8x2048", "q", "llama2-7b", 8, 2048, "graph_by_hand.py --eager"),
+    Row("z3-1x350", "z3", "llama2-7b", 1, 350, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
+    Row("z3-8x2048", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
+)
+
+COLUMNS = (
+    "row method model gpus micro_batch_size sequence_length settings peer ours_step_ms peer_step_ms ratio ours_allocated_gib "
+    "peer_allocated_gib ours_reserved_gib peer_reserved_gib ours_loss peer_loss ours_fused ours_adaptations repeats problem "
+    "device versions commit command date"
+).split()
+
+
+def main() -> int:
+    arguments = read_arguments()
+    rows = list(chosen(arguments))
+    if arguments.list:
+        for row in rows:
+            print(f"{row.name}: ours {row.method} on {row.gpus} GPU, beside {row.peer}")
+        return 0
+    about, environment = prepare(compiles=False)
+    hardware, failed = detect(), 0
+    for row in rows:
+        if row.gpus > max(hardware.gpus, 1):
+            print(f"{row.name} is left out: it needs {row.gpus} GPUs, here are {hardware.gpus}.", flush=True)
+            continue
+        found = compare(row, arguments, environment)
+        write(arguments.out, {**found, **facts(about)})
+        failed += found["problem"] != ""
+        told = found["problem"] or f"{found['ratio']:.2f} times as fast as {row.peer}"
+        print(f"{row.name}: {told}", flush=True)
+    return 1 if failed else 0
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", help="names, with commas; all of them are the default")
+    parser.add_argument("--list", action="store_true", help="show the rows and time nothing")
+    parser.add_argument("--repeats", type=int, default=3, help="of ours and the peer in turn")
+    parser.add_argument("--steps", type=int, default=23, help="warm-up included")
+    parser.add_argument("--warmup-steps", type=int, default=8)
+    parser.add_argument("--model", help="another one in each row, to try the programs")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "bench-gpu.csv")
+    return parser.parse_args()
+
+
+def chosen(arguments: argparse.Namespace) -> Iterator[Row]:
+    known = {row.name: row for row in ROWS}
+    for name in arguments.rows.split(",") if arguments.rows else known:
+        if name not in known:
+            raise SystemExit(f"there is no row {name}; there are {', '.join(known)}")
+        yield replace(known[name], model=arguments.model) if arguments.model else known[name]
+
+
+def compare(row: Row, arguments: argparse.Namespace, environment: dict[str, str]) -> dict[str, Any]:
+    """Ours and the peer in turn, and the medians of each."""
+    ours: list[dict[str, Any]] = []
+    theirs: list[dict[str, Any]] = []
+    problem = ""
+    with tempfile.TemporaryDirectory(prefix="hpc-llm-bench-") as scratch:
+        for number in range(arguments.repeats):
+            pair = (
+                measure_ours(row, arguments, Path(scratch) / str(number), environment),
+                measure_peer(row, arguments, Path(scratch), environment),
+            )
+            problem = next(
+                (
+                    f"{who}: {one['problem']}"
+                    for who, one in zip(("ours", "peer"), pair, strict=True)
+                    if "problem" in one
+                ),
+                "",
+            )
+            if problem:
+                break
+            ours.append(pair[0])
+            theirs.append(pair[1])
+    return {**described(row), **summary(ours, theirs), "repeats": len(ours), "problem": problem}
+
+
+def described(row: Row) -> dict[str, Any]:
+    shape = {"micro_batch_size": row.micro_batch_size, "sequence_length": row.sequence_length}
+    what = {"row": row.name, "method": row.method, "model": row.model, "gpus": row.gpus, "peer": row.peer}
+    return {**what, **shape, "settings": " ".join(row.settings)}
+
+
+def summary(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians of both; nothing where nothing was measured."""
+    if not ours:
+        return {}
+    found: dict[str, Any] = {
+        "ours_loss": ours[-1]["loss"],
+        "peer_loss": theirs[-1].get("loss_last", theirs[-1].get("loss_mean")),
+        "ours_fused": " ".join(ours[-1]["fused"]),
+        "ours_adaptations": " ".join(ours[-1]["adaptations"]),
+    }
+    for key in ("step_ms", "allocated_gib", "reserved_gib"):
+        for who, runs in (("ours", ours), ("peer", theirs)):
+            values = [one[key] for one in runs if one[key] is not None]
+            found[f"{who}_{key}"] = round(statistics.median(values), 3) if values else ""
+    found["ratio"] = found["peer_step_ms"] / found["ours_step_ms"]
+    return found
+
+
+def planned(row: Row, arguments: argparse.Namespace) -> Plan:
+    hardware = detect()
+    asked = Experiment(
+        cluster="local",
+        method=row.method,
+        model=row.model,
+        gpus_per_node=row.gpus if hardware.gpus else None,
+        micro_batch_size=row.micro_batch_size,
+        sequence_length=row.sequence_length,
+        steps=arguments.steps,
+        warmup_steps=arguments.warmup_steps,
+        set=row.settings,
+    )
+    return plan(asked, load_cluster("local"), load_method(row.method), Site(scheduler="local", hardware=hardware)).plan
+
+
+def measure_ours(row: Row, arguments: argparse.Namespace, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """One run of the worker as a job starts it."""
+    paths = RunPaths(folder)
+    paths.root.mkdir()
+    made = planned(row, arguments).to_dict()
+    write_json(paths.experiment, {"schema": 1, "run_id": paths.run_id, "plan": made})
+    own = environment if row.gpus > 1 else {**environment, "HPC_LLM_LAUNCHER": "python"}
+    command = [*start(row), "-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(paths.root)]
+    said = ended(command, own)
+    result = read_json(paths.result) or {}
+    if result.get("step_time_s_p50") is None or result.get("outcome") not in ("COMPLETED", "INVALID"):
+        return {"problem": str(result.get("outcome_reason") or said.get("problem") or "it left no result")}
+    return {
+        "step_ms": 1e3 * result["step_time_s_p50"],
+        "allocated_gib": in_gib(result["peak_allocated_bytes"]),
+        "reserved_gib": in_gib(result["peak_reserved_bytes"]),
+        "loss": result["loss_last"],
+        "fused": result["fused"],
+        "adaptations": result["adaptations"],
+    }
+
+
+def measure_peer(row: Row, arguments: argparse.Namespace, scratch: Path, environment: dict[str, str]) -> dict[str, Any]:
+    shape = architecture(row.model)
+    if not isinstance(shape, Architecture):
+        return {"problem": f"the peers know Llama's kind alone, and {row.model} is none"}
+    config = scratch / "llama.json"
+    config.write_text(json.dumps(shape.config_values()))
+    program, *switches = row.peer.split()
+    flags = ["--micro-batch-size", row.micro_batch_size, "--sequence-length", row.sequence_length]
+    flags += ["--steps", arguments.steps, "--warmup-steps", arguments.warmup_steps, "--model-config", config]
+    return ended([*start(row), str(PEERS / program), *map(str, flags), *switches], environment)
+
+
+def start(row: Row) -> list[str]:
+    """What stands before a program that all GPUs of the row run."""
+    many = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(row.gpus)]
+    return [sys.executable, *(many if row.gpus > 1 else [])]
+
+
+def ended(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """The result that a program prints; why there is none as `problem`."""
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29533"}
+    is_peer = str(PEERS) in command[-1] or any(part.startswith(str(PEERS)) for part in command)
+    own = {**alone, **environment} if is_peer and "torch.distributed.run" not in command else environment
+    try:
+        done = run(command, own, LONGEST_S)
+    except subprocess.TimeoutExpired:
+        return {"problem": f"no end within {LONGEST_S} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    if not lines:
+        return {"problem": " ".join(done.stderr.split())[-SHOWN:] or f"exit code {done.returncode}"}
+    found: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
+    return found
+
+
+def in_gib(size_bytes: int | None) -> float | None:
+    return None if size_bytes is None else size_bytes / GIB
+
+
+def facts(about: dict[str, Any]) -> dict[str, str]:
+    versions = " ".join(f"{name} {version}" for name, version in about["versions"].items() if version)
+    told = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return {
+        "device": about["device"] or "CPU",
+        "versions": versions,
+        "commit": told.stdout.strip(),
+        "command": shlex.join(["python", *sys.argv]),
+        "date": datetime.now(timezone.utc).date().isoformat(),
+    }
+
+
+def write(path: Path, row: dict[str, Any]) -> None:
+    """Add a line to the file; one without a head gets it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists() or os.path.getsize(path) == 0
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="")
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,103 @@
+"""The engine of a plan with its settings: what it records, fuses, splits and compiles, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from hpc_llm.errors import PlanError
+from hpc_llm.planning import engines
+from hpc_llm.planning.draft import Draft, positive
+from hpc_llm.planning.engine_choice import answer, check_engine, choose_engine
+from hpc_llm.planning.engines import Chosen, EngineFacts, Wanted
+from hpc_llm.planning.method import Method
+from hpc_llm.planning.optimizers import OF_DEEPSPEED
+from hpc_llm.planning.parts import BatchShape, EngineSetup, OptimizerSetup
+
+
+def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
+    """The engine that the method names or the settings make it, as far as it can do what is wanted."""
+    precision = wanted.model.precision
+    set_keys: Sequence[Sequence[str]] = [setting.inside for setting in draft.settings.of("deepspeed")]
+    for keys in set_keys:
+        if keys and keys[0] in ("fp16", "bf16") and keys[0] != precision:
+            raise PlanError(f"deepspeed.{'.'.join(keys)} has no effect: the precision is {precision}.")
+    asked = draft.put("engine", method.engine, f"method {method.name}")
+    facts, why = choose_engine(asked, set_keys)
+    if why is not None:
+        draft.computed("engine", facts.name, f"computed: {why}")
+        draft.notices.append(why)
+    check_engine(facts, wanted)
+    split, switches = answer(facts, facts.splitting, wanted), dict[str, Any]()
+    for name, how in _FUSED.items():
+        switches[name] = _switch(name, facts, answer(facts, facts.unfused, name, wanted), how, draft)
+    for name in _SPLITTING:
+        switches[name] = _split(name, facts, split.get(name), draft)
+    return EngineSetup(
+        name=facts.name,
+        module=draft.computed(
+            "engine_module",
+            None if facts.name in engines.OWN else facts.module,
+            "computed: where the engine comes from",
+        ),
+        fallback=draft.computed(
+            "engine_fallback", facts.fallback, "computed: what trains the same with other software"
+        ),
+        deepspeed=complete_deepspeed(wanted.deepspeed, wanted.batch, precision, wanted.optimizer),
+        cuda_graph=_switch(
+            "cuda_graph", facts, answer(facts, facts.unrecorded, wanted), "whose steps have one shape", draft
+        ),
+        **switches,
+    )
+
+
+_FUSED = {
+    "fused_lora": "which computes a layer and its adapter as one",
+    "fused_loss": "which needs not all logits at once",
+    "fused_layers": "which compiles norm, MLP and rotary positions",
+}
+
+
+_SPLITTING = ("layers_per_unit", "keeps_parameters", "reduce_precision", "compiled_layers")
+
+
+def _split(name: str, facts: EngineFacts, chosen: Chosen | None, draft: Draft) -> Any:
+    """How the engine splits layers, as the settings leave it; they may change only what it heeds."""
+    default = next(one.default for one in fields(EngineSetup) if one.name == name)
+    value, why = chosen or (default, "which does not heed it")
+    found = draft.put(name, value, f"computed: engine {facts.name}, {why}")
+    if chosen is None and found != default:
+        raise PlanError(f"--set {name}={_written(found)}: engine {facts.name} does not heed it.")
+    if name == "layers_per_unit":
+        positive(name, found)
+    return found
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _switch(name: str, facts: EngineFacts, lack: str | None, why: str, draft: Draft) -> bool:
+    """Something that the engine does unless there is a reason against it, or the settings say no."""
+    is_on: bool = draft.put(name, lack is None, f"computed: engine {facts.name}, {lack or why}")
+    if is_on and lack is not None:
+        raise PlanError(f"--set {name}=true: with engine {facts.name} it cannot be, for {lack}.")
+    return is_on
+
+
+def complete_deepspeed(
+    deepspeed: Mapping[str, Any], batch: BatchShape, precision: str, optimizer: OptimizerSetup
+) -> dict[str, Any]:
+    """The DeepSpeed config with batch sizes, precision blocks and optimizer filled in from the plan's values."""
+    config = {k: v for k, v in deepspeed.items() if k not in ("fp16", "bf16", "bfloat16")}
+    config["train_micro_batch_size_per_gpu"] = batch.micro_batch_size
+    config["gradient_accumulation_steps"] = batch.gradient_accumulation_steps
+    config["train_batch_size"] = batch.global_batch_size
+    if precision in ("fp16", "bf16"):
+        block = deepspeed.get(precision) or {}
+        config[precision] = {**block, "enabled": True}
+    if optimizer.type in OF_DEEPSPEED:
+        parameters = {k: v for k, v in asdict(optimizer).items() if k != "type"}
+        config["optimizer"] = {"type": optimizer.type, "params": parameters}
+    return config
