@@ -37,6 +37,8 @@ def test_a_run_that_is_told_before_its_end_saves_times_out_and_goes_on_elsewhere
         f"go on with `hpc-llm submit … --resume {run.run_id}`" in json.loads(run.result.read_text())["outcome_reason"]
     )
     [rest] = node.submit(*WORDS, f"--steps={step + 6}", "--save-every=4", f"--resume={run.run_id}")
+    [mark] = run.wanted_by.iterdir()  # for `clean`, whatever folder it is asked about
+    assert json.loads(mark.read_text())["run"] == str(rest.root)
     [status] = node.wait([rest])
     assert status["outcome"] == "COMPLETED", printed(rest)
     assert steps_of(rest) == list(range(step + 1, step + 7)) and newest(rest) == step + 6

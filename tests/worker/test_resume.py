@@ -467,7 +467,8 @@ def other_states(kept: Path) -> None:
 def put_in_order(kept: Path, path: Path) -> None:
     manifest = read_json(kept / MANIFEST) or {}
     files, digests = ({**manifest[name]} for name in ("files", "digests"))
-    files[path.name], digests[path.name] = path.stat().st_size, digests_of(path)
+    name = path.relative_to(kept).as_posix()
+    files[name], digests[name] = path.stat().st_size, digests_of(path)
     say(files=files, digests=digests)(kept)
 
 
@@ -536,6 +537,23 @@ def test_what_is_not_whole_or_not_ours_is_not_loaded(
     with pytest.raises(WorkerError, match=why) as caught:
         engine.load(tmp_path / "kept")
     assert "weights_only" not in str(caught.value) and str(caught.value).count("\n") == 0
+
+
+def test_moments_in_8_bits_are_looked_at_as_all_else(engine_of: Callable[..., Any], tmp_path: Path) -> None:
+    engine, _ = engine_of("ddp", engine="plain", **EIGHT_BITS)
+    engine.save(tmp_path / "kept", progress())
+    path = tmp_path / "kept" / "engine" / "moments-0.pt"
+    assert (read_json(tmp_path / "kept" / MANIFEST) or {})["digests"]["engine/moments-0.pt"] == digests_of(path)
+    assert engine.load(tmp_path / "kept") == progress()
+    path.write_bytes(pickle.dumps(Path("/")))
+    put_in_order(tmp_path / "kept", path)
+    with pytest.raises(
+        WorkerError, match=r"moments-0\.pt is damaged, or holds more than tensors, and code from a file"
+    ):
+        engine.load(tmp_path / "kept")
+    path.write_bytes(b"PK")
+    with pytest.raises(WorkerError, match=r"is not whole: engine/moments-0\.pt has 2 of"):
+        engine.load(tmp_path / "kept")
 
 
 def test_of_an_older_checkpoint_names_and_sizes_are_looked_at(engine_of: Callable[..., Any], tmp_path: Path) -> None:
