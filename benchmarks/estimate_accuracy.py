@@ -15,7 +15,7 @@ import functools
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,11 +147,20 @@ def planned(point: Point, micro_batch: int | None = None) -> tuple[Plan, Cluster
         gpus_per_node=point.gpus,
         steps=8,
         warmup_steps=3,
-        set=(f"engine={point.engine}", "cuda_graph=false"),
+        set=(f"engine={point.engine}",),
     )
     site = Site(scheduler="local", hardware=hardware)
     there = cluster.model_copy(update={"gpu": actual_gpu(cluster.gpu, hardware)})
-    return plan(experiment, cluster, method, site).plan, there
+    return as_measured(plan(experiment, cluster, method, site).plan), there
+
+
+def as_measured(planned: Plan, *, cuda_graph: bool = False) -> Plan:
+    """The plan as its run was carried out: the runs are older than fused layers and units of several layers, most than graphs."""
+    plain: dict[str, Any] = {
+        "cuda_graph": cuda_graph, "fused_lora": False, "fused_loss": False, "fused_layers": False,
+        "layers_per_unit": 1, "keeps_parameters": False, "reduce_precision": "fp32", "compiled_layers": False,
+    }  # fmt: skip
+    return replace(planned, engine=replace(planned.engine, **plain))
 
 
 @functools.cache

@@ -19,6 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from estimate_accuracy import as_measured
+
 from hpc_llm.estimating.fitting import Constants, descend, loss_of
 from hpc_llm.estimating.rates import Fitted, Program, Rates, gpu_facts, gpu_kind, guessed_facts
 from hpc_llm.estimating.time_terms import step_terms
@@ -82,8 +84,6 @@ def _point(row: dict[str, str]) -> Point:
     gpus = int(row["num_gpus"])
     shape = (int(row["micro_batch_size"]), int(row["sequence_length"]))
     settings = [f"engine={row['engine']}"]
-    if row["engine"] == "plain":
-        settings.append("cuda_graph=false")  # the runs are older than graphs
     experiment = Experiment(
         cluster="local",
         method=row["method"],
@@ -96,7 +96,7 @@ def _point(row: dict[str, str]) -> Point:
         sequence_length=shape[1],
     )
     hardware = Hardware(row["gpu"], "sm_90", 80.0, gpus, "nvidia", 32)
-    planned = _planned(experiment, Site(scheduler="local", hardware=hardware))
+    planned = as_measured(_planned(experiment, Site(scheduler="local", hardware=hardware)))
     return Point(
         row["gpu"], row["model"], row["method"], shape, planned, work_of(planned), float(row["step_time_s_p50"]), row
     )
@@ -194,7 +194,7 @@ def _of_lead(row: dict[str, str]) -> Plan:
         sequence_length=int(row["sequence_length"]),
     )
     hardware = Hardware(row["gpu"], "sm_90", 80.0, int(row["gpus"]), "nvidia", 16)
-    return _planned(experiment, Site(scheduler="local", hardware=hardware))
+    return as_measured(_planned(experiment, Site(scheduler="local", hardware=hardware)), cuda_graph=True)
 
 
 def on_recorded(values: Constants) -> list[float]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hpc_llm.api import (
+        Calibrated,
         Options,
         Printed,
         Rows,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Calibrated",
     "Options",
     "Printed",
     "Rows",

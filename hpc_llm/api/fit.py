@@ -51,7 +51,7 @@ def memory_there(plan: Plan, cluster: Cluster) -> Memory | None:
     from hpc_llm.estimating.shapes import sizes_in
     from hpc_llm.planning.tasks import find
 
-    if find(plan.task).is_on_host:
+    if not find(plan.task).trains:
         return None
     try:
         return memory_of(plan, at_partition(cluster, plan), sizes_in(plan))

@@ -23,7 +23,10 @@ def clean_command(
         Optional[list[str]], typer.Argument(metavar="[RUN]…", help="Runs to look at; default: all.")
     ] = None,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Remove checkpoints but the last good one.")
+        bool,
+        typer.Option(
+            "--checkpoints", help="Remove checkpoints: all where the whole model is kept, else all but the newest."
+        ),
     ] = False,
     models: Annotated[bool, typer.Option("--models", help="Remove models of runs that have a checkpoint.")] = False,
     code: Annotated[

@@ -15,6 +15,9 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import load_method
 from hpc_llm.site.cluster import Cluster
 
+_NO_SWITCHES = {"cuda_graph": False, "fused_lora": False, "fused_loss": False, "fused_layers": False}
+"""What the plain engine does and no other."""
+
 
 def first_that_fits(plan: Plan, steps: Iterable[Rung], cluster: Cluster) -> Rung | None:
     """The first of the steps down from `plan` that fits for certain on the cluster; None where there is none, or nothing is known."""
@@ -38,4 +41,5 @@ def _as_planned(changed: Plan, before: Plan) -> Plan:
     if splits and engine in engines.OWN and (engine == "plain" or "o" in method.letters.split("+")):
         engine = "deepspeed"
     config = {**changed.engine.deepspeed, "zero_optimization": method.deepspeed.get("zero_optimization", {})}
-    return changed.changed(deepspeed=config, engine=engine, cuda_graph=changed.engine.cuda_graph and not splits)
+    own = {} if engine == changed.engine.name else _NO_SWITCHES
+    return changed.changed(**(own | {"deepspeed": config, "engine": engine}))

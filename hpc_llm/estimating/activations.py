@@ -15,6 +15,9 @@ from hpc_llm.estimating.sizes import Block
 LOSS = 12
 """Bytes for each token and word of the vocabulary: the log of the softmax, its gradient and that of the logits, in fp32."""
 
+_FUSED_PLACES = 1024
+"""Places whose logits are there at a time where the loss is computed with the head."""
+
 
 @dataclass(frozen=True)
 class Activations:
@@ -37,8 +40,9 @@ def activations_of(case: Case) -> Activations:
         kept = sum(count * size for count, size in zip(counts, per_layer, strict=True))
     end = _norm(case) + (case.width * case.sizes.hidden if case.trains_root else 0)
     tokens = case.tokens
+    places = min(tokens, _FUSED_PLACES) if case.plan.engine.fused_loss else tokens
     return Activations(
-        kept=tokens * (kept + end), one_layer=tokens * max(per_layer), loss=tokens * LOSS * case.sizes.vocabulary
+        kept=tokens * (kept + end), one_layer=tokens * max(per_layer), loss=places * LOSS * case.sizes.vocabulary
     )
 
 

@@ -27,6 +27,11 @@ def _is_fp16(case: Case) -> bool:
     return case.plan.model.precision == "fp16" and case.stage < 3 and not case.is_quantized
 
 
+def _is_fused(case: Case) -> bool:
+    engine = case.plan.engine
+    return engine.fused_lora or engine.fused_loss or engine.fused_layers
+
+
 def _is_int8(case: Case) -> bool:
     how = case.plan.model.quantization
     return how is not None and how.kind == "int8"
@@ -58,6 +63,12 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
     (_is_fp16, "fp16 without ZeRO-3: counted as bf16, no such run was measured", 0.08),
     (lambda case: case.accumulates, f"gradients of several micro batches: {_COUNTED}", 0.03),
     (lambda case: case.plan.engine.cuda_graph, f"a CUDA graph keeps what it works in: {_COUNTED}", 0.1),
+    (_is_fused, f"what is computed in fewer passes keeps less: {_COUNTED}", 0.15),
+    (
+        lambda case: case.plan.engine.layers_per_unit > 1 or case.plan.engine.keeps_parameters,
+        f"several layers in a unit, or parameters that stay gathered: {_COUNTED}",
+        0.15,
+    ),
     (_is_int8, f"int8 layers: {_COUNTED}", 0.15),
     (_splits_frozen, f"frozen weights that are split: {_COUNTED}", 0.15),
     (_is_partial, "a part of what is offloaded, or a disk to offload to: not counted for itself", 0.5),

@@ -23,8 +23,8 @@ def estimate(plan: Plan, cluster: Cluster, calibration: Calibration | None = Non
     Raises:
         RequestError: the shape of the model cannot be seen from here.
     """
-    if find(plan.task).is_on_host:
-        raise RequestError(f"task {plan.task} trains nothing: there is nothing to estimate.")
+    if not find(plan.task).trains:
+        raise RequestError(f"task {plan.task} trains nothing, and what training needs is all that is estimated.")
     there, sizes, room = at_partition(cluster, plan), sizes_in(plan), room_of(plan)
     memory = memory_of(plan, there, sizes)
     has_gpu = plan.parallel.gpus_per_node > 0

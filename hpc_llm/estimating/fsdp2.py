@@ -22,7 +22,10 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     before = {**states, **case.sum_of_gradients(4 * case.trained // ranks)}
     gathered = case.width * root
     again = kept.one_layer if case.plan.model.recompute else 0
-    layer = 0 if case.is_quantized else case.sizes.largest_layer
+    units = min(case.plan.engine.layers_per_unit, case.sizes.layers)
+    layer = 0 if case.is_quantized else units * case.sizes.largest_layer
+    if case.plan.engine.keeps_parameters and not case.is_quantized:
+        gathered += case.width * (case.sizes.parameters - root - layer)
     yield Moment(
         name="loss",
         terms={**before, "activations": kept.kept, "logits and loss": kept.loss, "gathered parameters": gathered},

@@ -197,7 +197,7 @@ def parameters_of(model: str, found: Checkpoint | None) -> int | None:
     """How many parameters the model has; None where they cannot be counted."""
     try:
         return num_parameters(architecture(model)) if model in PRESETS or found else None
-    except RequestError:
+    except (RequestError, ArithmeticError):  # nonsense in a config is refused where it is used
         return None
 
 

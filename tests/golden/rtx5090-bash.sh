@@ -24,7 +24,7 @@ use_python_of /opt/env/bin
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/rtx5090/torch_extensions
 export OMP_NUM_THREADS=16
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-need_packages torch transformers deepspeed bitsandbytes peft
+need_packages torch transformers bitsandbytes peft
 
 # launch: 1 rank, 1 per node
 set_ranks python hpc_llm.worker.pretrain_llm --run-dir "$run_dir"

@@ -54,6 +54,11 @@ class TaskKind:
         register_workload(self.name, self.workload)
 
     @property
+    def trains(self) -> bool:
+        """Whether it takes steps of an optimizer."""
+        return not (self.is_on_host or self.generates)
+
+    @property
     def own_fields(self) -> frozenset[str]:
         """Short names of what its workload adds."""
         return frozenset(short_name(one) for one in own_fields(self.workload))
