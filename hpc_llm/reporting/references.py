@@ -63,8 +63,10 @@ class Held:
             return "a smoke run, of another size: no ratio"
         if changed := [name for name in self.place.changed if name not in _ELSEWHERE]:
             return f"the command line changed {', '.join(changed)}: no ratio"
-        return self._of_hardware() or self._of_weights() or (
-            None if self.target > 0 and self.measured > 0 else "no ratio of what is not above 0"
+        return (
+            self._of_hardware()
+            or self._of_weights()
+            or (None if self.target > 0 and self.measured > 0 else "no ratio of what is not above 0")
         )
 
     @property
@@ -133,7 +135,12 @@ class References:
         """Whether methods stand in the order of their references, a sentence for each setting with two or more."""
         places: dict[Any, list[Held]] = {}
         for one in self.held:
-            if one.measured is not None and not one.place.smoke and set(one.place.changed) <= _ELSEWHERE and not one._of_weights():
+            if (
+                one.measured is not None
+                and not one.place.smoke
+                and set(one.place.changed) <= _ELSEWHERE
+                and not one._of_weights()
+            ):
                 places.setdefault(_setting(one), []).append(one)
         groups = ({str(one.row["method"]): one for one in those} for those in places.values())
         return [_order(list(each.values())) for each in groups if len(each) > 1]
