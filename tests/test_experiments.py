@@ -18,6 +18,7 @@ from hpc_llm.api.corpora import NotPreparedError
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.planning.experiment import PlanWithOrigins
 from hpc_llm.planning.reference import units_of
+from hpc_llm.reporting import collect, make_report
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.tasks.prepare import request_of
 
@@ -177,3 +178,27 @@ def test_files_heed_what_names_in_their_sources_hide(full: dict[str, list[PlanWi
     assert all(not one.study.reference for one in full["paper-2311.yaml"] if one.study)
     climate = runs_of(full["bdml-climate.yaml"])
     assert "peak_allocated_bytes" not in climate["batch-19"].study.reference  # type: ignore[union-attr]
+
+
+REALLY_RUN = {
+    "lzu-5090.yaml": ("full", "qlora-z3-r"),
+    "hpc2-pretrain.yaml": ("v100-q-r",),
+    "p4d-scaling.yaml": ("7b-lora-8",),
+}
+"""Of the kinds of runs those that no other test trains so. Inference, T5 and each
+engine by itself are run in tests/worker, other launchers in tests/worker/test_launchers.py; `make smoke` runs all."""
+
+
+@pytest.mark.train
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("file", REALLY_RUN)
+def test_small_runs_run(place: Path, tmp_path: Path, file: str) -> None:
+    """And no reference changes what is measured, or is held against it."""
+    content = yaml.safe_load((ROOT / "experiments" / file).read_text())
+    content["runs"] = [one for one in content["runs"] if one["name"] in REALLY_RUN[file]]
+    handles = hpc_llm.submit(content, smoke=True, cluster=["local"], logs=tmp_path / "logs")
+    ended = hpc_llm.wait(handles)
+    assert [one.outcome for one in ended] == ["COMPLETED"] * len(REALLY_RUN[file])
+    held = make_report(collect([tmp_path / "logs"])).references.held
+    assert held and all(one.ratio is None and "smoke" in one.verdict for one in held)
+    assert any(one.measured for one in held)
