@@ -219,6 +219,7 @@ def test_many_entries_are_found_in_many_combinations(write: Write) -> None:
         ({"method": "z3", "expect": "UNKNOWN"}, "study.yaml: there is no outcome 'UNKNOWN'"),
         ({"method": "z3", "smoke": 3}, "study.yaml: smoke is a mapping"),
         ({"method": "z3", "smoke": {"stesp": None}}, "study.yaml: smoke: there is no option that null takes back 'stesp'"),
+        ({"method": "z3", "smoke": {"sbatch": None}}, "study.yaml: smoke: there is no option that null takes back 'sbatch'"),
         ({"method": "z3", "smoke": {"name": "x", "stesp": 1}}, "study.yaml: smoke: there is no option 'stesp'"),
         ({"method": "z3", "max-parallel": 0}, "study.yaml: max_parallel is 0: a whole number of at least 1"),
         ({"method": "z3", "max_parallel": True}, "study.yaml: max_parallel is True"),

@@ -258,9 +258,10 @@ class _Reader:
     def _small(self, content: Mapping[str, Any], where: str) -> Layer:
         """Options of a small run; null takes back what the run says, so that the site's own default holds."""
         taken = {str(key).replace("-", "_"): None for key, value in content.items() if value is None}
+        valid = tuple(name for name in NAMES if name not in ("set", "sbatch"))  # of which a layer says parts
         for name in taken:
-            if name not in NAMES or name == "set":
-                raise RequestError(f"{where}: " + unknown_name("option that null takes back", name, NAMES))
+            if name not in valid:
+                raise RequestError(f"{where}: " + unknown_name("option that null takes back", name, valid))
         return self.single({key: value for key, value in content.items() if value is not None}, where) | taken
 
     def _references(self, value: Any, where: str) -> dict[str, Reference]:
