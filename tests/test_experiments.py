@@ -200,5 +200,6 @@ def test_small_runs_run(place: Path, tmp_path: Path, file: str) -> None:
     ended = hpc_llm.wait(handles)
     assert [one.outcome for one in ended] == ["COMPLETED"] * len(REALLY_RUN[file])
     held = make_report(collect([tmp_path / "logs"])).references.held
-    assert held and all(one.ratio is None and "smoke" in one.verdict for one in held)
+    assert all(one.ratio is None for one in held)
+    assert all("smoke" in one.verdict for one in held if one.measured is not None)
     assert any(one.measured for one in held)
