@@ -7,8 +7,9 @@ OLD := .venv-old
 # Test files run side by side, one file in one process: they wait more than they compute.
 JOBS ?= 2
 DEMO := logs/demo-$(shell date +%Y%m%d-%H%M%S)
+SMOKE := logs/smoke-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-old-stack lint tools golden bench-gpu clean help
+.PHONY: demo smoke test test-old-stack lint tools golden bench-gpu clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -17,6 +18,11 @@ demo: $(VENV)/.train  ## train a tiny Llama here with four methods, and print th
 	$(VENV)/bin/hpc-llm submit --cluster local --method z2o,z3,z3o,q --model tiny --logs $(DEMO) \
 	  --micro-batch-size 4 --sequence-length 64 --steps 40 --set optimizer.lr=3e-3 --wait
 	$(VENV)/bin/hpc-llm parse $(DEMO) --format table
+
+smoke: $(VENV)/.train  ## run all files of experiments/ small on this machine, and print how long that took
+	@set -e; for file in experiments/*.yaml; do \
+	  $(VENV)/bin/hpc-llm submit $$file --smoke --cluster local --logs $(SMOKE) --wait; \
+	  done; $(VENV)/bin/hpc-llm parse $(SMOKE) -o $(SMOKE)/results.csv; echo "$(SMOKE): $$SECONDS s"
 
 test: tools $(VENV)/.dev lint  ## install what the tests need, then run all of them
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder

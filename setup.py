@@ -9,11 +9,11 @@ from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
-DATA_FOLDERS = ("clusters", "configs", "templates")
+DATA_FOLDERS = ("clusters", "configs", "experiments", "templates")
 
 
 class BuildWithData(build_py):
-    """Copy clusters/, configs/ and templates/ to hpc_llm/_data/ of the built package."""
+    """Copy clusters/, configs/, experiments/ and templates/ to hpc_llm/_data/ of the built package."""
 
     def run(self) -> None:
         super().run()

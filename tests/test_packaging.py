@@ -24,7 +24,7 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy of the tracked tree, so that nothing is left in the checkout and nothing untracked gets in."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("hpc_llm", "clusters", "configs", "templates"):
+    for name in ("hpc_llm", "clusters", "configs", "experiments", "templates"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -47,9 +47,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_all_code_and_all_data(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("clusters", "configs", "templates"):
-        for path in (ROOT / folder).iterdir():
-            assert f"hpc_llm/_data/{folder}/{path.name}" in names
+    for folder in ("clusters", "configs", "experiments", "templates"):
+        for path in (ROOT / folder).rglob("*.*"):
+            assert f"hpc_llm/_data/{path.relative_to(ROOT).as_posix()}" in names
     for path in (ROOT / "hpc_llm").rglob("*.py"):
         assert path.relative_to(ROOT).as_posix() in names
     assert "hpc_llm/py.typed" in names

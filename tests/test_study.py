@@ -155,6 +155,18 @@ def test_smoke_values_lie_over_the_run_and_flags_over_them(write: Write) -> None
     assert all(p.study and p.study.reference["tokens_per_second"].value == 5000 for p in (*full, *small))
 
 
+def test_null_in_smoke_takes_an_option_back(write: Write) -> None:
+    file = write(
+        cluster="mi210", method="z3", smoke={"gpus-per-node": None, "sequence_length": 32}, gpus_per_node=1,
+        runs=[{"name": "a"}, {"name": "b", "seed": 2, "smoke": {"steps": None, "seed": None}}],
+    )  # fmt: skip
+    assert [p.plan.parallel.gpus_per_node for p in hpc_llm.plan(file)] == [1, 1]
+    small = hpc_llm.plan(file, smoke=True)
+    assert [p.plan.parallel.gpus_per_node for p in small] == [2, 2]
+    assert small[0].plan.workload.steps == 20 != small[1].plan.workload.steps and small[1].plan.workload.seed != 2
+    assert {p.plan.parallel.gpus_per_node for p in hpc_llm.plan(file, smoke=True, gpus_per_node=1)} == {1}
+
+
 def test_small_runs_are_called_as_the_large_ones(write: Write) -> None:
     file = write(
         matrix={"model": ["llama2-7b", "llama3.2-1b"], "steps": [20, 30]},
@@ -206,6 +218,8 @@ def test_many_entries_are_found_in_many_combinations(write: Write) -> None:
         ({"method": "z3", "expect": "OOM"}, "study.yaml: there is no outcome 'OOM' in expect: did you mean"),
         ({"method": "z3", "expect": "UNKNOWN"}, "study.yaml: there is no outcome 'UNKNOWN'"),
         ({"method": "z3", "smoke": 3}, "study.yaml: smoke is a mapping"),
+        ({"method": "z3", "smoke": {"stesp": None}}, "study.yaml: smoke: there is no option that null takes back 'stesp'"),
+        ({"method": "z3", "smoke": {"sbatch": None}}, "study.yaml: smoke: there is no option that null takes back 'sbatch'"),
         ({"method": "z3", "smoke": {"name": "x", "stesp": 1}}, "study.yaml: smoke: there is no option 'stesp'"),
         ({"method": "z3", "max-parallel": 0}, "study.yaml: max_parallel is 0: a whole number of at least 1"),
         ({"method": "z3", "max_parallel": True}, "study.yaml: max_parallel is True"),
@@ -230,6 +244,7 @@ def test_what_is_wrong_is_one_sentence_that_says_where(
         ({"tokens_per_second": {**REFERENCE, "tolerance": 5}}, "tolerance is 5, a share from 0 to 1"),
         ({"tokens_per_second": {**REFERENCE, "source": ""}}, "lacks source"),
         ({"tokens_per_second": {**REFERENCE, "hardware": "a\nb"}}, "hardware is 'a\\nb'"),
+        ({"tokens_per_second": {**REFERENCE, "weights": "good"}}, "there is no kind of weights 'good'"),
         ({"tokens_per_second": {**REFERENCE, "page": 3}}, "there is no key 'page'"),
         ({}, "study.yaml: reference: write it as"),
     ],

@@ -36,7 +36,7 @@ class About:
     expect: str | None = None
     reference: Mapping[str, Reference] | None = None
     smoke: Layer | None = None
-    """What a small run has otherwise; None where nothing is said."""
+    """What a small run has otherwise; None where nothing is said. An option that is None there is taken back."""
     smoke_expect: str | None = None
 
     def over(self, below: About) -> About:
@@ -126,6 +126,11 @@ def layer_of(axis: str, value: Any) -> Layer:
     if axis.startswith("set."):
         return {"set": [f"{axis.removeprefix('set.')}={value}"]}
     return {axis: list(value) if axis in LISTS else value}
+
+
+def without_taken_back(layer: Layer) -> Layer:
+    """The layer without the options that were taken back."""
+    return {name: value for name, value in layer.items() if value is not None}
 
 
 class _Reader:
@@ -246,9 +251,18 @@ class _Reader:
             name=self._name(content["name"], where) if "name" in content else None,
             expect=self._outcome(content["expect"], where) if "expect" in content else None,
             reference=self._references(content["reference"], where) if "reference" in content else None,
-            smoke=None if smoke is None else self.single(small, f"{where}: smoke"),
+            smoke=None if smoke is None else self._small(small, f"{where}: smoke"),
             smoke_expect=None if expected_small is None else self._outcome(expected_small, f"{where}: smoke"),
         )
+
+    def _small(self, content: Mapping[str, Any], where: str) -> Layer:
+        """Options of a small run; null takes back what the run says, so that the site's own default holds."""
+        taken = {str(key).replace("-", "_"): None for key, value in content.items() if value is None}
+        valid = tuple(name for name in NAMES if name not in ("set", "sbatch"))  # of which a layer says parts
+        for name in taken:
+            if name not in valid:
+                raise RequestError(f"{where}: " + unknown_name("option that null takes back", name, valid))
+        return self.single({key: value for key, value in content.items() if value is not None}, where) | taken
 
     def _references(self, value: Any, where: str) -> dict[str, Reference]:
         from hpc_llm.parsing.rows import FIGURES

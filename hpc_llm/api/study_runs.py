@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.api.study import SWEPT, About, Entry, Layer, Study, axis_values, laid, layer_of, shown
+from hpc_llm.api.study import SWEPT, About, Entry, Layer, Study, axis_values, laid, layer_of, shown, without_taken_back
 from hpc_llm.api.values import names_in, swept
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.study import LONGEST_NAME, MOST_RUNS, Combination, Entries, StudyRun, combinations
@@ -148,7 +148,7 @@ def _of_one(
         small = about.smoke
     asked = laid(base, made.layer)
     file = study.where.rpartition("/")[2]
-    values = flags.over(laid(asked, small))
+    values = flags.over(without_taken_back(laid(asked, small)))
     told = {**sources, **dict.fromkeys(made.layer, file), **dict.fromkeys(small, f"{file}: smoke"), **flags.sources}
     full = flags.over(asked)
     for cluster in swept(values, "cluster"):

@@ -13,8 +13,9 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
 
-_KEYS = ("value", "unit", "source", "hardware", "tolerance")
+_KEYS = ("value", "unit", "source", "hardware", "tolerance", "weights")
 _NEEDED = _KEYS[:4]
+_WEIGHTS = ("checkpoint", "random")
 _LONGEST = 300
 """Letters of a source or of the name of some hardware."""
 _SECONDS = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0}
@@ -48,10 +49,12 @@ class Reference:
     """`NAME` or `N x NAME` of the GPUs that it was measured on."""
     tolerance: float | None = None
     """Share of the value by which a measurement may differ; None where nobody says."""
+    weights: str | None = None
+    """`checkpoint` or `random`, where the figure depends on which of them a run begins with (and on the tokens that come with them)."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types, under the keys of an experiment file."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "weights" or value is not None}
 
     def in_unit_of(self, result: str) -> float:
         """The value in the unit that the result of that name is recorded in."""
@@ -99,12 +102,16 @@ def read_reference(name: str, value: Any, results: tuple[str, ...], where: str) 
     tolerance = value.get("tolerance")
     if tolerance is not None and not 0 <= _number(tolerance, f"{where}.tolerance") <= 1:
         raise RequestError(f"{where}: tolerance is {tolerance!r}, a share from 0 to 1 is needed: 0.05 is 5 %.")
+    weights = value.get("weights")
+    if weights is not None and weights not in _WEIGHTS:
+        raise RequestError(f"{where}: " + unknown_name("kind of weights", str(weights), _WEIGHTS))
     return Reference(
         value=_number(value["value"], f"{where}.value"),
         unit=str(value["unit"]),
         source=_text(value["source"], f"{where}.source"),
         hardware=_text(value["hardware"], f"{where}.hardware"),
         tolerance=None if tolerance is None else float(tolerance),
+        weights=weights,
     )
 
 

@@ -46,6 +46,8 @@ class Held:
     measured: float | None
     half_width: float | None
     runs: int
+    weights: str | None = None
+    """What the runs began with, as their plans say it."""
 
     @property
     def target(self) -> float:
@@ -61,8 +63,10 @@ class Held:
             return "a smoke run, of another size: no ratio"
         if changed := [name for name in self.place.changed if name not in _ELSEWHERE]:
             return f"the command line changed {', '.join(changed)}: no ratio"
-        return self._of_hardware() or (
-            None if self.target > 0 and self.measured > 0 else "no ratio of what is not above 0"
+        return (
+            self._of_hardware()
+            or self._of_weights()
+            or (None if self.target > 0 and self.measured > 0 else "no ratio of what is not above 0")
         )
 
     @property
@@ -97,6 +101,13 @@ class Held:
             return f"on {gpus(self.row)}: order and ratios between methods only"
         return None
 
+    def _of_weights(self) -> str | None:
+        """Why the figure, which depends on the weights and their tokens, is not that of this run."""
+        wanted = self.reference.weights
+        if wanted is None or wanted == self.weights:
+            return None
+        return f"the run began with {self.weights or 'unknown'} weights, the reference with those of {wanted}: no ratio"
+
     @property
     def cells(self) -> Cells:
         """As a row of COLUMNS, in the unit of the result."""
@@ -124,7 +135,12 @@ class References:
         """Whether methods stand in the order of their references, a sentence for each setting with two or more."""
         places: dict[Any, list[Held]] = {}
         for one in self.held:
-            if one.measured is not None and not one.place.smoke and set(one.place.changed) <= _ELSEWHERE:
+            if (
+                one.measured is not None
+                and not one.place.smoke
+                and set(one.place.changed) <= _ELSEWHERE
+                and not one._of_weights()
+            ):
                 places.setdefault(_setting(one), []).append(one)
         groups = ({str(one.row["method"]): one for one in those} for those in places.values())
         return [_order(list(each.values())) for each in groups if len(each) > 1]
@@ -157,6 +173,7 @@ def _held(
                 measured=measured,
                 half_width=half_width,
                 runs=len(members),
+                weights=runs[members[0]].plan.get("weights"),
             )
 
 

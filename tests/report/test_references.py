@@ -76,6 +76,19 @@ def test_a_run_of_another_size_has_none(tmp_path: Path) -> None:
     assert only(tmp_path).ratio is None  # nobody says how many they were
 
 
+@pytest.mark.parametrize(("began", "has_ratio"), [("checkpoint", True), ("random", False), (None, False)])
+def test_what_depends_on_trained_weights_is_held_against_them_alone(
+    tmp_path: Path, began: str | None, has_ratio: bool
+) -> None:
+    folder = add(tmp_path, "a", study=tokens(2500, weights="checkpoint"))
+    record = folder / "experiment.json"
+    content = json.loads(record.read_text())
+    content["plan"]["weights"] = began
+    record.write_text(json.dumps(content))
+    assert (only(tmp_path).ratio is not None) == has_ratio
+    assert has_ratio or f"began with {began or 'unknown'} weights" in only(tmp_path).verdict
+
+
 @pytest.mark.parametrize("outcome", ["OOM_DEVICE", "TIMEOUT", "INVALID"])
 def test_what_did_not_complete_is_no_measurement(tmp_path: Path, outcome: str) -> None:
     add(tmp_path, "a", study=tokens(2500), outcome=outcome, reason="so it was")
