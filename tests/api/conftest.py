@@ -20,8 +20,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         [asked] = hpc_llm.plan(cluster="local", task="prepare", model="tiny", data=["text.txt"])
         corpus = prepare(request_of(asked.plan), folder / "caches", lambda text: None)
         tokens = corpus.folder / "train.tokens"
-        tokens.write_bytes(b"\x7f" * tokens.stat().st_size)
         good = hpc_llm.submit(ASKED, method=["z2o", "z3"], warmup_steps=2, logs="runs")
         [bad] = hpc_llm.submit(ASKED, method="ddp", data=[corpus.folder], warmup_steps=2, logs="runs", run_id="bad")
+        tokens.write_bytes(b"\x7f" * tokens.stat().st_size)  # long before its rank has imported what it reads them with
     hpc_llm.wait([*good, bad])
     return Trained(folder / "runs", good, bad)

@@ -23,6 +23,7 @@ FRAGMENTS = [
     "] [config.py:1:print]   train_batch_size ............. 0", "]   zero_config ... {", "MA 1 GB Max_MA 1e400 GB",
     " iteration 5/ 0 | elapsed time per iteration (ms): 0.0 | lm loss: nan | global batch size: 0 |", "iteration=1/2 | lm loss=1",
     "[titan] step: 1  loss:  nan  memory:  0GiB(0%)  tps: 0  mfu: -1%", "Building 2-D device mesh with ['a'], [0, -1, ,]",
+    "steps: 10 loss: 8.9000 iter time (s): 2.500 samples/sec: 102.400",
     "Training epoch 0, iteration 1/2 | reduced_train_loss: 1e30 | global_step: 1e300 | max_memory_allocated: inf",
     "Epoch 99999999: 1%| 5/1 [0:1<, v_num=1, train_loss=1e]", "[batch=1/0]:", "\t Train loss/train/total: --", "[epoch=0][batch=9/9]:",
     '{"current_steps": 1, "total_steps": null, "loss": "x", "elapsed_time": "9 days, 99:99:99"}', '{"current_steps": 1e9}',

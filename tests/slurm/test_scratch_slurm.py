@@ -27,7 +27,7 @@ def test_another_one_may_run_beside_it_and_leaves_nothing(slurm: ScratchSlurm, t
     with ScratchSlurm(tmp_path / "second") as second:
         assert second.node_states() == dict.fromkeys(NODES, "idle")
         job = second.folder / "job.sh"
-        job.write_text("#!/bin/bash\n#SBATCH -o /dev/null\nsetsid sleep 300 &\nsrun sleep 300\n")
+        job.write_text("#!/bin/bash\n#SBATCH -o /dev/null\nsetsid sleep 300 &\nsrun sleep 300 || sleep 300\n")
         number = second.run("sbatch", str(job)).split()[-1]
         second.wait_until("the job runs", lambda: second.job_state(number) == "RUNNING")
         assert slurm.run("squeue", "-h", "-n", "job.sh") == ""

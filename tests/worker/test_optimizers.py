@@ -74,7 +74,7 @@ def test_what_is_no_number_stays_none_where_it_is_rounded_at_random() -> None:
     ("cluster", "method", "settings", "said"),
     [
         ("delta", "z2", ("optimizer.type=AdamWBF16",), "engine deepspeed keeps copies in fp32"),
-        ("delta", "ddp", ("optimizer.type=AdamWBF16",), "Engines that can: plain."),
+        ("delta", "ddp", ("optimizer.type=AdamWBF16", "engine=deepspeed"), "Engines that can: plain."),
         ("delta", "z3", ("optimizer.type=AdamWBF16", "engine=fsdp2"), "engine fsdp2 keeps in fp32"),
         ("taiwania2", "bf16", (), "the precision is fp16"),
         ("delta", "bf16", ("precision=fp32",), "the precision is fp32"),
