@@ -54,6 +54,8 @@ def started(run: RunPaths) -> None:
 
 
 def script_process(run: RunPaths) -> dict[str, object]:
+    """As its queue writes it down, which is a moment after its marks show that it runs."""
+    until("the script is written down", lambda: "script" in json.loads(run.process.read_text()))
     process: dict[str, object] = json.loads(run.process.read_text())["script"]
     return process
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from scratch_slurm import NODES, PortBlock, ScratchSlurm, missing_tools
@@ -23,8 +24,9 @@ def test_it_has_the_partitions_and_gpus_of_the_three_sites(slurm: ScratchSlurm) 
 
 
 @pytest.mark.slurm
-def test_another_one_may_run_beside_it_and_leaves_nothing(slurm: ScratchSlurm, tmp_path: Path) -> None:
-    with ScratchSlurm(tmp_path / "second") as second:
+def test_another_one_may_run_beside_it_and_leaves_nothing(slurm: ScratchSlurm) -> None:
+    # A short path: that of a test leaves no room for the name of a step's socket, which takes 108 bytes.
+    with TemporaryDirectory(prefix="second-") as short, ScratchSlurm(Path(short) / "second") as second:
         assert second.node_states() == dict.fromkeys(NODES, "idle")
         job = second.folder / "job.sh"
         job.write_text("#!/bin/bash\n#SBATCH -o /dev/null\nsetsid sleep 300 &\nsrun sleep 300 || sleep 300\n")

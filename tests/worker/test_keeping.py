@@ -118,7 +118,7 @@ def test_a_rank_that_gets_sigterm_has_all_save_at_the_same_step_and_end(story: S
     way = f"saved behind step {story.stopped}, go on with `hpc-llm submit … --resume first`"
     assert said in result["outcome_reason"] and way in result["outcome_reason"]
     assert len(list(story.first.failures.iterdir())) == 2
-    assert story.errors.count(f"pretrain_llm: {way}\n") == 2
+    assert story.errors.count(f"pretrain_llm: {way}") == 2  # ends of lines of two ranks may change places
     assert [Path(one).name for one in result["kept"]["checkpoints"]] == [
         f"step-{step}" for step in (*story.on_usr1, story.stopped)
     ]
