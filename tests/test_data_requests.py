@@ -15,6 +15,8 @@ from rendering import planned
 import hpc_llm
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning.parts import Training
+from hpc_llm.records.files import read_json_lines
+from hpc_llm.records.run import RunPaths
 from hpc_llm.reporting.collect import collect
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.tasks.prepare import request_of
@@ -262,6 +264,30 @@ def test_it_is_prepared_trained_on_and_told(rows: Path) -> None:
     assert all(by_task["prepare"][name] is None for name in nothing) and by_task["pretrain"]["kind"] == "train"
     assert [run.row.task for run in collect(["logs"])] == ["pretrain"]
     assert cli("diagnose", "logs").returncode == 0
+
+
+def test_a_step_without_a_token_to_learn_has_no_loss_and_spoils_no_run(own_folder: Path) -> None:
+    """A question may be longer than several sequences; that nothing of them is learned is no divergence."""
+    rows = [{"question": "why? " * 60, "answer": "so"}] + [
+        {"question": f"{n}?", "answer": "yes " * 9} for n in range(20)
+    ]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = (
+        "--cluster=local",
+        "--method=ddp",
+        "--model=tiny",
+        "--data=rows.jsonl",
+        "--set=packing=stream",
+        "--steps=30",
+    )
+    done = cli("submit", *asked, "--micro-batch-size=1", "--sequence-length=32", "--wait", "--json")
+    assert done.returncode == 0, done.stderr
+    [run] = json.loads(done.stdout)["runs"]
+    steps = list(read_json_lines(RunPaths(Path(run["run_dir"])).steps))
+    empty = [step for step in steps if step["trained_tokens"] == 0]
+    assert empty and all(step["loss"] is None for step in empty)
+    assert all(step["loss"] is not None for step in steps if step["trained_tokens"])
+    assert run["outcome"] == "COMPLETED" and run["result"]["loss_last"] is not None
 
 
 def test_a_preparation_that_fails_says_why(own_folder: Path) -> None:

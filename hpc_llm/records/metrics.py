@@ -59,13 +59,13 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
-def finite(value: float) -> float | None:
-    """The value, None where it is not a finite number, which JSON has not.
+def finite(value: float | None) -> float | None:
+    """The value, None where it is missing or not a finite number, which JSON has not.
 
     >>> finite(1.5), finite(math.nan)
     (1.5, None)
     """
-    return value if math.isfinite(value) else None
+    return value if value is not None and math.isfinite(value) else None
 
 
 def perplexity(loss: float) -> float | None:
@@ -196,7 +196,7 @@ def _gigabytes(gpu_name: str) -> int | None:
 def invalid_reason(
     *,
     measured_steps: int,
-    losses: Sequence[float],
+    losses: Sequence[float | None],
     skipped_steps: int = 0,
     world_size: int,
     planned_world_size: int,
@@ -207,7 +207,7 @@ def invalid_reason(
 ) -> str | None:
     """Why a run that came to its end may not be compared with others; None when nothing speaks against it.
 
-    `losses` are those of all steps, `skipped_steps` how many of the measured ones the loss scaler threw away. The clocks
+    `losses` are those of all steps, None where no token was to be predicted, `skipped_steps` how many of the measured ones the loss scaler threw away. The clocks
     are those of the GPU and of the host around the measured steps.
     """
     if world_size != planned_world_size:
@@ -216,9 +216,13 @@ def invalid_reason(
         return f"it ran on the CPU, {expected_gpu} was planned"
     if expected_gpu is not None and gpu is not None and same_gpu(expected_gpu, gpu) is False:
         return f"it ran on {gpu}, {expected_gpu} was planned"
-    bad = next((number for number, loss in enumerate(losses, start=1) if not math.isfinite(loss)), None)
+    bad = next(
+        (number for number, loss in enumerate(losses, start=1) if loss is not None and not math.isfinite(loss)), None
+    )
     if bad is not None:
         return f"the loss is not a finite number from step {bad} on"
+    if losses and all(loss is None for loss in losses):
+        return "no token of any step was to be predicted: nothing was learned"
     if measured_steps < MIN_MEASURED_STEPS:
         return f"{measured_steps} steps were measured, at least {MIN_MEASURED_STEPS} are needed"
     if skipped_steps >= measured_steps:

@@ -118,8 +118,9 @@ class StepLog:
         row = step_row(step, self._tokens)
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
         self._file.flush()
+        loss = "none, no token is to be predicted" if step.loss is None else f"{step.loss:.4f}"
         print(
-            f"[Step {step.number}/{self._steps}] Loss: {step.loss:.4f} | "
+            f"[Step {step.number}/{self._steps}] Loss: {loss} | "
             f"Global Tokens/s: {row['tokens_per_second'] or 0.0:.2f} | "
             f"GPU Mem (GB): {_gib(step.allocated_bytes)} | "
             f"Peak Mem: {_gib(step.peak_allocated_bytes)}",

@@ -121,6 +121,7 @@ def build_result(
     """
     plan, meter, window = record.plan, record.meter, record.window
     steps = meter.steps if meter else []
+    losses = [step.loss for step in steps if step.loss is not None]
     invalid = _invalid_reason(record, steps)
     if outcome is Outcome.COMPLETED and invalid:
         outcome, reason = Outcome.INVALID, invalid
@@ -146,8 +147,8 @@ def build_result(
         **_memory(record),
         **{key: record.gpu_means.get(key) for key in ("gpu_utilization_mean", "gpu_power_w_mean", "energy_j")},
         "held_bytes": record.held or None,
-        "loss_first": finite(steps[0].loss) if steps else None,
-        "loss_last": finite(steps[-1].loss) if steps else None,
+        "loss_first": finite(losses[0]) if losses else None,
+        "loss_last": finite(losses[-1]) if losses else None,
         **_trained(record, steps),
         **_evaluated(record),
         "elapsed_s": time.time() - record.started_at,

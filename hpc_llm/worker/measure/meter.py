@@ -28,8 +28,8 @@ class MeasuredStep:
 
     number: int
     """From 1."""
-    loss: float
-    """Mean over all predicted tokens of the global batch, nats; may be NaN."""
+    loss: float | None
+    """Mean over all predicted tokens of the global batch, nats; may be NaN. None where no token of it is to be predicted."""
     targets: int
     """Predicted tokens of the global batch: those that are masked are none."""
     time_s: float
@@ -163,7 +163,7 @@ class Meter:
             facts["grad_norm"] = norm
         return MeasuredStep(
             number=number,
-            loss=loss,
+            loss=loss if targets else None,
             targets=int(targets),
             time_s=self._clock.seconds(pending.begin, pending.end),
             warmup=number <= self.warmup_steps,
