@@ -9,24 +9,14 @@ It also takes the flags of the HPC-II homework's program. What it ends with stan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn
+from functools import partial
 
 from hpc_llm.worker import main as worker
 from hpc_llm.worker.homework import parse_arguments, read_request
 
 PROGRAM = worker.Program("pretrain_llm", "hpc_llm.worker.tasks.training", parse_arguments, read_request)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run and return the exit code."""
-    return worker.main(PROGRAM, argv)
-
-
-def command() -> NoReturn:
-    """Run in a process of its own, and end it."""
-    worker.command(PROGRAM)
-
+main = partial(worker.main, PROGRAM)
+command = partial(worker.command, PROGRAM)
 
 if __name__ == "__main__":
     command()
