@@ -113,7 +113,7 @@ def test_the_letters_follow_what_is_set() -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("stps=5", "there is no plan field 'stps' in --set stps: did you mean 'steps'? Valid: steps, warmup_steps,"),
+        ("stps=5", "--set stps: there is no plan field 'stps': did you mean 'steps'? Valid: steps, warmup_steps,"),
         ("steps", "--set 'steps': write it as PATH=VALUE, e.g. --set optimizer.lr=1e-4."),
         ("steps=many", "--set steps: 'many' is not a whole number. It is 30 now."),
         ("steps=1.5", "--set steps=1.5: a whole number is needed."),
@@ -125,7 +125,7 @@ def test_the_letters_follow_what_is_set() -> None:
         ("precision=int4", "--set precision=int4: valid are bf16, fp16, fp32."),
         ("attention=flash", "--set attention=flash: valid are sdpa, eager, flash_attention_2."),
         ("launcher=ibrun", "there is no launcher 'ibrun' in cluster delta: did you mean 'srun'? Valid: srun, torchrun."),
-        ("optimizer.lrr=1", "there is no key 'lrr' in --set optimizer.lrr: did you mean 'lr'?"),
+        ("optimizer.lrr=1", "--set optimizer.lrr: there is no key 'lrr': did you mean 'lr'?"),
         ("optimizer.lr=fast", "--set optimizer: 'lr' is 'fast': a number is needed."),
         ("optimizer.lr=-1", "--set optimizer: 'lr' is -1: it must be greater than or equal to 0."),
         ("optimizer.betas=[1]", "--set optimizer: 'betas.0' is 1: it must be less than 1."),

@@ -216,11 +216,12 @@ def _refuse_foreign(layer: dict[str, Any], where: str) -> None:
 
 
 def _read_content(content: Mapping[str, Any], where: str, source: str, check: Check) -> _Read:
-    from hpc_llm.api.study import KEYS, read_study
+    from hpc_llm.api.study import KEYS, of_file, read_study
 
     own = (*KEYS, "max_parallel", "max-parallel")
     values = _read_mapping({key: value for key, value in content.items() if key not in own}, where)
     check(values, where)
+    of_file(values, where)
     return _Read(
         name=(Path(source).stem or source)[:LONGEST_NAME],
         values=values,

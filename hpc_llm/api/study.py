@@ -121,6 +121,15 @@ def axis_values(layer: Layer) -> Combination:
     return others | {f"set.{setting.path}": setting.text for setting, _ in settings}
 
 
+def of_file(layer: Layer, where: str) -> Layer:
+    """The layer, whose settings name that place of a file in messages from now on."""
+    from hpc_llm.planning.settings import placed
+
+    if "set" in layer:
+        layer["set"] = placed(layer["set"], where, f"{where.partition(': ')[0].rpartition('/')[2]}: set")
+    return layer
+
+
 def layer_of(axis: str, value: Any) -> Layer:
     """The opposite: the layer that sets an axis."""
     if axis.startswith("set."):
@@ -178,11 +187,9 @@ class _Reader:
     def _read_settings(self, layer: Layer, where: str) -> None:
         from hpc_llm.planning.settings import read_setting
 
+        of_file(layer, where.rpartition(": set.")[0] or where)  # of an axis its path is in both
         for pair in layer.get("set", ()):
-            try:
-                read_setting(pair)
-            except RequestError as error:
-                raise RequestError(f"{where}: {error}") from None
+            read_setting(pair)
 
     def single(self, content: Mapping[str, Any], where: str) -> Layer:
         """The same, of one run: it names one cluster and one method."""

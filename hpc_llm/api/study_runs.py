@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.api.study import SWEPT, About, Entry, Layer, Study, axis_values, laid, layer_of, shown, without_taken_back
+from hpc_llm.api.study import SWEPT, About, Entry, Layer, Study, axis_values, laid, layer_of, of_file, shown, without_taken_back
 from hpc_llm.api.values import names_in, swept
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.study import LONGEST_NAME, MOST_RUNS, Combination, Entries, StudyRun, combinations
@@ -117,7 +117,7 @@ def _made(study: Study, flags: Flags) -> Iterator[_Made]:
 def _of_combination(combination: Combination, entries: Sequence[Entry], study: Study) -> _Made:
     layer: Layer = {}
     for axis, value in combination.items():
-        layer = laid(layer, layer_of(axis, value))
+        layer = laid(layer, of_file(layer_of(axis, value), f"{study.where}: matrix"))
     about, said = study.about, dict(combination)
     for entry in entries:
         own = axis_values(entry.layer)

@@ -92,7 +92,7 @@ def full_source(text: str) -> str:
         return text
     place = os.path.abspath(os.path.expanduser(source.place))
     if not os.path.exists(place):
-        known = unknown_name("known data set", source.place, KNOWN_SETS) if _looks_like_a_name(source.place) else ""
+        known = _meant(source.place)
         raise RequestError(
             f"--data {place}: there is no such file.{' ' if known else ''}{known[:1].upper() + known[1:]}"
         )
@@ -101,6 +101,14 @@ def full_source(text: str) -> str:
     if os.path.isfile(place) and not os.path.getsize(place):
         raise RequestError(f"--data {place}: it is empty. Give text, or leave --data out for synthetic tokens.")
     return str(Source(place, source.split, source.known_set))
+
+
+def _meant(place: str) -> str:
+    """What a place that is not there may be meant for: what stands before a path, or the name of a known set."""
+    before, equals, _ = place.partition("=")
+    if equals and before.replace("-", "").replace("_", "").isalnum():
+        return unknown_name("split or known data set", before, (*SPLITS, *KNOWN_SETS), where="front of =")
+    return unknown_name("known data set", place, KNOWN_SETS) if _looks_like_a_name(place) else ""
 
 
 def _looks_like_a_name(text: str) -> bool:

@@ -48,7 +48,7 @@ def wanted_corpus(experiment: Experiment, cluster: Cluster) -> CorpusRequest | N
     suggested = experiment.model or getattr(cluster.defaults, "model", None) or FALLBACKS["model"]
     model = settings.applied("model", suggested)
     how = {name: settings.applied(name, _copied(value)) for name, value in _READING.items()}
-    _check_reading(how)
+    _check_reading(how, settings)
     return CorpusRequest(sources=experiment.data, model=model, layout=layout_of_model(model), **how)
 
 
@@ -92,7 +92,7 @@ def refuse_for_synthetic(draft: Draft) -> None:
     asked = next((one for one in draft.settings.all if one.field in DATA_FIELDS), None)
     if asked is not None:
         raise RequestError(
-            f"--set {asked.asked}: synthetic tokens do not heed it. Name data with --data SOURCE, or leave it out."
+            f"{asked.said}: synthetic tokens do not heed it. Name data with --data SOURCE, or leave it out."
         )
 
 
@@ -115,7 +115,7 @@ def only_read(said: Said, caches: str | None, draft: Draft) -> dict[str, Any]:
 def reading(draft: Draft) -> dict[str, Any]:
     """How the data are read, as the settings say it."""
     found = {name: draft.put(name, _copied(value), "default") for name, value in _READING.items()}
-    _check_reading(found)
+    _check_reading(found, draft.settings)
     return found
 
 
@@ -123,18 +123,18 @@ def _copied(value: Any) -> Any:
     return dict(value) if isinstance(value, dict) else value
 
 
-def _check_reading(how: dict[str, Any]) -> None:
+def _check_reading(how: dict[str, Any], settings: Settings) -> None:
     columns, fraction = how["columns"], how["validation_fraction"]
     if columns:
         check_columns(columns)
     if fraction is not None and (
         isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction < 1
     ):
-        raise RequestError(f"--set validation_fraction={fraction}: a number from 0 to below 1 is needed.")
+        raise RequestError(f"{settings.said('validation_fraction')}={fraction}: a number from 0 to below 1 is needed.")
     for name in ("train_samples", "validation_samples"):
         most = how[name]
         if most is not None and (isinstance(most, bool) or not isinstance(most, int)):
-            raise RequestError(f"--set {name}={most}: a whole number is needed.")
+            raise RequestError(f"{settings.said(name)}={most}: a whole number is needed.")
         if most is not None:
             positive(name, most)
 

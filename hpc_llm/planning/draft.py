@@ -56,7 +56,7 @@ class Draft:
     def put(self, name: str, value: Any, origin: str) -> Any:
         """The value of the field with that short name, as the settings leave it."""
         is_set = bool(self.settings.of(name))
-        self.origins[name] = self.settings.origin if is_set else origin
+        self.origins[name] = self.settings.origin_of(name) if is_set else origin
         return self.settings.applied(name, value)
 
     def first(self, name: str, *choices: tuple[Any, str]) -> Any:

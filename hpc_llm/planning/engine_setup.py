@@ -68,7 +68,7 @@ def _split(name: str, facts: EngineFacts, chosen: Chosen | None, draft: Draft) -
     value, why = chosen or (default, "which does not heed it")
     found = draft.put(name, value, f"computed: engine {facts.name}, {why}")
     if chosen is None and found != default:
-        raise PlanError(f"--set {name}={_written(found)}: engine {facts.name} does not heed it.")
+        raise PlanError(f"{draft.settings.said(name)}={_written(found)}: engine {facts.name} does not heed it.")
     if name == "layers_per_unit":
         positive(name, found)
     return found
@@ -82,7 +82,7 @@ def _switch(name: str, facts: EngineFacts, lack: str | None, why: str, draft: Dr
     """Something that the engine does unless there is a reason against it, or the settings say no."""
     is_on: bool = draft.put(name, lack is None, f"computed: engine {facts.name}, {lack or why}")
     if is_on and lack is not None:
-        raise PlanError(f"--set {name}=true: with engine {facts.name} it cannot be, for {lack}.")
+        raise PlanError(f"{draft.settings.said(name)}=true: with engine {facts.name} it cannot be, for {lack}.")
     return is_on
 
 

@@ -58,7 +58,7 @@ def choose_generation(
     """
     _refuse_what_trains(said, method)
     prompts = _prompts(said, corpus, draft)
-    new_tokens = _whole("new_tokens", draft.put("new_tokens", 128, "default"))
+    new_tokens = _whole(draft, "new_tokens", draft.put("new_tokens", 128, "default"))
     per_step = batch.micro_batch_size * groups
     queries, steps, warmup = _queries(said, prompts.count, per_step, draft)
     workload = Inference(
@@ -68,8 +68,8 @@ def choose_generation(
         warmup_steps=warmup,
         seed=choose_seed(said, draft),
         new_tokens=new_tokens,
-        stop_at_end=_truth("stop_at_end", draft.put("stop_at_end", None, "not set")),
-        keep_outputs=bool(_truth("keep_outputs", draft.put("keep_outputs", False, "default"))),
+        stop_at_end=_truth(draft, "stop_at_end", draft.put("stop_at_end", None, "not set")),
+        keep_outputs=bool(_truth(draft, "keep_outputs", draft.put("keep_outputs", False, "default"))),
         **_choice_of_tokens(draft),
         **_nothing_of_training(draft),
     )
@@ -112,8 +112,8 @@ def _prompts(said: Said, corpus: CorpusFacts | None, draft: Draft) -> _Prompts:
     }
     if corpus is None:
         if draft.settings.of("split"):
-            raise RequestError("--set split: synthetic tokens have no splits. Name data with --data SOURCE.")
-        length = _whole("prompt_tokens", draft.put("prompt_tokens", PROMPT_TOKENS, "default: made-up prompts"))
+            raise RequestError(f"{draft.settings.said('split')}: synthetic tokens have no splits. Name data with --data SOURCE.")
+        length = _whole(draft, "prompt_tokens", draft.put("prompt_tokens", PROMPT_TOKENS, "default: made-up prompts"))
         split = draft.computed("split", None, "computed: synthetic tokens have none")
         return _Prompts(fields={**fields, "prompt_tokens": length, "split": split}, count=None, longest=length)
     return _of_corpus(corpus, fields, draft)
@@ -124,16 +124,16 @@ def _of_corpus(corpus: CorpusFacts, fields: dict[str, Any], draft: Draft) -> _Pr
     why = "default: what is held out" if is_there else "default: nothing of the data is held out"
     split = draft.put("split", VALIDATION if is_there else TRAIN, why)
     if split not in SPLITS:
-        raise RequestError(unknown_name("split", str(split), SPLITS, where="--set split"))
+        raise RequestError(unknown_name("split", str(split), SPLITS, where=draft.settings.said("split")))
     facts = corpus.split(split)
     if corpus.is_text:
-        length = _whole("prompt_tokens", draft.put("prompt_tokens", PROMPT_TOKENS, "default: cut out of the text"))
+        length = _whole(draft, "prompt_tokens", draft.put("prompt_tokens", PROMPT_TOKENS, "default: cut out of the text"))
         count = facts.tokens // length
         lack = f"{facts.tokens} tokens, too few for a prompt of {length}: ask for fewer with --set prompt_tokens=N"
     else:
         if draft.put("prompt_tokens", None, "computed: the samples have prompts of their own") is not None:
             raise RequestError(
-                "--set prompt_tokens: the samples have prompts of their own. Leave it out, or leave --data out for made-up prompts "
+                f"{draft.settings.said('prompt_tokens')}: the samples have prompts of their own. Leave it out, or leave --data out for made-up prompts "
                 "of that length."
             )
         starts = [start for start in corpus.samples(split).starts if start]
@@ -158,7 +158,7 @@ def _queries(said: Said, known: int | None, per_step: int, draft: Draft) -> tupl
         positive("steps", steps)
         found, why = (steps - warmup) * per_step, "computed: those of all steps behind the warm-up"
     elif asked is not None:
-        found, why = _whole("queries", asked), draft.origins["queries"]
+        found, why = _whole(draft, "queries", asked), draft.origins["queries"]
     elif known is not None:
         found, why = known, "default: all of the data"
     else:
@@ -189,10 +189,10 @@ def _choice_of_tokens(draft: Draft) -> dict[str, Any]:
     top_p = draft.put("top_p", 1.0, "default: all tokens")
     if not _is_number(temperature) or not 0 <= temperature <= 100:
         raise RequestError(
-            f"--set temperature={temperature!r}: a number from 0 (the likeliest token) to 100 is needed."
+            f"{draft.settings.said('temperature')}={temperature!r}: a number from 0 (the likeliest token) to 100 is needed."
         )
     if not _is_number(top_p) or not 0 < top_p <= 1:
-        raise RequestError(f"--set top_p={top_p!r}: a number above 0, and at most 1, is needed.")
+        raise RequestError(f"{draft.settings.said('top_p')}={top_p!r}: a number above 0, and at most 1, is needed.")
     if top_p < 1 and temperature == 0:
         raise RequestError(f"top_p is {top_p} and temperature is 0, which takes the likeliest token: keep one of them.")
     return {"temperature": float(temperature), "top_p": float(top_p)}
@@ -207,16 +207,16 @@ def _nothing_of_training(draft: Draft) -> dict[str, Any]:
     return {name: draft.computed(name, value, "computed: nothing is trained") for name, value in values.items()}
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole(draft: Draft, name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise RequestError(f"--set {name}={value!r}: a whole number is needed.")
+        raise RequestError(f"{draft.settings.said(name)}={value!r}: a whole number is needed.")
     positive(name, value)
     return value
 
 
-def _truth(name: str, value: Any) -> bool | None:
+def _truth(draft: Draft, name: str, value: Any) -> bool | None:
     if value is not None and not isinstance(value, bool):
-        raise RequestError(f"--set {name}={value!r}: true or false is needed.")
+        raise RequestError(f"{draft.settings.said(name)}={value!r}: true or false is needed.")
     return value
 
 
@@ -264,7 +264,7 @@ def no_engine(wanted: Wanted, draft: Draft) -> EngineSetup:
     lack = engines.find("plain").unrecorded(wanted)
     is_recorded = draft.put("cuda_graph", lack is None, f"computed: {lack or 'the pass of a token has one shape'}")
     if is_recorded and lack is not None:
-        raise PlanError(f"--set cuda_graph=true: it cannot be, for {lack}.")
+        raise PlanError(f"{draft.settings.said('cuda_graph')}=true: it cannot be, for {lack}.")
     return EngineSetup(
         name=draft.computed("engine", "plain", f"{why}, torch alone answers"),
         module=draft.computed("engine_module", None, why),

@@ -263,11 +263,11 @@ def _checked(name: str, of_method: _M | None, model: type[_M], origin: str, draf
     if value is None:
         return None
     if said := auto_in(value):
-        raise RequestError(f"--set {name}: {said}.")
+        raise RequestError(f"{draft.settings.said(name)}: {said}.")
     try:
         return model.model_validate(value).model_dump()
     except ValidationError as error:
-        raise explain_validation(error, f"--set {name}", allowed_keys(model)) from None
+        raise explain_validation(error, draft.settings.said(name), allowed_keys(model)) from None
 
 
 COMPUTED_BLOCKS = {
@@ -288,7 +288,7 @@ def _deepspeed(method: Method, draft: Draft) -> dict[str, Any]:
         for computed, advice in COMPUTED_BLOCKS.items():
             if place == computed or place.startswith(f"{computed}."):
                 raise RequestError(f"deepspeed.{place} is computed. {advice}")
-    where = "--set deepspeed" if settings else "deepspeed"
+    where = draft.settings.said("deepspeed") if settings else "deepspeed"
     check_keys(config, where)
     refuse_way_out(config, where, is_record)
     for key in (*COMPUTED, "optimizer"):
@@ -345,7 +345,7 @@ def _gpu(cluster: Cluster, gpu: Gpu, parallel: Parallel, model: ModelSetup, draf
     tflops = gpu.peak_tflops.get(model.precision) if on_gpu else None
     peak = draft.put("peak_flops", tflops and tflops * 1e12, f"cluster {cluster.name}: gpu.peak_tflops")
     if peak is not None and (isinstance(peak, bool) or not isinstance(peak, (int, float)) or peak <= 0):
-        raise RequestError(f"--set peak_flops={peak!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
+        raise RequestError(f"{draft.settings.said('peak_flops')}={peak!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
     return ExpectedGpu(model=expected, peak_flops=peak)
 
 

@@ -83,6 +83,25 @@ def _optional() -> set[str]:
 OPTIONAL = frozenset(_optional())
 
 
+class PairOfFile(str):
+    """A `PATH=VALUE` that a file says and not the command line, so that messages and origins name the file."""
+
+    place: str
+    """The file as it was named."""
+    origin: str
+    """What tables call it."""
+
+    def __new__(cls, pair: str, place: str, origin: str) -> PairOfFile:
+        made = super().__new__(cls, pair)
+        made.place, made.origin = place, origin
+        return made
+
+
+def placed(pairs: Iterable[str], place: str, origin: str) -> list[str]:
+    """The pairs, those that nobody has placed yet as of that file."""
+    return [pair if isinstance(pair, PairOfFile) else PairOfFile(pair, place, origin) for pair in pairs]
+
+
 def split_pair(text: str, flag: str) -> tuple[str, str]:
     """The two sides of `KEY=VALUE`; a bare `KEY` has the value ''."""
     key, _, value = text.partition("=")
@@ -91,7 +110,7 @@ def split_pair(text: str, flag: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def parse_value(text: str) -> Any:
+def parse_value(text: str, said: str = "--set") -> Any:
     """A YAML scalar or flow collection; `1e9` is a number, and a whole one is an int.
 
     >>> parse_value("1e9"), parse_value("true"), parse_value("[0.8, 0.999]"), parse_value("fp32")
@@ -99,7 +118,7 @@ def parse_value(text: str) -> Any:
     """
     from hpc_llm.text.yaml_text import LARGEST_INTEGER, parse_yaml
 
-    value = parse_yaml(text, f"--set value {text[:_SHOWN]!r}")
+    value = parse_yaml(text, f"{said}: the value {text[:_SHOWN]!r}")
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INTEGER and "." not in text
     return int(value) if is_whole else value
 
@@ -115,11 +134,20 @@ class Setting:
     text: str
     asked: str
     """The path as it was typed."""
+    head: str = "--set "
+    """What stands before a path where it was said: `--set `, or `FILE.yaml: set.`."""
+    origin: str | None = None
+    """The file that says it; None for what the caller says."""
 
     @property
     def path(self) -> str:
         """The path in short names, with dots."""
         return ".".join((self.field, *self.inside))
+
+    @property
+    def said(self) -> str:
+        """The path as it was typed, with where it was said."""
+        return f"{self.head}{self.asked}"
 
 
 def read_setting(pair: str) -> Setting:
@@ -128,18 +156,22 @@ def read_setting(pair: str) -> Setting:
     Raises:
         RequestError: it is not written so, or nothing can be set there.
     """
-    asked, text = split_pair(pair, "--set")
+    of_file = pair if isinstance(pair, PairOfFile) else None
+    head = f"{of_file.place}: set." if of_file else "--set "
+    where, example = (head[:-1], "set: {optimizer.lr: 1e-4}") if of_file else ("--set", "--set optimizer.lr=1e-4")
+    asked, text = split_pair(pair, where)
     if "=" not in pair:
-        raise RequestError(f"--set {pair!r}: write it as PATH=VALUE, e.g. --set optimizer.lr=1e-4.")
-    name, inside = _field_of(asked)
+        raise RequestError(f"{where} {str(pair)!r}: write it as PATH=VALUE, e.g. {example}.")
+    said = f"{head}{asked}"
+    name, inside = _field_of(asked, said)
     if name in FIXED:
-        raise RequestError(f"--set {asked}: {name} cannot be set: {FIXED[name]}.")
+        raise RequestError(f"{said}: {name} cannot be set: {FIXED[name]}.")
     if name in RAW and len(inside) != 1:
-        raise RequestError(f"--set {asked}: write it as {name}.NAME=VALUE.")
-    return Setting(name, inside, text, asked)
+        raise RequestError(f"{said}: write it as {name}.NAME=VALUE.")
+    return Setting(name, inside, text, asked, head, of_file and of_file.origin)
 
 
-def _field_of(asked: str) -> tuple[str, tuple[str, ...]]:
+def _field_of(asked: str, said: str = "") -> tuple[str, tuple[str, ...]]:
     """Short name of the field that a path leads to, and what is left of the path."""
     first, *rest = asked.split(".")
     if rest and (short := SHORT.get(f"{first}.{rest[0]}")) is not None:
@@ -147,9 +179,9 @@ def _field_of(asked: str) -> tuple[str, tuple[str, ...]]:
     if first in PATHS:
         return first, tuple(rest)
     if (way := _meant(asked)) is not None:
-        raise RequestError(f"--set {asked}: there is no plan field '{first}': {way}.")
+        raise RequestError(f"{said}: there is no plan field '{first}': {way}{'' if way.endswith('?') else '.'}")
     names = PATHS.keys() - FIXED.keys()
-    raise RequestError(unknown_name("plan field", first, names, where=f"--set {asked}"))
+    raise RequestError(f"{said}: " + unknown_name("plan field", first, names))
 
 
 def _meant(asked: str) -> str | None:
@@ -185,7 +217,21 @@ class Settings:
 
     def __init__(self, pairs: Iterable[str] = (), origin: str = "--set") -> None:
         self.all = [read_setting(pair) for pair in pairs]
-        self.origin = origin
+        self._origin = origin
+
+    @property
+    def origin(self) -> str:
+        """Where the settings come from."""
+        return ", ".join(dict.fromkeys(one.origin or self._origin for one in self.all)) or self._origin
+
+    def origin_of(self, field: str) -> str:
+        """Where what is set of that field comes from."""
+        return ", ".join(dict.fromkeys(one.origin or self._origin for one in self.of(field)))
+
+    def said(self, field: str) -> str:
+        """What stands before a message about the field: `--set FIELD`, or the file that sets it."""
+        found = self.of(field)
+        return f"{found[-1].head if found else '--set '}{field}"
 
     def of(self, field: str) -> list[Setting]:
         """The settings of that field, in the order in which they were given."""
@@ -199,17 +245,17 @@ class Settings:
 
 
 def _changed(value: Any, setting: Setting) -> Any:
-    name, asked = setting.field, setting.asked
-    new = setting.text if name in RAW else parse_value(setting.text)
+    name = setting.field
+    new = setting.text if name in RAW else parse_value(setting.text, setting.said)
     choices = CHOICES.get(setting.path)
     if choices is not None and new not in choices:
-        raise RequestError(f"--set {asked}={setting.text}: valid are {', '.join(choices)}.")
+        raise RequestError(f"{setting.said}={setting.text}: valid are {', '.join(choices)}.")
     if not setting.inside:
-        return None if new is None and name in OPTIONAL else _same_type(asked, value, new)
+        return None if new is None and name in OPTIONAL else _same_type(setting.said, value, new)
     holder, last = _holder(value, setting), setting.inside[-1]
     if name not in FREE and last not in holder:
-        raise RequestError(unknown_name("key", last, holder, where=f"--set {asked}"))
-    holder[last] = new if name in (*FREE, *MODELLED) else _same_type(asked, holder[last], new)
+        raise RequestError(f"{setting.said}: " + unknown_name("key", last, holder))
+    holder[last] = new if name in (*FREE, *MODELLED) else _same_type(setting.said, holder[last], new)
     return value
 
 
@@ -217,11 +263,11 @@ def _holder(value: Any, setting: Setting) -> dict[str, Any]:
     """The mapping that the last part of the path is a key of."""
     if not isinstance(value, dict):
         state = "is not used by this method" if value is None else "has no parts"
-        raise RequestError(f"--set {setting.asked}: {setting.field} {state}.")
+        raise RequestError(f"{setting.said}: {setting.field} {state}.")
     for part in setting.inside[:-1]:
         inner = value.setdefault(part, {}) if setting.field in FREE else value.get(part)
         if not isinstance(inner, dict):
-            raise RequestError(f"--set {setting.asked}: '{part}' holds {inner!r}, which has no parts.")
+            raise RequestError(f"{setting.said}: '{part}' holds {inner!r}, which has no parts.")
         value = inner
     found: dict[str, Any] = value
     return found
@@ -262,15 +308,15 @@ _NOUNS = {
 }
 
 
-def _same_type(path: str, old: Any, new: Any) -> Any:
+def _same_type(said: str, old: Any, new: Any) -> Any:
     """`new`, refused where its type cannot stand in for `old`'s."""
     number = isinstance(old, (int, float)) and not isinstance(old, bool)
     if number and isinstance(new, (int, float)) and not isinstance(new, bool):
         if isinstance(old, int) and not isinstance(new, int):
-            raise RequestError(f"--set {path}={new}: a whole number is needed.")
+            raise RequestError(f"{said}={new}: a whole number is needed.")
         return float(new) if isinstance(old, float) else new
     if old is None or (isinstance(new, type(old)) and isinstance(new, bool) == isinstance(old, bool)):
         return new
     if isinstance(old, bool):
-        raise RequestError(f"--set {path}={new}: write true or false, in small letters. It is {str(old).lower()} now.")
-    raise RequestError(f"--set {path}: {new!r} is not {_NOUNS[type(old)]}. It is {old!r} now.")
+        raise RequestError(f"{said}={new}: write true or false, in small letters. It is {str(old).lower()} now.")
+    raise RequestError(f"{said}: {new!r} is not {_NOUNS[type(old)]}. It is {old!r} now.")

@@ -126,7 +126,15 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
             return merged(base, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
     if any(p.name == f"{parent}{SUFFIXES[kind]}" for p in chain):
         raise ProfileError(f"{path}: extends: {parent} extends itself in the end. Name another {NOUNS[kind]}.")
-    raise ProfileError(f"{path}: extends: " + unknown_name(NOUNS[kind], str(parent), list_files(kind)))
+    raise ProfileError(f"{path}: extends: " + unknown_name(NOUNS[kind], str(parent), _others(kind, chain)))
+
+
+def _others(kind: str, chain: tuple[Path, ...]) -> list[str]:
+    """The names of all that a file may extend: what extends something is no choice of its own."""
+    own = {path.resolve() for path in chain}
+    suffix = SUFFIXES[kind]
+    there = (path for folder in search_path(kind) if folder.is_dir() for path in folder.glob(f"*{suffix}"))
+    return sorted({path.name.removesuffix(suffix) for path in there if path.resolve() not in own})
 
 
 _KIND = re.compile(r"str|int|float|bool|(?:list|dict)\[[^\n]{1,80}\]")
