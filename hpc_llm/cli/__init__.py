@@ -14,6 +14,7 @@ import typer
 from hpc_llm import __version__
 from hpc_llm.cli.output import note
 from hpc_llm.cli.terminal import guarded
+from hpc_llm.cli.usage import is_usage_error, sentence
 from hpc_llm.errors import HpcLlmError, Notice, PassedOverWarning
 
 COMMANDS = (
@@ -88,18 +89,8 @@ def _run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        if _is_usage_error(error):
-            from hpc_llm.text.secrecy import redacted
-
-            error.message = redacted(str(getattr(error, "message", error)))  # type: ignore[attr-defined]
-            error.show()  # type: ignore[attr-defined]
-            _tell_way(arguments, getattr(error, "option_name", None))
-            if "unexpected extra argument" in str(getattr(error, "message", "")) and arguments[:1] in (
-                ["render"],
-                ["submit"],
-            ):
-                note("several methods or clusters are one word, with commas: --method z2,z3")
-            return int(error.exit_code)  # type: ignore[attr-defined]
+        if is_usage_error(error):
+            return _wrong_usage(error, arguments)
         if os.environ.get("HPC_LLM_DEBUG") == "1":
             _tell_where(error)
         return _failed(error)
@@ -133,6 +124,18 @@ def _tell_what_is_passed_over() -> None:
     warnings.showwarning = show
 
 
+def _wrong_usage(error: Exception, arguments: list[str]) -> int:
+    """Say what is wrong with the command; the help where nothing of a command was said."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()  # type: ignore[attr-defined]
+        return 2
+    note(_readable(sentence(error, arguments)))
+    _tell_way(arguments, getattr(error, "option_name", None))
+    if "unexpected extra argument" in str(getattr(error, "message", "")) and arguments[:1] in (["render"], ["submit"]):
+        note("several methods or clusters are one word, with commas: --method z2,z3")
+    return 2
+
+
 def _tell_way(arguments: list[str], option: str | None) -> None:
     """Say how an option of sbatch is given, where somebody gave it to one of our commands."""
     from hpc_llm.api.request import way_of
@@ -140,11 +143,6 @@ def _tell_way(arguments: list[str], option: str | None) -> None:
     way = way_of(option.removeprefix("--")) if option and arguments[:1] in (["render"], ["submit"]) else None
     if way is not None:
         note(f"of sbatch's own options it is {way}")
-
-
-def _is_usage_error(error: Exception) -> bool:
-    """Whether it is click's: typer brings a click of its own in some versions, so its class cannot be named."""
-    return hasattr(error, "show") and hasattr(error, "exit_code")
 
 
 def _readable(sentence: str) -> str:
