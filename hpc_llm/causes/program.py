@@ -27,13 +27,6 @@ PYTHON_EXCEPTION = Cause(
             role=Role.CASCADE,
         ),
         sign(
-            "Too many open files",
-            r"\[Errno 24\] Too many open files",
-            precedence=46,
-            confidence=0.9,
-            remedy="allow more open files in the job (ulimit -n 65536), or use fewer data loader workers",
-        ),
-        sign(
             "no socket interface found",
             precedence=68,
             confidence=0.9,

@@ -81,6 +81,8 @@ class Found:
 
 SHOWN = 400
 """Characters of an evidence line."""
+CUT = "…"
+"""Stands where a line goes on."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -172,11 +174,17 @@ def _found(text: bytes, start: int, position: int, cause: Cause, one: Sign, deta
     return Found(
         cause=cause,
         sign=one,
-        text=line[shown_from : shown_from + SHOWN].decode("utf-8", "replace").strip(),
+        text=_part(line, shown_from),
         position=position,
         rank=int(rank) if rank else rank_of(line),
         details=details,
     )
+
+
+def _part(line: bytes, begin: int) -> str:
+    """So much of a line from there on as is kept, with a mark at each end where more of it is."""
+    text = line[begin : begin + SHOWN].decode("utf-8", "replace").strip()
+    return f"{CUT if begin else ''}{text}{CUT if begin + SHOWN < len(line.rstrip()) else ''}"
 
 
 def rank_of(line: bytes) -> int | None:

@@ -87,8 +87,8 @@ LAUNCH_FAILED = Cause(
 
 NODE_LIMITS = Cause(
     id="node_limits",
-    title="a limit of processes or of open files was reached",
-    meaning="The node lets the job have no more threads, processes or open files.",
+    title="a limit of processes was reached",
+    meaning="The node lets the job have no more threads or processes.",
     remedy=_FEWER_THREADS,
     retry=False,
     precedence=64,
@@ -132,14 +132,31 @@ NODE_LIMITS = Cause(
             r"|^[^\n\"']{0,80}\b[Cc]annot fork(?:: Resource temporarily unavailable|$)|cgroup: fork rejected by pids controller",
             confidence=0.8,
         ),
+    ),
+)
+
+OPEN_FILES = Cause(
+    id="open_files",
+    title="too many open files",
+    meaning="The job holds as many files and sockets open as its limit allows: data loader workers that share tensors hold many.",
+    remedy=(
+        "see the limit in the job: `ulimit -n`, and what it may be raised to: `ulimit -Hn`\n"
+        "allow more before the program starts: `ulimit -n 65536`, or the most that `ulimit -Hn` says\n"
+        "or fewer data loader workers, or workers that share by file: torch.multiprocessing.set_sharing_strategy('file_system')"
+    ),
+    retry=False,
+    precedence=65,
+    explains=frozenset(("python_exception", "collective_timeout", "unreachable", "cancelled", "node_limits")),
+    signs=(
+        sign("Too many open files", r"\[Errno 2[34]\] Too many open files", confidence=0.95),
+        # C++, Rust, NCCL, a shell: what failed stands before it.
         sign(
-            "items of ancdata",
-            r"RuntimeError: received \d+ items of ancdata",
-            remedy=(
-                "allow more open files in the job: ulimit -n 65536\n"
-                "or let workers share by file: torch.multiprocessing.set_sharing_strategy('file_system')"
-            ),
+            "oo many open files",
+            r"^[^\n\"']{0,200}: [Tt]oo many open files(?: in system)?(?:\.| \[| \(os error 2[34]\)|$)",
+            confidence=0.85,
         ),
+        sign("EMFILE", r"\bEMFILE\b", confidence=0.8),
+        sign("items of ancdata", r"RuntimeError: received \d+ items of ancdata"),
     ),
 )
 
@@ -168,4 +185,4 @@ PACKAGES_APART = Cause(
     ),
 )
 
-CAUSES = (LAUNCH_FAILED, NODE_LIMITS, PACKAGES_APART)
+CAUSES = (LAUNCH_FAILED, NODE_LIMITS, OPEN_FILES, PACKAGES_APART)

@@ -69,4 +69,5 @@ def _exception(content: bytes, indented: bool) -> re.Match[bytes] | None:
 
 
 def _message(match: re.Match[bytes]) -> str:
-    return (match["message"] or b"")[:_MESSAGE].decode("utf-8", "replace").strip()
+    whole = (match["message"] or b"").strip()
+    return whole[:_MESSAGE].decode("utf-8", "replace").strip() + ("…" if len(whole) > _MESSAGE else "")

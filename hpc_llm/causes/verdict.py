@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.causes.cause import STARTED, Cause, Role
 from hpc_llm.causes.program import NONE, UNKNOWN
-from hpc_llm.causes.search import Found, without_rank
+from hpc_llm.causes.search import CUT, Found, without_rank
 from hpc_llm.records.run import Outcome
 from hpc_llm.text.secrecy import redacted
 
@@ -81,7 +81,12 @@ class Verdict:
             return self.root.reason
         details = self.root.details or {}
         words = ": ".join(filter(None, (details.get("exception"), details.get("message"))))
-        return redacted(_CARETS.sub("", words or without_rank(self.root.text))).strip()[:REASON_LENGTH]
+        return _short(redacted(_CARETS.sub("", words or without_rank(self.root.text))).strip())
+
+
+def _short(reason: str) -> str:
+    """The reason as a table holds it, with a mark where it goes on."""
+    return reason if len(reason) <= REASON_LENGTH else f"{reason[: REASON_LENGTH - len(CUT)].rstrip()}{CUT}"
 
 
 def decide(found: Sequence[Found], completed: bool) -> Verdict:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.method import letters_of
+from hpc_llm.planning.method import LoraBlock, letters_of
 from hpc_llm.planning.model import architecture, num_parameters
 
 _STAGES = {"z1": 1, "z2": 2, "z3": 3}
+_USUAL_RANK = LoraBlock.model_fields["r"].default
 _SHORTEST = 64
 """Tokens: below that a sequence's activations are nothing beside the model."""
 
@@ -32,6 +33,9 @@ def rungs(plan: Plan) -> Iterator[Rung]:
         flags = f"--micro-batch-size {smaller.batch.micro_batch_size} --gradient-accumulation-steps {smaller.batch.gradient_accumulation_steps}"
         yield Rung(flags, f"a smaller micro batch at the same global batch of {plan.batch.global_batch_size}", smaller)
         plan = smaller
+    for flag, why, changed in _costly_settings(plan):
+        yield Rung(flag, why, changed)
+        plan = changed
     asked = method = plan.method
     for letters, added, why in _more_saving(plan):
         method = f"{method}+{added}" if added else letters
@@ -51,6 +55,22 @@ def _smaller_micro_batch(plan: Plan) -> Plan | None:
     if not fitting:
         return None
     return plan.changed(micro_batch_size=fitting[-1], gradient_accumulation_steps=sequences // fitting[-1])
+
+
+def _costly_settings(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
+    """What the run has otherwise than usual and takes memory, each taken back: its flag, what it costs, and the plan then."""
+    model = plan.model
+    if model.peft is not None and model.peft.r > _USUAL_RANK:
+        smaller = replace(model, peft=replace(model.peft, r=_USUAL_RANK))
+        why = f"adapters of rank {_USUAL_RANK} instead of {model.peft.r}: their weights, gradients and states shrink with it"
+        plan = replace(plan, model=smaller)
+        yield f"--set peft.r={_USUAL_RANK}", why, plan
+    if plan.model.attention == "eager":
+        plan = replace(plan, model=replace(plan.model, attention="sdpa"))
+        yield "--set attention=sdpa", "eager attention keeps all scores of a sequence, which grow with its square", plan
+    if not plan.model.quantization and plan.model.precision == "fp32" and plan.gpu.model is not None:
+        plan = replace(plan, model=replace(plan.model, precision="bf16"))
+        yield "--set precision=bf16", "half the bytes of weights and activations, where the GPU has bf16; else fp16", plan
 
 
 def _more_saving(plan: Plan) -> Iterator[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from typing import IO
 from hpc_llm.causes.log import LogFindings, verdict_on
 from hpc_llm.causes.numerics import NAN_LOSS
 from hpc_llm.causes.program import NONE
-from hpc_llm.causes.search import SHOWN, Found
+from hpc_llm.causes.search import CUT, SHOWN, Found
 from hpc_llm.causes.verdict import Verdict, decide
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude, unexplained
 from hpc_llm.parsing.read import Reading, parse_stream
@@ -166,7 +166,9 @@ def _of(run: Diagnosis, headline: Diagnosis) -> Diagnosis:
 
 def _lines(verdicts: Sequence[Verdict], blocks: Iterable[Block]) -> list[int | None]:
     """The line that shows each verdict. Where a text stands there more often than it is one, it is not known which."""
-    texts = [one.root.text if one.root is not None and one.root.position >= 0 else None for one in verdicts]
+    texts = [
+        one.root.text.strip(CUT) if one.root is not None and one.root.position >= 0 else None for one in verdicts
+    ]
     wanted = {text.encode("utf-8", "surrogateescape") for text in texts if text}
     places: dict[bytes, list[int]] = defaultdict(list)
     for block in blocks if 0 < len(wanted) <= _MOST_LINES else ():

@@ -83,6 +83,11 @@ def _evaluation(steps: int, task: TaskKind, corpus: CorpusFacts | None, draft: D
         corpus.split(VALIDATION)  # says what would hold something out
     if not holds_out and found is None and task.evaluates and not is_set:
         why = "computed: nothing of the data is held out (validation_fraction)"
+        if corpus is not None:
+            draft.notices.append(
+                "nothing of the data is held out, so nothing is evaluated: --set validation_fraction=0.1, or --data validation=FILE, "
+                "holds some out, and the data are prepared anew; --set eval_every=null says that none is wanted"
+            )
     value: int | None = draft.computed("eval_every", found, draft.origins["eval_every"] if is_set or not why else why)
     return value
 

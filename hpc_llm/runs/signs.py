@@ -226,7 +226,8 @@ def is_weak_taking_down(one: Found) -> bool:
 
 def one_line(text: str) -> str:
     """The text on one line, cut to what a table shows."""
-    return " ".join(text.split())[:_LONGEST_REASON]
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_REASON else f"{line[: _LONGEST_REASON - 1].rstrip()}…"
 
 
 def _signal_in(exit_code: int) -> str:
