@@ -296,3 +296,44 @@ def test_a_preparation_that_fails_says_why(own_folder: Path) -> None:
     assert made.returncode == 3
     [run] = json.loads(made.stdout)["runs"]
     assert run["outcome"] == "FAILED" and "line 2 has no field 'text'" in run["result"]["outcome_reason"]
+
+
+@pytest.mark.parametrize("task", ["prepare", "finetune"])
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "said"),
+    [
+        ("a.jsonl", '{"question": "x", "answr": "y"}\n', {"prompt": "question", "completion": "answer"}, "there is no field 'answer' in .*a.jsonl line 1: did you mean 'answr'"),
+        ("a.jsonl", '\n{"question": "x"}\n', {"text": "Q: {qestion}"}, "no field 'qestion' in .*a.jsonl line 2: did you mean 'question'"),
+        ("a.csv", "q,a\n1,2\n", {"text": "x"}, r"there is no field 'x' in .*a.csv line 1\. Valid: a, q"),
+        ("a.csv", "q,a\n1,2\n", {}, "has the fields q, a, and none of them says"),
+    ],
+)  # fmt: skip
+def test_rows_that_lack_what_is_asked_are_refused_before_a_job_waits_for_them(
+    own_folder: Path, task: str, name: str, content: str, columns: dict[str, str], said: str
+) -> None:
+    (own_folder / name).write_text(content)
+    settings = [f"columns.{what}={field}" for what, field in columns.items()]
+    with pytest.raises(RequestError, match=said):
+        hpc_llm.plan(**{**RUN, "task": task}, data=[name], set=settings)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("validaton=a.jsonl", "no split or known data set 'validaton' in front of =: did you mean 'validation'"),
+        ("gsm=a.jsonl", "did you mean 'gsm8k'"),
+        ("train=gsm8=a.jsonl", "no split or known data set 'gsm8' in front of =: did you mean 'gsm8k'"),
+    ],
+)
+def test_a_wrong_word_before_a_path_is_told(own_folder: Path, data: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        hpc_llm.plan(**RUN, data=[data])
+
+
+def test_that_nothing_is_held_out_is_said(rows: Path) -> None:
+    folder = prepared(rows)
+    said = [
+        hpc_llm.plan(**RUN, task="finetune", data=[folder], set=more)[0].notices for more in ([], ["eval_every=null"])
+    ]
+    told = ["nothing of the data is held out" in " ".join(notices) for notices in said]
+    assert told == [True, False]

@@ -16,7 +16,7 @@ from hpc_llm.cli import run
 from hpc_llm.errors import Notice, ProfileError
 from hpc_llm.planning.method import load_method, method_names, parse_method
 from hpc_llm.site.cluster import Cluster, cluster_names, load_cluster, parse_cluster
-from hpc_llm.site.profiles import find_file, list_files, user_cache, user_config
+from hpc_llm.site.profiles import find_file, list_files, read_profile, user_cache, user_config
 from hpc_llm.text.yaml_text import parse_yaml, read_yaml
 
 CLUSTER_FILES = sorted((ROOT / "clusters").glob("*.yaml"))
@@ -301,3 +301,16 @@ def test_what_is_listed_is_found_and_says_why_it_cannot_be_read(kind: str, own_f
     load: Callable[[str], Any] = load_method if kind == "configs" else load_cluster
     with pytest.raises(ProfileError, match=r"pipe\.yaml: cannot be read: it is no regular file"):
         load("pipe")
+
+
+@pytest.mark.parametrize(("kind", "option"), [("clusters", "cluster"), ("configs", "method")])
+def test_what_extends_an_unknown_name_is_no_choice_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / kind).mkdir()
+    (tmp_path / kind / "mine.yaml").write_text("extends: mien\n")
+    with pytest.raises(ProfileError) as refused:
+        read_profile(kind, "mine")
+    valid = str(refused.value).partition("Valid: ")[2]
+    assert f"there is no {option} 'mien'" in str(refused.value) and valid and "mine" not in valid

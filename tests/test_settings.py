@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rendering import planned
 
+import hpc_llm
 from hpc_llm.errors import HpcLlmError, RequestError
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import PATHS, Plan
@@ -189,3 +191,36 @@ def test_variables_of_the_script_itself_cannot_be_set() -> None:
     for name in ("run_dir", "python", "IFS", "a-b", "", "A B", "1A", "x;y"):
         with pytest.raises(RequestError):
             script("delta", "z3", set=(f"env.{name}=x",))
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("stps: 5", "e.yaml: set.stps: there is no plan field 'stps': did you mean 'steps'"),
+        ("optimizer: {lrr: 1}", "e.yaml: set.optimizer.lrr: there is no key 'lrr': did you mean 'lr'"),
+        ("optimizer.lr: -1", "e.yaml: set.optimizer: 'lr' is -1"),
+        ("steps: ten", "e.yaml: set.steps: 'ten' is not a whole number"),
+        ("attention: flash", "e.yaml: set.attention=flash: valid are sdpa"),
+        ("nodes: 2", "e.yaml: set.nodes: nodes cannot be set"),
+        ("deepspeed.zero_optimization.stge: 1", "'stge' in e.yaml: set.deepspeed, zero_optimization"),
+        ("columns.text: a", "e.yaml: set.columns.text: synthetic tokens do not heed it"),
+    ],
+)
+def test_a_setting_of_a_file_is_refused_by_the_name_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, said: str
+) -> None:
+    """Also where the command line sets something else."""
+    monkeypatch.chdir(tmp_path)
+    Path("e.yaml").write_text(f"cluster: local\nmethod: z3\nmodel: tiny\nset:\n  {setting}\n")
+    for more in ([], ["seed=1"]):
+        with pytest.raises(RequestError) as refused:
+            hpc_llm.plan("e.yaml", set=more)
+        assert said in str(refused.value) and "--set " not in str(refused.value).partition(". ")[0]
+
+
+def test_each_setting_has_the_origin_that_said_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("e.yaml").write_text("cluster: local\nmethod: z3\nmodel: tiny\nset: {seed: 3, recompute: true}\n")
+    [one] = hpc_llm.plan("e.yaml", set=["seed=4"])
+    assert one.plan.training.seed == 4
+    assert one.origins["recompute"] == "e.yaml: set" and one.origins["seed"] != "e.yaml: set"

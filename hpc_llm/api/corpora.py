@@ -31,6 +31,7 @@ class Corpora:
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._found: dict[str, CorpusFacts] = {}
+        self._checked: set[str] = set()
 
     def find(self, experiment: Experiment, cluster: Cluster) -> CorpusFacts | None:
         """What the data of the experiment were prepared as; None where it needs none.
@@ -41,13 +42,26 @@ class Corpora:
         from hpc_llm.planning.data import wanted_corpus
         from hpc_llm.planning.tasks import find
 
-        wanted = None if find(experiment.task).is_on_host else wanted_corpus(experiment, cluster)
+        wanted = wanted_corpus(experiment, cluster)
         if wanted is None:
+            return None
+        if find(experiment.task).is_on_host:
+            self._check_rows(wanted)
             return None
         asked = repr(wanted)
         if asked not in self._found:
             self._found[asked] = self._look(wanted, experiment, cluster)
         return self._found[asked]
+
+    def _check_rows(self, wanted: CorpusRequest) -> None:
+        """Refuse rows that lack what is asked of them before a job waits for them; each source is looked at once."""
+        from hpc_llm.corpus.columns import check_first_rows
+        from hpc_llm.corpus.sources import is_corpus, source_files
+
+        asked = repr((wanted.sources, wanted.columns))
+        if asked not in self._checked and not any(map(is_corpus, wanted.sources)):
+            check_first_rows(source_files(wanted.sources), wanted.columns)
+            self._checked.add(asked)
 
     def _look(self, wanted: CorpusRequest, experiment: Experiment, cluster: Cluster) -> CorpusFacts:
         from hpc_llm.corpus.facts import read_facts
@@ -64,6 +78,7 @@ class Corpora:
         fraction_of(source_files(wanted.sources), wanted.validation_fraction)
         folder = caches / corpus_key(wanted, caches)
         if not is_corpus(folder):
+            self._check_rows(wanted)
             asked = _preparation(experiment, cluster, wanted.model)
             command = shlex.join(_command(asked, self._logs))
             raise NotPreparedError(f"the data are not prepared yet for {wanted.model}. This does it: {command}", asked)

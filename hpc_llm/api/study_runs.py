@@ -8,7 +8,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.api.study import SWEPT, About, Entry, Layer, Study, axis_values, laid, layer_of, of_file, shown, without_taken_back
+from hpc_llm.api.study import (
+    SWEPT,
+    About,
+    Entry,
+    Layer,
+    Study,
+    axis_values,
+    laid,
+    layer_of,
+    of_file,
+    shown,
+    without_taken_back,
+)
 from hpc_llm.api.values import names_in, swept
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.study import LONGEST_NAME, MOST_RUNS, Combination, Entries, StudyRun, combinations

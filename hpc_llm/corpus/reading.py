@@ -5,13 +5,64 @@ A folder of data may come from a stranger: a link in it may lead to what only it
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
+import shlex
 import stat
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from hpc_llm.errors import RequestError
 from hpc_llm.records.files import open_plain, reason_of
+
+_MARKS = ((codecs.BOM_UTF8, "UTF-8-SIG"), (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"))
+_GUESSED_FROM = 4096
+
+
+def guessed_encoding(sample: bytes) -> str:
+    r"""In what a text is written that is no UTF-8, by its first bytes and by those around what is none; as iconv calls it.
+
+    >>> guessed_encoding("ab".encode("utf-16")), guessed_encoding("ab".encode("utf-16-le")), guessed_encoding(b"caf\xe9")
+    ('UTF-16', 'UTF-16LE', 'LATIN1')
+    >>> guessed_encoding(b"\x93so\x94"), guessed_encoding("日本".encode("gb18030"))
+    ('WINDOWS-1252', 'GB18030')
+    """
+    for mark, name in _MARKS:
+        if sample.startswith(mark):
+            return name
+    if (wide := next((name for name in ("UTF-16LE", "UTF-16BE") if _is_written_in(sample, name)), None)) is not None:
+        return wide
+    high = [byte for byte in sample if byte >= 0x80]
+    if high and len(high) > 1 and _are_pairs(sample):
+        return "GB18030"
+    return "WINDOWS-1252" if any(byte < 0xA0 for byte in high) else "LATIN1"
+
+
+def _is_written_in(sample: bytes, name: str) -> bool:
+    """Whether half of the bytes are zeros and the text is one in that encoding of two bytes a character."""
+    part = sample[: _GUESSED_FROM // 2 * 2]
+    text = part[: len(part) // 2 * 2].decode(name, "replace")
+    return (
+        len(part) >= 4 and part.count(0) * 4 > len(part) and all(one.isprintable() or one in "\t\r\n" for one in text)
+    )
+
+
+def _are_pairs(sample: bytes) -> bool:
+    """Whether bytes above ASCII come in even numbers alone, as Chinese characters do and accents rarely."""
+    return all(len(run) % 2 == 0 for run in re.findall(rb"[\x80-\xff]+", sample))
+
+
+def no_utf8(path: str, line: int | None, sample: bytes) -> str:
+    """The sentence for a file that is not in UTF-8: where, what it may be, and the command that mends it."""
+    encoding = guessed_encoding(sample)
+    place = f"{path} line {line}" if line else path
+    new = f"{path.removesuffix(Path(path).suffix)}.utf8{Path(path).suffix}"
+    return (
+        f"{place} is not written in UTF-8, it looks like {encoding}. Write it anew: "
+        f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > {shlex.quote(new)}, and give that file."
+    )
+
 
 EVERYBODY, NOBODY_ELSE = 0o755, 0o700
 """Most that others may do with a folder of tokens; its files lack what only folders need."""

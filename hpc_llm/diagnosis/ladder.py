@@ -70,7 +70,11 @@ def _costly_settings(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
         yield "--set attention=sdpa", "eager attention keeps all scores of a sequence, which grow with its square", plan
     if not plan.model.quantization and plan.model.precision == "fp32" and plan.gpu.model is not None:
         plan = replace(plan, model=replace(plan.model, precision="bf16"))
-        yield "--set precision=bf16", "half the bytes of weights and activations, where the GPU has bf16; else fp16", plan
+        yield (
+            "--set precision=bf16",
+            "half the bytes of weights and activations, where the GPU has bf16; else fp16",
+            plan,
+        )
 
 
 def _more_saving(plan: Plan) -> Iterator[tuple[str, str, str]]:

@@ -166,9 +166,7 @@ def _of(run: Diagnosis, headline: Diagnosis) -> Diagnosis:
 
 def _lines(verdicts: Sequence[Verdict], blocks: Iterable[Block]) -> list[int | None]:
     """The line that shows each verdict. Where a text stands there more often than it is one, it is not known which."""
-    texts = [
-        one.root.text.strip(CUT) if one.root is not None and one.root.position >= 0 else None for one in verdicts
-    ]
+    texts = [one.root.text.strip(CUT) if one.root is not None and one.root.position >= 0 else None for one in verdicts]
     wanted = {text.encode("utf-8", "surrogateescape") for text in texts if text}
     places: dict[bytes, list[int]] = defaultdict(list)
     for block in blocks if 0 < len(wanted) <= _MOST_LINES else ():

@@ -112,7 +112,9 @@ def _prompts(said: Said, corpus: CorpusFacts | None, draft: Draft) -> _Prompts:
     }
     if corpus is None:
         if draft.settings.of("split"):
-            raise RequestError(f"{draft.settings.said('split')}: synthetic tokens have no splits. Name data with --data SOURCE.")
+            raise RequestError(
+                f"{draft.settings.said('split')}: synthetic tokens have no splits. Name data with --data SOURCE."
+            )
         length = _whole(draft, "prompt_tokens", draft.put("prompt_tokens", PROMPT_TOKENS, "default: made-up prompts"))
         split = draft.computed("split", None, "computed: synthetic tokens have none")
         return _Prompts(fields={**fields, "prompt_tokens": length, "split": split}, count=None, longest=length)
@@ -127,7 +129,9 @@ def _of_corpus(corpus: CorpusFacts, fields: dict[str, Any], draft: Draft) -> _Pr
         raise RequestError(unknown_name("split", str(split), SPLITS, where=draft.settings.said("split")))
     facts = corpus.split(split)
     if corpus.is_text:
-        length = _whole(draft, "prompt_tokens", draft.put("prompt_tokens", PROMPT_TOKENS, "default: cut out of the text"))
+        length = _whole(
+            draft, "prompt_tokens", draft.put("prompt_tokens", PROMPT_TOKENS, "default: cut out of the text")
+        )
         count = facts.tokens // length
         lack = f"{facts.tokens} tokens, too few for a prompt of {length}: ask for fewer with --set prompt_tokens=N"
     else:

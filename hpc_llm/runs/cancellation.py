@@ -142,7 +142,7 @@ def cancel_job(job_id: str) -> Cancellation:
     if orphans:
         return _cancel_orphan(orphans[0])
     if not found:
-        silent = [f"and {each.title} does not answer: {said}" for each, _, said in asked if said]
+        silent = [f"and {each.title} does not answer: {' '.join(said.split())}." for each, _, said in asked if said]
         nowhere = " nor ".join(f"a job of that id in {each.title}'s queue" for each, _, _ in asked)
         raise RequestError(
             f"there is no run of job {job_id}, as `hpc-llm status` shows it, in that folder of runs (--logs DIR names "

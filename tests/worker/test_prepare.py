@@ -64,6 +64,12 @@ def jsonl(path: Path, *rows: Any) -> Path:
     return path
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes('\ufeff{"text": "x"}\n'.encode())
+    assert samples(prepared(tmp_path, path)) == [("", "x|")]
+
+
 def test_a_text_is_one_sample_and_its_end_is_for_validation_where_asked(tmp_path: Path) -> None:
     text = "".join(f"line {number:05d}\n" for number in range(20_000))
     path = tmp_path / "a.txt"
@@ -232,13 +238,19 @@ def test_pdf_files_become_documents_of_thirty_pages_and_a_tenth_of_the_files_is_
         ("a.txt", "", {}, r"a\.txt: nothing to train on"),
         ("a.txt", "\0\1", {}, r"is no text"),
         ("a.parquet", "PAR1", {}, r"cannot be read as parquet"),
+        ("a.jsonl", '{"text": "x"}\n{"text": "café"}\n'.encode("latin-1"), {}, r"line 2 is not written in UTF-8, it looks like LATIN1.*iconv -f LATIN1 -t UTF-8 \S+a\.jsonl > \S+a\.utf8\.jsonl"),
+        ("a.jsonl", '{"text": "x"}\n'.encode("utf-16"), {}, r"line 1 .*looks like UTF-16\. .*iconv -f UTF-16 "),
+        ("a.jsonl", '{"text": "x"}\n'.encode("utf-16-be"), {}, r"line 1 .*iconv -f UTF-16BE "),
+        ("a.csv", "text\n“x”\n".encode("cp1252"), {}, r"a\.csv line 2 .*iconv -f WINDOWS-1252 "),
+        ("a.txt", ("x\n" * 2**17 + "é\n").encode("latin-1"), {}, r"a\.txt line 131073 .*iconv -f LATIN1 "),
+        ("a.txt", "abc\n".encode("utf-16-le"), {}, r"a\.txt line 1 .*iconv -f UTF-16LE "),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_source_is_one_sentence_and_nothing_is_left(
-    tmp_path: Path, name: str, content: str, columns: dict[str, str], said: str
+    tmp_path: Path, name: str, content: str | bytes, columns: dict[str, str], said: str
 ) -> None:
     path = tmp_path / name
-    path.write_text(content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(HpcLlmError, match=said):
         prepared(tmp_path, path, columns=columns)
     assert [one.name for one in (tmp_path / "caches").iterdir() if not one.name.startswith(".digests")] == []

@@ -15,6 +15,8 @@ TIMEOUT_S = 60.0
 _CLUSTER_NAME = re.compile(r"^[ \t]*ClusterName\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 _CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 
+_NOT_SET_UP = re.compile(r"Could not establish a configuration source|DNS SRV lookup failed|_dns_srv: ")
+
 _known: dict[str, str] = {}
 """Names by the SLURM_CONF of the environment: a cluster keeps its own while this process lives."""
 _silent: set[str] = set()
@@ -44,6 +46,8 @@ def call(command: Sequence[str]) -> tuple[str | None, str]:
         return None, f"{command[0]} gave no answer in {TIMEOUT_S:.0f} s"
     if done.returncode == 0:
         return done.stdout, done.stderr.strip()
+    if _NOT_SET_UP.search(done.stderr):  # what else it prints tells how it looked for one
+        return None, f"{command[0]} finds no configuration of Slurm on this machine"
     return None, done.stderr.strip() or f"{command[0]} ended with exit code {done.returncode} and without a word"
 
 

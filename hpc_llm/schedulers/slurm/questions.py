@@ -66,16 +66,17 @@ def _ask_by_id(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord],
         own = _proven(some, parse_sacct(accounted or ""))
         # Submission and start of a job reach the accounting database seconds late, many sites keep none, and it takes the
         # queue to see that a job which lost its node waits for another one.
-        doubtful = [one for one in some if one.key not in own or own[one.key].may_be_outdated]
+        # A daemon that died leaves jobs running in it for ever that the queue has long seen end.
+        doubtful = [one for one in some if one.key not in own or own[one.key].may_be_outdated or own[one.key].is_live]
         if doubtful:
             queued, squeue_complaint = _in_queue(doubtful)
             for key, record in (queued or {}).items():
-                if record.is_live or key not in own:
+                if record.is_live or key not in own or own[key].is_live:
                     own[key] = record
             if queued is not None:  # accounting may still have it as waiting when the queue has let it go
                 stale = [one.key for one in doubtful if one.key in own and one.key not in queued]
                 own = {key: record for key, record in own.items() if key not in stale or record.state != "PENDING"}
-            if queued is None:
+            if queued is None and any(one.key not in own or own[one.key].may_be_outdated for one in doubtful):
                 answered = False
                 complaint = "; ".join(filter(None, (sacct_complaint, squeue_complaint)))
         records |= own

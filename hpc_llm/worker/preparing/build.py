@@ -23,7 +23,7 @@ from hpc_llm.records.files import new_file, open_plain
 from hpc_llm.worker.preparing.chat import chat_with
 from hpc_llm.worker.preparing.encoding import Encoder, encoder_for
 from hpc_llm.worker.preparing.pieces import Piece, Reader, reader_for
-from hpc_llm.worker.preparing.rows import rows_of
+from hpc_llm.worker.preparing.rows import no_text, rows_of
 from hpc_llm.worker.preparing.splitting import Chooser, split_files
 
 _ROWS_AT_ONCE = 256
@@ -192,14 +192,14 @@ def _chunks(path: Path, border: float) -> Iterator[tuple[bool, str]]:
     """Whole lines, so that no word is cut, and whether that part of the file's bytes lies before them."""
     try:
         left = math.ceil(path.stat().st_size * border)
-        with io.TextIOWrapper(open_plain(path), encoding="utf-8", errors="replace", newline="") as file:
+        with io.TextIOWrapper(open_plain(path), encoding="utf-8", newline="") as file:
             while lines := file.readlines(min(left, _CHUNK_CHARACTERS) if left > 0 else _CHUNK_CHARACTERS):
                 text = "".join(lines)
                 if "\0" in text:  # its bytes would become tokens that mean nothing
-                    raise WorkerError(
-                        f"{path} is no text, it holds zero bytes. Text, JSONL, CSV, parquet and PDF files are read."
-                    )
+                    raise no_text(path)
                 yield left <= 0, text
                 left -= len(text.encode("utf-8", "replace"))
+    except UnicodeDecodeError as error:  # letters that were replaced would be learned
+        raise no_text(path) from error
     except OSError as error:
         raise WorkerError(f"{path} cannot be read: {error.strerror or error}.") from error

@@ -7,16 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpc_llm.corpus.columns import FIELD, columns_of
 from hpc_llm.corpus.sets import COMPLETION, KNOWN_SETS, MESSAGES, PROMPT, TEXT, check_columns
-from hpc_llm.errors import RequestError, WorkerError
+from hpc_llm.errors import WorkerError
 
-_FIELD = re.compile(r"\{(\w+)\}")
-_PAIRS = (
-    ("prompt", "completion"), ("prompt", "response"), ("question", "answer"), ("instruction", "output"),
-    ("instruction", "response"), ("dialogue", "summary"), ("document", "summary"), ("input", "output"), ("source", "target"),
-)  # fmt: skip
-_TEXTS = ("text", "content")
-_CHATS = ("messages", "conversation", "conversations")
 _KINDS: Mapping[type, str] = {
     bool: "true or false", int: "a number", float: "a number", dict: "an object", list: "a list", bytes: "bytes",
 }  # fmt: skip
@@ -87,33 +81,14 @@ def reader_for(
     if known_set is not None:
         one = KNOWN_SETS[known_set]
         return Reader(one.columns, one.words, chat)
-    columns = _guessed(first)
-    if columns is None:
-        raise RequestError(
-            f"{place} has the fields {', '.join(map(str, first)) or 'of nothing'}, and none of them says by its name what is to be "
-            "learned. Name them: --set columns.text=FIELD, or --set columns.prompt=FIELD and --set columns.completion=FIELD, or "
-            "--set columns.messages=FIELD."
-        )
-    return Reader(columns, {}, chat)
-
-
-def _guessed(row: Mapping[str, Any]) -> dict[str, str] | None:
-    chat = next((name for name in _CHATS if isinstance(row.get(name), list)), None)
-    if chat is not None:
-        return {MESSAGES: chat}
-    for prompt, answer in _PAIRS:
-        if prompt in row and answer in row:
-            more = "\n{input}" if prompt == "instruction" and "input" in row else ""
-            return {PROMPT: f"{{{prompt}}}{more}\n", COMPLETION: answer}
-    text = next((name for name in _TEXTS if name in row), None)
-    return None if text is None else {TEXT: text}
+    return Reader(columns_of(place, first), {}, chat)
 
 
 def _filled(template: str, row: Mapping[str, Any], place: str) -> str:
     """A field by its name, or a text in which names stand in braces; there a whole number has one way of being written."""
-    if not _FIELD.search(template):
+    if not FIELD.search(template):
         return _text(_value(row, template, place), template, place)
-    return _FIELD.sub(lambda found: _text(_within(_value(row, found[1], place)), found[1], place), template)
+    return FIELD.sub(lambda found: _text(_within(_value(row, found[1], place)), found[1], place), template)
 
 
 def _within(value: Any) -> Any:

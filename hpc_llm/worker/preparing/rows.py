@@ -6,9 +6,11 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from hpc_llm.corpus.format import TRAIN
+from hpc_llm.corpus.reading import guessed_encoding, no_utf8
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import CSV, HUB, JSONL, PARQUET, PDF, SourceFile
 from hpc_llm.errors import WorkerError
@@ -17,6 +19,8 @@ from hpc_llm.records.files import open_plain
 PAGES_A_DOCUMENT = 30
 _LONGEST_LINE = 2**28
 _PARQUET_ROWS = 1024
+_AROUND = 64
+"""Bytes beside one that is no UTF-8, by which its encoding is guessed."""
 _LARGEST_FIELD = 2**31 - 1
 
 Row = tuple[str, Mapping[str, Any]]
@@ -41,7 +45,7 @@ def _of_jsonl(file: SourceFile) -> Iterator[Row]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(_decoded(line, file.path, number))
             except (ValueError, RecursionError) as error:
                 raise WorkerError(f"{place} is no JSON: {error}. One JSON object a line is needed.") from None
             if not isinstance(row, dict):
@@ -49,6 +53,28 @@ def _of_jsonl(file: SourceFile) -> Iterator[Row]:
                     f"{place} holds {type(row).__name__} and no JSON object: one object a line is needed."
                 )
             yield place, row
+
+
+def _decoded(line: bytes, path: str, number: int) -> str:
+    """A line in UTF-8, a byte order mark in front of the first one left out. Raises WorkerError where it is none."""
+    try:
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise WorkerError(no_utf8(path, number, line[max(0, error.start - _AROUND) :][: 2 * _AROUND])) from None
+    if "\0" in text and guessed_encoding(line).startswith("UTF-16"):
+        raise WorkerError(no_utf8(path, number, line))
+    return text
+
+
+def no_text(path: Path) -> WorkerError:
+    """What is wrong with a file that is not in UTF-8: the first line that is not."""
+    with open_plain(path) as lines:
+        for number, line in enumerate(iter(lambda: lines.readline(_LONGEST_LINE), b""), 1):
+            try:
+                _decoded(line, str(path), number)
+            except WorkerError as error:
+                return error
+    return WorkerError(f"{path} is no text, it holds zero bytes. Text, JSONL, CSV, parquet and PDF files are read.")
 
 
 def _of_csv(file: SourceFile) -> Iterator[Row]:
@@ -61,7 +87,9 @@ def _of_csv(file: SourceFile) -> Iterator[Row]:
                     f"{file.path} line {reader.line_num}",
                     {key: value for key, value in row.items() if key is not None},
                 )
-        except (csv.Error, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise no_text(Path(file.path)) from error
+        except csv.Error as error:
             raise WorkerError(f"{file.path} line {reader.line_num} is no CSV: {error}.") from None
 
 
