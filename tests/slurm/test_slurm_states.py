@@ -23,6 +23,7 @@ from hpc_llm.runs import RunStatus, cancel, status, wait
 from hpc_llm.schedulers import new_run_id
 from hpc_llm.schedulers.identity import Identity
 from hpc_llm.schedulers.runs import read_identity
+from hpc_llm.schedulers.slurm.questions import _sacct
 
 pytestmark = pytest.mark.slurm
 
@@ -297,3 +298,21 @@ def test_a_killed_wait_does_not_end_the_job(bench: Bench) -> None:
     command.wait()
     assert one(run).state == "RUNNING"
     cancel([run])
+
+
+def test_an_end_that_the_queue_lists_counts_though_accounting_calls_the_job_running(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the daemon of accounting lost what came late: sacct says for ever what it said while the job ran."""
+    run = bench.run("sleep 5; exit 3")
+    until("it runs", lambda: "RUNNING" in (_sacct([f"--jobs={job_id(run)}"])[0] or ""))
+    said = tmp_path / "said"
+    said.write_text(_sacct([f"--jobs={job_id(run)}"])[0] or "")
+    clients = tmp_path / "clients"
+    clients.mkdir()
+    (clients / "sacct").write_text(f"#!/bin/sh\ncat {said}\n")
+    (clients / "sacct").chmod(0o755)
+    monkeypatch.setenv("PATH", str(clients), prepend=os.pathsep)
+    assert status([run])[0].state == "RUNNING"
+    until("the queue lists its end", lambda: status([run])[0].state == "FAILED")
+    assert status([run])[0].outcome is Outcome.FAILED
