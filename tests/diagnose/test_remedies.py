@@ -30,6 +30,7 @@ from hpc_llm.diagnosis.remedies import (
     walltime,
     without_what_it_has,
 )
+from hpc_llm.parsing import parse_stream
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import load_cluster
 
@@ -326,3 +327,31 @@ def test_a_few_mebibytes_for_ranks_without_a_share_become_what_a_rank_takes() ->
     assert host_oom(Case(plan=plan))[0].startswith(
         "--sbatch mem=4G  (4 GiB: what a rank takes before it trains; it had 100 MiB)"
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "advice"),
+    [
+        ("lora", "peft.r=256", "--set peft.r=8"),
+        ("z3", "attention=eager", "--set attention=sdpa"),
+        ("z3", "precision=fp32", "--set precision=bf16"),
+    ],
+)
+def test_a_setting_that_takes_memory_is_taken_back_and_the_estimate_counts_it(
+    method: str, setting: str, advice: str
+) -> None:
+    cluster = load_cluster("delta")
+    costly = planned("delta", method, set=(setting,)).plan
+    usual = planned("delta", method).plan
+    lines = [device_oom(Case(plan=plan, cluster=cluster, facts=FULL)) for plan in (costly, usual)]
+    assert [any(line.startswith(f"{advice}  (") for line in one) for one in lines] == [True, False], lines
+
+
+def test_a_cut_line_of_evidence_and_a_cut_reason_say_that_they_go_on() -> None:
+    log = f'Traceback (most recent call last):\n  File "/w/t.py", line 1, in <module>\nValueError: {"x" * 900}\n'
+    found = diagnose_stream(io.BytesIO(log.encode()), "log")
+    assert found.evidence[0].text.endswith("x…")
+    reason = parse_stream("log", io.BytesIO(log.encode())).rows[-1].outcome_reason
+    assert reason is not None and reason.endswith("x…")
+    short = diagnose_stream(io.BytesIO(log.replace("x" * 900, "x").encode()), "log")
+    assert "…" not in short.evidence[0].text
