@@ -190,7 +190,7 @@ def test_many_entries_are_found_in_many_combinations(write: Write) -> None:
     ("content", "said"),
     [
         ({"matrix": {"methods": ["z3"]}}, "study.yaml: matrix: methods: there is no option 'methods': did you mean 'method'?"),
-        ({"method": "z3", "matrix": {"set.optimizer.lt": [1, 2]}}, "every run on cluster taiwania2: there is no key 'lt'"),
+        ({"method": "z3", "matrix": {"set.optimizer.lt": [1, 2]}}, "every run on cluster taiwania2: study.yaml: matrix: set.optimizer.lt: there is no key 'lt'"),
         ({"matrix": {"set.optimiser.lr": [1]}}, "study.yaml: matrix: set.optimiser.lr: there is no plan field 'optimiser'"),
         ({"matrix": {"method": "z3"}}, "study.yaml: matrix: method needs a list of values"),
         ({"matrix": {"method": []}}, "study.yaml: matrix: method needs a list of values"),
