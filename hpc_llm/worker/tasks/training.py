@@ -111,7 +111,7 @@ def _rouge(record: Record, engine: engines.Engine) -> rouge.Rouge | None:
     writes = getattr(engine.module.config, "is_encoder_decoder", False)
     if not writes or record.plan.training.eval_every is None or record.plan.training.corpus is None:
         return None
-    lack = rouge.missing(record.plan, engine)
+    lack = rouge.missing(record.plan)
     if lack is not None:
         record.adaptations.append(f"ROUGE is left empty: {lack}.")
         return None
