@@ -9,6 +9,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.planning.checkpoint import read_checkpoint
+from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.text.json_text import figures
 from hpc_llm.worker.model import t5
 
@@ -31,12 +32,15 @@ def in_dtype(dtype: Any) -> dict[str, Any]:
 
 
 def attention_for(config: Any, wanted: str) -> str:
-    """The attention that transformers has for the model of a config object: some releases have T5 without torch's own."""
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    """`wanted`, or what a T5 computes with in releases of transformers that have none with torch's own attention.
 
-    auto = AutoModelForSeq2SeqLM if getattr(config, "is_encoder_decoder", False) else AutoModelForCausalLM
-    known = auto._model_mapping.get(type(config), None)
-    return "eager" if wanted == "sdpa" and not getattr(known, "_supports_sdpa", True) else wanted
+    Of other models the refusal stays: it says that --set attention=eager is to be asked for.
+    """
+    if wanted != "sdpa" or getattr(config, "model_type", "") not in MODEL_TYPES:
+        return wanted
+    from transformers import T5ForConditionalGeneration
+
+    return wanted if T5ForConditionalGeneration._supports_sdpa else "eager"
 
 
 def model_class(config: Any, names: Collection[str] = ()) -> Any:
