@@ -23,7 +23,7 @@ from hpc_llm.corpus.reading import rights_of
 from hpc_llm.errors import WorkerError
 from hpc_llm.records.files import make_shared_folder, reason_of
 
-SCHEMA = 2
+SCHEMA = 3
 FACTS = "corpus.json"
 TRAIN, VALIDATION = SPLITS = ("train", "validation")
 TOKEN, END, START = "i", "Q", "I"
