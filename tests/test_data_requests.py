@@ -214,12 +214,16 @@ def test_held_out_data_are_named_once(rows: Path, task: str) -> None:
         hpc_llm.plan(cluster="local", task=task, model="tiny", **asked)
 
 
-def test_an_adapter_is_no_model(own_folder: Path) -> None:
+def test_an_adapter_is_no_model(own_folder: Path, rows: Path) -> None:
     folder = own_folder / "model"
     folder.mkdir()
     (folder / "adapter_config.json").write_text("{}")
     with pytest.raises(RequestError, match=r"holds an adapter of PEFT and not the model .* --resume RUN"):
         hpc_llm.plan(cluster="local", method="lora", model=str(folder))
+    with pytest.raises(
+        RequestError, match=r"holds an adapter of PEFT and not the model"
+    ):  # and not: data are not prepared
+        hpc_llm.plan(cluster="local", method="lora", model=str(folder), data=[str(rows)])
 
 
 def test_what_reads_the_files_is_looked_for_before_the_job_begins(own_folder: Path) -> None:

@@ -88,7 +88,8 @@ def test_a_config_alone_is_random_only_when_that_is_said(tmp_path: Path) -> None
     ("config", "files", "said"),
     [
         (None, {}, "holds no config.json, so it is no checkpoint"),
-        (LLAMA, {"adapter_config__json": b"{}"}, "holds an adapter without its base model"),
+        (LLAMA, {"adapter_config__json": b"{}"}, "holds an adapter of PEFT beside the config of a model"),
+        (LLAMA, {"adapter_config__json": b"{}", "model__safetensors": b"x"}, "merge it into its model"),
         (LLAMA, {"consolidated__00__pth": b"x"}, "in the format of Meta"),
         (
             {"model_type": "bart", "is_encoder_decoder": True},

@@ -36,9 +36,9 @@ def clean(
     logs: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
 ) -> list[Cleaned]:
-    """Say what the runs have kept, and remove of it the kinds `remove`: `checkpoints`, `model`, `code`.
+    """Say what the runs have kept, and remove of it the kinds `remove`: `checkpoints`, `model`, `code`, `caches`.
 
-    The newest checkpoint of a run stays, unless the run came to its end and its model is whole; the model stays where no
+    Caches are prepared data and operators that jobs have compiled; of runs that are named, those that they have used. The newest checkpoint of a run stays, unless the run came to its end and its model is whole; the model stays where no
     checkpoint is left. What is of a run that is not over stays, and what another one goes on from.
 
     Raises:
@@ -51,7 +51,7 @@ def clean(
             raise RequestError(unknown_name("kind", kind, KINDS))
     named = list({run.paths.root.resolve(): run.paths for run in runs_of(runs, logs)}.values())
     folder = logs_folder(logs).absolute()
-    found = _look(folder, named)
+    found = [*_look(folder, named), *_caches(folder, None if runs is None else named)]
     chosen = choose(found, remove)
     problems = {} if dry_run else _take_away(chosen, folder, remove)
     return [Cleaned(one, one in chosen, problems.get(one.path)) for one in found]
@@ -69,16 +69,31 @@ def _look(folder: Path, named: Sequence[RunPaths]) -> list[Taken]:
     return taken_by(folder, named, dict(zip(known, status(known), strict=True)))
 
 
+def _caches(folder: Path, named: Sequence[RunPaths] | None) -> list[Taken]:
+    """What can be made again, by what is known of the runs of all folders that were noted to want it."""
+    from hpc_llm.corpus.key import caches_folder
+    from hpc_llm.records.run import iter_runs
+    from hpc_llm.runs import status
+    from hpc_llm.runs.caches import cached, noted_readers
+
+    caches = caches_folder(folder, os.environ)
+    noted = [logs for readers in noted_readers(caches).values() for logs in readers if logs.is_dir()]
+    known = [run for logs in dict.fromkeys([folder, *noted]) for run in iter_runs(logs)]
+    known = list(dict.fromkeys([*(named or ()), *known]))
+    return cached(caches, Path.home(), dict(zip(known, status(known), strict=True)), named)
+
+
 def _take_away(chosen: Sequence[Taken], folder: Path, kinds: Collection[str]) -> dict[Path, str]:
     """Remove it; what stayed, and why. Each run is looked at again when nobody else can change what it has kept."""
     from hpc_llm.runs.alone import alone_in
-    from hpc_llm.runs.room import choose, remove
+    from hpc_llm.runs.room import CACHES, choose, remove
 
     runs = list(dict.fromkeys(one.run for one in chosen if one.run is not None))
     problems: dict[Path, str] = {}
     with ExitStack() as stack:
         barred = {run: stack.enter_context(alone_in(run.root)) for run in runs}
         again = _look(folder, [run for run in runs if barred[run] is None]) if chosen else []
+        again += _caches(folder, None) if any(one.kind == CACHES for one in chosen) else []
         still = {one.path for one in choose(again, kinds)}
         stays = {one.path: one.stays for one in again}
         for one in chosen:

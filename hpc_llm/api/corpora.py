@@ -68,6 +68,7 @@ class Corpora:
         from hpc_llm.corpus.key import caches_folder, check_contents, corpus_key
         from hpc_llm.corpus.sources import fraction_of, is_corpus, source_files
         from hpc_llm.corpus.trust import own_facts
+        from hpc_llm.planning.checkpoint import read_checkpoint
 
         prepared = [source for source in wanted.sources if is_corpus(source)]
         if prepared and len(wanted.sources) > 1:
@@ -78,6 +79,8 @@ class Corpora:
         fraction_of(source_files(wanted.sources), wanted.validation_fraction)
         folder = caches / corpus_key(wanted, caches)
         if not is_corpus(folder):
+            if Path(wanted.model).is_dir():  # what is refused as a model is not prepared for either
+                read_checkpoint(Path(wanted.model))
             self._check_rows(wanted)
             asked = _preparation(experiment, cluster, wanted.model)
             command = shlex.join(_command(asked, self._logs))

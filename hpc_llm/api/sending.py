@@ -27,6 +27,7 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     from hpc_llm.planning.tasks import carried_modules
     from hpc_llm.records.run import RunPaths
     from hpc_llm.runs import make_way
+    from hpc_llm.runs.caches import note_readers
     from hpc_llm.runs.wanted import reserved
     from hpc_llm.schedulers import code_snapshot
     from hpc_llm.schedulers.scheduler import find
@@ -45,6 +46,7 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
         for submission, its_runs in zip(submissions, new, strict=True)
         for run in its_runs
     ]
+    note_readers((experiment for experiment, _, _ in wanted), logs)
     with reserved(wanted):
         return _send_all(logs, clusters, submissions, new, several=len(batches) > 1)
 

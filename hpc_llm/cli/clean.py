@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -32,6 +33,12 @@ def clean_command(
     code: Annotated[
         bool, typer.Option("--code", help="Remove the programs that travelled, when all runs are over.")
     ] = False,
+    caches: Annotated[
+        bool,
+        typer.Option(
+            "--caches", help="Remove prepared data and compiled operators, when the runs that want them are over."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
     logs: LogsOption = Path("logs"),
     as_json: JsonOption = False,
@@ -39,7 +46,7 @@ def clean_command(
     """Show what runs have kept; remove what is asked for, never the last good state, nothing of a run that is not over."""
     from hpc_llm.api.cleaning import clean
 
-    asked = {"checkpoints": checkpoints, "model": models, "code": code}
+    asked = {"checkpoints": checkpoints, "model": models, "code": code, "caches": caches}
     kinds = [kind for kind, is_asked in asked.items() if is_asked]
     found = clean(runs or None, remove=kinds, logs=logs, dry_run=dry_run)
     deed = "would go" if dry_run else "removed"
@@ -68,7 +75,12 @@ def _row(one: Cleaned, deed: str, kinds: list[str], logs: Path) -> list[object]:
     state = _state(one, deed)
     if state == "may go" and taken.kind in kinds:
         state = "stays: with its checkpoints gone it is all that was trained"
-    return [taken.run_id, taken.kind, f"{taken.size_bytes / 2**20:.1f}", path, state]
+    return [taken.run_id or _users(taken.wanted_by), taken.kind, f"{taken.size_bytes / 2**20:.1f}", path, state]
+
+
+def _users(run_ids: Sequence[str]) -> str | None:
+    """The runs that have used what several share."""
+    return f"{run_ids[-1]} and {len(run_ids) - 1} more" if len(run_ids) > 1 else next(iter(run_ids), None)
 
 
 def _sum_up(found: list[Cleaned], deed: str, is_asked: bool) -> None:
@@ -76,7 +88,9 @@ def _sum_up(found: list[Cleaned], deed: str, is_asked: bool) -> None:
     every = sum(one.taken.size_bytes for one in found)
     note(f"{every / 2**20:.1f} MiB in all" + (f", {gone / 2**20:.1f} MiB {deed}" if is_asked else ""))
     if not is_asked:
-        note("nothing was removed: --checkpoints, --models and --code say what is to go, --dry-run what would")
+        note(
+            "nothing was removed: --checkpoints, --models, --code and --caches say what is to go, --dry-run what would"
+        )
 
 
 def _document(one: Cleaned, deed: str) -> dict[str, object]:
@@ -88,4 +102,5 @@ def _document(one: Cleaned, deed: str) -> dict[str, object]:
         "size_bytes": taken.size_bytes,
         "state": deed.replace(" ", "_") if one.is_chosen and one.problem is None else "stays",
         "why": one.problem or taken.stays,
+        "wanted_by": list(taken.wanted_by),
     }

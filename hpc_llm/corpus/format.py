@@ -23,12 +23,13 @@ from hpc_llm.corpus.reading import rights_of
 from hpc_llm.errors import WorkerError
 from hpc_llm.records.files import make_shared_folder, reason_of
 
-SCHEMA = 2
+SCHEMA = 3
 FACTS = "corpus.json"
 TRAIN, VALIDATION = SPLITS = ("train", "validation")
 TOKEN, END, START = "i", "Q", "I"
 """Types of the three files, as module `array` spells them."""
-_MAKING = ".making-"
+MAKING = ".making-"
+"""Begins the name of a folder that is being written."""
 _ABANDONED_S = 7 * 86400.0
 _BUFFERED_TOKENS = 2**18
 
@@ -183,7 +184,7 @@ def new_corpus(caches: Path, key: str, sources: Iterable[str] = ()) -> Iterator[
     Raises:
         WorkerError: the disk is full, or nothing can be written there.
     """
-    making = caches / f"{_MAKING}{key}-{uuid4()}"
+    making = caches / f"{MAKING}{key}-{uuid4()}"
     try:
         make_shared_folder(caches)
         _remove_abandoned(caches)
@@ -219,10 +220,15 @@ def _sync(folder: Path) -> None:
 
 def _remove_abandoned(caches: Path) -> None:
     """What a process that was killed left, a week after it last wrote there."""
-    for folder in caches.glob(f"{_MAKING}*"):
-        try:
-            last = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
-        except OSError:
-            continue
-        if time.time() - last > _ABANDONED_S:
+    for folder in caches.glob(f"{MAKING}*"):
+        if is_abandoned(folder):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_abandoned(folder: Path) -> bool:
+    """Whether nobody has written to it for a week."""
+    try:
+        last = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+    except OSError:
+        return False
+    return time.time() - last > _ABANDONED_S

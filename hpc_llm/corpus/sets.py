@@ -45,7 +45,9 @@ KNOWN_SETS: dict[str, KnownSet] = {
     "mosaicml/instruct-v3": KnownSet(
         hub="mosaicml/instruct-v3", validation="test", columns={PROMPT: "prompt", COMPLETION: "response"}
     ),
-    "dialogsum": KnownSet(hub="knkarthick/dialogsum", columns={PROMPT: "summarize: {dialogue}", COMPLETION: "summary"}),
+    "dialogsum": KnownSet(
+        hub="knkarthick/dialogsum", columns={PROMPT: "summarize: {dialogue}\n", COMPLETION: "summary"}
+    ),
     "smangrul/ultrachat-10k-chatml": KnownSet(
         hub="smangrul/ultrachat-10k-chatml", validation="test", columns={MESSAGES: "messages"}
     ),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm import __version__
+from hpc_llm.job.compiled import operators_of
 from hpc_llm.job.support import Support
 from hpc_llm.job.templating import render_template
 from hpc_llm.planning import tasks
@@ -197,7 +198,7 @@ def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[
     if find_scheduler(plan.job.scheduler).is_this_machine:
         groups.append(("env.local", cluster.env.local))
     found: dict[str, Variable] = {}
-    extensions = f"${{HOME}}/.cache/hpc-llm/{cluster.name}/torch_extensions"
+    extensions = operators_of(cluster.name)
     found["TORCH_EXTENSIONS_DIR"] = Variable(
         "TORCH_EXTENSIONS_DIR", extensions, "hpc-llm: operators compiled for one cluster stay apart", True
     )

@@ -67,6 +67,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             f"the model in {folder} is an encoder and decoder of the family {config.get('model_type')}: of these only "
             f"{', '.join(MODEL_TYPES)} is trained (T5, Flan-T5), besides all causal language models."
         )
+    _refuse_adapter(folder)
     weights = _weights(folder)
     for path in weights:
         _check_file(path)
@@ -151,10 +152,18 @@ def _beginning(path: Path) -> bytes:
         return file.read(len(_POINTER))
 
 
+def _refuse_adapter(folder: Path) -> None:
+    """Raise RequestError where an adapter lies beside a config: transformers would load that one's base, from wherever it says, and both."""
+    if (folder / "adapter_config.json").exists():
+        raise RequestError(
+            f"the folder {folder} holds an adapter of PEFT beside the config of a model, so nobody can say what is to be trained: to begin "
+            "with the adapter, merge it into its model (PEFT's merge_and_unload) and give that folder; to begin without it, give a folder that "
+            "holds no adapter_config.json."
+        )
+
+
 def _explain_others(folder: Path) -> None:
     """Raise RequestError where a folder without weights that can be loaded holds another kind of them."""
-    if (folder / "adapter_config.json").exists():
-        raise RequestError(f"the folder {folder} holds an adapter without its base model: merge the two first.")
     if any(folder.glob("consolidated*.pth")):
         raise RequestError(
             f"the folder {folder} holds weights in the format of Meta, not of Hugging Face: {_DOWNLOAD}."

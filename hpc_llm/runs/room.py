@@ -17,9 +17,8 @@ from hpc_llm.runs.adoption import is_own
 from hpc_llm.runs.statuses import RunStatus
 from hpc_llm.runs.wanted import Identity, identity_of, marks_of, needed_by
 
-CHECKPOINTS, MODEL, CODE = "checkpoints", "model", "code"
-KINDS = (CHECKPOINTS, MODEL, CODE)
-_HALF = re.compile(r"\.(?:step-\d+|model)\.(?:part|old)")
+CHECKPOINTS, MODEL, CODE, CACHES = KINDS = ("checkpoints", "model", "code", "caches")
+_HALF = re.compile(r"\.(?:step-\d+|model|[0-9a-f]{32}|torch_extensions)\.(?:part|old)")
 """What a program that was killed has left of what it wrote."""
 _ARCHIVE = re.compile(r"[0-9a-f]{12}-(\d+)\.(?:zip|sh)")
 
@@ -36,6 +35,8 @@ class Taken:
     size_bytes: int
     stays: str | None
     """Why it may not be removed; None where it may."""
+    wanted_by: tuple[str, ...] = ()
+    """The runs, over or not, that have used what several share, as far as they are known here."""
 
     @property
     def run_id(self) -> str | None:

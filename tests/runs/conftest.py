@@ -28,6 +28,12 @@ def _no_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What jobs have compiled lies in a user's home, and `clean` removes it."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     """The folder of a run of Slurm's job 7, submitted long ago."""

@@ -163,8 +163,8 @@ def test_only_the_runs_that_are_named_are_touched(folder: Folder, logs: Path) ->
     assert (left(folder), left(other)) == (["step-1", "step-2"], ["step-2"])
     with pytest.raises(RequestError, match="run-9"):
         clean(["run-2", "run-9"], remove=["checkpoints"], logs=logs)
-    with pytest.raises(RequestError, match="caches"):
-        clean(remove=["caches"], logs=logs)
+    with pytest.raises(RequestError, match="telemetry"):
+        clean(remove=["telemetry"], logs=logs)
 
 
 def test_diagnose_says_how_a_run_goes_on_that_kept_something(folder: Folder, logs: Path) -> None:

@@ -34,6 +34,12 @@ TRAINED = {
     "qlora": make_plan("qlora"),
     "plain": make_plan("ddp", engine="plain"),
 }
+_TUNED = {"task": "finetune", "eval_every": 0, "save_every": 12, "lr_schedule": "linear"}
+T5 = {
+    "t5 z3": ("z3", {}),
+    "t5 z3lora": ("z3lora", {}),
+    "t5 plain": ("ddp", {"engine": "plain"}),
+}
 RESUMED = {
     "plain": make_plan("ddp", engine="plain", **FP32),
     "z0": make_plan("ddp", **FP32),
@@ -49,6 +55,29 @@ assert not info["missing_keys"] and not info["unexpected_keys"], info
 tokens = torch.arange(64)[None]
 print(float(model(input_ids=tokens, labels=tokens).loss))
 """
+MAKE_T5 = """
+import sys, torch
+from transformers import T5Config, T5ForConditionalGeneration
+shape = dict(vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4, dropout_rate=0.0)
+torch.manual_seed(3)
+config = T5Config(**shape, feed_forward_proj="gated-gelu", tie_word_embeddings=False, decoder_start_token_id=0, initializer_factor=0.2)
+T5ForConditionalGeneration(config).save_pretrained(sys.argv[1])
+"""
+LOAD_T5 = """
+import sys
+from pathlib import Path
+from transformers import T5ForConditionalGeneration
+base, kept = sys.argv[1:]
+if (Path(kept) / "adapter_config.json").exists():
+    from peft import PeftModel
+    model = PeftModel.from_pretrained(T5ForConditionalGeneration.from_pretrained(base), kept)
+    learned = [one for name, one in model.named_parameters() if "lora_B" in name]
+    assert learned and all(one.abs().sum() > 0 for one in learned)
+else:
+    model, info = T5ForConditionalGeneration.from_pretrained(kept, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"], info
+    assert not model.lm_head.weight.equal(model.shared.weight)
+"""
 
 
 def main() -> int:
@@ -58,6 +87,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         problems = [
             *(_train(name, plan, Path(folder) / name) for name, plan in TRAINED.items()),
+            *_tune_t5(Path(folder) / "t5"),
             *_resume(Path(folder) / "resumed"),
         ]
     for name, problem in problems:
@@ -74,6 +104,22 @@ def _train(name: str, plan: Plan, folder: Path) -> tuple[str, str | None]:
         return name, result.get("outcome_reason") or done.stderr[-2000:]
     first, last = result["loss_first"], result["loss_last"]
     return name, None if last < first - 0.2 < 6.5 else f"the loss goes from {first} to {last}"
+
+
+def _tune_t5(folder: Path) -> list[tuple[str, str | None]]:
+    """An encoder and decoder with a head of its own: trained, kept, and loaded as transformers and PEFT of that age do."""
+    base = folder / "base"
+    made = _python("-c", MAKE_T5, str(base))
+    if made.returncode:
+        return [("t5", made.stderr[-1000:])]
+    found = []
+    for name, (method, changes) in T5.items():
+        _, problem = _train(name, make_plan(method, model=str(base), **_TUNED, **changes), folder / name)
+        if problem is None:
+            loaded = _python("-c", LOAD_T5, str(base), str(RunPaths(folder / name).model))
+            problem = loaded.stderr[-1000:] if loaded.returncode else None
+        found.append((name, problem))
+    return found
 
 
 def _resume(folder: Path) -> list[tuple[str, str | None]]:

@@ -79,10 +79,12 @@ def t5_plans(t5: Path, ranks: int) -> Iterator[tuple[str, Plan]]:
         engine = name.partition("-")[2] if name in ("t5-plain", "t5-fsdp2") else "deepspeed"
         yield name, tuned(t5, ranks, method, engine=engine, precision="bf16" if "lora" in name else "fp32")
     still = {"precision": "fp32", "optimizer": STILL, "steps": 3, "warmup_steps": 0, "micro_batch_size": 3}
-    corpus = t5.parent / "dialogues"
-    fed = {"data": [str(corpus)], "corpus": str(next((t5.parent / "caches").glob("*/corpus.json")).parent)}
-    fed |= {"packing": "none", "sequence_length": 12, "peft": {**LORA, "target_modules": ["q", "v"]}}
-    yield "t5-fed", tuned(t5, ranks, "z3lora", steps=6, precision="fp32", micro_batch_size=2, **fed)
+    fed = {"packing": "none", "sequence_length": 12, "precision": "fp32", "micro_batch_size": 2}
+    lora = {"peft": {**LORA, "target_modules": ["q", "v"]}, **(read_json(t5.parent / "dialogues.json") or {})}
+    yield "t5-fed", tuned(t5, ranks, "z3lora", steps=6, **fed, **lora)
+    heard = {**fed, **still, **(read_json(t5.parent / "echoes.json") or {})}
+    for name, (method, changes) in WRITING.items():
+        yield name, tuned(t5, ranks, method, **{**heard, **changes})
     if ranks == 1:
         fresh = {"weights": "random", "precision": "fp32", "steps": 3, "warmup_steps": 0}
         for method, engine in (("ddp", "plain"), ("z3", "deepspeed"), ("z3qlora", "fsdp2")):
@@ -90,7 +92,17 @@ def t5_plans(t5: Path, ranks: int) -> Iterator[tuple[str, Plan]]:
     yield "t5-still", tuned(t5, ranks, "z3", **still)
 
 
-WORDS = [f"w{number}" for number in range(40)]
+WRITING: dict[str, tuple[str, dict[str, Any]]] = {
+    "writes-plain": ("ddp", {"engine": "plain"}),
+    "writes-z3": ("z3", {}),
+    "writes-fsdp2": ("z3", {"engine": "fsdp2"}),
+    "writes-fsdp2-units": ("z3", {"engine": "fsdp2", "layers_per_unit": 3, "recompute": True}),
+    "writes-fsdp2-lora": ("z3lora", {"engine": "fsdp2"}),
+    "writes-fsdp2-qlora": ("z3qlora", {"engine": "fsdp2"}),
+}
+"""Runs that change nothing: what they write is what the checkpoint does, but for a base in 4 bits."""
+WORDS = [f"w{number}" for number in range(509)]
+"""All that the model can write."""
 
 
 def words(folder: Path) -> Path:
@@ -108,21 +120,46 @@ def words(folder: Path) -> Path:
     return folder
 
 
-def dialogues(t5: Path) -> Path:
-    """What was prepared of 60 questions, whose answers are their first two words, and of 7 that are held out."""
+def prepared(t5: Path, name: str, train: list[tuple[str, str]], held_out: list[tuple[str, str]]) -> None:
+    """Prepare prompts and completions, and leave what a plan says of them in NAME.json."""
     from hpc_llm.corpus.facts import SEQ2SEQ
     from hpc_llm.corpus.key import CorpusRequest
     from hpc_llm.worker.preparing.build import prepare
 
-    source = t5.parent / "dialogues"
+    source = t5.parent / name
     source.mkdir()
-    for name, count in (("train", 60), ("validation", 7)):
-        asked = [[WORDS[(7 * n + k * k) % 40] for k in range(2 + n % 5)] for n in range(count)]
-        rows = [{"prompt": " ".join(one), "completion": " ".join(one[:2])} for one in asked]
-        (source / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split, pairs in (("train", train), ("validation", held_out)):
+        rows = [{"prompt": prompt, "completion": completion} for prompt, completion in pairs]
+        (source / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     columns = {"prompt": "prompt", "completion": "completion"}
     request = CorpusRequest(sources=(str(source),), model=str(t5), layout=SEQ2SEQ, columns=columns)
-    return prepare(request, t5.parent / "caches", lambda text: None, 512).folder
+    folder = prepare(request, t5.parent / "caches", lambda text: None, 512).folder
+    (t5.parent / f"{name}.json").write_text(json.dumps({"data": [str(source)], "corpus": str(folder)}))
+
+
+def dialogues(t5: Path) -> None:
+    """60 questions, whose answers are their first two words, and 7 that are held out."""
+    pairs = []
+    for n in (*range(60), *range(7)):
+        asked = [WORDS[(7 * n + k * k) % 40] for k in range(2 + n % 5)]
+        pairs.append((" ".join(asked), " ".join(asked[:2])))
+    prepared(t5, "dialogues", pairs[:60], pairs[60:])
+
+
+def echoes(t5: Path) -> None:
+    """7 questions with what the model itself writes to them for an answer, of which every other one lacks its last word."""
+    import torch
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(t5, dtype=torch.float32)
+    tokenizer: Any = AutoTokenizer.from_pretrained(t5)
+    prompts = [" ".join(WORDS[(31 * n + 5 * k * k) % 500] for k in range(2 + n % 5)) for n in range(7)]
+    pairs = []
+    for n, prompt in enumerate(prompts):
+        tokens = model.generate(**tokenizer(prompt, return_tensors="pt"), max_new_tokens=6, do_sample=False)
+        written = tokenizer.decode(tokens[0], skip_special_tokens=True).split()
+        pairs.append((prompt, " ".join(written[: len(written) - n % 2])))
+    prepared(t5, "echoes", [(prompt, prompt) for prompt in prompts], pairs)
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +171,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = words(save(tmp_path_factory.mktemp("model") / "t5", "t5"))
     dialogues(folder)
+    echoes(folder)
     return folder
 
 
@@ -277,6 +315,39 @@ def test_questions_are_answered_and_the_answers_scored(trained: Path, t5: Path) 
         return
     assert set(ended["rouge"]) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
     assert all(0 <= score <= 1 for score in ended["rouge"].values())
+
+
+@pytest.fixture(scope="module")
+def own_scores(t5: Path) -> dict[str, float]:
+    """What rouge_score gives for what transformers writes, one question after the other."""
+    import torch
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    scorer_module: Any = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge_score is not installed")
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(t5, dtype=torch.float32)
+    tokenizer: Any = AutoTokenizer.from_pretrained(t5)
+    rows = list(read_json_lines(t5.parent / "echoes" / "validation.jsonl"))
+    most = max(len(row["completion"].split()) for row in rows) + 1  # the end
+    kinds = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
+    scorer = scorer_module.RougeScorer(kinds, use_stemmer=True)
+    found = []
+    for row in rows:
+        tokens = model.generate(**tokenizer(row["prompt"], return_tensors="pt"), max_new_tokens=most, do_sample=False)
+        found.append(scorer.score(row["completion"], tokenizer.decode(tokens[0], skip_special_tokens=True)))
+    return {kind: sum(one[kind].fmeasure for one in found) / len(found) for kind in kinds}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_every_engine_writes_and_scores_the_same_on_any_number_of_ranks(
+    trained: Path, name: str, own_scores: dict[str, float]
+) -> None:
+    ended = result(trained / name)
+    assert ended["outcome"] == "COMPLETED", ended["outcome_reason"]
+    assert 0.5 < own_scores["rouge1"] < 1
+    if name == "writes-fsdp2-qlora":  # another base
+        assert set(ended["rouge"]) == set(own_scores) and 0 < ended["rouge"]["rouge1"] <= 1
+    else:
+        assert ended["rouge"] == pytest.approx(own_scores, rel=1e-9)
 
 
 def test_random_weights_of_a_t5_begin_near_a_uniform_guess(trained: Path) -> None:

@@ -90,6 +90,9 @@ def test_a_text_is_one_sample_and_its_end_is_for_validation_where_asked(tmp_path
         ({"question": "q", "answer": "a", "id": 3}, {}, ("q\n", "a|")),
         ({"instruction": "do", "input": "it", "output": "done"}, {}, ("do\nit\n", "done|")),
         ({"a": "x", "b": 7}, {"prompt": "Number of {a}:", "completion": " {b}"}, ("Number of x:", " 7|")),
+        ({"ask": "x", "say": "y"}, {"prompt": "ask", "completion": "say"}, ("x\n", "y|")),
+        ({"the question": "x", "say": "y"}, {"prompt": "the question", "completion": "say"}, ("x\n", "y|")),
+        ({"ask": "x", "say": "y"}, {"prompt": "{ask}", "completion": "say"}, ("x", "y|")),
         ({"body": "all"}, {"text": "body"}, ("", "all|")),
         ({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}, {},
          ("<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", "a<|im_end|>\n|")),
@@ -161,8 +164,8 @@ def test_dialogues_are_summarized(tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
         jsonl(tmp_path / f"dialogsum.{split}.jsonl", {"dialogue": split, "summary": "s"})
     facts = prepared(tmp_path, f"dialogsum={tmp_path}")
-    assert samples(facts) == [("summarize: train", "s|")]
-    assert samples(facts, "validation") == [("summarize: dev", "s|")]
+    assert samples(facts) == [("summarize: train\n", "s|")]
+    assert samples(facts, "validation") == [("summarize: dev\n", "s|")]
 
 
 def test_csv_has_rows_too(tmp_path: Path) -> None:

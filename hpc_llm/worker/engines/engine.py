@@ -145,6 +145,12 @@ class Engine(ABC):
         finally:
             self.module.train()
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Inside, as in `evaluating`, the model may also be called by its parts, as its own `generate` does. Behind an evaluation."""
+        with self.evaluating():
+            yield
+
     def trained(self) -> str:
         """A digest of the names and shapes of what trains."""
         named = sorted((name, full_shape(each)) for name, each in self.module.named_parameters() if each.requires_grad)

@@ -6,7 +6,7 @@ The layers are made, or loaded, one after the other, and each is split among the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -72,6 +72,12 @@ class Fsdp2Engine(Engine):
         for module in self.module.modules():  # a pass without a backward leaves whole what waits for one
             if hasattr(module, "reshard"):
                 module.reshard()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self.evaluating():
+            self.module.unshard()  # what no layer holds is gathered for calls of the whole model alone
+            yield
 
     def close(self) -> None:
         if self._compiled is not None:
@@ -158,7 +164,7 @@ def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
     """
     source = _source(plan)
     split = _splitter(plan, device)
-    units = _units(list(_layers(model)), plan.engine.layers_per_unit)
+    units = _units(model, plan.engine.layers_per_unit)
     with torch.no_grad():
         for name, module in inner_first(model):
             own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
@@ -220,10 +226,15 @@ def _layers(model: nn.Module) -> Iterator[nn.Module]:
             yield module
 
 
-def _units(layers: Sequence[nn.Module], size: int) -> dict[nn.Module, list[nn.Module]]:
-    """So many layers at a time, by the last one of them."""
-    groups = [list(layers[begin : begin + size]) for begin in range(0, len(layers), size)]
-    return {group[-1]: group for group in groups}
+def _units(model: nn.Module, size: int) -> dict[nn.Module, list[nn.Module]]:
+    """So many layers at a time, by the last one of them. None spans an encoder and a decoder, which may be called apart."""
+    layers, found = set(_layers(model)), {}
+    for parent in model.modules():
+        row = [child for child in parent.children() if child in layers]
+        for begin in range(0, len(row), size):
+            group = row[begin : begin + size]
+            found[group[-1]] = group
+    return found
 
 
 def _splitter(plan: Plan, device: torch.device) -> Any:

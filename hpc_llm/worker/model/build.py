@@ -17,8 +17,8 @@ from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
-from hpc_llm.worker.model.shapes import DTYPES, begun, fill, model_config
-from hpc_llm.worker.model.weights import in_dtype, load_checkpoint, model_class
+from hpc_llm.worker.model.shapes import DTYPES, begun, fill, from_shape
+from hpc_llm.worker.model.weights import load_checkpoint
 
 
 def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
@@ -45,12 +45,12 @@ def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) ->
         model = begun(plan, DTYPES[plan.model.precision], device)
         fill(model, device)
         return model
-    dtype, how = DTYPES[plan.model.precision], {"attn_implementation": plan.model.attention}
+    dtype = DTYPES[plan.model.precision]
     with zero3_init(config, enabled=stage3):
         if not loads:
-            shape = model_config(plan)
-            return model_class(shape).from_config(shape, **how, **in_dtype(dtype))
-        return load_checkpoint(plan.model.name, dtype, device_map=None if stage3 else _device_map(device), **how)
+            return from_shape(plan, dtype)
+        where = None if stage3 else _device_map(device)
+        return load_checkpoint(plan.model.name, dtype, device_map=where, attn_implementation=plan.model.attention)
 
 
 def is_split(config: Mapping[str, Any]) -> bool:

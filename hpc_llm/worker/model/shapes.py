@@ -10,7 +10,7 @@ from torch import nn
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import Shape, architecture, is_checkpoint
-from hpc_llm.worker.model.weights import in_dtype, load_config, model_class, transformers_release
+from hpc_llm.worker.model.weights import attention_for, in_dtype, load_config, model_class, transformers_release
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -29,9 +29,8 @@ def model_config(plan: Plan) -> Any:
 
 def skeleton(plan: Plan, dtype: torch.dtype) -> Any:
     """The plan's model on the meta device: shapes without memory."""
-    shape = model_config(plan)
     with torch.device("meta"):
-        return model_class(shape).from_config(shape, attn_implementation=plan.model.attention, **in_dtype(dtype))
+        return from_shape(plan, dtype)
 
 
 def fills_from_meta(plan: Plan) -> bool:
@@ -49,9 +48,15 @@ def begun(plan: Plan, dtype: torch.dtype, device: torch.device) -> Any:
 
 def whole(plan: Plan, dtype: torch.dtype, device: torch.device) -> Any:
     """The plan's model with random values, as transformers itself makes it."""
-    shape = model_config(plan)
     with device:
-        return model_class(shape).from_config(shape, attn_implementation=plan.model.attention, **in_dtype(dtype))
+        return from_shape(plan, dtype)
+
+
+def from_shape(plan: Plan, dtype: torch.dtype) -> Any:
+    """The plan's model without a checkpoint, on whatever device is torch's default."""
+    shape = model_config(plan)
+    how = {"attn_implementation": attention_for(shape, plan.model.attention), **in_dtype(dtype)}
+    return model_class(shape).from_config(shape, **how)
 
 
 def fill(model: Any, device: torch.device) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.planning.checkpoint import read_checkpoint
+from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.text.json_text import figures
 from hpc_llm.worker.model import t5
 
@@ -30,6 +31,18 @@ def in_dtype(dtype: Any) -> dict[str, Any]:
     return {"dtype" if transformers_release() >= (4, 56) else "torch_dtype": dtype}
 
 
+def attention_for(config: Any, wanted: str) -> str:
+    """`wanted`, or what a T5 computes with in releases of transformers that have none with torch's own attention.
+
+    Of other models the refusal stays: it says that --set attention=eager is to be asked for.
+    """
+    if wanted != "sdpa" or getattr(config, "model_type", "") not in MODEL_TYPES:
+        return wanted
+    from transformers import T5ForConditionalGeneration
+
+    return wanted if T5ForConditionalGeneration._supports_sdpa else "eager"
+
+
 def model_class(config: Any, names: Collection[str] = ()) -> Any:
     """What makes the model of a config object, with `from_config` and `from_pretrained`; `names` are those in a checkpoint's files."""
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
@@ -42,10 +55,14 @@ def model_class(config: Any, names: Collection[str] = ()) -> Any:
 def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
     """transformers' language model with the weights in `folder`; `how` is passed on to its from_pretrained.
 
+    An `attn_implementation` that this release lacks for the model is another one.
+
     Code that the folder brings is not run. Raises WorkerError where the files and the model do not match.
     """
     files = _files(folder)
     config = load_config(folder)
+    if "attn_implementation" in how:
+        how["attn_implementation"] = attention_for(config, how["attn_implementation"])
     try:
         model, info = model_class(config, {name for path in files for name in _names(path)}).from_pretrained(
             folder,
@@ -53,7 +70,7 @@ def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # so that they are listed; they are refused below
+            ignore_mismatched_sizes=_lists_mismatches(),  # they are refused below
             **in_dtype(dtype),
             **how,
         )
@@ -63,6 +80,13 @@ def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
         raise WorkerError(f"the checkpoint {folder} cannot be loaded: {_first_sentence(error)}") from error
     _check_whole(folder, model, info, files)
     return model
+
+
+def _lists_mismatches() -> bool:
+    """Whether transformers can be had to list wrong shapes in place of failing at the first: before 5 it takes split parts for such."""
+    from transformers.integrations import is_deepspeed_zero3_enabled
+
+    return transformers_release() >= (5, 0) or not is_deepspeed_zero3_enabled()
 
 
 def _is_of_the_checkpoint(error: Exception) -> bool:

@@ -36,6 +36,8 @@ class Reader:
     columns: Mapping[str, str]
     words: Mapping[str, Mapping[str, str]]
     chat: Chat
+    ends_line: bool = False
+    """Whether a prompt ends with its line, as where the field's name says what it is."""
 
     @property
     def is_text(self) -> bool:
@@ -54,7 +56,7 @@ class Reader:
             text = _filled(self.columns[TEXT], named, place)
             return [Piece(text, True)] if text.strip() else []
         prompt, answer = (_filled(self.columns[name], named, place) for name in (PROMPT, COMPLETION))
-        return [Piece(prompt, False), Piece(answer, True)]
+        return [Piece(f"{prompt}\n" if self.ends_line else prompt, False), Piece(answer, True)]
 
     def _with_words(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The row with words for what it says in numbers; None where a number has no word."""
@@ -77,7 +79,7 @@ def reader_for(
     """
     if asked:
         check_columns(asked)
-        return Reader(asked, {}, chat)
+        return Reader(asked, {}, chat, ends_line=not _FIELD.search(asked.get(PROMPT, "")))
     if known_set is not None:
         one = KNOWN_SETS[known_set]
         return Reader(one.columns, one.words, chat)

@@ -19,14 +19,18 @@ KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 _READ = ("input_ids", "attention_mask")
 
 
-def missing(plan: Plan, engine: Engine) -> str | None:
-    """Why it cannot be told here, in a clause; None where it can."""
+def missing(plan: Plan) -> str | None:
+    """Why it cannot be told here, in a clause; None where all ranks can, for they write together. Collective."""
+    lacks: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(lacks, _missing_here(plan))
+    return next(filter(None, lacks), None)
+
+
+def _missing_here(plan: Plan) -> str | None:
     if not has_tokenizer(Path(plan.model.name)):
         return "the model's folder holds no tokenizer"
     if importlib.util.find_spec("rouge_score") is None:
         return "the package rouge_score is not installed"
-    if engine.name == "fsdp2":
-        return "the engine fsdp2 runs a model as a whole only, and writing runs its halves apart"
     return None
 
 
@@ -49,7 +53,7 @@ class Rouge:
         `nothing` is what a rank writes on that has no batch left. Of rougeLsum a line is a sentence.
         """
         sums = torch.zeros(len(KINDS) + 1, dtype=torch.float64)
-        with self._engine.evaluating():
+        with self._engine.writing():
             for batch in held_out:
                 written = self._write(nothing if batch is None else batch)
                 for text, reference in zip(written, self._references(batch), strict=False):

@@ -67,11 +67,20 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
     record.adaptations += built.sentences
     record.fused = list(built.engine.fused)
     model = built.engine.module
+    record.adaptations += other_attention(model, plan)
     record.num_parameters, record.trainable_parameters = count_parameters(model)
     record.parameter_types = parameter_types(model)
     record.flops_per_token = model_flops_per_token(model, plan.batch.sequence_length)
     torch.manual_seed(plan.workload.seed + record.ranks.rank)  # dropout differs between ranks
     return built.engine
+
+
+def other_attention(model: torch.nn.Module, plan: Plan) -> list[str]:
+    """A sentence where transformers has not the plan's attention for the model."""
+    found = getattr(model.config, "_attn_implementation", None)
+    if found in (None, plan.model.attention):
+        return []
+    return [f"Attention is {found} in place of {plan.model.attention}, which this transformers lacks for the model."]
 
 
 def _measure(record: Record, engine: engines.Engine, device: torch.device, kept: Keeping) -> None:
@@ -111,7 +120,7 @@ def _rouge(record: Record, engine: engines.Engine) -> rouge.Rouge | None:
     writes = getattr(engine.module.config, "is_encoder_decoder", False)
     if not writes or record.plan.training.eval_every is None or record.plan.training.corpus is None:
         return None
-    lack = rouge.missing(record.plan, engine)
+    lack = rouge.missing(record.plan)
     if lack is not None:
         record.adaptations.append(f"ROUGE is left empty: {lack}.")
         return None

@@ -1,0 +1,153 @@
+"""What can be made again and takes room: prepared data and compiled operators; which runs want them, in whatever folder those lie.
+
+A run's own plan says which data it reads. That a folder of runs has some that read them is noted beside the data when the first
+is submitted: who cleans beside one folder of runs does not know of the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.corpus.facts import read_facts
+from hpc_llm.corpus.format import FACTS, MAKING, is_abandoned
+from hpc_llm.corpus.sources import read_source
+from hpc_llm.errors import RequestError
+from hpc_llm.job.compiled import operators_in
+from hpc_llm.records.files import read_json, write_json
+from hpc_llm.records.run import RunPaths
+from hpc_llm.runs.room import CACHES, Taken, size_of
+from hpc_llm.runs.statuses import RunStatus
+
+_KEY = re.compile(r"[0-9a-f]{32}")
+_HALF = re.compile(rf"{re.escape(MAKING)}.+|\.[0-9a-f]{{32}}\.old")
+"""What is being written, or was being removed."""
+_NOTES = ".readers-"
+"""Begins the name of a user's folder of notes."""
+
+
+def note_readers(experiments: Iterable[Mapping[str, Any]], logs: Path) -> None:
+    """Note beside the prepared data that runs in the folder `logs` read them. Where nothing can be written nobody cleans either."""
+    for corpus in {found for found in map(corpus_of, experiments) if found is not None}:
+        note = _note(corpus, logs)
+        if (corpus / FACTS).is_file() and not note.exists():
+            with contextlib.suppress(OSError):
+                write_json(note, {"schema": 1, "logs": str(logs.absolute())})
+
+
+def _note(corpus: Path, logs: Path) -> Path:
+    whose = hashlib.sha256(str(logs.absolute()).encode()).hexdigest()[:12]
+    return corpus.parent / f"{_NOTES}{os.geteuid()}" / f"{corpus.name}-{whose}.json"
+
+
+def corpus_of(experiment: Mapping[str, Any]) -> Path | None:
+    """The folder of the prepared data that a run reads."""
+    return _place(experiment, "corpus")
+
+
+def _place(experiment: Mapping[str, Any], name: str) -> Path | None:
+    plan = experiment.get("plan")
+    workload = plan.get("workload") if isinstance(plan, dict) else None
+    found = workload.get(name) if isinstance(workload, dict) else None
+    return Path(found) if isinstance(found, str) and "\0" not in found else None
+
+
+def noted_readers(caches: Path) -> dict[str, list[Path]]:
+    """Name of the folder of prepared data -> folders with runs that were noted to read them."""
+    found: dict[str, list[Path]] = {}
+    for note in sorted(caches.glob(f"{_NOTES}*/*.json")):
+        logs = (read_json(note) or {}).get("logs")
+        if isinstance(logs, str) and "\0" not in logs:
+            found.setdefault(note.name.partition("-")[0], []).append(Path(logs))
+    return found
+
+
+def cached(
+    caches: Path, home: Path, statuses: Mapping[RunPaths, RunStatus], only: Collection[RunPaths] | None
+) -> list[Taken]:
+    """What lies in a folder of prepared data, and what jobs have compiled; with `only` what these runs want alone.
+
+    `statuses` are those of all runs that may want it.
+    """
+    readers: dict[str, list[RunPaths]] = {}
+    for run in statuses:
+        experiment = read_json(run.experiment) or {}
+        for name in ("corpus", "caches"):  # what trains reads the one, what prepares writes into the other
+            place = _place(experiment, name)
+            if place is not None:
+                readers.setdefault(os.path.realpath(place), []).append(run)
+    found = [*_prepared(caches, statuses, readers), *_half_prepared(caches, statuses, readers)]
+    found += _compiled(home, statuses)
+    return [one for one in found if only is None or set(one.wanted_by) & {run.run_id for run in only}]
+
+
+def _prepared(
+    caches: Path, statuses: Mapping[RunPaths, RunStatus], readers: Mapping[str, list[RunPaths]]
+) -> Iterator[Taken]:
+    noted = noted_readers(caches)
+    for folder in _folders(caches, _KEY):
+        runs = readers.get(os.path.realpath(folder), [])
+        stays = _somebody_elses(folder) or _going(runs, statuses) or _unseen(noted.get(folder.name, ()))
+        yield _taken(folder, runs, stays or _lost_source(folder))
+
+
+def _half_prepared(
+    caches: Path, statuses: Mapping[RunPaths, RunStatus], readers: Mapping[str, list[RunPaths]]
+) -> Iterator[Taken]:
+    """What a process is writing, or one that was killed has left."""
+    runs = readers.get(os.path.realpath(caches), [])
+    for folder in _folders(caches, _HALF):
+        stays = _somebody_elses(folder)
+        if stays is None and folder.name.startswith(MAKING):
+            fresh = None if is_abandoned(folder) else "it was written to within a week, and a process may be at it"
+            stays = _going(runs, statuses) or fresh
+        yield _taken(folder, [], stays)
+
+
+def _compiled(home: Path, statuses: Mapping[RunPaths, RunStatus]) -> Iterator[Taken]:
+    for cluster, folder in operators_in(home):
+        runs = [run for run, status in statuses.items() if status.cluster == cluster]
+        yield _taken(folder, runs, _somebody_elses(folder) or _going(runs, statuses))
+
+
+def _taken(folder: Path, runs: Iterable[RunPaths], stays: str | None) -> Taken:
+    return Taken(None, CACHES, folder, size_of(folder), stays, tuple(run.run_id for run in runs))
+
+
+def _folders(place: Path, name: re.Pattern[str]) -> list[Path]:
+    if not place.is_dir():
+        return []
+    entries = [entry for entry in os.scandir(place) if name.fullmatch(entry.name)]
+    return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+def _somebody_elses(folder: Path) -> str | None:
+    found = folder.lstat()
+    return None if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() else "it is somebody else's"
+
+
+def _going(runs: Iterable[RunPaths], statuses: Mapping[RunPaths, RunStatus]) -> str | None:
+    first = next((run for run in runs if statuses[run].outcome is None), None)
+    return None if first is None else f"{first.run_id} wants it and is not over: {statuses[first].state}"
+
+
+def _unseen(noted: Iterable[Path]) -> str | None:
+    """Runs of which nobody here can say whether they are over."""
+    lost = next((logs for logs in noted if not logs.is_dir() and not logs.parent.is_dir()), None)
+    return None if lost is None else f"runs in {lost} read it, and that folder is not seen from here"
+
+
+def _lost_source(folder: Path) -> str | None:
+    """Why nobody could make them again."""
+    try:
+        sources = [read_source(text) for text in read_facts(folder).sources]
+    except RequestError:  # nobody can read it either
+        return None
+    gone = next((one.place for one in sources if not one.is_of_the_hub and not os.path.exists(one.place)), None)
+    return None if gone is None else f"what it was made of is gone: {gone}"
