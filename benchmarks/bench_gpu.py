@@ -66,6 +66,7 @@ ROWS = (
     Row("lora-1x2048", "lora", "llama3.2-3b", 1, 2048, "trainer_peft.py"),
     Row("qlora-4x512", "qlora", "llama3.2-3b", 4, 512, "trainer_peft.py --quantized"),
     Row("q-1x350", "q", "llama2-7b", 1, 350, "graph_by_hand.py"),
+    Row("q-1x350-bf16", "q", "llama2-7b", 1, 350, "graph_by_hand.py", 1, ("optimizer.type=AdamWBF16",)),
     Row("q-8x2048", "q", "llama2-7b", 8, 2048, "graph_by_hand.py --eager"),
     Row("z3-1x350", "z3", "llama2-7b", 1, 350, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
     Row("z3-8x2048", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
@@ -189,8 +190,10 @@ def measure_ours(row: Row, arguments: argparse.Namespace, folder: Path, environm
     """One run of the worker as a job starts it."""
     paths = RunPaths(folder)
     paths.root.mkdir()
-    made = planned(row, arguments).to_dict()
+    asked = planned(row, arguments)
+    made = asked.to_dict()
     write_json(paths.experiment, {"schema": 1, "run_id": paths.run_id, "plan": made})
+    environment = {**environment, **asked.job.env}
     own = environment if row.gpus > 1 else {**environment, "HPC_LLM_LAUNCHER": "python"}
     command = [*start(row), "-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(paths.root)]
     said = ended(command, own)

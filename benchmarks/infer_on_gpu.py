@@ -139,11 +139,20 @@ def measure(arguments: argparse.Namespace, method: str) -> dict[str, Any]:
         "says": decoder.sentences, "ours_s": own_s, "generate_s": peer_s, "ratio": peer_s / own_s,
         "time_to_first_token_s": answered.times[0], "time_per_token_s": (answered.times[-1] - answered.times[0]) / behind,
         "floor_per_token_s": floor_s, "tokens_that_agree": float((answered.tokens == whole).float().mean()),
+        "first_that_differs": first_apart(answered.tokens, whole),
         "same_as_unrecorded": bool((answered.tokens == unrecorded.tokens).all()),
+        "first_unlike_unrecorded": first_apart(answered.tokens, unrecorded.tokens),
+        "same_each_time": bool((decoder.answer(batch.tokens, batch.real, nothing).tokens == answered.tokens).all()),
         "peak_allocated_bytes": torch.cuda.max_memory_allocated() if DEVICE.type == "cuda" else None,
         "device": torch.cuda.get_device_name(0) if DEVICE.type == "cuda" else platform.processor() or platform.machine(),
         "torch": torch.__version__, "transformers": importlib.metadata.version("transformers"),
     }  # fmt: skip
+
+
+def first_apart(one: torch.Tensor, other: torch.Tensor) -> int | None:
+    """The first token of any answer in which the two differ; None where they are equal."""
+    places = (one != other).any(dim=0).nonzero()
+    return int(places[0]) if len(places) else None
 
 
 def main() -> None:

@@ -117,11 +117,29 @@ def test_the_plan_says_whether_steps_are_recorded_and_why(
         ("qlora", ("quantization.kind=int8",), (False, True, True)),
         ("lora", ("engine=deepspeed",), (False, False, False)),
         ("z3", (), (False, False, False)),
+        ("z3", ("engine=fsdp2",), (False, True, False)),
     ],
 )
 def test_the_plan_says_what_is_fused(method: str, settings: tuple[str, ...], fused: tuple[bool, bool, bool]) -> None:
     engine = planned("delta", method, set=settings).plan.engine
     assert (engine.fused_lora, engine.fused_loss, engine.fused_layers) == fused
+
+
+def test_weights_in_4_bits_are_unpacked_at_once_on_gpus_that_were_tried() -> None:
+    nvidia, amd = (planned(cluster, "qlora", set=("engine=plain",)) for cluster in ("delta", "mi210"))
+    assert nvidia.plan.engine.fused_dequantization and not amd.plan.engine.fused_dequantization
+    assert "NVIDIA" in amd.origins["fused_dequantization"]
+    assert "nothing is packed" in planned("delta", "lora").origins["fused_dequantization"]
+
+
+def test_the_engine_asks_for_memory_that_grows_in_place_unless_somebody_has_said_how() -> None:
+    def environment(*settings: str) -> dict[str, str]:
+        return planned("local", "z3", set=("engine=fsdp2", *settings)).plan.job.env
+
+    assert environment() == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert environment("env.A=1") == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "A": "1"}
+    assert environment("env.PYTORCH_ALLOC_CONF=backend:native") == {"PYTORCH_ALLOC_CONF": "backend:native"}
+    assert planned("local", "z3").plan.job.env == {}
 
 
 def test_the_plan_says_why_something_is_not_fused() -> None:

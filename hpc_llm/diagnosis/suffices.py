@@ -15,7 +15,13 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import load_method
 from hpc_llm.site.cluster import Cluster
 
-_NO_SWITCHES = {"cuda_graph": False, "fused_lora": False, "fused_loss": False, "fused_layers": False}
+_NO_SWITCHES = {
+    "cuda_graph": False,
+    "fused_dequantization": False,
+    "fused_lora": False,
+    "fused_loss": False,
+    "fused_layers": False,
+}
 """What the plain engine does and no other."""
 
 

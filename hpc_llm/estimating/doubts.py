@@ -29,7 +29,7 @@ def _is_fp16(case: Case) -> bool:
 
 def _is_fused(case: Case) -> bool:
     engine = case.plan.engine
-    return engine.fused_lora or engine.fused_loss or engine.fused_layers
+    return engine.fused_dequantization or engine.fused_lora or engine.fused_loss or engine.fused_layers
 
 
 def _is_int8(case: Case) -> bool:

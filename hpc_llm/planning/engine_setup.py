@@ -52,7 +52,13 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
     )
 
 
+def engine_environment(engine: EngineSetup, wanted: Wanted) -> Mapping[str, str]:
+    """Variables that the engine of a plan is to have; none where no engine of training is used."""
+    return engines.find(engine.name).environment(wanted) if engine.name in engines.names() else {}
+
+
 _FUSED = {
+    "fused_dequantization": "which unpacks a weight in one pass",
     "fused_lora": "which computes a layer and its adapter as one",
     "fused_loss": "which needs not all logits at once",
     "fused_layers": "which compiles norm, MLP and rotary positions",

@@ -215,6 +215,8 @@ class EngineSetup:
     """The complete DeepSpeed config."""
     cuda_graph: bool = False
     """Whether forward and backward are recorded once and sent to the GPU as one."""
+    fused_dequantization: bool = False
+    """Whether a weight that is packed in 4 bits is unpacked in one pass, its scales included."""
     fused_lora: bool = False
     """Whether a layer and its adapter are computed as one."""
     fused_loss: bool = False

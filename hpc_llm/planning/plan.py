@@ -21,7 +21,7 @@ from hpc_llm.planning.data import check_feed
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.deepspeed_values import check_partitions
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
-from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed
+from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_environment
 from hpc_llm.planning.engines import Wanted, zero_stage
 from hpc_llm.planning.experiment import CHANGED_LETTERS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
@@ -144,7 +144,9 @@ def plan(
         parallel=parallel,
         optimizer=optimizer,
         engine=engine,
-        job=_job(ask, partition_name, time_s, _job_name(task, model, method), draft),
+        job=_job(
+            ask, partition_name, time_s, _job_name(task, model, method), engine_environment(engine, wanted), draft
+        ),
         gpu=_gpu(cluster, gpu, parallel, model, draft),
     )
     return PlanWithOrigins(plan=decided, origins=draft.origins, notices=tuple(draft.notices))
@@ -310,7 +312,9 @@ def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], dr
     return found
 
 
-def _job(ask: Ask, partition: str | None, time_s: int | None, default_name: str, draft: Draft) -> JobRequest:
+def _job(
+    ask: Ask, partition: str | None, time_s: int | None, default_name: str, of_engine: Mapping[str, str], draft: Draft
+) -> JobRequest:
     said, cluster = ask.said, ask.cluster
     scheduler = draft.computed("scheduler", ask.site.scheduler, f"cluster {cluster.name}: scheduler")
     launcher = ask_launcher(ask.parallel, cluster, ask.site, draft)
@@ -328,9 +332,22 @@ def _job(ask: Ask, partition: str | None, time_s: int | None, default_name: str,
         cpus_per_task=cores,
         mem=mem,
         sbatch=dict(ask.options),
-        env=draft.put("env", {}, "not set"),
+        env=_env(cluster, of_engine, draft),
         env_file=draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file")),
     )
+
+
+_ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Two names of one thing: what a cluster or a user says under either is left alone."""
+
+
+def _env(cluster: Cluster, of_engine: Mapping[str, str], draft: Draft) -> dict[str, str]:
+    """What the job finds in its environment besides what the cluster says."""
+    said = {*cluster.env.common, *(key for setting in draft.settings.of("env") for key in setting.inside)}
+    own = {} if said.intersection(_ALLOCATORS) else dict(of_engine)
+    why = f"computed: the engine's {', '.join(own)}" if own else "not set"
+    found: dict[str, str] = draft.put("env", own, why)
+    return found
 
 
 def _job_name(task: tasks.TaskKind, model: ModelSetup, method: Method) -> str:

@@ -56,6 +56,7 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
     found["fsdp2-units"] = make_plan("z3", world_size, engine="fsdp2", layers_per_unit=2, **SHAPE)
     kept = {"engine": "fsdp2", "keeps_parameters": True, "layers_per_unit": 8, "eval_every": 7}
     found["fsdp2-kept"] = make_plan("z3r", world_size, **kept, **SHAPE)
+    found["fsdp2-fused"] = make_plan("z3r", world_size, **{**kept, "fused_loss": True}, **SHAPE)
     found["fsdp2-z1"] = make_plan("z1", world_size, **kept, **SHAPE)
     found["fsdp2-reduced"] = make_plan("z3", world_size, engine="fsdp2", reduce_precision="bf16")
     for engine, method in KINDS.items():
@@ -111,6 +112,11 @@ def test_fused_parts_change_no_loss(trained: Path) -> None:
     assert losses(trained / "plain-fused") == pytest.approx(losses(trained / "plain-random"), rel=1e-6)
     assert losses(trained / "plain-at-once-fused") == pytest.approx(losses(trained / "plain-at-once"), rel=1e-6)
     assert result(trained / "plain-lora-fused")["fused"] == ["fused_lora", "fused_loss"]
+    assert result(trained / "fsdp2-fused")["fused"] == ["fused_loss"]
+    assert losses(trained / "fsdp2-fused") == pytest.approx(losses(trained / "fsdp2-kept"), rel=1e-6)
+    assert result(trained / "fsdp2-fused")["eval_loss"] == pytest.approx(
+        result(trained / "fsdp2-kept")["eval_loss"], rel=1e-6
+    )
     assert losses(trained / "plain-lora-fused") == pytest.approx(losses(trained / "plain-lora-fp32"), rel=1e-6)
 
 

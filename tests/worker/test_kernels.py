@@ -79,7 +79,7 @@ def plan_of(name: str, model: Path, **changes: Any) -> Plan:
     return make_plan(method, engine="plain", model=str(model), **{**shape, **quantized, **more, **changes})
 
 
-ALL = {"fused_lora": True, "fused_loss": True, "fused_layers": True}
+ALL = {"fused_dequantization": True, "fused_lora": True, "fused_loss": True, "fused_layers": True}
 
 
 def trained(run_plan: RunPlan, folder: Path, plan: Plan) -> tuple[dict[str, Any], list[tuple[float, float]]]:
@@ -98,7 +98,7 @@ def trained(run_plan: RunPlan, folder: Path, plan: Plan) -> tuple[dict[str, Any]
         ("ddp", "qwen2", ["fused_loss", "fused_layers"]),
         ("lora", "llama", ["fused_lora", "fused_loss", "fused_layers"]),
         ("lora+r", "qwen3", ["fused_lora", "fused_loss", "fused_layers"]),
-        ("qlora", "llama", ["fused_lora", "fused_loss", "fused_layers"]),
+        ("qlora", "llama", ["fused_dequantization", "fused_lora", "fused_loss", "fused_layers"]),
     ],
 )
 def test_twenty_steps_lose_the_same(
@@ -220,6 +220,42 @@ def test_where_nothing_can_be_compiled_the_layers_run_as_they_are(monkeypatch: p
     fused = fuse(small(), wanting("fused_layers"), CPU)
     assert (fused.parts, len(fused.sentences)) == ([], 1)
     assert fused.sentences[0].endswith("cannot be compiled here: no compiler was found and more")
+
+
+def packed(kind: str, nested: bool, dtype: torch.dtype = torch.bfloat16) -> Any:
+    from bitsandbytes.nn import Linear4bit, Params4bit
+
+    torch.manual_seed(5)
+    how: dict[str, Any] = {"compress_statistics": nested, "quant_type": kind}
+    layer = Linear4bit(256, 192, bias=False, compute_dtype=dtype, device="meta", **how)
+    layer.weight = Params4bit(torch.randn(192, 256, dtype=dtype), requires_grad=False, **how).to("cpu")
+    return layer
+
+
+@pytest.mark.parametrize("kind", ["nf4", "fp4"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_weights_in_4_bits_are_unpacked_as_bitsandbytes_does(
+    monkeypatch: pytest.MonkeyPatch, kind: str, nested: bool
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **how: function)
+    layer = packed(kind, nested)
+    fused = fuse(nn.Sequential(layer), wanting("fused_dequantization"), CPU)
+    assert (fused.parts, fused.sentences) == (["fused_dequantization"], [])
+    x = torch.randn(3, 5, 256, dtype=torch.bfloat16, requires_grad=True)
+    ours, theirs = layer(x), type(layer).forward(layer, x)
+    assert torch.equal(ours, theirs)
+    slopes = [torch.autograd.grad(out.float().square().sum(), x)[0] for out in (ours, theirs)]
+    assert torch.equal(*slopes) and float(slopes[0].abs().max()) > 0
+    assert fuse(packed(kind, nested, torch.float32), wanting("fused_dequantization"), CPU).parts
+
+
+def test_weights_that_are_packed_otherwise_are_left_to_bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **how: function)
+    layer = packed("nf4", nested=True)
+    layer.weight.quant_state.code = layer.weight.quant_state.code.flip(0)  # what its kernels do not ask
+    fused = fuse(nn.Sequential(layer), wanting("fused_dequantization"), CPU)
+    assert not fused.parts and "another way than is known here" in fused.sentences[0]
+    assert not hasattr(layer, "unpack")
 
 
 def test_what_was_put_into_the_library_is_taken_out_again(monkeypatch: pytest.MonkeyPatch) -> None:

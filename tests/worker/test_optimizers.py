@@ -62,12 +62,24 @@ def test_small_changes_are_kept_in_the_mean_where_nothing_is_in_fp32() -> None:
 def test_what_is_no_number_stays_none_where_it_is_rounded_at_random() -> None:
     import torch
 
-    from hpc_llm.worker.engines.pure_bf16 import round_into
+    from hpc_llm.worker.engines.pure_bf16 import noise, rounded
 
     values = torch.tensor([float("inf"), float("-inf"), float("nan"), 0.0, -1.5])
-    low = torch.zeros(5, dtype=torch.bfloat16)
-    round_into(low, values, torch.Generator().manual_seed(0))
+    low = rounded(values, noise(5, torch.tensor(7, dtype=torch.int32)))
     assert torch.equal(low.float()[:2], values[:2]) and bool(low[2].isnan()) and low.tolist()[3:] == [0.0, -1.5]
+
+
+def test_what_is_drawn_is_even_and_other_for_each_place_and_step() -> None:
+    import torch
+
+    from hpc_llm.worker.engines.pure_bf16 import noise
+
+    rows = torch.stack([noise(1 << 16, torch.tensor(salt, dtype=torch.int32)) for salt in (0, 1, -1, 2**31 - 1)])
+    for low in (rows & 0xFFFF, (rows >> 16) & 0xFFFF):
+        share = low.double() / 2**16
+        assert (share.mean(1) - 0.5).abs().max() < 0.005 and (share.var(1) - 1 / 12).abs().max() < 0.002
+        together = torch.corrcoef(torch.cat((share, share[:1].roll(1, 1))))
+        assert (together - torch.eye(5)).abs().max() < 0.02  # of neither another step nor a neighbour
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from hpc_llm.planning.parts import BatchShape, ModelSetup, OptimizerSetup, Paral
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+KNOWN_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+"""Families of models whose modules the worker's `kernels` know."""
 Chosen = tuple[Any, str]
 """A value, and why it is that one, in a clause."""
 
@@ -54,6 +56,10 @@ def _fuses_nothing(part: str, wanted: Wanted) -> str:
     return "it fuses nothing"
 
 
+def _no_environment(wanted: Wanted) -> Mapping[str, str]:
+    return {}
+
+
 def _as_it_does(wanted: Wanted) -> Mapping[str, Chosen]:
     return {}
 
@@ -79,6 +85,8 @@ class EngineFacts:
     splitting: Callable[[Wanted], Mapping[str, Chosen]] = _as_it_does
     """How it splits layers, for each field that it heeds of `EngineSetup`'s `layers_per_unit`, `keeps_parameters`,
     `reduce_precision` and `compiled_layers`: the value, and why."""
+    environment: Callable[[Wanted], Mapping[str, str]] = _no_environment
+    """Variables that its job is to have, where neither the cluster nor the request sets them; of torch's allocator at present."""
     fallback: str | None = None
     """The engine of ours that trains the same where a node's software is too old for this one."""
     carries: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted
+from hpc_llm.planning.engines.facts import KNOWN_FAMILIES, Chosen, EngineFacts, Wanted
 from hpc_llm.planning.optimizers import PURE_BF16
 
 _STATES = 16
@@ -70,10 +70,29 @@ def _compiles(wanted: Wanted) -> Chosen:
     return True, "fewer and larger kernels"
 
 
+def unfused(part: str, wanted: Wanted) -> str | None:
+    if part != "fused_loss":
+        return "it fuses the loss alone"
+    if wanted.family is not None and wanted.family not in KNOWN_FAMILIES:
+        return f"nothing is known of the modules of {wanted.family}"
+    if wanted.model.quantization is not None or wanted.model.peft is not None:
+        return "it was tried with models that train whole"
+    return None
+
+
+def environment(wanted: Wanted) -> Mapping[str, str]:
+    """What the units need differs in size: blocks of fixed sizes were given back and asked for anew, a seventh of a step's time."""
+    if not wanted.parallel.gpus_per_node or not wanted.has_cuda:
+        return {}
+    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+
+
 FACTS = EngineFacts(
     name="fsdp2",
     module="hpc_llm.worker.engines.fsdp2",
     lacks=lacks,
     splitting=splitting,
+    unfused=unfused,
+    environment=environment,
     fallback="deepspeed",
 )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.planning.engines.facts import EngineFacts, Wanted
-
-_KNOWN = ("llama", "mistral", "qwen2", "qwen3")
-"""Families of models whose modules the worker's `kernels` know."""
+from hpc_llm.planning.engines.facts import KNOWN_FAMILIES, EngineFacts, Wanted
 
 
 def lacks(wanted: Wanted) -> str | None:
@@ -23,11 +20,22 @@ def unrecorded(wanted: Wanted) -> str | None:
 def unfused(part: str, wanted: Wanted) -> str | None:
     if part == "fused_lora":
         return _unfused_lora(wanted)
+    if part == "fused_dequantization":
+        return _not_unpacked(wanted)
     if part == "fused_layers" and not wanted.parallel.gpus_per_node:
         return "there is no GPU"
-    if wanted.family is not None and wanted.family not in _KNOWN:
+    if wanted.family is not None and wanted.family not in KNOWN_FAMILIES:
         return f"nothing is known of the modules of {wanted.family}"
     return None
+
+
+def _not_unpacked(wanted: Wanted) -> str | None:
+    quantization = wanted.model.quantization
+    if quantization is None or quantization.kind not in ("nf4", "fp4"):
+        return "nothing is packed in 4 bits"
+    if not wanted.parallel.gpus_per_node:
+        return "there is no GPU"
+    return None if wanted.has_cuda else "it was measured on NVIDIA's GPUs alone"
 
 
 def _unfused_lora(wanted: Wanted) -> str | None:

@@ -15,12 +15,14 @@ import torch.distributed as dist
 from torch import nn
 
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.data.batch import Batch
 from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.held import Bytes, bytes_of, local
 from hpc_llm.worker.engines.layout import Layout, Part
 from hpc_llm.worker.engines.shares import Shares, clip_shares
 from hpc_llm.worker.engines.stepping import Stepper
+from hpc_llm.worker.kernels import fuse
 from hpc_llm.worker.kernels.compiling import CompiledLayers
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
@@ -51,7 +53,14 @@ class Fsdp2Engine(Engine):
         steps = trainable(model) if self._shares is None else self._shares.parameters
         self._stepper = Stepper(plan, steps, device, None if self._shares is None else clip_shares)
         self._compiled = CompiledLayers(_layers(model), device) if plan.engine.compiled_layers else None
-        self.fused = ["compiled_layers"] if self._compiled is not None and self._compiled.is_on else []
+        self._fused = fuse(model, plan, device)
+        self.fused = [*self._fused.parts, *(["compiled_layers"] if self._compiled and self._compiled.is_on else [])]
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        if self._fused.head_loss is None:
+            return super().loss(batch)
+        # The head's weight is whole from the model's forward to its backward, for the outermost unit is never given up between.
+        return self._fused.head_loss(self.module, batch)
 
     def forward(self, **inputs: Any) -> Any:
         return self.module(**inputs)
@@ -82,10 +91,11 @@ class Fsdp2Engine(Engine):
     def close(self) -> None:
         if self._compiled is not None:
             self._compiled.close()
+        self._fused.undo()
         super().close()
 
     def sentences(self) -> list[str]:
-        return [] if self._compiled is None else self._compiled.sentences
+        return [*self._fused.sentences, *([] if self._compiled is None else self._compiled.sentences)]
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 bf16 has 8 bits of a number: a change by less than 1/256 of a weight would be rounded away each time, and so would the decay of
 the second moment. So each value is rounded up or down at random, as often as it is near to either: the mean of many
-small changes is kept, at the price of noise. Each rank draws the same random numbers, so that the ranks stay equal; they follow from
-seed and step, so that a run that goes on draws what it would have drawn.
+small changes is kept, at the price of noise. What is drawn follows from seed, step and place alone: the ranks stay equal, a run
+that goes on draws what it would have drawn, and the step can be compiled into one pass over memory.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from typing import Any
 
 import torch
 
-_CHUNK = 2**24
-"""Numbers that are in fp32 at once."""
-_LOW_BITS = 0xFFFF
+from hpc_llm.worker.kernels.compiling import failing
 
+_CHUNK = 2**24
+"""Numbers that are in fp32 at once, where the step is not compiled."""
+_LOW_BITS = 0xFFFF
+_MIX = 0x9E3779B1
+"""2**32 over the golden ratio: what differs by 1 lies far apart once multiplied by it."""
 
 _Optimizer: Any = torch.optim.Optimizer  # whose types mypy does not follow
 
@@ -36,11 +39,13 @@ class AdamWBF16(_Optimizer):  # type: ignore[misc]
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._seed = seed
+        self._compiled: Any = None
+        """The change of a piece as one kernel; False where it cannot be compiled here."""
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self, closure: Callable[[], Any] | None = None) -> None:
         """Change the parameters by their gradients."""
-        noise: dict[torch.device, torch.Generator] = {}
+        drawn = 0
         for group in self.param_groups:
             for parameter in (each for each in group["params"] if each.grad is not None):
                 state = self.state[parameter]
@@ -50,41 +55,81 @@ class AdamWBF16(_Optimizer):  # type: ignore[misc]
                     state["exp_avg_sq"] = torch.zeros_like(parameter)
                 state["step"] += 1
                 number = int(state["step"])
-                if parameter.device not in noise:
-                    noise[parameter.device] = torch.Generator(parameter.device).manual_seed(
-                        self._seed * 1_000_003 + number
-                    )
+                rates = _rates(group, number, parameter.device)
                 kept = (parameter, state["exp_avg"], state["exp_avg_sq"])
                 pieces = zip(*(each.view(-1).split(_CHUNK) for each in kept), strict=True)
                 slopes = parameter.grad.reshape(-1).split(_CHUNK)
                 for (weight, first, second), slope in zip(pieces, slopes, strict=True):
-                    _change(weight, slope, first, second, number, group, noise[parameter.device])
+                    drawn += 1
+                    self._change(weight, slope, first, second, rates, _salt(self._seed, number, drawn, rates.device))
+
+    def _change(self, *piece: torch.Tensor) -> None:
+        if self._compiled is None:
+            self._compiled = _compile() if piece[0].is_cuda else False
+        (self._compiled or change)(*piece)
 
 
-def _change(
+def _compile() -> Any:
+    """`change` as one kernel for all sizes, tried; False where there is no compiler."""
+    made = torch.compile(change, dynamic=True)
+    weight = torch.ones(48, dtype=torch.bfloat16, device="cuda")
+    rates = torch.full((8,), 0.5, device="cuda")
+    try:
+        with failing():
+            made(weight, weight.clone(), weight.clone(), weight.clone(), rates, rates[0].int())
+    except Exception:  # whatever a compiler may raise: the same is done in single operations
+        return False
+    return made
+
+
+def _rates(group: dict[str, Any], number: int, device: torch.device) -> torch.Tensor:
+    """What the step multiplies by, as a tensor: numbers of Python's own would be compiled in, and change with each step."""
+    beta1, beta2 = group["betas"]
+    lr = float(group["lr"])
+    values = (
+        1 - beta1, beta2, 1 - beta2, 1 / (1 - beta2**number), group["eps"], 1 - lr * group["weight_decay"],
+        -lr / (1 - beta1**number), 0.0,
+    )  # fmt: skip
+    made = torch.tensor(values, dtype=torch.float32)
+    return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made
+
+
+def _salt(seed: int, number: int, drawn: int, device: torch.device) -> torch.Tensor:
+    """From what the noise of a piece follows: a number of 32 bits with its sign."""
+    mixed = ((seed * 1_000_003 + number) * 1_000_033 + drawn) * _MIX & 0xFFFF_FFFF
+    return torch.full((), mixed - (mixed >> 31 << 32), dtype=torch.int32, device=device)
+
+
+def change(
     weight: torch.Tensor,
     gradient: torch.Tensor,
     first: torch.Tensor,
     second: torch.Tensor,
-    number: int,
-    group: dict[str, Any],
-    noise: torch.Generator,
+    rates: torch.Tensor,
+    salt: torch.Tensor,
 ) -> None:
     """AdamW's step of one piece, computed in fp32."""
-    beta1, beta2 = group["betas"]
-    slope = gradient.float()
-    mean = first.float().lerp_(slope, 1 - beta1)
-    square = second.float().mul_(beta2).addcmul_(slope, slope, value=1 - beta2)
-    round_into(first, mean, noise)
-    round_into(second, square, noise)
-    spread = square.div_(1 - beta2**number).sqrt_().add_(group["eps"])
-    value = weight.float().mul_(1 - group["lr"] * group["weight_decay"])
-    round_into(weight, value.addcdiv_(mean, spread, value=-group["lr"] / (1 - beta1**number)), noise)
+    slope, mean, square = gradient.float(), first.float(), second.float()
+    mean = mean + (slope - mean) * rates[0]
+    square = square * rates[1] + slope * slope * rates[2]
+    spread = (square * rates[3]).sqrt() + rates[4]
+    value = weight.float() * rates[5] + mean / spread * rates[6]
+    bits, other = noise(weight.numel(), salt), noise(weight.numel(), salt ^ -1)
+    first.copy_(rounded(mean, bits))
+    second.copy_(rounded(square, bits >> 16))
+    weight.copy_(rounded(value, other))
 
 
-def round_into(low: torch.Tensor, value: torch.Tensor, noise: torch.Generator) -> None:
-    """Put fp32 values into a bf16 tensor, each rounded up or down at random so that its mean is kept."""
-    bits = torch.randint(0, _LOW_BITS + 1, value.shape, dtype=torch.int32, device=value.device, generator=noise)
-    bits.add_(value.view(torch.int32)).bitwise_and_(~_LOW_BITS)
+def noise(count: int, salt: torch.Tensor) -> torch.Tensor:
+    """`count` numbers of 32 bits that look drawn at random, and are another row for another `salt`."""
+    mixed = torch.arange(count, dtype=torch.int32, device=salt.device) * (_MIX - 2**32) + salt
+    for factor in (0x7FEB352D, 0x2C1B3C6D):  # odd: nothing is lost
+        mixed = (mixed ^ ((mixed >> 15) & 0x1FFFF)) * factor
+    return mixed ^ ((mixed >> 16) & _LOW_BITS)
+
+
+def rounded(value: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
+    """fp32 values in bf16, each rounded up or down by the low 16 of its `bits` so that the mean is kept."""
+    found = ((bits & _LOW_BITS) + value.view(torch.int32)) & ~_LOW_BITS
     # Noise must not turn what is no number into one.
-    low.copy_(torch.where(value.isfinite(), bits.view(torch.float32), value))
+    return torch.where(value.isfinite(), found.view(torch.float32), value).to(torch.bfloat16)

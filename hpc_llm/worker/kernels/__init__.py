@@ -1,4 +1,4 @@
-"""Parts of a model that compute the same in fewer passes over memory: LoRA's layers, the loss, small operations of a layer.
+"""Parts of a model that compute the same in fewer passes over memory: packed weights, LoRA's layers, the loss, small operations.
 
 The plan says which are wanted. A part that this model does not have in a form that is known here stays as it was made, and a
 sentence says so. Names, parameters and what is saved are the same with them and without.
@@ -14,6 +14,7 @@ import torch
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.kernels.adapters import fuse_adapters
+from hpc_llm.worker.kernels.dequantization import fuse_dequantization
 from hpc_llm.worker.kernels.head_loss import HeadLoss, find_head
 from hpc_llm.worker.kernels.layers import fuse_layers
 
@@ -23,7 +24,7 @@ class Fused:
     """What of a model is fused."""
 
     parts: list[str] = field(default_factory=list)
-    """As the plan calls them: `fused_lora`, `fused_loss`, `fused_layers`."""
+    """As the plan calls them: `fused_dequantization`, `fused_lora`, `fused_loss`, `fused_layers`."""
     head_loss: HeadLoss | None = None
     """Computes the loss in place of the model's logits."""
     sentences: list[str] = field(default_factory=list)
@@ -35,6 +36,8 @@ class Fused:
 def fuse(model: Any, plan: Plan, device: torch.device) -> Fused:
     """Fuse what the plan wants fused in `model`, which is ready to train on `device`."""
     found, wanted = Fused(), plan.engine
+    if wanted.fused_dequantization:
+        _note(found, "fused_dequantization", fuse_dequantization(model, device))
     if wanted.fused_lora:
         _note(found, "fused_lora", fuse_adapters(model))
     if wanted.fused_loss:

@@ -49,6 +49,9 @@ def frozen_weight(layer: Any, dtype: torch.dtype) -> torch.Tensor:
     if state is None:
         whole: torch.Tensor = layer.weight
         return whole
+    if hasattr(layer, "unpack"):
+        fast: torch.Tensor = layer.unpack(layer.weight)
+        return fast.to(dtype)
     from bitsandbytes import functional
 
     unpacked: torch.Tensor = functional.dequantize_4bit(layer.weight.data.view(-1, 1), state)

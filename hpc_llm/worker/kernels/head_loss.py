@@ -25,7 +25,7 @@ _KNOWN = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3Fo
 def find_head(model: Any) -> tuple[nn.Linear | None, str | None]:
     """The head of a model whose loss can be computed so, or why there is none, in a clause."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    kind = type(inner).__name__
+    kind = type(inner).__name__.removeprefix("FSDP")  # what is split is called so
     if kind not in _KNOWN:
         return None, f"nothing is known of the head of a {kind}"
     if getattr(inner.config, "final_logit_softcapping", None):
