@@ -26,7 +26,7 @@ from hpc_llm.site.cluster import load_cluster  # noqa: E402
 from hpc_llm.site.hardware import detect  # noqa: E402
 from hpc_llm.worker import engines  # noqa: E402
 from hpc_llm.worker.data import batches  # noqa: E402
-from hpc_llm.worker.engines.pure_bf16 import AdamWBF16
+from hpc_llm.worker.engines.pure_bf16 import AdamWBF16  # noqa: E402
 from hpc_llm.worker.loop import take_step  # noqa: E402
 from hpc_llm.worker.ranks import find_ranks  # noqa: E402
 

@@ -79,7 +79,7 @@ def reader_for(
     """
     if asked:
         check_columns(asked)
-        return Reader(asked, {}, chat, ends_line=not _FIELD.search(asked.get(PROMPT, "")))
+        return Reader(asked, {}, chat, ends_line=not FIELD.search(asked.get(PROMPT, "")))
     if known_set is not None:
         one = KNOWN_SETS[known_set]
         return Reader(one.columns, one.words, chat)
