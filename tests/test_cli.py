@@ -119,7 +119,7 @@ def test_a_wrong_request_exits_2_and_changes_nothing(cli: Any, arguments: list[s
     [
         (["rendr"], "there is no command 'rendr': did you mean 'render'? Valid: cancel, clean, "),
         (["render", "--clustr", "x"], "there is no option '--clustr' in render: did you mean '--cluster'? Valid: "),
-        (["clean", "--older-than", "3"], "there is no option '--older-than' in clean. Valid: --checkpoints, "),
+        (["clean", "--older-than", "3"], "there is no option '--older-than' in clean. Valid: --caches, --checkpoints, "),
         (["render", "--steps", "many"], "--steps is 'many': a whole number is needed, as in --steps 10."),
         (["estimate", "--nodes=1.5"], "--nodes is '1.5': a whole number is needed, as in --nodes 10."),
         (["submit", "--epochs", "all"], "--epochs is 'all': a number is needed, as in --epochs 1.5."),
