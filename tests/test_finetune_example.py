@@ -25,8 +25,10 @@ def hpc_llm(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([COMMAND, *words], cwd=folder, capture_output=True, text=True, check=False)
 
 
-def submitted(folder: Path, *words: str) -> list[dict[str, Any]]:
-    done = hpc_llm(folder, "submit", EXAMPLE, "--cluster", "local", "--json", *words)
+def submitted(
+    folder: Path, *words: str, example: tuple[str, ...] = (EXAMPLE, "--cluster", "local")
+) -> list[dict[str, Any]]:
+    done = hpc_llm(folder, "submit", *example, "--json", *words)
     assert done.returncode == 0, done.stderr
     runs: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
     return runs
@@ -83,8 +85,8 @@ def test_a_run_that_was_ended_halfway_is_gone_on_with(folder: Path, runs: list[d
         time.sleep(0.2)
     assert hpc_llm(folder, "cancel", run["run_id"]).returncode == 0
     done = max(int(path.name.partition("-")[2]) for path in paths.checkpoints.iterdir())
-    words = ("--method", "lora", "--steps", str(done + 12), "--save-every", "8", "--resume", run["run_id"], "--wait")
-    [after] = submitted(folder, *words)
+    words = ("--resume", run["run_id"], "--steps", str(done + 12), "--save-every", "8", "--wait")
+    [after] = submitted(folder, *words, example=())
     assert after["outcome"] == "COMPLETED" and after["result"]["resumed"]["step"] >= 20
     steps = list(read_json_lines(RunPaths(Path(after["run_dir"])).steps))
     assert steps[0]["step"] == after["result"]["resumed"]["step"] + 1 and steps[-1]["step"] == done + 12

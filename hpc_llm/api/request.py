@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpc_llm.api.find import logs_folder
 from hpc_llm.api.plain import plain
 from hpc_llm.api.study_runs import Flags, RunRequest, runs_of
 from hpc_llm.api.values import NAMES, swept, typed
@@ -95,6 +97,8 @@ def read_request(
     )
     file = _of_experiment(experiment)
     flags = _flags(options, spelled)
+    if experiment is None and "resume" in flags.layer and "method" not in flags.layer:
+        file = _asked_before(flags.layer, logs_folder(beside.get("logs")), spelled)
     if flags.smoke and file.study is None:
         raise RequestError(f"{spelled}smoke needs an experiment file that says what is small: smoke: {{steps: N}}.")
     values, sources = flags.over(file.values), {**file.sources, **flags.sources}
@@ -198,6 +202,31 @@ def _read_file(path: Path) -> _Read:
     content = read_yaml(path)
     refuse_secrets(content, str(path))
     return _read_content(content, str(path), path.name, _refuse_foreign)
+
+
+def _asked_before(own: Mapping[str, Any], logs: Path, spelled: str) -> _Read:
+    """What the run that `own` options go on from was asked with; nothing where its record does not hold it."""
+    from hpc_llm.api.resuming import asked_with
+    from hpc_llm.text.secrecy import refuse_secrets
+
+    run, found = asked_with(str(own["resume"]), logs)
+    refuse_secrets(found, str(run.experiment))
+    # What a run says of one thing in two ways gives way whole to what is said now.
+    left_out = {
+        *own.keys() - {"set", "sbatch"},
+        "resume",
+        *(("steps", "epochs") if {"steps", "epochs"} & own.keys() else ()),
+    }
+    values = _read_mapping({name: one for name, one in found.items() if name not in left_out}, str(run.experiment))
+    if not _is_own(run.experiment):
+        _refuse_foreign(values, str(run.experiment))
+    return _Read(values=values, sources=dict.fromkeys(values, f"{spelled}resume {run.run_id}"))
+
+
+def _is_own(record: Path) -> bool:
+    """Whether nobody else can have written the record."""
+    found = record.lstat()
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def _nothing(layer: dict[str, Any], where: str) -> None:

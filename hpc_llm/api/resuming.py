@@ -11,6 +11,7 @@ from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
     from hpc_llm.planning.experiment import PlanWithOrigins
+    from hpc_llm.records.run import RunPaths
 
 _SAME = ("model", "peft", "quantization")
 """Fields of the plan without which the weights of a checkpoint are none of the model's."""
@@ -23,6 +24,19 @@ def with_start(values: dict[str, Any], logs: Path) -> dict[str, Any]:
     """
     text = values.get("resume")
     return values if text is None else {**values, "resume": str(_place_of(text, logs))}
+
+
+def asked_with(text: str, logs: Path) -> tuple[RunPaths, dict[str, Any]]:
+    """The run that `resume` means, and what it was asked with; that is empty where its record does not hold it."""
+    from hpc_llm.records.files import read_json
+    from hpc_llm.records.run import RunPaths
+
+    place = _place_of(text, logs)
+    run = next(
+        (one for one in (RunPaths(place), RunPaths(place.parent.parent)) if one.experiment.is_file()), RunPaths(place)
+    )
+    asked = (read_json(run.experiment) or {}).get("asked")
+    return run, asked if isinstance(asked, dict) else {}
 
 
 def _place_of(text: str, logs: Path) -> Path:

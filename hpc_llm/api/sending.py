@@ -240,6 +240,7 @@ def _records(batch: Batch) -> list[dict[str, Any]]:
             "schema": 1,
             "run_id": run_id,
             "plan": planned.plan.to_dict(),
+            "asked": planned.asked,
             "origins": planned.origins,
             "notices": list(planned.notices),
             **({"study": planned.study.to_dict()} if planned.study else {}),

@@ -20,7 +20,7 @@ from hpc_llm.errors import RequestError
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.checkpoints import kept_in
-from hpc_llm.records.files import read_text
+from hpc_llm.records.files import read_json, read_text
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import AT_ONCE, Look, look
 from hpc_llm.runs.printed import read_output
@@ -73,7 +73,8 @@ def explain_look(found: Look) -> Diagnosis:
     kept = kept_in(found.run.root) if over and found.judgement.outcome is not Outcome.COMPLETED else []
     if not kept:
         return made
-    way = f"it kept what it had trained: go on behind step {kept[-1].step} with hpc-llm submit … --resume {found.run.run_id}"
+    submit = "hpc-llm submit" if (read_json(found.run.experiment) or {}).get("asked") else "hpc-llm submit …"
+    way = f"it kept what it had trained: go on behind step {kept[-1].step} with {submit} --resume {found.run.run_id}"
     return replace(made, remedy=f"{way}\n{made.remedy}")
 
 

@@ -6,7 +6,7 @@ The worker reads the plan on a compute node whose Python may hold nothing of our
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from hpc_llm.planning.parts import (
@@ -73,6 +73,12 @@ class Experiment:
     """File of the user's own variables, which the job reads and nothing keeps."""
     set: tuple[str, ...] = ()
     """`PATH=VALUE` pairs that change any field of the plan."""
+
+    def said_fields(self) -> dict[str, Any]:
+        """What is said, as JSON types."""
+        held = {each.name: getattr(self, each.name) for each in fields(self)}
+        texts = {name: [str(each) for each in one] for name, one in held.items() if isinstance(one, tuple) and one}
+        return {**{name: one for name, one in held.items() if one is not None and one != ()}, **texts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,5 +228,7 @@ class PlanWithOrigins:
     origins: dict[str, str]
     """Short name of a plan field -> `flag`, `file`, `cluster NAME`, `method NAME`, `default` or `computed`, in words."""
     notices: tuple[str, ...] = ()
+    asked: dict[str, Any] = field(default_factory=dict)
+    """The fields of the experiment that were said: what asks for the same again."""
     study: StudyRun | None = None
     """Its place in the study that asks for it."""

@@ -149,7 +149,9 @@ def plan(
         ),
         gpu=_gpu(cluster, gpu, parallel, model, draft),
     )
-    return PlanWithOrigins(plan=decided, origins=draft.origins, notices=tuple(draft.notices))
+    return PlanWithOrigins(
+        plan=decided, origins=draft.origins, notices=tuple(draft.notices), asked=experiment.said_fields()
+    )
 
 
 def _said_whole(draft: Draft, name: str, said: tuple[str, str]) -> str:

@@ -96,6 +96,9 @@ class PairOfFile(str):
         made.place, made.origin = place, origin
         return made
 
+    def __getnewargs__(self) -> tuple[str, ...]:  # type: ignore[override]
+        return str(self), self.place, self.origin
+
 
 def placed(pairs: Iterable[str], place: str, origin: str) -> list[str]:
     """The pairs, those that nobody has placed yet as of that file."""

@@ -104,7 +104,7 @@ class Keeping:
 
     @property
     def way_on(self) -> str:
-        return f"hpc-llm submit … --resume {self._record.paths.run_id}"
+        return f"hpc-llm submit --resume {self._record.paths.run_id}"
 
     def _save(self, number: int) -> None:
         paths = self._record.paths
@@ -216,7 +216,7 @@ def refuse_endless_tries(paths: RunPaths) -> None:
     if in_vain >= _MOST_TRIES:
         raise WorkerError(
             f"the last {in_vain} tries of this run made no new step behind step {furthest}, so it is not tried again: see what "
-            f"`hpc-llm diagnose {paths.run_id}` says, and go on with `hpc-llm submit … --resume {paths.run_id}`."
+            f"`hpc-llm diagnose {paths.run_id}` says, and go on with `hpc-llm submit --resume {paths.run_id}`."
         )
 
 

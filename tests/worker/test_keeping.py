@@ -115,7 +115,7 @@ def test_a_rank_that_gets_sigterm_has_all_save_at_the_same_step_and_end(story: S
     result = result_of(story.first)
     assert result["outcome"] == "UNKNOWN"  # why it was sent, others know
     said = f"stopped by SIGTERM after step {story.stopped} of 100000"
-    way = f"saved behind step {story.stopped}, go on with `hpc-llm submit … --resume first`"
+    way = f"saved behind step {story.stopped}, go on with `hpc-llm submit --resume first`"
     assert said in result["outcome_reason"] and way in result["outcome_reason"]
     assert len(list(story.first.failures.iterdir())) == 2
     assert story.errors.count(f"pretrain_llm: {way}") == 2  # ends of lines of two ranks may change places

@@ -1,0 +1,101 @@
+"""`submit --resume RUN` without more asks for what the run was asked for; options win, and a stranger's record is held to a file's rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_folders import Folder
+
+from hpc_llm.api import plan
+from hpc_llm.errors import RequestError
+from hpc_llm.records.checkpoints import MANIFEST
+from hpc_llm.records.files import read_json, write_json
+
+ASKED: dict[str, Any] = {
+    "cluster": "local", "method": "lora", "task": "pretrain", "model": "tiny", "steps": 40, "micro_batch_size": 3, "save_every": 5,
+    "set": ["peft.r=4", "optimizer.lr=3e-4"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Folder:
+    """A run that kept a checkpoint behind step 5."""
+    folder = Folder(tmp_path / "logs" / "run-1")
+    place = folder.run.checkpoint(5)
+    (place / "engine").mkdir(parents=True)
+    (place / "engine" / "shard-0.bin").write_bytes(b"x")
+    write_json(place / MANIFEST, {"schema": 2, "step": 5, "files": {"engine/shard-0.bin": 1}})
+    return asks(folder, **ASKED)
+
+
+def asks(folder: Folder, **asked: Any) -> Folder:
+    """With another request in its record, and the plan that follows from it."""
+    made = [] if folder.run.experiment.exists() and "asked" in record(folder) else plan(asked)
+    held = made[0].plan.to_dict() if made else record(folder)["plan"]
+    write_json(folder.run.experiment, {**record(folder), "plan": held, "asked": asked})
+    return folder
+
+
+def record(folder: Folder) -> dict[str, Any]:
+    return read_json(folder.run.experiment) or {}
+
+
+def going_on(folder: Folder, **options: Any) -> Any:
+    [made] = plan(resume=str(folder.run.root), logs=folder.run.root.parent, **options)
+    return made
+
+
+def test_all_that_was_asked_for_is_asked_for_again(stopped: Folder) -> None:
+    made = going_on(stopped)
+    own, before = made.plan, record(stopped)["plan"]
+    assert own.training.resume == str(stopped.run.root)
+    assert (own.training.steps, own.batch.micro_batch_size, own.model.peft.r, own.optimizer.lr) == (40, 3, 4, 3e-4)
+    assert {**own.to_dict(), "workload": None} == {**before, "workload": None}
+    assert made.origins["steps"] == "resume run-1"
+    assert made.asked == {**ASKED, "resume": str(stopped.run.root)}
+
+
+def test_options_win_over_what_was_asked(stopped: Folder) -> None:
+    own = going_on(stopped, steps=60, set=["optimizer.lr=1e-4"]).plan
+    assert (own.training.steps, own.optimizer.lr, own.batch.micro_batch_size) == (60, 1e-4, 3)
+    with pytest.raises(RequestError, match="nothing is left to train"):
+        going_on(stopped, steps=4)
+
+
+def test_with_a_method_all_is_said_anew(stopped: Folder) -> None:
+    own = going_on(stopped, cluster="local", method="lora", model="tiny", steps=9, set=["peft.r=4"]).plan
+    assert (own.training.steps, own.batch.micro_batch_size) == (9, 1)
+
+
+def test_a_record_that_says_nothing_of_it_leaves_it_to_the_user(stopped: Folder) -> None:
+    held = record(stopped)
+    del held["asked"]
+    write_json(stopped.run.experiment, held)
+    with pytest.raises(RequestError, match="no cluster is given"):
+        going_on(stopped)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"set": ["env.LD_PRELOAD=/x.so"]}, "LD_PRELOAD"),
+        ({"env_file": "/somebody/env"}, "named by --env-file on the command line"),
+        ({"sbatch": ["output=/x/log"]}, "output"),
+    ],
+)
+def test_what_somebody_else_may_have_written_decides_no_code(stopped: Folder, more: dict[str, Any], said: str) -> None:
+    asks(stopped, **{**ASKED, **more})
+    stopped.run.experiment.chmod(0o666)
+    with pytest.raises(RequestError, match=said):
+        going_on(stopped)
+
+
+@pytest.mark.parametrize(
+    "more", [{"templates": "/x"}, {"force": True}, {"stps": 5}, {"steps": "many"}, {"model": ["a"]}]
+)
+def test_a_record_that_asks_for_nonsense_is_refused(stopped: Folder, more: dict[str, Any]) -> None:
+    asks(stopped, **{**ASKED, **more})
+    with pytest.raises(RequestError, match=r"experiment\.json"):
+        going_on(stopped)
