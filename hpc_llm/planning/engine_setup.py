@@ -59,7 +59,7 @@ _FUSED = {
 }
 
 
-_SPLITTING = ("layers_per_unit", "keeps_parameters", "reduce_precision", "compiled_layers")
+_SPLITTING = ("layers_per_unit", "keeps_parameters", "reduce_precision", "compiled_layers", "overlap")
 
 
 def _split(name: str, facts: EngineFacts, chosen: Chosen | None, draft: Draft) -> Any:

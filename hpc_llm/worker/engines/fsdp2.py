@@ -24,7 +24,7 @@ from hpc_llm.worker.engines.stepping import Stepper
 from hpc_llm.worker.kernels.compiling import CompiledLayers
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
-from hpc_llm.worker.model.shapes import DTYPES, fills_from_meta, inner_first, skeleton, whole
+from hpc_llm.worker.model.shapes import DTYPES, fills_from_meta, inner_first, layers_of, skeleton, whole
 from hpc_llm.worker.model.weights import load_checkpoint
 
 _ADAPTER = ".lora_"
@@ -50,7 +50,7 @@ class Fsdp2Engine(Engine):
         self._shares = None if scaled else Shares(trainable(model))
         steps = trainable(model) if self._shares is None else self._shares.parameters
         self._stepper = Stepper(plan, steps, device, None if self._shares is None else clip_shares)
-        self._compiled = CompiledLayers(_layers(model), device) if plan.engine.compiled_layers else None
+        self._compiled = CompiledLayers(layers_of(model), device) if plan.engine.compiled_layers else None
         self.fused = ["compiled_layers"] if self._compiled is not None and self._compiled.is_on else []
 
     def forward(self, **inputs: Any) -> Any:
@@ -141,7 +141,7 @@ def _quantized(plan: Plan, device: torch.device) -> Any:
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     split = _splitter(plan, device)
-    for layer in _layers(model):
+    for layer in layers_of(model):
         split(layer)
     split(model)
     for module in model.modules():
@@ -158,7 +158,7 @@ def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
     """
     source = _source(plan)
     split = _splitter(plan, device)
-    units = _units(list(_layers(model)), plan.engine.layers_per_unit)
+    units = _units(list(layers_of(model)), plan.engine.layers_per_unit)
     with torch.no_grad():
         for name, module in inner_first(model):
             own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
@@ -210,14 +210,6 @@ def _take(module: nn.Module, name: str, source: Mapping[str, torch.Tensor] | Non
         if value is not None:
             tensor.copy_(value)
         dist.broadcast(tensor, src=0)
-
-
-def _layers(model: nn.Module) -> Iterator[nn.Module]:
-    """The decoder layers, which hold nearly all parameters; one is split, gathered and given up as a whole."""
-    wanted = set(getattr(model, "_no_split_modules", None) or ())
-    for module in model.modules():
-        if type(module).__name__.removeprefix("FSDP") in wanted:  # what is split is called so
-            yield module
 
 
 def _units(layers: Sequence[nn.Module], size: int) -> dict[nn.Module, list[nn.Module]]:
