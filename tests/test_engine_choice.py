@@ -39,6 +39,9 @@ def test_the_methods_of_the_homework_stay_deepspeed() -> None:
         ("fsdp2", "z3"),
         ("fsdp2", "z3+l"),
         ("fsdp2", "z3+qlora"),
+        ("flat", "z1"),
+        ("flat", "z2"),
+        ("flat", "z3"),
     ],
 )
 def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
@@ -49,13 +52,18 @@ def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
 @pytest.mark.parametrize(
     ("engine", "method", "said"),
     [
-        ("plain", "z3", "engine plain holds the whole model on each rank, and cannot split it. Engines that can: deepspeed, fsdp2."),
-        ("plain", "z2", "Engines that can: deepspeed, fsdp2."),
+        ("plain", "z3", "engine plain holds the whole model on each rank, and cannot split it. Engines that can: deepspeed, fsdp2, flat."),
+        ("plain", "z2", "Engines that can: deepspeed, fsdp2, flat."),
         ("plain", "z2o", "Engines that can: deepspeed."),
         ("fsdp2", "z2o", "engine fsdp2 keeps everything on the device, and cannot offload. Engines that can: deepspeed."),
         ("fsdp2", "z2+qlora", "splits a quantized base with ZeRO-3 alone. Engines that can: deepspeed."),
         ("fsdp2", "ddp", "Engines that can: deepspeed, plain."),
         ("fsdp2", "z3o", "cannot offload"),
+        ("flat", "ddp", "engine flat splits among all ranks what trains, and this method splits nothing. Engines that can: deepspeed, plain."),
+        ("flat", "z3o", "engine flat keeps everything on the device, and cannot offload. Engines that can: deepspeed."),
+        ("flat", "z3+l", "engine flat trains all parameters, and here some are frozen. Engines that can: deepspeed, fsdp2."),
+        ("flat", "z3+qlora", "here some are frozen"),
+        ("flat", "7b", "engine flat keeps whole parameters on each rank, and 100.4 GiB"),
         ("fsdp2", "int8", "splits no weights of 8 bits. Engines that can: deepspeed."),
     ],
 )  # fmt: skip

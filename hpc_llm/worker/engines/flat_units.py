@@ -101,10 +101,8 @@ def grouped(model: nn.Module, layers: Iterable[nn.Module], size: int) -> list[li
     groups: dict[tuple[str, int, torch.dtype], list[Named]] = {}
     last = -1
     for name, parameter in model.named_parameters():
-        number = layer_of.get(id(parameter))
-        if number is None:
-            place = ("behind layer", last)
-        else:
-            last, place = number, ("layers", number // size)
+        found = layer_of.get(id(parameter))
+        last = last if found is None else found
+        place = ("behind layer", last) if found is None else ("layers", found // size)
         groups.setdefault((*place, parameter.dtype), []).append((name, parameter))
     return list(groups.values())
