@@ -69,6 +69,8 @@ ROWS = (
     Row("q-8x2048", "q", "llama2-7b", 8, 2048, "graph_by_hand.py --eager"),
     Row("z3-1x350", "z3", "llama2-7b", 1, 350, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
     Row("z3-8x2048", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
+    Row("z3-1x350-flat", "z3", "llama2-7b", 1, 350, "fsdp2_by_hand.py", 2, ("engine=flat",)),
+    Row("z3-8x2048-flat", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2, ("engine=flat",)),
 )
 
 COLUMNS = (

@@ -122,6 +122,20 @@ def split(name: str, tolerance: float, *settings: str) -> tuple[str, str]:
     return f"fsdp2 {name}", f"losses of {STEPS} steps differ by {largest:.1e} at most"
 
 
+def flat(name: str, tolerance: float, *settings: str) -> tuple[str, str]:
+    """Losses of flat units, recorded with their collectives, beside those of plain PyTorch."""
+    one = planned("z3", "engine=flat", *settings)
+    assert one.engine.cuda_graph and one.engine.overlap and one.engine.fused_loss
+    first, said = losses(one)
+    second, _ = losses(planned("ddp", *(each for each in settings if not each.startswith(OF_UNITS))))
+    assert not said, said
+    largest = max(abs(a - b) / abs(b) for a, b in zip(first, second, strict=True))
+    assert largest <= tolerance, f"{largest:.2e} is more than {tolerance:.0e}"
+    return f"flat {name}", f"losses of {STEPS} steps differ by {largest:.1e} at most"
+
+
+OF_UNITS = ("compiled_layers", "layers_per_unit", "reduce_precision", "fused_layers")
+SUMS = "gradient_accumulation_steps=3"
 CHECKS: list[Callable[[], tuple[str, str]]] = [
     lambda: equal("ddp fp32", 1e-6, "ddp", "precision=fp32"),
     lambda: equal("ddp fp32, 3 micro batches a step", 1e-6, "ddp", "precision=fp32", "gradient_accumulation_steps=3"),
@@ -141,6 +155,13 @@ CHECKS: list[Callable[[], tuple[str, str]]] = [
     lambda: fused("ddp fp16", 1e-2, "ddp", "precision=fp16"),
     lambda: split("fp32", 1e-5, "precision=fp32"),
     lambda: split("bf16", 1e-2),
+    lambda: flat("fp32", 1e-5, "precision=fp32"),
+    lambda: flat("fp32, 3 micro batches a step", 1e-5, "precision=fp32", SUMS),
+    lambda: flat("bf16", 1e-2),
+    lambda: flat("bf16, 3 micro batches a step", 1e-2, SUMS),
+    lambda: flat("bf16, compiled layers", 1e-2, "compiled_layers=true", "fused_layers=false"),
+    lambda: equal("flat, recorded and not", 1e-4, "z3", "engine=flat"),
+    lambda: equal("flat, recorded and not, in turn", 1e-4, "z3", "engine=flat", "overlap=false"),
     lambda: equal("three lengths in turn", 1e-4, "lora", lengths=(128, 96, 64)),
     lambda: equal("seven lengths in turn", 1e-4, "lora", lengths=(128, 112, 96, 80, 64, 48, 32)),
     int8_says_so,
