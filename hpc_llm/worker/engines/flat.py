@@ -8,6 +8,7 @@ graph where they can be recorded.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -49,6 +50,10 @@ class FlatEngine(Engine):
         self._largest_norm = float(plan.engine.deepspeed.get("gradient_clipping") or 0.0)
         groups = grouped(model, layers_of(model), plan.engine.layers_per_unit)
         self._units = [Unit(group, dist.get_world_size(), dist.get_rank()) for group in groups]
+        for unit in self._units:
+            unit.gather()  # whatever each rank has made of the seed, all begin with the same
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # where the parameters were lies in pieces that no row fits into
         self._beside = Beside(device, plan.engine.overlap)
         self._gradients = FlatGradients(
             self._units,
@@ -181,8 +186,14 @@ def _missing() -> str | None:
     return f"it needs torch {'.'.join(map(str, _OLDEST_TORCH))}, here is {torch.__version__}"
 
 
+def _join(device: torch.device) -> None:
+    # What a graph's collectives register of memory that grows in segments may be gone when it is replayed.
+    os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
+    join_torch(device)
+
+
 def _build(plan: Plan, device: torch.device) -> Built:
     return Built(FlatEngine(plan, build_model(plan, {}, device), device))
 
 
-KIND = EngineKind(name="flat", missing=_missing, join=join_torch, build=_build)
+KIND = EngineKind(name="flat", missing=_missing, join=_join, build=_build)
