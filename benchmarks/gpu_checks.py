@@ -134,7 +134,7 @@ def flat(name: str, tolerance: float, *settings: str) -> tuple[str, str]:
     return f"flat {name}", f"losses of {STEPS} steps differ by {largest:.1e} at most"
 
 
-OF_UNITS = ("compiled_layers", "layers_per_unit", "reduce_precision", "fused_layers")
+OF_UNITS = ("compiled_layers", "layers_per_unit", "reduce_precision", "fused_layers", "fused_optimizer")
 SUMS = "gradient_accumulation_steps=3"
 CHECKS: list[Callable[[], tuple[str, str]]] = [
     lambda: equal("ddp fp32", 1e-6, "ddp", "precision=fp32"),
@@ -158,6 +158,7 @@ CHECKS: list[Callable[[], tuple[str, str]]] = [
     lambda: flat("fp32", 1e-5, "precision=fp32"),
     lambda: flat("fp32, 3 micro batches a step", 1e-5, "precision=fp32", SUMS),
     lambda: flat("bf16", 1e-2),
+    lambda: flat("bf16, the optimizer in several passes", 1e-2, "fused_optimizer=false"),
     lambda: flat("bf16, 3 micro batches a step", 1e-2, SUMS),
     lambda: flat("bf16, compiled layers", 1e-2, "compiled_layers=true", "fused_layers=false"),
     lambda: equal("flat, recorded and not", 1e-4, "z3", "engine=flat"),

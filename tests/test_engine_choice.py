@@ -214,13 +214,16 @@ def test_how_layers_are_split_can_be_said_piece_by_piece() -> None:
     assert found == (False, 4, "fp32", False)
 
 
-def test_rows_can_be_exchanged_in_turn() -> None:
+def test_how_rows_are_carried_out_can_be_said_piece_by_piece() -> None:
     def setup(*settings: str) -> EngineSetup:
-        return choice("z3", "engine=flat", *settings)[0].engine
+        return choice("z3", "engine=flat", *settings, model="llama3.2-1b")[0].engine
 
     assert (setup().overlap, setup().layers_per_unit, setup().reduce_precision) == (True, 2, "bf16")
     assert not setup("overlap=false").overlap and setup("compiled_layers=true").compiled_layers
-    assert not planned("local", "z3", hardware=None, set=("engine=flat",)).plan.engine.overlap
+    assert setup().fused_optimizer and not setup("fused_optimizer=false").fused_optimizer
+    assert not setup("precision=fp32").fused_optimizer and not setup("optimizer.type=AdamW8bit").fused_optimizer
+    on_cpu = planned("local", "z3", hardware=None, set=("engine=flat",)).plan.engine
+    assert not on_cpu.overlap and not on_cpu.fused_optimizer
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,14 @@ _FUSED = {
 }
 
 
-_SPLITTING = ("layers_per_unit", "keeps_parameters", "reduce_precision", "compiled_layers", "overlap")
+_SPLITTING = (
+    "layers_per_unit",
+    "keeps_parameters",
+    "reduce_precision",
+    "compiled_layers",
+    "overlap",
+    "fused_optimizer",
+)
 
 
 def _split(name: str, facts: EngineFacts, chosen: Chosen | None, draft: Draft) -> Any:

@@ -231,6 +231,8 @@ class EngineSetup:
     """Whether each decoder layer is compiled."""
     overlap: bool = False
     """Whether ranks exchange gradients and parameters beside the computation, where the engine can do either."""
+    fused_optimizer: bool = False
+    """Whether clipping, AdamW and rounding are compiled into one kernel."""
 
 
 @dataclass(frozen=True, kw_only=True)

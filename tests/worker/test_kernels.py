@@ -247,6 +247,14 @@ def test_compiled_layers_lose_the_same(run_plan: RunPlan, tmp_path: Path, engine
     assert [loss for loss, _ in found] == pytest.approx([loss for loss, _ in expected], rel=1e-5)
 
 
+def test_an_optimizer_in_one_pass_learns_the_same(run_plan: RunPlan, tmp_path: Path) -> None:
+    how = {"engine": "flat", "reduce_precision": "bf16", "layers_per_unit": 2, "steps": 6}
+    _, expected = trained(run_plan, tmp_path, make_plan("z3", **how))
+    ended, found = trained(run_plan, tmp_path, make_plan("z3", fused_optimizer=True, **how))
+    assert (ended["fused"], ended["adaptations"]) == (["fused_optimizer"], [])
+    assert [loss for loss, _ in found] == pytest.approx([loss for loss, _ in expected], rel=1e-3)
+
+
 class Doubled(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) * 2

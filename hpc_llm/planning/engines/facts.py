@@ -78,7 +78,8 @@ class EngineFacts:
     """Why it does not fuse a part, one of `EngineSetup`'s `fused_…`, in a clause; None where it does."""
     splitting: Callable[[Wanted], Mapping[str, Chosen]] = _as_it_does
     """How it splits layers, for each field that it heeds of `EngineSetup`'s `layers_per_unit`, `keeps_parameters`,
-    `reduce_precision`, `compiled_layers` and `overlap`: the value, and why."""
+    `reduce_precision`, `compiled_layers`, `overlap` and
+    `fused_optimizer`: the value, and why."""
     fallback: str | None = None
     """The engine of ours that trains the same where a node's software is too old for this one."""
     carries: tuple[str, ...] = ()

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from hpc_llm.planning.engines import fsdp2, plain
 from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted
-from hpc_llm.planning.optimizers import PURE_BF16
+from hpc_llm.planning.optimizers import OF_DEEPSPEED, PURE_BF16
 
 _LAYERS = 2
 """In a unit: as few as fill the link between GPUs, for the gradients of two units are whole at a time."""
-_STATES = 12
-"""Bytes of a number that a rank steps: itself and two moments in fp32."""
+_MOMENTS = 8
+"""Bytes of both, in fp32."""
 
 
 def lacks(wanted: Wanted) -> str | None:
@@ -33,9 +33,9 @@ def _no_room(wanted: Wanted) -> str | None:
     """Why no batch at all can fit, where that is known."""
     if wanted.parameters is None or wanted.gpu_bytes is None:
         return None
-    whole, reduced = (4, 4) if wanted.model.precision == "fp32" else (2, 2)
-    states = _STATES - (whole if whole == 4 else 0)
-    needed = wanted.parameters * (whole + (states + reduced) / wanted.parallel.world_size)
+    whole, copy = (4, 0) if wanted.model.precision == "fp32" else (2, 4)
+    own = copy + whole + (_MOMENTS if wanted.optimizer.type in OF_DEEPSPEED else 0)  # gradients are at least as narrow
+    needed = wanted.parameters * (whole + own / wanted.parallel.world_size)
     if needed <= wanted.gpu_bytes:
         return None
     gib = f"{needed / 2**30:.1f} GiB with their states are more than the GPU's {wanted.gpu_bytes / 2**30:.1f} GiB"
@@ -59,7 +59,18 @@ def splitting(wanted: Wanted) -> Mapping[str, Chosen]:
         "reduce_precision": fsdp2.splitting(wanted)["reduce_precision"],
         "compiled_layers": (False, "parts of them are compiled (fused_layers)"),
         "overlap": (has_gpus, "a stream of their own" if has_gpus else "there is no GPU"),
+        "fused_optimizer": _fuses_optimizer(wanted),
     }
+
+
+def _fuses_optimizer(wanted: Wanted) -> Chosen:
+    if not (wanted.parallel.gpus_per_node and wanted.has_cuda):
+        return False, "there is no GPU of NVIDIA's"
+    if wanted.optimizer.type not in OF_DEEPSPEED:
+        return False, f"nothing is known of {wanted.optimizer.type}"
+    if wanted.model.precision == "fp32":
+        return False, "in fp32 nothing is rounded"
+    return True, "one pass over memory"
 
 
 FACTS = EngineFacts(

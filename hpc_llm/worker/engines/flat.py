@@ -26,6 +26,7 @@ from hpc_llm.worker.engines.flat_gradients import FlatGradients
 from hpc_llm.worker.engines.flat_units import Unit, grouped
 from hpc_llm.worker.engines.held import Bytes, bytes_of, tensors_in
 from hpc_llm.worker.engines.layout import Layout
+from hpc_llm.worker.engines.row_step import RowStep
 from hpc_llm.worker.engines.stepping import make_optimizer
 from hpc_llm.worker.kernels import fuse
 from hpc_llm.worker.kernels.compiling import CompiledLayers
@@ -62,12 +63,17 @@ class FlatEngine(Engine):
             accumulates=plan.batch.gradient_accumulation_steps > 1,
         )
         self._optimizer = make_optimizer(plan.optimizer, [unit.share for unit in self._units], plan.workload.seed)
+        in_one_pass = plan.engine.fused_optimizer and isinstance(self._optimizer, torch.optim.AdamW)
+        self._row_step = (
+            RowStep(self._optimizer) if in_one_pass and all(unit.has_copy for unit in self._units) else None
+        )
         # A layer that is compiled as a whole has its parts compiled already.
         parts = plan.changed(fused_layers=False) if plan.engine.compiled_layers else plan
         self._fused = fuse(model, parts, device)
         self._compiled = CompiledLayers(layers_of(model), device) if plan.engine.compiled_layers else None
         is_compiled = self._compiled is not None and self._compiled.is_on
-        self.fused = [*self._fused.parts, *(["compiled_layers"] if is_compiled else [])]
+        own = {"compiled_layers": is_compiled, "fused_optimizer": self._row_step is not None}
+        self.fused = [*self._fused.parts, *(name for name, is_on in own.items() if is_on)]
         records = plan.engine.cuda_graph and device.type == "cuda"
         # The collectives have threads of their own, whose calls are no part of what is recorded.
         self._captured = Captured(self._compute, (), others="thread_local") if records else None
@@ -105,21 +111,25 @@ class FlatEngine(Engine):
         with torch.no_grad():
             norm = self._norm()
             factor = (self._largest_norm / (norm + 1e-6)).clamp(max=1.0).reshape(1) if self._largest_norm else None
+            row_step = self._row_step if self._row_step is not None and self._row_step.begin(factor) else None
             for unit, gradient in zip(self._units, self._gradients.shares, strict=True):
-                self._step_one(unit, self._shortened(gradient, factor))
+                if row_step is not None:
+                    row_step(unit.share, unit.own, gradient)
+                else:
+                    self._step_one(unit, self._shortened(gradient, factor))
+                with self._beside.running():
+                    unit.gather()  # while the next one's share is changed
             self._beside.join()
             self._gradients.forget()
         return StepEnd(norm, False)
 
     def _step_one(self, unit: Unit, gradient: torch.Tensor) -> None:
-        """Change a unit's share; its row is filled while the next one's share is changed."""
+        """Change a unit's share, as the optimizer does it."""
         with _alone(self._optimizer, unit.share):
             unit.share.grad = gradient
             self._optimizer.step()
             unit.share.grad = None
         unit.round_share()
-        with self._beside.running():
-            unit.gather()
 
     def _norm(self) -> torch.Tensor:
         """Of the gradients of all ranks, on the device. Collective."""
@@ -152,7 +162,7 @@ class FlatEngine(Engine):
         return 0 if self._captured is None else self._captured.hidden_bytes()
 
     def sentences(self) -> list[str]:
-        parts = (self._fused, self._compiled, self._captured)
+        parts = (self._fused, self._compiled, self._captured, self._row_step)
         return [sentence for part in parts if part is not None for sentence in part.sentences]
 
     def layout(self) -> Layout:
