@@ -178,7 +178,7 @@ def main() -> int:
     os.environ.setdefault("MASTER_PORT", "29571")
     os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
     torch.cuda.set_device(DEVICE)
-    engines.find("plain").join(DEVICE)
+    engines.find("flat").join(DEVICE)
     failed = 0
     for check in checks:
         try:
