@@ -61,6 +61,8 @@ class Row:
     settings: tuple[str, ...] = ()
 
 
+LARGE_FLAT = ("engine=flat", "compiled_layers=true", "fused_layers=false", "cuda_graph=false")
+"""Whole layers that are compiled keep less for the backward pass; a large batch keeps the GPU busy without a graph."""
 ROWS = (
     Row("lora-4x512", "lora", "llama3.2-3b", 4, 512, "trainer_peft.py"),
     Row("lora-1x2048", "lora", "llama3.2-3b", 1, 2048, "trainer_peft.py"),
@@ -70,6 +72,8 @@ ROWS = (
     Row("q-8x2048", "q", "llama2-7b", 8, 2048, "graph_by_hand.py --eager"),
     Row("z3-1x350", "z3", "llama2-7b", 1, 350, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
     Row("z3-8x2048", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
+    Row("z3-1x350-flat", "z3", "llama2-7b", 1, 350, "fsdp2_by_hand.py", 2, ("engine=flat",)),
+    Row("z3-8x2048-flat", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2, LARGE_FLAT),
 )
 
 COLUMNS = (

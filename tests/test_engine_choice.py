@@ -10,6 +10,7 @@ from rendering import METHODS, planned
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.parts import EngineSetup
 
 
 def choice(method: str, *settings: str, **asked: Any) -> tuple[Plan, tuple[str, ...]]:
@@ -39,6 +40,9 @@ def test_the_methods_of_the_homework_stay_deepspeed() -> None:
         ("fsdp2", "z3"),
         ("fsdp2", "z3+l"),
         ("fsdp2", "z3+qlora"),
+        ("flat", "z1"),
+        ("flat", "z2"),
+        ("flat", "z3"),
     ],
 )
 def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
@@ -49,13 +53,17 @@ def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
 @pytest.mark.parametrize(
     ("engine", "method", "said"),
     [
-        ("plain", "z3", "engine plain holds the whole model on each rank, and cannot split it. Engines that can: deepspeed, fsdp2."),
-        ("plain", "z2", "Engines that can: deepspeed, fsdp2."),
+        ("plain", "z3", "engine plain holds the whole model on each rank, and cannot split it. Engines that can: deepspeed, fsdp2, flat."),
+        ("plain", "z2", "Engines that can: deepspeed, fsdp2, flat."),
         ("plain", "z2o", "Engines that can: deepspeed."),
         ("fsdp2", "z2o", "engine fsdp2 keeps everything on the device, and cannot offload. Engines that can: deepspeed."),
         ("fsdp2", "z2+qlora", "splits a quantized base with ZeRO-3 alone. Engines that can: deepspeed."),
         ("fsdp2", "ddp", "Engines that can: deepspeed, plain."),
         ("fsdp2", "z3o", "cannot offload"),
+        ("flat", "ddp", "engine flat splits among all ranks what trains, and this method splits nothing. Engines that can: deepspeed, plain."),
+        ("flat", "z3o", "engine flat keeps everything on the device, and cannot offload. Engines that can: deepspeed."),
+        ("flat", "z3+l", "engine flat trains all parameters, and here some are frozen. Engines that can: deepspeed, fsdp2."),
+        ("flat", "z3+qlora", "here some are frozen"),
         ("fsdp2", "int8", "splits no weights of 8 bits. Engines that can: deepspeed."),
     ],
 )  # fmt: skip
@@ -66,8 +74,27 @@ def test_what_an_engine_cannot_do_is_refused_with_those_that_can(engine: str, me
     assert said in str(caught.value)
 
 
+def test_parameters_that_cannot_be_whole_are_refused_where_that_is_known() -> None:
+    with pytest.raises(PlanError) as caught:
+        choice("z3", "engine=flat", model="llama2-7b", gpus_per_node=1)
+    said = "engine flat keeps whole parameters on each rank, and 100.4 GiB with their states are more than the GPU's 40.0 GiB."
+    assert f"{said} Engines that can: deepspeed, fsdp2." in str(caught.value)
+    assert (
+        planned("delta", "z3", model="llama2-7b", nodes=4, gpus_per_node=4, set=("engine=flat",)).plan.engine.name
+        == "flat"
+    )
+    assert planned("local", "z3", hardware=None, set=("engine=flat",)).plan.engine.name == "flat"
+
+
+def test_loss_scaling_is_refused_by_flat_units() -> None:
+    with pytest.raises(
+        PlanError, match=r"engine flat scales no losses, as fp16 needs. Engines that can: deepspeed, fsdp2"
+    ):
+        choice("z3", "engine=flat", "precision=fp16")
+
+
 def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(RequestError, match=r"engine 'megatron'.*deepspeed, fsdp2, plain"):
+    with pytest.raises(RequestError, match=r"engine 'megatron'.*deepspeed, flat, fsdp2, plain"):
         choice("z3", "engine=megatron")
 
 
@@ -95,6 +122,8 @@ def test_a_setting_that_all_heed_selects_nothing() -> None:
         ("lora", ("engine=plain", "cuda_graph=false"), False, "set"),
         ("lora", ("engine=deepspeed",), False, "it records no steps"),
         ("z3", ("engine=fsdp2",), False, "it records no steps"),
+        ("z3", ("engine=flat",), True, "whose steps have one shape"),
+        ("z3", ("engine=flat", "cuda_graph=false"), False, "set"),
     ],
 )
 def test_the_plan_says_whether_steps_are_recorded_and_why(
@@ -118,6 +147,7 @@ def test_the_plan_says_whether_steps_are_recorded_and_why(
         ("lora", ("engine=deepspeed",), (False, False, False)),
         ("z3", (), (False, False, False)),
         ("z3", ("engine=fsdp2",), (False, True, False)),
+        ("z3", ("engine=flat",), (False, True, True)),
     ],
 )
 def test_the_plan_says_what_is_fused(method: str, settings: tuple[str, ...], fused: tuple[bool, bool, bool]) -> None:
@@ -202,6 +232,18 @@ def test_how_layers_are_split_can_be_said_piece_by_piece() -> None:
     assert found == (False, 4, "fp32", False)
 
 
+def test_how_rows_are_carried_out_can_be_said_piece_by_piece() -> None:
+    def setup(*settings: str) -> EngineSetup:
+        return choice("z3", "engine=flat", *settings, model="llama3.2-1b")[0].engine
+
+    assert (setup().overlap, setup().layers_per_unit, setup().reduce_precision) == (True, 2, "bf16")
+    assert not setup("overlap=false").overlap and setup("compiled_layers=true").compiled_layers
+    assert setup().fused_optimizer and not setup("fused_optimizer=false").fused_optimizer
+    assert not setup("precision=fp32").fused_optimizer and not setup("optimizer.type=AdamW8bit").fused_optimizer
+    on_cpu = planned("local", "z3", hardware=None, set=("engine=flat",)).plan.engine
+    assert not on_cpu.overlap and not on_cpu.fused_optimizer
+
+
 @pytest.mark.parametrize(
     ("cluster", "method", "settings", "reduces", "compiles"),
     [
@@ -224,6 +266,8 @@ def test_gradients_are_summed_in_the_precision_of_the_run_and_layers_compiled_wh
     [
         (("layers_per_unit=8",), "--set layers_per_unit=8: engine deepspeed does not heed it."),
         (("compiled_layers=true",), "--set compiled_layers=true: engine deepspeed does not heed it."),
+        ((FSDP2, "overlap=true"), "--set overlap=true: engine fsdp2 does not heed it."),
+        (("engine=flat", "keeps_parameters=true"), "--set keeps_parameters=true: engine flat does not heed it."),
         ((FSDP2, "layers_per_unit=0"), "layers_per_unit is 0, it must be at least 1."),
         ((FSDP2, "reduce_precision=fp16"), "valid are fp32, bf16"),
         (("fused_loss=true",), "engine deepspeed it cannot be, for it fuses nothing"),

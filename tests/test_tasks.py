@@ -74,6 +74,7 @@ def demanded(text: str) -> list[str]:
         ("ddp", (), []),
         ("ddp", ("engine=deepspeed",), ["deepspeed"]),
         ("z3", ("engine=fsdp2",), []),
+        ("z3", ("engine=flat",), []),
         ("q", (), ["bitsandbytes"]),
         ("ddp+l", (), ["peft"]),
         ("qlora", (), ["bitsandbytes", "peft"]),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hpc_llm.estimating import deepspeed, fsdp2, plain
+from hpc_llm.estimating import deepspeed, flat, fsdp2, plain
 from hpc_llm.estimating.activations import activations_of, possible_scores
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.parts import Device, Moment
 from hpc_llm.site.cluster import Gpu
 
-_ENGINES = {"deepspeed": deepspeed, "plain": plain, "fsdp2": fsdp2}
+_ENGINES = {"deepspeed": deepspeed, "plain": plain, "fsdp2": fsdp2, "flat": flat}
 _GIB = 2**30
 
 

@@ -8,7 +8,7 @@ from hpc_llm.estimating.case import Case
 from hpc_llm.planning.optimizers import PURE_BF16
 from hpc_llm.site.cluster import Cluster
 
-_KNOWN = ("deepspeed", "plain", "fsdp2")
+_KNOWN = ("deepspeed", "plain", "fsdp2", "flat")
 """Engines whose terms are counted."""
 _COUNTED = "counted, no such run was measured"
 
@@ -63,9 +63,13 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
     (_is_fp16, "fp16 without ZeRO-3: counted as bf16, no such run was measured", 0.08),
     (lambda case: case.accumulates, f"gradients of several micro batches: {_COUNTED}", 0.03),
     (lambda case: case.plan.engine.cuda_graph, f"a CUDA graph keeps what it works in: {_COUNTED}", 0.1),
+    (lambda case: case.plan.engine.name == "flat", f"engine flat: {_COUNTED}", 0.1),
     (_is_fused, f"what is computed in fewer passes keeps less: {_COUNTED}", 0.15),
     (
-        lambda case: case.plan.engine.layers_per_unit > 1 or case.plan.engine.keeps_parameters,
+        lambda case: (
+            case.plan.engine.name == "fsdp2"
+            and (case.plan.engine.layers_per_unit > 1 or case.plan.engine.keeps_parameters)
+        ),
         f"several layers in a unit, or parameters that stay gathered: {_COUNTED}",
         0.15,
     ),

@@ -145,8 +145,8 @@ def _engine_launches(work: Work, rates: Rates) -> float:
     peers = program.peer_launches if work.ranks > 1 else 0.0
     if work.engine == "fsdp2":
         return program.fsdp_launches * again
-    if work.engine == "plain":
-        return 0.0
+    if work.engine in ("plain", "flat"):
+        return 0.0  # what flat adds is a call for each unit
     if work.stage == 3:
         return (program.gather_launches + peers) * again
     return program.deepspeed_launches + (program.stage_launches if work.stage else 0.0)
@@ -170,6 +170,8 @@ def communication_s(work: Work, rates: Rates) -> float:
 def collective_bytes(work: Work) -> float:
     """What a rank sends in a step, each number counted once for a gather or a scatter, twice for an all-reduce."""
     gradients = work.trained * (4 if work.engine in ("plain", "fsdp2") and not work.has_pure_bf16 else work.width)
+    if work.engine == "flat":  # parameters are gathered when they were stepped, and stay
+        return work.micro_batches * gradients + work.trained * work.width
     if work.stage == 3:
         gathers = (3 if work.recompute else 2) * work.micro_batches
         frozen = work.parameters if not work.quantized_bytes else work.parameters * work.quantized_bytes / work.width

@@ -65,7 +65,14 @@ _FUSED = {
 }
 
 
-_SPLITTING = ("layers_per_unit", "keeps_parameters", "reduce_precision", "compiled_layers")
+_SPLITTING = (
+    "layers_per_unit",
+    "keeps_parameters",
+    "reduce_precision",
+    "compiled_layers",
+    "overlap",
+    "fused_optimizer",
+)
 
 
 def _split(name: str, facts: EngineFacts, chosen: Chosen | None, draft: Draft) -> Any:

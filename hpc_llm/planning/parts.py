@@ -231,6 +231,10 @@ class EngineSetup:
     """In which precision gradients are summed over the ranks, by the engine that splits layers itself: `fp32` or `bf16`."""
     compiled_layers: bool = False
     """Whether each decoder layer is compiled."""
+    overlap: bool = False
+    """Whether ranks exchange gradients and parameters beside the computation, where the engine can do either."""
+    fused_optimizer: bool = False
+    """Whether clipping, AdamW and rounding are compiled into one kernel."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -175,12 +175,14 @@ def peak(plan: Plan) -> int:
     gpus=st.integers(2, 7),
     batch=st.integers(1, 9),
     length=st.sampled_from((64, 350, 2048)),
-    engine=st.sampled_from(("deepspeed", "fsdp2", "plain")),
+    engine=st.sampled_from(("deepspeed", "fsdp2", "plain", "flat")),
 )
 def test_what_saves_memory_never_costs_any(
     method: str, model: str, gpus: int, batch: int, length: int, engine: str
 ) -> None:
-    wanted = {"fsdp2": ("z3", "z3+lora"), "plain": ("ddp", "lora", "q", "qlora")}.get(engine, METHODS)
+    wanted = {"fsdp2": ("z3", "z3+lora"), "flat": ("z1", "z2", "z3"), "plain": ("ddp", "lora", "q", "qlora")}.get(
+        engine, METHODS
+    )
     if method not in wanted or ("flan" in model and method not in ("ddp", "z1", "z2", "z2o", "z3", "z3o")):
         return
     # That parameters stay gathered costs memory, and is chosen where there is enough of it.

@@ -103,6 +103,7 @@ def test_what_an_engine_adds_to_a_layer() -> None:
     assert launches(engine="deepspeed", stage=3) == 150
     assert launches(engine="deepspeed", stage=3, ranks=2, ranks_per_node=2) == 170
     assert launches(engine="fsdp2", stage=3) == 130
+    assert launches(engine="flat", stage=3) == 100
     assert launches(recompute=True) == 110
     assert launches(adapters=2) == 106
     assert launches(quantized_bytes=0.5) == 100 + 2 * 2 * 2

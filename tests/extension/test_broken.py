@@ -121,7 +121,7 @@ def test_an_engine_that_cannot_say_what_it_can_costs_one_sentence(tmp_path: Path
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "the engine counting of their_engine cannot say whether it can: " in done.stderr
     done = hpc_llm(*asked, "--set", "engine=plain", site=site, cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.endswith("Engines that can: deepspeed, fsdp2.\n")
+    assert done.returncode == 2 and done.stderr.endswith("Engines that can: deepspeed, fsdp2, flat.\n")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,9 @@ def test_what_an_engine_cannot_do_is_heard_at_planning_and_what_it_imports_is_pr
     asked = ("render", "--cluster", "theirs", "--set", "engine=counting", "--method")
     refused = cli(*asked, "z3")
     assert refused.returncode == 2 and not refused.stdout
-    assert refused.stderr == "hpc-llm: engine counting cannot split anything. Engines that can: deepspeed, fsdp2.\n"
+    assert (
+        refused.stderr == "hpc-llm: engine counting cannot split anything. Engines that can: deepspeed, fsdp2, flat.\n"
+    )
     shown = cli(*asked, "ddp")
     assert "\nneed_packages torch transformers tokenizers\n" in shown.stdout, shown.stderr
     assert '\nlaunch env MY_PLACE=0 MY_ALL=1 MY_SLOT=0 "${rank[@]}"\n' in shown.stdout
@@ -61,7 +63,7 @@ def test_what_an_engine_cannot_do_is_heard_at_planning_and_what_it_imports_is_pr
         in cli("render", "--cluster", "theirs", "--method", "lora", "--set", "engine=fsdp2").stderr
     )
     assert (
-        "Valid: counting, deepspeed, fsdp2, plain."
+        "Valid: counting, deepspeed, flat, fsdp2, plain."
         in cli(*asked[:3], "--set", "engine=conting", "--method", "z3").stderr
     )
 

@@ -26,8 +26,11 @@ pytestmark = pytest.mark.train
 
 HERE = Path(__file__).parent
 ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
-KINDS = {"plain": "ddp", "fsdp2": "z3"}
+KINDS = {"plain": "ddp", "fsdp2": "z3", "flat": "z3"}
 """A method that the engine can do."""
+PRECISIONS = [
+    (engine, precision) for engine in KINDS for precision in ("bf16", "fp16") if (engine, precision) != ("flat", "fp16")
+]
 SHAPE = {"precision": "fp32", "optimizer": ADAMW, "steps": 20, "gradient_accumulation_steps": 2, "micro_batch_size": 2}
 
 
@@ -59,9 +62,14 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
     found["fsdp2-fused"] = make_plan("z3r", world_size, **{**kept, "fused_loss": True}, **SHAPE)
     found["fsdp2-z1"] = make_plan("z1", world_size, **kept, **SHAPE)
     found["fsdp2-reduced"] = make_plan("z3", world_size, engine="fsdp2", reduce_precision="bf16")
-    for engine, method in KINDS.items():
-        found[f"{engine}-bf16"] = make_plan(method, world_size, engine=engine)
-        found[f"{engine}-fp16"] = make_plan(method, world_size, engine=engine, precision="fp16")
+    for engine, precision in PRECISIONS:
+        found[f"{engine}-{precision}"] = make_plan(KINDS[engine], world_size, engine=engine, precision=precision)
+    found["flat-units"] = make_plan("z3r", world_size, engine="flat", layers_per_unit=2, eval_every=7, **SHAPE)
+    found["flat-fused"] = make_plan("z1", world_size, engine="flat", fused_loss=True, **SHAPE)
+    found["flat-reduced"] = make_plan("z3", world_size, engine="flat", reduce_precision="bf16")
+    found["flat-reduced-sums"] = make_plan(
+        "z3", world_size, engine="flat", reduce_precision="bf16", gradient_accumulation_steps=2, micro_batch_size=2
+    )
     found["deepspeed-bf16"] = make_plan("ddp", world_size)
     found["plain-q"] = make_plan("q", world_size, engine="plain")
     found["deepspeed-q"] = make_plan("q", world_size)
@@ -69,6 +77,7 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
     found["plain-fused"] = make_plan("ddp", world_size, engine="plain", fused_loss=True, **SHAPE)
     at_once = {"engine": "plain", **SHAPE, "gradient_accumulation_steps": 1}  # DDP averages as gradients are made
     found["plain-at-once"] = make_plan("ddp", world_size, **at_once)
+    found["flat-at-once"] = make_plan("z2", world_size, **{**at_once, "engine": "flat"})
     found["plain-at-once-fused"] = make_plan("ddp", world_size, fused_loss=True, **at_once)
     lora = {"engine": "plain", "deepspeed": {"zero_optimization": {"stage": 0}}, **SHAPE}
     found["plain-lora-fp32"] = make_plan("lora", world_size, **lora)
@@ -130,23 +139,28 @@ def test_recomputing_changes_nothing(trained: Path) -> None:
     assert losses(trained / "fsdp2-recompute") == pytest.approx(losses(trained / "fsdp2-random"), rel=1e-5)
 
 
-@pytest.mark.parametrize("how", ["units", "kept", "z1"])
+@pytest.mark.parametrize("how", ["fsdp2-units", "fsdp2-kept", "fsdp2-z1", "flat-units", "flat-fused"])
 def test_units_of_layers_and_kept_parameters_change_nothing(trained: Path, how: str) -> None:
-    assert losses(trained / f"fsdp2-{how}") == pytest.approx(losses(trained / "deepspeed-random"), rel=1e-5)
-    assert norms(trained / f"fsdp2-{how}") == pytest.approx(norms(trained / "plain-random"), rel=1e-4)
+    assert losses(trained / how) == pytest.approx(losses(trained / "deepspeed-random"), rel=1e-5)
+    assert norms(trained / how) == pytest.approx(norms(trained / "plain-random"), rel=1e-4)
 
 
-def test_gradients_that_are_summed_in_bf16_learn_as_well(trained: Path) -> None:
-    expected = losses(trained / "fsdp2-bf16")
-    assert losses(trained / "fsdp2-reduced")[-1] == pytest.approx(expected[-1], abs=0.05)
+def test_gradients_of_one_micro_batch_are_the_same_in_rows(trained: Path) -> None:
+    assert losses(trained / "flat-at-once") == pytest.approx(losses(trained / "plain-at-once"), rel=1e-5)
+    assert norms(trained / "flat-at-once") == pytest.approx(norms(trained / "plain-at-once"), rel=1e-4)
 
 
-@pytest.mark.parametrize("engine", list(KINDS))
-def test_low_precision_learns_as_well(trained: Path, engine: str) -> None:
+@pytest.mark.parametrize("how", ["fsdp2-reduced", "flat-reduced", "flat-reduced-sums"])
+def test_gradients_that_are_summed_in_bf16_learn_as_well(trained: Path, how: str) -> None:
+    expected = losses(trained / f"{how.partition('-')[0]}-bf16")
+    assert losses(trained / how)[-1] == pytest.approx(expected[-1], abs=0.05)
+
+
+@pytest.mark.parametrize(("engine", "precision"), PRECISIONS)
+def test_low_precision_learns_as_well(trained: Path, engine: str, precision: str) -> None:
     expected = losses(trained / "deepspeed-bf16")[-1]
-    for precision in ("bf16", "fp16"):
-        ended = result(trained / f"{engine}-{precision}")
-        assert ended["outcome"] == "COMPLETED" and ended["loss_last"] == pytest.approx(expected, abs=0.1)
+    ended = result(trained / f"{engine}-{precision}")
+    assert ended["outcome"] == "COMPLETED" and ended["loss_last"] == pytest.approx(expected, abs=0.1)
 
 
 def test_a_quantized_base_and_lora_train_in_plain_torch(trained: Path) -> None:
@@ -164,6 +178,18 @@ def test_fsdp2_splits_what_plain_holds_whole(trained: Path) -> None:
     shares = [read_json(trained / "fsdp2-random" / f"held-{rank}.json") or {} for rank in range(ranks)]
     assert sum(share["parameters"]["host"] for share in shares) == whole["parameters"]["host"]
     assert max(share["optimizer"]["host"] for share in shares) <= whole["optimizer"]["host"] / ranks * 1.01
+
+
+def test_flat_units_split_all_but_the_parameters(trained: Path) -> None:
+    """In bf16: 2 bytes a parameter are whole; 4 of an fp32 copy, 8 of moments are split; gradients in 2 rows and a share."""
+    ranks = len(list(trained.glob("flat-reduced/held-*.json")))
+    held, count = (
+        read_json(trained / "flat-reduced" / "held-0.json") or {},
+        result(trained / "flat-reduced")["num_parameters"],
+    )
+    assert held["parameters"]["host"] == pytest.approx(2 * count, rel=0.01)
+    assert held["optimizer"]["host"] == pytest.approx(12 * count / ranks, rel=0.01)
+    assert 2 * count / ranks < held["gradients"]["host"] < 2 * count / ranks + 2 * 2 * count
 
 
 def test_a_scaled_step_that_overflows_is_skipped(run_plan: RunPlan) -> None:

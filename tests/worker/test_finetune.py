@@ -70,13 +70,20 @@ def plans(checkpoint: Path, ranks: int) -> Iterator[tuple[str, Plan]]:
     yield "still-fsdp2", tuned(checkpoint, ranks, "z3", engine="fsdp2", eval_every=2, **shape)
 
 
-T5 = {"t5-lora-z3": "z3lora", "t5-qlora-z3": "z3qlora", "t5-z3": "z3", "t5-plain": "ddp", "t5-fsdp2": "z3"}
+T5 = {
+    "t5-lora-z3": "z3lora",
+    "t5-qlora-z3": "z3qlora",
+    "t5-z3": "z3",
+    "t5-plain": "ddp",
+    "t5-fsdp2": "z3",
+    "t5-flat": "z3",
+}
 """Runs of a model with an encoder and a decoder."""
 
 
 def t5_plans(t5: Path, ranks: int) -> Iterator[tuple[str, Plan]]:
     for name, method in T5.items():
-        engine = name.partition("-")[2] if name in ("t5-plain", "t5-fsdp2") else "deepspeed"
+        engine = name.partition("-")[2] if name in ("t5-plain", "t5-fsdp2", "t5-flat") else "deepspeed"
         yield name, tuned(t5, ranks, method, engine=engine, precision="bf16" if "lora" in name else "fp32")
     still = {"precision": "fp32", "optimizer": STILL, "steps": 3, "warmup_steps": 0, "micro_batch_size": 3}
     fed = {"packing": "none", "sequence_length": 12, "precision": "fp32", "micro_batch_size": 2}
@@ -296,7 +303,8 @@ def test_an_encoder_and_decoder_are_fed_and_counted_as_what_they_are(trained: Pa
     assert ended["eval_loss"] == pytest.approx(expected, rel=1e-6)
     assert ended["eval_tokens"] == 64 * 32
     assert ended["flops_per_token"] is None
-    losses = [[row["loss"] for row in read_json_lines(RunPaths(trained / f"t5-{name}").steps)] for name in ("z3", "plain", "fsdp2")]  # fmt: skip
+    losses = [[row["loss"] for row in read_json_lines(RunPaths(trained / f"t5-{name}").steps)] for name in ("z3", "plain", "fsdp2", "flat")]  # fmt: skip
+    assert losses[3] == pytest.approx(losses[0], rel=1e-4)
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     assert losses[2] == pytest.approx(losses[0], rel=1e-4)
 

@@ -271,15 +271,24 @@ def test_what_was_put_into_the_library_is_taken_out_again(monkeypatch: pytest.Mo
     assert library.apply_rotary_pos_emb is before
 
 
-def split(**changes: Any) -> Plan:
-    return make_plan("z3", engine="fsdp2", precision="fp32", optimizer=ADAMW, steps=6, **changes)
+def split(engine: str, **changes: Any) -> Plan:
+    return make_plan("z3", engine=engine, precision="fp32", optimizer=ADAMW, steps=6, **changes)
 
 
-def test_compiled_layers_lose_the_same(run_plan: RunPlan, tmp_path: Path) -> None:
-    _, expected = trained(run_plan, tmp_path, split())
-    ended, found = trained(run_plan, tmp_path, split(compiled_layers=True))
+@pytest.mark.parametrize("engine", ["fsdp2", "flat"])
+def test_compiled_layers_lose_the_same(run_plan: RunPlan, tmp_path: Path, engine: str) -> None:
+    _, expected = trained(run_plan, tmp_path, split(engine))
+    ended, found = trained(run_plan, tmp_path, split(engine, compiled_layers=True))
     assert (ended["fused"], ended["adaptations"]) == (["compiled_layers"], [])
     assert [loss for loss, _ in found] == pytest.approx([loss for loss, _ in expected], rel=1e-5)
+
+
+def test_an_optimizer_in_one_pass_learns_the_same(run_plan: RunPlan, tmp_path: Path) -> None:
+    how = {"engine": "flat", "reduce_precision": "bf16", "layers_per_unit": 2, "steps": 6}
+    _, expected = trained(run_plan, tmp_path, make_plan("z3", **how))
+    ended, found = trained(run_plan, tmp_path, make_plan("z3", fused_optimizer=True, **how))
+    assert (ended["fused"], ended["adaptations"]) == (["fused_optimizer"], [])
+    assert [loss for loss, _ in found] == pytest.approx([loss for loss, _ in expected], rel=1e-3)
 
 
 class Doubled(nn.Linear):

@@ -97,3 +97,55 @@ def test_pure_bf16_is_refused_where_it_cannot_be(
 ) -> None:
     with pytest.raises(RequestError, match=said):
         planned(cluster, method, set=settings)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("factor", [None, 0.3])
+def test_adamw_in_one_pass_is_that_of_torch(dtype: str, factor: float | None) -> None:
+    import torch
+
+    from hpc_llm.worker.engines.row_step import RowStep
+
+    draw = torch.Generator().manual_seed(5)
+    ours, theirs = (torch.linspace(-2, 2, 641) for _ in range(2))
+    low = torch.empty(641, dtype=torch.bfloat16)
+    one, other = (torch.optim.AdamW([row], lr=1e-2, weight_decay=0.1) for row in (ours, theirs))
+    step, scale = RowStep(one), None if factor is None else torch.tensor([factor])
+    for number in range(50):
+        gradient = torch.randn(641, generator=draw).to(getattr(torch, dtype))
+        for optimizer, row in ((one, ours), (other, theirs)):
+            optimizer.param_groups[0]["lr"] = 1e-2 * (1 - number / 60)
+            row.grad = gradient.float() * (1.0 if factor is None else factor)
+        other.step()
+        with torch.no_grad():
+            if step.begin(scale):
+                step(ours, low, gradient)
+            else:
+                assert number == 0  # torch makes the states
+                one.step()
+    assert not step.sentences
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    assert torch.equal(low, ours.bfloat16())
+    for key in ("step", "exp_avg", "exp_avg_sq"):
+        torch.testing.assert_close(one.state[ours][key], other.state[theirs][key], rtol=1e-6, atol=1e-6)
+
+
+def test_an_optimizer_whose_pass_cannot_be_compiled_steps_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from hpc_llm.worker.engines.row_step import RowStep
+
+    def refused(*args: object) -> None:
+        raise RuntimeError("the compiler of this node is broken")
+
+    monkeypatch.setattr(torch, "compile", lambda function, **how: refused)
+    row, low = torch.ones(64), torch.empty(64, dtype=torch.bfloat16)
+    optimizer = torch.optim.AdamW([row], lr=1e-2)
+    step = RowStep(optimizer)
+    row.grad = torch.ones(64)
+    optimizer.step()
+    with torch.no_grad():
+        assert step.begin(None)
+        step(row, low, torch.ones(64))
+    assert float(row[0]) == pytest.approx(1 - 2e-2 - 2e-4, abs=1e-5) and torch.equal(low, row.bfloat16())
+    assert len(step.sentences) == 1 and "the compiler of this node is broken" in step.sentences[0]

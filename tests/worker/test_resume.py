@@ -38,6 +38,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain-text": ("lora", {"engine": "plain", "peft": LORA, "deepspeed": ZERO_0}),
     "plain-q": ("q", {"engine": "plain", **EIGHT_BITS}),
     "fsdp2": ("z3", {"engine": "fsdp2", "keeps_parameters": True, "layers_per_unit": 8}),
+    "flat": ("z3", {"engine": "flat", "layers_per_unit": 2}),
+    "flat-bf16": ("z3", {"engine": "flat", "precision": "bf16", "reduce_precision": "bf16"}),
     "fsdp2-fp16": ("z3", {"engine": "fsdp2", "precision": "fp16"}),
     "z0": ("ddp", {}),
     "z2-bf16": ("z2", {"precision": "bf16"}),
@@ -48,11 +50,12 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "z3-qlora": ("z3qlora", {"precision": "bf16"}),
     "z2-8bit": ("z2", EIGHT_BITS),
 }
-ON_ONE_RANK = ("plain", "plain-text", "fsdp2", "z3o", "z2-lora")
+ON_ONE_RANK = ("plain", "plain-text", "fsdp2", "flat", "z3o", "z2-lora")
 NO_DROPOUT = {"peft": {**LORA, "dropout": 0.0}}
 SAME: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("ddp", {"engine": "plain"}),
     "fsdp2": ("z3", {"engine": "fsdp2"}),
+    "flat": ("z3", {"engine": "flat"}),
     "z0": ("ddp", {}),
     "z1": ("z1", {}),
     "z2": ("z2o", {}),
@@ -65,6 +68,7 @@ SAME: dict[str, tuple[str, dict[str, Any]]] = {
 PAIRS = (
     *((kind, kind) for kind in SAME),
     ("z2", "z3"), ("z2", "fsdp2"), ("fsdp2", "z1"), ("fsdp2", "z3"), ("plain", "z3"), ("z3", "plain"),
+    ("flat", "z3"), ("fsdp2", "flat"), ("flat", "plain"),
     ("lora-z3", "lora-plain"), ("lora-plain", "lora-z2"), ("lora-z2", "lora-z3"),
 )  # fmt: skip
 """Who writes, on one number of ranks, and who goes on, on another."""

@@ -15,7 +15,7 @@ from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted, zero_sta
 
 __all__ = ["OWN", "Chosen", "EngineFacts", "Wanted", "find", "names", "register", "zero_stage"]
 
-OWN = ("deepspeed", "plain", "fsdp2")
+OWN = ("deepspeed", "plain", "fsdp2", "flat")
 """Those that come along."""
 _OUTSIDE = Group(name="hpc_llm.engines", what="engine", kind=EngineFacts)
 _registered: dict[str, EngineFacts] = {}

@@ -35,7 +35,8 @@ class _Recorded:
 class Captured:
     """`compute`, from a graph where it can be. The parameters' gradients are each time added to what they have."""
 
-    def __init__(self, compute: Compute, parameters: Sequence[torch.Tensor]) -> None:
+    def __init__(self, compute: Compute, parameters: Sequence[torch.Tensor], others: str = "global") -> None:
+        """`others` is the capture_error_mode of torch: whether calls of other threads can spoil a recording."""
         self.sentences: list[str] = []
         """Why nothing is recorded, where that is so."""
         self._compute = compute
@@ -44,6 +45,7 @@ class Captured:
         self._recorded: dict[object, _Recorded] = {}
         self._stream = torch.cuda.Stream()
         self._is_off = False
+        self._others = others
 
     def takes(self, batch: Mapping[str, torch.Tensor]) -> bool:
         """Whether a batch of this kind may be recorded: with a mask or positions of its own a model may choose its way by what they
@@ -96,7 +98,7 @@ class Captured:
             parameter.grad = None  # so that a replay writes its gradients and adds them to nothing
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, stream=self._stream):
+            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode=self._others):
                 loss = self._compute(static, divisor)
             gradients = [parameter.grad for parameter in self._parameters]
         except RuntimeError as error:

@@ -26,7 +26,7 @@ from hpc_llm.worker.kernels import fuse
 from hpc_llm.worker.kernels.compiling import CompiledLayers
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
-from hpc_llm.worker.model.shapes import DTYPES, fills_from_meta, inner_first, skeleton, whole
+from hpc_llm.worker.model.shapes import DTYPES, fills_from_meta, inner_first, layers_of, skeleton, whole
 from hpc_llm.worker.model.weights import load_checkpoint
 
 _ADAPTER = ".lora_"
@@ -52,7 +52,7 @@ class Fsdp2Engine(Engine):
         self._shares = None if scaled else Shares(trainable(model))
         steps = trainable(model) if self._shares is None else self._shares.parameters
         self._stepper = Stepper(plan, steps, device, None if self._shares is None else clip_shares)
-        self._compiled = CompiledLayers(_layers(model), device) if plan.engine.compiled_layers else None
+        self._compiled = CompiledLayers(layers_of(model), device) if plan.engine.compiled_layers else None
         self._fused = fuse(model, plan, device)
         self.fused = [*self._fused.parts, *(["compiled_layers"] if self._compiled and self._compiled.is_on else [])]
 
@@ -157,7 +157,7 @@ def _quantized(plan: Plan, device: torch.device) -> Any:
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     split = _splitter(plan, device)
-    for layer in _layers(model):
+    for layer in layers_of(model):
         split(layer)
     split(model)
     for module in model.modules():
@@ -228,17 +228,9 @@ def _take(module: nn.Module, name: str, source: Mapping[str, torch.Tensor] | Non
         dist.broadcast(tensor, src=0)
 
 
-def _layers(model: nn.Module) -> Iterator[nn.Module]:
-    """The decoder layers, which hold nearly all parameters; one is split, gathered and given up as a whole."""
-    wanted = set(getattr(model, "_no_split_modules", None) or ())
-    for module in model.modules():
-        if type(module).__name__.removeprefix("FSDP") in wanted:  # what is split is called so
-            yield module
-
-
 def _units(model: nn.Module, size: int) -> dict[nn.Module, list[nn.Module]]:
     """So many layers at a time, by the last one of them. None spans an encoder and a decoder, which may be called apart."""
-    layers, found = set(_layers(model)), {}
+    layers, found = set(layers_of(model)), {}
     for parent in model.modules():
         row = [child for child in parent.children() if child in layers]
         for begin in range(0, len(row), size):

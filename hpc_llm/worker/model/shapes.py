@@ -73,6 +73,14 @@ def fill(model: Any, device: torch.device) -> None:
     model.tie_weights()
 
 
+def layers_of(model: nn.Module) -> Iterator[nn.Module]:
+    """The layers that repeat, which hold nearly all parameters; each is split, gathered and given up as a whole."""
+    wanted = set(getattr(model, "_no_split_modules", None) or ())
+    for module in model.modules():
+        if type(module).__name__.removeprefix("FSDP") in wanted:  # what FSDP2 splits is called so
+            yield module
+
+
 def inner_first(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Each module with its name, those that it holds before itself."""
     for own, child in module.named_children():

@@ -1,0 +1,46 @@
+"""What flat units hold on a device: all parameters in the run's precision, shares of gradients, fp32 copies and moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpc_llm.estimating.activations import Activations
+from hpc_llm.estimating.case import WIDTHS, Case
+from hpc_llm.estimating.parts import Moment
+
+_ROWS = 2
+"""For gradients of a unit that are whole."""
+
+
+def moments(case: Case, kept: Activations) -> Iterator[Moment]:
+    """The moments of a step at which the most may be held. Nothing is made for a step itself: its space is that of gradients."""
+    copies = 4 if case.width < 4 else 0
+    reduced = WIDTHS[case.plan.engine.reduce_precision]
+    own = case.trained // case.ranks
+    unit = _largest_unit(case)
+    states = {
+        "weights": case.width * case.sizes.parameters,
+        "optimizer states": (copies + case.moments_width) * own,
+        "gradients": (4 if case.accumulates else reduced) * own,
+        "communication buckets": _ROWS * (reduced * unit + (reduced * unit // case.ranks if case.accumulates else 0)),
+    }
+    again = kept.one_layer if case.plan.model.recompute else 0
+    loss = {"activations": kept.kept, "logits and loss": kept.loss}
+    backward = {"activations": kept.kept + again, "largest temporary": case.width * _largest_gradient(case)}
+    if case.plan.engine.cuda_graph:  # a graph keeps what it works in
+        yield Moment(name="recorded passes", terms={**states, **backward, **loss})
+        return
+    yield Moment(name="loss", terms={**states, **loss})
+    yield Moment(name="backward", terms={**states, **backward})
+
+
+def _largest_unit(case: Case) -> int:
+    """Numbers of the largest row."""
+    layers = min(case.plan.engine.layers_per_unit, case.sizes.layers)
+    return max(layers * case.sizes.largest_layer, case.sizes.embedding)
+
+
+def _largest_gradient(case: Case) -> int:
+    """Numbers of gradients that are there before they are in their row: those of a compiled layer all at once."""
+    at_once = case.sizes.largest_layer if case.plan.engine.compiled_layers else 0
+    return max(case.sizes.embedding, at_once)
