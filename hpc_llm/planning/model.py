@@ -106,6 +106,7 @@ _HUB = "huggingface.co/"
 # tied output head, source. Llama 3.1 and 3.2 also scale the rotary frequencies for long contexts; that changes no cost.
 _TABLE: tuple[tuple[str, str, tuple[int, int, int, int, int], int, int, float, bool, str], ...] = (
     ("tiny", "llama", (128, 384, 2, 4, 2), 512, 2048, 1e4, False, "made for tests and demos on a CPU"),
+    ("tiny-h8", "llama", (128, 384, 2, 8, 8), 512, 2048, 1e4, False, "made for tests of 8 ranks that share layers"),
     ("llama-68m", "llama", (768, 3072, 2, 12, 12), 32000, 2048, 1e4, False, _HUB + "JackFram/llama-68m"),
     (
         "tinyllama-1.1b", "llama", (2048, 5632, 22, 32, 4), 32000, 2048, 1e4, False,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
 from hpc_llm.worker.model.shapes import DTYPES, fills_from_meta, inner_first, skeleton, whole
 from hpc_llm.worker.model.weights import load_checkpoint
+from hpc_llm.worker.tensor_parallel.group import TensorGroup, join
+from hpc_llm.worker.tensor_parallel.split import copies, share_inputs, split_module
 
 _ADAPTER = ".lora_"
 _PEFT = "base_model.model."
@@ -41,15 +44,17 @@ class Fsdp2Engine(Engine):
     name = "fsdp2"
     splits = True
 
-    def __init__(self, plan: Plan, model: Any, device: torch.device) -> None:
-        self.module, self.device = model, device
+    def __init__(self, plan: Plan, model: Any, device: torch.device, tensor: TensorGroup | None = None) -> None:
+        self.module, self.device, self.tensor = model, device, tensor
         self.optimizer_name = plan.optimizer.type
-        self.averages_over = plan.parallel.world_size
+        self.averages_over = plan.parallel.data
         # A loss scaler looks for what overflowed in whole gradients: a rank must not skip a step that others take.
         scaled = plan.model.precision == "fp16"
         self._shares = None if scaled else Shares(trainable(model))
         steps = trainable(model) if self._shares is None else self._shares.parameters
-        self._stepper = Stepper(plan, steps, device, None if self._shares is None else clip_shares)
+        held_by = () if tensor is None else copies(trainable(model), tensor)
+        clip = None if self._shares is None else partial(clip_shares, copies=held_by)
+        self._stepper = Stepper(plan, steps, device, clip)
         self._compiled = CompiledLayers(_layers(model), device) if plan.engine.compiled_layers else None
         self.fused = ["compiled_layers"] if self._compiled is not None and self._compiled.is_on else []
 
@@ -103,7 +108,7 @@ class Fsdp2Engine(Engine):
     def take_steering(self, found: Mapping[str, Any]) -> None:
         self._stepper.take_steering(found)
 
-    def whole(self, parameter: nn.Parameter) -> torch.Tensor:
+    def joined(self, parameter: nn.Parameter) -> torch.Tensor:
         split: Any = parameter.detach()
         whole: torch.Tensor = split.full_tensor()
         return whole
@@ -129,9 +134,9 @@ def _build(plan: Plan, device: torch.device) -> Built:
     if plan.model.quantization is not None:
         return Built(Fsdp2Engine(plan, _quantized(plan, device), device))
     frozen = DTYPES[plan.model.precision] if plan.model.peft and torch_release() >= _MIXES_TYPES else torch.float32
-    model = prepare(skeleton(plan, frozen), plan)
-    _materialise(model, plan, device)
-    return Built(Fsdp2Engine(plan, model, device))
+    model, tensor = prepare(skeleton(plan, frozen), plan), join(plan)
+    _materialise(model, plan, device, tensor)
+    return Built(Fsdp2Engine(plan, model, device, tensor))
 
 
 def _quantized(plan: Plan, device: torch.device) -> Any:
@@ -151,8 +156,10 @@ def _quantized(plan: Plan, device: torch.device) -> Any:
     return model
 
 
-def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
+def _materialise(model: Any, plan: Plan, device: torch.device, tensor: TensorGroup | None) -> None:
     """Give `model`, which is on the meta device, its values and split it: never is more of it whole than one unit of layers.
+
+    With `tensor` each rank has its part of a layer alone, and that is split.
 
     The first rank reads a checkpoint and gives to the others: a shared file system serves one reader well, not hundreds.
     """
@@ -168,10 +175,14 @@ def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
                 module.to_empty(device=device, recurse=False)
                 model._init_weights(module)
                 _take(module, name.removeprefix(_PEFT).replace(".base_layer", ""), source)
+            if tensor is not None:
+                split_module(name, module, tensor)
             if module in units:
                 split(units[module])
         model.tie_weights()
     split(model)
+    if tensor is not None:
+        share_inputs(model, tensor)
 
 
 def _begin_adapter(module: nn.Module, name: str, device: torch.device) -> None:
@@ -230,7 +241,8 @@ def _splitter(plan: Plan, device: torch.device) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh = init_device_mesh(device.type, (plan.parallel.world_size,))
+    sizes = (plan.parallel.world_size // plan.parallel.tensor, plan.parallel.tensor)
+    mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("data", "tensor"))["data"]
     low = None if plan.model.precision == "fp32" else DTYPES[plan.model.precision]
     policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=DTYPES[plan.engine.reduce_precision])
     kept = {"reshard_after_forward": False} if plan.engine.keeps_parameters else {}

@@ -17,19 +17,44 @@ from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
-from hpc_llm.worker.model.shapes import DTYPES, begun, fill, model_config
+from hpc_llm.worker.model.shapes import DTYPES, begun, fill, fills_from_meta, model_config, skeleton, whole
 from hpc_llm.worker.model.weights import in_dtype, load_checkpoint, model_class
+from hpc_llm.worker.tensor_parallel.group import TensorGroup
+from hpc_llm.worker.tensor_parallel.split import split, split_module
 
 
-def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
+def build_model(
+    plan: Plan, config: Mapping[str, Any], device: torch.device, tensor: TensorGroup | None = None
+) -> Any:
     """The model of `plan`, ready for training, with attention, quantization, LoRA and recompute applied, on its device.
 
-    With `config`, DeepSpeed's, its parameters are split among the ranks as that says.
+    With `config`, DeepSpeed's, its parameters are split among the ranks as that says; with `tensor` this rank has its part of
+    each layer alone, and DeepSpeed splits that later.
     """
     try:
-        return prepare(load_model(plan, config, device), plan)
+        if tensor is None:
+            return prepare(load_model(plan, config, device), plan)
+        model = prepare(_shared_model(plan, device, tensor), plan)
+        split(model, tensor)
+        return model
     except ImportError as error:
         raise WorkerError(f"the plan's model needs a package that is missing here: {error}.") from error
+
+
+def _shared_model(plan: Plan, device: torch.device, tensor: TensorGroup) -> Any:
+    """The model with this rank's part of each layer: of random values none is there whole but the one that is made."""
+    dtype = DTYPES[plan.model.precision]
+    if plan.model.weights != "checkpoint" and fills_from_meta(plan):
+        model = skeleton(plan, dtype)
+        fill(model, device, lambda name, module: split_module(name, module, tensor))
+        return model
+    host = torch.device("cpu")
+    loads = plan.model.weights == "checkpoint"
+    how = {"attn_implementation": plan.model.attention}
+    model = load_checkpoint(plan.model.name, dtype, **how) if loads else whole(plan, dtype, host)
+    for name, module in model.named_modules():
+        split_module(name, module, tensor)
+    return model.to(device)
 
 
 def load_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
