@@ -100,6 +100,18 @@ def matrices(shape: Architecture) -> dict[str, tuple[int, int]]:
     return attention | {"gate_proj": (width, inner), "up_proj": (width, inner), "down_proj": (inner, width)}
 
 
+LEAD_OUT = ("o_proj", "down_proj")
+"""The linear layers of a decoder layer whose inputs are divided where ranks share it; of the others it is the outputs."""
+
+
+def shared_matrices(matrices: Mapping[str, tuple[int, int]], ranks: int) -> dict[str, tuple[int, int]]:
+    """What one of so many ranks that share a layer has of its linear layers; width of input and of output by name."""
+    return {
+        name: (wide // ranks, out) if name in LEAD_OUT else (wide, out // ranks)
+        for name, (wide, out) in matrices.items()
+    }
+
+
 _HUB = "huggingface.co/"
 
 # name, family, (hidden size, MLP width, layers, attention heads, key-value heads), vocabulary, positions, rope theta,

@@ -16,7 +16,7 @@ class ModelParallel:
     def __init__(self, model: nn.Module, tensor: TensorGroup) -> None:
         self._tensor = tensor
         for parameter in model.parameters():
-            parameter.tensor_model_parallel = slice_of(parameter) is not None  # type: ignore[attr-defined]
+            parameter.tensor_model_parallel = slice_of(parameter) is not None
 
     def get_model_parallel_rank(self) -> int:
         return self._tensor.rank

@@ -165,7 +165,6 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         return StepEnd(norm, skipped)
 
-
     def _agree(self) -> None:
         """Let the scaler skip the step where a gradient of any rank of the group has overflowed. Collective."""
         if self._group is not None and self._scaler is not None:

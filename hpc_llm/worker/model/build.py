@@ -23,9 +23,7 @@ from hpc_llm.worker.tensor_parallel.group import TensorGroup
 from hpc_llm.worker.tensor_parallel.split import split, split_module
 
 
-def build_model(
-    plan: Plan, config: Mapping[str, Any], device: torch.device, tensor: TensorGroup | None = None
-) -> Any:
+def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device, tensor: TensorGroup | None = None) -> Any:
     """The model of `plan`, ready for training, with attention, quantization, LoRA and recompute applied, on its device.
 
     With `config`, DeepSpeed's, its parameters are split among the ranks as that says; with `tensor` this rank has its part of

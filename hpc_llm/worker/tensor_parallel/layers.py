@@ -44,7 +44,7 @@ def _sum(value: torch.Tensor, group: Any) -> torch.Tensor:
     return total
 
 
-class SummedLinear(nn.Linear):
+class SummedLinear(nn.Linear):  # type: ignore[misc]
     """Has some columns of its matrix and gets so many of its inputs: the products of all ranks are summed."""
 
     tensor: TensorGroup
@@ -54,7 +54,7 @@ class SummedLinear(nn.Linear):
         return total if self.bias is None else total + self.bias
 
 
-class WholeLinear(nn.Linear):
+class WholeLinear(nn.Linear):  # type: ignore[misc]
     """Has its whole matrix before one of which each rank has some rows: the gradients of the ranks are summed."""
 
     tensor: TensorGroup

@@ -11,14 +11,12 @@ import torch.distributed as dist
 from torch import nn
 
 from hpc_llm.errors import WorkerError
-from hpc_llm.planning.model import MODEL_TYPES
+from hpc_llm.planning.model import LEAD_OUT, MODEL_TYPES
 from hpc_llm.worker.tensor_parallel.group import TensorGroup
 from hpc_llm.worker.tensor_parallel.layers import SummedLinear, WholeLinear, share_input
 
 _LEAD_IN = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
-"""Matrices of whose rows, and so of whose outputs, each rank has some."""
-_LEAD_OUT = ("o_proj", "down_proj")
-"""Matrices of whose columns, and so of whose inputs, each rank has some."""
+"""Matrices of whose rows, and so of whose outputs, each rank has some; of those of LEAD_OUT it has columns."""
 _ROWS, _COLUMNS = 0, 1
 _MARK = "hpc_llm_slice"
 
@@ -78,7 +76,7 @@ def split_module(name: str, module: nn.Module, tensor: TensorGroup) -> None:
 def _role(name: str) -> tuple[type[nn.Linear] | None, int | None] | None:
     """What becomes of a linear layer: another class, and the dimension that is split. None where it stays as it is."""
     path = name.split(".")
-    layer = next((part for part in path if part in (*_LEAD_IN, *_LEAD_OUT)), None)
+    layer = next((part for part in path if part in (*_LEAD_IN, *LEAD_OUT)), None)
     if layer is None:
         return None
     leads_in = layer in _LEAD_IN
