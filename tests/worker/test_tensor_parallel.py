@@ -43,7 +43,7 @@ ALONE = {
 }  # fmt: skip
 """What trains the same on one rank and on two that share layers, by name: method and changes."""
 ADAPTED = {
-    "plain-lora": ("lora", PLAIN), "deepspeed-lora": ("z3lora", {"recompute": True}), "fsdp2-lora": ("z3lora", {"engine": "fsdp2"}),
+    "plain-lora": ("lora", {**PLAIN, "save_every": 20}), "deepspeed-lora": ("z3lora", {"recompute": True}), "fsdp2-lora": ("z3lora", {"engine": "fsdp2"}),
 }  # fmt: skip
 
 
@@ -72,25 +72,22 @@ def requests(folder: Path) -> dict[str, Any]:
     measured = {**PLAIN, "gradient_accumulation_steps": 2, "eval_every": 10, "save_every": 20}
     found["two"] = trains(plan("ddp", 2, 1, **measured))
     found["two-by-two"] = trains(plan("ddp", 4, 2, **measured))
-    found["two-by-two-3"] = trains(plan("z3", 4, 2, gradient_accumulation_steps=2, eval_every=10))
+    found["two-by-two-3"] = trains(plan("z3", 4, 2, gradient_accumulation_steps=2, eval_every=10, steps=10))
     found["two-by-two-fsdp2"] = trains(plan("z2", 4, 2, engine="fsdp2", gradient_accumulation_steps=2, eval_every=10))
-    found["eight"] = trains(plan("ddp", 8, 8, **PLAIN))
-    found["adapter-one"] = trains(plan("lora", 1, 1, **PLAIN, save_every=20))
-    found["adapter-shared"] = trains(plan("lora", 2, 2, **PLAIN, save_every=20))
+    found["eight"] = trains(plan("ddp", 8, 8, **PLAIN, steps=8))
     found["dropping"] = trains(plan("lora", 2, 2, **PLAIN, peft=DROPPING))
     found["in-bf16"] = trains(plan("ddp", 2, 2, engine="plain", precision="bf16", optimizer=BF16))
     found["overflows"] = trains(plan("ddp", 2, 2, **OVERFLOWS))
     found["overflows-one"] = trains(plan("ddp", 1, 1, **OVERFLOWS))
-    kept = {name: str(folder / name) for name in ("kept-one", "kept-shared", "kept-3", "model")}
+    kept = {name: str(folder / name) for name in ("kept-one", "kept-shared", "kept-3")}
     one, shared = plan("ddp", 1, 1, **PLAIN), plan("ddp", 4, 2, **PLAIN)
     three, fsdp2 = plan("z3", 4, 2), plan("z3", 4, 2, engine="fsdp2")
     found["whole"] = goes_on(one, steps=20, save=kept["kept-one"], after=10)
-    found["saves"] = goes_on(shared, save=kept["kept-shared"], weights=kept["model"], after=10)
+    found["saves"] = goes_on(shared, save=kept["kept-shared"], after=10)
     found["saves-3"] = goes_on(three, save=kept["kept-3"], after=10)
     found["on-from-one"] = goes_on(fsdp2, load=kept["kept-one"])
     found["on-to-one"] = goes_on(one, load=kept["kept-shared"])
     found["on-from-3"] = goes_on(plan("z1", 2, 2), load=kept["kept-3"])
-    found["on-from-shared"] = goes_on(three, load=kept["kept-shared"])
     return found
 
 
@@ -107,8 +104,9 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def steps(folder: Path, key: str = "loss") -> list[float]:
-    return [json.loads(line)[key] for line in RunPaths(folder).steps.read_text().splitlines()]
+def steps(folder: Path, key: str = "loss", what: str = "steps") -> list[float]:
+    path: Path = getattr(RunPaths(folder), what)
+    return [json.loads(line)[key] for line in path.read_text().splitlines()]
 
 
 def result(folder: Path) -> dict[str, Any]:
@@ -129,26 +127,23 @@ def test_two_ranks_that_share_layers_train_what_one_trains(done: Path, name: str
 
 
 def test_eight_ranks_that_share_layers_train_what_one_trains(done: Path) -> None:
-    assert steps(done / "eight") == pytest.approx(steps(done / "plain-one"), abs=1e-5)
+    assert steps(done / "eight") == pytest.approx(steps(done / "plain-one")[:8], abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["two-by-two", "two-by-two-3", "two-by-two-fsdp2"])
 def test_groups_of_ranks_train_what_as_many_ranks_train(done: Path, name: str) -> None:
-    assert steps(done / name) == pytest.approx(steps(done / "two"), abs=1e-5)
+    count = len(steps(done / name))
+    assert count >= 10 and steps(done / name) == pytest.approx(steps(done / "two")[:count], abs=1e-5)
     shared, whole = result(done / name), result(done / "two")
-    same = (
-        "num_parameters",
-        "trainable_parameters",
-        "flops_per_token",
-        "trained_tokens",
-        "eval_tokens",
-        "data_parallel",
-    )
+    same = ("num_parameters", "trainable_parameters", "flops_per_token", "data_parallel", "eval_tokens")
     assert {key: shared[key] for key in same} == {key: whole[key] for key in same}
-    assert shared["eval_loss"] == pytest.approx(whole["eval_loss"], abs=1e-5)
+    assert shared["trained_tokens"] * 20 == whole["trained_tokens"] * count
+    assert steps(done / name, "eval_loss", "evaluations")[0] == pytest.approx(
+        steps(done / "two", "eval_loss", "evaluations")[0], abs=1e-5
+    )
     assert (shared["tensor_parallel"], shared["world_size"], whole["tensor_parallel"]) == (2, 4, 1)
     assert shared["tokens_per_second_per_gpu"] == pytest.approx(shared["tokens_per_second"] / 4)
-    tokens = 2 * 2 * 2 * 64
+    tokens = 2 * 2 * 2 * 64  # groups, micro batches, sequences in one, tokens of one
     assert steps(done / name, "tokens_per_second") == pytest.approx(
         [tokens / time for time in steps(done / name, "step_time_s")]
     )
@@ -178,7 +173,7 @@ def test_ranks_that_share_layers_skip_a_step_together(done: Path) -> None:
 def test_training_goes_on_wherever_it_was_saved(done: Path) -> None:
     whole = found(done / "whole")[0]["losses"]
     assert found(done / "saves")[0]["losses"] == pytest.approx(whole[:10], abs=1e-5)
-    for name in ("on-from-one", "on-to-one", "on-from-3", "on-from-shared"):
+    for name in ("on-from-one", "on-to-one", "on-from-3"):
         after = found(done / name)[0]
         assert after.get("error") is None and after["losses"] == pytest.approx(whole[10:], abs=1e-5), name
 
@@ -193,15 +188,14 @@ def test_what_is_saved_is_the_whole_model(done: Path) -> None:
             AutoModelForCausalLM.from_pretrained(RunPaths(done / name).model)(tokens).logits
             for name in ("two", "two-by-two")
         )
-    assert torch.allclose(one, shared, atol=1e-3)
-    assert (done / "model" / "model.safetensors").is_file()
+    assert torch.allclose(one, shared, atol=1e-4)
 
 
 def test_adapters_are_saved_whole(done: Path) -> None:
     from safetensors.torch import load_file
 
     one, shared = (
-        load_file(RunPaths(done / f"adapter-{how}").model / "adapter_model.safetensors") for how in ("one", "shared")
+        load_file(RunPaths(done / f"plain-lora-{how}").model / "adapter_model.safetensors") for how in ("one", "shared")
     )
     assert one.keys() == shared.keys()
     for name, values in one.items():
