@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hpc_llm.errors import PlanError
+from hpc_llm.errors import PlanError, counted
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.model import MODEL_TYPES, PRESETS
 from hpc_llm.planning.parts import ModelSetup, Parallel
@@ -25,11 +25,11 @@ def check_ranks(tensor: int, per_node: int, gpus: int) -> None:
     `gpus` are those that a node has, 0 where ranks run on its CPU.
     """
     if tensor < 1 or per_node % tensor:
-        what = "GPUs" if gpus else "ranks"
+        there = counted(per_node, "GPU" if gpus else "rank")
         more = f", or --gpus-per-node {tensor}" if gpus else f", or --set tasks_per_node={tensor}"
         can_be = tensor > 1 and gpus % tensor == 0
         raise PlanError(
-            f"--tensor-parallel {tensor}: the ranks that share layers are on one node, and of {per_node} {what} per node "
+            f"--tensor-parallel {tensor}: the ranks that share layers are on one node, and of {there} per node "
             f"{tensor} cannot be taken evenly. Choose {_listed(divisors(per_node))}{more if can_be else ''}."
         )
 

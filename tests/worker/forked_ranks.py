@@ -30,7 +30,7 @@ def import_all() -> None:
     from transformers import AutoTokenizer  # noqa: F401
     from transformers.models.llama import modeling_llama  # noqa: F401
 
-    from hpc_llm.worker.engines import deepspeed as _, fsdp2, plain  # noqa: F401
+    from hpc_llm.worker.engines import deepspeed as _  # noqa: F401
 
 
 def whole_parameters(engine: Any) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_models import save
 from tiny_plans import make_plan
 
 from hpc_llm.planning.experiment import Plan
@@ -75,6 +76,9 @@ def requests(folder: Path) -> dict[str, Any]:
     found["two-by-two-3"] = trains(plan("z3", 4, 2, gradient_accumulation_steps=2, eval_every=10, steps=10))
     found["two-by-two-fsdp2"] = trains(plan("z2", 4, 2, engine="fsdp2", gradient_accumulation_steps=2, eval_every=10))
     found["eight"] = trains(plan("ddp", 8, 8, **PLAIN, steps=8))
+    checkpoint = {"model": str(save(folder / "qwen2", "qwen2")), "weights": "checkpoint", "steps": 8}
+    for how, ranks in (("one", 1), ("shared", 2)):
+        found[f"loaded-{how}"] = trains(plan("lora", ranks, ranks, **PLAIN, **checkpoint))
     found["dropping"] = trains(plan("lora", 2, 2, **PLAIN, peft=DROPPING))
     found["in-bf16"] = trains(plan("ddp", 2, 2, engine="plain", precision="bf16", optimizer=BF16))
     found["overflows"] = trains(plan("ddp", 2, 2, **OVERFLOWS))
@@ -128,6 +132,10 @@ def test_two_ranks_that_share_layers_train_what_one_trains(done: Path, name: str
 
 def test_eight_ranks_that_share_layers_train_what_one_trains(done: Path) -> None:
     assert steps(done / "eight") == pytest.approx(steps(done / "plain-one")[:8], abs=1e-5)
+
+
+def test_a_checkpoint_with_biases_and_tied_embeddings_is_shared_as_well(done: Path) -> None:
+    assert steps(done / "loaded-shared") == pytest.approx(steps(done / "loaded-one"), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["two-by-two", "two-by-two-3", "two-by-two-fsdp2"])

@@ -23,10 +23,10 @@ from hpc_llm.worker.engines.layout import Layout, Part
 from hpc_llm.worker.engines.shares import Shares, clip_shares
 from hpc_llm.worker.engines.stepping import Stepper
 from hpc_llm.worker.kernels.compiling import CompiledLayers
+from hpc_llm.worker.model.giving import source, take
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
-from hpc_llm.worker.model.shapes import DTYPES, fills_from_meta, inner_first, skeleton, whole
-from hpc_llm.worker.model.weights import load_checkpoint
+from hpc_llm.worker.model.shapes import DTYPES, inner_first, skeleton
 from hpc_llm.worker.tensor_parallel.group import TensorGroup, join
 from hpc_llm.worker.tensor_parallel.split import copies, share_inputs, split_module
 
@@ -159,11 +159,9 @@ def _quantized(plan: Plan, device: torch.device) -> Any:
 def _materialise(model: Any, plan: Plan, device: torch.device, tensor: TensorGroup | None) -> None:
     """Give `model`, which is on the meta device, its values and split it: never is more of it whole than one unit of layers.
 
-    With `tensor` each rank has its part of a layer alone, and that is split.
-
-    The first rank reads a checkpoint and gives to the others: a shared file system serves one reader well, not hundreds.
+    The first rank reads a checkpoint and gives to the others. With `tensor` each rank has its part of a layer alone, and that is split.
     """
-    source = _source(plan)
+    given = source(plan, torch.float32)
     split = _splitter(plan, device)
     units = _units(list(_layers(model)), plan.engine.layers_per_unit)
     with torch.no_grad():
@@ -174,7 +172,7 @@ def _materialise(model: Any, plan: Plan, device: torch.device, tensor: TensorGro
             elif any(tensor.is_meta for tensor in own):
                 module.to_empty(device=device, recurse=False)
                 model._init_weights(module)
-                _take(module, name.removeprefix(_PEFT).replace(".base_layer", ""), source)
+                take(module, name.removeprefix(_PEFT).replace(".base_layer", ""), given)
             if tensor is not None:
                 split_module(name, module, tensor)
             if module in units:
@@ -195,32 +193,6 @@ def _begin_adapter(module: nn.Module, name: str, device: torch.device) -> None:
         nn.init.kaiming_uniform_(fresh, a=math.sqrt(5))
     dist.broadcast(fresh, src=0)
     module.weight = nn.Parameter(fresh)
-
-
-def _source(plan: Plan) -> Mapping[str, torch.Tensor] | None:
-    """The values that the first rank has on its host, nothing on the others; None where each module makes its own."""
-    if plan.model.weights != "checkpoint" and fills_from_meta(plan):
-        return None
-    if dist.get_rank() != 0:
-        return {}
-    is_loaded = plan.model.weights == "checkpoint"
-    model: nn.Module = (
-        load_checkpoint(plan.model.name, torch.float32)
-        if is_loaded
-        else whole(plan, torch.float32, torch.device("cpu"))
-    )
-    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
-
-
-def _take(module: nn.Module, name: str, source: Mapping[str, torch.Tensor] | None) -> None:
-    """Fill the module's own parameters and buffers with what the first rank has. Collective."""
-    if source is None:
-        return
-    for own, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
-        value = source.get(f"{name}.{own}" if name else own)
-        if value is not None:
-            tensor.copy_(value)
-        dist.broadcast(tensor, src=0)
 
 
 def _layers(model: nn.Module) -> Iterator[nn.Module]:

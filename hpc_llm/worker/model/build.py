@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.model.giving import source, take
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
-from hpc_llm.worker.model.shapes import DTYPES, begun, fill, fills_from_meta, model_config, skeleton, whole
+from hpc_llm.worker.model.shapes import DTYPES, begun, fill, model_config, skeleton
 from hpc_llm.worker.model.weights import in_dtype, load_checkpoint, model_class
 from hpc_llm.worker.tensor_parallel.group import TensorGroup
 from hpc_llm.worker.tensor_parallel.split import split, split_module
@@ -40,19 +42,22 @@ def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device, ten
 
 
 def _shared_model(plan: Plan, device: torch.device, tensor: TensorGroup) -> Any:
-    """The model with this rank's part of each layer: of random values none is there whole but the one that is made."""
+    """The model with this rank's part of each layer: none is there whole on its device but the one that is made."""
     dtype = DTYPES[plan.model.precision]
-    if plan.model.weights != "checkpoint" and fills_from_meta(plan):
-        model = skeleton(plan, dtype)
-        fill(model, device, lambda name, module: split_module(name, module, tensor))
-        return model
-    host = torch.device("cpu")
-    loads = plan.model.weights == "checkpoint"
-    how = {"attn_implementation": plan.model.attention}
-    model = load_checkpoint(plan.model.name, dtype, **how) if loads else whole(plan, dtype, host)
-    for name, module in model.named_modules():
+    model, before = skeleton(plan, dtype), torch.get_rng_state()
+    given = source(plan, dtype)
+
+    def own_part(name: str, module: nn.Module) -> None:
+        take(module, name, given)
         split_module(name, module, tensor)
-    return model.to(device)
+
+    fill(model, device, own_part)
+    if (
+        given is not None
+    ):  # what the first rank alone has drawn, and what was drawn in vain, must not change the adapters
+        torch.manual_seed(plan.workload.seed)
+        torch.set_rng_state(before)
+    return model
 
 
 def load_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
