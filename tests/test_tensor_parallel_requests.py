@@ -53,7 +53,7 @@ def test_one_rank_a_layer_is_what_nobody_asks_for() -> None:
 
 @pytest.mark.parametrize("model", [name for name, shape in PRESETS.items() if shape.model_type in MODEL_TYPES])
 def test_what_is_offered_in_place_of_what_does_not_divide_is_accepted(model: str) -> None:
-    asked = {"cluster": "local", "hardware": None, "model": model, "sequence_length": 64}
+    asked: dict[str, Any] = {"cluster": "local", "hardware": None, "model": model, "sequence_length": 64}
     for tensor in (2, 3, 5, 6, 8, 16):
         try:
             plan = plan_of(**asked, tensor_parallel=tensor, set=ranks(240))

@@ -41,8 +41,8 @@ _BATCH = frozenset(
     for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 )
 """Columns of the table already."""
-_WHOLE_LAYERS = ("tensor_parallel", 1)
-"""As in all plans that do not say it."""
+_UNSAID = {"tensor_parallel": 1}
+"""What plans meant before they said it."""
 _COMPUTED = "deepspeed.optimizer."
 """A plan's optimizer once more, in DeepSpeed's words."""
 
@@ -101,8 +101,8 @@ class ReportedRun:
     @property
     def configuration(self) -> dict[str, Any]:
         """The settings behind the method's name as `path -> value`; empty where there is no plan."""
-        given = {name: self.plan.get(name) for name in _CONFIGURATION if name in self.plan}
-        settings = flat({name: value for name, value in given.items() if (name, value) != _WHOLE_LAYERS})
+        given = {**_UNSAID, **self.plan} if self.plan else {}
+        settings = flat({name: given[name] for name in _CONFIGURATION if name in given})
         return {
             path: value
             for path, value in settings.items()

@@ -192,6 +192,7 @@ FORMAT = LineFormat(
         ),
         rule(Kind.RUN, r"using world size: <world_size>", literal="using world size: "),
         rule(Kind.RUN, _argument("world_size", "<world_size>"), literal=" world_size .."),
+        rule(Kind.RUN, r"tensor-model-parallel size: <tensor_parallel>", literal="tensor-model-parallel size: "),
         rule(
             Kind.RUN,
             _argument("tensor_model_parallel_size", "<tensor_parallel>"),

@@ -38,6 +38,6 @@ def join(plan: Plan) -> TensorGroup | None:
     if world % size:
         raise WorkerError(f"{size} ranks are to share each layer, and {world} run: start a multiple of {size}.")
     place, part = divmod(rank, size)
-    shared = [dist.new_group(range(first, first + size)) for first in range(0, world, size)]
-    alike = [dist.new_group(range(first, world, size)) for first in range(size)]
+    shared = [dist.new_group(list(range(first, first + size))) for first in range(0, world, size)]
+    alike = [dist.new_group(list(range(first, world, size))) for first in range(size)]
     return TensorGroup(part, size, shared[place], place, world // size, alike[part])
