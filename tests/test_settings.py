@@ -160,7 +160,7 @@ def test_the_letters_follow_what_is_set() -> None:
         ("lr_ramp_steps=31", "lr_ramp_steps is 31, it must be between 0 and the 30 steps."),
         ("lr_ramp_steps=fast", "lr_ramp_steps is 'fast', it must be"),
         ("loss_floor_nats=0", "loss_floor_nats cannot be set: it follows from the data."),
-        ("data_parallel=2", "data_parallel cannot be set: set nodes or tasks_per_node."),
+        ("data_parallel=2", "data_parallel cannot be set: set nodes, tasks_per_node or --tensor-parallel."),
         ("world_size=4", "--set world_size: world_size cannot be set: set nodes or tasks_per_node."),
         ("global_batch_size=4", "global_batch_size cannot be set: set micro_batch_size or"),
         ("nodes=2", "nodes cannot be set: use --nodes."),

@@ -35,6 +35,7 @@ class Options(TypedDict, total=False):
     model: str | os.PathLike[str]
     nodes: int
     gpus_per_node: int
+    tensor_parallel: int
     micro_batch_size: int
     gradient_accumulation_steps: int
     sequence_length: int

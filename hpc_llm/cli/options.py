@@ -56,6 +56,9 @@ class RunOptions:
     )
     nodes: Annotated[Optional[int], typer.Option(metavar="N", help="Nodes.")] = None
     gpus_per_node: Annotated[Optional[int], typer.Option(metavar="N", help="GPUs per node, one rank each.")] = None
+    tensor_parallel: Annotated[
+        Optional[int], typer.Option(metavar="N", help="Ranks of a node that share each layer; default: 1.")
+    ] = None
     micro_batch_size: Annotated[
         Optional[int], typer.Option(metavar="N", help="Sequences per rank and forward pass.")
     ] = None

@@ -87,12 +87,12 @@ def _more_saving(plan: Plan) -> Iterator[tuple[str, str, str]]:
         yield _spelled(stage, rest), "r", "recompute activations: about a third more time"
     if plan.model.quantization is not None:
         return  # what is quantized cannot be moved, and what is not is small
-    if stage != "z3" and plan.parallel.world_size > 1:
+    if stage != "z3" and plan.parallel.data > 1:
         stage = "z3"
         yield (
             _spelled(stage, rest),
             "",
-            f"partition parameters, gradients and optimizer states over {plan.parallel.world_size} ranks",
+            f"partition parameters, gradients and optimizer states over {plan.parallel.data} {'ranks' if plan.parallel.tensor == 1 else 'groups of ranks'}",
         )
     if "o" not in rest:
         stage, rest = "z3", ["o", *rest]
@@ -129,7 +129,9 @@ def states_bytes(plan: Plan, letters: str | None = None) -> int | None:
         parameters = num_parameters(architecture(plan.model.name))
     except RequestError:
         return None
-    parts, ranks = (letters or plan.letters).split("+"), plan.parallel.world_size
+    # Nearly all of a model is in its layers; ranks that share these hold a part of them, and split that with other groups.
+    parameters //= plan.parallel.tensor
+    parts, ranks = (letters or plan.letters).split("+"), max(plan.parallel.world_size // plan.parallel.tensor, 1)
     stage = _STAGES.get(parts[0], 0)
     is_mixed = plan.model.precision in ("bf16", "fp16")
     weights, gradients, states = (2.0, 2.0, 12.0) if is_mixed else (4.0, 4.0, 8.0)

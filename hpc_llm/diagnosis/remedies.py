@@ -94,7 +94,7 @@ def host_oom(case: Case) -> list[str]:
         case.gpu_bytes,
         states_bytes(plan.changed(world_size=max(fewer, 1) * plan.parallel.nodes), letters_of(plan)),
     )
-    if fewer and is_held and (room is None or states is None or states < room):
+    if fewer and fewer % plan.parallel.tensor == 0 and is_held and (room is None or states is None or states < room):
         why = f"{fewer} ranks on a node instead of {plan.parallel.tasks_per_node}: each has host buffers of its own"
         flags = f"--gpus-per-node {fewer}" if plan.parallel.gpus_per_node else f"--set tasks_per_node={fewer}"
         lines.append(f"{flags}{_same_memory(case, fewer)}  ({why})")

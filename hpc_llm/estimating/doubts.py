@@ -79,8 +79,8 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
     (_is_further_zero, "what ZeRO++ and ZenFlow keep besides: not counted", 0.3),
     (lambda case: case.plan.optimizer.type in PURE_BF16, f"an optimizer in bf16: {_COUNTED}", 0.15),
     (
-        lambda case: case.plan.parallel.tensor * case.plan.parallel.pipeline > 1,
-        "layers shared among ranks: counted as if each rank had them whole",
-        0.5,
+        lambda case: case.plan.parallel.tensor > 1,
+        f"layers shared among ranks: {_COUNTED}",
+        0.15,
     ),
 )

@@ -52,17 +52,19 @@ def _last(holds: Callable[[int], bool]) -> int:
 
 def _more_gpus(plan: Plan, per_node: int, most_nodes: int) -> Iterator[Plan]:
     """The plan with ever more GPUs: one node's, then twice as many nodes each time."""
-    for gpus in range(1, per_node + 1):
+    shared = plan.parallel.tensor
+    for gpus in range(shared, per_node + 1, shared):
         yield _with_gpus(plan, 1, gpus)
     nodes = 2
-    while nodes <= most_nodes:
+    while nodes <= most_nodes and per_node % shared == 0:
         yield _with_gpus(plan, nodes, per_node)
         nodes *= 2
 
 
 def _with_gpus(plan: Plan, nodes: int, gpus: int) -> Plan:
     world = nodes * gpus
+    groups = world // plan.parallel.tensor
     parallel = replace(
-        plan.parallel, nodes=nodes, gpus_per_node=gpus, tasks_per_node=gpus, world_size=world, data=world
+        plan.parallel, nodes=nodes, gpus_per_node=gpus, tasks_per_node=gpus, world_size=world, data=groups
     )
     return replace(plan, parallel=parallel)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
-from hpc_llm.estimating.sizes import Block, Sizes, sizes_of
+from hpc_llm.estimating.sizes import Block, Sizes, shared, sizes_of
 from hpc_llm.planning.checkpoint import read_config
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES as ENCODER_DECODERS
 from hpc_llm.planning.experiment import Plan
@@ -22,12 +22,12 @@ _MOST = 10**13
 
 
 def sizes_in(plan: Plan) -> Sizes:
-    """Of the plan's model.
+    """Of the plan's model, of which a rank has a part of each layer where ranks share these.
 
     Raises:
         RequestError: its shape cannot be seen from here, or is none that can be counted.
     """
-    return sizes_of_model(plan.model.name)
+    return shared(sizes_of_model(plan.model.name), plan.parallel.tensor)
 
 
 def sizes_of_model(model: str) -> Sizes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpc_llm.planning.encoder_decoder import EncoderDecoder
-from hpc_llm.planning.model import Architecture, Shape, matrices, num_parameters
+from hpc_llm.planning.model import Architecture, Shape, matrices, num_parameters, shared_matrices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +90,23 @@ class Sizes:
             for name, (rows, columns) in block.matrices.items()
             if isinstance(targets, str) or name in targets
         )
+
+
+def shared(sizes: Sizes, ranks: int) -> Sizes:
+    """What one of so many ranks has of a model whose layers they share; what is not in the layers it has whole."""
+    if ranks == 1:
+        return sizes
+    blocks = tuple(replace(block, matrices=shared_matrices(block.matrices, ranks)) for block in sizes.blocks)
+    elsewhere = sizes.in_matrices - sum(block.count * block.weights for block in blocks)
+    return replace(
+        sizes,
+        parameters=sizes.parameters - elsewhere,
+        inner=sizes.inner // ranks,
+        heads=sizes.heads // ranks,
+        attention=sizes.attention // ranks,
+        keys=sizes.keys // ranks,
+        blocks=blocks,
+    )
 
 
 def sizes_of(shape: Shape) -> Sizes:

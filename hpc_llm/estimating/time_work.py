@@ -6,13 +6,13 @@ Pure. Whoever knows a machine's rates makes seconds of it (`time_terms.py`).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hpc_llm.planning.encoder_decoder import EncoderDecoder
 from hpc_llm.planning.engines import zero_stage
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.model import Architecture, Shape, architecture, num_parameters
+from hpc_llm.planning.model import Architecture, Shape, architecture, num_parameters, shared_matrices
 from hpc_llm.planning.optimizers import PURE_BF16
 
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -58,7 +58,7 @@ class Work:
     width: int
     """Bytes of a number in products."""
     parameters: int
-    """All of the model's own."""
+    """The model's own, of shared layers those of this rank."""
     trained: int
     """Numbers that train, on all ranks together."""
     trains_layers: bool
@@ -104,7 +104,8 @@ class Work:
 def work_of(plan: Plan) -> Work:
     """What the plan has to do in a step. Raises RequestError where the shape of its model cannot be seen from here."""
     shape = architecture(plan.model.name)
-    layers = _layers(shape)
+    layers = _shared(_layers(shape), plan.parallel.tensor)
+    own = num_parameters(shape) - layers.number * (_layers(shape).weights - layers.weights)
     zero = plan.engine.deepspeed.get("zero_optimization") or {}
     adapted = _adapted(plan, layers)
     per_layer = (plan.model.peft.r if plan.model.peft else 0) * sum(map(sum, adapted))
@@ -114,8 +115,8 @@ def work_of(plan: Plan) -> Work:
         length=plan.batch.sequence_length,
         micro_batches=plan.batch.gradient_accumulation_steps,
         width=_BYTES[plan.model.precision],
-        parameters=num_parameters(shape),
-        trained=_trained(plan, shape, layers, per_layer),
+        parameters=own,
+        trained=_trained(plan, own, layers, per_layer),
         trains_layers=plan.model.peft is None and plan.model.quantization is None,
         adapters=len(adapted),
         adapter_weights=per_layer,
@@ -155,12 +156,24 @@ def _adapted(plan: Plan, layers: Layers) -> list[tuple[int, int]]:
     return [size for name, size in layers.matrices.items() if name in names]
 
 
-def _trained(plan: Plan, shape: Shape, layers: Layers, adapter_weights: int) -> int:
+def _trained(plan: Plan, parameters: int, layers: Layers, adapter_weights: int) -> int:
     if plan.model.peft is not None:
         return layers.number * adapter_weights
     if plan.model.quantization is not None:
-        return num_parameters(shape) - layers.number * layers.weights
-    return num_parameters(shape)
+        return parameters - layers.number * layers.weights
+    return parameters
+
+
+def _shared(layers: Layers, ranks: int) -> Layers:
+    """What one of so many ranks that share each layer has to do in it; the sums that they tell each other are not counted."""
+    if ranks == 1:
+        return layers
+    return replace(
+        layers,
+        matrices=shared_matrices(layers.matrices, ranks),
+        inner=layers.inner // ranks,
+        attention=layers.attention // ranks,
+    )
 
 
 def _layers(shape: Shape) -> Layers:

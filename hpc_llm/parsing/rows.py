@@ -105,6 +105,8 @@ class Row:
     predicted_step_time_s: float | None = None
     """What was expected of a step when the run was submitted."""
     predicted_peak_allocated_bytes: int | None = None
+    tensor_parallel: int | None = None
+    """Ranks that share each layer, and train on the same samples."""
 
     def to_dict(self) -> dict[str, Any]:
         """All columns in order; missing values are None."""
@@ -165,7 +167,7 @@ COLUMNS: tuple[str, ...] = tuple(f.name.removesuffix("_") for f in fields(Row))
 
 _DECIDED = frozenset(
     """num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps global_batch_size
-    sequence_length warmup_steps measured_steps try predicted_step_time_s predicted_peak_allocated_bytes""".split()
+    sequence_length warmup_steps measured_steps try predicted_step_time_s predicted_peak_allocated_bytes tensor_parallel""".split()
 )
 FIGURES: tuple[str, ...] = tuple(
     name

@@ -49,7 +49,7 @@ class Kind(Enum):
 WHOLE_NUMBERS = frozenset(
     """step total_steps num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps
     global_batch_size sequence_length warmup_steps skipped_total skipped_in_line
-    tokens_per_step num_examples steps_per_epoch resumed_at data_parallel_ranks
+    tokens_per_step num_examples steps_per_epoch resumed_at data_parallel_ranks tensor_parallel
     nan_in_line measured_steps""".split()
 )
 

@@ -49,7 +49,7 @@ def check_limits(config: Mapping[str, Any], where: str) -> None:
             raise RequestError(
                 f"{where}: {path} is {value!r}: {_SHARES_A_BATCH[key]}, but hpc-llm feeds each rank a batch of its own, "
                 "so that samples and tokens/s would be counted several times. Leave it out; z3 splits a model that is "
-                "too large for one GPU."
+                "too large for one GPU, and --tensor-parallel lets ranks share each layer."
             )
     for name in _passes(config):
         if name in _COLLECTIVE_PASSES:

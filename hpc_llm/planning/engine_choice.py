@@ -48,7 +48,8 @@ def _able(wanted: Wanted) -> Iterator[str]:
 
 
 def _lack(facts: EngineFacts, wanted: Wanted) -> str | None:
-    return answer(facts, facts.lacks, wanted)
+    lack = answer(facts, facts.lacks, wanted)
+    return answer(facts, facts.unshared, wanted) if lack is None and wanted.parallel.tensor > 1 else lack
 
 
 def answer(facts: EngineFacts, question: Callable[..., _T], *about: Any) -> _T:

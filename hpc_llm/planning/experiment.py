@@ -43,6 +43,8 @@ class Experiment:
     """Preset name or checkpoint folder."""
     nodes: int | None = None
     gpus_per_node: int | None = None
+    tensor_parallel: int | None = None
+    """Ranks that share each layer."""
     micro_batch_size: int | None = None
     """Sequences per rank and forward pass."""
     gradient_accumulation_steps: int | None = None

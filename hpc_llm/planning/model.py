@@ -100,12 +100,25 @@ def matrices(shape: Architecture) -> dict[str, tuple[int, int]]:
     return attention | {"gate_proj": (width, inner), "up_proj": (width, inner), "down_proj": (inner, width)}
 
 
+LEAD_OUT = ("o_proj", "down_proj")
+"""The linear layers of a decoder layer whose inputs are divided where ranks share it; of the others it is the outputs."""
+
+
+def shared_matrices(matrices: Mapping[str, tuple[int, int]], ranks: int) -> dict[str, tuple[int, int]]:
+    """What one of so many ranks that share a layer has of its linear layers; width of input and of output by name."""
+    return {
+        name: (wide // ranks, out) if name in LEAD_OUT else (wide, out // ranks)
+        for name, (wide, out) in matrices.items()
+    }
+
+
 _HUB = "huggingface.co/"
 
 # name, family, (hidden size, MLP width, layers, attention heads, key-value heads), vocabulary, positions, rope theta,
 # tied output head, source. Llama 3.1 and 3.2 also scale the rotary frequencies for long contexts; that changes no cost.
 _TABLE: tuple[tuple[str, str, tuple[int, int, int, int, int], int, int, float, bool, str], ...] = (
     ("tiny", "llama", (128, 384, 2, 4, 2), 512, 2048, 1e4, False, "made for tests and demos on a CPU"),
+    ("tiny-h8", "llama", (128, 384, 2, 8, 8), 512, 2048, 1e4, False, "made for tests of 8 ranks that share layers"),
     ("llama-68m", "llama", (768, 3072, 2, 12, 12), 32000, 2048, 1e4, False, _HUB + "JackFram/llama-68m"),
     (
         "tinyllama-1.1b", "llama", (2048, 5632, 22, 32, 4), 32000, 2048, 1e4, False,

@@ -58,6 +58,7 @@ from hpc_llm.planning.recipe import (
 )
 from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources
 from hpc_llm.planning.settings import Settings
+from hpc_llm.planning.sharing import check_sharing, check_task
 from hpc_llm.planning.slurm_request import (
     Ask,
     ask_account,
@@ -103,6 +104,7 @@ def plan(
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
     options = ask_options(said, cluster, site, draft)
     qos = job_qos(options, cluster, partition, draft) if "sbatch" in site.facts.requests else JobQos()
+    check_task(task, experiment.tensor_parallel)
     ask_ranks = ask_one_process if task.is_on_host else ask_resources
     parallel = ask_ranks(said, cluster, partition, gpu, site, draft)
     ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
@@ -114,6 +116,7 @@ def plan(
     if isinstance(workload, Inference):
         workload = settle_generation(workload, model, draft)
     check_feed(workload, corpus, model, batch, found)
+    check_sharing(model, found, parallel)
     if told := check_family(model.name, found, model.attention, model.precision):
         draft.notices.append(told)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
@@ -132,7 +135,7 @@ def plan(
     )
     engine = no_engine(wanted, draft) if task.generates else choose_setup(method, wanted, draft)
     if engine.name == "deepspeed":
-        check_partitions(deepspeed, parallel.world_size, "deepspeed")
+        check_partitions(deepspeed, parallel.data, "deepspeed")
     decided = Plan(
         task=_said_whole(draft, "task", (task.name, said("task")[1])),
         cluster=_said_whole(draft, "cluster", (cluster.name, "request")),

@@ -6,6 +6,7 @@ from hpc_llm.errors import PlanError, counted, unknown_name
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, positive
 from hpc_llm.planning.limits import place_of
 from hpc_llm.planning.parts import Parallel
+from hpc_llm.planning.sharing import check_ranks
 from hpc_llm.site.cluster import Cluster, Gpu, Partition
 from hpc_llm.site.launchers import find_launcher
 
@@ -38,10 +39,14 @@ def ask_resources(
             f"tasks_per_node is {ranks} with {counted(gpus, 'GPU')} per node: each rank needs a GPU of its own."
         )
     world = draft.computed("world_size", nodes * ranks, "computed: nodes x tasks_per_node")
-    groups = draft.computed("data_parallel", world, "computed: each rank trains on samples of its own")
-    for name in ("tensor_parallel", "pipeline_parallel"):
-        draft.computed(name, 1, "default")
-    return Parallel(nodes=nodes, gpus_per_node=gpus, tasks_per_node=ranks, world_size=world, data=groups)
+    tensor = draft.first("tensor_parallel", said("tensor_parallel"), (1, "default"))
+    check_ranks(tensor, ranks, gpus=per_node if gpus else 0)
+    each = "each rank trains" if tensor == 1 else f"each {tensor} ranks train"
+    groups = draft.computed(
+        "data_parallel", world // tensor, f"computed: {each} on samples of {'its' if tensor == 1 else 'their'} own"
+    )
+    draft.computed("pipeline_parallel", 1, "default")
+    return Parallel(nodes=nodes, gpus_per_node=gpus, tasks_per_node=ranks, world_size=world, data=groups, tensor=tensor)
 
 
 def ask_one_process(

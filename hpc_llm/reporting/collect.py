@@ -34,13 +34,15 @@ _LARGEST_TEXT = 1 << 18
 # What of a plan makes two runs the same measurement, besides the columns of the table.
 _CONFIGURATION = (
     "deepspeed", "recompute", "attention", "quantization", "peft", "optimizer", "lr_ramp_steps", "weights", "env", "launcher",
-    "data", "packing", "too_long", "train_samples",
+    "data", "packing", "too_long", "train_samples", "tensor_parallel",
 )  # fmt: skip
 _BATCH = frozenset(
     f"deepspeed.{name}"
     for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 )
 """Columns of the table already."""
+_UNSAID = {"tensor_parallel": 1}
+"""What plans meant before they said it."""
 _COMPUTED = "deepspeed.optimizer."
 """A plan's optimizer once more, in DeepSpeed's words."""
 
@@ -99,7 +101,8 @@ class ReportedRun:
     @property
     def configuration(self) -> dict[str, Any]:
         """The settings behind the method's name as `path -> value`; empty where there is no plan."""
-        settings = flat({name: self.plan.get(name) for name in _CONFIGURATION if name in self.plan})
+        given = {**_UNSAID, **self.plan} if self.plan else {}
+        settings = flat({name: given[name] for name in _CONFIGURATION if name in given})
         return {
             path: value
             for path, value in settings.items()

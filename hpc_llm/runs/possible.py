@@ -24,7 +24,7 @@ _LARGEST = 1e38
 
 _COUNTS = dict.fromkeys(
     """num_parameters nodes world_size micro_batch_size gradient_accumulation_steps global_batch_size sequence_length
-    """.split(),
+    tensor_parallel""".split(),
     (1, _COUNT),
 ) | dict.fromkeys(
     """gpus_per_node warmup_steps measured_steps step peak_allocated_bytes peak_reserved_bytes peak_device_bytes peak_host_bytes

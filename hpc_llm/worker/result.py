@@ -135,6 +135,7 @@ def build_result(
         "parameter_types": record.parameter_types or None,
         "world_size": record.ranks.world_size,
         "data_parallel": plan.parallel.data,
+        "tensor_parallel": plan.parallel.tensor,
         "micro_batch_size": plan.batch.micro_batch_size,
         "gradient_accumulation_steps": plan.batch.gradient_accumulation_steps,
         "global_batch_size": plan.batch.global_batch_size,

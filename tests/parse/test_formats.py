@@ -337,6 +337,11 @@ def test_megatron_arguments_memory_and_validation(row):
     )  # fmt: skip
     found = row(text)
     assert (found.world_size, found.micro_batch_size, found.sequence_length, found.precision) == (8, 2, 512, "bf16")
+    assert found.tensor_parallel == 2
+    argued = text.partition("\n")[2].replace(
+        "  world_size ...", "  tensor_model_parallel_size ...................... 4\n  world_size ..."
+    )
+    assert row(argued).tensor_parallel == 4
     assert (found.peak_allocated_bytes, found.peak_reserved_bytes) == (201 * MIB, 310 * MIB)
     assert (found.eval_loss, found.perplexity, found.outcome) == (7.5, 1800.0, "COMPLETED")
     assert math.isclose(found.tokens_per_second, 16 * 512 / 2.0005)

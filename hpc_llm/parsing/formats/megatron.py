@@ -192,6 +192,12 @@ FORMAT = LineFormat(
         ),
         rule(Kind.RUN, r"using world size: <world_size>", literal="using world size: "),
         rule(Kind.RUN, _argument("world_size", "<world_size>"), literal=" world_size .."),
+        rule(Kind.RUN, r"tensor-model-parallel size: <tensor_parallel>", literal="tensor-model-parallel size: "),
+        rule(
+            Kind.RUN,
+            _argument("tensor_model_parallel_size", "<tensor_parallel>"),
+            literal=" tensor_model_parallel_size ..",
+        ),
         rule(Kind.RUN, _argument("micro_batch_size", "<micro_batch_size>"), literal=" micro_batch_size .."),
         rule(Kind.RUN, _argument("global_batch_size", "<global_batch_size>"), literal=" global_batch_size .."),
         rule(Kind.RUN, _argument("seq_length", "<sequence_length>"), literal=" seq_length .."),

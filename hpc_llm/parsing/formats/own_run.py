@@ -26,7 +26,7 @@ NAME = "hpc-llm"
 _TEXTS = frozenset(field.name for field in dataclasses.fields(Row) if "str" in str(field.type))
 _PLANNED = (
     "cluster", "method", "task", "model", "nodes", "gpus_per_node", "world_size", "micro_batch_size",
-    "gradient_accumulation_steps", "global_batch_size", "sequence_length", "precision", "warmup_steps",
+    "gradient_accumulation_steps", "global_batch_size", "sequence_length", "precision", "warmup_steps", "tensor_parallel",
 )  # fmt: skip
 _PLACE = ("cluster", "task", "model", "nodes", "gpus_per_node", "world_size")
 """What the plan of a task that measures nothing says of it; it has a method and a batch for no use."""

@@ -12,6 +12,19 @@ def lacks(wanted: Wanted) -> str | None:
     return None
 
 
+_FURTHER = (
+    "zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights",
+    "mics_shard_size", "zenflow",
+)  # fmt: skip
+"""What else ZeRO may do with groups of ranks."""
+
+
+def unshared(wanted: Wanted) -> str | None:
+    zero = wanted.deepspeed.get("zero_optimization") or {}
+    set_too = [name for name in _FURTHER if zero.get(name) not in (None, False, 1, -1)]
+    return f"was not tried with --tensor-parallel and {set_too[0]}" if set_too else None
+
+
 FACTS = EngineFacts(
     name="deepspeed",
     module="hpc_llm.worker.engines.deepspeed",
@@ -19,4 +32,5 @@ FACTS = EngineFacts(
     heeds=None,
     fallback=None,
     lacks=lacks,
+    unshared=unshared,
 )

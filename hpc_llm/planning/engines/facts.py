@@ -60,6 +60,10 @@ def _no_environment(wanted: Wanted) -> Mapping[str, str]:
     return {}
 
 
+def _has_whole_layers(wanted: Wanted) -> str:
+    return "has whole layers on each rank"
+
+
 def _as_it_does(wanted: Wanted) -> Mapping[str, Chosen]:
     return {}
 
@@ -82,6 +86,8 @@ class EngineFacts:
     """Why it does not record forward and backward as a CUDA graph, in a clause; None where it does."""
     unfused: Callable[[str, Wanted], str | None] = _fuses_nothing
     """Why it does not fuse a part, one of `EngineSetup`'s `fused_…`, in a clause; None where it does."""
+    unshared: Callable[[Wanted], str | None] = _has_whole_layers
+    """Why ranks cannot share layers with it (`--tensor-parallel`), in a clause that goes on from its name; None where they can."""
     splitting: Callable[[Wanted], Mapping[str, Chosen]] = _as_it_does
     """How it splits layers, for each field that it heeds of `EngineSetup`'s `layers_per_unit`, `keeps_parameters`,
     `reduce_precision`, `compiled_layers`, `overlap` and `fused_optimizer`: the value, and why."""

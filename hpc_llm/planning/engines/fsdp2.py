@@ -29,6 +29,12 @@ def lacks(wanted: Wanted) -> str | None:
     return None
 
 
+def unshared(wanted: Wanted) -> str | None:
+    if wanted.model.precision == "fp16":
+        return "cannot skip a step on all ranks that share layers where one overflows in fp16"
+    return None
+
+
 def splitting(wanted: Wanted) -> Mapping[str, Chosen]:
     keeps, why = _keeps(wanted)
     quantized = wanted.model.quantization is not None
@@ -47,7 +53,7 @@ def _keeps(wanted: Wanted) -> Chosen:
         return True, f"ZeRO-{wanted.zero_stage} splits no parameters"
     if wanted.parameters is None or wanted.gpu_bytes is None:
         return False, "nobody knows whether there is room for the whole parameters"
-    whole = wanted.parameters * (4 if wanted.model.precision == "fp32" else 2)
+    whole = wanted.parameters // wanted.parallel.tensor * (4 if wanted.model.precision == "fp32" else 2)
     needed = whole + wanted.parameters * _STATES / wanted.parallel.world_size
     fits = needed <= wanted.gpu_bytes / 2
     gib = f"{needed / 2**30:.1f} GiB of states and whole parameters are {{}} than half of {wanted.gpu_bytes / 2**30:.1f} GiB"
@@ -67,6 +73,8 @@ def _compiles(wanted: Wanted) -> Chosen:
         return False, "it was measured on NVIDIA's GPUs alone"
     if wanted.model.quantization is not None:
         return False, "packed layers were not tried"
+    if wanted.parallel.tensor > 1:
+        return False, "layers that ranks share were not tried"
     return True, "fewer and larger kernels"
 
 
@@ -77,6 +85,8 @@ def unfused(part: str, wanted: Wanted) -> str | None:
         return f"nothing is known of the modules of {wanted.family}"
     if wanted.model.quantization is not None or wanted.model.peft is not None:
         return "it was tried with models that train whole"
+    if wanted.parallel.tensor > 1:
+        return "it was tried with whole layers alone"
     return None
 
 
@@ -91,6 +101,7 @@ FACTS = EngineFacts(
     name="fsdp2",
     module="hpc_llm.worker.engines.fsdp2",
     lacks=lacks,
+    unshared=unshared,
     splitting=splitting,
     unfused=unfused,
     environment=environment,

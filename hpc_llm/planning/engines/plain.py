@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from hpc_llm.planning.engines.facts import KNOWN_FAMILIES, EngineFacts, Wanted
 
+_SHARED = "ranks exchange sums within each layer that they share"
+
 
 def lacks(wanted: Wanted) -> str | None:
     return "holds the whole model on each rank, and cannot split it" if wanted.zero_stage else None
 
 
+def shares(wanted: Wanted) -> str | None:
+    return None
+
+
 def unrecorded(wanted: Wanted) -> str | None:
     if not wanted.parallel.gpus_per_node:
         return "there is no GPU"
+    if wanted.parallel.tensor > 1:
+        return _SHARED
     if wanted.model.quantization is not None and wanted.model.quantization.kind == "int8":
         return "int8 layers were not compared with unrecorded ones yet"
     return None
 
 
 def unfused(part: str, wanted: Wanted) -> str | None:
+    if wanted.parallel.tensor > 1 and part != "fused_loss":
+        return _SHARED
     if part == "fused_lora":
         return _unfused_lora(wanted)
     if part == "fused_dequantization":
@@ -51,6 +61,7 @@ FACTS = EngineFacts(
     name="plain",
     module="hpc_llm.worker.engines.plain",
     lacks=lacks,
+    unshared=shares,
     unrecorded=unrecorded,
     unfused=unfused,
     fallback="deepspeed",

@@ -82,10 +82,11 @@ def load(engine: Engine, folder: Path) -> TrainingProgress:
     _check_same(folder, found, _facts(engine))
     engine.read_state(folder / "engine")
     engine.take_steering(found["steering"])
-    if found["world_size"] == dist.get_world_size():
+    sharing = engine.tensor.size if engine.tensor is not None else 1
+    if (found["world_size"], found.get("tensor_parallel", 1)) == (dist.get_world_size(), sharing):
         together(lambda: _take_random_states(folder, engine.device), only_rank=None, what=what)
-    else:
-        torch.manual_seed(found["step"] * 100003 + dist.get_rank())
+    else:  # the same on ranks that share layers
+        torch.manual_seed(found["step"] * 100003 + dist.get_rank() // sharing)
     return TrainingProgress(
         step=found["step"],
         sequences=found["sequences"],
@@ -101,10 +102,11 @@ def _facts(engine: Engine) -> dict[str, Any]:
         "schema": SCHEMA,
         "engine": engine.name,
         "world_size": dist.get_world_size(),
+        "tensor_parallel": engine.tensor.size if engine.tensor is not None else 1,
         "trained": engine.trained(),
         "frozen_sum": engine.frozen_sum(),
         "moments": state.kind_of_moments(engine.optimizer_name),
-        "shares": engine.layout().shares,
+        "shares": engine.placed().shares,
         "steering": engine.steering(),
         "versions": devices.versions(),
     }

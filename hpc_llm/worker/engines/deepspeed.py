@@ -20,12 +20,14 @@ from hpc_llm.planning.deepspeed_config import check_keys
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import OF_DEEPSPEED, bitsandbytes_name
 from hpc_llm.worker.device import Toolchain, find_toolchain
+from hpc_llm.worker.engines.deepspeed_groups import ModelParallel
 from hpc_llm.worker.engines.deepspeed_layout import find_layout, scaler_state, take_scaler_state
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, trainable
 from hpc_llm.worker.engines.held import Bytes, bytes_of, optimizer_tensors, parameter_tensors
 from hpc_llm.worker.engines.layout import Layout
 from hpc_llm.worker.engines.stepping import make_optimizer
 from hpc_llm.worker.model.build import build_model
+from hpc_llm.worker.tensor_parallel.group import TensorGroup, join
 
 COMPILE_ON_CPU = "HPC_LLM_COMPILE_CPU_OPS"
 """Set to 1 to let DeepSpeed compile its CPU operators where training runs on the CPU."""
@@ -70,12 +72,13 @@ def _check_batch(plan: Plan) -> None:
         "train_micro_batch_size_per_gpu": plan.batch.micro_batch_size,
         "gradient_accumulation_steps": plan.batch.gradient_accumulation_steps,
     }
-    computed = plan.parallel.data * plan.batch.micro_batch_size * plan.batch.gradient_accumulation_steps
-    if plan.batch.global_batch_size != computed or plan.parallel.data != plan.parallel.world_size:
+    groups = plan.parallel.world_size // plan.parallel.tensor
+    computed = groups * plan.batch.micro_batch_size * plan.batch.gradient_accumulation_steps
+    if plan.batch.global_batch_size != computed or plan.parallel.data != groups:
         raise RequestError(
             f"the plan's global_batch_size is {plan.batch.global_batch_size} for {plan.parallel.world_size} ranks in {plan.parallel.data} "
             f"groups with {plan.batch.micro_batch_size} x {plan.batch.gradient_accumulation_steps} sequences each: it must be "
-            f"{plan.parallel.world_size * plan.batch.micro_batch_size * plan.batch.gradient_accumulation_steps}."
+            f"{computed}."
         )
     for key, value in planned.items():
         if plan.engine.deepspeed.get(key, value) != value:
@@ -189,18 +192,26 @@ class DeepSpeedEngine(Engine):
 
     name = "deepspeed"
 
-    def __init__(self, plan: Plan, model: nn.Module, config: dict[str, Any], device: torch.device) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        config: dict[str, Any],
+        device: torch.device,
+        tensor: TensorGroup | None = None,
+    ) -> None:
         import deepspeed
 
-        self.device = device
+        self.device, self.tensor = device, tensor
         self._stage = zero_stage(config)
         self.optimizer_name = plan.optimizer.type
         self.splits = self._stage == 3
         parameters = trainable(model)
         optimizer = _client_optimizer(plan, parameters)
         self._engine: Any
+        shared = {} if tensor is None else {"mpu": ModelParallel(model, tensor)}
         self._engine, *_ = deepspeed.initialize(
-            model=model, model_parameters=parameters, optimizer=optimizer, config=config
+            model=model, model_parameters=parameters, optimizer=optimizer, config=config, **shared
         )
         self.module = self._engine.module
         self.averages_over = plan.batch.gradient_accumulation_steps * plan.parallel.data
@@ -259,7 +270,7 @@ class DeepSpeedEngine(Engine):
                 group["lr"] = rate
         take_scaler_state(self._engine.optimizer, found)
 
-    def whole(self, parameter: nn.Parameter) -> torch.Tensor:
+    def joined(self, parameter: nn.Parameter) -> torch.Tensor:
         import deepspeed
 
         with deepspeed.zero.GatheredParameters([parameter], enabled=hasattr(parameter, "ds_id")):
@@ -269,7 +280,7 @@ class DeepSpeedEngine(Engine):
         part = getattr(parameter, "ds_tensor", None)
         if part is None:
             return parameter.detach()
-        begin = torch.distributed.get_rank() * part.ds_numel
+        begin = torch.distributed.get_rank(getattr(parameter, "ds_process_group", None)) * part.ds_numel
         size = max(0, min(parameter.ds_numel - begin, part.ds_numel))
         own: torch.Tensor = part.detach().flatten()
         return own[:size] if own.numel() >= size else None  # what lies on a disk is not looked at
@@ -300,8 +311,9 @@ def _join(device: torch.device) -> None:
 
 def _build(plan: Plan, device: torch.device) -> Built:
     adapted = adapt_config(plan, device.type, find_toolchain(), removed_keys())
-    model = build_model(plan, adapted.config, device)
-    return Built(DeepSpeedEngine(plan, model, adapted.config, device), adapted.sentences)
+    tensor = join(plan)
+    model = build_model(plan, adapted.config, device, tensor)
+    return Built(DeepSpeedEngine(plan, model, adapted.config, device, tensor), adapted.sentences)
 
 
 KIND = EngineKind(name="deepspeed", missing=_missing, join=_join, build=_build)

@@ -16,13 +16,15 @@ from torch import nn
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.data.batch import Batch, model_inputs
 from hpc_llm.worker.device import torch_release
-from hpc_llm.worker.engines import checkpoint, state
+from hpc_llm.worker.engines import checkpoint, placing, state
 from hpc_llm.worker.engines.checkpoint import TrainingProgress
 from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.engines.layout import Layout
 from hpc_llm.worker.loss import summed_loss
 from hpc_llm.worker.model.flops import full_shape
 from hpc_llm.worker.model.prepare import stop_dropout
+from hpc_llm.worker.tensor_parallel.group import TensorGroup
+from hpc_llm.worker.tensor_parallel.split import gathered, slice_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Engine(ABC):
     """What of the model is fused, as the plan calls it."""
     averages_over: int
     """By how many parts it divides the sum of the gradients: ranks, or ranks times micro batches."""
+    tensor: TensorGroup | None = None
+    """With which ranks this one shares each layer; None where it has whole layers."""
 
     @abstractmethod
     def forward(self, **inputs: Any) -> Any:
@@ -118,14 +122,22 @@ class Engine(ABC):
 
     def write_state(self, folder: Path) -> None:
         """Write what trains on this rank, and its moments, into a folder that the others write into as well."""
-        state.write(self.layout(), self.optimizer_name, folder)
+        state.write(self.placed(), self.optimizer_name, folder)
 
     def read_state(self, folder: Path) -> None:
         """Take up what `write_state` wrote on any number of ranks, whatever engine it was."""
-        state.read(self.layout(), self.optimizer_name, self.module, folder)
+        state.read(self.placed(), self.optimizer_name, self.module, folder)
+
+    def placed(self) -> Layout:
+        """`layout()`, and where in the whole model that lies, and which ranks hold the same."""
+        return placing.placed(self.layout(), self.module, self.tensor)
 
     def whole(self, parameter: nn.Parameter) -> torch.Tensor:
         """The whole of a parameter that may be split among ranks, packed as it is. Collective."""
+        return gathered(self.joined(parameter), slice_of(parameter))
+
+    def joined(self, parameter: nn.Parameter) -> torch.Tensor:
+        """What this rank multiplies with: the parameter as far as those ranks do not share it that share layers. Collective."""
         return parameter.detach()
 
     def own_part(self, parameter: nn.Parameter) -> torch.Tensor | None:
@@ -164,9 +176,12 @@ class Engine(ABC):
             own = self.own_part(parameter)
             if own is None:
                 return None
-            total += own.reshape(-1).view(torch.uint8).sum(dtype=torch.int64).to(self.device) * place
+            if self.tensor is None or self.tensor.rank == 0 or slice_of(parameter) is not None:
+                total += own.reshape(-1).view(torch.uint8).sum(dtype=torch.int64).to(self.device) * place
         if self.splits:
             torch.distributed.all_reduce(total)
+        elif self.tensor is not None:
+            torch.distributed.all_reduce(total, group=self.tensor.group)
         return int(total)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,10 +25,12 @@ from hpc_llm.worker.engines.shares import Shares, clip_shares
 from hpc_llm.worker.engines.stepping import Stepper
 from hpc_llm.worker.kernels import fuse
 from hpc_llm.worker.kernels.compiling import CompiledLayers
+from hpc_llm.worker.model.giving import source, take
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
-from hpc_llm.worker.model.shapes import DTYPES, fills_from_meta, inner_first, layers_of, skeleton, whole
-from hpc_llm.worker.model.weights import load_checkpoint
+from hpc_llm.worker.model.shapes import DTYPES, inner_first, layers_of, skeleton
+from hpc_llm.worker.tensor_parallel.group import TensorGroup, join
+from hpc_llm.worker.tensor_parallel.split import copies, share_inputs, split_module
 
 _ADAPTER = ".lora_"
 _PEFT = "base_model.model."
@@ -43,15 +46,17 @@ class Fsdp2Engine(Engine):
     name = "fsdp2"
     splits = True
 
-    def __init__(self, plan: Plan, model: Any, device: torch.device) -> None:
-        self.module, self.device = model, device
+    def __init__(self, plan: Plan, model: Any, device: torch.device, tensor: TensorGroup | None = None) -> None:
+        self.module, self.device, self.tensor = model, device, tensor
         self.optimizer_name = plan.optimizer.type
-        self.averages_over = plan.parallel.world_size
+        self.averages_over = plan.parallel.data
         # A loss scaler looks for what overflowed in whole gradients: a rank must not skip a step that others take.
         scaled = plan.model.precision == "fp16"
         self._shares = None if scaled else Shares(trainable(model))
         steps = trainable(model) if self._shares is None else self._shares.parameters
-        self._stepper = Stepper(plan, steps, device, None if self._shares is None else clip_shares)
+        held_by = () if tensor is None else copies(trainable(model), tensor)
+        clip = None if self._shares is None else partial(clip_shares, copies=held_by)
+        self._stepper = Stepper(plan, steps, device, clip)
         self._compiled = CompiledLayers(layers_of(model), device) if plan.engine.compiled_layers else None
         self._fused = fuse(model, plan, device)
         self.fused = [*self._fused.parts, *(["compiled_layers"] if self._compiled and self._compiled.is_on else [])]
@@ -119,7 +124,7 @@ class Fsdp2Engine(Engine):
     def take_steering(self, found: Mapping[str, Any]) -> None:
         self._stepper.take_steering(found)
 
-    def whole(self, parameter: nn.Parameter) -> torch.Tensor:
+    def joined(self, parameter: nn.Parameter) -> torch.Tensor:
         split: Any = parameter.detach()
         whole: torch.Tensor = split.full_tensor()
         return whole
@@ -145,9 +150,9 @@ def _build(plan: Plan, device: torch.device) -> Built:
     if plan.model.quantization is not None:
         return Built(Fsdp2Engine(plan, _quantized(plan, device), device))
     frozen = DTYPES[plan.model.precision] if plan.model.peft and torch_release() >= _MIXES_TYPES else torch.float32
-    model = prepare(skeleton(plan, frozen), plan)
-    _materialise(model, plan, device)
-    return Built(Fsdp2Engine(plan, model, device))
+    model, tensor = prepare(skeleton(plan, frozen), plan), join(plan)
+    _materialise(model, plan, device, tensor)
+    return Built(Fsdp2Engine(plan, model, device, tensor))
 
 
 def _quantized(plan: Plan, device: torch.device) -> Any:
@@ -167,12 +172,12 @@ def _quantized(plan: Plan, device: torch.device) -> Any:
     return model
 
 
-def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
+def _materialise(model: Any, plan: Plan, device: torch.device, tensor: TensorGroup | None) -> None:
     """Give `model`, which is on the meta device, its values and split it: never is more of it whole than one unit of layers.
 
-    The first rank reads a checkpoint and gives to the others: a shared file system serves one reader well, not hundreds.
+    The first rank reads a checkpoint and gives to the others. With `tensor` each rank has its part of a layer alone, and that is split.
     """
-    source = _source(plan)
+    given = source(plan, torch.float32)
     split = _splitter(plan, device)
     units = _units(model, plan.engine.layers_per_unit)
     with torch.no_grad():
@@ -183,11 +188,15 @@ def _materialise(model: Any, plan: Plan, device: torch.device) -> None:
             elif any(tensor.is_meta for tensor in own):
                 module.to_empty(device=device, recurse=False)
                 model._init_weights(module)
-                _take(module, name.removeprefix(_PEFT).replace(".base_layer", ""), source)
+                take(module, name.removeprefix(_PEFT).replace(".base_layer", ""), given)
+            if tensor is not None:
+                split_module(name, module, tensor)
             if module in units:
                 split(units[module])
         model.tie_weights()
     split(model)
+    if tensor is not None:
+        share_inputs(model, tensor)
 
 
 def _begin_adapter(module: nn.Module, name: str, device: torch.device) -> None:
@@ -200,32 +209,6 @@ def _begin_adapter(module: nn.Module, name: str, device: torch.device) -> None:
         nn.init.kaiming_uniform_(fresh, a=math.sqrt(5))
     dist.broadcast(fresh, src=0)
     module.weight = nn.Parameter(fresh)
-
-
-def _source(plan: Plan) -> Mapping[str, torch.Tensor] | None:
-    """The values that the first rank has on its host, nothing on the others; None where each module makes its own."""
-    if plan.model.weights != "checkpoint" and fills_from_meta(plan):
-        return None
-    if dist.get_rank() != 0:
-        return {}
-    is_loaded = plan.model.weights == "checkpoint"
-    model: nn.Module = (
-        load_checkpoint(plan.model.name, torch.float32)
-        if is_loaded
-        else whole(plan, torch.float32, torch.device("cpu"))
-    )
-    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
-
-
-def _take(module: nn.Module, name: str, source: Mapping[str, torch.Tensor] | None) -> None:
-    """Fill the module's own parameters and buffers with what the first rank has. Collective."""
-    if source is None:
-        return
-    for own, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
-        value = source.get(f"{name}.{own}" if name else own)
-        if value is not None:
-            tensor.copy_(value)
-        dist.broadcast(tensor, src=0)
 
 
 def _units(model: nn.Module, size: int) -> dict[nn.Module, list[nn.Module]]:
@@ -243,7 +226,8 @@ def _splitter(plan: Plan, device: torch.device) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh = init_device_mesh(device.type, (plan.parallel.world_size,))
+    sizes = (plan.parallel.world_size // plan.parallel.tensor, plan.parallel.tensor)
+    mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("data", "tensor"))["data"]
     low = None if plan.model.precision == "fp32" else DTYPES[plan.model.precision]
     policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=DTYPES[plan.engine.reduce_precision])
     kept = {"reshard_after_forward": False} if plan.engine.keeps_parameters else {}

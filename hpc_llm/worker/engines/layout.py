@@ -6,13 +6,14 @@ However that is, each number that trains has a place in a parameter of some name
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from hpc_llm.worker.engines.held import local
+from hpc_llm.worker.engines.pieces import ALL_OF_IT, Piece, Place
 
 STEP = "step"
 """What every optimizer calls the number of its steps."""
@@ -28,7 +29,7 @@ class Part:
     name: str
     """Of the parameter, as the model calls it."""
     begin: int
-    """Where it begins in the whole parameter, all numbers in one row."""
+    """Where it begins in the parameter, all numbers in one row; of a layer that ranks share, in what this rank has of it."""
     count: int
     owner: torch.Tensor
     """What the optimizer steps."""
@@ -41,6 +42,20 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Copies:
+    """Which ranks hold the same as this one, so that each of them writes some of it."""
+
+    own: int = 0
+    """Which of them this one is."""
+    count: int = 1
+    name: int = 0
+    """The same for all of them, and for no other rank."""
+
+
+ALL_APART = Copies()
+
+
+@dataclass(frozen=True)
 class Layout:
     """All that trains on this rank."""
 
@@ -48,11 +63,17 @@ class Layout:
     optimizer: torch.optim.Optimizer
     shares: str = WHOLE
     """How it is cut among the ranks, in words."""
+    copies: Copies = ALL_APART
+    places: Mapping[str, Place] = field(default_factory=dict)
+    """Where what this rank has of a parameter lies in the whole; one that is not named is whole."""
 
-    @property
-    def replicated(self) -> bool:
-        """Whether each rank holds all of it."""
-        return self.shares == WHOLE
+    def piece(self, part: Part) -> Piece:
+        """Where the numbers of a part lie."""
+        return Piece(part.begin, part.count, self.place(part.name))
+
+    def place(self, name: str) -> Place:
+        """Where what this rank has of the parameter lies in the whole."""
+        return self.places.get(name, ALL_OF_IT)
 
     @property
     def owners(self) -> list[torch.Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,10 +19,13 @@ from hpc_llm.worker.engines.captured import Captured
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.held import Bytes, bytes_of, parameter_tensors
 from hpc_llm.worker.engines.layout import Layout, Part
+from hpc_llm.worker.engines.shares import clip_shares
 from hpc_llm.worker.engines.stepping import Masters, Stepper
 from hpc_llm.worker.kernels import fuse
 from hpc_llm.worker.loss import summed_loss
 from hpc_llm.worker.model.build import build_model
+from hpc_llm.worker.tensor_parallel.group import TensorGroup, join
+from hpc_llm.worker.tensor_parallel.split import copies
 
 _BUCKET = 2**26
 """Numbers that are averaged at once."""
@@ -32,25 +36,35 @@ class PlainEngine(Engine):
 
     name = "plain"
 
-    def __init__(self, plan: Plan, model: Any, device: torch.device) -> None:
-        self.module, self.device = model, device
+    def __init__(self, plan: Plan, model: Any, device: torch.device, tensor: TensorGroup | None = None) -> None:
+        self.module, self.device, self.tensor = model, device, tensor
         self.optimizer_name = plan.optimizer.type
-        self.averages_over = plan.parallel.world_size
+        self.averages_over = plan.parallel.data
+        self._alike = None if tensor is None else tensor.data_group
         self._masters = Masters(trainable(model), copies=plan.optimizer.type not in PURE_BF16)
-        self._stepper = Stepper(plan, self._masters.parameters, device)
+        self._stepper = self._make_stepper(plan)
         self._fused = fuse(model, plan, device)
         self.fused = self._fused.parts
         # With several micro batches their sum is kept in fp32 and averaged once, for which DDP has no way.
         self._captured = self._capture(plan)
         several = plan.batch.gradient_accumulation_steps > 1 or self._captured is not None
-        self._averages_itself = plan.parallel.world_size > 1 and several
+        self._averages_itself = plan.parallel.data > 1 and several
         self._model = model
         # DDP keeps memory for all gradients; they lie in it themselves where it averages them and they are in fp32.
-        self._has_own_buckets = plan.parallel.world_size > 1 and (self._averages_itself or self._masters.has_copies)
-        if plan.parallel.world_size > 1 and self._captured is None:
+        self._has_own_buckets = plan.parallel.data > 1 and (self._averages_itself or self._masters.has_copies)
+        if plan.parallel.data > 1 and self._captured is None:
             self._model = DistributedDataParallel(
-                model, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True
+                model,
+                device_ids=[device] if device.type == "cuda" else None,
+                process_group=self._alike,
+                gradient_as_bucket_view=True,
             )
+
+    def _make_stepper(self, plan: Plan) -> Stepper:
+        if self.tensor is None:
+            return Stepper(plan, self._masters.parameters, self.device)
+        clip = partial(clip_shares, copies=copies(trainable(self.module), self.tensor), group=self.tensor.group)
+        return Stepper(plan, self._masters.parameters, self.device, clip, self.tensor.group)
 
     def _capture(self, plan: Plan) -> Captured | None:
         is_wanted = plan.engine.cuda_graph and self.device.type == "cuda"
@@ -91,7 +105,8 @@ class PlainEngine(Engine):
     def _collect(self, last: bool) -> None:
         self._masters.collect()
         if last and self._averages_itself:
-            average([master.grad for master in self._masters.parameters if master.grad is not None])
+            gradients = [master.grad for master in self._masters.parameters if master.grad is not None]
+            average(gradients, self._alike)
 
     def step(self) -> StepEnd:
         end = self._stepper.step()
@@ -135,14 +150,14 @@ class PlainEngine(Engine):
         self._stepper.take_steering(found)
 
 
-def average(gradients: list[torch.Tensor]) -> None:
-    """Make each the mean over all ranks, many at once. Collective."""
+def average(gradients: list[torch.Tensor], group: Any = None) -> None:
+    """Make each the mean over all ranks, or those of a group, many at once. Collective."""
     bucket: list[torch.Tensor] = []
     for gradient in [*gradients, None]:
         if bucket and (gradient is None or sum(one.numel() for one in bucket) + gradient.numel() > _BUCKET):
             flat = torch.cat([one.flatten() for one in bucket])
-            dist.all_reduce(flat)
-            flat /= dist.get_world_size()
+            dist.all_reduce(flat, group=group)
+            flat /= dist.get_world_size(group)
             parts = flat.split([one.numel() for one in bucket])
             torch._foreach_copy_(bucket, [part.view_as(one) for part, one in zip(parts, bucket, strict=True)])
             bucket = []
@@ -151,7 +166,8 @@ def average(gradients: list[torch.Tensor]) -> None:
 
 
 def _build(plan: Plan, device: torch.device) -> Built:
-    return Built(PlainEngine(plan, build_model(plan, {}, device), device))
+    tensor = join(plan)
+    return Built(PlainEngine(plan, build_model(plan, {}, device, tensor), device, tensor))
 
 
 KIND = EngineKind(name="plain", missing=lambda: None, join=join_torch, build=_build)

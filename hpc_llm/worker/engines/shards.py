@@ -20,7 +20,8 @@ import torch
 from hpc_llm.errors import WorkerError
 from hpc_llm.records.digests import DigestedFile
 from hpc_llm.records.files import load_json_lines
-from hpc_llm.worker.engines.layout import Layout, Part
+from hpc_llm.worker.engines.layout import Layout
+from hpc_llm.worker.engines.pieces import Piece, Place
 
 WEIGHT = "weight"
 """The numbers of the parameter itself, in the precision in which they are stepped; the rest are moments."""
@@ -45,6 +46,20 @@ class Stretch:
     at: int
     """Byte of the file."""
     steps: int
+    first: int = 0
+    """Where what the rank had of the parameter begins in the whole; `begin` counts from there."""
+    width: int = 0
+    """Where these are not 0, so many numbers follow each other in the whole, and begin `pitch` behind each other."""
+    pitch: int = 0
+
+    @property
+    def piece(self) -> Piece:
+        """Where it lies in the whole."""
+        return Piece(self.begin, self.count, Place(self.first, self.width, self.pitch))
+
+    def row(self) -> dict[str, Any]:
+        """A line of the table; of a parameter that ranks do not share, as it always was."""
+        return {name: value for name, value in asdict(self).items() if value or name not in ("first", "width", "pitch")}
 
 
 class ShardWriter:
@@ -62,26 +77,29 @@ class ShardWriter:
         with self._numbers, self._table:
             pass
 
-    def write(self, part: Part, what: str, values: torch.Tensor, steps: int) -> None:
+    def write(self, name: str, piece: Piece, what: str, values: torch.Tensor, steps: int) -> None:
         """Write the numbers of a stretch."""
         self._at += self._numbers.write(b"\0" * (-self._at % _ALIGNED))
-        stretch = Stretch(part.name, what, part.begin, part.count, str(values.dtype), self._at, steps)
+        place = (piece.place.begin, piece.place.width, piece.place.pitch)
+        stretch = Stretch(name, what, piece.begin, piece.count, str(values.dtype), self._at, steps, *place)
         for chunk in values.split(_CHUNK):
             data = chunk.detach().to("cpu").contiguous().view(torch.uint8).numpy()
             self._at += self._numbers.write(memoryview(data))
-        self._table.write((json.dumps(asdict(stretch)) + "\n").encode())
+        self._table.write((json.dumps(stretch.row()) + "\n").encode())
 
 
-def write_shard(layout: Layout, folder: Path, rank: int, ranks: int, *, moments: bool) -> None:
-    """Write this rank's share of what trains, and of its moments. Where all ranks hold everything, each writes some."""
+def write_shard(layout: Layout, folder: Path, rank: int, *, moments: bool) -> None:
+    """Write this rank's share of what trains, and of its moments. Of what several ranks hold, each writes some."""
+    copies = layout.copies
     with ShardWriter(folder, rank) as writer:
-        for place, part in enumerate(layout.parts):
-            if layout.replicated and place % ranks != rank:
+        for number, part in enumerate(layout.parts):
+            piece = layout.piece(part)
+            if number % copies.count != copies.own or not piece.place.is_written:
                 continue
             steps = layout.steps(part.owner)
-            writer.write(part, WEIGHT, part.of(part.owner), steps)
+            writer.write(part.name, piece, WEIGHT, part.of(part.owner), steps)
             for what, values in layout.moments(part.owner) if moments else ():
-                writer.write(part, what, part.of(values), steps)
+                writer.write(part.name, piece, what, part.of(values), steps)
 
 
 class Shards:
@@ -109,15 +127,14 @@ class Shards:
         """How often these parameters were stepped, the most of any."""
         return max((one.steps for name in names for _, one in self._stretches.get((name, WEIGHT), ())), default=0)
 
-    def fill(self, target: torch.Tensor, name: str, what: str, begin: int) -> None:
-        """Write into a row of numbers what stands from `begin` on in the whole parameter."""
-        end, filled = begin + target.numel(), 0
+    def fill(self, target: torch.Tensor, name: str, what: str, piece: Piece) -> None:
+        """Write into a row of numbers what stands in that piece of the parameter."""
+        filled = 0
         for path, one in self._stretches.get((name, what), ()):
-            first, last = max(begin, one.begin), min(end, one.begin + one.count)
-            if first < last:
-                values = self._values(path, one)[first - one.begin : last - one.begin]
-                target[first - begin : last - begin].copy_(values)
-                filled += last - first
+            values = self._values(path, one)
+            for begin, at, count in piece.overlaps(one.piece):
+                target[begin : begin + count].copy_(values[at : at + count])
+                filled += count
         if filled != target.numel():
             raise WorkerError(
                 f"the checkpoint {self._folder.parent} lacks numbers of {name} ({what}): {filled} of {target.numel()} are there."
@@ -137,10 +154,10 @@ def read_shards(layout: Layout, module: Any, folder: Path, *, moments: bool) -> 
     shards = Shards(folder)
     with torch.no_grad():
         for part in layout.parts:
-            shards.fill(part.of(part.owner), part.name, WEIGHT, part.begin)
+            shards.fill(part.of(part.owner), part.name, WEIGHT, layout.piece(part))
             for what, values in layout.moments(part.owner) if moments else ():
                 if shards.has(part.name, what):  # else it was never stepped
-                    shards.fill(part.of(values), part.name, what, part.begin)
+                    shards.fill(part.of(values), part.name, what, layout.piece(part))
         if moments:
             _count_steps(layout, shards)
         _refresh(layout, module, shards)
@@ -164,6 +181,6 @@ def _refresh(layout: Layout, module: Any, shards: Shards) -> None:
         split = getattr(parameter, "ds_tensor", None)
         if split is not None and name in places:
             part = places[name]
-            shards.fill(split.detach().view(-1)[: part.count], name, WEIGHT, part.begin)
+            shards.fill(split.detach().view(-1)[: part.count], name, WEIGHT, layout.piece(part))
         if split is None or parameter.numel() == parameter.ds_numel:
-            shards.fill(parameter.detach().view(-1), name, WEIGHT, 0)
+            shards.fill(parameter.detach().view(-1), name, WEIGHT, Piece(0, parameter.numel(), layout.place(name)))

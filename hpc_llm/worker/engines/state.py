@@ -22,9 +22,9 @@ from hpc_llm.worker.engines.tensor_file import load_tensors
 
 def write(layout: Layout, optimizer: str, folder: Path) -> None:
     """Write this rank's part."""
-    packed, rank = is_packed(optimizer), dist.get_rank()
-    write_shard(layout, folder, rank, dist.get_world_size(), moments=not packed)
-    if packed and (rank == 0 or not layout.replicated):
+    packed = is_packed(optimizer)
+    write_shard(layout, folder, dist.get_rank(), moments=not packed)
+    if packed and layout.copies.own == 0:
         states = [{key: _on_host(value) for key, value in layout.state_of(one).items()} for one in layout.owners]
         with DigestedFile(_packed_file(layout, folder)) as file:
             torch.save(states, file)
@@ -52,7 +52,7 @@ def kind_of_moments(optimizer: str) -> str:
 
 
 def _packed_file(layout: Layout, folder: Path) -> Path:
-    return folder / f"moments-{0 if layout.replicated else dist.get_rank()}.pt"
+    return folder / f"moments-{layout.copies.name}.pt"
 
 
 def _on_host(value: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from hpc_llm.errors import WorkerError, unknown_name
@@ -128,9 +129,13 @@ class Stepper:
         parameters: Sequence[torch.Tensor],
         device: torch.device,
         clip: Clip | None = None,
+        group: Any = None,
     ) -> None:
-        """`clip` gives the norm of the gradients and makes them shorter; left out, torch's does."""
-        self._parameters = list(parameters)
+        """`clip` gives the norm of the gradients and makes them shorter; left out, torch's does.
+
+        `group` is of the ranks that have other gradients, and skip a step together; none where no rank skips one alone.
+        """
+        self._parameters, self._group = list(parameters), group
         self._clips = clip or _clip
         self._largest_norm = float(plan.engine.deepspeed.get("gradient_clipping") or 0.0)
         self.optimizer = make_optimizer(plan.optimizer, self._parameters, plan.workload.seed)
@@ -151,6 +156,7 @@ class Stepper:
             skipped = False
         else:
             self._scaler.unscale_(self.optimizer)
+            self._agree()
             norm = self._clips(self._parameters, self._largest_norm)
             before = self._scaler.get_scale()
             self._scaler.step(self.optimizer)
@@ -158,6 +164,12 @@ class Stepper:
             skipped = self._scaler.get_scale() < before
         self.optimizer.zero_grad(set_to_none=True)
         return StepEnd(norm, skipped)
+
+    def _agree(self) -> None:
+        """Let the scaler skip the step where a gradient of any rank of the group has overflowed. Collective."""
+        if self._group is not None and self._scaler is not None:
+            for found in self._scaler._found_inf_per_device(self.optimizer).values():
+                dist.all_reduce(found, op=dist.ReduceOp.MAX, group=self._group)
 
 
 def _clip(parameters: Sequence[torch.Tensor], largest: float) -> torch.Tensor:

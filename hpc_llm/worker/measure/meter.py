@@ -58,11 +58,14 @@ class _Pending:
 class Meter:
     """Measures all steps of this process up to `steps` but its first `warmup_steps`, which are kept and marked as warm-up.
 
-    `done` steps were made before this process went on with the training: its first step is the one behind them.
+    `done` steps were made before this process went on with the training: its first step is the one behind them. `alike` ranks
+    each train on the same samples.
     """
 
-    def __init__(self, device: torch.device, steps: int, warmup_steps: int, world_size: int, done: int = 0) -> None:
-        self.device = device
+    def __init__(
+        self, device: torch.device, steps: int, warmup_steps: int, world_size: int, done: int = 0, alike: int = 1
+    ) -> None:
+        self.device, self._alike = device, alike
         self.wish: Callable[[], float] = lambda: 0.0
         """What this rank wishes at the end of a step; all ranks learn the sum of all (`wished`)."""
         self.warmup_steps = done + warmup_steps
@@ -151,6 +154,8 @@ class Meter:
         sums = torch.cat([total, count, torch.full_like(total, self.wish())])
         if self.world_size > 1:
             dist.all_reduce(sums)
+            if self._alike > 1:  # ranks that share layers have counted the same
+                sums[:2] /= self._alike
         mean = sums[:1] / sums[1:2]
         norm = mean if grad_norm is None else grad_norm.detach().double().reshape(1)
         return torch.cat([mean, norm, sums[1:]])

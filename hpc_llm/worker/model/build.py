@@ -12,24 +12,52 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.model.giving import source, take
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
-from hpc_llm.worker.model.shapes import DTYPES, begun, fill, from_shape
+from hpc_llm.worker.model.shapes import DTYPES, begun, fill, from_shape, skeleton
 from hpc_llm.worker.model.weights import load_checkpoint
+from hpc_llm.worker.tensor_parallel.group import TensorGroup
+from hpc_llm.worker.tensor_parallel.split import split, split_module
 
 
-def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:
+def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device, tensor: TensorGroup | None = None) -> Any:
     """The model of `plan`, ready for training, with attention, quantization, LoRA and recompute applied, on its device.
 
-    With `config`, DeepSpeed's, its parameters are split among the ranks as that says.
+    With `config`, DeepSpeed's, its parameters are split among the ranks as that says; with `tensor` this rank has its part of
+    each layer alone, and DeepSpeed splits that later.
     """
     try:
-        return prepare(load_model(plan, config, device), plan)
+        if tensor is None:
+            return prepare(load_model(plan, config, device), plan)
+        model = prepare(_shared_model(plan, device, tensor), plan)
+        split(model, tensor)
+        return model
     except ImportError as error:
         raise WorkerError(f"the plan's model needs a package that is missing here: {error}.") from error
+
+
+def _shared_model(plan: Plan, device: torch.device, tensor: TensorGroup) -> Any:
+    """The model with this rank's part of each layer: none is there whole on its device but the one that is made."""
+    dtype = DTYPES[plan.model.precision]
+    model, before = skeleton(plan, dtype), torch.get_rng_state()
+    given = source(plan, dtype)
+
+    def own_part(name: str, module: nn.Module) -> None:
+        take(module, name, given)
+        split_module(name, module, tensor)
+
+    fill(model, device, own_part)
+    if (
+        given is not None
+    ):  # what the first rank alone has drawn, and what was drawn in vain, must not change the adapters
+        torch.manual_seed(plan.workload.seed)
+        torch.set_rng_state(before)
+    return model
 
 
 def load_model(plan: Plan, config: Mapping[str, Any], device: torch.device) -> Any:

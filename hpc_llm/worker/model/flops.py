@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from hpc_llm.records import metrics
+from hpc_llm.worker.tensor_parallel.split import slice_of
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _ATTENTION = {"full_attention", "sliding_attention"}
@@ -19,7 +20,9 @@ def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:
     packed: Any = getattr(parameter, "quant_state", None)  # of bitsandbytes' 4-bit weights
     if packed is not None:
         return tuple(packed.shape)
-    return tuple(getattr(parameter, "ds_shape", parameter.shape))  # ds_shape: split among ranks by DeepSpeed
+    own = tuple(getattr(parameter, "ds_shape", parameter.shape))  # ds_shape: split among ranks by DeepSpeed
+    how = slice_of(parameter)
+    return own if how is None else how.whole_shape(own)
 
 
 def model_flops_per_token(model: Any, sequence_length: int) -> float | None:

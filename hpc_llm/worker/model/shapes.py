@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -59,17 +59,20 @@ def from_shape(plan: Plan, dtype: torch.dtype) -> Any:
     return model_class(shape).from_config(shape, **how)
 
 
-def fill(model: Any, device: torch.device) -> None:
-    """Give what is still on the meta device its memory and its initial values.
+def fill(
+    model: Any, device: torch.device, filled: Callable[[str, nn.Module], None] = lambda name, module: None
+) -> None:
+    """Give what is still on the meta device its memory and its initial values; `filled` is called with each module then.
 
     Inner modules come first, the order in which transformers initialises a model split by ZeRO-3.
     """
     with torch.no_grad():
-        for _, module in inner_first(model):
+        for name, module in inner_first(model):
             own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
             if any(tensor.is_meta for tensor in own):
                 module.to_empty(device=device, recurse=False)
                 model._init_weights(module)
+                filled(name, module)
     model.tie_weights()
 
 

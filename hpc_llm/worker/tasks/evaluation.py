@@ -92,6 +92,8 @@ def evaluate(engine: Engine, held_out: Iterator[Batch | None]) -> tuple[float, i
             both += torch.stack([loss.double(), torch.as_tensor(count_targets(batch), device=engine.device).double()])
     if dist.get_world_size() > 1:
         dist.all_reduce(both)
+    if engine.tensor is not None:
+        both /= engine.tensor.size  # all that share layers have seen the same
     total, tokens = both.tolist()
     return (total / tokens if tokens else float("nan")), int(tokens)
 

@@ -16,6 +16,7 @@ from hpc_llm.worker.data import batches, epoch_sequences, evaluation_batches
 from hpc_llm.worker.data.apart import check_documents_apart
 from hpc_llm.worker.data.batch import Batch
 from hpc_llm.worker.data.halves import fitting
+from hpc_llm.worker.data.share import share_of
 from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.keeping import Keeping
 from hpc_llm.worker.loop import Between, StepLog, print_summary, run_steps
@@ -71,7 +72,7 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
     record.num_parameters, record.trainable_parameters = count_parameters(model)
     record.parameter_types = parameter_types(model)
     record.flops_per_token = model_flops_per_token(model, plan.batch.sequence_length)
-    torch.manual_seed(plan.workload.seed + record.ranks.rank)  # dropout differs between ranks
+    torch.manual_seed(plan.workload.seed + share_of(plan, record.ranks).index)  # dropout differs between samples
     return built.engine
 
 
@@ -91,7 +92,9 @@ def _measure(record: Record, engine: engines.Engine, device: torch.device, kept:
     if ranks.rank == 0:
         print(f"{record.program}: {starting_point(plan)}", flush=True)
     done = kept.start.step
-    record.meter = Meter(device, plan.workload.steps, plan.workload.warmup_steps, ranks.world_size, done)
+    record.meter = Meter(
+        device, plan.workload.steps, plan.workload.warmup_steps, ranks.world_size, done, plan.parallel.tensor
+    )
     record.meter.window.hidden_bytes = engine.hidden_bytes
     kept.listen(record.meter)
     log = StepLog(record.paths.steps, plan) if ranks.rank == 0 else None

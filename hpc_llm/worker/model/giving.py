@@ -1,0 +1,38 @@
+"""Values of a model that the first rank has and gives to the others, a module at a time: no other host holds the whole model.
+
+A shared file system serves one reader well, not hundreds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.model.shapes import fills_from_meta, whole
+from hpc_llm.worker.model.weights import load_checkpoint
+
+
+def source(plan: Plan, dtype: torch.dtype) -> Mapping[str, torch.Tensor] | None:
+    """The values that the first rank has on its host, nothing on the others; None where each module makes its own."""
+    if plan.model.weights != "checkpoint" and fills_from_meta(plan):
+        return None
+    if dist.get_rank() != 0:
+        return {}
+    is_loaded = plan.model.weights == "checkpoint"
+    model: nn.Module = load_checkpoint(plan.model.name, dtype) if is_loaded else whole(plan, dtype, torch.device("cpu"))
+    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+
+
+def take(module: nn.Module, name: str, given: Mapping[str, torch.Tensor] | None) -> None:
+    """Fill the module's own parameters and buffers with what the first rank has. Collective."""
+    if given is None:
+        return
+    for own, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+        value = given.get(f"{name}.{own}" if name else own)
+        if value is not None:
+            tensor.copy_(value)
+        dist.broadcast(tensor, src=0)
