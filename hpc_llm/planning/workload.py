@@ -74,8 +74,8 @@ def _profiler(said: Said, draft: Draft) -> str | None:
         return name
     if name in _OUTSIDE_PROFILERS:
         raise RequestError(
-            f"profile is {name}: hpc-llm starts no {name} yet. --profile torch is there; a template of your own that puts {name} "
-            'before "${rank[@]}" starts it (--templates DIR, README).'
+            f"profile is {name}: hpc-llm starts no {name} yet. --profile torch is there; or a copy of launch.sh.j2 with the line "
+            f"`wrapper+=({name} …)` before set_ranks puts it before the ranks (--templates DIR)."
         )
     raise RequestError(unknown_name("profiler", str(name), PROFILERS))
 
