@@ -117,7 +117,8 @@ def traced(tmp_path: Path, act: Callable[[], None]) -> dict[str, Any]:
     return found
 
 
-def test_known_sleeps_and_copies_are_found(tmp_path: Path) -> None:
+def known_program(tmp_path: Path) -> tuple[dict[str, Any], dict[str, float]]:
+    """What a profile says of steps that sleep and copy, and how long each part took by the clock."""
     source, target = torch.ones(1 << 23), torch.zeros(1 << 23)
     took: dict[str, list[float]] = {"copies": [], "idle": [], "optimizer": [], "batch": [], "compute": []}
 
@@ -136,23 +137,26 @@ def test_known_sleeps_and_copies_are_found(tmp_path: Path) -> None:
             timed("optimizer", lambda: [target.add_(source).copy_(source) for _ in range(2)])
 
     found = traced(tmp_path, step)
-    expected = {what: sum(times[1:]) / 2 for what, times in took.items()}  # without the first, which was not profiled
-    seconds = found["seconds"]
-    assert sum(seconds.values()) == pytest.approx(found["step_time_s"]) and sum(
-        found["shares"].values()
-    ) == pytest.approx(1)
-    assert seconds["idle"] == pytest.approx(expected["idle"] + expected["batch"], abs=0.01)
-    for kind in ("copies", "compute", "optimizer"):
-        assert seconds[kind] == pytest.approx(expected[kind], rel=0.1, abs=0.005), (kind, seconds, expected)
-    assert seconds["communication"] == 0 and found["device"] == "cpu"
-    waits = {row["what"]: row for row in found["waits"]}
-    assert waits["next batch"]["time_s"] == pytest.approx(expected["batch"], abs=0.01)
-    rows = {(row["name"], row["kind"]): row["calls"] for row in found["kernels"]}
-    assert (
-        rows[("aten::copy_", "copies")] == 4
-        and rows[("aten::copy_", "optimizer")] == 2
-        and rows[("aten::sin", "compute")] == 2
-    )
+    return found, {what: sum(times[1:]) / 2 for what, times in took.items()}  # the first was not profiled
+
+
+def test_known_sleeps_and_copies_are_found(tmp_path: Path) -> None:
+    for _ in range(6):  # between two operators another process may get the core: that is idle, and no operator's time
+        found, clock = known_program(tmp_path)
+        seconds = found["seconds"]
+        assert sum(seconds.values()) == pytest.approx(found["step_time_s"])
+        assert sum(found["shares"].values()) == pytest.approx(1)
+        assert seconds["idle"] >= clock["idle"] + clock["batch"] - 1e-3
+        assert all(seconds[kind] <= clock[kind] + 1e-3 for kind in ("copies", "compute", "optimizer"))
+        assert seconds["communication"] == 0 and found["device"] == "cpu"
+        (batch,) = (row for row in found["waits"] if row["what"] == "next batch")
+        assert batch["time_s"] >= clock["batch"] - 1e-3 and batch["calls"] == 1
+        calls = {(row["name"], row["kind"]): row["calls"] for row in found["kernels"]}
+        assert calls["aten::copy_", "copies"] == 4 and calls["aten::copy_", "optimizer"] == 2
+        assert calls["aten::sin", "compute"] == 2
+        if all(seconds[kind] == pytest.approx(clock[kind], rel=0.1) for kind in ("copies", "compute", "optimizer")):
+            return
+    pytest.fail(f"{seconds} in place of {clock}")
 
 
 def test_a_profile_lies_behind_the_measured_steps_and_changes_nothing_of_them(
