@@ -4,12 +4,13 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 OLD := .venv-old
+EXPORT := .venv-export
 # Test files run side by side, one file in one process: they wait more than they compute.
 JOBS ?= 2
 DEMO := logs/demo-$(shell date +%Y%m%d-%H%M%S)
 SMOKE := logs/smoke-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo smoke test test-old-stack lint tools golden bench-gpu clean help
+.PHONY: demo smoke test test-old-stack test-export lint tools golden bench-gpu clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -29,6 +30,9 @@ test: tools $(VENV)/.dev lint  ## install what the tests need, then run all of t
 
 test-old-stack: $(OLD)/.made  ## train, save and load with the oldest torch, transformers and DeepSpeed that are promised
 	$(OLD)/bin/python tests/worker/old_stack.py
+
+test-export: $(EXPORT)/.made  ## send runs to a real MLflow server, whose packages are too many for every test
+	$(EXPORT)/bin/python tests/exporting/mlflow_server.py
 
 lint: $(VENV)/.dev  ## ruff, mypy and the import rule
 	$(VENV)/bin/ruff check .
@@ -61,5 +65,10 @@ $(OLD)/.made: tests/worker/old-stack.txt
 	$(OLD)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
+$(EXPORT)/.made: setup.py
+	$(PYTHON) -m venv $(EXPORT)
+	$(EXPORT)/bin/python -m pip install --quiet --editable . 'mlflow>=3'
+	@touch $@
+
 clean:  ## remove the environment and the caches; runs under logs/ stay
-	rm -rf $(VENV) $(OLD) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(OLD) $(EXPORT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

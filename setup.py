@@ -47,11 +47,17 @@ DATA = [
     "pyarrow>=17",
     "pypdf>=5",
 ]  # what `prepare` reads besides text, JSONL and CSV
+WANDB = ["wandb>=0.19"]
+MLFLOW = ["mlflow-skinny>=3", "sqlalchemy>=2", "alembic>=1.13"]  # the whole of it brings scikit-learn and a server
+TENSORBOARD = ["tensorboard>=2.16", "numpy"]
 TEST = [
     *ZSTD,
     *PANDAS,
     *ROUGE,
     *DATA,
+    *WANDB,
+    *MLFLOW,
+    *TENSORBOARD,
     "pytest>=8",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
@@ -92,6 +98,9 @@ setup(
         "pandas": PANDAS,
         "rouge": ROUGE,
         "data": DATA,
+        "wandb": WANDB,
+        "mlflow": MLFLOW,
+        "tensorboard": TENSORBOARD,
         "test": [*TRAIN, *PLOT, *TEST],
         "dev": [*TRAIN, *PLOT, *TEST, *DEV],
     },

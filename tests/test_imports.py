@@ -38,6 +38,7 @@ COMMANDS = [
     ["submit", "--dry-run", "--cluster", "local", "--method", "z2o,z3"],
     ["status"],
     ["clean"],
+    ["export", "--help"],
     ["fetch", "--help"],
 ]
 

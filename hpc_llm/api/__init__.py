@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hpc_llm.api.cleaning import clean
     from hpc_llm.api.estimating import estimate
     from hpc_llm.api.experiments import Options, plan, prepare, render, submit
+    from hpc_llm.api.exporting import export
     from hpc_llm.api.fetching import fetch
     from hpc_llm.api.handle import Run, status, wait
     from hpc_llm.api.printed import Printed, logs
@@ -36,6 +37,7 @@ _MODULES = {
     "catalogue": ("cluster", "clusters", "method", "methods", "model", "models"),
     "cleaning": ("clean",),
     "estimating": ("estimate",),
+    "exporting": ("export",),
     "experiments": ("Options", "plan", "prepare", "render", "submit"),
     "fetching": ("fetch",),
     "printed": ("Printed", "logs"),
@@ -60,6 +62,7 @@ __all__ = [
     "compared",
     "diagnose",
     "estimate",
+    "export",
     "fetch",
     "logs",
     "method",

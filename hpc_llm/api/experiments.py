@@ -46,6 +46,7 @@ class Options(TypedDict, total=False):
     data: Sequence[str | os.PathLike[str]]
     save_every: int
     resume: str | os.PathLike[str]
+    profile: str
     partition: str
     account: str
     time: str

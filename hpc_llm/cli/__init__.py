@@ -18,7 +18,7 @@ from hpc_llm.cli.usage import is_usage_error, sentence
 from hpc_llm.errors import HpcLlmError, Notice, PassedOverWarning
 
 COMMANDS = (
-    "clusters", "methods", "models", "render", "estimate", "submit", "status", "logs", "cancel", "reconcile", "clean", "parse", "diagnose", "report", "fetch",
+    "clusters", "methods", "models", "render", "estimate", "submit", "status", "logs", "cancel", "reconcile", "clean", "parse", "diagnose", "report", "export", "fetch",
 )  # fmt: skip
 """The modules of this package that are commands, in the order of `--help`."""
 _LONGEST = 4000

@@ -89,6 +89,10 @@ class RunOptions:
         Optional[str],
         typer.Option(metavar="RUN|DIR", help="Go on from the newest checkpoint of a run, or from that checkpoint."),
     ] = None
+    profile: Annotated[
+        Optional[str],
+        typer.Option(metavar="NAME", help="Look into a few steps behind the measured ones: torch (torch.profiler)."),
+    ] = None
     partition: Annotated[Optional[str], typer.Option(metavar="NAME", help="Partition.")] = None
     account: Annotated[Optional[str], typer.Option(metavar="NAME", help="Account that is charged.")] = None
     time: Annotated[Optional[str], typer.Option(metavar="HH:MM:SS", help="Wall time limit.")] = None

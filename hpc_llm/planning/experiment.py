@@ -63,6 +63,8 @@ class Experiment:
     """Steps after which a checkpoint is kept."""
     resume: str | None = None
     """Run, or folder of a run or of a checkpoint, that the training goes on from."""
+    profile: str | None = None
+    """What looks into a few steps behind the measured ones."""
     partition: str | None = None
     account: str | None = None
     time: str | None = None

@@ -33,6 +33,7 @@ _OF_TRAINING = {
     "sequence_length": "a sequence is as long as its prompt and new_tokens. Use --set new_tokens=N, and --set prompt_tokens=N where prompts are made up.",
     "epochs": "each query is answered once. Use --set queries=N for fewer.",
     "save_every": "nothing is trained that could be kept. --set keep_outputs=true keeps what is generated.",
+    "profile": "no step of training is there to be looked into.",
     "resume": "nothing is trained that could go on. Give the model itself with --model DIR.",
 }
 
@@ -204,7 +205,7 @@ def _choice_of_tokens(draft: Draft) -> dict[str, Any]:
 
 def _nothing_of_training(draft: Draft) -> dict[str, Any]:
     values: dict[str, Any] = {
-        "lr_ramp_steps": 0, "lr_schedule": "constant", "eval_every": None, "save_every": None, "resume": None, "epochs": None,
+        "lr_ramp_steps": 0, "lr_schedule": "constant", "eval_every": None, "save_every": None, "resume": None, "profile": None, "epochs": None,
         "packing": None, "too_long": None, "caches": None,
     }  # fmt: skip
     draft.computed("keep", 2, "default")

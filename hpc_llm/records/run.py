@@ -31,6 +31,7 @@ TRY_FILES = (
     "outputs.jsonl",
     "failures",
     "telemetry*.jsonl",
+    "profile*.json*",
 )
 """What one try of a run writes, as patterns; the job script moves them to `tries` before the next one."""
 
@@ -214,6 +215,16 @@ class RunPaths:
     def outputs(self) -> Path:
         """One JSON object a query that was answered, with what was generated; written whole at the end, where it is asked for."""
         return self.root / "outputs.jsonl"
+
+    @property
+    def profile(self) -> Path:
+        """What a few steps behind the measured ones were made of, where it is asked for."""
+        return self.root / "profile.json"
+
+    @property
+    def trace(self) -> Path:
+        """All that those steps did, as Chrome and Perfetto show it."""
+        return self.root / "profile-trace.json.gz"
 
     @property
     def checkpoints(self) -> Path:

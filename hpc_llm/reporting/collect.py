@@ -21,6 +21,7 @@ from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.planning.study import StudyRun
 from hpc_llm.records.files import read_text
 from hpc_llm.records.run import Outcome, RunPaths, is_run
+from hpc_llm.reporting.profiles import Profile, read_profile
 from hpc_llm.reporting.repeats import flat, is_a_repeats, settings_of
 from hpc_llm.reporting.sharing import Pool
 from hpc_llm.reporting.telemetry import Curve, utilization
@@ -62,6 +63,8 @@ class ReportedRun:
     """Steps that the log holds; `steps` may be fewer."""
     utilization: Curve = field(default_factory=list)
     """Of its GPUs over time; empty where nothing was recorded."""
+    profile: Profile | None = None
+    """What its steps were made of, where that was looked into."""
     submission: tuple[str, int | None, str] | None = None
     """UUID and array task of the job that it is, and its first name; copies of its folder have the same."""
     is_ours: bool = False
@@ -225,6 +228,7 @@ def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
     run.result = pool.record({name: value for name, value in result.items() if name != "step_times_s"})
     run.script = pool.lines(redacted(read_text(paths.script, _LARGEST_TEXT) or ""))
     run.utilization = utilization(paths)
+    run.profile = read_profile(paths)
     run.failure = _mapping(result.get("error")) or without_secrets(_first_failure(records))
 
 

@@ -12,6 +12,7 @@ from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import count, figure, text
 from hpc_llm.reporting.files import gpus, method
 from hpc_llm.reporting.metric import PEAK_ALLOCATED, TOKENS_PER_GPU
+from hpc_llm.reporting.profiles import KINDS
 from hpc_llm.reporting.report import Report
 from hpc_llm.reporting.sections import Section
 from hpc_llm.reporting.table import Cells, Table
@@ -26,7 +27,9 @@ STRONG = "same-global-batch"
 """In place of a section's id: series at one global batch lie across the sections."""
 GPUS = "gpus-over-time"
 """In place of a section's id: how busy GPUs are asks for no counterpart."""
-ALL_MODELS = (STRONG, GPUS)
+PROFILES = "profiles"
+"""In place of a section's id: so does what a step is made of."""
+ALL_MODELS = (STRONG, GPUS, PROFILES)
 CURVES = frozenset(("loss", "utilization"))
 """Kinds whose records are the points of lines, one line a run."""
 _MAX_CURVE_POINTS = 6000
@@ -36,7 +39,7 @@ _MAX_LOSS_POINTS = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One plot, in a panel for each cluster; `kind` is `rates`, `memory`, `scaling`, `loss` or `utilization`."""
+    """One plot, in a panel for each cluster; `kind` is `rates`, `memory`, `scaling`, `loss`, `utilization` or `profile`."""
 
     kind: str
     section: str
@@ -67,7 +70,7 @@ def figures(report: Report) -> list[Figure]:
         if not section.is_mixed:
             found += [rates(section), memory(section), weak_scaling(report, section)]
         found.append(loss(report, section))
-    return [f for f in (*found, strong_scaling(report), utilization(report)) if f is not None]
+    return [f for f in (*found, strong_scaling(report), utilization(report), profiles(report)) if f is not None]
 
 
 def method_names(drawn: Sequence[Figure]) -> list[str]:
@@ -238,6 +241,33 @@ def utilization(report: Report) -> Figure | None:
         kind="utilization", section=GPUS, title="GPU utilisation over time", caption=caption, records=records,
         x_title=f"Time since the first sample ({unit})", y_title="GPU utilisation (%)", cells=cells, panels=_panels(records),
         headers=["Cluster", "Method", "Run", "Mean (%)", "Lowest (%)", "Highest (%)", "Sampled for (s)"],
+    )  # fmt: skip
+
+
+def profiles(report: Report) -> Figure | None:
+    """What a step of each profiled run was made of; INVALID runs have no row and so no bar."""
+    records: list[dict[str, Any]] = []
+    cells = []
+    for index, row in report.compared.items():
+        for run in (report.runs[member] for member in row["members"]):
+            if run.profile is None:
+                continue
+            name, shares = one_line(run.row.run_id or ""), run.profile.shares
+            bar = _point(index, row) | {"name": name}
+            records += [bar | {"kind": kind, "order": n, "x": 100 * shares[kind]} for n, kind in enumerate(KINDS)]
+            times = (run.profile.measured_step_time_s, run.profile.step_time_s)
+            shown = ["" if time is None else f"{1e3 * time:.4g}" for time in times]
+            cells.append([_panel(row), method(row), name, *shown, *(f"{100 * shares[kind]:.1f}" for kind in KINDS)])
+    if not records:
+        return None
+    caption = (
+        f"{counted(len(cells), 'run')}, three steps each behind the measured ones, rank 0. Each moment counts once, for the first of these "
+        "that is at work then, so communication is what computing does not hide. A profiler slows down what it sees."
+    )
+    return Figure(
+        kind="profile", section=PROFILES, title="What a step is made of", caption=caption, records=records, y_title="",
+        x_title="Share of the step (%)", cells=cells, panels=_panels(records),
+        headers=["Cluster", "Method", "Run", "Step (ms)", "Profiled step (ms)", *(f"{k.capitalize()} (%)" for k in KINDS)],
     )  # fmt: skip
 
 

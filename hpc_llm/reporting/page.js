@@ -198,7 +198,8 @@
     rule: { color: "var(--text)" },
   };
   const MOST_NAMED = 16; // of more, nobody could tell lines or points apart by a legend
-  const PANEL = { rates: 400, memory: 330, scaling: 330, loss: 330, utilization: 330 };
+  const PANEL = { rates: 400, memory: 330, scaling: 330, loss: 330, utilization: 330, profile: 400 };
+  const BARS = new Set(["rates", "profile"]); // a line of text each, which no two panels have in common
 
   const cycle = (values, methods) => methods.map((name) => values[data.methods.indexOf(name) % values.length]);
 
@@ -257,6 +258,19 @@
       ];
     },
     loss: (figure, methods, columns) => curves(figure, methods, columns, { zero: false }),
+    profile(figure, methods, columns, records) {
+      const kinds = [...new Set(records.map((r) => r.kind))];
+      const range = kinds.map((kind, i) => kind === "idle" ? "var(--line)" : COLOURS[i]);
+      return [{
+        mark: { type: "bar", stroke: "var(--line)", strokeWidth: 0.5 },
+        encoding: {
+          y: { field: "name", type: "nominal", title: null, sort: null, axis: { labelLimit: 190 } },
+          x: { field: "x", type: "quantitative", title: figure.x, scale: { domain: [0, 100] } }, order: { field: "order" },
+          color: { field: "kind", type: "nominal", title: "Part of the step", sort: null, scale: { domain: kinds, range }, legend: { orient: "top" } },
+          tooltip: tips("name:Run", "method:Method", "kind:Part", "x:%"),
+        },
+      }];
+    },
     utilization: (figure, methods, columns) => curves(figure, methods, columns, { domain: [0, 100] }),
   };
 
@@ -274,7 +288,7 @@
   }
 
   function tips(...entries) {
-    const format = { "Efficiency": ".1%", "Speed-up": ".3~g", "GiB": ".4~g", "Tokens/s/GPU": ",.4~g" };
+    const format = { "Efficiency": ".1%", "Speed-up": ".3~g", "GiB": ".4~g", "Tokens/s/GPU": ",.4~g", "%": ".3~g" };
     return entries.map((entry) => {
       const [field, title] = entry.split(":");
       return { field, title, ...(format[title] ? { type: "quantitative", format: format[title] } : { type: "nominal" }) };
@@ -286,7 +300,7 @@
     const methods = data.methods.filter((name) => records.some((r) => r.method === name));
     const fitting = Math.max(1, Math.floor(width / PANEL[figure.kind]));
     const across = Math.ceil(panels.length / Math.ceil(panels.length / fitting));
-    const axes = figure.kind === "rates" ? Math.min(200, 25 + 7 * Math.max(...records.map((r) => r.name.length))) : 65;
+    const axes = BARS.has(figure.kind) ? Math.min(200, 25 + 7 * Math.max(...records.map((r) => r.name.length))) : 65;
     const panelWidth = Math.min(620, Math.max(110, Math.floor((width - 10) / across) - axes));
     const legendColumns = Math.max(1, Math.min(methods.length, Math.floor((width - 60) / (30 + 8 * Math.max(...methods.map((m) => Math.min(m.length, 26)))))));
     return {
@@ -298,10 +312,10 @@
         title: { text: panel, anchor: "start", color: "var(--text)", fontSize: 13, limit: panelWidth + axes },
         data: { values },
         width: panelWidth,
-        height: figure.kind === "rates" ? { step: 24 } : 240,
+        height: BARS.has(figure.kind) ? { step: 24 } : 240,
         layer: LAYERS[figure.kind](figure, methods, legendColumns, values),
       })),
-      resolve: { scale: { x: "shared", y: figure.kind === "rates" ? "independent" : "shared", color: "shared", shape: "shared", strokeDash: "shared" } },
+      resolve: { scale: { x: "shared", y: BARS.has(figure.kind) ? "independent" : "shared", color: "shared", shape: "shared", strokeDash: "shared" } },
     };
   }
 

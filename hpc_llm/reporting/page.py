@@ -25,6 +25,7 @@ from hpc_llm.reporting.endings import cause_title, endings
 from hpc_llm.reporting.figures import ALL_MODELS, CURVES, Figure, figures, method_names
 from hpc_llm.reporting.files import gpus, interval, method, reading_metrics
 from hpc_llm.reporting.metric import METRICS, TOKENS_PER_GPU, Metric
+from hpc_llm.reporting.profiles import profile_tables
 from hpc_llm.reporting.records import plain, records
 from hpc_llm.reporting.reference_text import HEADERS, reference_rows
 from hpc_llm.reporting.report import Report, best_rate, regressions
@@ -56,6 +57,7 @@ def render_page(report: Report, plotting_library: str, created: datetime) -> str
         highlights=_highlights(report),
         sections=[_section(report, section, drawn) for section in report.sections],
         all_models=[f for f in drawn if f.section in ALL_MODELS],
+        profiles=profile_tables(report),
         filters=_filters(report),
         num_rows=len(report.compared),
         references=reference_rows(report.references),

@@ -9,6 +9,7 @@ from typing import Any
 from hpc_llm.records.files import replacing
 from hpc_llm.records.run import file_name_part
 from hpc_llm.reporting.figures import ALL_MODELS, Figure, figures, method_names
+from hpc_llm.reporting.profiles import KINDS
 from hpc_llm.reporting.report import Report
 
 # Told apart without colour too; the darker variants keep 3:1 on white. The page has the same order.
@@ -19,6 +20,8 @@ _ACROSS = 3
 _MOST_NAMED = 16
 """Lines or points of more names than these have no legend: nobody could tell them apart by it."""
 _DPI = 150
+_BARS = ("rates", "profile")
+"""Kinds with a line of text for each run, or row, which no two panels have in common."""
 
 
 def write_plots(report: Report, folder: Path) -> list[Path]:
@@ -68,7 +71,7 @@ def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> An
     across = min(_ACROSS, len(figure.panels))
     down = -(-len(figure.panels) // across)
     canvas = Canvas(figsize=(max(4.5, 3.6 * across), 3.1 * down + 0.8), layout="constrained")
-    axes = list(canvas.subplots(down, across, squeeze=False, sharex=True, sharey=figure.kind != "rates").flat)
+    axes = list(canvas.subplots(down, across, squeeze=False, sharex=True, sharey=figure.kind not in _BARS).flat)
     for ax in axes[len(figure.panels) :]:
         ax.remove()
     for panel, ax in zip(figure.panels, axes, strict=False):
@@ -80,7 +83,9 @@ def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> An
         ax.grid(alpha=0.3, linewidth=0.6)
     canvas.suptitle(title, fontsize=10, x=0.01, ha="left")
     names = {r["method"] for r in figure.records}
-    if figure.kind != "rates" and len(names) <= _MOST_NAMED:
+    if figure.kind == "profile":
+        canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
+    elif figure.kind != "rates" and len(names) <= _MOST_NAMED:
         _legend(canvas, figure, styles)
     return canvas
 
@@ -149,6 +154,23 @@ def _utilization(ax: Any, figure: Figure, records: list[dict[str, Any]], styles:
     ax.set_ylim(0, 102)  # a line at 100 % stays whole
 
 
+def _profile(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
+    names = list(dict.fromkeys(r["name"] for r in records))
+    left = dict.fromkeys(names, 0.0)
+    for kind in dict.fromkeys(r["kind"] for r in records):
+        shares = {r["name"]: r["x"] for r in records if r["kind"] == kind}
+        look = {
+            "color": _COLOURS[KINDS.index(kind)] if kind != KINDS[-1] else "0.85",
+            "edgecolor": "white",
+            "height": 0.7,
+        }
+        ax.barh(names, list(shares.values()), left=[left[name] for name in names], label=kind, **look)
+        left = {name: left[name] + shares[name] for name in names}
+    ax.set_xlim(0, 100)
+    ax.invert_yaxis()
+    ax.set_axisbelow(True)
+
+
 def _rate_axis(ax: Any, which: str, figure: Figure) -> None:
     """From zero, or logarithmic where the figure says so."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -165,4 +187,11 @@ def _rate_axis(ax: Any, which: str, figure: Figure) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-_DRAW = {"rates": _rates, "memory": _memory, "scaling": _scaling, "loss": _loss, "utilization": _utilization}
+_DRAW = {
+    "rates": _rates,
+    "memory": _memory,
+    "scaling": _scaling,
+    "loss": _loss,
+    "utilization": _utilization,
+    "profile": _profile,
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_NAMES = frozenset(("job_name", "name", "run_id"))
+_NAMES = frozenset(("job_name", "name", "profile", "run_id"))
 _WHEN_AND_FOR_WHOM = frozenset(("time_s", "account"))
 """A limit that was not met, and who pays: a run that met its limit has another outcome, and no row with the others."""
 _SBATCH = frozenset(

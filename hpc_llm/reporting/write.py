@@ -13,6 +13,7 @@ from hpc_llm.reporting.files import write_csv, write_markdown
 from hpc_llm.reporting.latex import write_latex
 from hpc_llm.reporting.page import write_page
 from hpc_llm.reporting.plots import write_plots
+from hpc_llm.reporting.profiles import profile_tables
 from hpc_llm.reporting.reference_text import reference_tables, write_reference_csv
 from hpc_llm.reporting.report import Report, results_table
 
@@ -40,7 +41,12 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         "Why runs did not complete": [one.line for one in endings(report)],
         "How to read the figures": report.notes,
     }
-    tables = {**reference_tables(report.references), **invalid_table(endings(report)), **scaling_tables(report)}
+    tables = {
+        **reference_tables(report.references),
+        **invalid_table(endings(report)),
+        **scaling_tables(report),
+        **profile_tables(report),
+    }
     write_markdown(report.sections, tables, lists, folder / MARKDOWN)
     write_latex(report.sections, report.notes, folder / LATEX)
     write_page(report, folder / PAGE)  # before the plots, whose library keeps its memory: the page needs the most

@@ -108,7 +108,7 @@ def _goes_on_without_a_job(known: Known) -> Judgement | None:
     if known.is_silent and not records.is_whole and _may_be_queued_again(known):
         reason = f"{known.title} does not answer, and may have queued it again: {known.complaint}"
         return Judgement(state="UNKNOWN", outcome=None, reason=reason, verdict=_NOT_KNOWN)
-    if records.exit is not None or records.is_whole:
+    if records.exit is not None or (records.is_whole and not _script_goes_on(known)):
         return None
     if identity is None:
         return _being_submitted(known)
@@ -128,6 +128,12 @@ def _goes_on_without_a_job(known: Known) -> Judgement | None:
     if _may_be_over(known) and _without_a_record(known) is not None:
         return None
     return Judgement(state="UNKNOWN", outcome=None, reason=reason, verdict=_NOT_KNOWN)
+
+
+def _script_goes_on(known: Known) -> bool:
+    """Whether its script still runs on this machine: a profile of further steps comes behind the result."""
+    local = known.local
+    return local is not None and local.state == "RUNNING" and local.reason is None and not local.is_gone
 
 
 def _may_be_queued_again(known: Known) -> bool:

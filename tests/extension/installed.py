@@ -19,6 +19,7 @@ POINTS = {
     "hpc_llm.schedulers": "toy = their_scheduler:SCHEDULER",
     "hpc_llm.log_formats": "toytrainer = their_log_format:FORMAT",
     "hpc_llm.causes": "theirs = their_cause:CAUSES",
+    "hpc_llm.trackers": "ledger = their_tracker:TRACKER",
 }
 
 

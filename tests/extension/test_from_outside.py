@@ -92,6 +92,24 @@ def test_a_method_can_name_their_engine_and_not_where_it_lies(cli: Cli, tmp_path
     assert moved.returncode == 2 and "engine_module" in moved.stderr and "it follows from the engine" in moved.stderr
 
 
+def test_a_tracker_gets_runs_once(cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "logs" / "r"
+    run.mkdir(parents=True)
+    (run / "experiment.json").write_text(
+        json.dumps({"schema": 1, "plan": {"parallel": {"nodes": 1}, "model": {"name": "tiny"}}})
+    )
+    (run / "result.json").write_text(json.dumps({"schema": 1, "outcome": "COMPLETED"}))
+    (run / "exit.json").write_text(json.dumps({"schema": 1, "exit_code": 0, "stage": "done"}))
+    (run / "steps.jsonl").write_text('{"step": 1, "loss": 3.0}\n{"step": 2, "loss": 2.5}\n')
+    for state in ("written", "unchanged"):
+        done = cli("export", "r", "--to", "ledger", "--json")
+        assert json.loads(done.stdout)["runs"][0]["state"] == state, done.stderr
+    (line,) = (tmp_path / "export" / "ledger.jsonl").read_text().splitlines()
+    ledger = json.loads(line)
+    assert (ledger["model"], ledger["outcome"], ledger["losses"]) == ("tiny", "COMPLETED", [3.0, 2.5])
+    assert "Valid: ledger, mlflow, tensorboard, wandb." in cli("export", "r", "--to", "ledgr").stderr
+
+
 def test_a_log_format_is_read(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "toy.log").write_text(f"[toytrainer] net of 1,200 weights\n{LOG}[toytrainer] done\n")
     (row,) = json.loads(cli("parse", "toy.log", "--format", "json").stdout)

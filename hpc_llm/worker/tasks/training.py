@@ -25,6 +25,7 @@ from hpc_llm.worker.measure.meter import Meter
 from hpc_llm.worker.measure.window import largest_over_ranks
 from hpc_llm.worker.model.flops import model_flops_per_token
 from hpc_llm.worker.model.prepare import count_parameters, parameter_types
+from hpc_llm.worker.profiling.window import profile_steps
 from hpc_llm.worker.ranks import apply, device_index
 from hpc_llm.worker.result import Record, build_result
 from hpc_llm.worker.tasks import rouge
@@ -36,12 +37,13 @@ def train(record: Record) -> None:
     device = _prepare_device(record)
     engine = _build_engine(record, device)
     kept = Keeping(record, engine)
-    _measure(record, engine, device, kept)
+    tokens = _measure(record, engine, device, kept)
     kept.finish()
     if record.ranks.rank == 0:
         result = build_result(record, Outcome.COMPLETED, None)
         record.write(record.paths.result, result)
         print_summary(result)
+    profile_steps(record, engine, tokens)
     engine.close()
 
 
@@ -84,7 +86,8 @@ def other_attention(model: torch.nn.Module, plan: Plan) -> list[str]:
     return [f"Attention is {found} in place of {plan.model.attention}, which this transformers lacks for the model."]
 
 
-def _measure(record: Record, engine: engines.Engine, device: torch.device, kept: Keeping) -> None:
+def _measure(record: Record, engine: engines.Engine, device: torch.device, kept: Keeping) -> Iterator[Batch]:
+    """Take all steps; the batches go on behind the last one."""
     plan, ranks = record.plan, record.ranks
     check_documents_apart(engine, plan, device)
     tokens = fitting(batches(plan, engine.module.config.vocab_size, ranks, device, used=kept.used), engine.module)
@@ -106,6 +109,7 @@ def _measure(record: Record, engine: engines.Engine, device: torch.device, kept:
     record.peaks = record.meter.window.peaks(ranks.world_size)
     record.adaptations += engine.sentences()
     record.gpu_means = telemetry.means(record, gpus, device)
+    return tokens
 
 
 def _evaluation(record: Record, engine: engines.Engine, device: torch.device) -> Evaluation:

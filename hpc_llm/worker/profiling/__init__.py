@@ -1,0 +1,1 @@
+"""What a few steps behind the measured ones are made of: `--profile torch`."""
