@@ -88,7 +88,10 @@ class RunOptions:
     ] = None
     resume: Annotated[
         Optional[str],
-        typer.Option(metavar="RUN|DIR", help="Go on from the newest checkpoint of a run, or from that checkpoint."),
+        typer.Option(
+            metavar="RUN|DIR",
+            help="Go on from the newest checkpoint of a run, from that checkpoint, or with what a search has tried.",
+        ),
     ] = None
     partition: Annotated[Optional[str], typer.Option(metavar="NAME", help="Partition.")] = None
     account: Annotated[Optional[str], typer.Option(metavar="NAME", help="Account that is charged.")] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.parts import Training, Tuning
+from hpc_llm.planning.parts import Training
 
 LARGEST = 2**16
 """No larger micro batch is tried."""

@@ -26,7 +26,9 @@ STRONG = "same-global-batch"
 """In place of a section's id: series at one global batch lie across the sections."""
 GPUS = "gpus-over-time"
 """In place of a section's id: how busy GPUs are asks for no counterpart."""
-ALL_MODELS = (STRONG, GPUS)
+TRIES, FRONTIER = "tries-of-searches", "frontier-of-searches"
+"""In place of a section's id: the tries of a search are of many shapes."""
+ALL_MODELS = (STRONG, GPUS, TRIES, FRONTIER)
 CURVES = frozenset(("loss", "utilization"))
 """Kinds whose records are the points of lines, one line a run."""
 _MAX_CURVE_POINTS = 6000
@@ -36,7 +38,7 @@ _MAX_LOSS_POINTS = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One plot, in a panel for each cluster; `kind` is `rates`, `memory`, `scaling`, `loss` or `utilization`."""
+    """One plot, in a panel for each cluster; `kind` is `rates`, `memory`, `scaling`, `loss`, `utilization` or `tries`."""
 
     kind: str
     section: str
@@ -67,7 +69,11 @@ def figures(report: Report) -> list[Figure]:
         if not section.is_mixed:
             found += [rates(section), memory(section), weak_scaling(report, section)]
         found.append(loss(report, section))
-    return [f for f in (*found, strong_scaling(report), utilization(report)) if f is not None]
+    return [
+        f
+        for f in (*found, strong_scaling(report), utilization(report), tries(report), frontier(report))
+        if f is not None
+    ]
 
 
 def method_names(drawn: Sequence[Figure]) -> list[str]:
@@ -239,6 +245,74 @@ def utilization(report: Report) -> Figure | None:
         x_title=f"Time since the first sample ({unit})", y_title="GPU utilisation (%)", cells=cells, panels=_panels(records),
         headers=["Cluster", "Method", "Run", "Mean (%)", "Lowest (%)", "Highest (%)", "Sampled for (s)"],
     )  # fmt: skip
+
+
+def tries(report: Report) -> Figure | None:
+    """Tokens/s/GPU of each micro batch that a search has tried; what did not fit is marked at zero."""
+    records, cells = [], []
+    for index, row, run in _of_searches(report):
+        size, fits = count(row["micro_batch_size"]) or 0, _fits(run)
+        rate, outcome = figure(run.row.tokens_per_second_per_gpu), run.row.outcome or "not over"
+        panel = f"{_panel(row)} · {text(row['model'])} · sequence length {count(row['sequence_length'])}"
+        point = {"x": size, "y": rate if fits and rate else 0, "fits": fits, "outcome": outcome}
+        records.append(_point(index, row) | {"panel": panel, "run": one_line(run.row.run_id or "")} | point)
+        cells.append([panel, method(row), str(size), outcome, TOKENS_PER_GPU.text(rate)])
+    if not any(r["fits"] for r in records):
+        return None
+    best = max(records, key=lambda r: r["y"])
+    caption = (
+        f"{counted(len(records), 'training')} of searches for the micro batch. Highest: {best['method']} with {best['x']}, "
+        f"{TOKENS_PER_GPU.text(best['y'])} tokens/s/GPU. Crosses did not fit, or did not complete."
+    )
+    is_log = _is_wide([r["x"] for r in records])
+    return Figure(
+        kind="tries", section=TRIES, title="Micro batches that were tried", caption=caption, records=records, is_log=is_log,
+        x_title=f"Micro batch (sequences{', log scale' if is_log else ''})", y_title="Tokens/s/GPU", panels=_panels(records),
+        headers=["Where", "Method", "Micro batch", "Outcome", "Tokens/s/GPU"], cells=cells,
+    )  # fmt: skip
+
+
+def frontier(report: Report) -> Figure | None:
+    """The largest micro batch at each sequence length, of searches over several."""
+    found = [(index, row, run) for index, row, run in _of_searches(report) if _fits(run)]
+    largest: dict[tuple[str, str, str, str, int], tuple[int, int]] = {}
+    for index, row, run in found:
+        where = f"{_panel(row)} · {text(row['model'])}"
+        key = (
+            where,
+            method(row),
+            run.of_search or "",
+            text(row["precision"]) or "",
+            count(row["sequence_length"]) or 0,
+        )
+        largest[key] = max(largest.get(key, (0, 0)), (count(row["micro_batch_size"]) or 0, index))
+    if len({key[-1] for key in largest}) < 2:
+        return None
+    records: list[dict[str, Any]] = [
+        {"row": index, "panel": where, "method": name, "run": one_line(run), "x": length, "y": size, "fits": True, "outcome": "COMPLETED"}
+        for (where, name, run, _, length), (size, index) in sorted(largest.items())
+    ]  # fmt: skip
+    caption = "The largest micro batch that completed at each length that was searched; what lies above a line did not fit or was not tried."
+    is_log = _is_wide([r["x"] for r in records])
+    return Figure(
+        kind="tries", section=FRONTIER, title="Largest micro batch by sequence length", caption=caption, records=records,
+        x_title=f"Sequence length (tokens{', log scale' if is_log else ''})", y_title="Micro batch (sequences)", is_log=is_log,
+        headers=["Where", "Method", "Sequence length", "Largest micro batch"], panels=_panels(records),
+        cells=[[r["panel"], r["method"], str(r["x"]), str(r["y"])] for r in records],
+    )  # fmt: skip
+
+
+def _of_searches(report: Report) -> Iterator[tuple[int, Cells, ReportedRun]]:
+    """The tries of searches, with index and row of the comparison; INVALID ones have none."""
+    for index, row in report.compared.items():
+        for member in row["members"]:
+            run = report.runs[member]
+            if run.of_search is not None and count(row["micro_batch_size"]) and count(row["sequence_length"]):
+                yield index, row, run
+
+
+def _fits(run: ReportedRun) -> bool:
+    return run.row.outcome == Outcome.COMPLETED.value
 
 
 def thinned(curve: Curve, every: int) -> Curve:

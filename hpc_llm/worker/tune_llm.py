@@ -56,7 +56,7 @@ def answer(folder: Path, seconds_left: int | None) -> str:
     plan = _plan(run)
     tries = tries_of(run, plan)
     wanted = next_try(plan, tries)
-    unfinished = wanted and _why_not(wanted, plan, tries, seconds_left)
+    unfinished = None if wanted is None else _why_not(wanted, plan, tries, seconds_left)
     if wanted is not None and unfinished is None:
         return _begin(wanted, plan, run, tries)
     end = ending(plan, tries, unfinished)
@@ -133,8 +133,7 @@ def _last(tries: Sequence[Try]) -> str:
         return ""
     one = tries[-1]
     rate = f", {one.tokens_per_second:.4g} tokens/s" if one.tokens_per_second else ""
-    why = f" ({one.why})" if one.why else ""
-    return f"{one.size} x {one.length}: {one.verdict.value}{rate}{why}; "
+    return f"{one.size} x {one.length}: {one.verdict.value}{rate}; "
 
 
 def _line(text: str) -> str:

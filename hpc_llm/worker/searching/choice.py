@@ -123,9 +123,9 @@ def next_at(known: Known, first: int, *, looks_for_fastest: bool) -> Wanted | No
         for size in sorted({one.size for one in known.tries if one.confirms == confirms}):
             if known.fits(size, confirms=confirms) is None:
                 return Wanted(size=size, length=known.length, confirms=confirms)
-    size = _next_size(known, first)
-    if size is not None:
-        return Wanted(size=size, length=known.length, confirms=False)
+    found = _next_size(known, first)
+    if found is not None:
+        return Wanted(size=found, length=known.length, confirms=False)
     for size, confirms in _last_steps(known, looks_for_fastest):
         if not known.group(size, confirms=confirms):
             return Wanted(size=size, length=known.length, confirms=confirms)
@@ -171,12 +171,12 @@ def _last_steps(known: Known, looks_for_fastest: bool) -> Iterator[tuple[int, bo
 
 def _halves(known: Known) -> Iterator[int]:
     """Ever smaller sizes, as long as they are not clearly slower than the best."""
-    size, best = known.largest or 0, max(map(known.rate, known.good), default=0.0)
+    size = known.largest or 0
+    best = max(map(known.rate, known.good), default=0.0)
     while True:
         if size in known.good and known.rate(size) < _SLOWER * best:
             return
-        smaller = known.sizes.at_most(size // 2)
-        if smaller is None:
+        size = known.sizes.at_most(size // 2) or 0
+        if not size:
             return
-        size = smaller
         yield size

@@ -22,12 +22,12 @@ _MOST_BEFORE = 50
 
 
 class Verdict(str, Enum):
-    """What a try says of its micro batch."""
+    """What a try says of its micro batch; the words go into the log of the whole job, whose end no try is."""
 
     FITS = "fits"
     CLOSE = "leaves less than the margin"
-    MEMORY = "out of memory"
-    HANGS = "not over in time"
+    MEMORY = "does not fit"
+    HANGS = "was not over in time"
     FAILED = "failed"
     CUT = "cut off"
     """The job was told to end: that says nothing of the size."""
