@@ -407,7 +407,7 @@ launch_tries() {
   stage=launch
   while :; do
     [ -z "$time_limit" ] || left=(--seconds-left "$(($(date +%s) < started_at + time_limit ? started_at + time_limit - $(date +%s) : 0))")
-    answer=$("${wrapper[@]}" "$python" -u -c "$start" "$code_archive" "$code_digest" "$1" --run-dir "$run_dir" "${left[@]}") ||
+    answer=$("${wrapper[@]}" "$python" -c "$start" "$code_archive" "$code_digest" "$1" --run-dir "$run_dir" "${left[@]}") ||
       die 1 "the search for the micro batch cannot go on"
     read -r what number try_limit sentence <<< "$answer"
     echo "hpc-llm: $sentence"
@@ -439,7 +439,9 @@ launch_try() {
 # By the mark that it inherited: an agent that was killed leaves ranks behind, which hold the memory that the next try needs.
 end_what_is_left() {
   local place count=0 found
-  while found=$(grep -slzxF "HPC_LLM_TRY_DIR=$try_dir" /proc/[0-9]*/environ) && [ $((count += 1)) -le 50 ]; do
+  while [ $((count += 1)) -le 50 ]; do
+    found=$(grep -slzxF "HPC_LLM_TRY_DIR=$try_dir" /proc/[0-9]*/environ)  # its exit code is 2 as soon as one cannot be read
+    [ -n "$found" ] || return 0
     for place in $found; do
       place=${place#/proc/}
       kill -s KILL "${place%/environ}" 2>/dev/null

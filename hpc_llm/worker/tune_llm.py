@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_llm.errors import HpcLlmError, RequestError
-from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.experiment import Plan, register_workload
 from hpc_llm.planning.micro_batches import plan_of_try
+from hpc_llm.planning.parts import Tuning
 from hpc_llm.records.files import make_own_folder, read_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker.searching.choice import Wanted, next_try
@@ -68,6 +69,7 @@ def _plan(run: RunPaths) -> Plan:
     experiment = read_json(run.experiment)
     if experiment is None or not isinstance(experiment.get("plan"), dict):
         raise RequestError(f"{run.experiment} is missing or not whole: --run-dir takes the folder of a submitted run.")
+    register_workload(str(experiment["plan"].get("task")), Tuning)  # whatever the task is called, also one from elsewhere
     try:
         plan = Plan.from_dict(experiment["plan"])
         _ = plan.tuning

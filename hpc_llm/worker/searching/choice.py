@@ -174,7 +174,7 @@ def _halves(known: Known) -> Iterator[int]:
     size = known.largest or 0
     best = max(map(known.rate, known.good), default=0.0)
     while True:
-        if size in known.good and known.rate(size) < _SLOWER * best:
+        if size in known.good and size < (known.fastest or 0) and known.rate(size) < _SLOWER * best:
             return
         size = known.sizes.at_most(size // 2) or 0
         if not size:
