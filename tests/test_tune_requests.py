@@ -25,7 +25,12 @@ def test_a_try_is_a_short_training_with_the_batch_of_the_try() -> None:
     plan = plan_of("kept_global_batch=24", "confirm_steps=40", micro_batch_size=5, method="z3")
     assert (plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps) == (4, 6)
     one = plan_of_try(plan, 8, 128, confirms=False)
-    assert (one.task, type(one.workload), one.workload.steps, one.batch.sequence_length) == ("pretrain", Training, 10, 128)
+    assert (one.task, type(one.workload), one.workload.steps, one.batch.sequence_length) == (
+        "pretrain",
+        Training,
+        10,
+        128,
+    )
     config = one.engine.deepspeed
     names = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
     assert [config[name] for name in names] == [8, 3, 24]
@@ -88,8 +93,9 @@ def test_lengths_end_where_the_model_does() -> None:
     ],
 )
 def test_what_a_search_cannot_do_is_refused_in_one_sentence(asked: dict[str, Any], said: str, own_folder: Any) -> None:
+    small: dict[str, Any] = {"cluster": "local", "task": "tune", "method": "ddp", "model": "tiny", "gpus_per_node": 0}
     with pytest.raises(HpcLlmError, match=said) as caught:
-        hpc_llm.plan(cluster="local", **{"task": "tune", "method": "ddp", "model": "tiny", "gpus_per_node": 0} | asked)
+        hpc_llm.plan(**small | asked)
     assert "\n" not in str(caught.value)
 
 

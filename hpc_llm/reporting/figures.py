@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from hpc_llm.errors import counted
@@ -249,14 +250,16 @@ def utilization(report: Report) -> Figure | None:
 
 def tries(report: Report) -> Figure | None:
     """Tokens/s/GPU of each micro batch that a search has tried; what did not fit is marked at zero."""
-    records, cells = [], []
-    for index, row, run in _of_searches(report):
+    records: list[dict[str, Any]] = []
+    cells: list[list[str]] = []
+    for index, row, run, name in _of_searches(report):
         size, fits = count(row["micro_batch_size"]) or 0, _fits(run)
         rate, outcome = figure(run.row.tokens_per_second_per_gpu), run.row.outcome or "not over"
         panel = f"{_panel(row)} · {text(row['model'])} · sequence length {count(row['sequence_length'])}"
         point = {"x": size, "y": rate if fits and rate else 0, "fits": fits, "outcome": outcome}
-        records.append(_point(index, row) | {"panel": panel, "run": one_line(run.row.run_id or "")} | point)
-        cells.append([panel, method(row), str(size), outcome, TOKENS_PER_GPU.text(rate)])
+        of_run = {"row": index, "panel": panel, "method": name, "run": one_line(run.row.run_id or "")}
+        records.append(of_run | point)
+        cells.append([panel, name, str(size), outcome, TOKENS_PER_GPU.text(rate)])
     if not any(r["fits"] for r in records):
         return None
     best = max(records, key=lambda r: r["y"])
@@ -274,23 +277,16 @@ def tries(report: Report) -> Figure | None:
 
 def frontier(report: Report) -> Figure | None:
     """The largest micro batch at each sequence length, of searches over several."""
-    found = [(index, row, run) for index, row, run in _of_searches(report) if _fits(run)]
-    largest: dict[tuple[str, str, str, str, int], tuple[int, int]] = {}
-    for index, row, run in found:
-        where = f"{_panel(row)} · {text(row['model'])}"
-        key = (
-            where,
-            method(row),
-            run.of_search or "",
-            text(row["precision"]) or "",
-            count(row["sequence_length"]) or 0,
-        )
-        largest[key] = max(largest.get(key, (0, 0)), (count(row["micro_batch_size"]) or 0, index))
+    largest: dict[tuple[str, str, int], tuple[int, int]] = {}
+    for index, row, run, name in _of_searches(report):
+        key = (f"{_panel(row)} · {text(row['model'])}", name, count(row["sequence_length"]) or 0)
+        if _fits(run):
+            largest[key] = max(largest.get(key, (0, 0)), (count(row["micro_batch_size"]) or 0, index))
     if len({key[-1] for key in largest}) < 2:
         return None
     records: list[dict[str, Any]] = [
-        {"row": index, "panel": where, "method": name, "run": one_line(run), "x": length, "y": size, "fits": True, "outcome": "COMPLETED"}
-        for (where, name, run, _, length), (size, index) in sorted(largest.items())
+        {"row": index, "panel": where, "method": name, "run": name, "x": length, "y": size, "fits": True, "outcome": "COMPLETED"}
+        for (where, name, length), (size, index) in sorted(largest.items())
     ]  # fmt: skip
     caption = "The largest micro batch that completed at each length that was searched; what lies above a line did not fit or was not tried."
     is_log = _is_wide([r["x"] for r in records])
@@ -302,13 +298,21 @@ def frontier(report: Report) -> Figure | None:
     )  # fmt: skip
 
 
-def _of_searches(report: Report) -> Iterator[tuple[int, Cells, ReportedRun]]:
-    """The tries of searches, with index and row of the comparison; INVALID ones have none."""
-    for index, row in report.compared.items():
-        for member in row["members"]:
-            run = report.runs[member]
-            if run.of_search is not None and count(row["micro_batch_size"]) and count(row["sequence_length"]):
-                yield index, row, run
+def _of_searches(report: Report) -> Iterator[tuple[int, Cells, ReportedRun, str]]:
+    """The tries of searches, with index and row of the comparison; INVALID ones have none. The name is that of the method, with
+    its run's where several searches had that method."""
+    found = [
+        (index, row, run)
+        for section in report.sections
+        for index, row, run in _runs_of(report, section)
+        if run.of_search is not None and count(row["micro_batch_size"]) and count(row["sequence_length"])
+    ]
+    several = {(run.row.method, run.of_search) for _, _, run in found}
+    methods = [name for name, _ in several]
+    for index, row, run in sorted(found, key=lambda one: one[0]):
+        name = text(row["method"]) or "unknown"
+        is_one = methods.count(run.row.method) == 1
+        yield index, row, run, name if is_one else f"{name} ({one_line(Path(run.of_search or '').name)})"
 
 
 def _fits(run: ReportedRun) -> bool:

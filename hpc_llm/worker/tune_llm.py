@@ -69,7 +69,9 @@ def _plan(run: RunPaths) -> Plan:
     experiment = read_json(run.experiment)
     if experiment is None or not isinstance(experiment.get("plan"), dict):
         raise RequestError(f"{run.experiment} is missing or not whole: --run-dir takes the folder of a submitted run.")
-    register_workload(str(experiment["plan"].get("task")), Tuning)  # whatever the task is called, also one from elsewhere
+    register_workload(
+        str(experiment["plan"].get("task")), Tuning
+    )  # whatever the task is called, also one from elsewhere
     try:
         plan = Plan.from_dict(experiment["plan"])
         _ = plan.tuning

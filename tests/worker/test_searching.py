@@ -21,6 +21,10 @@ from hypothesis import strategies as st
 
 from hpc_llm.planning.micro_batches import MicroBatches
 from hpc_llm.records.run import RunPaths
+from hpc_llm.reporting.collect import collect
+from hpc_llm.reporting.figures import FRONTIER, Figure, figures
+from hpc_llm.reporting.plots import write_plots
+from hpc_llm.reporting.report import make_report
 from hpc_llm.worker.searching.choice import Known, next_at
 from hpc_llm.worker.searching.tries import Try, Verdict
 
@@ -51,7 +55,8 @@ def train(record):
     resource.setrlimit(resource.RLIMIT_AS, (pages + world["mib"] * 2**20, resource.RLIM_INFINITY))
     held = bytearray((size * record.plan.batch.sequence_length + (confirms and world.get("grows", 0))) * 2**20)
     rate = float(world.get("rates", {}).get(str(size), size))
-    record.write(record.paths.result, {"outcome": "COMPLETED", "tokens_per_second": rate, "micro_batch_size": size})
+    rates = {"tokens_per_second": rate, "tokens_per_second_per_gpu": rate}
+    record.write(record.paths.result, {"outcome": "COMPLETED", "micro_batch_size": size, **rates})
 
 
 if __name__ == "__main__":
@@ -74,9 +79,15 @@ def search(
         verdict = fits(wanted.size, wanted.confirms)
         tries.append(
             Try(
-                number=len(tries) + 1, folder=Path(), size=wanted.size, length=64, confirms=wanted.confirms, verdict=verdict,
-                tokens_per_second=rate(wanted.size) if verdict is Verdict.FITS else None, peaks={},
-            )  # fmt: skip
+                number=len(tries) + 1,
+                folder=Path(),
+                size=wanted.size,
+                length=64,
+                confirms=wanted.confirms,
+                verdict=verdict,
+                tokens_per_second=rate(wanted.size) if verdict is Verdict.FITS else None,
+                peaks={},
+            )
         )
     return Known(64, sizes, tries)
 
@@ -174,6 +185,11 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
     return Elsewhere(site, tmp_path / "logs")
 
 
+def figures_of(elsewhere: Elsewhere) -> list[Figure]:
+    """The plots of a report of all that was searched."""
+    return figures(make_report(collect([elsewhere.logs])))
+
+
 def sizes_of(result: dict[str, Any]) -> list[tuple[int, str]]:
     return [(one["micro_batch_size"], one["verdict"]) for one in result["tries"]]
 
@@ -197,6 +213,9 @@ def test_a_search_ends_where_memory_does_and_each_try_is_a_row(elsewhere: Elsewh
     assert {row["kind"] for row in rows} == {"train"} and {row["run_id"] for row in rows} == {"r"}
     outcomes = {"FITS": "COMPLETED", "MEMORY": "OOM_HOST"}
     assert [row["outcome"] for row in rows] == [outcomes[verdict] for _, verdict in sizes_of(result)]
+    [drawn] = [one for one in figures_of(elsewhere) if one.kind == "tries"]
+    assert {(r["x"], r["fits"]) for r in drawn.records} == {(s, v == "FITS") for s, v in sizes_of(result)}
+    assert all((r["y"] > 0) == r["fits"] for r in drawn.records) and f"with {8}," in drawn.caption
 
 
 def test_a_try_that_hangs_is_ended_with_all_that_it_started(elsewhere: Elsewhere) -> None:
@@ -225,18 +244,28 @@ def test_where_nothing_fits_the_run_ends_as_its_smallest_try(elsewhere: Elsewher
     assert [size for size, _ in sizes_of(result)] == [4, 2, 1] and result["search"][0]["largest"] is None
 
 
-def test_a_search_over_lengths_gives_the_largest_at_each(elsewhere: Elsewhere) -> None:
+def test_a_search_over_lengths_gives_the_largest_at_each(elsewhere: Elsewhere, tmp_path: Path) -> None:
     result = elsewhere.run("--over", "sequence-length=8,16,32", "--micro-batch-size", "16", world={"mib": 200})
     lengths = {one["sequence_length"]: one["largest"]["micro_batch_size"] for one in result["search"]}
     assert list(lengths) == [8, 16, 32] and lengths[8] >= 2 * lengths[16] >= 4 * lengths[32] > 0
     assert all(one["largest"]["confirmed"] for one in result["search"])
+    frontier = next(one for one in figures_of(elsewhere) if one.section == FRONTIER)
+    assert {r["x"]: r["y"] for r in frontier.records} == lengths and {r["method"] for r in frontier.records} == {"ddp"}
+    written = write_plots(make_report(collect([elsewhere.logs])), tmp_path)
+    assert (
+        len([path for path in written if path.name.startswith("tries-all-models") and path.stat().st_size > 1000]) == 4
+    )
 
 
 def test_the_global_batch_is_kept_by_sizes_that_divide_it(elsewhere: Elsewhere) -> None:
     result = elsewhere.run("--micro-batch-size", "4", "--gradient-accumulation-steps", "6", world={"mib": 90})
     assert {size for size, _ in sizes_of(result)} <= {1, 2, 3, 4, 6, 8, 12, 24}
     largest = result["search"][0]["largest"]
-    assert (largest["micro_batch_size"], largest["gradient_accumulation_steps"], largest["global_batch_size"]) == (8, 3, 24)
+    assert (largest["micro_batch_size"], largest["gradient_accumulation_steps"], largest["global_batch_size"]) == (
+        8,
+        3,
+        24,
+    )
 
 
 def test_a_job_that_dies_goes_on_with_what_it_has(elsewhere: Elsewhere, tmp_path: Path) -> None:
