@@ -20,7 +20,7 @@ hypothesis.settings.load_profile("shared-machine")
 LONGEST = (
     "worker/test_resume.py", "diagnose/test_diagnose_slurm.py", "worker/test_finetune.py", "slurm/test_chaos.py",
     "slurm/test_identity.py", "slurm/test_slurm_jobs.py", "worker/test_engines.py", "slurm/test_slurm_states.py",
-    "worker/test_training.py", "worker/test_keeping.py", "test_finetune_example.py", "test_study_runs.py",
+    "worker/test_training.py", "worker/test_searching.py", "worker/test_keeping.py", "test_finetune_example.py", "test_study_runs.py",
     "worker/test_tensor_parallel.py",
 )  # fmt: skip
 """Files of a minute and more: begun first, so that no process of several ends long after the others."""

@@ -60,6 +60,10 @@ SHAPES: dict[str, Callable[[], Batch]] = {
     "local-one-gpu": lambda: batch("local", "z3"),
     "local-four-gpus": lambda: batch("local", "z3", gpus_per_node=4, time="30"),
     "local-cpu": lambda: batch("local", "z3", hardware=CPU),
+    "taiwania2-tune-two-nodes": lambda: batch(
+        "taiwania2", "z3", task="tune", nodes=2, partition="gp2d", over="sequence-length=512,1024"
+    ),
+    "local-tune": lambda: batch("local", "ddp", task="tune", model="tiny", gpus_per_node=0, time="01:00:00"),
     "delta-infer": lambda: batch("delta", "q", task="infer", gpus_per_node=1, set=("queries=500", "new_tokens=512")),
 }
 

@@ -127,7 +127,7 @@ def test_each_task_of_an_array_looks_for_what_its_run_needs_and_no_more(methods:
 
 
 def test_every_field_of_the_plan_is_heeded() -> None:
-    kinds = [tasks.find(name) for name in ("pretrain", "prepare", "infer")]
+    kinds = [tasks.find(name) for name in ("pretrain", "prepare", "infer", "tune")]
     heeded = [fields for kind in kinds for fields in (kind.plan_fields, kind.own_fields)]
     assert set(PATHS) == OF_EVERY_TASK.union(*heeded)
     assert not tasks.find("pretrain").plan_fields & OF_EVERY_TASK
@@ -136,7 +136,7 @@ def test_every_field_of_the_plan_is_heeded() -> None:
 def test_a_task_that_is_not_there_names_those_that_are(elsewhere: Path) -> None:
     with pytest.raises(RequestError, match=r"task 'pretrian'.*pretrain"):
         planned("local", "z3", task="pretrian")
-    assert tasks.names() == ("pretrain", "finetune", "prepare", "infer", "counting")
+    assert tasks.names() == ("pretrain", "finetune", "prepare", "infer", "tune", "counting")
 
 
 @pytest.mark.parametrize("names", [{"worker": "counting-task; rm"}, {"worker": ""}, {"carries": ("a.b",)}])

@@ -174,6 +174,7 @@ def _planned(
     """The plans of the runs of one cluster; a refusal names all runs that it holds for."""
     from hpc_llm.api.corpora import Corpora
     from hpc_llm.api.fit import with_memory
+    from hpc_llm.api.searching import with_first_size
     from hpc_llm.planning.plan import plan
 
     corpora = Corpora(logs)
@@ -187,7 +188,7 @@ def _planned(
         one = plan(experiment, cluster, methods[run.method], site, run.sources, corpus)
         _check_secrets(one, preview)
         check_start(one)
-        one = with_memory(one, cluster)
+        one = with_memory(with_first_size(one, cluster), cluster)
         return replace(one, study=run.place) if run.place else one
 
     return each(runs, cluster.name, planned_run, several=several)

@@ -45,6 +45,7 @@ class Options(TypedDict, total=False):
     seed: int
     data: Sequence[str | os.PathLike[str]]
     save_every: int
+    over: str
     resume: str | os.PathLike[str]
     profile: str
     partition: str

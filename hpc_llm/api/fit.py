@@ -28,14 +28,15 @@ def check_fit(batches: Sequence[Batch], *, force: bool = False) -> None:
         PlanError: not even the least that a run needs is there; with `force` that is told.
     """
     from hpc_llm.api.predicting import tell_times
+    from hpc_llm.api.searching import least_of
 
     told: dict[str, None] = {}
     for batch in batches:
-        cluster = _as_it_is(batch.cluster)
+        cluster = as_it_is_here(batch.cluster)
         for planned in batch.planned:
             if planned.study is not None and planned.study.expect in _OF_MEMORY:
                 continue
-            for sentence, is_certain in _objections(planned.plan, cluster):
+            for sentence, is_certain in _objections(least_of(planned.plan), cluster):
                 if is_certain and not force:
                     raise PlanError(f"{sentence}. --force submits all the same.")
                 told[f"--force, although {sentence}" if is_certain else sentence] = None
@@ -59,7 +60,8 @@ def memory_there(plan: Plan, cluster: Cluster) -> Memory | None:
         return None
 
 
-def _as_it_is(cluster: Cluster) -> Cluster:
+def as_it_is_here(cluster: Cluster) -> Cluster:
+    """The cluster, with this machine's GPU where its profile leaves that open."""
     from hpc_llm.api.estimating import as_it_is
     from hpc_llm.site.hardware import detect
 

@@ -18,12 +18,16 @@ def predictions(batch: Batch) -> list[dict[str, Any] | None]:
     """What experiment.json keeps of the prediction of each run; None where nothing can be said."""
     from hpc_llm.api.calibrating import calibration_of
     from hpc_llm.api.fit import memory_there
+    from hpc_llm.api.searching import searches
     from hpc_llm.estimating.step_time import step_time
     from hpc_llm.planning.tasks import find
 
     calibration = calibration_of(batch.cluster.name)
-    found = []
+    found: list[dict[str, Any] | None] = []
     for planned in batch.planned:
+        if searches(planned.plan):  # nobody knows which trainings it will be
+            found.append(None)
+            continue
         is_training = find(planned.plan.task).trains
         time = step_time(planned.plan, batch.cluster, calibration=calibration) if is_training else None
         memory = memory_there(planned.plan, batch.cluster)
@@ -58,12 +62,13 @@ def tell_times(batches: Sequence[Batch]) -> None:
 
 
 def _too_short(plan: Plan, cluster: Cluster, calibration: Any) -> str | None:
+    from hpc_llm.api.searching import searches
     from hpc_llm.estimating.step_time import step_time
     from hpc_llm.planning.tasks import find
     from hpc_llm.site.slurm_time import format_time
 
     limit = plan.job.time_s
-    if limit is None or not find(plan.task).trains:
+    if limit is None or searches(plan) or not find(plan.task).trains:
         return None
     time = step_time(plan, cluster, calibration=calibration)
     if time is None or time.run_time_s <= limit:

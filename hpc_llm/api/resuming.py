@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.find import find_run
+from hpc_llm.api.searching import searches
 from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
@@ -20,10 +21,23 @@ _SAME = ("model", "peft", "quantization")
 def with_start(values: dict[str, Any], logs: Path) -> dict[str, Any]:
     """The options with the folder that `resume` means: a run's, whose newest checkpoint is taken, or a checkpoint.
 
-    Raises RequestError where there is no whole checkpoint.
+    Of a search it is that of another one, whose tries count. Raises RequestError where there is no whole checkpoint, or no try.
     """
+    from hpc_llm.planning.tasks import find
+
     text = values.get("resume")
-    return values if text is None else {**values, "resume": str(_place_of(text, logs))}
+    if text is None:
+        return values
+    is_search = find(str(values.get("task", "pretrain"))).search is not None
+    return {**values, "resume": str(_search_of(text, logs) if is_search else _place_of(text, logs))}
+
+
+def _search_of(text: str, logs: Path) -> Path:
+    """The folder of a search that has tried something."""
+    run = find_run(text, logs)
+    if not run.search_tries():
+        raise RequestError(f"--resume {text}: {run.root} holds no tries of a search for the micro batch. Leave it out.")
+    return run.root.absolute()
 
 
 def asked_with(text: str, logs: Path) -> tuple[RunPaths, dict[str, Any]]:
@@ -78,7 +92,7 @@ def check_start(planned: PlanWithOrigins) -> None:
     from hpc_llm.records.run import RunPaths
 
     plan: Plan = planned.plan
-    if not isinstance(plan.workload, Training) or plan.workload.resume is None:
+    if not isinstance(plan.workload, Training) or plan.workload.resume is None or searches(plan):
         return
     start = start_of(Path(plan.workload.resume))
     if start is None:

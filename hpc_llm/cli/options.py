@@ -49,7 +49,7 @@ class RunOptions:
         typer.Option(metavar="NAME[,…]", help="Method (z2o, z3, z3o, q, … or letters, z3+o+r); several are a sweep."),
     ] = None
     task: Annotated[
-        Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain, finetune, prepare, infer.")
+        Optional[str], typer.Option(metavar="NAME", help="What to run: pretrain, finetune, prepare, infer, tune.")
     ] = None
     model: Annotated[Optional[str], typer.Option(metavar="PRESET|PATH", help="Preset name or checkpoint folder.")] = (
         None
@@ -85,9 +85,16 @@ class RunOptions:
         Optional[int],
         typer.Option(metavar="N", help="Keep a checkpoint every N steps and at the end, and the model; else nothing."),
     ] = None
+    over: Annotated[
+        Optional[str],
+        typer.Option(metavar="sequence-length[=N,…]", help="With --task tune: search at each of these lengths."),
+    ] = None
     resume: Annotated[
         Optional[str],
-        typer.Option(metavar="RUN|DIR", help="Go on from the newest checkpoint of a run, or from that checkpoint."),
+        typer.Option(
+            metavar="RUN|DIR",
+            help="Go on from the newest checkpoint of a run, from that checkpoint, or with what a search has tried.",
+        ),
     ] = None
     profile: Annotated[
         Optional[str],

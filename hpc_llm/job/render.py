@@ -131,6 +131,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             else [],
             "python_folder": str(place.python.parent),
             "env_file": plan.job.env_file and _env_file(plan.job.env_file, cluster),
+            "search": tasks.find(plan.task).search,
             "job_dirs": cluster.env.per_job_dirs,
             "variables": [asdict(variable) for variable in variables(plan, cluster, origins)],
             "synthetic": DESCRIPTION,

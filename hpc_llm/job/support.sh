@@ -399,6 +399,78 @@ set_ranks() {
 
 need_program() { command -v "$1" >/dev/null || die "$stop_no_launcher" "$1 is not on PATH"; }
 
+# launch_tries SEARCH START_TRY: a run that is many. Before each try the module SEARCH says which comes next; START_TRY, a function of
+# the script, starts all ranks in its folder, try_dir. What was tried stays there, so a job that is queued again goes on.
+launch_tries() {
+  local answer what number sentence left=()
+  echo "hpc-llm: $(hostname), $python, modules ${LOADEDMODULES:-none}"
+  stage=launch
+  while :; do
+    [ -z "$time_limit" ] || left=(--seconds-left "$(($(date +%s) < started_at + time_limit ? started_at + time_limit - $(date +%s) : 0))")
+    answer=$("${wrapper[@]}" "$python" -c "$start" "$code_archive" "$code_digest" "$1" --run-dir "$run_dir" "${left[@]}") ||
+      die 1 "the search for the micro batch cannot go on"
+    read -r what number try_limit sentence <<< "$answer"
+    echo "hpc-llm: $sentence"
+    [ "$what" = try ] || break
+    try_dir=$run_dir/search/$number
+    "$2"
+  done
+  ignore_signals  # the end is settled
+  stage='done'
+  exit "$number"
+}
+
+# launch_try COMMAND ...: one try, ended where it takes longer than try_limit. Nothing of it is left behind when the next one begins.
+launch_try() {
+  local code began reach=$try_limit left
+  need_program "$1"
+  export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
+  printf -v began '%(%s)T' -1
+  left=$((${time_limit:-$((reach + began))} + started_at - began))
+  [ -z "$time_limit" ] || [ "$left" -ge "$reach" ] || reach=$((left > 1 ? left : 1))
+  HPC_LLM_TRY_DIR=$try_dir timeout --signal=TERM --kill-after=30 "$reach" "$@" >> "$try_dir/log.out" 2>> "$try_dir/log.err" &
+  child=$!
+  wait_for_child
+  end_what_is_left
+  note_try
+  [ -z "$signal" ] || end_by_signal
+}
+
+# By the mark that it inherited: an agent that was killed leaves ranks behind, which hold the memory that the next try needs.
+end_what_is_left() {
+  local place count=0 found
+  while [ $((count += 1)) -le 50 ]; do
+    found=$(grep -slzxF "HPC_LLM_TRY_DIR=$try_dir" /proc/[0-9]*/environ)  # its exit code is 2 as soon as one cannot be read
+    [ -n "$found" ] || return 0
+    for place in $found; do
+      place=${place#/proc/}
+      kill -s KILL "${place%/environ}" 2>/dev/null
+    done
+    sleep 0.2
+  done
+}
+
+# How the try ended, for those who judge it as a run. One that is cut off by the job's own limit ends the job.
+note_try() {
+  local ended by=$signal why=''
+  printf -v ended '%(%s)T' -1
+  if [ -z "$signal" ] && { [ "$code" = 124 ] || { [ "$code" = 137 ] && [ "$((ended - began))" -ge "$reach" ]; }; }; then
+    by=TERM why="time limit of $reach s reached"
+  fi
+  (
+    set -C
+    printf '{"schema": 1, "run_id": %s, "exit_code": %s, "signal": %s, "stage": "launch", "reason": %s, "host": %s,' \
+      "$(json "${run_dir##*/}")" "$code" "$(json "$by")" "$(json "$why")" "$(json "$(hostname)")" > "$try_dir/exit.json"
+    printf ' "started_at": %s, "ended_at": %s, "time_limit_s": %s}\n' "$began" "$ended" "$reach" >> "$try_dir/exit.json"
+  )
+  if [ -n "$why" ] && [ "$reach" -lt "$try_limit" ]; then
+    ignore_signals
+    reason="time limit of $time_limit s reached"
+    signal=TERM
+    exit "$code"
+  fi
+}
+
 # launch COMMAND ...: in the background, so that a signal reaches it at once; its exit code is the script's.
 launch() {
   local code
@@ -412,19 +484,23 @@ launch() {
     "${limit[@]}" "$@" &
   fi
   child=$!
-  wait "$child"
-  code=$?
-  # A signal ends `wait` early: go on until the launcher itself has ended.
-  while kill -0 "$child" 2>/dev/null; do
-    wait "$child"
-    code=$?
-  done
-  child=
+  wait_for_child
   ignore_signals  # the end is settled
   [ ${#limit[@]} = 0 ] || check_time_limit "$code"
   [ -z "$signal" ] || end_by_signal
   stage='done'
   exit "$code"
+}
+
+# A signal ends `wait` early: go on until the launcher itself has ended. Its exit code is in `code`, which the caller has.
+wait_for_child() {
+  wait "$child"
+  code=$?
+  while kill -0 "$child" 2>/dev/null; do
+    wait "$child"
+    code=$?
+  done
+  child=
 }
 
 # launch_within SECONDS COMMAND ...: where no scheduler keeps the time.

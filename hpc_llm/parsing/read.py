@@ -181,8 +181,9 @@ def read_inputs(paths: Sequence[Path], *, verbose: bool = False, sampled: bool =
 
 def _read_folders(folders: Sequence[Path]) -> Iterator[Reading]:
     for one, group in groupby(folders, key=_folder_format):
-        for row in one.rows(group):
-            yield Reading(row.source or "", [row])
+        given = list(group)
+        for folder, row in zip(given, one.rows(given), strict=True):
+            yield Reading(row.source or "", [row, *one.within(folder, row)])
 
 
 def _folder_format(folder: Path) -> FolderFormat:

@@ -81,6 +81,8 @@ class FolderFormat:
     is_in: Callable[[Path], bool]
     rows: Callable[[Iterable[Path]], Iterable[Row]]
     """One row a folder, in their order; many are read at a time."""
+    within: Callable[[Path, Row], Iterable[Row]] = lambda folder, row: ()
+    """Rows of what ran within the run of a folder, whose own row is given."""
     steps: Callable[[Path], Iterable[Step]]
 
 

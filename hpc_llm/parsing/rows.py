@@ -149,7 +149,7 @@ def kind_of_task(task: str | None) -> str | None:
     """The kind of what a task measures; None where it measures nothing, or is not known."""
     if task is None:
         return None
-    return {"infer": INFER, "eval": EVAL, "evaluate": EVAL, "prepare": None}.get(task, TRAIN)
+    return {"infer": INFER, "eval": EVAL, "evaluate": EVAL, "prepare": None, "tune": None}.get(task, TRAIN)
 
 
 def measures_nothing(task: object) -> bool:

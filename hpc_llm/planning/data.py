@@ -152,12 +152,15 @@ def _packing(corpus: CorpusFacts | None, draft: Draft) -> str | None:
     return packing
 
 
-def choose_steps(said: Said, rows: int | None, batch: BatchShape, cluster: Cluster, draft: Draft) -> int:
-    """Optimizer steps in all: those that the request says, or those of its epochs."""
+def choose_steps(
+    said: Said, rows: int | None, batch: BatchShape, cluster: Cluster, draft: Draft, *, usual: int | None = None
+) -> int:
+    """Optimizer steps in all: those that the request says, or those of its epochs; `usual` are the task's own."""
     epochs, source = said("epochs")
     if epochs is None:
         suggested = (getattr(cluster.defaults, "steps", None), f"cluster {cluster.name}: defaults")
-        steps: int = draft.first("steps", said("steps"), suggested, (FALLBACKS["steps"], "default"))
+        of_task = (usual, f"task {said.experiment.task}")
+        steps: int = draft.first("steps", said("steps"), of_task, suggested, (FALLBACKS["steps"], "default"))
         positive("steps", steps)
         return steps
     if said("steps")[0] is not None or draft.settings.of("steps"):

@@ -19,6 +19,7 @@ from hpc_llm.planning.parts import (
     OptimizerSetup,
     Parallel,
     Training,
+    Tuning,
     Workload,
     own_fields,
     read_part,
@@ -61,6 +62,8 @@ class Experiment:
     """Sources as `corpus.sources` reads them; none means synthetic tokens."""
     save_every: int | None = None
     """Steps after which a checkpoint is kept."""
+    over: str | None = None
+    """What a search for the micro batch is repeated over: `sequence-length`, or `sequence-length=512,1024`."""
     resume: str | None = None
     """Run, or folder of a run or of a checkpoint, that the training goes on from."""
     profile: str | None = None
@@ -130,6 +133,13 @@ class Plan:
             raise TypeError(f"task {self.task} generates nothing")
         return self.workload
 
+    @property
+    def tuning(self) -> Tuning:
+        """The workload of a task that searches."""
+        if not isinstance(self.workload, Tuning):
+            raise TypeError(f"task {self.task} searches for nothing")
+        return self.workload
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Plan:
         """The plan from `to_dict`'s or `flat`'s result; keys of a newer version are an error that names them.
@@ -144,7 +154,7 @@ class Plan:
         return made
 
 
-WORKLOADS: dict[str, type[Training]] = {"pretrain": Training, "finetune": Training, "infer": Inference}
+WORKLOADS: dict[str, type[Training]] = {"pretrain": Training, "finetune": Training, "infer": Inference, "tune": Tuning}
 """Each task's own part of the plan."""
 
 

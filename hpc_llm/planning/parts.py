@@ -96,6 +96,24 @@ class Inference(Training):
     """Whether what was generated is written to outputs.jsonl."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tuning(Training):
+    """A search for the micro batch: many short trainings, whose steps are those of a training here."""
+
+    lengths: list[int] = field(default_factory=list)
+    """Sequence lengths, each with a search of its own; empty: that of the batch alone."""
+    kept_global_batch: int | None = None
+    """Sequences of an optimizer step that each try keeps by accumulation; None: a step is one micro batch of each rank."""
+    margin: float = 0.05
+    """Part of the memory of GPU and node that must be left for a size to count as one that fits."""
+    confirm_steps: int = 50
+    """Steps of the longer training that confirms what was found."""
+    try_time_s: int = 600
+    """Seconds after which a try counts as one that hangs; a longer one has as much more as it has more steps."""
+    most_tries: int = 40
+    """After so many the search ends as it stands."""
+
+
 def short_name(one: Field[Any]) -> str:
     """What `--set` and tables call a field."""
     name: str = one.metadata.get("short", one.name)

@@ -39,6 +39,7 @@ from hpc_llm.planning.parts import (
     Parallel,
     Quantization,
     Training,
+    Tuning,
     read_part,
 )
 from hpc_llm.planning.recipe import (
@@ -57,6 +58,7 @@ from hpc_llm.planning.recipe import (
     parameters_of,
 )
 from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources
+from hpc_llm.planning.search import check_asked, settle_search
 from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.sharing import check_sharing, check_task
 from hpc_llm.planning.slurm_request import (
@@ -115,6 +117,8 @@ def plan(
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
     if isinstance(workload, Inference):
         workload = settle_generation(workload, model, draft)
+    if isinstance(workload, Tuning):
+        workload, batch = settle_search(workload, batch, parallel.data, said, found, model.name, draft)
     check_feed(workload, corpus, model, batch, found)
     check_sharing(model, found, parallel)
     if told := check_family(model.name, found, model.attention, model.precision):
@@ -166,6 +170,7 @@ def _work(
     ask: Ask, method: Method, task: TaskKind, corpus: CorpusFacts | None, draft: Draft
 ) -> tuple[Training, BatchShape]:
     """What is to be done, in which batches."""
+    check_asked(ask.said, task)
     batch = _batch(ask.said, ask.cluster, ask.parallel, draft)
     if task.generates:
         return choose_generation(ask.said, method, batch, ask.parallel.data, corpus, draft)

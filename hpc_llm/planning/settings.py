@@ -21,7 +21,7 @@ from hpc_llm.records.run import is_record
 from hpc_llm.site.reach import refuse_loading, refuse_scratch
 
 _SHOWN = 80
-_OPTIONS = ("time", "name", "templates", "cluster", "method", "task", "data", "env_file", "epochs", "resume")
+_OPTIONS = ("time", "name", "templates", "cluster", "method", "task", "data", "env_file", "epochs", "resume", "over")
 """Options of a request that no field of the plan is called."""
 FREE = ("deepspeed", "env", "columns")
 """Mappings that take keys they do not hold yet; DeepSpeed's and those of rows are checked afterwards."""
@@ -37,6 +37,7 @@ FIXED = {
     "corpus": "use --data",
     "caches": "the variable HPC_LLM_CACHE names it",
     "epochs": "use --epochs",
+    "lengths": "use --over sequence-length",
     "world_size": "set nodes or tasks_per_node",
     "data_parallel": "set nodes, tasks_per_node or --tensor-parallel",
     "tensor_parallel": "use --tensor-parallel",

@@ -39,7 +39,7 @@ def choose_workload(
         return _preparation(said, site, task.workload, draft)
     kind = task.workload
     feed = choose_feed(said, batch, corpus, draft)
-    steps = choose_steps(said, feed.rows, batch, cluster, draft)
+    steps = choose_steps(said, feed.rows, batch, cluster, draft, usual=task.steps)
     warmup: int = draft.first("warmup_steps", said("warmup_steps"), _few_enough(steps))
     if warmup < 0 or steps - warmup < metrics.MIN_MEASURED_STEPS:
         raise RequestError(

@@ -161,14 +161,20 @@ class RunPaths:
 
     def earlier_tries(self) -> list[RunPaths]:
         """The folders of the tries before the last one, in order; each has the files of a run that a try writes."""
-        try:
-            with os.scandir(self.tries) as found:
-                numbers = sorted(int(e.name) for e in found if e.name.isdecimal() and not e.is_symlink())
-        except OSError:
-            return []
-        if self.tries.is_symlink():  # the job script makes none
-            return []
-        return [RunPaths(self.tries / str(number)) for number in numbers]
+        return [RunPaths(folder) for _, folder in _numbered(self.tries)]
+
+    @property
+    def search(self) -> Path:
+        """The tries of a search, each a run of its own in a folder that its number names; they outlive a try of the whole run."""
+        return self.root / "search"
+
+    def search_try(self, number: int) -> RunPaths:
+        """That of one try."""
+        return RunPaths(self.search / str(number))
+
+    def search_tries(self) -> list[tuple[int, RunPaths]]:
+        """Number and folder of each try that there is, in order."""
+        return [(number, RunPaths(folder)) for number, folder in _numbered(self.search)]
 
     def left_by_try(self) -> list[str]:
         """Which of the files that a try writes are there."""
@@ -315,6 +321,16 @@ def is_record(path: str) -> bool:
     """
     first = os.path.normpath(path).split(os.sep)[0]
     return first in _RECORDS or any(fnmatch(first, pattern) for pattern in TRY_FILES)
+
+
+def _numbered(folder: Path) -> list[tuple[int, Path]]:
+    """The folders in it that are called by numbers, in their order; none where it is a link, for ours is none."""
+    try:
+        with os.scandir(folder) as found:
+            numbers = sorted(int(e.name) for e in found if e.name.isdecimal() and not e.is_symlink())
+    except OSError:
+        return []
+    return [] if folder.is_symlink() else [(number, folder / str(number)) for number in numbers]
 
 
 def _number(value: object) -> float:

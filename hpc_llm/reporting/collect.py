@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from hpc_llm.diagnosis import explain_look
 from hpc_llm.errors import RequestError, pass_over, unknown_name
 from hpc_llm.parsing import UNKNOWN_FORMAT, Row, inputs
-from hpc_llm.parsing.formats.own_run import row_of, steps_of_last_try
+from hpc_llm.parsing.formats.own_run import row_of, steps_of_last_try, tries_of
 from hpc_llm.parsing.parallel import read_all
 from hpc_llm.parsing.read import sample_of
 from hpc_llm.parsing.rows import measures_nothing
@@ -25,7 +25,7 @@ from hpc_llm.reporting.profiles import Profile, read_profile
 from hpc_llm.reporting.repeats import flat, is_a_repeats, settings_of
 from hpc_llm.reporting.sharing import Pool
 from hpc_llm.reporting.telemetry import Curve, utilization
-from hpc_llm.runs.looks import look
+from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.possible import bounded
 from hpc_llm.runs.records import Records
 from hpc_llm.text.secrecy import redacted, without_secrets
@@ -70,6 +70,8 @@ class ReportedRun:
     is_ours: bool = False
     """Whether it is a run folder of hpc-llm."""
     folder: str | None = None
+    of_search: str | None = None
+    """Folder of the search of which it is a try."""
     study: StudyRun | None = None
     """Its place in its study, with what is expected of it."""
     plan: dict[str, Any] = field(default_factory=dict)
@@ -184,17 +186,28 @@ def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
     looks = look(RunPaths(folder.absolute()) for folder in folders)
     for folder, seen in zip(folders, looks, strict=True):
         row = row_of(seen, str(folder))
-        if measures_nothing(row.task):
-            continue
-        run = ReportedRun(row=row, folder=str(folder), is_ours=True)
-        identity = seen.records.identity
-        if identity is not None and identity.uuid:
-            name = seen.records.experiment.get("run_id")
-            run.submission = (identity.uuid, identity.array_task, str(name))
-        _read_folder(run, seen.records, pool)
-        if seen.judgement.outcome is not Outcome.COMPLETED:
-            run.diagnosis = pool.record(explain_look(seen).to_dict())
-        yield run
+        of_run = _reported(seen, row, pool)
+        if not measures_nothing(row.task):
+            yield of_run
+        for one, of_try in tries_of(folder, row):
+            name = f"{row.run_id}, try {of_try.try_}"
+            run = _reported(one, replace(of_try, run_id=name), pool)
+            run.study, run.of_search = of_run.study, of_run.folder
+            if of_run.submission is not None:
+                run.submission = (*of_run.submission[:2], name)
+            yield run
+
+
+def _reported(seen: Look, row: Row, pool: Pool) -> ReportedRun:
+    run = ReportedRun(row=row, folder=row.source or "", is_ours=True)
+    identity = seen.records.identity
+    if identity is not None and identity.uuid:
+        name = seen.records.experiment.get("run_id")
+        run.submission = (identity.uuid, identity.array_task, str(name))
+    _read_folder(run, seen.records, pool)
+    if seen.judgement.outcome is not Outcome.COMPLETED:
+        run.diagnosis = pool.record(explain_look(seen).to_dict())
+    return run
 
 
 def _fill(run: ReportedRun, assumed: Mapping[str, Any]) -> None:

@@ -2,65 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, cast
 
 from hpc_llm.errors import counted
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import count, figure, text
+from hpc_llm.reporting.figure import GPUS, STRONG, Figure, is_wide, panel_of, panels_of, point_of, runs_of
 from hpc_llm.reporting.files import gpus, method
 from hpc_llm.reporting.metric import PEAK_ALLOCATED, TOKENS_PER_GPU
-from hpc_llm.reporting.profiles import KINDS
+from hpc_llm.reporting.profile_figures import profiles
 from hpc_llm.reporting.report import Report
+from hpc_llm.reporting.search_figures import frontier, tries
 from hpc_llm.reporting.sections import Section
 from hpc_llm.reporting.table import Cells, Table
 from hpc_llm.reporting.telemetry import Curve
 from hpc_llm.text.shown import one_line
 
-_WIDE = 20.0
-"""From this ratio of the largest to the smallest value on, an axis is logarithmic."""
 _LOSS_STOPS = (0.0, 0.25, 0.5, 0.75, 1.0)
-UNKNOWN_CLUSTER = "unknown cluster"
-STRONG = "same-global-batch"
-"""In place of a section's id: series at one global batch lie across the sections."""
-GPUS = "gpus-over-time"
-"""In place of a section's id: how busy GPUs are asks for no counterpart."""
-PROFILES = "profiles"
-"""In place of a section's id: so does what a step is made of."""
-ALL_MODELS = (STRONG, GPUS, PROFILES)
-CURVES = frozenset(("loss", "utilization"))
-"""Kinds whose records are the points of lines, one line a run."""
 _MAX_CURVE_POINTS = 6000
 _MAX_LOSS_POINTS = 20_000
 """Of all runs together, for the page's size and for how soon it answers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One plot, in a panel for each cluster; `kind` is `rates`, `memory`, `scaling`, `loss`, `utilization` or `profile`."""
-
-    kind: str
-    section: str
-    """Id of the section it belongs to."""
-    title: str
-    caption: str
-    """What it shows, in words, for those who do not see it."""
-    x_title: str
-    y_title: str
-    records: list[dict[str, Any]]
-    """Points with `panel`, `method`, `row` (index in the comparison), and x, y, low, high as far as the kind has them."""
-    headers: list[str]
-    cells: list[list[str]]
-    """The table behind it."""
-    is_log: bool = False
-    """The axis of the rates, or of the steps, is logarithmic."""
-    panels: list[str] = field(default_factory=list)
-
-    @property
-    def id(self) -> str:
-        return f"{self.kind}-{self.section}"
 
 
 def figures(report: Report) -> list[Figure]:
@@ -70,7 +33,8 @@ def figures(report: Report) -> list[Figure]:
         if not section.is_mixed:
             found += [rates(section), memory(section), weak_scaling(report, section)]
         found.append(loss(report, section))
-    return [f for f in (*found, strong_scaling(report), utilization(report), profiles(report)) if f is not None]
+    drawn = (*found, strong_scaling(report), utilization(report), profiles(report), tries(report), frontier(report))
+    return [each for each in drawn if each is not None]
 
 
 def method_names(drawn: Sequence[Figure]) -> list[str]:
@@ -88,9 +52,9 @@ def rates(section: Section) -> Figure | None:
         ranks = count(row["world_size"])
         name = f"{method(row)} ×{ranks}" if ranks else method(row)
         runs = count(row["runs"])
-        records.append(_point(index, row) | {"x": value, "low": low, "high": high, "name": name, "runs": runs})
+        records.append(point_of(index, row) | {"x": value, "low": low, "high": high, "name": name, "runs": runs})
         shown = TOKENS_PER_GPU.text_with_interval(value, half)
-        cells.append([_panel(row), gpus(row), method(row), shown, str(runs)])
+        cells.append([panel_of(row), gpus(row), method(row), shown, str(runs)])
     if len(records) < 2:
         return None
     ordered = sorted(records, key=lambda r: r["x"])
@@ -100,10 +64,10 @@ def rates(section: Section) -> Figure | None:
         f"Lowest: {slowest['name']} on {slowest['panel']}, {TOKENS_PER_GPU.text(slowest['x'])}. "
         "×N is the number of ranks; lines are 95 % confidence intervals of repeated runs."
     )
-    is_log = _is_wide([r["x"] for r in records])
+    is_log = is_wide([r["x"] for r in records])
     return Figure(
         kind="rates", section=section.id, title="Throughput per GPU", caption=caption, records=records, y_title="",
-        x_title=f"Tokens/s/GPU{' (log scale)' if is_log else ''}", is_log=is_log, panels=_panels(records),
+        x_title=f"Tokens/s/GPU{' (log scale)' if is_log else ''}", is_log=is_log, panels=panels_of(records),
         headers=["Cluster", "GPUs", "Method", "Tokens/s/GPU", "Runs"], cells=cells,
     )  # fmt: skip
 
@@ -114,11 +78,11 @@ def memory(section: Section) -> Figure | None:
     records, cells = [], []
     for index, row in rows.items():
         peak, rate = figure(row[PEAK_ALLOCATED.name]), figure(row[TOKENS_PER_GPU.name])
-        records.append(_point(index, row) | {"x": PEAK_ALLOCATED.shown(peak), "y": rate, "gpus": gpus(row)})
-        cells.append([_panel(row), gpus(row), method(row), PEAK_ALLOCATED.text(peak), TOKENS_PER_GPU.text(rate)])
+        records.append(point_of(index, row) | {"x": PEAK_ALLOCATED.shown(peak), "y": rate, "gpus": gpus(row)})
+        cells.append([panel_of(row), gpus(row), method(row), PEAK_ALLOCATED.text(peak), TOKENS_PER_GPU.text(rate)])
     if len(records) < 2:
         return None
-    is_log = _is_wide([r["y"] for r in records])
+    is_log = is_wide([r["y"] for r in records])
     frugal = min(records, key=lambda r: r["x"])
     caption = (
         f"Least memory: {frugal['method']} on {frugal['panel']}, {frugal['x']:.1f} GiB at "
@@ -127,20 +91,20 @@ def memory(section: Section) -> Figure | None:
     return Figure(
         kind="memory", section=section.id, title="Memory against throughput", caption=caption, records=records,
         x_title="Peak allocated (GiB)", y_title=f"Tokens/s/GPU{' (log scale)' if is_log else ''}", is_log=is_log,
-        headers=["Cluster", "GPUs", "Method", PEAK_ALLOCATED.header, "Tokens/s/GPU"], cells=cells, panels=_panels(records),
+        headers=["Cluster", "GPUs", "Method", PEAK_ALLOCATED.header, "Tokens/s/GPU"], cells=cells, panels=panels_of(records),
     )  # fmt: skip
 
 
 def weak_scaling(report: Report, section: Section) -> Figure | None:
     """Speed-up over the number of GPUs while each GPU's work stays the same."""
     series = [row for row in report.scaling if row["row"] in section.rows.rows and row["kind"] == "weak"]
-    return _scaling(series, section.id, "Speed-up over GPUs", "at the same batch per GPU", list(map(_panel, series)))
+    return _scaling(series, section.id, "Speed-up over GPUs", "at the same batch per GPU", list(map(panel_of, series)))
 
 
 def strong_scaling(report: Report) -> Figure | None:
     """Speed-up over the number of GPUs while the work of all together stays the same; over all sections."""
     series = [row for row in report.scaling if row["kind"] == "strong"]
-    panels = [f"{_panel(r)} · {text(r['model'])} · global batch {r['batch']}" for r in series]
+    panels = [f"{panel_of(r)} · {text(r['model'])} · global batch {r['batch']}" for r in series]
     return _scaling(series, STRONG, "Speed-up over GPUs at the same global batch", "at the same global batch", panels)
 
 
@@ -161,7 +125,7 @@ def _scaling(series: Sequence[Cells], section: str, title: str, fixed: str, pane
         ranks, fewest = int(row["world_size"]), int(row["base_world_size"])
         speed_up, efficiency = float(row["speed_up"]), float(row["efficiency"])
         point = {"x": ranks, "y": speed_up, "efficiency": efficiency, "ideal": ranks / fewest}
-        records.append(_point(row["row"], row) | {"panel": panel} | point)
+        records.append(point_of(row["row"], row) | {"panel": panel} | point)
         cells.append([panel, method(row), str(ranks), str(fewest), f"{speed_up:.2f}", f"{100 * efficiency:.1f}"])
     if not records:
         return None
@@ -172,7 +136,7 @@ def _scaling(series: Sequence[Cells], section: str, title: str, fixed: str, pane
     )
     return Figure(
         kind="scaling", section=section, title=title, caption=caption, records=records, x_title="GPUs (log scale)",
-        y_title="Speed-up (log scale)", cells=cells, panels=_panels(records),
+        y_title="Speed-up (log scale)", cells=cells, panels=panels_of(records),
         headers=["Cluster", "Method", "GPUs", "Compared with (GPUs)", "Speed-up", "Efficiency (%)"],
     )  # fmt: skip
 
@@ -185,19 +149,19 @@ def loss(report: Report, section: Section) -> Figure | None:
     every = -(-sum(len(run.steps) for run in report.runs) // _MAX_LOSS_POINTS)
     records: list[dict[str, Any]] = []
     cells, last, num_thinned = [], [], 0
-    for index, row, run in _runs_of(report, section):
+    for index, row, run in runs_of(report, section):
         points = _losses(run)
         if len(points) < 2:
             continue
         name, drawn = one_line(run.row.run_id or run.source), sparse(points, every)
-        point = _point(index, row) | {"run": name} | ({"method": name} if section.is_mixed else {})
+        point = point_of(index, row) | {"run": name} | ({"method": name} if section.is_mixed else {})
         records += [point | {"x": x, "y": y} for x, y in drawn]
-        cells.append([_panel(row), method(row), name, *_stops(points)])
+        cells.append([panel_of(row), method(row), name, *_stops(points)])
         last.append(points[-1][0])
         num_thinned += run.num_steps > len(run.steps) or len(points) > len(drawn)
     if not records:
         return None
-    is_log = section.is_mixed and _is_wide(last)
+    is_log = section.is_mixed and is_wide(last)
     if is_log:
         records = [r for r in records if r["x"] > 0]
     share = ["first", "at 25 %", "at 50 %", "at 75 %", "last"]
@@ -206,7 +170,7 @@ def loss(report: Report, section: Section) -> Figure | None:
     return Figure(
         kind="loss", section=section.id, title="Loss", caption=caption, records=records, y_title="Loss",
         x_title=f"Step{' (log scale)' if is_log else ''}", is_log=is_log,
-        headers=["Cluster", "Method", "Run", *(f"Loss {s}" for s in share)], cells=cells, panels=_panels(records),
+        headers=["Cluster", "Method", "Run", *(f"Loss {s}" for s in share)], cells=cells, panels=panels_of(records),
     )  # fmt: skip
 
 
@@ -226,11 +190,11 @@ def utilization(report: Report) -> Figure | None:
     cells, means = [], []
     for index, row, run in curves:
         name, curve = one_line(run.row.run_id or ""), thinned(run.utilization, every)
-        records += [_point(index, row) | {"x": x / unit_s, "y": 100 * y, "run": name} for x, y in curve]
+        records += [point_of(index, row) | {"x": x / unit_s, "y": 100 * y, "run": name} for x, y in curve]
         values = [100 * value for _, value in run.utilization]
         means.append(sum(values) / len(values))
         shown = [f"{value:.0f}" for value in (means[-1], min(values), max(values))]
-        cells.append([_panel(row), method(row), name, *shown, f"{run.utilization[-1][0]:,.0f}"])
+        cells.append([panel_of(row), method(row), name, *shown, f"{run.utilization[-1][0]:,.0f}"])
     busiest, idlest = (cells[means.index(pick(means))] for pick in (max, min))
     caption = (
         f"{counted(len(cells), 'run')}, one line each: the share of time in which a kernel ran, mean of all GPUs of the run. "
@@ -239,35 +203,8 @@ def utilization(report: Report) -> Figure | None:
     )
     return Figure(
         kind="utilization", section=GPUS, title="GPU utilisation over time", caption=caption, records=records,
-        x_title=f"Time since the first sample ({unit})", y_title="GPU utilisation (%)", cells=cells, panels=_panels(records),
+        x_title=f"Time since the first sample ({unit})", y_title="GPU utilisation (%)", cells=cells, panels=panels_of(records),
         headers=["Cluster", "Method", "Run", "Mean (%)", "Lowest (%)", "Highest (%)", "Sampled for (s)"],
-    )  # fmt: skip
-
-
-def profiles(report: Report) -> Figure | None:
-    """What a step of each profiled run was made of; INVALID runs have no row and so no bar."""
-    records: list[dict[str, Any]] = []
-    cells = []
-    for index, row in report.compared.items():
-        for run in (report.runs[member] for member in row["members"]):
-            if run.profile is None:
-                continue
-            name, shares = one_line(run.row.run_id or ""), run.profile.shares
-            bar = _point(index, row) | {"name": name}
-            records += [bar | {"kind": kind, "order": n, "x": 100 * shares[kind]} for n, kind in enumerate(KINDS)]
-            times = (run.profile.measured_step_time_s, run.profile.step_time_s)
-            shown = ["" if time is None else f"{1e3 * time:.4g}" for time in times]
-            cells.append([_panel(row), method(row), name, *shown, *(f"{100 * shares[kind]:.1f}" for kind in KINDS)])
-    if not records:
-        return None
-    caption = (
-        f"{counted(len(cells), 'run')}, three steps each behind the measured ones, rank 0. Each moment counts once, for the first of these "
-        "that is at work then, so communication is what computing does not hide. A profiler slows down what it sees."
-    )
-    return Figure(
-        kind="profile", section=PROFILES, title="What a step is made of", caption=caption, records=records, y_title="",
-        x_title="Share of the step (%)", cells=cells, panels=_panels(records),
-        headers=["Cluster", "Method", "Run", "Step (ms)", "Profiled step (ms)", *(f"{k.capitalize()} (%)" for k in KINDS)],
     )  # fmt: skip
 
 
@@ -295,13 +232,6 @@ def _last_losses(cells: Sequence[Sequence[str]]) -> str:
     return f"the last losses lie between {last[0]:.3f} and {last[-1]:.3f}"
 
 
-def _runs_of(report: Report, section: Section) -> Iterator[tuple[int, Cells, ReportedRun]]:
-    """Index and row of the comparison with each run that it stands for."""
-    for index, row in section.rows.items():
-        for member in row["members"]:
-            yield index, row, report.runs[member]
-
-
 def _losses(run: ReportedRun) -> list[tuple[int, float]]:
     """Steps and losses, without the steps that have none."""
     losses = ((step.step, figure(step.loss)) for step in run.steps)
@@ -324,19 +254,3 @@ def _stops(points: Sequence[tuple[int, float]]) -> list[str]:
 
 def _completed(rows: Table, name: str) -> Table:
     return rows.where(lambda row: row["outcome"] == Outcome.COMPLETED.value and row[name] is not None)
-
-
-def _point(index: int, row: Cells) -> dict[str, Any]:
-    return {"row": index, "panel": _panel(row), "method": method(row)}
-
-
-def _panel(row: Cells) -> str:
-    return text(row["cluster"]) or text(row["gpu"]) or UNKNOWN_CLUSTER
-
-
-def _panels(records: Sequence[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(str(r["panel"]) for r in records))
-
-
-def _is_wide(values: Sequence[float]) -> bool:
-    return bool(values) and min(values) > 0 and max(values) / min(values) >= _WIDE

@@ -198,7 +198,7 @@
     rule: { color: "var(--text)" },
   };
   const MOST_NAMED = 16; // of more, nobody could tell lines or points apart by a legend
-  const PANEL = { rates: 400, memory: 330, scaling: 330, loss: 330, utilization: 330, profile: 400 };
+  const PANEL = { rates: 400, memory: 330, scaling: 330, loss: 330, utilization: 330, profile: 400, tries: 330 };
   const BARS = new Set(["rates", "profile"]); // a line of text each, which no two panels have in common
 
   const cycle = (values, methods) => methods.map((name) => values[data.methods.indexOf(name) % values.length]);
@@ -272,6 +272,17 @@
       }];
     },
     utilization: (figure, methods, columns) => curves(figure, methods, columns, { domain: [0, 100] }),
+    tries(figure, methods, columns) {
+      const x = { field: "x", type: "quantitative", title: figure.x, ...(figure.log ? { scale: { type: "log", base: 2 }, axis: { format: "~g" } } : { axis: { tickMinStep: 1 } }) };
+      const y = { field: "y", type: "quantitative", title: figure.y, scale: { zero: true } };
+      const fits = { transform: [{ filter: "datum.fits" }] }, not = { transform: [{ filter: "!datum.fits" }] };
+      const tooltip = tips("method:Method", "run:Run", "x:x", "y:y", "outcome:Outcome");
+      return [
+        { ...fits, mark: { type: "line", strokeWidth: 1.2 }, encoding: { x, y, ...methodChannels(methods, columns) } },
+        { ...fits, mark: { type: "point", filled: true, size: 90, opacity: 1 }, encoding: { x, y, ...methodChannels(methods, columns, { shape: true }), tooltip } },
+        { ...not, mark: { type: "text", text: "✕", fontSize: 14, fontWeight: "bold" }, encoding: { x, y, ...methodChannels(methods, columns), tooltip } },
+      ];
+    },
   };
 
   function curves(figure, methods, columns, scale) {

@@ -22,7 +22,8 @@ from hpc_llm.reporting.baseline import Change
 from hpc_llm.reporting.bundle import vega_bundle
 from hpc_llm.reporting.comparison import NOT_OVER, best, count, figure, text
 from hpc_llm.reporting.endings import cause_title, endings
-from hpc_llm.reporting.figures import ALL_MODELS, CURVES, Figure, figures, method_names
+from hpc_llm.reporting.figure import ALL_MODELS, CURVES, Figure
+from hpc_llm.reporting.figures import figures, method_names
 from hpc_llm.reporting.files import gpus, interval, method, reading_metrics
 from hpc_llm.reporting.metric import METRICS, TOKENS_PER_GPU, Metric
 from hpc_llm.reporting.profiles import profile_tables

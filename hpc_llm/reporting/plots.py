@@ -8,7 +8,8 @@ from typing import Any
 
 from hpc_llm.records.files import replacing
 from hpc_llm.records.run import file_name_part
-from hpc_llm.reporting.figures import ALL_MODELS, Figure, figures, method_names
+from hpc_llm.reporting.figure import ALL_MODELS, Figure
+from hpc_llm.reporting.figures import figures, method_names
 from hpc_llm.reporting.profiles import KINDS
 from hpc_llm.reporting.report import Report
 
@@ -94,7 +95,9 @@ def _legend(canvas: Any, figure: Figure, styles: Mapping[str, dict[str, Any]]) -
     from matplotlib.lines import Line2D
 
     shown = [name for name in styles if any(r["method"] == name for r in figure.records)]
-    hidden = {"memory": {"linestyle": ""}, "scaling": {"linestyle": "-"}}.get(figure.kind, {"marker": ""})
+    hidden = {"memory": {"linestyle": ""}, "scaling": {"linestyle": "-"}, "tries": {"linestyle": "-"}}.get(
+        figure.kind, {"marker": ""}
+    )
     lines = [Line2D([], [], label=name, **{**styles[name], **hidden}) for name in shown]
     canvas.legend(handles=lines, loc="outside lower left", ncols=min(6, len(shown)), frameon=False, handlelength=3)
 
@@ -171,6 +174,24 @@ def _profile(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Map
     ax.set_axisbelow(True)
 
 
+def _tries(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
+    for name in dict.fromkeys(r["method"] for r in records):
+        style, of_method = styles[name], sorted((r for r in records if r["method"] == name), key=lambda r: r["x"])
+        good, bad = ([r for r in of_method if r["fits"] == fits] for fits in (True, False))
+        points = {"color": style["color"], "marker": style["marker"]}
+        ax.plot([r["x"] for r in good], [r["y"] for r in good], linestyle="-", linewidth=0.8, **points)
+        ax.plot(
+            [r["x"] for r in bad], [r["y"] for r in bad], linestyle="", color=style["color"], marker="x", clip_on=False
+        )
+    ax.set_ylim(0, 1.1 * max(r["y"] for r in figure.records))
+    if figure.is_log:
+        from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+
+
 def _rate_axis(ax: Any, which: str, figure: Figure) -> None:
     """From zero, or logarithmic where the figure says so."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -194,4 +215,5 @@ _DRAW = {
     "loss": _loss,
     "utilization": _utilization,
     "profile": _profile,
+    "tries": _tries,
 }

@@ -137,5 +137,5 @@ def _check_there(place: Path, source: RunPaths) -> None:
     """Looked at behind the mark: who removes looks at marks behind its claim, so one of both sees the other."""
     if is_claimed(source.root):
         raise RequestError(f"--resume {place}: {holder(source.root)} is at that run. Try again when it is done.")
-    if start_of(place) is None:
+    if start_of(place) is None and not source.search_tries():
         raise RequestError(f"--resume {place}: it holds no whole checkpoint any more.")

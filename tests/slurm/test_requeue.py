@@ -50,3 +50,18 @@ def test_a_signal_by_hand_shows_where_the_ranks_stand_and_ends_nothing(node: Log
     for rank in range(2):
         assert f"pretrain_llm: rank {rank} of 2 on " in run.stderr.read_text()
     assert steps_of(run) == list(range(1, 201))
+
+
+def test_a_search_that_is_queued_again_goes_on_behind_the_tries_that_are_done(node: LoginNode) -> None:
+    """Of one sequence a step there is one size, which is tried and confirmed."""
+    words = [word for word in WORDS if not word.startswith(("--steps", "--warmup"))]
+    more = ("--task=tune", "--steps=3", "--warmup-steps=0", "--set=kept_global_batch=1", "--set=confirm_steps=5")
+    [run] = node.submit(*words, *more, "--set=launcher=srun", "--set=tasks_per_node=1")
+    until("the second try has begun", run.search_try(2).stdout.exists)
+    node.slurm.run("scontrol", "requeue", job_id(run))
+    [status] = node.wait([run])
+    assert status["outcome"] == "COMPLETED", printed(run)
+    result = json.loads(run.result.read_text())
+    tries = [(one["confirms"], one["verdict"]) for one in result["tries"]]
+    assert tries == [(False, "FITS"), (True, "CUT"), (True, "FITS")]
+    assert result["search"][0]["largest"]["confirmed"] and len(list(read_json_lines(run.started))) == 2

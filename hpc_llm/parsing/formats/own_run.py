@@ -30,6 +30,8 @@ _PLANNED = (
 )  # fmt: skip
 _PLACE = ("cluster", "task", "model", "nodes", "gpus_per_node", "world_size")
 """What the plan of a task that measures nothing says of it; it has a method and a batch for no use."""
+_OF_THE_SEARCH = ("run_id", "job_id", "study", "study_run", "smoke")
+"""What the run of a search says of each of its tries."""
 _OF_THE_JUDGE = frozenset(
     ("run_id", "source", "format", "kind", "cause", "try", "outcome", "outcome_reason", "invalid_reason")
 )
@@ -40,6 +42,18 @@ def rows(folders: Iterable[Path]) -> Iterator[Row]:
     given = list(folders)
     for folder, found in zip(given, look(RunPaths(folder.absolute()) for folder in given), strict=True):
         yield row_of(found, str(folder))
+
+
+def tries_of(folder: Path, row: Row) -> Iterator[tuple[Look, Row]]:
+    """The tries of a search in that folder, whose own row is `row`: each is a training with a row of its own."""
+    run = RunPaths(folder.absolute())
+    numbered = run.search_tries()
+    for (number, place), one in zip(numbered, look(place for _, place in numbered), strict=True):
+        of_try = row_of(one, str(folder / place.root.relative_to(run.root)))
+        own: dict[str, Any] = {name: getattr(row, name) for name in _OF_THE_SEARCH}
+        if row.outcome is None and one.records.exit is None:
+            own |= {"outcome": None, "outcome_reason": row.outcome_reason, "cause": None}
+        yield one, dataclasses.replace(of_try, **own, try_=number)
 
 
 def row_of(found: Look, source: str) -> Row:
@@ -105,11 +119,11 @@ def _end(found: Look) -> dict[str, Any]:
 
 
 def steps(folder: Path) -> Iterator[Step]:
-    """The steps of all tries, the earlier ones first."""
+    """The steps of all tries, the earlier ones first; of a search those of each of its trainings."""
     run = RunPaths(folder.absolute())
     run_id = run.run_id
-    tries = [*run.earlier_tries(), run]
-    for number, one in enumerate(tries, 1):
+    tries = run.search_tries() or [*enumerate([*run.earlier_tries(), run], 1)]
+    for number, one in tries:
         yield from _steps_in(one, run_id, str(folder), number)
 
 
@@ -182,4 +196,10 @@ def _started_at(records: Records) -> str | None:
     return iso(records.exit.started_at)
 
 
-FORMAT = FolderFormat(name=NAME, is_in=is_run, rows=rows, steps=steps)
+FORMAT = FolderFormat(
+    name=NAME,
+    is_in=is_run,
+    rows=rows,
+    within=lambda folder, row: (one for _, one in tries_of(folder, row)),
+    steps=steps,
+)

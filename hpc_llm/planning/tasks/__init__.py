@@ -20,7 +20,7 @@ __all__ = [
     "required_packages",
 ]  # fmt: skip
 
-_OWN = ("pretrain", "finetune", "prepare", "infer")
+_OWN = ("pretrain", "finetune", "prepare", "infer", "tune")
 _OUTSIDE = Group(name="hpc_llm.tasks", what="task", kind=TaskKind)
 _registered: dict[str, TaskKind] = {}
 

@@ -44,6 +44,10 @@ class TaskKind:
     """How the learning rate goes on behind its ramp where nobody says it: one of `planning.schedule.SCHEDULES`."""
     evaluates: bool = False
     """Whether it evaluates at its end where nobody says it."""
+    steps: int | None = None
+    """Steps where nobody says how many; None: as many as usual."""
+    search: str | None = None
+    """The module that says which try comes next, where a run is many starts of `worker`; None: it is one."""
     carries: tuple[str, ...] = ()
     """Top-level modules or packages, beside the worker's own, that travel with the run. Python sources only."""
 

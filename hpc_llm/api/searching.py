@@ -1,0 +1,56 @@
+"""With which micro batch a search begins: the largest one that is estimated to fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hpc_llm.errors import RequestError
+
+if TYPE_CHECKING:
+    from hpc_llm.planning.experiment import Plan, PlanWithOrigins
+    from hpc_llm.site.cluster import Cluster
+
+
+def searches(plan: Plan) -> bool:
+    """Whether the run is a search, of which the plan says only where it begins."""
+    from hpc_llm.planning.tasks import find
+
+    return find(plan.task).search is not None
+
+
+def least_of(plan: Plan) -> Plan:
+    """What a run needs at least: of a search its smallest micro batch, of all else the plan itself."""
+    from hpc_llm.planning.micro_batches import starting_at
+
+    return starting_at(plan, 1) if searches(plan) else plan
+
+
+def with_first_size(planned: PlanWithOrigins, cluster: Cluster) -> PlanWithOrigins:
+    """The plan of a search with the estimated micro batch as its first, where nobody names one and GPUs limit it."""
+    from hpc_llm.planning.micro_batches import micro_batches_of, starting_at
+
+    plan, origin = planned.plan, planned.origins.get("micro_batch_size", "")
+    is_said = origin != "default" and not origin.startswith(("cluster ", "computed"))
+    if not searches(plan) or is_said or not plan.parallel.gpus_per_node:
+        return planned
+    found = _estimated(plan, cluster)
+    size = micro_batches_of(plan).at_most(found) if found else None
+    if size is None:
+        return planned
+    why = "estimated: the largest that fits, with which the search begins"
+    names = ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size")
+    return replace(planned, plan=starting_at(plan, size), origins=planned.origins | dict.fromkeys(names, why))
+
+
+def _estimated(plan: Plan, cluster: Cluster) -> int | None:
+    """Sequences; None where the shape of the model cannot be seen from here, or nobody says what a GPU has."""
+    from hpc_llm.api.fit import as_it_is_here
+    from hpc_llm.estimating.estimate import at_partition
+    from hpc_llm.estimating.search import largest_micro_batch
+    from hpc_llm.estimating.shapes import sizes_in
+
+    try:
+        return largest_micro_batch(plan, at_partition(as_it_is_here(cluster), plan), sizes_in(plan))
+    except RequestError:
+        return None

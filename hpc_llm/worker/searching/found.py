@@ -1,0 +1,121 @@
+"""What a search has found, as its result.json says it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.micro_batches import starting_at
+from hpc_llm.records.run import Outcome
+from hpc_llm.worker.result import SCHEMA
+from hpc_llm.worker.searching.choice import Known, known_at, lengths_of
+from hpc_llm.worker.searching.tries import Try, Verdict
+
+_OUTCOMES = {Verdict.MEMORY: Outcome.OOM_DEVICE, Verdict.CLOSE: Outcome.OOM_DEVICE, Verdict.HANGS: Outcome.TIMEOUT}
+"""Where nothing fits and the try itself does not say which memory it was."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """How a search ended, and the sentence that says so."""
+
+    outcome: Outcome
+    reason: str | None
+    sentence: str
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.outcome in (Outcome.COMPLETED, Outcome.INVALID) else 1
+
+
+def ending(plan: Plan, tries: Sequence[Try], unfinished: str | None) -> Found:
+    """The end of a search; `unfinished` says why it ended before all was known."""
+    found = [known_at(length, plan, tries) for length in lengths_of(plan)]
+    sentence = "; ".join(_sentence(known) for known in found if known.tries) or "nothing was tried"
+    if unfinished is not None:
+        return Found(Outcome.INVALID, f"{unfinished}; so far: {sentence}", f"{unfinished}; {sentence}")
+    if any(known.largest for known in found):
+        return Found(Outcome.COMPLETED, None, sentence)
+    last = found[0].tries[-1]
+    named = last.outcome in (Outcome.OOM_DEVICE.value, Outcome.OOM_HOST.value)
+    outcome = Outcome(last.outcome) if named else _OUTCOMES.get(last.verdict, Outcome.FAILED)
+    return Found(outcome, f"not even a micro batch of {last.size} fits: {last.why}", sentence)
+
+
+def document(plan: Plan, tries: Sequence[Try], end: Found, began: float) -> Mapping[str, Any]:
+    """The content of result.json; `began` is Unix time."""
+    return {
+        "schema": SCHEMA,
+        "outcome": end.outcome.value,
+        "outcome_reason": end.reason,
+        "invalid_reason": end.reason if end.outcome is Outcome.INVALID else None,
+        "world_size": plan.parallel.world_size,
+        "started_at": datetime.fromtimestamp(began, timezone.utc).isoformat(timespec="seconds"),
+        "elapsed_s": time.time() - began,
+        "search": [_at(known_at(length, plan, tries), plan) for length in lengths_of(plan)],
+        "tries": [_row(one) for one in tries],
+    }
+
+
+def _at(known: Known, plan: Plan) -> dict[str, Any]:
+    """What was found at one length: sizes that ran there, and none besides."""
+    limit = known.limit
+    return {
+        "sequence_length": known.length,
+        "largest": _figures(known, known.largest, plan),
+        "fastest": _figures(known, known.fastest, plan),
+        "does_not_fit": None if limit is None else {"micro_batch_size": limit, "why": _why(known, limit)},
+    }
+
+
+def _figures(known: Known, size: int | None, plan: Plan) -> dict[str, Any] | None:
+    """The longest try of a size, with the batch that it makes."""
+    if size is None:
+        return None
+    ran = [one for one in known.tries if one.size == size and one.verdict is Verdict.FITS]
+    best = max(ran, key=lambda one: (one.confirms, one.number))
+    batch = starting_at(plan, size, known.length).batch
+    return {
+        "micro_batch_size": size,
+        "gradient_accumulation_steps": batch.gradient_accumulation_steps,
+        "global_batch_size": batch.global_batch_size,
+        "confirmed": best.confirms,
+        "try": best.number,
+        "tokens_per_second": best.tokens_per_second,
+        "step_time_s_mean": best.step_time_s,
+        **best.peaks,
+    }
+
+
+def _why(known: Known, size: int) -> str:
+    last = next(one for one in reversed(known.tries) if one.size == size and one.verdict is not Verdict.FITS)
+    return last.verdict.value + (f": {last.why}" if last.why else "")
+
+
+def _row(one: Try) -> dict[str, Any]:
+    return {
+        "try": one.number,
+        "micro_batch_size": one.size,
+        "sequence_length": one.length,
+        "confirms": one.confirms,
+        "verdict": one.verdict.name,
+        "why": one.why,
+        "tokens_per_second": one.tokens_per_second,
+        "seconds": one.seconds,
+        "folder": str(one.folder),
+    }
+
+
+def _sentence(known: Known) -> str:
+    """`sequence length 350: largest 14 (confirmed), fastest 8 (1234 tokens/s); 15: out of memory`."""
+    largest, fastest = known.largest, known.fastest
+    head = f"sequence length {known.length}: "
+    if largest is None or fastest is None:
+        return f"{head}none fits"
+    confirmed = "confirmed" if known.fits(largest, confirms=True) else "not confirmed"
+    limit = "" if known.limit is None else f", {known.limit} does not fit"
+    return f"{head}largest {largest} ({confirmed}), fastest {fastest} ({known.rate(fastest):.4g} tokens/s){limit}"
