@@ -18,11 +18,13 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("shared-machine")
 
 LONGEST = (
-    "worker/test_resume.py", "diagnose/test_diagnose_slurm.py", "worker/test_finetune.py", "slurm/test_chaos.py",
-    "slurm/test_identity.py", "slurm/test_slurm_jobs.py", "worker/test_engines.py", "slurm/test_slurm_states.py",
-    "worker/test_training.py", "worker/test_keeping.py", "test_finetune_example.py", "test_study_runs.py",
+    "slurm/test_chaos.py", "worker/test_resume.py", "diagnose/test_diagnose_slurm.py", "worker/test_finetune.py",
+    "slurm/test_slurm_jobs.py", "worker/test_training.py", "slurm/test_identity.py", "worker/test_keeping.py",
+    "slurm/test_requeue.py", "runs/test_one_judge.py", "slurm/test_keeping_on_slurm.py", "worker/test_engines.py",
+    "slurm/test_slurm_states.py", "test_study_runs.py", "test_finetune_example.py", "test_shared_folders.py",
 )  # fmt: skip
-"""Files of a minute and more: begun first, so that no process of several ends long after the others."""
+"""Files of half a minute and more: begun first, so that no process of several ends long after the others; those that wait
+for Slurm and those that compute by turns, so that they share the cores."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
