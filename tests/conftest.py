@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -26,6 +27,12 @@ LONGEST = (
 """Files of half a minute and more: begun first, so that no process of several ends long after the others; those that wait
 for Slurm and those that compute by turns, so that they share the cores."""
 
+USUAL: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGQUIT: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {str(Path(__file__).parent / name): place for place, name in enumerate(LONGEST)}
@@ -33,11 +40,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
-    # In the background of a shell that is no terminal's, what a test starts would ignore Ctrl-C as this process does.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # In the background of a shell that is no terminal's, or under nohup, what a test starts would ignore them as this process does.
+    for number, usual in USUAL.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 @pytest.fixture(autouse=True, scope="session")
