@@ -37,7 +37,7 @@ NF4 = {"kind": "nf4", "double_quant": True, "compute_dtype": "bf16"}
 WHAT: dict[str, dict[str, Any]] = {"full": {}, "lora": {"peft": LORA}, "qlora": {"peft": LORA, "quantization": NF4}}
 TRAINED = [f"{what}-{split}" for what in WHAT for split in SPLITS]
 PLAIN = [f"{what}-{engine}" for engine in ("plain", "fsdp2") for what in WHAT]
-STEPS = 8
+STEPS = 6
 BATCH = 16
 """Sequences a step of all ranks: what an evaluation of a model this small costs is its number of passes."""
 PURE_BF16 = {"type": "AdamWBF16", "lr": 1e-2}

@@ -69,7 +69,7 @@ PAIRS = (
 """Who writes, on one number of ranks, and who goes on, on another."""
 HALF = 3
 """Steps before and behind a change of ranks or engine."""
-DONE = 6
+DONE = 4
 """Steps before and behind a stop."""
 USED = DONE * 2 * 2 * 2
 """Sequences that two ranks have trained on by then."""
