@@ -5,8 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 OLD := .venv-old
 EXPORT := .venv-export
-# Test files run side by side, one file in one process: they wait more than they compute.
-JOBS ?= 2
+# Test files run side by side, one file in one process; more than there are cores, as those with Slurm mostly wait.
+JOBS ?= 3
 DEMO := logs/demo-$(shell date +%Y%m%d-%H%M%S)
 SMOKE := logs/smoke-$(shell date +%Y%m%d-%H%M%S)
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -18,12 +19,20 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("shared-machine")
 
 LONGEST = (
-    "worker/test_resume.py", "diagnose/test_diagnose_slurm.py", "worker/test_finetune.py", "slurm/test_chaos.py",
-    "slurm/test_identity.py", "slurm/test_slurm_jobs.py", "worker/test_engines.py", "slurm/test_slurm_states.py",
-    "worker/test_training.py", "worker/test_searching.py", "worker/test_keeping.py", "test_finetune_example.py", "test_study_runs.py",
-    "worker/test_tensor_parallel.py",
+    "slurm/test_chaos.py", "worker/test_resume.py", "diagnose/test_diagnose_slurm.py", "worker/test_finetune.py",
+    "slurm/test_slurm_jobs.py", "worker/test_training.py", "slurm/test_identity.py", "worker/test_keeping.py",
+    "slurm/test_requeue.py", "runs/test_one_judge.py", "slurm/test_keeping_on_slurm.py", "worker/test_engines.py",
+    "slurm/test_slurm_states.py", "test_study_runs.py", "test_finetune_example.py", "test_shared_folders.py",
+    "worker/test_searching.py", "worker/test_tensor_parallel.py",
 )  # fmt: skip
-"""Files of a minute and more: begun first, so that no process of several ends long after the others."""
+"""Files of half a minute and more: begun first, so that no process of several ends long after the others; those that wait
+for Slurm and those that compute by turns, so that they share the cores."""
+
+USUAL: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGQUIT: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,9 +41,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
-    # In the background of a shell that is no terminal's, what a test starts would ignore Ctrl-C as this process does.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # In the background of a shell that is no terminal's, or under nohup, what a test starts would ignore them as this process does.
+    for number, usual in USUAL.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from hpc_llm.job.batch import Batch, Ground, make_batches
 from hpc_llm.job.support import Support
 from hpc_llm.planning.experiment import Experiment, PlanWithOrigins
-from hpc_llm.planning.method import load_method, method_names
+from hpc_llm.planning.method import Method, load_method, method_names
 from hpc_llm.planning.plan import Site, plan
 from hpc_llm.site.cluster import Cluster, cluster_names, load_cluster
 from hpc_llm.site.hardware import Hardware
+from hpc_llm.site.profiles import bundled, search_path
+
+_P = TypeVar("_P", bound=BaseModel)
 
 ACCOUNTS = {"taiwania2": "ACD110018", "delta": "bbka-delta-gpu"}
 H100 = Hardware("NVIDIA H100 80GB HBM3", "sm_90", 79.6, 4, "nvidia", 16)
@@ -22,6 +29,29 @@ PYTHON = Path("/opt/env/bin/python")
 CLUSTERS = tuple(cluster_names())
 METHODS = tuple(name for name in method_names() if name not in ("bf16", "int8"))
 """Those for any GPU: not each has bf16, or 8-bit products."""
+
+
+def cluster_of(name: str) -> Cluster:
+    """What `load_cluster` gives."""
+    return _read("clusters", load_cluster, name)
+
+
+def _method_of(name: str) -> Method:
+    return _read("configs", load_method, name)
+
+
+def _read(kind: str, load: Callable[[str], _P], name: str) -> _P:
+    """A file that hpc-llm brings is read once: thousands of plans are made of a few."""
+    brought = bundled(kind).resolve()
+    if any(folder.is_dir() and folder.resolve() != brought for folder in search_path(kind)):
+        return load(name)
+    found: _P = _kept(load, name).model_copy(deep=True)  # nobody changes another one's
+    return found
+
+
+@cache
+def _kept(load: Callable[[str], _P], name: str) -> _P:
+    return load(name)
 
 
 def site(cluster: Cluster, scheduler: str | None = None, hardware: Hardware | None = H100, **more: Any) -> Site:
@@ -34,10 +64,10 @@ def planned(
     cluster: str | Cluster, method: str, *, scheduler: str | None = None, hardware: Hardware | None = H100, **asked: Any
 ) -> PlanWithOrigins:
     """The plan of an experiment on a cluster, given by name or as a profile."""
-    profile = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    profile = cluster_of(cluster) if isinstance(cluster, str) else cluster
     asked.setdefault("account", ACCOUNTS.get(profile.name))
     experiment = Experiment(cluster=profile.name, method=method, **asked)
-    return plan(experiment, profile, load_method(method), site(profile, scheduler, hardware))
+    return plan(experiment, profile, _method_of(method), site(profile, scheduler, hardware))
 
 
 def batch(
@@ -50,7 +80,7 @@ def batch(
     **asked: Any,
 ) -> Batch:
     """What one submission of these methods would send."""
-    profile = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    profile = cluster_of(cluster) if isinstance(cluster, str) else cluster
     plans = [planned(profile, method, **asked) for method in methods]
     ids = [run_id] if len(methods) == 1 else [f"{run_id}-{method}" for method in methods]
     ground = Ground(cluster=profile, logs=logs, support=support, python=python)

@@ -85,7 +85,7 @@ def test_a_command_does_not_wait_for_a_pipe(own_folder: Path, command: str) -> N
     os.mkfifo("pipe.jsonl")
     words = [command, "--cluster=local", "--method=ddp", "--model=tiny", "--data=pipe.jsonl"]
     done = subprocess.run(
-        [sys.executable, "-m", "hpc_llm", *words], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "hpc_llm", *words], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 2 and "pipe.jsonl: it is no regular file" in done.stderr
     assert len(done.stderr.splitlines()) == 1

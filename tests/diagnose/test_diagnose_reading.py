@@ -105,7 +105,7 @@ def test_a_large_log_is_read_in_bounded_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert (found.cause.id, found.evidence[0].line) == ("device_oom", 96 * 20000 + 1)
     assert peak < 64 << 20
-    assert seconds < 20
+    assert seconds < 60  # 7 on a quiet machine, and hours if it grew with the square of the lines
 
 
 def test_what_is_loud_is_seen_in_the_middle_of_a_large_log(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import shlex
 from typing import Any
 
 import pytest
-from rendering import CLUSTERS, METHODS, planned
+from rendering import CLUSTERS, METHODS, cluster_of, planned
 from tiny_plans import make_plan
 from typer.main import get_command
 
@@ -32,7 +32,6 @@ from hpc_llm.diagnosis.remedies import (
 )
 from hpc_llm.parsing import parse_stream
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.site.cluster import load_cluster
 
 COMPOSED = ("z1+o", "z2+o+r", "z3+lora", "qlora+r", "lora", "q+r", "z3+o+r", "z1", "z2+lora+o")
 FULL = {"asked": "2.00 GiB", "capacity": "31.74 GiB", "allocated": "30.00 GiB", "reserved": "0.5 GiB"}
@@ -75,7 +74,7 @@ def test_every_advised_request_plans_and_changes_something(cause: str) -> None:
     for cluster, method, asked in cases():
         plan = planned(cluster, method, **asked).plan
         facts = {**FULL, "steps_made": "55", "step_time_s": "9.5", "steps_ended_s": "700"}
-        for line in BY_PLAN[cause](Case(plan=plan, facts=facts, cluster=load_cluster(cluster))):
+        for line in BY_PLAN[cause](Case(plan=plan, facts=facts, cluster=cluster_of(cluster))):
             if flags_of(line):
                 again = asked_again(asked, cluster, method, line)
                 assert again.to_dict() | {"method": ""} != plan.to_dict() | {"method": ""}, (cluster, method, line)
@@ -114,12 +113,12 @@ def test_what_the_run_has_is_not_advised() -> None:
     assert "alone take 194.0 GiB of the GPU's 79.1 GiB" in lines[-1]
     whole = planned("delta", "z3", gpus_per_node=4).plan
     assert not any(
-        line.startswith("--sbatch mem=0") for line in host_oom(Case(plan=whole, cluster=load_cluster("delta")))
+        line.startswith("--sbatch mem=0") for line in host_oom(Case(plan=whole, cluster=cluster_of("delta")))
     )
     asked = planned("delta", "z3", gpus_per_node=1, sbatch=("mem=0",)).plan
-    assert "for you to decide" in host_oom(Case(plan=asked, cluster=load_cluster("delta")))[0]
+    assert "for you to decide" in host_oom(Case(plan=asked, cluster=cluster_of("delta")))[0]
     expandable = {"asked": "1.00 GiB", "reserved": "5.00 GiB"}
-    assert "expandable" not in device_oom(Case(plan=whole, facts=expandable, cluster=load_cluster("delta")))[0]
+    assert "expandable" not in device_oom(Case(plan=whole, facts=expandable, cluster=cluster_of("delta")))[0]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_time_is_asked_for_by_the_runs_own_steps(steps: int, pace: float, partit
     limit = {"gtest": "00:30:00", "gp2d": "00:30:00" if steps < 10_000 else "2-00:00:00"}[partition]
     plan = planned("taiwania2", "z3", steps=steps, partition=partition, time=limit).plan
     facts = {"steps_made": "55", "step_time_s": str(pace), "steps_ended_s": str(60 + 55 * pace)}
-    lines = walltime(Case(plan=plan, facts=facts, cluster=load_cluster("taiwania2")))
+    lines = walltime(Case(plan=plan, facts=facts, cluster=cluster_of("taiwania2")))
     assert len(lines) == len(advised) and all(map(str.startswith, lines, advised)), lines
     for line in lines:
         asked = flags_of(line)
@@ -148,7 +147,7 @@ def test_time_is_asked_for_by_the_runs_own_steps(steps: int, pace: float, partit
 
 def test_no_time_is_advised_where_no_step_was_made() -> None:
     plan = planned("taiwania2", "z3", steps=1000).plan
-    [said] = walltime(Case(plan=plan, facts={}, cluster=load_cluster("taiwania2")))
+    [said] = walltime(Case(plan=plan, facts={}, cluster=cluster_of("taiwania2")))
     assert said.startswith("it made no step: look for what it waited for") and "--" not in said
 
 
@@ -305,7 +304,7 @@ def test_a_torch_for_the_cpu_alone_is_replaced(built: str) -> None:
 def test_more_memory_is_an_amount_in_the_form_in_which_it_was_asked_for(
     options: tuple[str, ...], facts: dict[str, str], said: str
 ) -> None:
-    delta = load_cluster("delta")
+    delta = cluster_of("delta")
     plan = planned("delta", "z3", gpus_per_node=1, sbatch=options).plan
     line = host_oom(Case(plan=plan, cluster=delta, facts=facts))[0]
     assert line.startswith(said), line
@@ -315,11 +314,9 @@ def test_more_memory_is_an_amount_in_the_form_in_which_it_was_asked_for(
 
 def test_fewer_ranks_keep_the_memory_of_all() -> None:
     plan = planned("delta", "z3", gpus_per_node=4, model="tiny", sbatch=("mem-per-gpu=20G",)).plan
-    assert (
-        "--gpus-per-node 2 --sbatch mem-per-gpu=40G  (" in host_oom(Case(plan=plan, cluster=load_cluster("delta")))[1]
-    )
+    assert "--gpus-per-node 2 --sbatch mem-per-gpu=40G  (" in host_oom(Case(plan=plan, cluster=cluster_of("delta")))[1]
     told = planned("delta", "z3", gpus_per_node=4, model="tiny", sbatch=("mem=80G",)).plan
-    assert host_oom(Case(plan=told, cluster=load_cluster("delta")))[1].startswith("--gpus-per-node 2  (")
+    assert host_oom(Case(plan=told, cluster=cluster_of("delta")))[1].startswith("--gpus-per-node 2  (")
 
 
 def test_a_few_mebibytes_for_ranks_without_a_share_become_what_a_rank_takes() -> None:

@@ -303,7 +303,7 @@ def test_two_that_clean_at_once_leave_the_last_good_state(folder: Folder, logs: 
         both = [
             subprocess.Popen([sys.executable, "-c", program, str(logs), kind, at]) for kind in ("checkpoints", "model")
         ]
-        assert [one.wait(timeout=60) for one in both] == [0, 0]
+        assert [one.wait(timeout=240) for one in both] == [0, 0]
         assert {"model", "step-4"} & {*left(folder)}
         for place in (folder.run.checkpoints, folder.run.model):
             shutil.rmtree(place, ignore_errors=True)
@@ -344,7 +344,7 @@ def claimed_by_another(run: RunPaths) -> Iterator[None]:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"claimed\n"
         yield
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
 
 
 def test_while_another_is_at_it_nothing_goes(folder: Folder, logs: Path, capsys: Any) -> None:

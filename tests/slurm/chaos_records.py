@@ -85,7 +85,7 @@ def folder_gone(trial: Trial) -> None:
     done = trial.cancel(job_id)
     try:
         gone = [each for each in trial.jobs() if each.job_id == job_id]
-        trial.until("the job ends", lambda: not any(e.is_live for e in trial.jobs() if e.job_id == job_id), seconds=8)
+        trial.until("the job ends", lambda: not any(e.is_live for e in trial.jobs() if e.job_id == job_id))
     except RuntimeError:
         trial.harm("orphaned", f"cancel {job_id} exited {done.returncode}, {gone} lives: {done.stderr.strip()}")
 
@@ -150,7 +150,7 @@ def _cancel_on(trial: Trial, run: Path) -> bool:
         trial.harm("wrong", f"{run.name} runs, and is told as {said}")
     done = trial.cancel(run.name)
     try:
-        trial.until("the job ends", lambda: not trial.live(), seconds=8)
+        trial.until("the job ends", lambda: not trial.live())
     except RuntimeError:
         trial.harm("orphaned", f"cancel exited {done.returncode}, {trial.live()} lives: {done.stderr.strip()}")
         return False

@@ -155,7 +155,7 @@ def cancelled(trial: Trial, run: Path) -> None:
 
 def _ends_as_cancelled(trial: Trial, run: Path) -> None:
     try:
-        trial.until("the cancelled job ends", lambda: _is_over(trial, run), seconds=15)
+        trial.until("the cancelled job ends", lambda: _is_over(trial, run))
     except RuntimeError as error:
         trial.harm("orphaned", f"cancel said it was done: {error}")
         return

@@ -90,7 +90,7 @@ def _kill(trial: Trial, process: subprocess.Popen[str], faulty: FaultySbatch, mo
     if moment == "anytime":
         time.sleep(rng.uniform(0.0, COMMAND_S + faulty.before_s + faulty.after_s))
     else:
-        faulty.wait_for(moment, seconds=20)
+        faulty.wait_for(moment, process)
         time.sleep(rng.uniform(0.0, 0.05 + (faulty.before_s if moment == "asked" else faulty.after_s)))
     send = rng.choice((os.kill, os.killpg))
     with contextlib.suppress(ProcessLookupError):
@@ -154,7 +154,7 @@ def _cancel_all(trial: Trial) -> None:
     if done.returncode != 0:
         trial.harm("wrong", f"cancel exited {done.returncode}: {done.stderr.strip()}")
     try:
-        trial.until("the cancelled jobs end", lambda: not trial.live(), seconds=8)
+        trial.until("the cancelled jobs end", lambda: not trial.live())
     except RuntimeError as error:
         trial.harm("orphaned", f"cancel left jobs behind: {error}")
 

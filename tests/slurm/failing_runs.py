@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from faulty_ground import clock_ahead
 from login_node import LoginNode, job_id, printed, until
 from scratch_site import ScratchSite, create_environment, executable
 from small_disk import CannotMount, SmallDisk
@@ -180,9 +181,8 @@ class Failing:
         self.node.slurm.run("scontrol", "update", "nodename=tw2", "state=resume")
 
     def _until_slurm_has_ended(self, *names: str) -> None:
-        """What left no record is not over for us yet: one may be on its way for a minute."""
         slurm, jobs = self.node.slurm, [job_id(self.runs[name]) for name in names]
-        going = ("RUNNING", "COMPLETING")
+        going = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
         until(f"Slurm has ended {names}", lambda: all(slurm.job_state(job) not in going for job in jobs))
 
     def _cancel(self) -> None:
@@ -243,23 +243,29 @@ class Failing:
         self._ask(now)
 
     def _look(self, names: Sequence[str]) -> None:
-        """Wait for the end of these runs, and ask about all of them at once."""
-        runs = {name: self.runs[name] for name in names}
-        until("all runs are over", lambda: all(each["outcome"] for each in self._statuses(runs)))
-        self._ask(runs)
+        """Wait for the end of these runs, and ask about all of them at once, as if two minutes had passed.
 
-    def _ask(self, runs: dict[str, RunPaths]) -> None:
+        What left no record might have one on its way for a minute.
+        """
+        runs = {name: self.runs[name] for name in names}
+        self._until_slurm_has_ended(*names)
+        later = clock_ahead(self.folder / "later", 120.0)
+        until("all runs are over", lambda: all(each["outcome"] for each in self._statuses(runs, later)))
+        self._ask(runs, later)
+
+    def _ask(self, runs: dict[str, RunPaths], environ: dict[str, str] | None = None) -> None:
         paths = [str(run.root) for run in runs.values()]
-        diagnoses = json.loads(self.node.do("diagnose", "--json", *paths))
+        diagnoses = json.loads(self.node.do("diagnose", "--json", *paths, environ=environ))
         self.diagnosis.update(zip(runs, diagnoses if len(runs) > 1 else [diagnoses], strict=True))
-        self.status.update(zip(runs, self._statuses(runs), strict=True))
-        self.row.update(self._rows(runs))
-        self.row_alone.update(self._rows({name: self._copy(name, run) for name, run in runs.items()}))
+        self.status.update(zip(runs, self._statuses(runs, environ), strict=True))
+        self.row.update(self._rows(runs, environ))
+        self.row_alone.update(self._rows({name: self._copy(name, run) for name, run in runs.items()}, environ))
         for name, run in runs.items():
             self.lines[name] = [_line(run.root / e["file"], e["line"]) for e in self.diagnosis[name]["evidence"]]
 
-    def _rows(self, runs: dict[str, RunPaths]) -> dict[str, dict[str, Any]]:
-        rows = json.loads(self.node.do("parse", "--format=json", *(str(run.root) for run in runs.values())))
+    def _rows(self, runs: dict[str, RunPaths], environ: dict[str, str] | None) -> dict[str, dict[str, Any]]:
+        paths = [str(run.root) for run in runs.values()]
+        rows = json.loads(self.node.do("parse", "--format=json", *paths, environ=environ))
         by_id = {row["run_id"]: row for row in rows}
         return {name: by_id[run.run_id] for name, run in runs.items()}
 
@@ -269,9 +275,9 @@ class Failing:
         shutil.copytree(run.root, target, ignore=shutil.ignore_patterns(*told_by_slurm))
         return RunPaths(target)
 
-    def _statuses(self, runs: dict[str, RunPaths]) -> list[dict[str, Any]]:
+    def _statuses(self, runs: dict[str, RunPaths], environ: dict[str, str] | None) -> list[dict[str, Any]]:
         paths = [str(run.root) for run in runs.values()]
-        found: list[dict[str, Any]] = json.loads(self.node.do("status", "--json", *paths))["runs"]
+        found: list[dict[str, Any]] = json.loads(self.node.do("status", "--json", *paths, environ=environ))["runs"]
         return found
 
 

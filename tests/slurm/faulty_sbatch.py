@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +64,9 @@ class FaultySbatch:
             "CHAOS_END": self.end,
         }
 
-    def wait_for(self, mark: str, seconds: float) -> None:
-        """Return once Slurm is `asked` or has `accepted`, or after `seconds`: the command may never come so far."""
-        deadline = time.monotonic() + seconds
-        while not (self.folder / mark).exists() and time.monotonic() < deadline:
+    def wait_for(self, mark: str, process: subprocess.Popen[str]) -> None:
+        """Return once Slurm is `asked` or has `accepted`, or when the command has ended: it may never come so far."""
+        while not (self.folder / mark).exists() and process.poll() is None:
             time.sleep(0.005)
 
     def _install(self) -> Path:

@@ -166,7 +166,7 @@ class ScratchSlurm:
         """Start slurmctld, with the jobs that it had saved, and return when it answers."""
         self._spawn("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
         # A client whose connection is refused sleeps for a second.
-        self._wait("slurmctld listens", lambda: _is_listening(self._ctld_port))
+        self._wait("slurmctld listens", self.is_listening)
         self._wait("slurmctld answers", lambda: self.ok("scontrol", "show", "config"))
 
     def stop(self) -> None:
@@ -242,6 +242,11 @@ class ScratchSlurm:
     @staticmethod
     def _client(command: Sequence[str], environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=150)
+
+    def is_listening(self) -> bool:
+        """Whether a controller is there, and be it one that hangs."""
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._ctld_port)) == 0
 
     def node_states(self) -> dict[str, str]:
         # %N is the virtual node; %n would be the host name, the same for all of them.
@@ -376,11 +381,6 @@ class ScratchSlurm:
     def _last_words(self, name: str) -> str:
         logs = [self.folder / "log" / f"{name}.out", self.folder / "log" / f"{name}.log"]
         return " | ".join(log.read_text(errors="replace")[-800:] for log in logs if log.exists())
-
-
-def _is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _parent(pid: int) -> int:

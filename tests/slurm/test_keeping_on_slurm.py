@@ -53,7 +53,7 @@ def test_a_cancelled_run_saves_and_stays_cancelled(node: LoginNode) -> None:
 
 
 def test_a_run_that_is_queued_again_goes_on_by_itself(node: LoginNode) -> None:
-    [run] = node.submit(*WORDS, "--steps=400", "--save-every=100000")
+    [run] = node.submit(*WORDS, "--steps=150", "--save-every=100000")
     trains(run)
     node.slurm.run("scontrol", "requeue", job_id(run))
     until("the second try has begun", lambda: len(run.earlier_tries()) == 1)
@@ -61,7 +61,7 @@ def test_a_run_that_is_queued_again_goes_on_by_itself(node: LoginNode) -> None:
     assert status["outcome"] == "COMPLETED", printed(run)
     [first] = run.earlier_tries()
     last = steps_of(first)[-1]
-    assert steps_of(first) == list(range(1, last + 1)) and steps_of(run) == list(range(last + 1, 401))
+    assert steps_of(first) == list(range(1, last + 1)) and steps_of(run) == list(range(last + 1, 151))
     result = json.loads(run.result.read_text())
     assert result["resumed"]["step"] == last and (run.model / "model.safetensors").is_file()
     listed = node.do("parse", "logs", "--format", "json") if last else ""

@@ -11,7 +11,7 @@ from hpc_llm.records.files import read_json_lines
 
 pytestmark = pytest.mark.slurm
 
-STEPS = 800
+STEPS = 300
 WORDS = (
     "--cluster=taiwania2", "--partition=gtest", "--account=ACD110018", "--method=z2", "--model=tiny",
     "--gpus-per-node=0", f"--steps={STEPS}", "--warmup-steps=1", "--sequence-length=32", "--set=precision=fp32",
@@ -41,7 +41,7 @@ def test_a_requeued_run_keeps_its_steps(node: LoginNode) -> None:
 
 
 def test_a_signal_by_hand_shows_where_the_ranks_stand_and_ends_nothing(node: LoginNode) -> None:
-    [run] = node.submit(*WORDS, "--steps=200", "--set=tasks_per_node=2", "--set=launcher=srun")
+    [run] = node.submit(*WORDS, "--steps=100", "--set=tasks_per_node=2", "--set=launcher=srun")
     trains(run)
     for words in (("--signal=USR1",), ("--batch", "--signal=USR1"), ("--full", "--signal=USR2")):
         node.slurm.run("scancel", *words, job_id(run))
@@ -49,7 +49,7 @@ def test_a_signal_by_hand_shows_where_the_ranks_stand_and_ends_nothing(node: Log
     assert (status["outcome"], status["exit_code"]) == ("COMPLETED", 0), printed(run)
     for rank in range(2):
         assert f"pretrain_llm: rank {rank} of 2 on " in run.stderr.read_text()
-    assert steps_of(run) == list(range(1, 201))
+    assert steps_of(run) == list(range(1, 101))
 
 
 def test_a_search_that_is_queued_again_goes_on_behind_the_tries_that_are_done(node: LoginNode) -> None:

@@ -290,12 +290,14 @@ def test_a_killed_wait_does_not_end_the_job(bench: Bench) -> None:
     run = bench.run("sleep 300")
     running(run)
     waiting = "import sys; from pathlib import Path; from hpc_llm.records.run import RunPaths; from hpc_llm.runs import wait\n"
-    waiting += "wait([RunPaths(Path(sys.argv[1]))])"
-    command = subprocess.Popen([Path(COMMAND).with_name("python"), "-c", waiting, str(run.root)])
+    waiting += "print('waits', flush=True); wait([RunPaths(Path(sys.argv[1]))])"
+    words = [Path(COMMAND).with_name("python"), "-c", waiting, str(run.root)]
+    command = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert command.stdout is not None and command.stdout.readline() == "waits\n"
     with pytest.raises(subprocess.TimeoutExpired):
         command.wait(timeout=1)
     command.kill()
-    command.wait()
+    command.communicate()
     assert one(run).state == "RUNNING"
     cancel([run])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from tiny_plans import RunPlan
+from worlds import Worlds
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_json
@@ -19,8 +21,28 @@ from hpc_llm.worker.ranks import find_ranks
 from hpc_llm.worker.result import Record
 
 
+@pytest.fixture(scope="session")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
+    """Starts ranks in a moment."""
+    made = Worlds(tmp_path_factory.mktemp("worlds"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def _imported() -> None:
+    """DeepSpeed collects garbage often: what was imported, and what pytest knows of all tests, is not looked through."""
+    import deepspeed
+    import peft
+    import transformers
+
+    assert deepspeed and peft and transformers
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
-def run_plan(tmp_path: Path) -> Iterator[RunPlan]:
+def run_plan(tmp_path: Path, _imported: None) -> Iterator[RunPlan]:
     """Train a plan on one rank; the content of its result.json. Its folder is tmp_path / "run"."""
     import torch
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sys
 import traceback
 from dataclasses import replace
@@ -22,6 +23,11 @@ from hpc_llm.worker.ranks import Ranks, apply, find_ranks
 def no_space(folder: Path) -> None:
     (folder / "begun").write_text("x")
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def killed(folder: Path) -> None:
+    (folder / "begun").write_text("x")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def session(wanted: dict[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any]:
@@ -55,8 +61,9 @@ def session(wanted: dict[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any
             used = done * plan.batch.micro_batch_size * plan.batch.gradient_accumulation_steps
             data = (plan.changed(world_size=1, data_parallel=1), replace(ranks, rank=0, world_size=1))
         stream = batches(data[0], engine.module.config.vocab_size, data[1], device, used=used)
-        if wanted.get("fails_on") == ranks.rank:
-            engine.write_state = no_space  # type: ignore[method-assign]
+        for name, does in {"fails_on": no_space, "dies_on": killed}.items():
+            if wanted.get(name) == ranks.rank:
+                engine.write_state = does  # type: ignore[method-assign]
         for number in range(done + 1, done + wanted["steps"] + 1):
             set_rate(engine, plan, number)
             loss, _ = take_step(engine, stream, plan)
@@ -81,7 +88,6 @@ def main(folder: Path) -> None:
     for name, wanted in json.loads((folder / "request.json").read_text()).items():
         os.environ.clear()
         os.environ.update(start)
-        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # its keys are those of the first meeting
         place = folder / name
         place.mkdir(exist_ok=True)
         try:
@@ -90,8 +96,3 @@ def main(folder: Path) -> None:
             print(name, traceback.format_exc(), file=sys.stderr, flush=True)
             os._exit(1)
         write_json(place / f"found-{ranks.rank}.json", found)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
-    os._exit(0)  # as the worker's own entry point does

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tiny_models import save
 from tiny_plans import RunPlan, make_plan
+from worlds import Worlds
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.engines import OWN
@@ -24,7 +22,6 @@ from hpc_llm.worker.engines import EngineKind
 
 pytestmark = pytest.mark.train
 
-HERE = Path(__file__).parent
 ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
 KINDS = {"plain": "ddp", "fsdp2": "z3", "flat": "z3"}
 """A method that the engine can do."""
@@ -87,17 +84,14 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
 
 
 @pytest.fixture(scope="module", params=[1, 2])
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
+def trained(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, worlds: Worlds
+) -> Path:
     """The folder with a run for each plan, trained one after another by the same ranks."""
     folder = tmp_path_factory.mktemp(f"ranks-{request.param}")
     wanted = {name: {"plan": plan.to_dict(), "mask": False} for name, plan in plans(checkpoint, request.param).items()}
     (folder / "request.json").write_text(json.dumps(wanted), encoding="utf-8")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={request.param}"]
-    done = subprocess.run(
-        [*launch, str(HERE / "two_ranks.py"), str(folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=580, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    worlds.must_run("two_ranks", folder, request.param)
     return folder
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from typing import Any
 import pytest
 from tiny_models import save
 from tiny_plans import make_plan
+from worlds import Worlds
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.schedule import rate_factor
@@ -24,7 +22,6 @@ from hpc_llm.records.run import RunPaths
 
 pytestmark = pytest.mark.train
 
-HERE = Path(__file__).parent
 OFFLOAD = {"device": "cpu"}
 Z3 = {"stage": 3, "stage3_param_persistence_threshold": 0}
 SPLITS: dict[str, dict[str, Any] | None] = {
@@ -40,7 +37,9 @@ NF4 = {"kind": "nf4", "double_quant": True, "compute_dtype": "bf16"}
 WHAT: dict[str, dict[str, Any]] = {"full": {}, "lora": {"peft": LORA}, "qlora": {"peft": LORA, "quantization": NF4}}
 TRAINED = [f"{what}-{split}" for what in WHAT for split in SPLITS]
 PLAIN = [f"{what}-{engine}" for engine in ("plain", "fsdp2") for what in WHAT]
-STEPS = 8
+STEPS = 6
+BATCH = 16
+"""Sequences a step of all ranks: what an evaluation of a model this small costs is its number of passes."""
 PURE_BF16 = {"type": "AdamWBF16", "lr": 1e-2}
 STILL = {"type": "AdamW", "lr": 0.0}
 """Changes nothing: what is evaluated is the checkpoint."""
@@ -48,7 +47,8 @@ STILL = {"type": "AdamW", "lr": 0.0}
 
 def tuned(checkpoint: Path, ranks: int, method: str = "ddp", **changes: Any) -> Plan:
     fixed = {"task": "finetune", "model": str(checkpoint), "steps": STEPS, "lr_schedule": "linear", "eval_every": 0}
-    return make_plan(method, ranks, **{**fixed, **changes})
+    size = {"micro_batch_size": BATCH // ranks}
+    return make_plan(method, ranks, **{**fixed, **size, **changes})
 
 
 def plans(checkpoint: Path, ranks: int) -> Iterator[tuple[str, Plan]]:
@@ -184,19 +184,14 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=[1, 2])
 def trained(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, t5: Path
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, t5: Path, worlds: Worlds
 ) -> Path:
     """The folder with a run for each plan, trained one after another by the same ranks."""
     folder = tmp_path_factory.mktemp(f"ranks-{request.param}")
     made = (*plans(checkpoint, request.param), *t5_plans(t5, request.param))
     wanted = {name: {"plan": plan.to_dict(), "mask": False} for name, plan in made}
     (folder / "request.json").write_text(json.dumps(wanted), encoding="utf-8")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={request.param}"]
-    done = subprocess.run(
-        [*launch, str(HERE / "two_ranks.py"), str(folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=580, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    worlds.must_run("two_ranks", folder, request.param)
     return folder
 
 

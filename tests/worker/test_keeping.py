@@ -17,6 +17,7 @@ import pytest
 from test_worker_signals import WORKER, family, wait_for_steps
 from tiny_models import save
 from tiny_plans import RunPlan, make_plan, start_worker
+from worlds import Worlds
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
@@ -71,7 +72,7 @@ def put_away(run: RunPaths) -> None:
 class Story:
     """A run that was asked to save, then told to stop; one that went on; one that was never interrupted."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, worlds: Worlds) -> None:
         self.base = save(folder / "base", "llama")
         self.first, self.rest, self.whole = (RunPaths(folder / name) for name in ("first", "rest", "whole"))
         plan = self.plan(steps=100_000, save_every=50_000)
@@ -87,8 +88,13 @@ class Story:
         self.out, self.errors = process.communicate(timeout=200)
         self.stopped = steps_kept(self.first)[-1]
         self.last = self.stopped + 8
-        finish(self.rest, self.plan(steps=self.last, resume=str(self.first.root), save_every=5), *TWO, *WORKER)
-        finish(self.whole, self.plan(steps=self.last + 1), *TWO, *WORKER)
+        plans = {
+            self.rest: self.plan(steps=self.last, resume=str(self.first.root), save_every=5),
+            self.whole: self.plan(steps=self.last + 1),
+        }
+        wanted = {run.root.name: {"plan": plan.to_dict(), "mask": False} for run, plan in plans.items()}
+        (folder / "request.json").write_text(json.dumps(wanted))
+        worlds.must_run("two_ranks", folder, 2)
 
     @staticmethod
     def is_rank(pid: int) -> bool:
@@ -100,8 +106,8 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return Story(tmp_path_factory.mktemp("story"))
+def story(tmp_path_factory: pytest.TempPathFactory, worlds: Worlds) -> Story:
+    return Story(tmp_path_factory.mktemp("story"), worlds)
 
 
 def test_a_rank_that_gets_sigusr1_has_all_save_and_go_on(story: Story) -> None:

@@ -6,9 +6,8 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from rights import needs_root
 from tiny_models import save
 from tiny_plans import make_plan, prepared
+from worlds import Worlds
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
@@ -26,7 +26,6 @@ from hpc_llm.records.files import read_json, write_json
 
 pytestmark = pytest.mark.train
 
-HERE = Path(__file__).parent
 ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
 SHAPE = {"precision": "fp32", "optimizer": ADAMW, "gradient_accumulation_steps": 2, "micro_batch_size": 2}
 LORA = {"kind": "lora", "r": 8, "alpha": 16, "dropout": 0.1, "target_modules": "all-linear"}
@@ -74,7 +73,7 @@ PAIRS = (
 """Who writes, on one number of ranks, and who goes on, on another."""
 HALF = 3
 """Steps before and behind a change of ranks or engine."""
-DONE = 6
+DONE = 4
 """Steps before and behind a stop."""
 USED = DONE * 2 * 2 * 2
 """Sequences that two ranks have trained on by then."""
@@ -82,6 +81,7 @@ PACKED = ("z2", EIGHT_BITS)
 """Moments in 8 bits, cut among the ranks."""
 
 Session = dict[str, Any]
+Run = Callable[[Path, int, dict[str, Session]], None]
 
 
 def plan_of(kind: str, ranks: int, text: Path) -> Plan:
@@ -94,16 +94,17 @@ def session(plan: Plan, steps: int, **more: Any) -> Session:
     return {"plan": plan.to_dict(), "steps": steps, "load": None, "save": None, "weights": None, "after": DONE, **more}
 
 
-def run(folder: Path, ranks: int, wanted: dict[str, Session]) -> None:
-    """Carry out the sessions one after another, on so many ranks; what came of each lies in a folder of its name."""
+def write(folder: Path, wanted: dict[str, Session]) -> Path:
+    """Ask for sessions one after another; what comes of each lies in a folder of its name."""
     folder.mkdir(exist_ok=True)
     (folder / "request.json").write_text(json.dumps(wanted), encoding="utf-8")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    done = subprocess.run(
-        [*launch, str(HERE / "sessions.py"), str(folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=580, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run(worlds: Worlds) -> Run:
+    """Carries out sessions on so many ranks."""
+    return lambda folder, ranks, wanted: worlds.must_run("sessions", write(folder, wanted), ranks)
 
 
 def found(folder: Path, name: str, rank: int = 0) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def packed(ranks: int) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def on_two(place: Path) -> Path:
+def on_two(place: Path, run: Run) -> Path:
     folder = place / "ranks-2"
     wanted = at_a_stretch_and_in_two_parts(KINDS, 2, place)
     wanted |= {f"{kind}-same": same(kind, 2, HALF, save=str(folder / f"same-{kind}"), after=HALF) for kind in SAME}
@@ -154,7 +155,7 @@ def on_two(place: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def on_one(place: Path, on_two: Path) -> Path:
+def on_one(place: Path, on_two: Path, run: Run) -> Path:
     folder = place / "ranks-1"
     wanted = at_a_stretch_and_in_two_parts(ON_ONE_RANK, 1, place)
     for kind in SAME:
@@ -165,7 +166,7 @@ def on_one(place: Path, on_two: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def after_two(place: Path, on_two: Path) -> Path:
+def after_two(place: Path, on_two: Path, run: Run) -> Path:
     refused = {"refused": session(packed(1), 1, load=str(on_two / "kept-packed"))}
     run(place / "after-two", 1, rests(1, on_two) | refused)
     return place / "after-two"
@@ -205,7 +206,7 @@ def test_a_checkpoint_can_be_read_by_whom_the_umask_lets_and_written_by_its_owne
 
 
 @pytest.fixture(scope="module")
-def after_one(place: Path, on_one: Path) -> Path:
+def after_one(place: Path, on_one: Path, run: Run) -> Path:
     run(place / "after-one", 2, rests(2, on_one))
     return place / "after-one"
 
@@ -279,7 +280,7 @@ def test_weights_with_adapters_or_from_low_precision_are_one_plain_model(on_two:
     assert abs(own - losses[DONE]) < 0.5 * abs(first_loss(on_two / f"weights-{kind}", plan, 0) - losses[0])
 
 
-def test_every_engine_starts_from_the_weights_of_another(on_two: Path, place: Path) -> None:
+def test_every_engine_starts_from_the_weights_of_another(on_two: Path, place: Path, run: Run) -> None:
     starts = {"plain": "weights-fsdp2", "fsdp2": "weights-z3o", "z0": "weights-plain", "z3o": "weights-fsdp2"}
     wanted = {}
     for kind, source in starts.items():
@@ -345,7 +346,7 @@ def progress() -> Any:
     return TrainingProgress(step=3, sequences=12)
 
 
-def test_when_one_rank_cannot_write_nothing_is_left_and_all_say_why(place: Path) -> None:
+def test_when_one_rank_cannot_write_nothing_is_left_and_all_say_why(place: Path, run: Run) -> None:
     folder, plan = place / "no-space", make_plan("ddp", 2, engine="plain", **SHAPE)
     kept = folder / "kept"
     wanted = {
@@ -363,23 +364,14 @@ def test_when_one_rank_cannot_write_nothing_is_left_and_all_say_why(place: Path)
     assert not list(folder.glob(".*"))
 
 
-def test_a_program_that_is_killed_while_it_saves_leaves_no_checkpoint(tmp_path: Path) -> None:
+def test_a_program_that_is_killed_while_it_saves_leaves_no_checkpoint(tmp_path: Path, worlds: Worlds) -> None:
     """What it began has another name; the next save clears it away."""
     plan = make_plan("ddp", engine="plain", **SHAPE)
-    program = f"""
-import os, sys
-sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
-import sessions
-sessions.no_space = lambda folder: os.kill(os.getpid(), 9)
-sessions.main(sessions.Path({str(tmp_path / "one")!r}))
-"""
-    (tmp_path / "one").mkdir()
-    wanted = {"killed": session(plan, 1, after=1, save=str(tmp_path / "kept"), fails_on=0)}
-    (tmp_path / "one" / "request.json").write_text(json.dumps(wanted))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == -9, done.stderr[-2000:]
+    killed = {"killed": session(plan, 1, after=1, save=str(tmp_path / "kept"), dies_on=0)}
+    assert worlds.run("sessions", write(tmp_path / "one", killed), 1) == [-signal.SIGKILL]
     assert sorted(path.name for path in tmp_path.iterdir()) == [".kept.part", "one"]
-    run(tmp_path / "one", 1, {"one": session(plan, 1, after=1, save=str(tmp_path / "kept"))})
+    saved = {"one": session(plan, 1, after=1, save=str(tmp_path / "kept"))}
+    worlds.must_run("sessions", write(tmp_path / "one", saved), 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "one"]
 
 

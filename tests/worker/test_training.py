@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from masking import masked
 from rendering import planned
 from tiny_models import first_loss, save
 from tiny_plans import METHODS, RunPlan, make_plan, prepared
+from worlds import Worlds
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import read_json
@@ -24,7 +22,6 @@ from hpc_llm.worker.measure.meter import Meter
 
 pytestmark = pytest.mark.train
 
-HERE = Path(__file__).parent
 SHARDED = {"z2o": "gpt2", "z3": "qwen2", "z3lora": "llama"}
 ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
 
@@ -175,7 +172,7 @@ def test_each_predicted_token_counts_the_same_whatever_micro_batch_it_is_in(
 
 
 @pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
+def two_ranks(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, worlds: Worlds) -> Path:
     """Two ranks that train one method after another in one start: the folder with a run for each."""
     folder = tmp_path_factory.mktemp("two-ranks")
     plans = {f"{method}-bf16": make_plan(method, 2) for method in METHODS}
@@ -189,16 +186,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Pat
         plans[f"{method}-masked"] = masked_plan(method, checkpoint, 2)
     request = {name: {"plan": plan.to_dict(), "mask": name.endswith("-masked")} for name, plan in plans.items()}
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*launch, str(HERE / "two_ranks.py"), str(folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    worlds.must_run("two_ranks", folder, 2)
     return folder
 
 

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import socket
-import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -88,7 +87,6 @@ def main(folder: Path) -> None:
     for name, wanted in json.loads((folder / "request.json").read_text()).items():
         os.environ.clear()
         os.environ.update(start)
-        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # its keys are those of the first meeting
         current = folder / name
         current.mkdir(exist_ok=True)
         plan = Plan.from_dict(wanted["plan"])
@@ -96,8 +94,3 @@ def main(folder: Path) -> None:
         record = Record(paths=RunPaths(current), ranks=replace(ranks, master_port=meet(current, ranks.rank)), plan=plan)
         if run_program(PROGRAM, record):
             os._exit(1)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
-    os._exit(0)  # as the worker's own entry point does
