@@ -59,7 +59,10 @@ def _root(
 def main() -> NoReturn:
     """Entry point: exit 0 done, 1 it failed, 2 the request was wrong, 3 the awaited job did not complete."""
     gc.set_threshold(100_000, 10, 5)  # a command is short: looking for cycles is a quarter of its time with many runs
-    sys.exit(run(sys.argv[1:]))
+    try:
+        sys.exit(run(sys.argv[1:]))
+    finally:
+        gc.freeze()  # else the exit looks for cycles in all that was imported, which took a sixth of `render`
 
 
 def run(arguments: list[str]) -> int:
