@@ -71,7 +71,7 @@ def _source(text: str) -> str:
 
 def site_of(cluster: Cluster, logs: Path) -> Site:
     """What planning has to know about this machine."""
-    from hpc_llm.corpus.key import caches_folder
+    from hpc_llm.api.corpora import caches_folder
     from hpc_llm.planning.plan import Site
 
     scheduler = site_scheduler(cluster)

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm.api.find import find_run
 from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ def with_start(values: dict[str, Any], logs: Path) -> dict[str, Any]:
 
 
 def _place_of(text: str, logs: Path) -> Path:
+    from hpc_llm.api.find import find_run
     from hpc_llm.records.checkpoints import MANIFEST, start_of
     from hpc_llm.records.run import RunPaths, is_run
 

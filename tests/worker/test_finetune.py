@@ -110,8 +110,8 @@ def words(folder: Path) -> Path:
 
 def dialogues(t5: Path) -> Path:
     """What was prepared of 60 questions, whose answers are their first two words, and of 7 that are held out."""
-    from hpc_llm.corpus.facts import SEQ2SEQ
     from hpc_llm.corpus.key import CorpusRequest
+    from hpc_llm.corpus.words import SEQ2SEQ
     from hpc_llm.worker.preparing.build import prepare
 
     source = t5.parent / "dialogues"

@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpc_llm.corpus.format import TRAIN
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import CSV, HUB, JSONL, PARQUET, PDF, SourceFile
+from hpc_llm.corpus.words import TRAIN
 from hpc_llm.errors import WorkerError
 from hpc_llm.records.files import open_plain
 
