@@ -9,10 +9,10 @@ import functools
 import importlib.metadata
 import os
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 from hpc_llm.errors import RequestError, notice
+from hpc_llm.immutable import dataclass
 
 _LONGEST = 300
 """Characters of what an exception says that are quoted."""

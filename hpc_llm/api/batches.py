@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from hpc_llm.api.resuming import check_start, with_start
 from hpc_llm.api.sweep import check_twins, each, methods_of, of_cluster
 from hpc_llm.api.values import LISTS
 from hpc_llm.errors import RequestError, notice
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import Experiment
 
 if TYPE_CHECKING:

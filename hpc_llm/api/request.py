@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from hpc_llm.api.plain import plain
 from hpc_llm.api.study_runs import Flags, RunRequest, runs_of
 from hpc_llm.api.values import NAMES, swept, typed
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.study import LONGEST_NAME
 
 if TYPE_CHECKING:

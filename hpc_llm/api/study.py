@@ -6,11 +6,12 @@ Pure: it is read into layers of options, one on another; `hpc_llm.api.study_runs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from hpc_llm.api.values import LISTS, NAMES, names_in, not_replaced, typed
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.reference import Reference, read_references
 from hpc_llm.planning.study import EXPECTABLE, LONGEST_NAME, Combination
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from hpc_llm.api.study import SWEPT, About, Entry, Layer, Study, axis_values, laid, layer_of, shown, without_taken_back
 from hpc_llm.api.values import names_in, swept
 from hpc_llm.errors import RequestError
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.study import LONGEST_NAME, MOST_RUNS, Combination, Entries, StudyRun, combinations
 
 _THE_SAME_MEASUREMENT = frozenset(("name", "account", "partition", "time", "sbatch", "env_file", "seed"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.corpus.words import DOCUMENTS, NONE, REFUSE, STREAM, TRAIN, VALIDATION
 from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, positive
 from hpc_llm.planning.experiment import Experiment

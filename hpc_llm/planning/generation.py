@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.corpus.words import SPLITS, TRAIN, VALIDATION
 from hpc_llm.errors import PlanError, RequestError, counted, unknown_name
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning import engines
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.data import reading, refuse_for_synthetic

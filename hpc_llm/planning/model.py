@@ -8,12 +8,12 @@ published ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpc_llm.corpus.words import CAUSAL, SEQ2SEQ
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning import encoder_decoder
 from hpc_llm.planning.checkpoint import read_config
 from hpc_llm.planning.encoder_decoder import EncoderDecoder
