@@ -19,7 +19,7 @@ from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import Experiment
 
 if TYPE_CHECKING:
-    from hpc_llm.api.study_runs import RunRequest
+    from hpc_llm.api.layers import RunRequest
     from hpc_llm.job.batch import Batch
     from hpc_llm.planning.experiment import PlanWithOrigins
     from hpc_llm.planning.plan import Site

@@ -9,12 +9,11 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpc_llm.api.layers import Flags, RunRequest
 from hpc_llm.api.plain import plain
-from hpc_llm.api.study_runs import Flags, RunRequest, runs_of
 from hpc_llm.api.values import NAMES, swept, typed
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.immutable import dataclass
-from hpc_llm.planning.study import LONGEST_NAME
 
 if TYPE_CHECKING:
     from hpc_llm.api.study import Check, Study
@@ -99,7 +98,7 @@ def read_request(
     if flags.smoke and file.study is None:
         raise RequestError(f"{spelled}smoke needs an experiment file that says what is small: smoke: {{steps: N}}.")
     values, sources = flags.over(file.values), {**file.sources, **flags.sources}
-    runs = runs_of(file.study, file.name, file.values, file.sources, flags) if file.study else []
+    runs = _runs_of(file, flags)
     for one in (values, *(run.values for run in runs)):
         for name, value in one.items():
             _check_encoding(name, value)
@@ -109,6 +108,15 @@ def read_request(
         _settle(run.values, run.sources, own)
     most = options.get("max_parallel") if options.get("max_parallel") is not None else file.max_parallel
     return Request(values, sources, tuple(runs), _at_least_one(most, f"{spelled}max-parallel"))
+
+
+def _runs_of(file: _Read, flags: Flags) -> list[RunRequest]:
+    """The runs of a file that says more than its options; none of another."""
+    if file.study is None:
+        return []
+    from hpc_llm.api.study_runs import runs_of
+
+    return runs_of(file.study, file.name, file.values, file.sources, flags)
 
 
 def _flags(options: Mapping[str, Any], spelled: str) -> Flags:
@@ -218,6 +226,7 @@ def _refuse_foreign(layer: dict[str, Any], where: str) -> None:
 
 def _read_content(content: Mapping[str, Any], where: str, source: str, check: Check) -> _Read:
     from hpc_llm.api.study import KEYS, read_study
+    from hpc_llm.planning.study import LONGEST_NAME
 
     own = (*KEYS, "max_parallel", "max-parallel")
     values = _read_mapping({key: value for key, value in content.items() if key not in own}, where)
