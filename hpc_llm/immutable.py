@@ -1,8 +1,8 @@
-"""`dataclass(frozen=True)` as in the standard library, made in a third of the time.
+"""`dataclass(frozen=True)` as in the standard library, made in less than half of the time. Standard library only; it travels.
 
-The standard library writes and compiles six functions for each such class; with the hundred classes of a plan that took as long
-as planning itself. Here only `__init__` is written, and what is the same for all classes is shared. Classes without a
-module that the command line loads need none of this, nor do those of which a great many are made.
+The standard library writes and compiles six functions for each such class; for the sixty classes of a plan that took a tenth of
+`render`. Here it writes `__init__` alone, and the others are the same functions for all classes. An object is made a little
+more slowly, so this is for the modules that every plan loads and not for objects of which there are millions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _share(cls: Any) -> None:
 
     shared = {"__repr__": _shown, "__eq__": is_equal}
     own = vars(cls)
-    if "__hash__" not in own:
+    if own.get("__hash__") is None:  # Python puts None there where a class says `__eq__` alone
         cls.__hash__ = hashed
     for name, function in shared.items():
         if name not in own:

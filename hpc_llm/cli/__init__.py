@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+
+gc.set_threshold(100_000, 10, 5)  # a command is short: looking for cycles is a quarter of its time with many runs
+
 import importlib
 import os
 import sys
@@ -58,7 +61,6 @@ def _root(
 
 def main() -> NoReturn:
     """Entry point: exit 0 done, 1 it failed, 2 the request was wrong, 3 the awaited job did not complete."""
-    gc.set_threshold(100_000, 10, 5)  # a command is short: looking for cycles is a quarter of its time with many runs
     try:
         sys.exit(run(sys.argv[1:]))
     finally:
