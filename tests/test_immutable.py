@@ -115,7 +115,7 @@ def test_what_a_class_says_itself_stays(maker: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_class_that_says_when_it_is_equal_can_be_hashed(maker: Callable[..., Any]) -> None:
     @maker(frozen=True)
-    class Equal:
+    class Equal:  # noqa: PLW1641
         value: int
 
         def __eq__(self, other: object) -> bool:
