@@ -38,15 +38,11 @@ def made(maker: Callable[..., Any], **how: Any) -> Any:
 @pytest.mark.parametrize("maker", MAKERS)
 def test_it_is_frozen(maker: Callable[..., Any]) -> None:
     one = made(maker)(1)
-    for change in (
-        lambda: setattr(one, "first", 3),
-        lambda: setattr(one, "unknown", 3),
-        lambda: setattr(one, "twice", 3),
-        lambda: delattr(one, "first"),
-        lambda: delattr(one, "unknown"),
-    ):
+    for name in ("first", "unknown", "twice"):
         with pytest.raises(FrozenInstanceError):
-            change()
+            setattr(one, name, 3)
+        with pytest.raises(FrozenInstanceError):
+            delattr(one, name)
     assert (one.first, one.second, one.third, one.hidden, one.twice, one.twice) == (1, 2, [], 0, 2, 2)
 
 
@@ -93,7 +89,6 @@ def test_classes_of_both_kinds_derive_from_each_other(base: Callable[..., Any], 
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_what_a_class_says_itself_stays(maker: Callable[..., Any]) -> None:
-    @maker(frozen=True)
     class Own:
         value: float
 
@@ -109,19 +104,20 @@ def test_what_a_class_says_itself_stays(maker: Callable[..., Any]) -> None:
         def __hash__(self) -> int:
             return 5
 
-    assert (repr(Own(1)), Own(1) == 3, hash(Own(1)), type(Own(1).value)) == ("mine", True, 5, float)
+    kind: Any = maker(frozen=True)(Own)
+    assert (repr(kind(1)), kind(1) == 3, hash(kind(1)), type(kind(1).value)) == ("mine", True, 5, float)
 
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_class_that_says_when_it_is_equal_can_be_hashed(maker: Callable[..., Any]) -> None:
-    @maker(frozen=True)
     class Equal:  # noqa: PLW1641
         value: int
 
         def __eq__(self, other: object) -> bool:
             return True
 
-    assert hash(Equal(1)) == hash(Equal(1))
+    kind: Any = maker(frozen=True)(Equal)
+    assert hash(kind(1)) == hash(kind(1))
 
 
 def test_one_of_a_plan_is_pickled() -> None:
