@@ -7,6 +7,8 @@ OLD := .venv-old
 EXPORT := .venv-export
 # Test files run side by side, one file in one process; more than there are cores, as those with Slurm mostly wait.
 JOBS ?= 3
+# As pip does for what it copies: where PYTHONDONTWRITEBYTECODE is set, each command would compile all that it imports.
+COMPILE := $(VENV)/bin/python -m compileall -q hpc_llm
 DEMO := logs/demo-$(shell date +%Y%m%d-%H%M%S)
 SMOKE := logs/smoke-$(shell date +%Y%m%d-%H%M%S)
 
@@ -54,10 +56,12 @@ $(VENV)/bin/python:
 
 $(VENV)/.train: setup.py | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --editable '.[train]'
+	$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: setup.py | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
+	$(COMPILE)
 	@touch $(VENV)/.train $@
 
 $(OLD)/.made: tests/worker/old-stack.txt

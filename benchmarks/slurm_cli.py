@@ -74,8 +74,6 @@ def main() -> int:
 def measure(folder: Path, slurm: ScratchSlurm, repeats: int) -> list[Figure]:
     os.chdir(folder)
     return [
-        ratio("--help", ["--help"], repeats, limit=2.5),
-        ratio("render", ["render", *REQUEST], repeats, limit=4.0),
         one_submission(folder, repeats),
         *a_thousand_runs(folder, slurm, repeats),
     ]
@@ -152,12 +150,6 @@ def medians(repeats: int, *actions: Callable[[], object]) -> list[float]:
             if turn > 0:  # the first one fills the caches
                 seconds.append(time.perf_counter() - before)
     return [statistics.median(seconds) for seconds in times]
-
-
-def ratio(what: str, words: list[str], repeats: int, limit: float) -> Figure:
-    typer = [sys.executable, "-c", "import typer"]
-    beside, seconds = medians(repeats, lambda: command(*typer), lambda: command(HPC_LLM, *words))
-    return Figure(f"hpc-llm {what}", seconds, 'python -c "import typer"', beside, seconds / beside, limit, "times")
 
 
 def print_figures(figures: list[Figure]) -> None:

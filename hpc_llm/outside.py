@@ -5,11 +5,14 @@ Their code may do anything as it is loaded, so each way in which it can be broke
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
-from dataclasses import dataclass
+import os
+import sys
 from typing import Any
 
 from hpc_llm.errors import RequestError, notice
+from hpc_llm.immutable import dataclass
 
 _LONGEST = 300
 """Characters of what an exception says that are quoted."""
@@ -60,7 +63,7 @@ class Group:
     def _points(self) -> tuple[importlib.metadata.EntryPoint, ...]:
         """Somebody's damaged package, which need not have to do with us, must not keep a command from its work."""
         try:
-            return tuple(importlib.metadata.entry_points(group=self.name))
+            return tuple(_installed(_folders()).select(group=self.name))
         except Exception as error:
             notice(
                 f"no {self.what} of another package is known, for the entry points cannot be read: {reason_of(error)}"
@@ -70,6 +73,23 @@ class Group:
     def _kinds(self) -> str:
         kinds = self.kind if isinstance(self.kind, tuple) else (self.kind,)
         return " or ".join(kind.__name__ for kind in kinds)
+
+
+def _folders() -> tuple[tuple[str, int | None], ...]:
+    """Where packages are looked for, each folder with the time at which something was last installed there or removed."""
+    found: list[tuple[str, int | None]] = []
+    for place in sys.path:
+        try:
+            found.append((place, os.stat(place or os.curdir).st_mtime_ns))
+        except OSError:
+            found.append((place, None))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=1)
+def _installed(folders: tuple[tuple[str, int | None], ...]) -> Any:
+    """All entry points in `folders`, read once for all kinds; Python 3.12 has another type for them than those before."""
+    return importlib.metadata.entry_points()
 
 
 def reason_of(error: BaseException) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from hpc_llm.api.corpora import caches_folder
 from hpc_llm.corpus.facts import CorpusFacts, read_facts
 from hpc_llm.corpus.format import FACTS, SCHEMA, TOKEN, SplitFiles, SplitWriter, new_corpus
-from hpc_llm.corpus.key import CorpusRequest, caches_folder, corpus_key
+from hpc_llm.corpus.key import CorpusRequest, corpus_key
 from hpc_llm.corpus.order import endless_rows, shuffled
 from hpc_llm.corpus.rows import Samples, make_rows
 from hpc_llm.corpus.sources import full_source, source_files

@@ -64,6 +64,27 @@ def test_login_side_commands_leave_the_training_stack_alone(arguments: list[str]
     assert not (TRAINING | HEAVY) & set(modules)
 
 
+NOT_RENDERED = {
+    "hpc_llm.api.study", "hpc_llm.api.study_runs", "hpc_llm.api.find", "hpc_llm.planning.study", "hpc_llm.planning.reference",
+    "hpc_llm.corpus.facts", "hpc_llm.corpus.key", "hpc_llm.corpus.sources", "hpc_llm.estimating.step_time", "hpc_llm.estimating.rates",
+    "hpc_llm.runs", "hpc_llm.parsing", "hpc_llm.causes", "hpc_llm.diagnosis", "hpc_llm.reporting", "hpc_llm.worker",
+    "hpc_llm.site.hardware", "submitit", "psutil", "tabulate", "asyncio", "multiprocessing", "http", "ssl", "xml", "rich",
+}  # fmt: skip
+"""What the script of a run without data, of no study, on a cluster that is not this machine, is made without."""
+
+
+@pytest.mark.parametrize("cluster", ["mi210", "p4d"])
+def test_render_loads_only_what_it_uses(cluster: str, own_folder: Path) -> None:
+    """Each module costs a third of a millisecond or more: `render` takes less than four times as long as `import typer`."""
+    probe = PROBE.replace('name.split(".")[0] for', "name for")
+    words = ["render", "--cluster", cluster, "--method", "z3o"]
+    done = subprocess.run([sys.executable, "-c", probe, json.dumps(words)], capture_output=True, text=True, check=False)
+    code, modules = json.loads(done.stdout.rsplit("\n@@", 1)[1])
+    assert code == 0, done.stderr
+    assert "hpc_llm.planning.plan" in modules
+    assert not NOT_RENDERED & set(modules)
+
+
 def test_modules_that_travel_need_the_standard_library_only() -> None:
     """Under -S -I no installed package can be imported: what these modules need must come with Python."""
     names = [f"hpc_llm.{dotted(name)}" for name in _MODULES if name != "__init__"] + [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,11 @@ from hpc_llm.api.resuming import check_start, with_start
 from hpc_llm.api.sweep import check_twins, each, methods_of, of_cluster
 from hpc_llm.api.values import LISTS
 from hpc_llm.errors import RequestError, notice
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import Experiment
 
 if TYPE_CHECKING:
-    from hpc_llm.api.study_runs import RunRequest
+    from hpc_llm.api.layers import RunRequest
     from hpc_llm.job.batch import Batch
     from hpc_llm.planning.experiment import PlanWithOrigins
     from hpc_llm.planning.plan import Site
@@ -71,7 +72,7 @@ def _source(text: str) -> str:
 
 def site_of(cluster: Cluster, logs: Path) -> Site:
     """What planning has to know about this machine."""
-    from hpc_llm.corpus.key import caches_folder
+    from hpc_llm.api.corpora import caches_folder
     from hpc_llm.planning.plan import Site
 
     scheduler = site_scheduler(cluster)

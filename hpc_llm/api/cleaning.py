@@ -71,7 +71,7 @@ def _look(folder: Path, named: Sequence[RunPaths]) -> list[Taken]:
 
 def _caches(folder: Path, named: Sequence[RunPaths] | None) -> list[Taken]:
     """What can be made again, by what is known of the runs of all folders that were noted to want it."""
-    from hpc_llm.corpus.key import caches_folder
+    from hpc_llm.api.corpora import caches_folder
     from hpc_llm.records.run import iter_runs
     from hpc_llm.runs import status
     from hpc_llm.runs.caches import cached, noted_readers

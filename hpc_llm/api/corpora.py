@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,12 @@ class NotPreparedError(RequestError):
     def __init__(self, message: str, preparation: dict[str, Any]) -> None:
         super().__init__(message)
         self.preparation = preparation
+
+
+def caches_folder(logs: Path, environ: Mapping[str, str]) -> Path:
+    """Where prepared data lie: what HPC_LLM_CACHE names, else `caches` beside the folder of the runs."""
+    named = environ.get("HPC_LLM_CACHE")
+    return Path(os.path.abspath(os.path.expanduser(named))) if named else logs.absolute().parent / "caches"
 
 
 class Corpora:
@@ -65,7 +71,7 @@ class Corpora:
 
     def _look(self, wanted: CorpusRequest, experiment: Experiment, cluster: Cluster) -> CorpusFacts:
         from hpc_llm.corpus.facts import read_facts
-        from hpc_llm.corpus.key import caches_folder, check_contents, corpus_key
+        from hpc_llm.corpus.key import check_contents, corpus_key
         from hpc_llm.corpus.sources import fraction_of, is_corpus, source_files
         from hpc_llm.corpus.trust import own_facts
         from hpc_llm.planning.checkpoint import read_checkpoint

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from hpc_llm.api.experiments import AnExperiment, Options
-    from hpc_llm.api.study_runs import RunRequest
+    from hpc_llm.api.layers import RunRequest
     from hpc_llm.estimating.parts import Estimate
     from hpc_llm.planning.experiment import PlanWithOrigins
     from hpc_llm.planning.plan import Site

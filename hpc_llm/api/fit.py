@@ -47,8 +47,7 @@ def check_fit(batches: Sequence[Batch], *, force: bool = False) -> None:
 
 def memory_there(plan: Plan, cluster: Cluster) -> Memory | None:
     """What the plan needs on the cluster; None where it trains nothing, or its shape cannot be seen from here."""
-    from hpc_llm.estimating.estimate import at_partition
-    from hpc_llm.estimating.memory import memory_of
+    from hpc_llm.estimating.memory import at_partition, memory_of
     from hpc_llm.estimating.shapes import sizes_in
     from hpc_llm.planning.tasks import find
 
@@ -112,7 +111,7 @@ def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
     """What would fit, as the end of a sentence."""
     from hpc_llm.diagnosis.ladder import rungs
     from hpc_llm.diagnosis.suffices import first_that_fits
-    from hpc_llm.estimating.estimate import at_partition
+    from hpc_llm.estimating.memory import at_partition
     from hpc_llm.estimating.parts import Device
 
     node = at_partition(cluster, plan).node.mem_gb
@@ -131,12 +130,12 @@ def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
 
 def with_memory(planned: PlanWithOrigins, cluster: Cluster) -> PlanWithOrigins:
     """The plan with what its host holds as the memory to ask for, where the site wants to be asked and nothing else says how much."""
-    from hpc_llm.estimating.estimate import at_partition
-
     plan, style = planned.plan, cluster.request.memory
     said = {"mem", "mem-per-cpu", "mem-per-gpu"} & {*plan.job.sbatch, *cluster.extra_options}
     if style == "omit" or plan.job.mem is not None or said or plan.job.scheduler == "local":
         return planned
+    from hpc_llm.estimating.memory import at_partition
+
     parallel = plan.parallel
     parts = {
         "mem": 1,

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm.api.find import logs_folder
+from hpc_llm.api.layers import Flags, RunRequest
 from hpc_llm.api.plain import plain
-from hpc_llm.api.study_runs import Flags, RunRequest, runs_of
 from hpc_llm.api.values import NAMES, swept, typed
 from hpc_llm.errors import RequestError, unknown_name
-from hpc_llm.planning.study import LONGEST_NAME
+from hpc_llm.immutable import dataclass
 
 if TYPE_CHECKING:
     from hpc_llm.api.study import Check, Study
@@ -98,11 +97,11 @@ def read_request(
     file = _of_experiment(experiment)
     flags = _flags(options, spelled)
     if experiment is None and "resume" in flags.layer and "method" not in flags.layer:
-        file = _asked_before(flags.layer, logs_folder(beside.get("logs")), spelled)
+        file = _asked_before(flags.layer, beside.get("logs"), spelled)
     if flags.smoke and file.study is None:
         raise RequestError(f"{spelled}smoke needs an experiment file that says what is small: smoke: {{steps: N}}.")
     values, sources = flags.over(file.values), {**file.sources, **flags.sources}
-    runs = runs_of(file.study, file.name, file.values, file.sources, flags) if file.study else []
+    runs = _runs_of(file, flags)
     for one in (values, *(run.values for run in runs)):
         for name, value in one.items():
             _check_encoding(name, value)
@@ -112,6 +111,15 @@ def read_request(
         _settle(run.values, run.sources, own)
     most = options.get("max_parallel") if options.get("max_parallel") is not None else file.max_parallel
     return Request(values, sources, tuple(runs), _at_least_one(most, f"{spelled}max-parallel"))
+
+
+def _runs_of(file: _Read, flags: Flags) -> list[RunRequest]:
+    """The runs of a file that says more than its options; none of another."""
+    if file.study is None:
+        return []
+    from hpc_llm.api.study_runs import runs_of
+
+    return runs_of(file.study, file.name, file.values, file.sources, flags)
 
 
 def _flags(options: Mapping[str, Any], spelled: str) -> Flags:
@@ -204,12 +212,13 @@ def _read_file(path: Path) -> _Read:
     return _read_content(content, str(path), path.name, _refuse_foreign)
 
 
-def _asked_before(own: Mapping[str, Any], logs: Path, spelled: str) -> _Read:
+def _asked_before(own: Mapping[str, Any], logs: Any, spelled: str) -> _Read:
     """What the run that `own` options go on from was asked with; nothing where its record does not hold it."""
+    from hpc_llm.api.find import logs_folder
     from hpc_llm.api.resuming import asked_with
     from hpc_llm.text.secrecy import refuse_secrets
 
-    run, found = asked_with(str(own["resume"]), logs)
+    run, found = asked_with(str(own["resume"]), logs_folder(logs))
     refuse_secrets(found, str(run.experiment))
     # What a run says of one thing in two ways gives way whole to what is said now.
     left_out = {
@@ -246,6 +255,7 @@ def _refuse_foreign(layer: dict[str, Any], where: str) -> None:
 
 def _read_content(content: Mapping[str, Any], where: str, source: str, check: Check) -> _Read:
     from hpc_llm.api.study import KEYS, of_file, read_study
+    from hpc_llm.planning.study import LONGEST_NAME
 
     own = (*KEYS, "max_parallel", "max-parallel")
     values = _read_mapping({key: value for key, value in content.items() if key not in own}, where)

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm.api.find import find_run
-from hpc_llm.api.searching import searches
 from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
@@ -34,6 +32,8 @@ def with_start(values: dict[str, Any], logs: Path) -> dict[str, Any]:
 
 def _search_of(text: str, logs: Path) -> Path:
     """The folder of a search that has tried something."""
+    from hpc_llm.api.find import find_run
+
     run = find_run(text, logs)
     if not run.search_tries():
         raise RequestError(f"--resume {text}: {run.root} holds no tries of a search for the micro batch. Leave it out.")
@@ -42,18 +42,20 @@ def _search_of(text: str, logs: Path) -> Path:
 
 def asked_with(text: str, logs: Path) -> tuple[RunPaths, dict[str, Any]]:
     """The run that `resume` means, and what it was asked with; that is empty where its record does not hold it."""
+    from hpc_llm.api.find import find_run
+    from hpc_llm.records.checkpoints import MANIFEST
     from hpc_llm.records.files import read_json
     from hpc_llm.records.run import RunPaths
 
-    place = _place_of(text, logs)
-    run = next(
-        (one for one in (RunPaths(place), RunPaths(place.parent.parent)) if one.experiment.is_file()), RunPaths(place)
-    )
+    given = Path(os.path.abspath(os.path.expanduser(text)))
+    is_checkpoint = (given / MANIFEST).is_file()
+    run = RunPaths(given.parent.parent) if is_checkpoint else find_run(text, logs)
     asked = (read_json(run.experiment) or {}).get("asked")
     return run, asked if isinstance(asked, dict) else {}
 
 
 def _place_of(text: str, logs: Path) -> Path:
+    from hpc_llm.api.find import find_run
     from hpc_llm.records.checkpoints import MANIFEST, start_of
     from hpc_llm.records.run import RunPaths, is_run
 
@@ -85,6 +87,7 @@ def _damage(checkpoint: Path) -> str:
 
 def check_start(planned: PlanWithOrigins) -> None:
     """Raise RequestError where nothing would be left to train, or another model would be."""
+    from hpc_llm.api.searching import searches
     from hpc_llm.planning.experiment import Plan
     from hpc_llm.planning.parts import Training
     from hpc_llm.records.checkpoints import start_of

@@ -6,24 +6,22 @@ Pure: it is read into layers of options, one on another; `hpc_llm.api.study_runs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
-from hpc_llm.api.values import LISTS, NAMES, names_in, not_replaced, typed
+from hpc_llm.api.layers import SWEPT, Layer, axis_values, laid
+from hpc_llm.api.values import LISTS, NAMES, names_in, typed
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.reference import Reference, read_references
 from hpc_llm.planning.study import EXPECTABLE, LONGEST_NAME, Combination
 
-SWEPT = ("cluster", "method")
-"""Options of which an experiment may name several."""
 KEYS = ("matrix", "exclude", "include", "runs", "expect", "reference", "smoke")
 """What makes a study of an experiment."""
 _OF_A_RUN = ("expect", "reference", "smoke")
 _MOST_ENTRIES = 1000
 """Of exclude, and of include."""
 
-Layer = dict[str, Any]
-"""Options in the types of their flags; `set` is a list of `PATH=VALUE`."""
 Check = Callable[[Layer, str], None]
 """Refuses what a layer may not hold; gets the layer and where it stands."""
 
@@ -102,25 +100,6 @@ def _lists(base: Layer) -> dict[str, list[Any]]:
     return {name: names for name, names in named.items() if len(names) > 1}
 
 
-def laid(below: Layer, above: Layer) -> Layer:
-    """Both layers, the one above winning; of `set` and `sbatch` only what it names itself, as flags do."""
-    lists: Layer = {
-        name: [*not_replaced(below.get(name, []), above[name]), *above[name]]
-        for name in ("set", "sbatch")
-        if name in above
-    }
-    return {**below, **above, **lists}
-
-
-def axis_values(layer: Layer) -> Combination:
-    """A layer by option, and by `set.PATH` for each setting: what can be compared with the axes of a matrix."""
-    from hpc_llm.planning.settings import read_setting
-
-    settings = ((read_setting(pair), pair) for pair in layer.get("set", ()))
-    others = {name: tuple(v) if isinstance(v, list) else v for name, v in layer.items() if name != "set"}
-    return others | {f"set.{setting.path}": setting.text for setting, _ in settings}
-
-
 def of_file(layer: Layer, where: str) -> Layer:
     """The layer, whose settings name that place of a file in messages from now on."""
     from hpc_llm.planning.settings import placed
@@ -128,18 +107,6 @@ def of_file(layer: Layer, where: str) -> Layer:
     if "set" in layer:
         layer["set"] = placed(layer["set"], where, f"{where.partition(': ')[0].rpartition('/')[2]}: set")
     return layer
-
-
-def layer_of(axis: str, value: Any) -> Layer:
-    """The opposite: the layer that sets an axis."""
-    if axis.startswith("set."):
-        return {"set": [f"{axis.removeprefix('set.')}={value}"]}
-    return {axis: list(value) if axis in LISTS else value}
-
-
-def without_taken_back(layer: Layer) -> Layer:
-    """The layer without the options that were taken back."""
-    return {name: value for name, value in layer.items() if value is not None}
 
 
 class _Reader:

@@ -4,79 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.api.study import (
-    SWEPT,
-    About,
-    Entry,
-    Layer,
-    Study,
-    axis_values,
-    laid,
-    layer_of,
-    of_file,
-    shown,
-    without_taken_back,
-)
+from hpc_llm.api.layers import SWEPT, Flags, Layer, RunRequest, axis_values, laid, layer_of, without_taken_back
+from hpc_llm.api.study import About, Entry, Study, of_file, shown
 from hpc_llm.api.values import names_in, swept
 from hpc_llm.errors import RequestError
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.study import LONGEST_NAME, MOST_RUNS, Combination, Entries, StudyRun, combinations
 
 _THE_SAME_MEASUREMENT = frozenset(("name", "account", "partition", "time", "sbatch", "env_file", "seed"))
 """Options of the command line that make no other run of it, or only on hardware that the result names itself."""
 _NAMED_BY_VALUE = ("cluster", "method", "model", "task")
 _LONGEST_PART = 40
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunRequest:
-    """One run that is asked for: one cluster, one method."""
-
-    values: Layer
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """Option -> where its value comes from."""
-    place: StudyRun | None = None
-    """In its study, where there is one."""
-
-    @property
-    def cluster(self) -> str:
-        return str(self.values["cluster"])
-
-    @property
-    def method(self) -> str:
-        return str(self.values["method"])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flags:
-    """What is said beside the file, which wins over it."""
-
-    layer: Layer = field(default_factory=dict)
-    sources: Mapping[str, str] = field(default_factory=dict)
-    smoke: bool = False
-    """Whether the runs are to be small."""
-
-    def over(self, below: Layer) -> Layer:
-        """The options with these over them; files of data are added."""
-        made = laid(below, self.layer)
-        return {**made, "data": [*below.get("data", []), *self.layer["data"]]} if "data" in self.layer else made
-
-    def axis(self, name: str, values: Sequence[Any]) -> Sequence[Any]:
-        """The values of an axis: those that flags give in place of the file's."""
-        if name in SWEPT and name in self.layer:
-            return names_in(self.layer[name])
-        return [self._own[name]] if name in self._own else values
-
-    def changes(self, name: str) -> bool:
-        """Whether flags decide that axis."""
-        return name in self._own
-
-    @property
-    def _own(self) -> Combination:
-        return axis_values({name: value for name, value in self.layer.items() if name not in ("data", "sbatch")})
 
 
 @dataclass(frozen=True, kw_only=True)

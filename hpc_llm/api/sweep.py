@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from hpc_llm.errors import HpcLlmError, RequestError
 
 if TYPE_CHECKING:
-    from hpc_llm.api.study_runs import RunRequest
+    from hpc_llm.api.layers import RunRequest
     from hpc_llm.planning.method import Method
 
 T = TypeVar("T")

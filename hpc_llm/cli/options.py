@@ -3,7 +3,6 @@
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Optional, get_type_hints
 
@@ -11,6 +10,7 @@ import typer
 
 from hpc_llm.cli import output
 from hpc_llm.errors import RequestError
+from hpc_llm.immutable import dataclass
 
 
 def _folder(path: Path) -> Path:

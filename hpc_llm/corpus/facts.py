@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.corpus.format import END, FACTS, SCHEMA, SPLITS, START, TOKEN, TRAIN, SplitFacts, SplitFiles
-from hpc_llm.corpus.rows import STREAM, Samples, check_lengths, make_rows, stream_rows
+from hpc_llm.corpus.format import END, FACTS, SCHEMA, START, TOKEN, SplitFacts, SplitFiles
+from hpc_llm.corpus.rows import Samples, check_lengths, make_rows, stream_rows
+from hpc_llm.corpus.words import CAUSAL, LAYOUTS, SPLITS, STREAM, TRAIN
 from hpc_llm.errors import RequestError
 from hpc_llm.records.files import load_json, open_plain, reason_of
 from hpc_llm.text.json_text import DamagedRecordError
-
-CAUSAL, SEQ2SEQ = LAYOUTS = ("causal", "seq2seq")
-"""One sequence of which the end is predicted, or one that is read and one that is written."""
 
 _LARGEST_TOKEN = 2**31 - 1
 _MOST_TOKENS = 2**60
@@ -32,7 +30,7 @@ class CorpusFacts:
     folder: Path
     key: str
     layout: str
-    """One of LAYOUTS."""
+    """One of words.LAYOUTS."""
     sources: tuple[str, ...]
     tokenizer: str
     """Digest of the tokenizer's files, or `bytes`."""

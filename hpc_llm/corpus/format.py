@@ -25,7 +25,6 @@ from hpc_llm.records.files import make_shared_folder, reason_of
 
 SCHEMA = 3
 FACTS = "corpus.json"
-TRAIN, VALIDATION = SPLITS = ("train", "validation")
 TOKEN, END, START = "i", "Q", "I"
 """Types of the three files, as module `array` spells them."""
 MAKING = ".making-"

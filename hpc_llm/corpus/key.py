@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.corpus.facts import CAUSAL, SEQ2SEQ, CorpusFacts, not_whole
+from hpc_llm.corpus.facts import CorpusFacts, not_whole
 from hpc_llm.corpus.format import SCHEMA, SplitFiles
 from hpc_llm.corpus.reading import Identity, check_no_pipes, identity
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import HUB, SourceFile, source_files
 from hpc_llm.errors import RequestError
-from hpc_llm.records.files import open_plain, read_json, read_own, reason_of, write_json
+from hpc_llm.records.files import open_plain, read_own, reason_of, write_json
 
 BYTES = "bytes"
 """The tokenizer of a model that has none: each byte is a token."""
@@ -30,8 +30,6 @@ _TOKENIZER_FILES = (
 _NAMES_TOKENS = frozenset(
     ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 )
-_ENCODER_DECODERS = ("t5",)
-"""Families of presets that read one sequence and write another."""
 _DIGESTS = ".digests"
 _JUST_WRITTEN_S = 5.0
 _CHUNK_BYTES = 2**20
@@ -45,7 +43,7 @@ class CorpusRequest:
     model: str
     """Preset, or folder of a checkpoint whose tokenizer is used."""
     layout: str
-    """Whether it is one sequence that is predicted, or one that is read and one that is written: one of LAYOUTS."""
+    """Whether it is one sequence that is predicted, or one that is read and one that is written: one of words.LAYOUTS."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Which fields of a row are what; empty where the rows say it by their names."""
     validation_fraction: float | None = None
@@ -57,12 +55,6 @@ class CorpusRequest:
         """What of it decides the tokens besides sources and tokenizer."""
         values = asdict(self)
         return {name: value for name, value in values.items() if name not in ("sources", "model")}
-
-
-def caches_folder(logs: Path, environ: Mapping[str, str]) -> Path:
-    """Where prepared data lie: what HPC_LLM_CACHE names, else `caches` beside the folder of the runs."""
-    named = environ.get("HPC_LLM_CACHE")
-    return Path(os.path.abspath(os.path.expanduser(named))) if named else logs.absolute().parent / "caches"
 
 
 def corpus_key(request: CorpusRequest, caches: Path | None = None) -> str:
@@ -111,13 +103,6 @@ def tokenizer_digest(model: str) -> str:
     except OSError as error:
         raise RequestError(f"the tokenizer in {folder} cannot be read: {reason_of(error)}.") from None
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def layout_of(model: str, model_type: str | None = None) -> str:
-    """How the model is fed; of a preset `model_type` says it, of a folder its config."""
-    config = {} if model_type is not None else read_json(Path(model) / "config.json") or {}
-    is_both = model_type in _ENCODER_DECODERS or config.get("is_encoder_decoder") is True
-    return SEQ2SEQ if is_both else CAUSAL
 
 
 def file_digest(file: SourceFile, caches: Path | None = None) -> str:

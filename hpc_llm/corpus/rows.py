@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpc_llm.corpus.format import SplitFacts
+from hpc_llm.corpus.words import DOCUMENTS, DROP, REFUSE, TRUNCATE
 from hpc_llm.errors import PlanError
 
-NONE, DOCUMENTS, STREAM = PACKINGS = ("none", "documents", "stream")
-REFUSE, TRUNCATE, DROP = TOO_LONG = ("refuse", "truncate", "drop")
 _OPEN_ROWS = 64
 """Rows that may still get a sample: the more, the less is padded, and the further samples move from their place."""
 

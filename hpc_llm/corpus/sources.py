@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_llm.corpus.format import FACTS, SPLITS, TRAIN, VALIDATION
+from hpc_llm.corpus.format import FACTS
 from hpc_llm.corpus.reading import check_file
 from hpc_llm.corpus.sets import KNOWN_SETS
+from hpc_llm.corpus.words import SPLITS, TRAIN, VALIDATION
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.records.fetched import read_record, refuse_unfinished
 

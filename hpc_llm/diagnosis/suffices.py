@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from hpc_llm.diagnosis.ladder import Rung
 from hpc_llm.errors import HpcLlmError
-from hpc_llm.estimating.estimate import at_partition
-from hpc_llm.estimating.memory import memory_of
+from hpc_llm.estimating.memory import at_partition, memory_of
 from hpc_llm.estimating.parts import Verdict
 from hpc_llm.estimating.shapes import sizes_in
 from hpc_llm.planning import engines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.errors import RequestError
-from hpc_llm.estimating.memory import memory_of
+from hpc_llm.estimating.memory import at_partition, memory_of
 from hpc_llm.estimating.parts import Estimate
 from hpc_llm.estimating.search import fewest_gpus, largest_micro_batch
 from hpc_llm.estimating.shapes import sizes_in
@@ -44,12 +44,6 @@ def estimate(plan: Plan, cluster: Cluster, calibration: Calibration | None = Non
         time=step_time(plan, there, memory, calibration),
         notes=(f"no time is given: {why}",) if (why := unknown_because(plan)) else (),
     )
-
-
-def at_partition(cluster: Cluster, plan: Plan) -> Cluster:
-    """The cluster with GPU and node of the plan's partition as its own."""
-    partition = cluster.partition(plan.job.partition)
-    return cluster.model_copy(update={"gpu": cluster.gpu_of(partition), "node": cluster.node_of(partition)})
 
 
 def _most_nodes(cluster: Cluster, plan: Plan) -> int | None:

@@ -33,3 +33,9 @@ def _expands(plan: Plan, cluster: Cluster) -> bool:
     own = {**cluster.env.common, **plan.job.env}
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     return cluster.gpu.vendor == "nvidia" and any("expandable_segments:True" in own.get(name, "") for name in names)
+
+
+def at_partition(cluster: Cluster, plan: Plan) -> Cluster:
+    """The cluster with GPU and node of the plan's partition as its own."""
+    partition = cluster.partition(plan.job.partition)
+    return cluster.model_copy(update={"gpu": cluster.gpu_of(partition), "node": cluster.node_of(partition)})

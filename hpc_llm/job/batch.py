@@ -7,9 +7,10 @@ has its own script.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from hpc_llm.immutable import dataclass
 from hpc_llm.job.render import JobArray, Place, Script, render
 from hpc_llm.job.support import Support
 from hpc_llm.planning.experiment import PlanWithOrigins

@@ -8,11 +8,12 @@ are taken out of the text and kept beside it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from hpc_llm import __version__
+from hpc_llm.immutable import dataclass
 from hpc_llm.job.compiled import operators_of
 from hpc_llm.job.support import Support
 from hpc_llm.job.templating import render_template

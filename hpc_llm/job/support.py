@@ -7,9 +7,9 @@ the archive of the training program, so one digest in the script stands for all 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
+from hpc_llm.immutable import dataclass
 from hpc_llm.records.run import TRY_FILES, Stop, carried_file
 from hpc_llm.site.launchers import known
 from hpc_llm.text.shell import shell_word

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.records.fetched import refuse_unfinished
 from hpc_llm.records.files import open_regular, read_regular

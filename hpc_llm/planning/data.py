@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hpc_llm.corpus.facts import CorpusFacts
-from hpc_llm.corpus.format import TRAIN, VALIDATION
-from hpc_llm.corpus.key import CorpusRequest, tokenizer_digest
-from hpc_llm.corpus.rows import DOCUMENTS, NONE, REFUSE, STREAM
-from hpc_llm.corpus.sets import check_columns
-from hpc_llm.corpus.sources import fraction_of, source_files
+from hpc_llm.corpus.words import DOCUMENTS, NONE, REFUSE, STREAM, TRAIN, VALIDATION
 from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, positive
 from hpc_llm.planning.experiment import Experiment
@@ -23,6 +18,10 @@ from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
 from hpc_llm.planning.tasks.task import DATA_FIELDS
 from hpc_llm.site.cluster import Cluster
+
+if TYPE_CHECKING:
+    from hpc_llm.corpus.facts import CorpusFacts
+    from hpc_llm.corpus.key import CorpusRequest
 
 _READING: dict[str, Any] = {
     "columns": {}, "validation_fraction": None, "train_samples": None, "validation_samples": None,
@@ -44,6 +43,8 @@ def wanted_corpus(experiment: Experiment, cluster: Cluster) -> CorpusRequest | N
     """The prepared data that an experiment needs; None where it needs none. Raises RequestError."""
     if not experiment.data:
         return None
+    from hpc_llm.corpus.key import CorpusRequest
+
     settings = Settings(experiment.set)
     suggested = experiment.model or getattr(cluster.defaults, "model", None) or FALLBACKS["model"]
     model = settings.applied("model", suggested)
@@ -98,6 +99,8 @@ def refuse_for_synthetic(draft: Draft) -> None:
 
 def only_read(said: Said, caches: str | None, draft: Draft) -> dict[str, Any]:
     """The fields of the workload of a task that prepares data. Raises RequestError where there are none to prepare."""
+    from hpc_llm.corpus.sources import fraction_of, source_files
+
     if not said.experiment.data:
         raise RequestError("nothing is to be prepared: name it with --data SOURCE.")
     if caches is None:
@@ -126,6 +129,8 @@ def _copied(value: Any) -> Any:
 def _check_reading(how: dict[str, Any], settings: Settings) -> None:
     columns, fraction = how["columns"], how["validation_fraction"]
     if columns:
+        from hpc_llm.corpus.sets import check_columns
+
         check_columns(columns)
     if fraction is not None and (
         isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction < 1
@@ -193,6 +198,8 @@ def check_feed(
     """Raise PlanError where the model, of which `found` is the checkpoint where one is to be seen, cannot be fed so."""
     if corpus is None:
         return
+    from hpc_llm.corpus.key import tokenizer_digest
+
     vocab_size = vocab_size_of(model.name, found)
     if vocab_size is not None and corpus.vocabulary > vocab_size:
         raise PlanError(

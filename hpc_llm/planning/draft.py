@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpc_llm.errors import RequestError
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import Experiment
 from hpc_llm.planning.settings import Settings
-from hpc_llm.site.hardware import Hardware
 from hpc_llm.site.schedulers import SchedulerFacts, find_scheduler
+
+if TYPE_CHECKING:
+    from hpc_llm.site.hardware import Hardware
 
 FALLBACKS: dict[str, Any] = {
     "nodes": 1,

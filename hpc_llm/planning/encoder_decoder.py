@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from hpc_llm.immutable import dataclass
 
 MODEL_TYPES = ("t5",)
 """Families whose parameters are counted below, and that are trained."""

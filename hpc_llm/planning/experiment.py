@@ -6,9 +6,10 @@ The worker reads the plan on a compute node whose Python may hold nothing of our
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.parts import (
     BatchShape,
     EngineSetup,

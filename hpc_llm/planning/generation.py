@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from hpc_llm.corpus.facts import CorpusFacts
-from hpc_llm.corpus.format import SPLITS, TRAIN, VALIDATION
+from hpc_llm.corpus.words import SPLITS, TRAIN, VALIDATION
 from hpc_llm.errors import PlanError, RequestError, counted, unknown_name
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning import engines
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.data import reading, refuse_for_synthetic
@@ -21,6 +21,9 @@ from hpc_llm.planning.parts import BatchShape, EngineSetup, Inference, ModelSetu
 from hpc_llm.planning.recipe import family_of, longest_of
 from hpc_llm.planning.workload import choose_seed
 from hpc_llm.records import metrics
+
+if TYPE_CHECKING:
+    from hpc_llm.corpus.facts import CorpusFacts
 
 PROMPT_TOKENS = 128
 """Of a prompt that is made up, or cut out of a text, where nobody says it."""

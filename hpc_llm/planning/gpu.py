@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hpc_llm.errors import PlanError
 from hpc_llm.planning.method import Method
 from hpc_llm.planning.parts import ModelSetup, Precision
 from hpc_llm.records import metrics
 from hpc_llm.site.cluster import Capabilities, Cluster, Gpu
-from hpc_llm.site.hardware import Hardware
+
+if TYPE_CHECKING:
+    from hpc_llm.site.hardware import Hardware
 
 
 def actual_gpu(gpu: Gpu, hardware: Hardware | None) -> Gpu:

@@ -7,9 +7,9 @@ QOS has which flag only the site knows: where a job names a QOS and the profile 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from hpc_llm.errors import PlanError, counted, unknown_name
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.draft import Draft
 from hpc_llm.site.cluster import Cluster, Node, Partition, Qos
 from hpc_llm.site.parts import Lifted

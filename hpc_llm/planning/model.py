@@ -8,15 +8,16 @@ published ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.corpus.key import layout_of
+from hpc_llm.corpus.words import CAUSAL, SEQ2SEQ
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning import encoder_decoder
 from hpc_llm.planning.checkpoint import read_config
 from hpc_llm.planning.encoder_decoder import EncoderDecoder
+from hpc_llm.records.files import read_json
 
 MODEL_TYPES = ("llama", "mistral", "qwen2")
 """Decoder-only models of one family: RMSNorm, rotary positions, gated MLP; their parameters are counted below."""
@@ -182,8 +183,11 @@ def architecture(model: str) -> Shape:
 
 
 def layout_of_model(model: str) -> str:
-    """How a preset or the model in a folder is fed, one of corpus.facts.LAYOUTS."""
-    return layout_of(model, PRESETS[model].model_type if model in PRESETS else None)
+    """How a preset or the model in a folder, whose config says it, is fed: one of corpus.words.LAYOUTS."""
+    if model in PRESETS:
+        return SEQ2SEQ if PRESETS[model].model_type in encoder_decoder.MODEL_TYPES else CAUSAL
+    config = read_json(Path(model) / "config.json") or {}
+    return SEQ2SEQ if config.get("is_encoder_decoder") is True else CAUSAL
 
 
 def is_checkpoint(model: str) -> bool:

@@ -7,10 +7,11 @@ says so with `short`; short names are unique over all parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.immutable import dataclass
 
 Precision = Literal["bf16", "fp16", "fp32"]
 """Number format of weights and activations."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.errors import RequestError
 from hpc_llm.planning import tasks
 from hpc_llm.planning.checkpoint import Checkpoint
@@ -76,6 +75,9 @@ from hpc_llm.site.cluster import Cluster, Gpu, allowed_keys
 from hpc_llm.site.profiles import explain_validation
 from hpc_llm.site.reach import refuse_way_out
 from hpc_llm.site.sbatch_options import check_signal
+
+if TYPE_CHECKING:
+    from hpc_llm.corpus.facts import CorpusFacts
 
 __all__ = ["Site", "complete_deepspeed", "plan", "renamed"]
 
@@ -272,8 +274,8 @@ def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, draf
 def _checked(name: str, of_method: _M | None, model: type[_M], origin: str, draft: Draft) -> Any:
     """A part of the method that --set may change, held to what a method file may say there; None stays None."""
     value = draft.put(name, of_method and of_method.model_dump(), origin)
-    if value is None:
-        return None
+    if value is None or not draft.settings.of(name):  # what the method's file says was checked when it was read
+        return value
     if said := auto_in(value):
         raise RequestError(f"{draft.settings.said(name)}: {said}.")
     try:

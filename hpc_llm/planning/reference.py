@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.immutable import dataclass
 
 _KEYS = ("value", "unit", "source", "hardware", "tolerance", "weights")
 _NEEDED = _KEYS[:4]

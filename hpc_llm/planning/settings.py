@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
-from hpc_llm.corpus.rows import PACKINGS, TOO_LONG
+from hpc_llm.corpus.words import PACKINGS, TOO_LONG
 from hpc_llm.errors import ProfileError, RequestError, unknown_name
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.planning.optimizers import NAMES
 from hpc_llm.planning.parts import OptimizerSetup

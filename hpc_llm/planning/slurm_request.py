@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.draft import Draft, Said, Site, one_line
 from hpc_llm.planning.limits import Asked, JobQos, check_share, hold, memory_share, most_allowed, place_of, sizes
 from hpc_llm.planning.parts import Parallel

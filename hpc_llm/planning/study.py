@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from math import prod
 from typing import Any, Generic, TypeVar
 
 from hpc_llm.errors import RequestError
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.reference import Reference, read_reference
 from hpc_llm.records.run import Outcome
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+
+from hpc_llm.immutable import dataclass
 
 STATES = 64
 """Tokens that occur, at most: few, so that some thousand tokens show what follows each."""

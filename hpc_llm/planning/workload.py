@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hpc_llm.corpus.facts import CorpusFacts
-from hpc_llm.corpus.format import VALIDATION
+from hpc_llm.corpus.words import VALIDATION
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.planning.data import choose_feed, choose_steps, epochs_of, only_read
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, positive
@@ -15,6 +14,9 @@ from hpc_llm.planning.recipe import choose_evaluation
 from hpc_llm.planning.tasks import TaskKind
 from hpc_llm.records import metrics
 from hpc_llm.site.cluster import Cluster
+
+if TYPE_CHECKING:
+    from hpc_llm.corpus.facts import CorpusFacts
 
 PROFILERS = ("torch",)
 _OUTSIDE_PROFILERS = ("nsys", "ncu", "rocprof", "rocprofv3")

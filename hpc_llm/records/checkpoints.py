@@ -10,10 +10,10 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from hpc_llm.immutable import dataclass
 from hpc_llm.records.digests import digest_of_value
 from hpc_llm.records.files import load_json
 from hpc_llm.records.run import RunPaths, is_run

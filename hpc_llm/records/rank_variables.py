@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
+
+from hpc_llm.immutable import dataclass
 
 VARIABLE = "HPC_LLM_RANK_VARIABLES"
 """In which the job script tells its ranks what their launcher's variables are called; empty: a process alone."""

@@ -11,13 +11,13 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import pass_over
+from hpc_llm.immutable import dataclass
 from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, read_json, reason_of, write_json
 
 RUN_ID_PLACEHOLDER = "RUN-ID"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.immutable import dataclass
 from hpc_llm.records.run import RunPaths, array_folder
 from hpc_llm.site.schedulers import SchedulerFacts, is_plain_name, scheduler_of
 

@@ -30,7 +30,7 @@ from hpc_llm.records.run import carried_file
 
 _PACKAGE = Path(hpc_llm.__file__).parent
 _MODULES = (
-    "__init__", "errors", "outside",
+    "__init__", "errors", "immutable", "outside",
     "text/__init__", "text/env_file", "text/json_text", "text/out_of_memory", "text/secrecy",
     "records/__init__", "records/checkpoints", "records/digests", "records/fetched", "records/files", "records/metrics", "records/models", "records/rank_variables", "records/run",
     "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/deepspeed_values",
@@ -38,7 +38,7 @@ _MODULES = (
     "planning/micro_batches", "planning/model", "planning/optimizers", "planning/parts", "planning/schedule", "planning/synthetic", "planning/tasks/__init__",
     "planning/tasks/finetune", "planning/tasks/infer", "planning/tasks/prepare", "planning/tasks/pretrain", "planning/tasks/task", "planning/tasks/training", "planning/tasks/tune",
     "corpus/__init__", "corpus/columns", "corpus/facts", "corpus/format", "corpus/key", "corpus/order", "corpus/reading", "corpus/rows", "corpus/sets", "corpus/sources",
-    "corpus/trust",
+    "corpus/trust", "corpus/words",
 )  # fmt: skip
 """What the worker may import besides itself; nothing in them needs more than the standard library."""
 _THE_SAME_TIME = (1980, 1, 1, 0, 0, 0)
@@ -46,17 +46,17 @@ _THE_SAME_TIME = (1980, 1, 1, 0, 0, 0)
 
 def code_archive(logs: Path, package: Path = _PACKAGE, also: Sequence[str] = ()) -> Path:
     """Where the archive of this code belongs."""
-    return carried_file(logs, code_digest(package, also), ".zip")
+    return _archive_file(logs, code_digest(package, also))
 
 
 def code_digest(package: Path = _PACKAGE, also: Sequence[str] = ()) -> str:
     """SHA-256 of the archive, 64 hexadecimal digits, as `sha256sum` prints it."""
-    return hashlib.sha256(_archive(package, also)).hexdigest()
+    return _digest(_archive(package, also))
 
 
 def support_of(logs: Path, package: Path = _PACKAGE, also: Sequence[str] = ()) -> Support:
     """What the scripts of runs in `logs` rely on, as it is or will be there."""
-    return make_support(code_archive(logs, package, also), code_digest(package, also))
+    return _support(logs, code_digest(package, also))
 
 
 def code_snapshot(logs: Path, package: Path = _PACKAGE, also: Sequence[str] = ()) -> Path:
@@ -68,12 +68,26 @@ def code_snapshot(logs: Path, package: Path = _PACKAGE, also: Sequence[str] = ()
         RequestError: one of `also` is not there, or is not Python source throughout.
         SubmissionError: it cannot be written, or something that is in its place cannot be removed.
     """
-    support, target = support_of(logs, package, also), code_archive(logs, package, also)
+    archive = _archive(package, also)
+    digest = _digest(archive)
+    support, target = _support(logs, digest), _archive_file(logs, digest)
     _refuse_a_strangers(target.parent)
-    for path, content in ((target, _archive(package, also)), (support.path, support.text.encode())):
+    for path, content in ((target, archive), (support.path, support.text.encode())):
         if not _holds(path, content):
             _write(path, content)
     return target
+
+
+def _digest(archive: bytes) -> str:
+    return hashlib.sha256(archive).hexdigest()
+
+
+def _archive_file(logs: Path, digest: str) -> Path:
+    return carried_file(logs, digest, ".zip")
+
+
+def _support(logs: Path, digest: str) -> Support:
+    return make_support(_archive_file(logs, digest), digest)
 
 
 def _refuse_a_strangers(folder: Path) -> None:

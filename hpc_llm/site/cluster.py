@@ -64,6 +64,8 @@ def _list_schedulers(schema: dict[str, Any]) -> None:
 class Cluster(Strict):
     """A site: partitions and limits, GPUs, modules, environment, launch habits."""
 
+    # model_construct: a default made by its class's call would have a validator built for that class alone.
+
     schema_version: Literal[1] = Field(alias="schema")
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     title: str
@@ -76,9 +78,9 @@ class Cluster(Strict):
     """slurm, local (this machine), or one of another package; `auto`: the one whose command is on PATH, else this machine."""
     slurm_cluster: str | list[str] | None = None
     """ClusterName of its Slurm (`scontrol show config`), or several: then nothing is submitted to another."""
-    account: Account = Account()
+    account: Account = Account.model_construct()
     gpu: Gpu
-    node: Node = Node()
+    node: Node = Node.model_construct()
     partitions: list[Partition] = Field(default=[])
     """Empty: the site's partitions are not known, any is passed on."""
     qos: list[Qos] = Field(default=[])
@@ -88,8 +90,8 @@ class Cluster(Strict):
     request: RequestBlock
     launch: Launch
     prelude: Prelude
-    env: Environment = Environment()
-    access: Access = Access()
+    env: Environment = Environment.model_construct()
+    access: Access = Access.model_construct()
     network: str = ""
     """The fabric, for people."""
     paths: dict[str, str] = Field(default={})
@@ -97,7 +99,7 @@ class Cluster(Strict):
     models: Annotated[list[str], AfterValidator(_check_models)] = Field(default=[])
     """Folders in which the site keeps models of the Hub, by OWNER/NAME, by NAME or as in the Hub's cache; ${USER} and other
     variables are expanded. A model that is there is meant by its name."""
-    defaults: Defaults = Defaults()
+    defaults: Defaults = Defaults.model_construct()
     notes: list[str] = Field(default=[])
 
     @model_validator(mode="after")

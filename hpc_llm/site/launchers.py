@@ -8,9 +8,9 @@ them, so they are known here, below the plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hpc_llm.immutable import dataclass
 from hpc_llm.records.rank_variables import RankVariables
 from hpc_llm.site.registry import Registry, check_name
 

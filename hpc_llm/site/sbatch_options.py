@@ -10,9 +10,9 @@ import difflib
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.immutable import dataclass
 
 _SHORT = dict(
     pair.split("=")

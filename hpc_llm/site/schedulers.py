@@ -12,11 +12,11 @@ import importlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import ProfileError
+from hpc_llm.immutable import dataclass
 from hpc_llm.site.registry import Registry
 
 if TYPE_CHECKING:

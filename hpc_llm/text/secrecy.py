@@ -184,6 +184,16 @@ def is_secret(text: str, name: str = "") -> bool:
     >>> is_secret("hf_abcdEFGH12345678"), is_secret("any words", "HF_TOKEN"), is_secret("1", "HF_TOKEN")
     (True, True, False)
     """
+    return _is_short_secret(text, name) if len(text) <= _SHORT else _is_secret(text, name)
+
+
+@functools.lru_cache(maxsize=20_000)
+def _is_short_secret(text: str, name: str) -> bool:
+    """The same: most words of plans stand in many runs."""
+    return _is_secret(text, name)
+
+
+def _is_secret(text: str, name: str) -> bool:
     if has_secret_shape(text) or _is_kept(name, text):
         return True
     return any(_is_kept(*pair) for pair in _assigned(text))
@@ -254,7 +264,7 @@ def redacted(text: str) -> str:
 
 @functools.lru_cache(maxsize=20_000)
 def _short_redacted(text: str) -> str:
-    """The same: most lines of scripts and words of plans stand in many runs."""
+    """The same: most lines of scripts stand in many runs."""
     return _redacted(text)
 
 

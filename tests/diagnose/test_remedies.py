@@ -32,6 +32,7 @@ from hpc_llm.diagnosis.remedies import (
 )
 from hpc_llm.parsing import parse_stream
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.site.cluster import load_cluster
 
 COMPOSED = ("z1+o", "z2+o+r", "z3+lora", "qlora+r", "lora", "q+r", "z3+o+r", "z1", "z2+lora+o")
 FULL = {"asked": "2.00 GiB", "capacity": "31.74 GiB", "allocated": "30.00 GiB", "reserved": "0.5 GiB"}

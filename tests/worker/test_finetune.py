@@ -129,8 +129,8 @@ def words(folder: Path) -> Path:
 
 def prepared(t5: Path, name: str, train: list[tuple[str, str]], held_out: list[tuple[str, str]]) -> None:
     """Prepare prompts and completions, and leave what a plan says of them in NAME.json."""
-    from hpc_llm.corpus.facts import SEQ2SEQ
     from hpc_llm.corpus.key import CorpusRequest
+    from hpc_llm.corpus.words import SEQ2SEQ
     from hpc_llm.worker.preparing.build import prepare
 
     source = t5.parent / name

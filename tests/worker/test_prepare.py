@@ -20,8 +20,9 @@ import pytest
 
 from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.corpus.format import TOKEN, SplitFiles
-from hpc_llm.corpus.key import CorpusRequest, layout_of
+from hpc_llm.corpus.key import CorpusRequest
 from hpc_llm.errors import HpcLlmError, RequestError, WorkerError
+from hpc_llm.planning.model import layout_of_model
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.preparing.chat import cut, plain_chatml
 from hpc_llm.worker.preparing.encoding import BYTE_END, OfTransformers
@@ -39,7 +40,7 @@ CHAT = [
 def prepared(
     folder: Path, *sources: object, vocab_size: int | None = 512, model: str = "tiny", **how: Any
 ) -> CorpusFacts:
-    request = CorpusRequest(sources=tuple(map(str, sources)), model=model, layout=layout_of(model), **how)
+    request = CorpusRequest(sources=tuple(map(str, sources)), model=model, layout=layout_of_model(model), **how)
     return prepare(request, folder / "caches", lambda text: None, vocab_size)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.parts import BatchShape, ModelSetup, OptimizerSetup, Parallel
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

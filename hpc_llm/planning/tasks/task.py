@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import Plan, register_workload
 from hpc_llm.planning.parts import Training, own_fields, short_name
 

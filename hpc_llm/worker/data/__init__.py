@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from hpc_llm.corpus.format import TRAIN, VALIDATION
 from hpc_llm.corpus.order import endless_rows
+from hpc_llm.corpus.words import TRAIN, VALIDATION
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.data.batch import MASKED, Batch, count_targets, model_inputs

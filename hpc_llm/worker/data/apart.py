@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hpc_llm.corpus.rows import DOCUMENTS
+from hpc_llm.corpus.words import DOCUMENTS
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.engines import Engine

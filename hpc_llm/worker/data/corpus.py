@@ -14,8 +14,9 @@ import torch
 
 from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.corpus.format import SplitFiles
-from hpc_llm.corpus.rows import DOCUMENTS, NONE, REFUSE, STREAM, Rows, Samples, check_lengths, make_rows, stream_rows
+from hpc_llm.corpus.rows import Rows, Samples, check_lengths, make_rows, stream_rows
 from hpc_llm.corpus.trust import facts_of
+from hpc_llm.corpus.words import DOCUMENTS, NONE, REFUSE, STREAM
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import open_plain, read_json

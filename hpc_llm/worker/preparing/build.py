@@ -13,11 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.corpus.facts import CAUSAL, CorpusFacts
-from hpc_llm.corpus.format import FACTS, SCHEMA, SPLITS, TRAIN, VALIDATION, SplitWriter, file_mode, new_corpus
+from hpc_llm.corpus.facts import CorpusFacts
+from hpc_llm.corpus.format import FACTS, SCHEMA, SplitWriter, file_mode, new_corpus
 from hpc_llm.corpus.key import CorpusRequest, corpus_key, source_identities, tokenizer_digest
 from hpc_llm.corpus.sources import TEXT, SourceFile, is_corpus, source_files
 from hpc_llm.corpus.trust import own_facts
+from hpc_llm.corpus.words import CAUSAL, SPLITS, TRAIN, VALIDATION
 from hpc_llm.errors import WorkerError
 from hpc_llm.records.files import new_file, open_plain
 from hpc_llm.worker.preparing.chat import chat_with

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from hpc_llm.corpus.facts import CAUSAL
 from hpc_llm.corpus.key import BYTES, tokenizer_digest
+from hpc_llm.corpus.words import CAUSAL
 from hpc_llm.worker.model.byte_tokenizer import BYTE_END
 from hpc_llm.worker.preparing.chat import Render, plain_chatml
 from hpc_llm.worker.preparing.pieces import Piece

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.corpus.format import TRAIN
 from hpc_llm.corpus.reading import guessed_encoding, no_utf8
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import CSV, HUB, JSONL, PARQUET, PDF, SourceFile
+from hpc_llm.corpus.words import TRAIN
 from hpc_llm.errors import WorkerError
 from hpc_llm.records.files import open_plain
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hpc_llm.corpus.format import TRAIN, VALIDATION
 from hpc_llm.corpus.key import file_digest
 from hpc_llm.corpus.sources import PDF, SourceFile, fraction_of
+from hpc_llm.corpus.words import TRAIN, VALIDATION
 
 
 class Chooser:
