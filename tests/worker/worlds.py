@@ -22,6 +22,8 @@ NEEDED = (
     "transformers.models.llama.modeling_llama", "transformers.models.t5.modeling_t5",
 )  # fmt: skip
 """Imported once, before any rank begins."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""DeepSpeed imports MLflow where it is there, and by it pyarrow, whose allocator has a thread."""
 
 
 class Worlds:
@@ -64,7 +66,7 @@ class Worlds:
         with (self._folder / "copied.txt").open("w") as said:
             return subprocess.Popen(
                 [sys.executable, str(Path(__file__))],
-                env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
+                env={**os.environ, **ONE_THREAD}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
                 text=True, start_new_session=True,
             )  # fmt: skip
 
