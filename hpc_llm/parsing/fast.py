@@ -94,7 +94,7 @@ class FastLane:
         if "peak_allocated_bytes" not in names and any(f.companion for f in formats):
             return None
         wanted = {"loss", *PEAKS, *(MEASURED if owner.averages else ())} & names.keys()
-        starts = [r.literal for f in formats if f.companion for r in f.rules if r.kind is Kind.START]
+        starts = [r.literal for f in formats if f.companion for r in f.rules if r.kind in (Kind.START, Kind.SETUP)]
         texts = (facts.CELL.strip(), facts.END_OF_JOB, *filter(None, others), *filter(None, starts))
         return FastLane(rule, order, wanted, texts, exact=owner.bulk is not None)
 

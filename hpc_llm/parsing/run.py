@@ -49,7 +49,11 @@ class LogRun:
     """One run in a log."""
 
     began: bool = False
-    """A START line opened it, so it does not go on from an earlier piece of the log."""
+    """A START or SETUP line opened it, so it does not go on from an earlier piece of the log."""
+    trains: bool = False
+    """A START line was seen."""
+    is_programs: bool = False
+    """One of these lines was the program's, not only those of a library below."""
     closed: bool = False
     """Training ended, or the input says that something else begins."""
     formats: dict[str, int] = field(default_factory=dict)
@@ -128,7 +132,18 @@ class LogRun:
     @property
     def idle(self) -> bool:
         """Whether a program began and nothing came of it, like an engine that is set up for an evaluation."""
-        return self.began and not (self.lines or self.closed or self.tail.found or self.orphans)
+        came = self.lines or self.closed or self.tail.found or self.orphans
+        return self.began and not (came or (self.is_programs and self.evaluated))
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether it has the result of an evaluation."""
+        return any(name in facts for facts in (self.values, self.companion) for name in ("eval_loss", "perplexity"))
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the beginning of a program that follows is that of another run."""
+        return self.has_steps or self.closed or (self.began and self.evaluated)
 
     @property
     def over(self) -> bool:

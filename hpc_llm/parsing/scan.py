@@ -182,7 +182,7 @@ class Scanner:
             self._job_over_at = self._offset + found.end
             return True
         if found.rule is None or found.match is None:
-            self._begin(chunk, found.start, only_after_steps=False)
+            self._begin(chunk, found.start, only_after_results=False)
             return True
         values = found.rule.values(found.match)
         if values is None:
@@ -197,8 +197,10 @@ class Scanner:
 
     def _apply(self, found: Hit, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
         below = owner.companion and self._owned
-        if kind is Kind.START:
-            self._begin(chunk, found.start, only_after_steps=True)
+        if kind in (Kind.START, Kind.SETUP):
+            self._begin(chunk, found.start, only_after_results=True)
+            self.run.trains = self.run.trains or kind is Kind.START
+            self.run.is_programs = self.run.is_programs or not below
         if kind is Kind.STEP and not below:
             self._step(found, values, chunk)
         elif below:
@@ -234,7 +236,7 @@ class Scanner:
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         by_step = "order" not in values
         if self.run.over and not self._goes_on(number if by_step else None, self._offset + found.start):
-            self._begin(chunk, found.start, only_after_steps=False)
+            self._begin(chunk, found.start, only_after_results=False)
         elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
@@ -243,7 +245,7 @@ class Scanner:
             self.run.learn_peaks(values)
             return
         elif self._goes_back(number, by_step):
-            self._begin(chunk, found.start, only_after_steps=False)
+            self._begin(chunk, found.start, only_after_results=False)
         self._open(found, number, values, chunk)
         self._rules_of_step = {rule}
 
@@ -279,9 +281,9 @@ class Scanner:
             return True
         return number is not None and number in run.recent and position - self._last_step_end < NEAR
 
-    def _begin(self, chunk: bytes, position: int, *, only_after_steps: bool) -> None:
+    def _begin(self, chunk: bytes, position: int, *, only_after_results: bool) -> None:
         """Another run begins at `position` of the chunk, unless this one has nothing yet."""
-        if only_after_steps and not (self.run.has_steps or self.run.closed):
+        if only_after_results and not self.run.has_results:
             self.run.began = True
             return
         self._flush()
