@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.fast import FastLane
+from hpc_llm.parsing.held import Held
 from hpc_llm.parsing.joining import MOST_RUNS, leave_out
 from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of, without_endless_lines
 from hpc_llm.parsing.registry import LineFormat, formats_in
@@ -71,6 +72,7 @@ class Scanner:
         self._taken_to = 0
         self._whole = WholeHits()
         self._aside: dict[str, Value] = {}
+        self._later = Held()
         self._rules_of_step: set[Rule | None] = set()
         self._without_start: list[tuple[LogRun, int]] = [(self.runs[0], 0)]
         self._use(formats)
@@ -110,6 +112,7 @@ class Scanner:
             if chunk:
                 self._take_chunk(chunk)
         self._flush()
+        self._later.give_unknown(self.run)
         return without_empty(self.runs)
 
     def _end_of_chunk(self, text: bytes, begin: int) -> int:
@@ -142,6 +145,7 @@ class Scanner:
         steps = lane.read(chunk, self.run.last)
         if steps is None:
             return False
+        self._later.give(self.run)
         self.run.add_steps(steps.order, steps.columns, steps.facts)
         if self.run.sample is not None:
             self.run.sample.extend(len(steps.order), steps.loss_at)
@@ -182,6 +186,7 @@ class Scanner:
             self._job_over_at = self._offset + found.end
             return True
         if found.rule is None or found.match is None:
+            self._later.give_unknown(self.run)
             self._begin(chunk, found.start, only_after_results=False)
             return True
         values = found.rule.values(found.match)
@@ -212,7 +217,7 @@ class Scanner:
             if not self.run.over and not self.run.tick(values):
                 self._open(found, None, values, chunk)
         else:
-            self.run.learn(values)
+            self.run.learn(self._later.take(self.run, values, below))
         if found.rule is not None and found.rule.pauses and not below and not self.run.over:
             self.run.pause()
         self.run.note(owner.name, owner.precedence, owner.packed)
@@ -227,7 +232,7 @@ class Scanner:
             self._aside.update(values)
         of_the_run = {n: v for n, v in values.items() if kind is not Kind.STEP or n in PEAKS or n not in _STEP_FIELDS}
         if kind is not Kind.TICK:
-            self.run.learn(of_the_run, companion=True)
+            self.run.learn(self._later.take(self.run, of_the_run, below=True), companion=True)
 
     def _step(self, found: Hit, values: Mapping[str, Value], chunk: bytes) -> None:
         """A step line of the program: of a new step, of another run, or another rank's copy."""
@@ -265,6 +270,7 @@ class Scanner:
 
     def _open(self, found: Hit, number: float | None, values: Mapping[str, Value], chunk: bytes) -> None:
         self._flush()
+        self._later.give(self.run)
         if self.run.stream is None:
             self.run.stream = stream_of(chunk, found.start)
         aside, self._aside = self._aside, {}
@@ -299,6 +305,7 @@ class Scanner:
         self.runs.append(self._new_run())
         leave_out(self.runs)
         self.run.began, self.run.inherited = True, inherited
+        self._later.give(self.run)
         self._without_start.append((self.run, self._taken_to))
         self._aside = {}
 
