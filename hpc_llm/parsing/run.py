@@ -38,7 +38,7 @@ FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id"))
 """Facts that a log may repeat with other values later; for all others the last one counts."""
 OF_THE_JOB = ("gpu", "job_id", "nodes")
 """Facts that a log prints once for all of its runs."""
-_RESULTS = frozenset(("eval_loss", "perplexity"))
+_RESULTS = frozenset(("eval_loss", "eval_accuracy", "perplexity"))
 _RECENT = 4
 _STEP_FIELDS = frozenset(STEP_COLUMNS)
 _OF_THE_STEP = (_STEP_FIELDS | MEASURED) - PEAKS

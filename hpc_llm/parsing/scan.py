@@ -214,7 +214,7 @@ class Scanner:
             if self.run.stream is None or self.run.stream == stream_of(chunk, found.start):
                 self.run.add_to_step(values)
         elif kind is Kind.TICK:
-            if not self.run.over and not self.run.tick(values):
+            if values and not self.run.over and not self.run.tick(values):
                 self._open(found, None, values, chunk)
         else:
             self.run.learn(self._later.take(self.run, values, below))

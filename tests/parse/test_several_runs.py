@@ -98,14 +98,18 @@ def mlperf(n: int) -> str:
 
     facts = line("cache_clear", True, 0) + line("init_start", None, 0, "INTERVAL_START")
     facts += line("global_batch_size", 8 * n, 1) + line("max_sequence_length", 512 * n, 2)
+    facts += line("tracked_stats", {"before_model_init": 9.5}, 3)
     begin = line("run_start", None, 1000, "INTERVAL_START")
     evaluation = line("eval_accuracy", 0.9 / n, 2000, samples_count=99)
     return facts + begin + evaluation + line("run_stop", None, 1000 + 60000 * n, "INTERVAL_END", status="success")
 
 
 def mlperf_cut_short(n: int) -> str:
-    text = mlperf(n)
-    return text[: text.rindex(":::MLLOG")].replace('"key": "eval_accuracy", "value"', '"key": "train_loss", "value"')
+    return mlperf(n)[: mlperf(n).rindex(":::MLLOG")]
+
+
+def mlperf_of_losses(n: int) -> str:
+    return mlperf_cut_short(n).replace("eval_accuracy", "train_loss")
 
 
 def accelerate(n: int) -> str:
@@ -160,7 +164,7 @@ def homework_v1_with_end(n: int) -> str:
 
 
 LOGS = [megatron, megatron_without_table, megatron_with_end, nanogpt, nanogpt_evaluation, composer, deepspeed,
-        deepspeed_launched, deepspeed_chat, mlperf, mlperf_cut_short, accelerate, hf_trainer, torchtitan, llama_factory,
+        deepspeed_launched, deepspeed_chat, mlperf, mlperf_cut_short, mlperf_of_losses, accelerate, hf_trainer, torchtitan, llama_factory,
         vllm, homework_v1, homework_v1_with_end]  # fmt: skip
 
 
