@@ -163,7 +163,28 @@ def homework_v1_with_end(n: int) -> str:
     return homework_v1(n) + f"Training done in {10 * n}.50 seconds.\nPeak GPU Mem (GB): {n}.25\n"
 
 
-LOGS = [megatron, megatron_without_table, megatron_with_end, nanogpt, nanogpt_evaluation, composer, deepspeed,
+def homework_v2(n: int) -> str:
+    steps = "".join(f"[Recording] Step {i}: Loss {n}.{i:04} | {100 * n}.5 tokens/s\n" for i in range(31, 61))
+    return f"{steps}Total Recording Time: {n}.5 s\nPeak GPU Mem (GB): {n}.25\n"
+
+
+def nemo(n: int) -> str:
+    steps = "".join(
+        f"Training epoch 0, iteration {i}/{100 * n - 1} | lr: 1e-05 | global_batch_size: {8 * n} | global_step: {i} |"
+        f" reduced_train_loss: {n}.{i:03} | train_step_timing in s: {n}.5 | consumed_samples: {i * 8}\n"
+        for i in range(20)
+    )
+    return f"trainer.max_steps={100 * n}\n{steps}"
+
+
+def sagemaker(n: int) -> str:
+    steps = "".join(
+        f"Batch {i} Loss: {n}.5, Speed: {10 * n}.0 samples/sec, Model TFLOPS/GPU: {n}.5\n" for i in range(1, 10)
+    )
+    return f"{steps}Batch 9 Validation loss: {n}.5\n"
+
+
+LOGS = [homework_v2, nemo, sagemaker, megatron, megatron_without_table, megatron_with_end, nanogpt, nanogpt_evaluation, composer, deepspeed,
         deepspeed_launched, deepspeed_chat, mlperf, mlperf_cut_short, mlperf_of_losses, accelerate, hf_trainer, torchtitan, llama_factory,
         vllm, homework_v1, homework_v1_with_end]  # fmt: skip
 
