@@ -15,6 +15,7 @@ from operator import le, lt
 
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.parsing import facts
+from hpc_llm.parsing.held import SETTINGS
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import LARGEST, Convert, Kind, Rule, Value, floats, number
 from hpc_llm.parsing.run import MEASURED, PEAKS
@@ -94,8 +95,8 @@ class FastLane:
         if "peak_allocated_bytes" not in names and any(f.companion for f in formats):
             return None
         wanted = {"loss", *PEAKS, *(MEASURED if owner.averages else ())} & names.keys()
-        starts = [r.literal for f in formats if f.companion for r in f.rules if r.kind is Kind.START]
-        texts = (facts.CELL.strip(), facts.END_OF_JOB, *filter(None, others), *filter(None, starts))
+        beside = [r.literal for f in formats if f.companion for r in f.rules if _is_of_run(r)]
+        texts = (facts.CELL.strip(), facts.END_OF_JOB, *filter(None, others), *filter(None, beside))
         return FastLane(rule, order, wanted, texts, exact=owner.bulk is not None)
 
     @property
@@ -259,6 +260,12 @@ class FastLane:
             return None  # steps of unequal work are counted one by one
         values = {name: self._convert(name, columns[name]) for name in self._wanted}
         return self._steps(order, values, columns["loss"] if "loss" in self._wanted else (), chunk)
+
+
+def _is_of_run(rule: Rule) -> bool:
+    """Whether the line of a library below the program tells runs apart, or says a setting of one."""
+    says_settings = rule.kind is Kind.RUN and any(name in SETTINGS for name, _ in rule.columns)
+    return says_settings or rule.kind in (Kind.START, Kind.SETUP)
 
 
 def _shapes_after(chunk: bytes, mark: bytes) -> list[bytes]:

@@ -70,7 +70,7 @@ def _all_in(chunk: bytes, formats: Iterable[LineFormat]) -> Iterator[Hit]:
                 repeated.append((one, rule))
                 continue
             for hit in _of_rule(chunk, one, rule):
-                divided = divided or rule.kind in (Kind.START, Kind.END)
+                divided = divided or rule.kind in (Kind.START, Kind.SETUP, Kind.END)
                 yield hit
     for border in _borders(chunk):
         divided = True

@@ -43,6 +43,7 @@ class Kind(Enum):
     TICK = "the same, or a step without a number where none stands before it"
     RUN = "a fact or a result of the whole run"
     START = "a program begins: what follows is another run, if this one has steps already"
+    SETUP = "a fact that a program prints before its first step: after a step it is one of another run"
     END = "training is over; carries results of the run"
 
 
@@ -215,7 +216,7 @@ class Rule:
             return f"(?P<{name}>{(WHOLE if name in WHOLE_NUMBERS else NUMBER).decode()})"
 
         # Of a step the prefix tells whose it is, so that one must stand before what matches.
-        is_anchored = self.text.startswith("^") and self.kind in (Kind.RUN, Kind.START, Kind.END)
+        is_anchored = self.text.startswith("^") and self.kind in (Kind.RUN, Kind.START, Kind.SETUP, Kind.END)
         text = f"^{WHOSE}{self.text[1:]}" if is_anchored else self.text
         compiled = re.compile(re.sub(f"{_TEXT_GROUP}|{_NUMBER_GROUP}", expand, text).encode(), re.MULTILINE)
         if self.decode is None and compiled.groups != len(self.columns):

@@ -38,6 +38,7 @@ FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id"))
 """Facts that a log may repeat with other values later; for all others the last one counts."""
 OF_THE_JOB = ("gpu", "job_id", "nodes")
 """Facts that a log prints once for all of its runs."""
+_RESULTS = frozenset(("eval_loss", "eval_accuracy", "perplexity"))
 _RECENT = 4
 _STEP_FIELDS = frozenset(STEP_COLUMNS)
 _OF_THE_STEP = (_STEP_FIELDS | MEASURED) - PEAKS
@@ -49,7 +50,13 @@ class LogRun:
     """One run in a log."""
 
     began: bool = False
-    """A START line opened it, so it does not go on from an earlier piece of the log."""
+    """A START or SETUP line opened it, so it does not go on from an earlier piece of the log."""
+    trains: bool = False
+    """A START line was seen."""
+    is_programs: bool = False
+    """One of these lines was the program's, not only those of a library below."""
+    evaluated: bool = False
+    """The result of an evaluation was seen below them."""
     closed: bool = False
     """Training ended, or the input says that something else begins."""
     formats: dict[str, int] = field(default_factory=dict)
@@ -128,7 +135,13 @@ class LogRun:
     @property
     def idle(self) -> bool:
         """Whether a program began and nothing came of it, like an engine that is set up for an evaluation."""
-        return self.began and not (self.lines or self.closed or self.tail.found or self.orphans)
+        came = self.lines or self.closed or self.tail.found or self.orphans
+        return self.began and not (came or (self.is_programs and self.evaluated))
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the beginning of a program that follows is that of another run."""
+        return self.has_steps or self.closed or self.evaluated
 
     @property
     def over(self) -> bool:
@@ -184,6 +197,7 @@ class LogRun:
     def learn(self, values: Mapping[str, Value], companion: bool = False) -> None:
         """Take facts and results of the whole run."""
         target = self.companion if companion else self.values
+        self.evaluated = self.evaluated or (self.began and not _RESULTS.isdisjoint(values))
         for name, value in values.items():
             if name in PEAKS | MEASURED and not 0 < float(value) < math.inf:
                 continue  # a zero is a rounded or an empty measurement

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.fast import FastLane
+from hpc_llm.parsing.held import Held
 from hpc_llm.parsing.joining import MOST_RUNS, leave_out
 from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of, without_endless_lines
 from hpc_llm.parsing.registry import LineFormat, formats_in
@@ -71,6 +72,7 @@ class Scanner:
         self._taken_to = 0
         self._whole = WholeHits()
         self._aside: dict[str, Value] = {}
+        self._later = Held()
         self._rules_of_step: set[Rule | None] = set()
         self._without_start: list[tuple[LogRun, int]] = [(self.runs[0], 0)]
         self._use(formats)
@@ -110,6 +112,7 @@ class Scanner:
             if chunk:
                 self._take_chunk(chunk)
         self._flush()
+        self._later.give_unknown(self.run)
         return without_empty(self.runs)
 
     def _end_of_chunk(self, text: bytes, begin: int) -> int:
@@ -142,6 +145,7 @@ class Scanner:
         steps = lane.read(chunk, self.run.last)
         if steps is None:
             return False
+        self._later.give(self.run)
         self.run.add_steps(steps.order, steps.columns, steps.facts)
         if self.run.sample is not None:
             self.run.sample.extend(len(steps.order), steps.loss_at)
@@ -182,7 +186,8 @@ class Scanner:
             self._job_over_at = self._offset + found.end
             return True
         if found.rule is None or found.match is None:
-            self._begin(chunk, found.start, only_after_steps=False)
+            self._later.give_unknown(self.run)
+            self._begin(chunk, found.start, only_after_results=False)
             return True
         values = found.rule.values(found.match)
         if values is None:
@@ -197,8 +202,10 @@ class Scanner:
 
     def _apply(self, found: Hit, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
         below = owner.companion and self._owned
-        if kind is Kind.START:
-            self._begin(chunk, found.start, only_after_steps=True)
+        if kind in (Kind.START, Kind.SETUP):
+            self._begin(chunk, found.start, only_after_results=True)
+            self.run.trains = self.run.trains or kind is Kind.START
+            self.run.is_programs = self.run.is_programs or not below
         if kind is Kind.STEP and not below:
             self._step(found, values, chunk)
         elif below:
@@ -207,10 +214,10 @@ class Scanner:
             if self.run.stream is None or self.run.stream == stream_of(chunk, found.start):
                 self.run.add_to_step(values)
         elif kind is Kind.TICK:
-            if not self.run.over and not self.run.tick(values):
+            if values and not self.run.over and not self.run.tick(values):
                 self._open(found, None, values, chunk)
         else:
-            self.run.learn(values)
+            self.run.learn(self._later.take(self.run, values, below))
         if found.rule is not None and found.rule.pauses and not below and not self.run.over:
             self.run.pause()
         self.run.note(owner.name, owner.precedence, owner.packed)
@@ -225,7 +232,7 @@ class Scanner:
             self._aside.update(values)
         of_the_run = {n: v for n, v in values.items() if kind is not Kind.STEP or n in PEAKS or n not in _STEP_FIELDS}
         if kind is not Kind.TICK:
-            self.run.learn(of_the_run, companion=True)
+            self.run.learn(self._later.take(self.run, of_the_run, below=True), companion=True)
 
     def _step(self, found: Hit, values: Mapping[str, Value], chunk: bytes) -> None:
         """A step line of the program: of a new step, of another run, or another rank's copy."""
@@ -234,7 +241,7 @@ class Scanner:
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         by_step = "order" not in values
         if self.run.over and not self._goes_on(number if by_step else None, self._offset + found.start):
-            self._begin(chunk, found.start, only_after_steps=False)
+            self._begin(chunk, found.start, only_after_results=False)
         elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
@@ -243,7 +250,7 @@ class Scanner:
             self.run.learn_peaks(values)
             return
         elif self._goes_back(number, by_step):
-            self._begin(chunk, found.start, only_after_steps=False)
+            self._begin(chunk, found.start, only_after_results=False)
         self._open(found, number, values, chunk)
         self._rules_of_step = {rule}
 
@@ -263,6 +270,7 @@ class Scanner:
 
     def _open(self, found: Hit, number: float | None, values: Mapping[str, Value], chunk: bytes) -> None:
         self._flush()
+        self._later.give(self.run)
         if self.run.stream is None:
             self.run.stream = stream_of(chunk, found.start)
         aside, self._aside = self._aside, {}
@@ -279,9 +287,9 @@ class Scanner:
             return True
         return number is not None and number in run.recent and position - self._last_step_end < NEAR
 
-    def _begin(self, chunk: bytes, position: int, *, only_after_steps: bool) -> None:
+    def _begin(self, chunk: bytes, position: int, *, only_after_results: bool) -> None:
         """Another run begins at `position` of the chunk, unless this one has nothing yet."""
-        if only_after_steps and not (self.run.has_steps or self.run.closed):
+        if only_after_results and not self.run.has_results:
             self.run.began = True
             return
         self._flush()
@@ -297,6 +305,7 @@ class Scanner:
         self.runs.append(self._new_run())
         leave_out(self.runs)
         self.run.began, self.run.inherited = True, inherited
+        self._later.give(self.run)
         self._without_start.append((self.run, self._taken_to))
         self._aside = {}
 

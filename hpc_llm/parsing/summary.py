@@ -54,7 +54,7 @@ def row_of(run: LogRun) -> Row:
 
 def _kind(run: LogRun, owner: LineFormat | None, columns: dict[str, Any]) -> str | None:
     """A program that trains may also only have evaluated."""
-    if owner is None or owner.kind != TRAIN or run.has_steps or run.closed or run.began:
+    if owner is None or owner.kind != TRAIN or run.has_steps or run.closed or run.trains:
         return owner.kind if owner else None
     evaluated = any(columns.get(name) is not None for name in ("eval_loss", "perplexity"))
     return EVAL if evaluated and columns.get("elapsed_s") is None else TRAIN

@@ -48,6 +48,10 @@ NOISE = [
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB.\n",
     "x" * 3000 + "\n",
     "step 25: train loss 2.6439, val loss 2.5\n",
+    "number of parameters: 3.50M\n",
+    "using world size: 4, data-parallel size: 4, tensor-model-parallel size: 1\n",
+    "[launch.py:253:main] command: ['python', 'train.py', '--seq_len', '512']\n",
+    "[INFO] [config.py:984:print]   train_batch_size ...... 8\n",
     " validation loss at iteration 4 | lm loss value: 7.5E+00 | lm loss PPL: 1.8E+03 | \n",
     "[2026-01-01 10:00:00,001] [INFO] [config.py:954:print] DeepSpeedEngine configuration:\n",
 ]

@@ -75,8 +75,8 @@ FORMAT = LineFormat(
         ),
         rule(Kind.MORE, r"\sTrain ([\w./-]+): (\S+)$", _metric, literal=" Train "),
         rule(Kind.RUN, r"\sEval ([\w./-]+): (\S+)$", _evaluation, literal=" Eval "),
-        rule(Kind.RUN, r"^(?:\d+: +)?num_nodes: <nodes>$", literal="num_nodes: "),
-        rule(Kind.RUN, r"^(?:\d+: +)?num_gpus_per_node: <gpus_per_node>$", literal="num_gpus_per_node: "),
+        rule(Kind.SETUP, r"^(?:\d+: +)?num_nodes: <nodes>$", literal="num_nodes: "),
+        rule(Kind.SETUP, r"^(?:\d+: +)?num_gpus_per_node: <gpus_per_node>$", literal="num_gpus_per_node: "),
     ),
     finish=_finish,
 )

@@ -29,6 +29,7 @@ FORMAT = LineFormat(
             r", Batch Size: <micro_batch_size>, Sequence Length: <sequence_length>",
             literal="Model Parameters: ",
         ),
+        rule(Kind.START, r"\*\*\*\*\* Running training \*\*\*\*\*", literal="***** Running training *****"),
         rule(Kind.END, r"^saving (?:the final )?model \.\.\.", literal="saving "),
     ),
 )

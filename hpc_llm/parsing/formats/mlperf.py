@@ -16,12 +16,13 @@ from hpc_llm.parsing.rules import Kind, Value, rule
 from hpc_llm.text.json_text import figures
 
 _LOSS_BENCHMARKS = ("llama2_70b_lora", "gpt3", "llama31_405b", "llama31_8b")
+_OPENING = ("cache_clear", "init_start")
+"""Keys with which a run begins."""
 _FACTS = {
     "global_batch_size": "global_batch_size",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
     "max_sequence_length": "sequence_length",
     "submission_benchmark": "benchmark",
-    "eval_accuracy": "eval_accuracy",
 }
 _MEASURES = {
     "throughput": "samples_per_second",
@@ -65,10 +66,15 @@ def _measure(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     return {column: float(value[key]) for key, column in _MEASURES.items() if isinstance(value.get(key), (int, float))}
 
 
-def _fact(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+def _fact(match: re.Match[bytes]) -> Mapping[str, Value]:
     record = _record(match) or {}
     name, value = _FACTS.get(str(record.get("key"))), record.get("value")
-    return {name: value} if name is not None and isinstance(value, (int, float, str)) else None
+    return {name: value} if name is not None and isinstance(value, (int, float, str)) else {}
+
+
+def _accuracy(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    value = (_record(match) or {}).get("value")
+    return {"eval_accuracy": value} if isinstance(value, (int, float, str)) else None
 
 
 def _begin(match: re.Match[bytes]) -> Mapping[str, Value] | None:
@@ -106,10 +112,11 @@ FORMAT = LineFormat(
     precedence=48,
     packed=True,
     rules=(
-        rule(Kind.RUN, _line("run_start"), _begin, literal='"key": "run_start"'),
+        rule(Kind.START, _line("run_start"), _begin, literal='"key": "run_start"'),
         rule(Kind.STEP, _line("train_loss"), _loss, literal='"key": "train_loss"'),
         rule(Kind.TICK, _line("tracked_stats"), _measure, literal='"key": "tracked_stats"'),
-        rule(Kind.RUN, _line("(?:" + "|".join(_FACTS) + ")"), _fact, literal=":::MLLOG"),
+        rule(Kind.SETUP, _line("(?:" + "|".join((*_OPENING, *_FACTS)) + ")"), _fact, literal=":::MLLOG"),
+        rule(Kind.RUN, _line("eval_accuracy"), _accuracy, literal='"key": "eval_accuracy"'),
         rule(Kind.END, _line("run_stop"), _end, literal='"key": "run_stop"'),
     ),
     finish=_finish,

@@ -31,6 +31,8 @@ FORMAT = LineFormat(
     ),
     precedence=60,
     rules=(
+        rule(Kind.SETUP, r"\bstep 0: train loss ", literal="step 0: train loss "),
+        rule(Kind.SETUP, r"^Overriding config with \S", literal="Overriding config with "),
         rule(
             Kind.STEP,
             r"\biter <step>: loss <loss>, (?:[^\n]{0,60}? )??time <step_time_ms>ms(?:, mfu <share_of_a100_pct>%)?",
@@ -42,13 +44,13 @@ FORMAT = LineFormat(
             literal=": train loss ",
             pauses=True,
         ),
-        rule(Kind.RUN, r"tokens per iteration(?: will be)?: <tokens_per_step>", literal="tokens per iteration"),
+        rule(Kind.SETUP, r"tokens per iteration(?: will be)?: <tokens_per_step>", literal="tokens per iteration"),
         rule(
-            Kind.RUN,
+            Kind.SETUP,
             r"^(?:Overriding: )?max_iters = <total_steps>(?=[ \t]*(?:#[^\n]*)?$)",
             literal="max_iters = ",
         ),
-        rule(Kind.RUN, r"number of parameters: <num_parameters_millions>M", literal="number of parameters: "),
+        rule(Kind.SETUP, r"number of parameters: <num_parameters_millions>M", literal="number of parameters: "),
     ),
     finish=_finish,
 )

@@ -1,0 +1,49 @@
+"""Settings that a log says after steps were seen: of the run before, or of one that begins with what follows.
+
+Only the next step tells, or the beginning of a program. Until then they are kept here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hpc_llm.parsing.rules import Value
+from hpc_llm.parsing.run import LogRun
+
+SETTINGS = frozenset(
+    """accelerator backend bf16 divided data_parallel_ranks fp16 global_batch_size gpus_per_node gradient_accumulation_steps
+    micro_batch_size model nodes num_examples num_parameters precision ranks_of_topology sequence_length steps_per_epoch
+    tensor_parallel tokens_per_step total_steps world_size""".split()
+)
+"""Facts that hold for a whole run, which programs say before its first step."""
+
+
+@dataclass
+class Held:
+    """What was said since the last step; of a library below the program apart, as `LogRun` keeps it."""
+
+    values: dict[str, Value] = field(default_factory=dict)
+    companion: dict[str, Value] = field(default_factory=dict)
+
+    def take(self, run: LogRun, values: Mapping[str, Value], below: bool) -> Mapping[str, Value]:
+        """Keep the settings among `values` where `run` may be over; the rest, which `run` can learn at once."""
+        if not (run.has_steps or run.closed) or SETTINGS.isdisjoint(values):
+            return values
+        (self.companion if below else self.values).update({n: v for n, v in values.items() if n in SETTINGS})
+        return {n: v for n, v in values.items() if n not in SETTINGS}
+
+    def give(self, run: LogRun) -> None:
+        """They are of `run`."""
+        if self.values or self.companion:
+            run.learn(self.values)
+            run.learn(self.companion, companion=True)
+            self.values, self.companion = {}, {}
+
+    def give_unknown(self, run: LogRun) -> None:
+        """No step follows, so they may be of `run`, or of a program that came to nothing: `run` learns what it lacks."""
+        lacking = {n: v for n, v in self.values.items() if n not in run.values}
+        lacking_below = {n: v for n, v in self.companion.items() if n not in run.companion}
+        self.values, self.companion = {}, {}
+        run.learn(lacking)
+        run.learn(lacking_below, companion=True)

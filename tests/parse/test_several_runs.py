@@ -1,0 +1,233 @@
+"""Several runs in one log: each has the facts and results that its own text says, as if it stood alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hpc_llm.parsing import Reading
+
+OF_THE_LOG = {"run_id", "source", "job_id", "gpu", "nodes", "outcome", "outcome_reason", "cause", "started_at"}
+"""What belongs to the whole log, or depends on the text around a run."""
+CANCELLED = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-05-01T10:30:00 DUE TO PREEMPTION ***\n"
+
+
+def megatron_steps(n: int) -> str:
+    return "".join(
+        f" iteration {i:8}/      40 | consumed samples: {i * 8:12} | elapsed time per iteration (ms): {100.0 * n:.1f} |"
+        f" learning rate: 1.5E-04 | global batch size:    {8 * n} | lm loss: {9 - i / 10:.6E} | loss scale: 1.0 |\n"
+        for i in range(1, 41)
+    )
+
+
+def megatron_world(n: int) -> str:
+    return f"using world size: {n}, data-parallel size: {n}, tensor-model-parallel size: {n}, pipeline-model-parallel size: 1\n"
+
+
+def megatron(n: int) -> str:
+    table = f"  micro_batch_size ................................ {n}\n  seq_length ...................................... {512 * n}\n"
+    arguments = f"-------------------- arguments --------------------\n{table}  world_size ...... {n}\n"
+    evaluation = f" validation loss at iteration 40 | lm loss value: {n}.500000E+00 | lm loss PPL: 1.200000E+01 | \n"
+    return megatron_world(n) + arguments + megatron_steps(n) + evaluation
+
+
+def megatron_without_table(n: int) -> str:
+    return megatron_world(n) + megatron_steps(n)
+
+
+def megatron_with_end(n: int) -> str:
+    return megatron(n) + "[after training is done] datetime: 2026-12-01 11:30:00 \n"
+
+
+def nanogpt(n: int) -> str:
+    head = f"tokens per iteration will be: {1024 * n:,}\nnumber of parameters: {n}.50M\nstep 0: train loss 10.5, val loss 10.{n}\n"
+    steps = "".join(f"iter {i}: loss {10 - i / 100:.4f}, time {100 * n}.00ms, mfu 9.50%\n" for i in range(0, 200, 10))
+    return f"{head}{steps}step 200: train loss 7.0, val loss 7.{n}\n"
+
+
+def nanogpt_evaluation(n: int) -> str:
+    return f"tokens per iteration will be: {1024 * n:,}\nnumber of parameters: {n}.50M\nstep 0: train loss 3.5, val loss 3.{n}\n"
+
+
+def composer(n: int) -> str:
+    steps = "".join(
+        f"[batch={i}/20]:\n\t Train trainer/device_train_microbatch_size: {n}\n\t Train loss/train/total: {12 - i / 10:.4f}\n"
+        f"\t Train throughput/tokens_per_sec: {1000.0 * n}\n"
+        for i in range(1, 21)
+    )
+    return f"Config:\nnum_gpus_per_node: 8\nnum_nodes: {n}\n\n{steps}\t Eval metrics/eval/LanguageCrossEntropy: {n}.5\n"
+
+
+def deepspeed(n: int) -> str:
+    said = "[2026-05-01 10:00:00,000] [INFO] "
+    facts = {"gradient_accumulation_steps": n, "train_batch_size": 8 * n, "train_micro_batch_size_per_gpu": n,
+             "world_size": 8, "zero_optimization_stage": n}  # fmt: skip
+    setup = "".join(f"{said}[config.py:984:print]   {name} ...... {value}\n" for name, value in facts.items())
+    steps = "".join(
+        f"{said}[timer.py:260:stop] epoch=0/micro_step={i}/global_step={i}, RunningAvgSamplesPerSec=50.0, "
+        f"CurrSamplesPerSec={50.0 + n}, MemAllocated=13.5GB, MaxMemAllocated={30 + n}.0GB\n"
+        for i in range(10, 110, 10)
+    )
+    return setup + steps
+
+
+def deepspeed_launched(n: int) -> str:
+    said = "[2026-05-01 09:59:00,000] [INFO] "
+    command = (
+        f"{said}[launch.py:253:main] process 7 spawned with command: ['python', 'train.py', '--seq_len', '{512 * n}']\n"
+    )
+    return command + f"{said}[config.py:980:print] DeepSpeedEngine configuration:\n" + deepspeed(n)
+
+
+def deepspeed_chat(n: int) -> str:
+    line = "Model Parameters: 1.429 B, Latency: 0.51s, TFLOPs: 60.1, Samples/sec: 31.4, Time/seq 0.03s"
+    return (
+        "***** Running training *****\n***** Evaluating perplexity, Epoch 0/1 *****\nppl: 4937.0, loss: 8.504\n"
+        f"{line}, Batch Size: {n}, Sequence Length: {256 * n}\n"
+        f"***** Evaluating perplexity, Epoch 1/1 *****\nppl: {n}.25, loss: 0.{n}\n"
+    )
+
+
+def mlperf(n: int) -> str:
+    def line(key: str, value: Any, ms: int, event: str = "POINT_IN_TIME", **metadata: Any) -> str:
+        record = {"namespace": "", "time_ms": 1700000000000 + ms, "event_type": event, "key": key, "value": value}
+        return f":::MLLOG {json.dumps({**record, 'metadata': metadata})}\n"
+
+    facts = line("cache_clear", True, 0) + line("init_start", None, 0, "INTERVAL_START")
+    facts += line("global_batch_size", 8 * n, 1) + line("max_sequence_length", 512 * n, 2)
+    facts += line("tracked_stats", {"before_model_init": 9.5}, 3)
+    begin = line("run_start", None, 1000, "INTERVAL_START")
+    evaluation = line("eval_accuracy", 0.9 / n, 2000, samples_count=99)
+    return facts + begin + evaluation + line("run_stop", None, 1000 + 60000 * n, "INTERVAL_END", status="success")
+
+
+def mlperf_cut_short(n: int) -> str:
+    return mlperf(n)[: mlperf(n).rindex(":::MLLOG")]
+
+
+def mlperf_of_losses(n: int) -> str:
+    return mlperf_cut_short(n).replace("eval_accuracy", "train_loss")
+
+
+def accelerate(n: int) -> str:
+    return f"***** Running training *****\n  Num Epochs = 1\nepoch 0: perplexity: {n}.25 eval_loss: 2.{n}\n"
+
+
+def hf_trainer(n: int) -> str:
+    return (
+        f"***** Running training *****\n  Num examples = {100 * n}\n  Num Epochs = 2\n"
+        f"  Instantaneous batch size per device = {n}\n  Total optimization steps = 60\n"
+        f"{{'loss': {n}.5, 'grad_norm': 0.75, 'learning_rate': 4e-05, 'epoch': 0.5}}\n"
+        f"{{'eval_loss': 2.{n}, 'eval_runtime': 3.1, 'epoch': 1.0}}\n"
+        f"{{'train_runtime': {60.0 * n}, 'train_steps_per_second': 0.5, 'train_loss': 2.3, 'epoch': 2.0}}\n"
+    )
+
+
+def torchtitan(n: int) -> str:
+    said = "[titan] 2026-05-01 10:00:00,000 - root - INFO - "
+    steps = "".join(
+        f"{said}step: {i:2}  loss:  {9 - i / 10:.4f}  memory: {n}.50GiB(1.10%)  tps: {1000 * n}  tflops: 1.50  mfu: 9.50%\n"
+        for i in range(1, 11)
+    )
+    head = f"{said}Starting job: run {n}\n{said}Building 1-D device mesh with ['dp'], [{n}]\n"
+    return head + f"{said}Model llama3 debug size: {1000 * n} total parameters\n" + steps
+
+
+def llama_factory(n: int) -> str:
+    return "".join(
+        json.dumps({"current_steps": i, "total_steps": 50, "loss": n + i / 100, "lr": 1e-4, "epoch": i / 50,
+                    "elapsed_time": f"0:00:{i}", "remaining_time": "0:00:00", "throughput": 100.0 * n}) + "\n"
+        for i in range(10, 60, 10)
+    )  # fmt: skip
+
+
+def vllm(n: int) -> str:
+    return (
+        f"============ Serving Benchmark Result ============\nSuccessful requests:                     {n}\n"
+        f"Benchmark duration (s):                  {n}.50\nTotal Token throughput (tok/s):          {1000 * n}.00\n"
+    )
+
+
+def homework_v1(n: int) -> str:
+    steps = "".join(
+        f"[Step {i}/30] Loss: {n}.{i:04} | Global Tokens/s: {100 * n}.5 | GPU Mem (GB): 3.10 | Peak Mem: {n}.25\n"
+        for i in range(1, 31)
+    )
+    return deepspeed_launched(n).split("[2026-05-01 10:00:00,000] [INFO] [timer")[0] + steps
+
+
+def homework_v1_with_end(n: int) -> str:
+    return homework_v1(n) + f"Training done in {10 * n}.50 seconds.\nPeak GPU Mem (GB): {n}.25\n"
+
+
+def homework_v2(n: int) -> str:
+    steps = "".join(f"[Recording] Step {i}: Loss {n}.{i:04} | {100 * n}.5 tokens/s\n" for i in range(31, 61))
+    return f"{steps}Total Recording Time: {n}.5 s\nPeak GPU Mem (GB): {n}.25\n"
+
+
+def nemo(n: int) -> str:
+    steps = "".join(
+        f"Training epoch 0, iteration {i}/{100 * n - 1} | lr: 1e-05 | global_batch_size: {8 * n} | global_step: {i} |"
+        f" reduced_train_loss: {n}.{i:03} | train_step_timing in s: {n}.5 | consumed_samples: {i * 8}\n"
+        for i in range(20)
+    )
+    return f"trainer.max_steps={100 * n}\n{steps}"
+
+
+def sagemaker(n: int) -> str:
+    steps = "".join(
+        f"Batch {i} Loss: {n}.5, Speed: {10 * n}.0 samples/sec, Model TFLOPS/GPU: {n}.5\n" for i in range(1, 10)
+    )
+    return f"{steps}Batch 9 Validation loss: {n}.5\n"
+
+
+LOGS = [homework_v2, nemo, sagemaker, megatron, megatron_without_table, megatron_with_end, nanogpt, nanogpt_evaluation, composer, deepspeed,
+        deepspeed_launched, deepspeed_chat, mlperf, mlperf_cut_short, mlperf_of_losses, accelerate, hf_trainer, torchtitan, llama_factory,
+        vllm, homework_v1, homework_v1_with_end]  # fmt: skip
+
+
+def told(reading: Reading) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.to_dict().items() if k not in OF_THE_LOG} for row in reading.rows]
+
+
+@pytest.mark.parametrize("between", ["", CANCELLED], ids=["", "cancelled"])
+@pytest.mark.parametrize("log", LOGS)
+def test_each_run_has_its_own_facts(read: Callable[..., Reading], log: Callable[[int], str], between: str) -> None:
+    alone = [told(read(log(n))) for n in (1, 2, 3)]
+    assert all(len(rows) == 1 for rows in alone)
+    assert len({json.dumps(rows) for rows in alone}) == 3, "the runs of this test differ"
+    assert told(read(log(1) + between + log(2))) == alone[0] + alone[1]
+    assert told(read(log(3) + between + log(2) + between + log(1))) == alone[2] + alone[1] + alone[0]
+
+
+@pytest.mark.parametrize(
+    ("log", "first_step"),
+    [(megatron, " iteration "), (megatron_with_end, " iteration "), (nanogpt, "iter 0:"), (composer, "[batch="),
+     (torchtitan, "[titan] 2026-05-01 10:00:00,000 - root - INFO - step: ")],
+)  # fmt: skip
+def test_a_run_that_came_to_nothing_changes_nothing_before_it(
+    read: Callable[..., Reading], log: Callable[[int], str], first_step: str
+) -> None:
+    opening = log(2)[: log(2).index(first_step)]
+    assert told(read(log(1) + opening))[:1] == told(read(log(1)))
+    crashed = read(log(1) + opening + 'Traceback (most recent call last):\n  File "a.py", line 1\nOSError: gone\n')
+    assert told(crashed)[0] == told(read(log(1)))[0]
+    assert [row.outcome for row in crashed.rows][1:] == ["FAILED"]
+
+
+def test_settings_said_late_are_of_the_run_that_goes_on(read: Callable[..., Reading]) -> None:
+    launch = "[launch.py:253:main] command: ['python', 'train.py', '--seq_len', '{}']\n"
+    lines = deepspeed(2).splitlines(keepends=True)
+    middle = len(lines) - 5
+    text = "".join([*lines[:middle], launch.format(512), *lines[middle:]])
+    assert [row.sequence_length for row in read(text).rows] == [512]
+    assert [row.sequence_length for row in read(text + launch.format(64)).rows] == [512], "no step follows it"
+    assert [row.sequence_length for row in read(text + launch.format(64) + deepspeed(1)).rows] == [512, 64]
+
+
+def test_an_evaluation_before_training_is_of_that_run(read: Callable[..., Reading]) -> None:
+    text = "{'eval_loss': 9.5, 'eval_runtime': 3.1, 'epoch': 0.0}\n" + hf_trainer(2)
+    assert [row.eval_loss for row in read(text).rows] == [2.2]
