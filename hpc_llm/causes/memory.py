@@ -67,7 +67,7 @@ DEVICE_OOM = Cause(
 )
 
 _HOST_REMEDY = (
-    "ask for more: --sbatch mem=…, or mem=0 for all of the node\n"
+    "ask for more: --sbatch mem=…, or --sbatch mem=0 for all of the node\n"
     "fewer ranks per node: each loads the model and pins buffers of its own\n"
     "keep parameters on the GPU: --method z2o or z3 instead of z3o (drop offload_param)"
 )
