@@ -20,7 +20,8 @@ _AMOUNTS = (
     rf"(?:[^\n]{{0,40}}?GPU (?P<gpu>\d+))?"
     rf"(?:[^\n]{{0,40}}?total capac(?:i?ty) of (?P<capacity>{SIZE}) of which (?P<free>{SIZE}) is free"
     rf"|; (?P<capacity_old>{SIZE}) total capacity; (?P<allocated_old>{SIZE}) already allocated"
-    rf"; (?P<free_old>{SIZE}) free; (?P<reserved_old>{SIZE}) reserved)?"
+    rf"; (?P<free_old>{SIZE}) free; (?P<reserved_total>{SIZE}) reserved)?"
+    rf"(?:[^\n]{{0,20}}?(?P<held>(?:(?:Including non-PyTorch memory, this process|Process \d+) has {SIZE} memory in use\. ?){{1,32}}))?"
     rf"(?:[^\n]{{0,200}}?(?P<allocated>{SIZE}) is allocated by PyTorch)?"
     rf"(?:[^\n]{{0,60}}?(?P<reserved>{SIZE}) is reserved by PyTorch but unallocated)?"
 )

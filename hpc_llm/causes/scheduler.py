@@ -222,7 +222,7 @@ SUBMIT_LIMIT = Cause(
     title="too many jobs are in the queue",
     meaning="The scheduler takes no more jobs of this user, account or QOS until some of those in the queue have ended.",
     remedy=(
-        "submit it again when others have ended: nothing is wrong with it (`squeue --me`, `qstat -u $USER` or `bjobs` lists them)\n"
+        "submit it again when others have ended: nothing is wrong with it (`squeue -u $USER`, `qstat -u $USER` or `bjobs` lists them)\n"
         "cancel jobs that are not needed any more, or put several tries into one job\n"
         "the limit itself: sacctmgr show qos format=name,maxsubmitjobsperuser, and sacctmgr show assoc user=$USER"
     ),
