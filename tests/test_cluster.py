@@ -317,7 +317,7 @@ def test_delta_resets_and_never_purges() -> None:
     assert cluster.prelude.start == "reset"
     a100x8, h200 = cluster.partition("gpuA100x8"), cluster.partition("gpuH200x8")
     assert a100x8 is not None and cluster.gpu_of(a100x8).per_node == 8
-    assert h200 is not None and h200.max_nodes == 1 and cluster.gpu_of(h200).memory_gib == 141
+    assert h200 is not None and h200.max_nodes == 1 and cluster.gpu_of(h200).memory_gib == 140
     assert cluster.node_of(h200).cpus_per_gpu == 12
 
 

@@ -277,3 +277,11 @@ def test_what_an_engine_does_not_heed_is_refused(settings: tuple[str, ...], said
     with pytest.raises((PlanError, RequestError)) as caught:
         choice("z3", *settings)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["z2", "z3+r", "z1+lora"])
+@pytest.mark.parametrize("key", ["partition_activations", "cpu_checkpointing", "number_checkpoints"])
+def test_deepspeeds_own_recomputation_is_refused_where_nothing_heeds_it(method: str, key: str) -> None:
+    with pytest.raises(PlanError, match=rf"activation_checkpointing\.{key} has no effect: .*--set recompute=true"):
+        planned("local", method, model="tiny", set=(f"deepspeed.activation_checkpointing.{key}=1",))
+    assert planned("local", method, model="tiny", set=("recompute=true",)).plan.model.recompute

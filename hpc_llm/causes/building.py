@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
 
+_COMPILERS = r"(?:c\+\+|g\+\+|gcc|cc|clang(?:\+\+)?|icpx?|icpc|nvcc|hipcc)(?:-\d+)?"
+
 BUILD_FAILED = Cause(
     id="build_failed",
     title="compiled code could not be built",
@@ -28,6 +30,32 @@ BUILD_FAILED = Cause(
             "C compiler",
             r"RuntimeError: Failed to find C compiler\. Please specify via CC",
             remedy="put a C compiler on PATH (module load gcc, or the like), or name it: --set env.CC=/path/gcc",
+        ),
+        sign(
+            "op due to it not being compatible",
+            r"Unable to JIT load the async_io op due to it not being compatible",
+            survived_after=STARTED,
+            remedy=(
+                "DeepSpeed's async_io is compiled against libaio, whose library and header are not found: load the site's module "
+                "of it, or install libaio into the environment (conda install -c conda-forge libaio)\n"
+                "then show it to the compiler: export CFLAGS=-I$CONDA_PREFIX/include LDFLAGS=-L$CONDA_PREFIX/lib; `ds_report` tells whether it is found\n"
+                "only offload to NVMe needs it: offload to the host's memory (device cpu) does without"
+            ),
+        ),
+        sign(
+            "op due to it not being compatible",
+            r"Unable to JIT load the (?!async_io )(?P<extension>\w+) op due to it not being compatible",
+            survived_after=STARTED,
+            remedy="`ds_report` on the compute node says what this operator of DeepSpeed misses there: a compiler, the toolkit, a GPU of another kind",
+        ),
+        # torch looks for the compiler by `which`; others start it at once.
+        sign(
+            ("'which", "No such file or directory: '"),
+            rf"CalledProcessError: Command '(?:which |\['which', ')(?P<compiler>{_COMPILERS})(?:'\])?' returned non-zero exit status"
+            rf"|FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<compiler_2>{_COMPILERS})'",
+            survived_after=STARTED,
+            confidence=0.9,
+            remedy="the compiler that the evidence names is not on PATH: load the module that brings it (gcc for C++, the toolkit for nvcc or hipcc)",
         ),
         sign(
             "cannot find -l",

@@ -263,4 +263,43 @@ PORT_IN_USE = Cause(
     ),
 )
 
-CAUSES = (COLLECTIVE_TIMEOUT, UNREACHABLE, PORT_IN_USE)
+LOCKED_MEMORY = Cause(
+    id="locked_memory",
+    title="the limit of locked memory was reached",
+    meaning="The fast network sends from memory that is locked in place, and the job may lock less than it needs.",
+    remedy=(
+        "see the limit in the job: `srun bash -c 'ulimit -l'`; it should be unlimited\n"
+        "ulimit -l unlimited before the program starts; where that is not permitted, the site must allow it to jobs "
+        "(LimitMEMLOCK of slurmd, /etc/security/limits.conf)\n"
+        "with Slurm see that the login node's limit does not go with the job: sbatch --propagate=NONE\n"
+        "until then NCCL without InfiniBand, far slower: --set env.NCCL_IB_DISABLE=1"
+    ),
+    retry=False,
+    precedence=67,
+    explains=frozenset(("python_exception", "collective_timeout", "unreachable", "segfault")),
+    signs=(
+        # The verbs of InfiniBand, by whoever calls them.
+        sign(
+            "annot allocate memory",
+            r"\bibv_(?:reg_\w*mr\w*|create_(?:qp|cq|srq)\w*)\b[^\n]{0,160}[Cc]annot allocate memory",
+            confidence=0.9,
+        ),
+        sign(
+            ("trying to allocate some locked memory", "Cannot register vbuf region"),
+            r"failed to initialize while trying to allocate some locked memory|trying to allocate some locked memory|Cannot register vbuf region",
+            confidence=0.9,
+        ),
+        sign(
+            "max locked memory (ulimit -l)",
+            r"(?:[Pp]lease set|[Cc]heck) max locked memory \(ulimit -l\)[^\n]{0,80}",
+            confidence=0.85,
+        ),
+        sign(
+            "fi_mr_reg",
+            r"\bfi_mr_reg\w*\b[^\n]{0,120}(?:[Cc]annot allocate memory|RC: -12\b)",
+            confidence=0.85,
+        ),
+    ),
+)
+
+CAUSES = (COLLECTIVE_TIMEOUT, UNREACHABLE, PORT_IN_USE, LOCKED_MEMORY)

@@ -209,6 +209,39 @@ CONFIG_ERROR = Cause(
             ),
             r"^[\w./-]{1,80}: error: (?:unrecognized arguments?|argument |the following arguments are required|invalid choice)[^\n]{0,200}",
         ),
+        # jsonargparse, of Lightning and LitGPT, then click and absl.
+        sign(
+            (
+                "error: Parser key ",
+                "error: Validation failed: ",
+                "error: Unrecognized arguments: ",
+                "error: Key ",
+                "error: Option ",
+            ),
+            r"^(?:[\w./-]{1,80}: )?error: (?:Parser key [\"']?(?P<setting>[\w.-]+)|Validation failed: |Unrecognized arguments: "
+            r"|Key [\"'](?P<setting_2>[\w.-]+)[\"'] is required|Option [\"'][\w.-]+[\"'] )[^\n]{0,200}",
+        ),
+        sign(
+            (
+                "Error: No such option",
+                "Error: Missing option",
+                "Error: Missing argument",
+                "Error: Invalid value for",
+                "Flags parsing error",
+            ),
+            r"^(?:\[\w+\]: ?)?Error: (?:No such option:? |Missing (?:option|argument) |Invalid value for )[^\n]{1,200}|^FATAL Flags parsing error:",
+            confidence=0.9,
+        ),
+        # Gloo and NCCL are told by a variable which interface to take, and a node may have none of that name.
+        sign(
+            "Unable to find address for: ",
+            r"Unable to find address for: (?P<interface>[\w.:-]{1,40})",
+            confidence=0.9,
+            remedy=(
+                "the node has no such network interface, or it has no address: unset GLOO_SOCKET_IFNAME, or name one that each node has: `srun ip -br addr`\n"
+                "nodes of several kinds may call it otherwise: leave out those that do"
+            ),
+        ),
         sign(("Expected a string path to an existing deepspeed config", "DeepSpeed config")),
         sign("mismatch TrainingArguments values", r"DeepSpeed config values that mismatch TrainingArguments values"),
         sign(*BAD_TEXT, where=reads_configuration, confidence=0.85, remedy=_NO_SETTINGS),
@@ -231,6 +264,16 @@ CONFIG_ERROR = Cause(
             "sbatch: error: ",
             r"^sbatch: error: (?:Batch job submission failed|invalid|Invalid|Unable to open file|[^\n]{0,60}(?:not permitted|specification))",
             confidence=0.9,
+        ),
+        # The limit that a request passes by itself stands in the line before; those that pass with time are `submit_limit`.
+        sign(
+            ("sbatch: error: QOS", "sbatch: error: Assoc", "salloc: error: QOS", "salloc: error: Assoc"),
+            r"^(?:sbatch|salloc): error: (?P<setting>(?:QOS|Assoc)(?!\w{0,12}Submit)\w{3,60})$",
+            confidence=0.9,
+            remedy=(
+                "the job asks for more than that limit of its QOS or account allows: less time, fewer nodes or GPUs, or another QOS or account\n"
+                "the limits: sacctmgr show qos, and sacctmgr show assoc user=$USER"
+            ),
         ),
         sign(
             "execve(): ",

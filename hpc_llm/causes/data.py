@@ -1,8 +1,8 @@
-"""Data that cannot be read: a bad line, a file that was cut off or is of another kind than its name says."""
+"""Data that are not there, or cannot be read: a bad line, a file that was cut off or is of another kind than its name says."""
 
 from __future__ import annotations
 
-from hpc_llm.causes.cause import Cause, sign
+from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.frames import reads_data
 
 BAD_TEXT = (
@@ -72,4 +72,75 @@ DATA_ERROR = Cause(
     ),
 )
 
-CAUSES = (DATA_ERROR,)
+_DATASET_URL = r"(?:huggingface\.co|hf-mirror\.com|hf\.co)(?::\d+)?/(?:api/)?datasets/"
+_NO_CONNECTION = (
+    r"(?:Max retries exceeded|Failed to resolve|NameResolutionError|ProxyError|offline mode is enabled|Cannot (?:send a request|reach)"
+    r"|Network is unreachable|Connection (?:refused|timed out)|ConnectTimeout|ReadTimeout)"
+)
+_BRING_DATASET = (
+    "bring it on a login node first: hf download --repo-type dataset NAME --local-dir DIR, and give the program DIR\n"
+    "or fill the cache there that the job reads: run load_dataset once on the login node, with the same HF_HOME"
+)
+
+DATA_MISSING = Cause(
+    id="data_missing",
+    title="the data set could not be loaded",
+    meaning="The data set is not there: wrong name or folder, no permission, no network on the compute node.",
+    remedy=_BRING_DATASET,
+    retry=False,
+    precedence=78,
+    explains=frozenset(("model_missing", "python_exception", "collective_timeout", "unreachable")),
+    signs=(
+        sign(
+            "is a gated dataset on the Hub",
+            r"Dataset '(?P<dataset>[^'\n]{1,160})' is a gated dataset on the Hub[^\n]{0,160}",
+            survived_after=STARTED,
+            remedy="accept the data set's terms on its page, and log in where you download it: hf auth login\n"
+            + _BRING_DATASET,
+        ),
+        sign(
+            "exist on the Hub or cannot be accessed",
+            r"Dataset '(?P<dataset>[^'\n]{1,160})' doesn't exist on the Hub or cannot be accessed",
+            survived_after=STARTED,
+            remedy=(
+                "see its name, OWNER/NAME, on the Hub; a private one wants a login where you download it: hf auth login\n"
+                + _BRING_DATASET
+            ),
+        ),
+        sign(
+            ("Couldn't reach '", "Couldn't reach http"),
+            r"\bConnectionError: Couldn't reach (?:'(?P<dataset>[^'\n]{1,160})' on the Hub|https?://\S{1,200})[^\n]{0,120}",
+            survived_after=STARTED,
+        ),
+        sign(
+            "/datasets/",
+            rf"{_NO_CONNECTION}[^\n]{{0,300}}{_DATASET_URL}|{_DATASET_URL}[^\n]{{0,300}}{_NO_CONNECTION}",
+            survived_after=STARTED,
+        ),
+        # The libraries of HTTP name the server apart from the path.
+        sign(
+            "url: /",
+            r"\bMax retries exceeded with url: /(?:api/)?datasets/(?P<dataset>[\w.-]+/[\w.-]+)?",
+            survived_after=STARTED,
+        ),
+        sign(
+            ("lient Error", "lient error '", "Not Found for url", "to repo "),
+            rf"(?:40[134] Client Error[^\n]{{0,80}}|Client error '40[134] [\w ]+'|Repository Not Found) for url:? '?https://{_DATASET_URL}[^\n]{{0,200}}"
+            rf"|Cannot access gated repo for url https://{_DATASET_URL}[^\n]{{0,200}}",
+            survived_after=STARTED,
+            remedy=(
+                "the Hub knows no such data set, or does not let you have it: see its name, accept its terms on its page, "
+                "and log in where you download it: hf auth login\n" + _BRING_DATASET
+            ),
+        ),
+        sign(
+            ("Couldn't find cache for ", "Couldn't find a dataset script at ", "Couldn't find any data file at "),
+            r"\b(?:ValueError|FileNotFoundError|ConnectionError): Couldn't find (?:cache for|a dataset script at|any data file at) [^\n]{1,300}",
+            survived_after=STARTED,
+            remedy="where a folder is meant: see that the compute node sees it, and that there are data files in it\n"
+            + _BRING_DATASET,
+        ),
+    ),
+)
+
+CAUSES = (DATA_MISSING, DATA_ERROR)

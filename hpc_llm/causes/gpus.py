@@ -62,6 +62,13 @@ _BITSANDBYTES = (
     "python -m bitsandbytes says what it looked for"
 )
 
+_OTHER_TOOLKIT = (
+    "the toolkit whose nvcc is found is not of the CUDA that torch was built with: load the module of that version, "
+    "which sets CUDA_HOME and PATH (`nvcc --version` and `python -c 'import torch; print(torch.version.cuda)'` show both)\n"
+    "or install a torch that was built with the toolkit's version\n"
+    "the driver has no part in it; remove what was half built: rm -r ~/.cache/torch_extensions"
+)
+
 DRIVER_MISMATCH = Cause(
     id="driver_mismatch",
     title="driver, CUDA or compiled code do not match",
@@ -101,9 +108,10 @@ DRIVER_MISMATCH = Cause(
         ),
         sign(
             ("does not match the version torch was compiled", "CUDAMismatchException"),
-            r"CUDAMismatchException: |RuntimeError: \s*The detected CUDA version \([\d.]+\) mismatches",
+            r"CUDAMismatchException: [^\n]{0,300}|RuntimeError: \s*The detected CUDA version \([\d.]+\) mismatches",
+            remedy=_OTHER_TOOLKIT,
         ),
-        sign("mismatches the version that was used to compile"),
+        sign("mismatches the version that was used to compile", remedy=_OTHER_TOOLKIT),
         sign(
             ("undefined symbol: ",),
             r"^[^\n]{0,60}?\b(?:Import|OS)Error: (?P<library>[^\n]{1,300}): undefined symbol: ",

@@ -20,7 +20,8 @@ _AMOUNTS = (
     rf"(?:[^\n]{{0,40}}?GPU (?P<gpu>\d+))?"
     rf"(?:[^\n]{{0,40}}?total capac(?:i?ty) of (?P<capacity>{SIZE}) of which (?P<free>{SIZE}) is free"
     rf"|; (?P<capacity_old>{SIZE}) total capacity; (?P<allocated_old>{SIZE}) already allocated"
-    rf"; (?P<free_old>{SIZE}) free; (?P<reserved_old>{SIZE}) reserved)?"
+    rf"; (?P<free_old>{SIZE}) free; (?P<reserved_total>{SIZE}) reserved)?"
+    rf"(?:[^\n]{{0,20}}?(?P<held>(?:(?:Including non-PyTorch memory, this process|Process \d+) has {SIZE} memory in use\. ?){{1,32}}))?"
     rf"(?:[^\n]{{0,200}}?(?P<allocated>{SIZE}) is allocated by PyTorch)?"
     rf"(?:[^\n]{{0,60}}?(?P<reserved>{SIZE}) is reserved by PyTorch but unallocated)?"
 )
@@ -67,7 +68,7 @@ DEVICE_OOM = Cause(
 )
 
 _HOST_REMEDY = (
-    "ask for more: --sbatch mem=…, or mem=0 for all of the node\n"
+    "ask for more: --sbatch mem=…, or --sbatch mem=0 for all of the node\n"
     "fewer ranks per node: each loads the model and pins buffers of its own\n"
     "keep parameters on the GPU: --method z2o or z3 instead of z3o (drop offload_param)"
 )

@@ -217,4 +217,41 @@ NODE_FAIL = Cause(
     ),
 )
 
-CAUSES = (WALLTIME, PREEMPTED, CANCELLED, NODE_FAIL)
+SUBMIT_LIMIT = Cause(
+    id="submit_limit",
+    title="too many jobs are in the queue",
+    meaning="The scheduler takes no more jobs of this user, account or QOS until some of those in the queue have ended.",
+    remedy=(
+        "submit it again when others have ended: nothing is wrong with it (`squeue -u $USER`, `qstat -u $USER` or `bjobs` lists them)\n"
+        "cancel jobs that are not needed any more, or put several tries into one job\n"
+        "the limit itself: sacctmgr show qos format=name,maxsubmitjobsperuser, and sacctmgr show assoc user=$USER"
+    ),
+    retry=True,
+    precedence=77,
+    explains=frozenset(("config_error", "python_exception", "launch_failed")),
+    signs=(
+        # Slurm names the limit in a line of its own; of its limits only those of the number of jobs pass with time.
+        sign(
+            ("Submit", "submit"),
+            r"\b(?:QOS|Assoc)(?:Max|Grp)(?:Job)?Submit(?:Job)?s?(?:Per(?:User|Account|PU|PA))?(?:Limit)?\b",
+            confidence=0.9,
+        ),
+        sign(
+            ("qsub: ", "per-user limit", "PBS server"),
+            r"\bqsub: (?:would exceed \S{1,60} ?(?:per-user|per-group|per-project|generic)?[^\n]{0,40} limit|Maximum number of jobs already in queue|Job(?:s)? exceeds? (?:queue|server) (?:and/or server )?(?:resource )?limits? on (?:number of )?jobs)[^\n]{0,120}",
+            confidence=0.9,
+        ),
+        sign(
+            ("ob not submitted", "pending job threshold"),
+            r"(?:pending job threshold reached|[Pp]ending (?:job|slot) limit[^\n]{0,40})[^\n]{0,80}Job not submitted|User cannot submit more jobs[^\n]{0,60}",
+            confidence=0.85,
+        ),
+        sign(
+            "job rejected: ",
+            r"job rejected: [Oo]nly \d+ jobs are allowed per user",
+            confidence=0.95,
+        ),
+    ),
+)
+
+CAUSES = (WALLTIME, PREEMPTED, CANCELLED, NODE_FAIL, SUBMIT_LIMIT)

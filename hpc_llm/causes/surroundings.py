@@ -177,10 +177,44 @@ PACKAGES_APART = Cause(
         ),
         sign(
             ("compiled using NumPy 1.x cannot be run", "_ARRAY_API not found", "numpy.dtype size changed"),
-            r"compiled using NumPy 1\.x cannot be run|AttributeError: _ARRAY_API not found|ValueError: numpy\.dtype size changed",
+            r"compiled using NumPy 1\.x cannot be run|AttributeError: _ARRAY_API not found"
+            r"|ValueError: numpy\.dtype size changed[^\n]{0,80}Expected 96 from C header, got 88",
             survived_after=1,
             confidence=0.9,
             remedy="pip install 'numpy<2' in the job's environment, or newer releases of the packages that were built with NumPy 1",
+        ),
+        # 88 bytes is NumPy 2's, 96 that of every NumPy 1.
+        sign(
+            "numpy.dtype size changed",
+            r"ValueError: numpy\.dtype size changed[^\n]{0,80}Expected 88 from C header, got 96",
+            survived_after=1,
+            confidence=0.9,
+            remedy=(
+                "a package was built with NumPy 2, and NumPy 1 is there: pip install 'numpy>=2' in the job's environment\n"
+                "or releases of the packages that were built with NumPy 1"
+            ),
+        ),
+        # Arrays and functions only grew from one release to the next: what is expected is more than there is.
+        sign(
+            "size changed, may indicate binary incompatibility",
+            r"ValueError: numpy\.(?:ndarray|ufunc|\w+\.\w+)[\w.]* size changed, may indicate binary incompatibility[^\n]{0,100}",
+            survived_after=1,
+            confidence=0.9,
+            remedy=(
+                "a package was built with a newer NumPy than the one that is there: pip install --upgrade numpy in the job's environment, "
+                "below 2 where it is NumPy 1 (pip install --upgrade 'numpy<2')\n"
+                "or install that package again, built for the NumPy that is there: pip install --force-reinstall --no-cache-dir PACKAGE"
+            ),
+        ),
+        sign(
+            "size changed, may indicate binary incompatibility",
+            r"ValueError: (?!numpy\.)(?P<library>\w+)\.[\w.]+ size changed, may indicate binary incompatibility[^\n]{0,100}",
+            survived_after=1,
+            confidence=0.9,
+            remedy=(
+                "the package that was imported was built with another release of the one that the evidence names: "
+                "install both again, in releases that belong together"
+            ),
         ),
     ),
 )

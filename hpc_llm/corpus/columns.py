@@ -7,11 +7,12 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hpc_llm.corpus.sets import COMPLETION, MESSAGES, PROMPT, TEXT
 from hpc_llm.corpus.sources import CSV, JSONL, SourceFile
-from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.errors import RequestError, notice, unknown_name
 from hpc_llm.records.files import open_plain
 
 FIELD = re.compile(r"\{(\w+)\}")
@@ -21,33 +22,105 @@ _PAIRS = (
 )  # fmt: skip
 _TEXTS = ("text", "content")
 _CHATS = ("messages", "conversation", "conversations")
+_SYSTEMS = ("system", "system_prompt")
+_BESIDE = (
+    "input", "inputs", "context", "contexts", "history", "passage", "passages", "document", "documents", "article", "paragraph",
+    "background", "knowledge", "evidence", "dialogue", "story", "choices", "options", "hint", "premise", "hypothesis", "persona",
+    "schema", "examples",
+)  # fmt: skip
+"""Fields that mostly belong to what is asked: an answer that is learned without them is learned by heart."""
+_ASKS = ("instruction", "question", "query")
+"""They ask themselves, or a field called prompt says all that they do."""
+_BESIDE_CHAT = ("context", "contexts", "documents", "history", "tools", "functions")
 _LOOKED_AT = 1 << 20
 """Bytes in which a first row is looked for."""
 
 
-def guessed_columns(row: Mapping[str, Any]) -> dict[str, str] | None:
+@dataclass(frozen=True)
+class Guess:
+    """What the names of the fields say of each row of a source."""
+
+    columns: Mapping[str, str]
+    fields: frozenset[str]
+    """Those that are read."""
+    optional: frozenset[str] = frozenset()
+    """Those of them that a row may leave empty, or lack."""
+    system: str | None = None
+    """The field whose text is a chat's system message."""
+
+    def left_out(self, row: Mapping[str, Any]) -> list[str]:
+        """The fields of a row that nothing is learned of."""
+        return [str(name) for name in row if name not in self.fields]
+
+    def check(self, place: str, row: Mapping[str, Any]) -> None:
+        """Raise RequestError where a row says something in a field that may belong to its prompt, and is not read."""
+        unread = [name for name in self._doubtful() if row.get(name) and name not in self.fields]
+        if unread:
+            raise RequestError(self._refusal(place, row, unread))
+
+    def _doubtful(self) -> Sequence[str]:
+        if MESSAGES in self.columns:
+            return _BESIDE_CHAT
+        if PROMPT not in self.columns:
+            return ()
+        return _BESIDE if "prompt" in self.fields else (*_BESIDE, *_ASKS)
+
+    def _refusal(self, place: str, row: Mapping[str, Any], unread: Sequence[str]) -> str:
+        names = " and ".join(unread)
+        if MESSAGES in self.columns:
+            return (
+                f"{place} has {names} beside its messages, which would be left out. Write it into the messages, or leave it out: "
+                f"--set columns.messages={self.columns[MESSAGES]}."
+            )
+        answer, prompt = self.columns[COMPLETION], self.columns[PROMPT].replace("\n", "\\n")
+        more = "".join(f"{{{name}}}\\n" for name in unread)
+        is_text = all(isinstance(row[name], str) for name in unread)
+        with_it = (
+            f"With it: --set columns.prompt=$'{more}{prompt}' --set columns.completion={answer}"
+            if is_text
+            else "With it: write it as text into a field of its own, and name that in columns.prompt"
+        )
+        return (
+            f"{place} has {names} beside {answer}, which may belong to the prompt, and no name says where. {with_it}; without it: "
+            f"--set columns.prompt=$'{prompt}' --set columns.completion={answer}."
+        )
+
+
+def guessed_columns(row: Mapping[str, Any]) -> Guess | None:
     """What the names of the fields say; None where they say nothing."""
+    system = next((name for name in _SYSTEMS if name in row), None)
     chat = next((name for name in _CHATS if isinstance(row.get(name), list)), None)
     if chat is not None:
-        return {MESSAGES: chat}
+        return Guess({MESSAGES: chat}, frozenset(filter(None, (chat, system))), system=system)
     for prompt, answer in _PAIRS:
         if prompt in row and answer in row:
-            more = "\n{input}" if prompt == "instruction" and "input" in row else ""
-            return {PROMPT: f"{{{prompt}}}{more}\n", COMPLETION: answer}
+            before, after = _around(prompt, row)
+            parts = [*filter(None, (system,)), *before, prompt, *after]
+            columns = {PROMPT: "".join(f"{{{name}}}\n" for name in parts), COMPLETION: answer}
+            return Guess(columns, frozenset((*parts, answer)), frozenset(parts) - {prompt})
     text = next((name for name in _TEXTS if name in row), None)
-    return None if text is None else {TEXT: text}
+    return None if text is None else Guess({TEXT: text}, frozenset((text,)))
 
 
-def columns_of(place: str, row: Mapping[str, Any]) -> dict[str, str]:
-    """The same. Raises RequestError where they say nothing."""
-    columns = guessed_columns(row)
-    if columns is None:
+def _around(prompt: str, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The fields whose text stands before and behind a prompt, as the sets write them that made the names known."""
+    if prompt == "question":
+        return [name for name in ("context",) if name in row], []
+    behind = [name for name in ("context", "input") if name in row] if prompt == "instruction" else []
+    return [], behind if len(behind) < 2 else []
+
+
+def columns_of(place: str, row: Mapping[str, Any]) -> Guess:
+    """The same. Raises RequestError where they say nothing, or leave open what belongs to a prompt."""
+    guess = guessed_columns(row)
+    if guess is None:
         raise RequestError(
             f"{place} has the fields {', '.join(map(str, row)) or 'of nothing'}, and none of them says by its name what is to be "
             "learned. Name them: --set columns.text=FIELD, or --set columns.prompt=FIELD and --set columns.completion=FIELD, or "
             "--set columns.messages=FIELD."
         )
-    return columns
+    guess.check(place, row)
+    return guess
 
 
 def check_first_rows(files: Sequence[SourceFile], asked: Mapping[str, str]) -> None:
@@ -61,13 +134,18 @@ def check_first_rows(files: Sequence[SourceFile], asked: Mapping[str, str]) -> N
             continue
         place, row = found
         if not asked:
-            columns_of(place, row)
+            _tell_left_out(file, columns_of(place, row).left_out(row))
         for name, template in asked.items():
             for field in FIELD.findall(template) or [template]:
                 if field not in row:
                     raise RequestError(
                         f"--set columns.{name}={template}: " + unknown_name("field", field, map(str, row), where=place)
                     )
+
+
+def _tell_left_out(file: SourceFile, names: Sequence[str]) -> None:
+    if names:
+        notice(f"{file.path}: nothing is learned of {', '.join(names)}; --set columns.… says what is")
 
 
 def _first_row(file: SourceFile) -> tuple[str, Mapping[str, Any]] | None:

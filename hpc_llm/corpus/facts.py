@@ -39,6 +39,8 @@ class CorpusFacts:
     is_text: bool
     """Whether all of it is to be learned, so that its samples may be put end to end."""
     splits: Mapping[str, SplitFacts]
+    read_as: Mapping[str, str] = field(default_factory=dict)
+    """By source file: what its fields were read as, and which were left out."""
     _counted: dict[tuple[str, str, int, str], int] = field(default_factory=dict, repr=False)
 
     @property
@@ -147,6 +149,7 @@ def _facts_of(record: Mapping[str, Any], folder: Path) -> CorpusFacts:
         vocabulary=_whole(record["vocabulary"], 1, _LARGEST_TOKEN + 1),
         is_text=record["is_text"] is True,
         splits=splits,
+        read_as={_one_line(name): _escaped(told) for name, told in record.get("read_as", {}).items()},
     )
 
 
@@ -171,6 +174,13 @@ def _whole(value: object, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError
     return value
+
+
+def _escaped(value: object) -> str:
+    """A text of a record with its line ends as they are written in a program."""
+    if not isinstance(value, str):
+        raise TypeError
+    return _one_line(value.replace("\n", "\\n"))
 
 
 def _one_line(value: object) -> str:

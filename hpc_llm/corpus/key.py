@@ -31,6 +31,8 @@ _NAMES_TOKENS = frozenset(
     ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 )
 _DIGESTS = ".digests"
+_READING = 2
+"""Counts up where the same rows become other samples, so that they are prepared anew."""
 _JUST_WRITTEN_S = 5.0
 _CHUNK_BYTES = 2**20
 
@@ -68,7 +70,7 @@ def corpus_key(request: CorpusRequest, caches: Path | None = None) -> str:
     content = [
         [file.split, file.kind, file.known_set, file_digest(file, caches)] for file in source_files(request.sources)
     ]
-    parts = [SCHEMA, content, tokenizer_digest(request.model), request.settings()]
+    parts = [SCHEMA, _READING, content, tokenizer_digest(request.model), request.settings()]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpc_llm.causes.search import Found
+from hpc_llm.diagnosis.case import size_bytes
+from hpc_llm.diagnosis.device_memory import held_by_others, is_shared
 
 _MOST_KIB = 1 << 33
 """No node has that many: 8 TiB."""
@@ -33,6 +35,7 @@ def _device_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> s
     ranks = sorted({f.rank for f in found if f.cause is root.cause and f.rank is not None})
     if len(ranks) > 1:
         facts["ranks"] = ",".join(map(str, ranks))
+    _share_out(facts)
     if "asked" not in facts:
         return ""
     where = f"GPU {facts['gpu']}" if "gpu" in facts else "the GPU"
@@ -42,8 +45,21 @@ def _device_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> s
     if "capacity" in facts:
         sentence += f" of {facts['capacity']}"
     if "reserved" in facts:
-        sentence += f", {facts['reserved']} reserved"
+        sentence += f", {facts['reserved']} reserved and unused"
+    if is_shared(facts) and "held_by_others" in facts:
+        sentence += f"; other processes held {facts['held_by_others']}"
     return sentence + "."
+
+
+def _share_out(facts: dict[str, str]) -> None:
+    """What torch says in sums: what it had reserved and did not use, and what others held."""
+    total, used = size_bytes(facts.pop("reserved_total", None)), size_bytes(facts.get("allocated"))
+    if total is not None and used is not None:
+        facts["reserved"] = _amount(max(int(total - used), 0))
+    others = held_by_others(facts)
+    if others is not None:
+        facts["held_by_others"] = _amount(int(others))
+    facts.pop("held", None)
 
 
 def _host_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:

@@ -16,6 +16,7 @@ from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
+from hpc_llm.diagnosis.device_memory import is_filled_by_others
 from hpc_llm.diagnosis.elsewhere import in_other_words
 from hpc_llm.diagnosis.environment import of_the_job
 from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
@@ -27,6 +28,7 @@ _OF_A_STEP = 20
 _GUESSED = (
     "A process was killed (SIGKILL), and nothing says by whom: most often the system does it because memory ran out."
 )
+_HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
 _ENDED_BY_SIGNAL = (
     "The program was told to end by a signal, and nothing here says by whom: a time limit, a preemption, a person or a "
     "launcher."
@@ -137,7 +139,7 @@ def explained(
         cause=verdict.cause,
         confidence=verdict.confidence,
         summary=summary,
-        meaning=_meaning(verdict),
+        meaning=_meaning(verdict, details),
         remedy=_ASK_WHO
         if _is_only_signal(verdict)
         else of_the_job(_remedy(verdict, case and replace(case, facts=details), details, is_ours), details),
@@ -148,7 +150,9 @@ def explained(
     )
 
 
-def _meaning(verdict: Verdict) -> str:
+def _meaning(verdict: Verdict, details: Mapping[str, str]) -> str:
+    if verdict.cause.id == "device_oom" and is_filled_by_others(details):
+        return _HELD_BY_OTHERS
     if _is_only_signal(verdict):
         return _ENDED_BY_SIGNAL
     return _GUESSED if verdict.is_guess and verdict.cause.id == "host_oom" else verdict.cause.meaning
@@ -177,10 +181,10 @@ def _remedy(verdict: Verdict, case: Case | None, details: Mapping[str, str], is_
     if case is not None and own == PAGE_LOCKED_REMEDY:
         return "\n".join(page_locked(case))
     lines: list[str] = []
-    if own is None and cause.id in BY_FACTS:
-        lines = BY_FACTS[cause.id](details)
-    elif own is None and case is not None and cause.id in BY_PLAN:
+    if own is None and case is not None and cause.id in BY_PLAN:
         lines = BY_PLAN[cause.id](case)
+    elif own is None and cause.id in BY_FACTS:
+        lines = BY_FACTS[cause.id](details)
     if lines:
         return "\n".join(lines)
     remedy = filled(own or cause.remedy, details)

@@ -87,6 +87,11 @@ def in_other_words(cause: str, remedy: str, is_of_cause: bool) -> str:
     )
 
 
+def in_general(cause: str) -> list[str]:
+    """What helps against that cause whatever the program, a line each."""
+    return _BY_CAUSE.get(cause, "").splitlines()
+
+
 def _translated(line: str) -> str:
     line = _ASIDE.sub("", line)
     for pattern, instead in _TRANSLATED:

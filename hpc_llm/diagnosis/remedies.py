@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hpc_llm.diagnosis.case import Case, size_bytes, takes_options
+from hpc_llm.diagnosis.case import Case, takes_options
+from hpc_llm.diagnosis.device_memory import EXPANDABLE, elsewhere, is_filled_by_others, is_in_pieces, is_shared
+from hpc_llm.diagnosis.elsewhere import in_general
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
 from hpc_llm.diagnosis.packages import mismatched, missing
@@ -34,18 +36,21 @@ _ROUND_S = 600
 def device_oom(case: Case) -> list[str]:
     """The ladder for this plan, after what the message itself points at."""
     lines, plan, facts = [], case.plan, case.facts
-    asked, capacity = size_bytes(facts.get("asked")), size_bytes(facts.get("capacity"))
-    reserved = size_bytes(facts.get("reserved"))
     settings = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"
     own = {**(case.cluster.env.common if case.cluster else {}), **plan.job.env}
     is_expandable = any("expandable_segments:True" in own.get(name, "") for name in settings)
-    if asked and reserved and reserved > asked and not is_expandable:
-        lines.append(
-            "--set env.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  (more was reserved and unused than was asked for)"
-        )
-    if capacity and (allocated := size_bytes(facts.get("allocated"))) is not None and allocated < capacity / 50:
-        lines.append(_not_alone(plan))
-    return [*lines, *_steps_down(case)]
+    if is_in_pieces(facts) and not is_expandable:
+        lines.append(f"--set env.{EXPANDABLE}  (more was reserved and unused than was asked for)")
+    if not is_shared(facts):
+        return [*lines, *_steps_down(case)]
+    lines += [_not_alone(plan), _SEE_WHOSE]
+    return lines if is_filled_by_others(facts) else [*lines, *_steps_down(case)]
+
+
+_SEE_WHOSE = (
+    "see whose it is: `nvidia-smi` or `rocm-smi` on the node; where it is another rank of the run, give each a GPU of its own: "
+    "as many ranks on a node as GPUs"
+)
 
 
 def _not_alone(plan: Plan) -> str:
@@ -284,6 +289,12 @@ BY_PLAN: dict[str, Callable[[Case], list[str]]] = {
 """Causes whose remedy depends on the plan."""
 
 
+def device_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
+    """What the amounts say first, then what helps in general, unless others filled the GPU."""
+    lines = elsewhere(facts)
+    return lines if not lines or is_filled_by_others(facts) else [*lines, *in_general("device_oom")]
+
+
 def module_missing(facts: Mapping[str, Any]) -> list[str]:
     """Where a run of ours looked for which module; nothing where one of both is not known."""
     module, cluster = str(facts.get("module") or ""), facts.get("cluster")
@@ -297,6 +308,7 @@ def module_missing(facts: Mapping[str, Any]) -> list[str]:
 
 
 BY_FACTS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "device_oom": device_oom_elsewhere,
     "module_missing": module_missing,
     "package_missing": missing,
     "driver_mismatch": mismatched,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hpc_llm.estimating import deepspeed, flat, fsdp2, plain
 from hpc_llm.estimating.activations import activations_of, possible_scores
 from hpc_llm.estimating.case import Case
@@ -11,6 +13,12 @@ from hpc_llm.site.cluster import Gpu
 
 _ENGINES = {"deepspeed": deepspeed, "plain": plain, "fsdp2": fsdp2, "flat": flat}
 _GIB = 2**30
+_SHOWN_GIB = {
+    "A10": 22.4, "A10G": 22.4, "A16": 14.9, "A40": 44.9, "L4": 22.4, "L40": 44.9, "L40S": 44.9, "T4": 14.8, "H200": 140.4,
+    "5090": 31.8,
+}  # fmt: skip
+"""GiB that nvidia-smi shows, of cards that show less than the GB they are sold with: error correction takes a part of GDDR6, and the
+driver a larger one of a T4."""
 
 
 def device_need(case: Case, gpu: Gpu, unknown: float, *, expands: bool = False) -> Device:
@@ -35,8 +43,15 @@ def device_need(case: Case, gpu: Gpu, unknown: float, *, expands: bool = False) 
         low=int(peak * max(1 - precision, 0)) + least,
         high=int(peak * (1 + precision + slack)) + possible_scores(case) + stuck + most,
         capacity=capacity and int(capacity * part[1]),
-        capacity_low=capacity and int(capacity * part[0]),
+        capacity_low=capacity and int(surely_there(gpu, capacity) * part[0]),
     )
+
+
+def surely_there(gpu: Gpu, capacity: int) -> int:
+    """What a card of that name shows at the least, where a profile may hold the round figure under which it is sold."""
+    words = re.split(r"[^A-Z0-9]+", (gpu.model or "").upper())
+    shown = next((_SHOWN_GIB[word] for word in words if word in _SHOWN_GIB), None)
+    return capacity if shown is None else min(capacity, int(shown * _GIB))
 
 
 def peak_moment(case: Case) -> Moment:

@@ -62,7 +62,7 @@ def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft
     fields: dict[str, Any] = {
         "data": draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
         "loss_floor_nats": draft.put("loss_floor_nats", floor, why),
-        "corpus": draft.put("corpus", corpus and str(corpus.folder), "computed: where the data were prepared"),
+        "corpus": draft.put("corpus", corpus and str(corpus.folder), _where_and_how(corpus)),
         **reading(draft),
         "too_long": draft.put(
             "too_long", corpus and REFUSE, "default" if corpus else "not set: synthetic tokens are as long as needed"
@@ -86,6 +86,11 @@ def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft
             "out: ask for more with --sequence-length."
         )
     return Feed(fields=fields, rows=rows[TRAIN])
+
+
+def _where_and_how(corpus: CorpusFacts | None) -> str:
+    told = sorted({f"read as {how}" for how in corpus.read_as.values()}) if corpus else []
+    return "; ".join(("computed: where the data were prepared", *told))
 
 
 def refuse_for_synthetic(draft: Draft) -> None:

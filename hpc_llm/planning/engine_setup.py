@@ -23,6 +23,11 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
     for keys in set_keys:
         if keys and keys[0] in ("fp16", "bf16") and keys[0] != precision:
             raise PlanError(f"deepspeed.{'.'.join(keys)} has no effect: the precision is {precision}.")
+        if keys and keys[0] == "activation_checkpointing":
+            raise PlanError(
+                f"deepspeed.{'.'.join(keys)} has no effect: activations are recomputed by torch, layer by layer, and not by DeepSpeed. "
+                "--set recompute=true, or +r in --method, turns that on."
+            )
     asked = draft.put("engine", method.engine, f"method {method.name}")
     facts, why = choose_engine(asked, set_keys)
     if why is not None:

@@ -109,7 +109,7 @@ class Gpu(Strict):
     arch: str | None = None
     """`sm_70`, `gfx90a`, ..."""
     memory_gib: float | None = Field(default=None, ge=0)
-    """Device memory, GiB."""
+    """Device memory, GiB, as nvidia-smi or rocm-smi shows it: what is sold as 48 GB may be 45."""
     per_node: int = Field(default=0, ge=0)
     """Devices per node; on MI250X the GCDs."""
     capabilities: Capabilities | None = None

@@ -243,6 +243,11 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
         "--cpu-bind",
         "--mpi",
         "--upgrade",
+        "--repo-type",
+        "--version",
+        "--propagate",
+        "--force-reinstall",
+        "--no-cache-dir",
         "--enable-cuda-graph",
     }
     for _, remedy, _ in _remedies():

@@ -145,7 +145,7 @@ class _Making:
         chat = chat_with(self._encoder.render)
         reader = reader_for(self._request.columns, file.known_set, row, place, chat)
         self._is_text = self._is_text and reader.is_text
-        self._read_as[file.path] = ", ".join(f"{what}: {field}" for what, field in reader.columns.items())
+        self._read_as[file.path] = reader.told(row)
         return reader
 
     def _write(self, samples: Iterator[Sample]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpc_llm.corpus.columns import FIELD, columns_of
+from hpc_llm.corpus.columns import FIELD, Guess, columns_of
 from hpc_llm.corpus.sets import COMPLETION, KNOWN_SETS, MESSAGES, PROMPT, TEXT, check_columns
 from hpc_llm.errors import WorkerError
 
@@ -38,35 +38,59 @@ class Reader:
     chat: Chat
     ends_line: bool = False
     """Whether a prompt ends with its line, as where the field's name says what it is."""
+    guess: Guess | None = None
+    """Where the names of the fields alone say how they are read."""
 
     @property
     def is_text(self) -> bool:
         """Whether all of a row is to be learned."""
         return TEXT in self.columns
 
+    def told(self, row: Mapping[str, Any]) -> str:
+        """As what the fields of a row are read, and which are not."""
+        read = [f"{what}: {field}" for what, field in self.columns.items()]
+        if self.guess is not None:
+            read += [f"system: {self.guess.system}"] * (self.guess.system is not None)
+            left = self.guess.left_out(row)
+            read += [f"left out: {' '.join(left)}"] * bool(left)
+        return ", ".join(read)
+
     def pieces(self, row: Mapping[str, Any], place: str) -> list[Piece]:
         """The sample of a row; none where it is of no use. Raises WorkerError where it lacks a field."""
-        named = self._with_words(row)
+        named = self._with_words(row, place)
         if named is None:
             return []
         if MESSAGES in self.columns:
             name = self.columns[MESSAGES]
-            return self.chat(_checked_messages(_value(named, name, place), name, place), place)
+            messages = _checked_messages(_value(named, name, place), name, place)
+            return self.chat([*self._system(named, messages, place), *messages], place)
         if TEXT in self.columns:
             text = _filled(self.columns[TEXT], named, place)
             return [Piece(text, True)] if text.strip() else []
         prompt, answer = (_filled(self.columns[name], named, place) for name in (PROMPT, COMPLETION))
         return [Piece(f"{prompt}\n" if self.ends_line else prompt, False), Piece(answer, True)]
 
-    def _with_words(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def _with_words(self, row: Mapping[str, Any], place: str) -> Mapping[str, Any] | None:
         """The row with words for what it says in numbers; None where a number has no word."""
         found = dict(row)
+        if self.guess is not None:
+            self.guess.check(place, row)
+            found |= {name: "" for name in self.guess.optional if row.get(name) is None}
         for name, words in self.words.items():
             word = words.get(str(row.get(name)))
             if word is None and name in row:
                 return None
             found[name] = word
         return found
+
+    def _system(
+        self, row: Mapping[str, Any], messages: Sequence[Mapping[str, str]], place: str
+    ) -> list[dict[str, str]]:
+        """The system message that stands in a field of its own, unless the messages begin with one."""
+        name = self.guess.system if self.guess is not None else None
+        if name is None or not row.get(name) or messages[0]["role"] == "system":
+            return []
+        return [{"role": "system", "content": _text(row[name], name, place)}]
 
 
 def reader_for(
@@ -83,7 +107,8 @@ def reader_for(
     if known_set is not None:
         one = KNOWN_SETS[known_set]
         return Reader(one.columns, one.words, chat)
-    return Reader(columns_of(place, first), {}, chat)
+    guess = columns_of(place, first)
+    return Reader(guess.columns, {}, chat, guess=guess)
 
 
 def _filled(template: str, row: Mapping[str, Any], place: str) -> str:

@@ -1,0 +1,83 @@
+"""Who held the memory of a GPU that ran out: this process, unused pieces of its own, or others. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hpc_llm.diagnosis.case import size_bytes
+from hpc_llm.text.out_of_memory import SIZE
+
+_HELD = re.compile(rf"(?P<who>this process|Process \d+) has (?P<size>{SIZE}) memory in use")
+_SOME = 0.05
+"""So much of a GPU in other hands is more than what other ranks' contexts leave there by the way."""
+_UNUSED = 0.02
+"""A process that has less of the GPU cannot be what filled it."""
+EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+def held_by_others(facts: Mapping[str, Any]) -> float | None:
+    """Bytes that other processes had of the GPU; None where torch does not say.
+
+    In a container torch knows no process for its own: it is then the smallest that holds what torch had from the driver.
+    """
+    held = {one["who"]: size_bytes(one["size"]) or 0.0 for one in _HELD.finditer(str(facts.get("held") or ""))}
+    capacity, free = size_bytes(facts.get("capacity")), size_bytes(facts.get("free"))
+    own = held.pop("this process", None)
+    if own is not None:
+        rest = capacity - free - own if capacity is not None and free is not None else 0.0
+        return max(rest, sum(held.values()))
+    torch = (size_bytes(facts.get("allocated")) or 0.0) + (size_bytes(facts.get("reserved")) or 0.0)
+    large = [size for size in held.values() if size >= torch]
+    return sum(held.values()) - min(large) if large else None
+
+
+def is_shared(facts: Mapping[str, Any]) -> bool:
+    """Whether others had a part of the GPU that matters."""
+    capacity, allocated = size_bytes(facts.get("capacity")), size_bytes(facts.get("allocated"))
+    others = size_bytes(facts.get("held_by_others"))
+    if not capacity:
+        return False
+    if others is not None:
+        return others > capacity * _SOME
+    is_full = (
+        size_bytes(facts.get("free")) or 0.0
+    ) < capacity / 2  # a card that is empty was asked for too much at once
+    return is_full and allocated is not None and allocated < capacity * _UNUSED
+
+
+def is_filled_by_others(facts: Mapping[str, Any]) -> bool:
+    """Whether others had more of it than this process, so that saving memory here is no remedy."""
+    capacity, others = size_bytes(facts.get("capacity")), size_bytes(facts.get("held_by_others"))
+    if others is None:
+        return is_shared(facts)
+    return capacity is not None and others > (capacity - (size_bytes(facts.get("free")) or 0.0)) / 2
+
+
+def is_in_pieces(facts: Mapping[str, Any]) -> bool:
+    """Whether more was reserved and unused than was asked for: it lay in pieces that were too small."""
+    asked, reserved = size_bytes(facts.get("asked")), size_bytes(facts.get("reserved"))
+    return bool(asked and reserved and reserved > asked)
+
+
+def who_else() -> list[str]:
+    """How to find out who had the rest, and the usual reason."""
+    return [
+        "another process held the GPU's memory: `nvidia-smi` or `rocm-smi` on the node shows whose it is: another job, "
+        "one that an earlier job left there, or another rank",
+        "one rank a GPU: each takes the device of its LOCAL_RANK (torch.cuda.set_device) before anything touches the GPU, "
+        "and as many ranks start on a node as it has GPUs",
+        "where it is another job's: ask for GPUs of your own (sbatch --exclusive takes the whole node)",
+    ]
+
+
+def elsewhere(facts: Mapping[str, Any]) -> list[str]:
+    """What the amounts say of a run of which no plan is known; nothing where they say nothing of their own."""
+    lines = who_else() if is_shared(facts) else []
+    if is_in_pieces(facts):
+        lines.append(
+            f"export {EXPANDABLE}  (where it is not set: {facts['reserved']} were reserved and unused, "
+            f"in pieces smaller than the {facts['asked']} that were asked for)"
+        )
+    return lines

@@ -1,0 +1,76 @@
+"""Whose memory filled a GPU, by torch's own sentence, and what is advised of it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from tiny_plans import make_plan
+
+from hpc_llm.diagnosis import diagnose_stream
+from hpc_llm.diagnosis.case import Case
+from hpc_llm.diagnosis.remedies import device_oom
+
+ASKED = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 40.00 GiB of which 0.50 GiB is free. "
+OWN = "Including non-PyTorch memory, this process has {} GiB memory in use. "
+OTHER = "Process {} has {} GiB memory in use. "
+TORCH = "Of the allocated memory {} GiB is allocated by PyTorch, and {} GiB is reserved by PyTorch but unallocated.\n"
+OTHERS_FILLED = {
+    "named": ASKED + OTHER.format(77, "35.00") + OWN.format("4.50") + TORCH.format("3.00", "0.10"),
+    "named after": ASKED + OWN.format("4.50") + OTHER.format(77, "35.00") + TORCH.format("3.00", "0.10"),
+    "several": ASKED
+    + "".join(OTHER.format(n, "5.00") for n in range(7))
+    + OWN.format("4.50")
+    + TORCH.format("3.00", "0.10"),
+    "not named": ASKED + OWN.format("4.50") + TORCH.format("3.00", "0.10"),
+    "in a container": ASKED + OTHER.format(1, "30.00") + OTHER.format(2, "9.50") + TORCH.format("8.00", "0.10"),
+}
+OWN_FILLED = {
+    "alone": ASKED + OWN.format("39.40") + TORCH.format("37.00", "0.50"),
+    "alone in a container": ASKED + OTHER.format(1, "39.40") + TORCH.format("37.00", "0.50"),
+    "contexts of other ranks": ASKED + OTHER.format(1, "0.50") + OTHER.format(2, "0.50") + OWN.format("38.40") + TORCH.format("37.00", "0.50"),
+    "old words": "RuntimeError: CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 40.00 GiB total capacity; 38.00 GiB already allocated; "
+    "0.20 GiB free; 38.50 GiB reserved in total by PyTorch)\n",
+    "too much at once": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 90.00 GiB. GPU 0 has a total capacity of 40.00 GiB of which 39.00 GiB is free. "
+    + TORCH.format("0.10", "0.00"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OTHERS_FILLED.values(), ids=OTHERS_FILLED)
+def test_what_others_hold_is_told_and_no_smaller_batch_advised(text: str) -> None:
+    found = diagnose_stream(io.BytesIO(text.encode()))
+    assert found.cause.id == "device_oom" and "nvidia-smi" in found.remedy and "LOCAL_RANK" in found.remedy
+    assert "micro batch" not in found.remedy and "in the hands of other processes" in found.meaning
+    assert found.details["held_by_others"] in found.summary
+    lines = device_oom(Case(plan=make_plan("z3"), facts=found.details))
+    assert "another process" in lines[0] and not any("micro-batch" in line for line in lines)
+
+
+@pytest.mark.parametrize("text", OWN_FILLED.values(), ids=OWN_FILLED)
+def test_what_the_run_holds_itself_is_laid_to_nobody_else(text: str) -> None:
+    found = diagnose_stream(io.BytesIO(text.encode()))
+    assert found.cause.id == "device_oom" and "process" not in found.remedy and "expandable" not in found.remedy
+    assert "halve the micro batch" in found.remedy
+    assert not any("another process" in line for line in device_oom(Case(plan=make_plan("z3"), facts=found.details)))
+
+
+def test_a_part_in_other_hands_is_told_beside_what_saves_memory() -> None:
+    text = ASKED + OTHER.format(7, "8.00") + OWN.format("31.50") + TORCH.format("30.00", "0.50")
+    remedy = diagnose_stream(io.BytesIO(text.encode())).remedy
+    assert remedy.index("nvidia-smi") < remedy.index("halve the micro batch")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ASKED + OWN.format("39.40") + TORCH.format("25.00", "13.00"),
+        "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 40.00 GiB total capacity; 25.00 GiB already allocated; 0.20 GiB "
+        "free; 38.50 GiB reserved in total by PyTorch)\n",
+    ],
+)
+def test_memory_in_pieces_is_answered_with_segments_that_grow(text: str) -> None:
+    found = diagnose_stream(io.BytesIO(text.encode()))
+    assert found.remedy.startswith("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+    assert device_oom(Case(plan=make_plan("z3"), facts=found.details))[0].startswith(
+        "--set env.PYTORCH_CUDA_ALLOC_CONF="
+    )
