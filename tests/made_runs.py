@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hpc_llm import schedulers
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs import send
 from hpc_llm.schedulers import NewRun, Submission, create_runs
+from hpc_llm.schedulers.local.queue import QueuedScript
 from hpc_llm.schedulers.slurm.clients import cluster_name
+from hpc_llm.schedulers.submission import digest_of
 
 
 def make_run(logs: Path, run_id: str, experiment: dict[str, Any], script: str, scheduler: str = "local") -> RunPaths:
@@ -17,6 +21,16 @@ def make_run(logs: Path, run_id: str, experiment: dict[str, Any], script: str, s
     new = NewRun(run_id=run_id, experiment=experiment, script=script)
     [[run]] = create_runs(logs, [(Submission(scheduler=scheduler), [new])])
     return run
+
+
+def submit_local(runs: Sequence[RunPaths], parallel: int = 1) -> str:
+    """A queue of runs that were made, with the scripts that they have by now."""
+    jobs = [json.loads(run.job.read_text()) for run in runs]
+    scripts = [
+        QueuedScript(str(run.root), job["uuid"], digest_of(run.script.read_bytes()))
+        for run, job in zip(runs, jobs, strict=True)
+    ]
+    return schedulers.submit_local(scripts, parallel, jobs[0]["sweep"] or "")
 
 
 def send_job(logs: Path, run_id: str, experiment: dict[str, Any], script: str, **asked: Any) -> RunPaths:

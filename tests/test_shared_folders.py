@@ -21,7 +21,7 @@ from hpc_llm.api.handle import status
 from hpc_llm.api.rows import parse
 from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.records.files import append_to, read_json_lines, read_own, write_json
+from hpc_llm.records.files import append_to, append_within, read_json_lines, read_own, write_json
 from hpc_llm.records.run import RunPaths, Stop
 from hpc_llm.records.shared import who_can_rename
 from hpc_llm.runs.adoption import written_by_others
@@ -289,6 +289,28 @@ def test_what_is_appended_goes_through_no_link(tmp_path: Path) -> None:
         with append_to(tmp_path / "other.jsonl") as file:
             file.write("a\n")
     assert ((tmp_path / "mine").read_text(), (tmp_path / "other.jsonl").read_text()) == ("x", "a\na\n")
+
+
+@pytest.mark.parametrize("links", ["", "run", "run/submitit", "run/submitit/queue.log", "hard"])
+def test_what_is_printed_goes_through_no_link_of_any_part(tmp_path: Path, links: str) -> None:
+    mine = tmp_path / "mine"
+    (mine / "submitit").mkdir(parents=True)
+    (mine / "submitit" / "queue.log").write_text("x")
+    place, root = tmp_path / (links if links != "hard" else "run/submitit/queue.log"), tmp_path / "run"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if links == "hard":
+        os.link(mine / "submitit" / "queue.log", place)
+    elif links:
+        place.symlink_to(mine / Path(links).relative_to("run"))
+    else:
+        (root / "submitit").mkdir(parents=True)
+    if links:
+        with pytest.raises(OSError):
+            append_within(root, "submitit", "queue.log")
+    else:
+        os.close(append_within(root, "submitit", "queue.log"))
+        assert (root / "submitit" / "queue.log").stat().st_mode & 0o022 == 0
+    assert (mine / "submitit" / "queue.log").read_text() == "x"
 
 
 @pytest.mark.parametrize(

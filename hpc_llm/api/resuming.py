@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.errors import RequestError
@@ -100,6 +101,7 @@ def check_start(planned: PlanWithOrigins) -> None:
     start = start_of(Path(plan.workload.resume))
     if start is None:
         raise RequestError(f"--resume {plan.workload.resume}: it holds no whole checkpoint any more.")
+    _refuse_foreign(start.path)
     is_done = start.step == plan.workload.steps and is_whole_model(RunPaths(start.path.parent.parent).model)
     if is_done or start.step > plan.workload.steps:
         raise RequestError(
@@ -111,6 +113,23 @@ def check_start(planned: PlanWithOrigins) -> None:
         raise RequestError(
             f"--resume: {start.path} was trained with {name} {_shown(before[name])}, here it is {_shown(own[name])}. "
             f"{_way(RunPaths(start.path.parent.parent).model)}"
+        )
+
+
+def _refuse_foreign(checkpoint: Path) -> None:
+    """Raise RequestError where the job would refuse the checkpoint, by the same rule."""
+    from hpc_llm.records.checkpoints import not_own
+    from hpc_llm.records.files import reason_of
+
+    try:
+        path = not_own(checkpoint)
+    except OSError as error:
+        raise RequestError(f"--resume: {checkpoint} cannot be looked at: {reason_of(error)}.") from None
+    if path is not None:
+        raise RequestError(
+            f"--resume: {path} belongs to somebody else, or others may write it, and training runs what a checkpoint says. If you "
+            f"trust who can have written it, make a copy of your own, `cp -r {quote(str(checkpoint))} COPY && chmod -R go-w COPY`, "
+            "and give that: --resume COPY."
         )
 
 

@@ -180,8 +180,13 @@ def _submission(batch: Batch, number: int, cluster: str | None, sweep: str) -> S
     from hpc_llm.planning.slurm_request import slurm_tasks_per_node
     from hpc_llm.records.run import ARRAY
     from hpc_llm.schedulers import Submission
+    from hpc_llm.schedulers.scheduler import find
+    from hpc_llm.schedulers.submission import digest_of
+    from hpc_llm.site.schedulers import Several
 
     plan = batch.planned[number].plan
+    is_alone = find(plan.job.scheduler).several is Several.ALONE
+    scripts = batch.scripts[number : number + 1] if is_alone else batch.scripts
     return Submission(
         scheduler=plan.job.scheduler,
         job_name=batch.job_names[number],
@@ -193,6 +198,7 @@ def _submission(batch: Batch, number: int, cluster: str | None, sweep: str) -> S
         cluster=cluster,
         sweep=sweep,
         parallel=batch.parallel,
+        digests=tuple(digest_of(script.text.encode()) for script in scripts),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from hpc_llm.immutable import dataclass
 from hpc_llm.records.digests import digest_of_value
-from hpc_llm.records.files import load_json
+from hpc_llm.records.files import OTHERS_MAY_WRITE, load_json
 from hpc_llm.records.run import RunPaths, is_run
 from hpc_llm.text.json_text import DamagedRecordError
 
@@ -70,6 +70,19 @@ def whole_checkpoint(folder: Path) -> Kept:
         if not has_size(folder / name, size):
             raise DamagedRecordError(f"{name} is missing, or has not its {size} bytes")
     return Kept(folder, manifest["step"], sum(sizes.values()))
+
+
+def not_own(folder: Path) -> Path | None:
+    """The first of a checkpoint's files or folders that somebody else can have written, or None: what goes on from it runs what
+    they say.
+
+    Raises OSError where it cannot be looked at.
+    """
+    for path in (folder, *sorted(folder.rglob("*"))):
+        found = path.lstat()
+        if found.st_uid != os.geteuid() or found.st_mode & OTHERS_MAY_WRITE or stat.S_ISLNK(found.st_mode):
+            return path
+    return None
 
 
 def has_size(path: Path, size: int) -> bool:

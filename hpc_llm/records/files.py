@@ -32,6 +32,7 @@ OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def reason_of(error: OSError) -> str:
@@ -79,6 +80,32 @@ def append_to(path: Path) -> IO[str]:
     """A file for text that is added at its end, as `new_file` makes one; a link is none."""
     handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     return open(handle, "a", encoding="utf-8", newline="")
+
+
+def append_within(folder: Path, *names: str) -> int:
+    """A descriptor for adding to the file that `names` lead to in `folder`, which is made where it is missing.
+
+    Neither `folder` nor one of `names` may be a link, and the file has no other name: who can rename the folder would have us
+    write into a file of ours that lies elsewhere. Raises OSError where that is so.
+    """
+    place = os.open(folder, _FOLDER)
+    try:
+        for name in names[:-1]:
+            above, place = place, os.open(name, _FOLDER, dir_fd=place)
+            os.close(above)
+        flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return _plain(os.open(names[-1], flags, 0o644, dir_fd=place))
+    finally:
+        os.close(place)
+
+
+def _plain(handle: int) -> int:
+    """The same, which is a regular file with one name."""
+    found = os.fstat(handle)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+        return handle
+    os.close(handle)
+    raise OSError(errno.EPERM, "it is no regular file, or has another name besides")
 
 
 def write_json(path: Path, value: Any) -> None:

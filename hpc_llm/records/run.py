@@ -118,10 +118,12 @@ class RunPaths:
         """Write one of the run's records, whole or not at all; a folder that was removed is not made anew.
 
         Raises:
-            OSError: the folder is gone, or cannot be written.
+            OSError: the folder is gone, or cannot be written, or a folder within it is a link.
         """
         if not self.root.is_dir():
             raise FileNotFoundError(errno.ENOENT, "the run folder was removed", str(self.root))
+        if path.parent != self.root and path.parent.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link", str(path.parent))
         write_json(path, value)
 
     @property

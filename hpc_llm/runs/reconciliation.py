@@ -40,7 +40,7 @@ from hpc_llm.schedulers.runs import (
     take_back,
 )
 from hpc_llm.schedulers.scheduler import with_jobs
-from hpc_llm.schedulers.submission import Submission, array_of, submission_of
+from hpc_llm.schedulers.submission import Submission, array_of, digest_of, submission_of
 from hpc_llm.site.schedulers import Several
 
 
@@ -281,9 +281,9 @@ def _submit(submission: Submission, members: Sequence[Submitted]) -> list[Reconc
             if submission.facts.is_this_machine and not all(revoke_start(one.run, _uuid(one) or "") for one in members):
                 why = "it was started from another machine or container: look from there"
                 return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]
-            script = read_own(runs[0].script).decode()
-            renewed = _renew(submission, runs)
-            send(renewed, runs, script, keep=True)
+            scripts = [read_own(run.script) for run in runs]
+            renewed = replace(_renew(submission, runs), digests=tuple(map(digest_of, scripts)))
+            send(renewed, runs, scripts[0].decode(), keep=True)
         except OSError as error:
             why = f"its folder cannot be written: {reason_of(error)}"
             return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]

@@ -7,6 +7,7 @@ does not know of the others.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -123,6 +124,7 @@ def _marked(source: RunPaths, run: RunPaths, uuid: str) -> list[Mark]:
     """The mark that is left in `source`; none where nothing can be written there."""
     mark = Mark(source.wanted_by_run(run.run_id, uuid), RunPaths(run.root.absolute()))
     try:
+        _refuse_foreign(source)
         source.write(mark.path, {"schema": 1, "run": str(mark.run.root), "uuid": uuid})
     except OSError as error:
         notice(
@@ -131,6 +133,12 @@ def _marked(source: RunPaths, run: RunPaths, uuid: str) -> list[Mark]:
         )
         return []
     return [mark]
+
+
+def _refuse_foreign(source: RunPaths) -> None:
+    """Raise OSError where the run is somebody else's, who could have us write wherever a link leads to, at any moment."""
+    if source.root.stat().st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "the run is somebody else's", str(source.root))
 
 
 def _check_there(place: Path, source: RunPaths) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import uuid
 from collections.abc import Mapping
@@ -42,6 +43,9 @@ class Submission:
     """Shared by all submissions of one request."""
     parallel: int | None = None
     """Most of its runs at a time; None where nobody says."""
+    digests: tuple[str, ...] = ()
+    """SHA-256 of the script of each run, from the memory of who submits: others may be able to put another folder in a run's
+    place. No record has them. Empty where one script is for all."""
 
     @property
     def arguments(self) -> list[str]:
@@ -54,7 +58,7 @@ class Submission:
 
     def intent(self, run_dir: Path, task: int) -> dict[str, Any]:
         """The content of job.json of the run that will live there, while nobody has answered."""
-        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        own = {name: getattr(self, name) for name in _recorded()}
         return {
             "schema": SCHEMA,
             "run_id": run_dir.name,
@@ -73,7 +77,7 @@ class Submission:
 
 def submission_of(record: Mapping[str, Any]) -> Submission | None:
     """The submission that a job.json tells of; None where it is damaged, or of a version that kept less."""
-    values: dict[str, Any] = {one.name: record.get(one.name) for one in fields(Submission)} | {
+    values: dict[str, Any] = {name: record.get(name) for name in _recorded()} | {
         "job_name": record.get("script_job_name")
     }
     integers, texts = (values["nodes"], values["tasks_per_node"]), (values["job_name"], values["uuid"])
@@ -85,6 +89,16 @@ def submission_of(record: Mapping[str, Any]) -> Submission | None:
     if not all(values[name] is None or isinstance(values[name], kind) for name, kind in optional.items()):
         return None
     return Submission(**values) if values["array"] is None or array_of(record) is not None else None
+
+
+def _recorded() -> list[str]:
+    """The fields that job.json has."""
+    return [one.name for one in fields(Submission) if one.name != "digests"]
+
+
+def digest_of(script: bytes) -> str:
+    """SHA-256 of a script, as `Submission.digests` has it."""
+    return hashlib.sha256(script).hexdigest()
 
 
 def array_of(record: Mapping[str, Any]) -> str | None:

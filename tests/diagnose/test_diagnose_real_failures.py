@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from made_runs import make_run
+from made_runs import make_run, submit_local
 from rights import mounted
 from tiny_plans import make_plan
 
@@ -20,7 +20,6 @@ from hpc_llm.diagnosis import Diagnosis, diagnose_files, diagnose_run
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs import wait
-from hpc_llm.schedulers import submit_local
 
 SCRIPT = """\
 #!/bin/bash

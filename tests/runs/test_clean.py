@@ -16,11 +16,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from rights import needs_root
 from run_folders import Folder, Slurm, job
 
 from hpc_llm.api import clean, diagnose
 from hpc_llm.cli import run as command
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import Notice, RequestError
 from hpc_llm.records.checkpoints import MANIFEST, kept_in
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.models import MANIFEST as OF_MODEL
@@ -477,6 +478,21 @@ def test_a_submission_that_fails_leaves_no_mark(folder: Folder, tmp_path: Path) 
         assert len(list(folder.run.wanted_by.iterdir())) == 1
         raise RequestError("refused")
     assert list(folder.run.wanted_by.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["a link", "somebody else's"])
+def test_no_mark_is_made_where_somebody_else_leads_to(folder: Folder, tmp_path: Path, how: str) -> None:
+    keep(failed(folder), 2)
+    (tmp_path / "mine").mkdir()
+    folder.run.wanted_by.symlink_to(tmp_path / "mine")
+    if how != "a link":
+        needs_root("own a folder as somebody else")
+        folder.run.wanted_by.unlink()
+        os.chown(folder.run.root, 65534, 65534)
+    wanted = [({"plan": {"workload": {"resume": str(folder.run.root)}}}, RunPaths(tmp_path / "x"), LATER)]
+    with pytest.warns(Notice, match="will not know that x goes on"), reserved(wanted):
+        assert list((tmp_path / "mine").iterdir()) == []
+        assert how == "a link" or not folder.run.wanted_by.exists()
 
 
 def test_nothing_is_submitted_that_goes_on_from_what_is_being_removed(folder: Folder, tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rights import needs_root
 from run_folders import Folder
 
 from hpc_llm.api import plan
@@ -62,6 +66,47 @@ def test_options_win_over_what_was_asked(stopped: Folder) -> None:
     assert (own.training.steps, own.optimizer.lr, own.batch.micro_batch_size) == (60, 1e-4, 3)
     with pytest.raises(RequestError, match="nothing is left to train"):
         going_on(stopped, steps=4)
+
+
+def _given_away(checkpoint: Path) -> Path:
+    needs_root("give a file away")
+    [file] = (path for path in checkpoint.rglob("*") if path.is_file() and path.name != MANIFEST)
+    os.chown(file, 65534, 65534)
+    return file
+
+
+def _open_to_a_group(checkpoint: Path) -> Path:
+    (checkpoint / MANIFEST).chmod(0o664)
+    return checkpoint / MANIFEST
+
+
+def _all_somebody_else_s(checkpoint: Path) -> Path:
+    needs_root("give a file away")
+    for path in (checkpoint, *checkpoint.rglob("*")):
+        os.chown(path, 65534, 65534)
+    return checkpoint
+
+
+def _linked(checkpoint: Path) -> Path:
+    (checkpoint / "more.pt").symlink_to(MANIFEST)
+    return checkpoint / "more.pt"
+
+
+@pytest.mark.parametrize("spoil", [_given_away, _open_to_a_group, _all_somebody_else_s, _linked])
+def test_what_somebody_else_can_have_written_is_refused_when_planning_and_a_copy_is_not(
+    stopped: Folder, spoil: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    checkpoint = stopped.run.checkpoint(5)
+    path = spoil(checkpoint)
+    with pytest.raises(RequestError) as refused:
+        going_on(stopped, steps=60)
+    said = str(refused.value)
+    assert str(path) in said and "belongs to somebody else, or others may write it" in said
+    if spoil is not _linked:
+        words = said[said.index("`cp ") + 1 :].split("`")[0]
+        subprocess.run(["sh", "-c", words.replace("COPY", "copy")], check=True, cwd=tmp_path)
+        [made] = plan(resume=str(tmp_path / "copy"), cluster="local", method="lora", model="tiny", steps=60)
+        assert made.plan.training.resume == str(tmp_path / "copy")
 
 
 def test_with_a_method_all_is_said_anew(stopped: Folder) -> None:

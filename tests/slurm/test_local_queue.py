@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 from login_node import COMMAND, until
-from made_runs import make_run
+from made_runs import make_run, submit_local
 
 from hpc_llm.errors import RequestError
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs import RunStatus, cancel, cancel_job, homeless, status, wait
-from hpc_llm.schedulers import submit_local
 from hpc_llm.schedulers.local import queue
 from hpc_llm.schedulers.local.start import take_start
 from hpc_llm.schedulers.process import describe_process, end_group, is_alive
@@ -98,11 +97,11 @@ SUBMIT_AND_SLEEP = """
 import sys, time
 from pathlib import Path
 from hpc_llm.records.run import RunPaths
-from hpc_llm.schedulers import submit_local
-from hpc_llm.schedulers.local import queue
+sys.path.insert(0, TESTS)
+from made_runs import submit_local
 print(submit_local([RunPaths(Path(folder)) for folder in sys.argv[1:]]), flush=True)
 time.sleep(60)
-"""
+""".replace("TESTS", repr(str(Path(__file__).parents[1])))
 
 
 def test_runs_survive_their_command_and_its_whole_process_group(logs: Path) -> None:
@@ -313,7 +312,7 @@ def test_a_script_that_is_swapped_after_it_was_checked_runs_as_it_was(
 
     monkeypatch.setattr(queue, "take_start", take_and_swap)
     identity = json.loads(run.job.read_text())
-    script = queue.QueuedScript(str(run.root), identity["uuid"], queue.digest_of(run) or "")
+    script = queue.QueuedScript(str(run.root), identity["uuid"], queue.digest_of(run.script.read_bytes()))
     assert queue.RunScripts((script,))() == [0]
     assert (run.stdout.read_text(), run.stderr.read_text()) == ("as submitted\n", "")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from login_node import COMMAND, until
-from made_runs import make_run
+from made_runs import make_run, submit_local
 from rights import mounted, needs_root
 from small_disk import SmallDisk
 
@@ -36,7 +36,7 @@ from hpc_llm.runs import (
     wait,
 )
 from hpc_llm.runs.adoption import Standing, standings
-from hpc_llm.schedulers import NewRun, Submission, create_runs, process, submit_local
+from hpc_llm.schedulers import NewRun, Submission, create_runs, process
 from hpc_llm.schedulers.local.marks import end_run, living
 from hpc_llm.schedulers.local.start import revoke_start, take_start
 from hpc_llm.schedulers.process import describe_process, is_alive
@@ -115,11 +115,12 @@ def kill_queue(run: RunPaths) -> None:
 
 @contextmanager
 def submitting(
-    runs: list[RunPaths], patch: str, deed: str = "print(local.submit_local(runs), flush=True)"
+    runs: list[RunPaths], patch: str, deed: str = "print(made_runs.submit_local(runs), flush=True)"
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A command that submits, with something done to it on the way."""
     program = (
         "import os, signal, sys; from pathlib import Path; from hpc_llm.records.run import RunPaths; import hpc_llm.schedulers.local.submit as local; "
+        f"sys.path.insert(0, {str(Path(__file__).parents[1])!r}); import made_runs; "
         f"{patch}; runs = [RunPaths(Path(each)) for each in sys.argv[1:]]; {deed}"
     )
     command = [sys.executable, "-c", program, *(str(run.root) for run in runs)]

@@ -33,9 +33,15 @@ class Local(Scheduler):
         return True  # a number of its queue, by which nothing is asked
 
     def submit(self, submission: Submission, runs: Sequence[RunPaths], script: str) -> None:
+        from hpc_llm.schedulers.local.queue import QueuedScript
         from hpc_llm.schedulers.local.submit import submit_local
+        from hpc_llm.schedulers.submission import digest_of
 
-        submit_local(runs, submission.parallel or 1)
+        digests = submission.digests or [digest_of(script.encode())] * len(runs)
+        queued = [
+            QueuedScript(str(run.root), submission.uuid, digest) for run, digest in zip(runs, digests, strict=True)
+        ]
+        submit_local(queued, submission.parallel or 1, submission.sweep or "")
 
     def ask(self, identities: Iterable[Identity]) -> Answer:
         from hpc_llm.schedulers.answer import Answer

@@ -2,14 +2,15 @@
 
 A machine that measures must not run two at a time, so more at a time is for who asks for it. A run is known by the UUID of
 its submission, never by its path alone: the folder may be another run's by the time its turn comes. No record is worth the
-queue: a full disk ends neither it nor the script that runs. It is unpickled in a fresh interpreter of the login side.
+queue: a full disk ends neither it nor the script that runs. Which runs these are a fresh interpreter of the login side reads
+from its standard input, an open file without a name: others may be able to change what lies in the folders.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
+import json
 import os
 import signal
 import socket
@@ -18,18 +19,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
-from hpc_llm.records.files import read_json, read_regular
+from hpc_llm.records.files import append_within, read_json, read_regular
 from hpc_llm.records.run import RunPaths, Stop
 from hpc_llm.schedulers.environment import without_slurm
 from hpc_llm.schedulers.local.marks import QUEUE_ID, QUEUE_MARKS, RUN_DIR, RUN_UUID, end_run
 from hpc_llm.schedulers.local.sealed import sealed_copy
 from hpc_llm.schedulers.local.start import take_start
 from hpc_llm.schedulers.process import describe_process, end_group, machine_id
-from hpc_llm.schedulers.submission import now
+from hpc_llm.schedulers.submission import digest_of, now
 
 _T = TypeVar("_T")
 _DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -81,6 +82,15 @@ class RunScripts:
     python_path: str | None = field(default_factory=lambda: os.environ.get(_PYTHON_PATH))
     """The submitter's PYTHONPATH: this process needs one of its own."""
 
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def of_json(cls, text: bytes) -> RunScripts:
+        """What `to_json` has written."""
+        values = json.loads(text)
+        return cls(**{**values, "scripts": tuple(QueuedScript(**each) for each in values["scripts"])})
+
     def __call__(self) -> list[int | None]:
         """The exit code of each script; None for a run that was left out or could not start."""
         queue = _Queue(self._environment())
@@ -123,7 +133,7 @@ class _Queue:
             return None
         record_job(script, self._number, describe_process(os.getppid()))
         text = _script_of(run)
-        if text is None or hashlib.sha256(text).hexdigest() != script.digest:
+        if text is None or digest_of(text) != script.digest:
             self._speak(script, started_at, Stop.CODE_CHANGED.value, "job.sh is not what was submitted")
             return None
         try:
@@ -162,7 +172,7 @@ class _Queue:
         run = script.run
         copy = sealed_copy(text)
         try:
-            with run.stdout.open("ab") as out, run.stderr.open("ab") as err:
+            with _printing_to(run, run.stdout) as out, _printing_to(run, run.stderr) as err:
                 return subprocess.Popen(
                     # The file behind --rcfile is for terminals and not read here: it says which run this is, to `ps` and to
                     # `marks`, where an argument would be one of every file that the script sources.
@@ -215,10 +225,21 @@ def record_job(script: QueuedScript, job_id: str, process: Mapping[str, Any]) ->
             run.write(run.job, {**record, "job_id": job_id, "submitted_at": now(), "process": dict(process)})
 
 
-def digest_of(run: RunPaths) -> str | None:
-    """SHA-256 of the script, None where there is none that can be read."""
-    text = _script_of(run)
-    return None if text is None else hashlib.sha256(text).hexdigest()
+def detach(run: RunPaths, given: int) -> None:
+    """Read from the open file `given` and print to the queue's log: the readers of a terminal's or a caller's pipe wait for its end."""
+    try:
+        log = append_within(run.root, run.submitit.name, "queue.log")
+    except OSError:  # the folder is gone, or another stands in its place: that is no reason to leave the other runs
+        log = os.open(os.devnull, os.O_WRONLY)
+    for source, target in ((given, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+        os.set_inheritable(target, True)  # where it was that very one, as none was open
+    for handle in {given, log} - {0, 1, 2}:
+        os.close(handle)
+
+
+def _printing_to(run: RunPaths, path: Path) -> IO[bytes]:
+    return open(append_within(run.root, path.name), "ab")
 
 
 def _script_of(run: RunPaths) -> bytes | None:
@@ -261,3 +282,17 @@ def _exit_record(run: RunPaths, started_at: float, code: int, reason: str) -> di
 
 def _signal_name(number: int) -> str:
     return signal.Signals(number).name.removeprefix("SIG")
+
+
+def main() -> None:
+    """Run what standard input tells, and nothing that a file says which others could have put there."""
+    # What submitit's own program does not end by either; a script must not inherit that, so it is a handler of its own.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    with open(0, "rb", closefd=False) as file:
+        scripts = RunScripts.of_json(file.read())
+    detach(scripts.scripts[0].run, os.open(os.devnull, os.O_RDONLY))
+    scripts()
+
+
+if __name__ == "__main__":
+    main()

@@ -22,9 +22,9 @@ import torch
 import torch.distributed as dist
 
 from hpc_llm.errors import WorkerError
-from hpc_llm.records.checkpoints import MANIFEST, OWN_DIGEST, SCHEMA, own_digest, read_manifest
+from hpc_llm.records.checkpoints import MANIFEST, OWN_DIGEST, SCHEMA, not_own, own_digest, read_manifest
 from hpc_llm.records.digests import DigestedFile, digest_of_piece, share_of, take_digests
-from hpc_llm.records.files import OTHERS_MAY_WRITE, write_json
+from hpc_llm.records.files import write_json
 from hpc_llm.text.json_text import DamagedRecordError, decoded
 from hpc_llm.worker import device as devices
 from hpc_llm.worker.engines import state
@@ -167,12 +167,10 @@ def _check_files(folder: Path) -> None:
             raise WorkerError(f"the checkpoint {folder} is not whole: {name}: {error.strerror}.") from None
         if not stat.S_ISREG(file.st_mode) or file.st_size != size:
             raise WorkerError(f"the checkpoint {folder} is not whole: {name} has {file.st_size} of {size} bytes.")
-    for path in (folder, *folder.rglob("*")):
-        entry = path.lstat()
-        if entry.st_uid != os.geteuid() or entry.st_mode & OTHERS_MAY_WRITE or stat.S_ISLNK(entry.st_mode):
-            raise WorkerError(
-                f"the checkpoint {folder} is not used: {path.name} belongs to somebody else, or others may write it."
-            )
+    if (path := not_own(folder)) is not None:
+        raise WorkerError(
+            f"the checkpoint {folder} is not used: {path.name} belongs to somebody else, or others may write it."
+        )
 
 
 def _check_contents(folder: Path, manifest: Mapping[str, Any]) -> None:
