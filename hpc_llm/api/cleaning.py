@@ -74,10 +74,10 @@ def _caches(folder: Path, named: Sequence[RunPaths] | None) -> list[Taken]:
     from hpc_llm.api.corpora import caches_folder
     from hpc_llm.records.run import iter_runs
     from hpc_llm.runs import status
-    from hpc_llm.runs.caches import cached, noted_readers
+    from hpc_llm.runs.caches import cached, is_seen, noted_readers
 
     caches = caches_folder(folder, os.environ)
-    noted = [logs for readers in noted_readers(caches).values() for logs in readers if logs.is_dir()]
+    noted = [logs for readers in noted_readers(caches).values() for logs in readers if is_seen(logs)]
     known = [run for logs in dict.fromkeys([folder, *noted]) for run in iter_runs(logs)]
     known = list(dict.fromkeys([*(named or ()), *known]))
     return cached(caches, Path.home(), dict(zip(known, status(known), strict=True)), named)
