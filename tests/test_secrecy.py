@@ -660,3 +660,53 @@ def test_a_log_named_like_a_secret_is_shown_without_it(
     written = [path.read_text(errors="replace") for path in Path("page").glob("*") if path.is_file()]
     shown = said.out + "".join(written)
     assert TOKEN not in shown and "plainword" not in shown and "hidden" in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HF_TOKEN: plainword",
+        "HF_TOKEN = plainword",
+        "{'HF_TOKEN': 'plainword'}",
+        '"token": "plainword"',
+        "hf_token='plainword'",
+        "docker login -u me -p plainword",
+        "machine x login me password plainword",
+        "password plainword1",
+        "https://user%3Aplainword%40host/x",
+        "user%3Aplainword%40",
+        "DB_PASSWORD : plainword",
+        '{"api_key": "plainword"}',
+        "{'wandb_key': 'plainword'}",
+        "HF_TOKEN\u200b=plainword",
+        "HF_TO\u200bKEN=plainword",
+        "hf_AbCd\u200bEfGhIj1234567890",
+        "HF_\x1b[31mTOKEN=plainword",
+        "environ({'HF_TOKEN': 'plainword', 'A': 'b'})",
+        "('HF_TOKEN', 'plainword')",
+        "  HF_TOKEN:   plainword  # x",
+        "podman login --username me -p plainword reg",
+        "http%3A%2F%2Fuser%3Aplainword%40proxy%3A80",
+        'export HF_TOKEN "plainword"',
+        "setenv HF_TOKEN plainword",
+        "HF_TOKEN => plainword",
+    ],
+)
+def test_however_a_name_and_its_value_are_written(text: str) -> None:
+    said = redacted(f"before {text} after")
+    assert is_secret(text) and "plainword" not in said and "EfGh" not in said
+    assert said.startswith("before ") and said.endswith(" after")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pad_token: '<pad>'", "'eos_token': '</s>'", "eos_token = endoftext", "sort by key: name", "key = value",
+        "token: str = None", "hf_token: Optional[str]", "HF_TOKEN: ${HF_TOKEN}", "HF_TOKEN: $HF_TOKEN", "HF_TOKEN = 'required'", "HF_TOKEN: not set",
+        "password incorrect", "password for user", "password required", "login node: password file", "ssh -p 2222 login", "docker login -u me -p $PASSWORD",
+        "mailto%3Auser%40host", "https%3A%2F%2Fgit%40host", "a%3Ab", "num_tokens: 4096", "tokens = 123456", "{'num_key_value_heads': 'many'}",
+        "hf_token = load_token(path)", "max_new_tokens: 1234567", "colo\u200br: blue",
+    ],
+)  # fmt: skip
+def test_how_words_near_secrets_are_written(text: str) -> None:
+    assert redacted(text) == text and not is_secret(text)

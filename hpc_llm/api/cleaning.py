@@ -39,7 +39,7 @@ def clean(
     """Say what the runs have kept, and remove of it the kinds `remove`: `checkpoints`, `model`, `code`, `caches`.
 
     Caches are prepared data and operators that jobs have compiled; of runs that are named, those that they have used. The newest checkpoint of a run stays, unless the run came to its end and its model is whole; the model stays where no
-    checkpoint is left. What is of a run that is not over stays, and what another one goes on from.
+    checkpoint is left. Before anything of a training is removed the checksums of the state that is left are read. What is of a run that is not over stays, and what another one goes on from.
 
     Raises:
         RequestError: a name that no run has, or a kind that there is not; nothing was removed.
@@ -74,10 +74,10 @@ def _caches(folder: Path, named: Sequence[RunPaths] | None) -> list[Taken]:
     from hpc_llm.api.corpora import caches_folder
     from hpc_llm.records.run import iter_runs
     from hpc_llm.runs import status
-    from hpc_llm.runs.caches import cached, noted_readers
+    from hpc_llm.runs.caches import cached, is_seen, noted_readers
 
     caches = caches_folder(folder, os.environ)
-    noted = [logs for readers in noted_readers(caches).values() for logs in readers if logs.is_dir()]
+    noted = [logs for readers in noted_readers(caches).values() for logs in readers if is_seen(logs)]
     known = [run for logs in dict.fromkeys([folder, *noted]) for run in iter_runs(logs)]
     known = list(dict.fromkeys([*(named or ()), *known]))
     return cached(caches, Path.home(), dict(zip(known, status(known), strict=True)), named)
@@ -86,6 +86,7 @@ def _caches(folder: Path, named: Sequence[RunPaths] | None) -> list[Taken]:
 def _take_away(chosen: Sequence[Taken], folder: Path, kinds: Collection[str]) -> dict[Path, str]:
     """Remove it; what stayed, and why. Each run is looked at again when nobody else can change what it has kept."""
     from hpc_llm.runs.alone import alone_in
+    from hpc_llm.runs.proof import why_not_relied_on
     from hpc_llm.runs.room import CACHES, choose, remove
 
     runs = list(dict.fromkeys(one.run for one in chosen if one.run is not None))
@@ -96,9 +97,11 @@ def _take_away(chosen: Sequence[Taken], folder: Path, kinds: Collection[str]) ->
         again += _caches(folder, None) if any(one.kind == CACHES for one in chosen) else []
         still = {one.path for one in choose(again, kinds)}
         stays = {one.path: one.stays for one in again}
+        going = {one.path for one in chosen} & still
+        unproven = {run: why_not_relied_on(run, again, going) for run in runs if barred[run] is None}
         for one in chosen:
             if (why := barred.get(one.run) if one.run is not None else None) is None and one.path in still:
-                why = remove(one)
+                why = (unproven.get(one.run) if one.run is not None else None) or remove(one)
             elif why is None and os.path.lexists(one.path):
                 why = stays.get(one.path) or "by now it is all that is left"
             if why is not None:

@@ -27,7 +27,7 @@ MODEL_MISSING = Cause(
     signs=(
         sign(
             ("gated repo", "GatedRepoError"),
-            r"trying to access a gated repo|Cannot access gated repo|GatedRepoError",
+            r"trying to access a gated repo|Cannot access gated repo|\bGatedRepoError(?:: |$)",
             remedy=(
                 "accept the model's licence on its page, and log in where you download it: hf auth login\n"
                 "then on a login node: hpc-llm fetch NAME --to DIR, and --model DIR\n"
@@ -41,7 +41,7 @@ MODEL_MISSING = Cause(
         ),
         sign(
             ("LocalEntryNotFoundError", "OfflineModeIsEnabled"),
-            r"LocalEntryNotFoundError|OfflineModeIsEnabled",
+            r"\b(?:LocalEntryNotFoundError|OfflineModeIsEnabled)(?:: |$)",
             survived_after=STARTED,
         ),
         sign(
@@ -177,11 +177,18 @@ CONFIG_ERROR = Cause(
             confidence=0.99,
             remedy="correct the line named there: NAME=VALUE, a value with blanks, quotes, $ or a backslash between single quotes, and no name of the script's own",
         ),
-        sign(("Check batch related parameters", "atch related parameters")),
+        sign("atch related parameters", r"atch related parameters\b[^\n]{0,120}(?: is not | has to be |!=)"),
         sign("Either train_batch_size or ", r"Either train_batch_size or \w*micro_batch\w* needs to be provided"),
-        sign("DeepSpeedConfigError", r"DeepSpeedConfigError: "),
-        sign("untested ZeRO Optimizer", remedy="allow it: --set deepspeed.zero_allow_untested_optimizer=true"),
-        sign(("is not a supported DeepSpeed Optimizer", "not supported by DeepSpeed")),
+        sign("DeepSpeedConfigError", r"^[^\n\"']{0,80}?\bDeepSpeedConfigError: (?!is )"),
+        sign(
+            "untested ZeRO Optimizer",
+            r"You are using an untested ZeRO Optimizer\. Please add",
+            remedy="allow it: --set deepspeed.zero_allow_untested_optimizer=true",
+        ),
+        sign(
+            ("is not a supported DeepSpeed Optimizer", "not supported by DeepSpeed"),
+            r"(?:Error|Exception): [^\n]{0,200}(?:is not a supported DeepSpeed Optimizer|not supported by DeepSpeed)",
+        ),
         sign(
             "zero_force_ds_cpu_optimizer",
             r"ZeRO-Offload [^\n]{0,120}zero_force_ds_cpu_optimizer|ZeRORuntimeException: You are using ZeRO-Offload",
@@ -242,7 +249,7 @@ CONFIG_ERROR = Cause(
                 "nodes of several kinds may call it otherwise: leave out those that do"
             ),
         ),
-        sign(("Expected a string path to an existing deepspeed config", "DeepSpeed config")),
+        sign("Expected a string path to an existing deepspeed config"),
         sign("mismatch TrainingArguments values", r"DeepSpeed config values that mismatch TrainingArguments values"),
         sign(*BAD_TEXT, where=reads_configuration, confidence=0.85, remedy=_NO_SETTINGS),
         sign(
@@ -295,6 +302,7 @@ CONFIG_ERROR = Cause(
         ),
         sign(
             "checkpoint being loaded used a DP world size of ",
+            r"checkpoint being loaded used a DP world size of \d+ but ",
             remedy=(
                 "resume with as many ranks as the checkpoint was written by\n"
                 "or turn it into a universal one first: python -m deepspeed.checkpoint.ds_to_universal"
@@ -359,7 +367,9 @@ CONFIG_ERROR = Cause(
             remedy="see who removed or renamed the run's folder; a folder of your own for runs (--logs DIR) is nobody else's to change",
         ),
         sign(
-            "FlashAttention only supports Ampere GPUs or newer", remedy="this GPU cannot run it: --set attention=sdpa"
+            "FlashAttention only supports Ampere GPUs or newer",
+            r"Error: FlashAttention only supports Ampere GPUs or newer",
+            remedy="this GPU cannot run it: --set attention=sdpa",
         ),
     ),
 )

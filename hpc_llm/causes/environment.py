@@ -209,6 +209,7 @@ PACKAGE_MISSING = Cause(
         ),
         sign(
             ("FlashAttention2 has been toggled on", "package flash_attn seems to be not installed"),
+            r"FlashAttention2 has been toggled on, but it cannot be used|package flash_attn seems to be not installed",
             remedy="flash_attn is not installed here: --set attention=sdpa, or python -m pip install flash-attn",
         ),
         sign(
@@ -217,6 +218,7 @@ PACKAGE_MISSING = Cause(
         ),
         sign(
             "Ninja is required to load C++ extensions",
+            r"Ninja is required to load C\+\+ extensions(?= \(pip|\.?$)",
             remedy="put ninja on PATH: python -m pip install ninja, and run with the environment's bin folder on PATH",
         ),
     ),

@@ -184,13 +184,17 @@ GPU_HARDWARE = Cause(
         ("collective_timeout", "python_exception", "segfault", "gpu_missing", "device_oom", "node_fail", "cancelled")
     ),
     signs=(
-        sign(("uncorrectable ECC error", "ECC_UNCORRECTABLE"), confidence=0.98),
+        sign(
+            ("uncorrectable ECC error", "ECC_UNCORRECTABLE"),
+            r"(?<!\b0 )(?<!\b[Nn]o )uncorrectable ECC error(?!s?\b ?[:=] ?0\b)|ECC_UNCORRECTABLE(?! ?[:=] ?0\b)",
+            confidence=0.98,
+        ),
         sign(
             "Xid",
             r"NVRM: Xid \((?P<pci>PCI:[\w:.]+)\): (?:45, [^\n]{0,120}?caused by previous Xid )?(?P<xid>(?:48|62|63|64|74|79|94|95|110|119|120|136|140|14[3-9]|15\d)\b)",
             confidence=0.98,
         ),
-        sign("fallen off the bus", confidence=0.98),
+        sign("fallen off the bus", r"(?<!\b[Nn]o GPU has )fallen off the bus", confidence=0.98),
         sign("GPU is lost", r"GPU is lost\b"),
         sign(
             "Unable to determine the device handle",

@@ -155,7 +155,7 @@ OPEN_FILES = Cause(
             r"^[^\n\"']{0,200}: [Tt]oo many open files(?: in system)?(?:\.| \[| \(os error 2[34]\)|$)",
             confidence=0.85,
         ),
-        sign("EMFILE", r"\bEMFILE\b", confidence=0.8),
+        sign("EMFILE", r"\bEMFILE: |\(EMFILE\)|\bEMFILE$", confidence=0.8),
         sign("items of ancdata", r"RuntimeError: received \d+ items of ancdata"),
     ),
 )

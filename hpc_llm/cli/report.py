@@ -55,6 +55,12 @@ def report_command(
         compared = len(made.report.baseline.changes)
         note(f"rows compared with {baseline}: {compared}, of them worse: {len(made.regressions)}")
     _print(made.files, made.regressions, as_json)
+    compared_rows = made.report.baseline.changes if made.report.baseline is not None else []
+    if fail_on_regression and not made.regressions and not any(one.same_setting for one in compared_rows):
+        raise RequestError(
+            f"--fail-on-regression: no row has its counterpart in {baseline}, so nothing was compared. "
+            "Give a baseline of the same model, method, cluster and number of GPUs; the report says what each row is of."
+        )
     return EXIT_REGRESSION if fail_on_regression and made.regressions else 0
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.records.checkpoints import has_size
+from hpc_llm.records.digests import digests_of
 from hpc_llm.records.files import load_json, open_regular, write_json
 from hpc_llm.text.json_text import DamagedRecordError
 
 MANIFEST = "kept.json"
-"""In the folder of a model, written last: every file with its size."""
+"""In the folder of a model, written last: every file with its size and checksums."""
 _WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
 _INDEX = "model.safetensors.index.json"
 _CONFIGS = {
@@ -27,7 +28,8 @@ _LARGEST_TABLE = 100_000_000
 def write_manifest(folder: Path) -> None:
     """Write down what is in the folder, behind everything else."""
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    write_json(folder / MANIFEST, {"schema": 1, "files": sizes})
+    digests = {name: digests_of(folder / name) for name in sizes}
+    write_json(folder / MANIFEST, {"schema": 1, "files": sizes, "digests": digests})
 
 
 def is_whole_model(folder: Path) -> bool:

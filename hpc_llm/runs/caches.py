@@ -61,11 +61,47 @@ def _place(experiment: Mapping[str, Any], name: str) -> Path | None:
 def noted_readers(caches: Path) -> dict[str, list[Path]]:
     """Name of the folder of prepared data -> folders with runs that were noted to read them."""
     found: dict[str, list[Path]] = {}
-    for note in sorted(caches.glob(f"{_NOTES}*/*.json")):
-        logs = (read_json(note) or {}).get("logs")
-        if isinstance(logs, str) and "\0" not in logs:
-            found.setdefault(note.name.partition("-")[0], []).append(Path(logs))
+    for note in _notes(caches):
+        if (logs := _logs_of(note)) is not None:
+            found.setdefault(_data_of(note), []).append(logs)
     return found
+
+
+def _notes(caches: Path) -> list[Path]:
+    """All that can be listed; those in a folder that cannot count for all data, by `_blind`."""
+    return sorted(caches.glob(f"{_NOTES}*/*.json"))
+
+
+def _data_of(note: Path) -> str:
+    return note.name.partition("-")[0]
+
+
+def _logs_of(note: Path) -> Path | None:
+    """The folder of runs that a note names; None where the note cannot be read."""
+    try:
+        logs = (read_json(note) or {}).get("logs")
+    except OSError:
+        return None
+    return Path(logs) if isinstance(logs, str) and logs and "\0" not in logs else None
+
+
+def is_seen(logs: Path) -> bool:
+    """Whether a folder of runs can be looked through from here."""
+    return logs.is_absolute() and os.path.isdir(logs) and os.access(logs, os.R_OK | os.X_OK)
+
+
+def _blind(caches: Path) -> str | None:
+    """Why nobody here can say what others want of the data: the folder with their notes is shut."""
+    if not caches.is_dir():
+        return None
+    shut = (one for one in sorted(caches.glob(f"{_NOTES}*")) if not os.access(one, os.R_OK | os.X_OK))
+    first = next(shut, None)
+    return None if first is None else f"others may read it: their notes in {first} cannot be looked at"
+
+
+def _unread(caches: Path) -> dict[str, str]:
+    """Name of the folder of prepared data -> why it stays, for each with a note that says nothing to us."""
+    return {_data_of(note): f"the note {note} cannot be read" for note in _notes(caches) if _logs_of(note) is None}
 
 
 def cached(
@@ -90,10 +126,11 @@ def cached(
 def _prepared(
     caches: Path, statuses: Mapping[RunPaths, RunStatus], readers: Mapping[str, list[RunPaths]]
 ) -> Iterator[Taken]:
-    noted = noted_readers(caches)
+    noted, unread, blind = noted_readers(caches), _unread(caches), _blind(caches)
     for folder in _folders(caches, _KEY):
         runs = readers.get(os.path.realpath(folder), [])
         stays = _somebody_elses(folder) or _going(runs, statuses) or _unseen(noted.get(folder.name, ()))
+        stays = stays or unread.get(folder.name) or blind
         yield _taken(folder, runs, stays or _lost_source(folder))
 
 
@@ -139,8 +176,13 @@ def _going(runs: Iterable[RunPaths], statuses: Mapping[RunPaths, RunStatus]) -> 
 
 def _unseen(noted: Iterable[Path]) -> str | None:
     """Runs of which nobody here can say whether they are over."""
-    lost = next((logs for logs in noted if not logs.is_dir() and not logs.parent.is_dir()), None)
+    lost = next((logs for logs in noted if not is_seen(logs) and not _is_gone(logs)), None)
     return None if lost is None else f"runs in {lost} read it, and that folder is not seen from here"
+
+
+def _is_gone(logs: Path) -> bool:
+    """Whether the folder is not there any more, by a look into the one that held it."""
+    return is_seen(logs.parent) and not os.path.lexists(logs)
 
 
 def _lost_source(folder: Path) -> str | None:

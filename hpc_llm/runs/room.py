@@ -97,6 +97,11 @@ def _code(logs: Path, going: Collection[RunPaths]) -> Iterator[Taken]:
             yield Taken(None, CODE, path, path.lstat().st_size, stays)
 
 
+def is_half(folder: Path) -> bool:
+    """Whether a program that was killed has left it."""
+    return _HALF.fullmatch(folder.name) is not None
+
+
 def size_of(folder: Path) -> int:
     """Bytes of the files within, links not followed."""
     return sum(os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names)

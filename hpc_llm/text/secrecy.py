@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import base64
 import functools
-import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hpc_llm.errors import RequestError
+from hpc_llm.text.secret_shapes import OF_A_SERVICE, PREFIXED, RANDOM, SHAPES, is_drawn, is_random
+from hpc_llm.text.shown import shown
 
 _PASSWORDS = frozenset(
     "PASSWORD PASSWORDS PASSWD PASSPHRASE PASSCODE CREDENTIAL CREDENTIALS CREDS SECRET SECRETS".split()
@@ -47,50 +48,6 @@ _ABOUT = frozenset(
 _HARMLESS = re.compile(r"(?:true|false|yes|no|on|off|none|null|[+-]?\d{0,3}(?:\.\d*)?|\$\{?\w+\}?)", re.IGNORECASE)
 """Switches, small numbers, and names of other variables."""
 _NUMBER = re.compile(r"[+-]?\d{1,9}(?:\.\d*)?")
-_SHAPES = re.compile(
-    r"""(?<![A-Za-z0-9])(?:
-      hf_(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,} | hf_[A-Za-z0-9]{20,} | api_org_[A-Za-z0-9]{16,}
-    | sk-(?:ant|proj|svcacct|admin)-(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_-]{16,}
-    | sk-(?:[a-z]{2,8}-(?:[a-z0-9]{2,8}-)?)?[A-Za-z0-9_]{16,} | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}
-    | gh[opsur]_[A-Za-z0-9]{16,} | github_pat_[A-Za-z0-9_]{16,} | dckr_(?:pat|oat)_[A-Za-z0-9_-]{16,}
-    | (?:AKIA|ASIA|ABIA)[A-Z0-9]{12,} | (?:shpss|lin_api|figd|rpa|KGAT|whsec|secret)_(?=[A-Za-z_]{0,60}[0-9])[A-Za-z0-9]{24,}
-    | (?:pplx|xai)-(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{24,} | sq0(?:csp|atp)-[A-Za-z0-9_-]{20,} | 1//0[A-Za-z0-9_-]{20,}
-    | [0-9]{8,10}:AA[A-Za-z0-9_-]{33} | [MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}
-    | discord(?:app)?\.com/api/webhooks/[0-9]{10,20}/[A-Za-z0-9_-]{20,}
-    | (?:gsk|r8|glsa|ntn|shpat|tgp_v1|wandb_v1)_[A-Za-z0-9_]{24,} | dapi[a-f0-9]{32}
-    | gl(?:pat|dt|rt|ptt|cbt|agent|oas|soat|ft|imt)-[A-Za-z0-9_-]{12,}
-    | xox[a-z]-[A-Za-z0-9-]{8,} | xapp-[A-Za-z0-9-]{12,} | hooks\.slack\.com/services/[A-Za-z0-9/]{16,}
-    | AIza[A-Za-z0-9_-]{30,} | ya29\.[A-Za-z0-9_-]{16,} | GOCSPX-[A-Za-z0-9_-]{20,}
-    | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{30,} | nvapi-[A-Za-z0-9_-]{20,} | dop_v1_[a-f0-9]{32,}
-    | hv[sbr]\.[A-Za-z0-9_-]{20,} | SG\.[A-Za-z0-9_-]{16,60}\.[A-Za-z0-9_-]{16,} | AGE-SECRET-KEY-1[A-Z0-9]{20,}
-    | [A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,}
-    | eyJ[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,} | eyJ[A-Za-z0-9_-]{6,2000}\.eyJ[A-Za-z0-9_-]{3,2000}\.
-    | (?:[Ss]et-)?[Cc]ookie:\ ?[^\s=;:]{1,60}=[^\s;$]{8,} | wandb\ login(?:\ --[a-z-]{1,20}){0,3}\ [0-9a-f]{40} | PuTTY-User-Key-File-[0-9]
-    | curl\ [^\n]{0,80}?(?:-u|--user)[\ =][^\s:]{1,60}:[^\s$][^\s]{0,200} | sshpass\ -p\ ?[^\s$-][^\s]{0,200}
-    | [a-z][a-z0-9+.-]{0,20}://[^\s/?\#@:'"]{0,200}:[^\s/?\#@'"$]{1,500}@
-    | https?://(?=[A-Za-z_-]{0,60}[0-9])[A-Za-z0-9_-]{20,200}@
-    )
-    | -----BEGIN\ [A-Z0-9\ ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----[A-Za-z0-9+/=\s]{0,10000}
-    | (?<=[Bb]earer\ )(?=[A-Za-z_.~+/=-]{0,200}[0-9])[A-Za-z0-9_.~+/=-]{12,}
-    | (?<=X-Amz-Signature=)[0-9a-f]{64} | (?<=X-Goog-Signature=)[0-9a-f]{32,}
-    | (?<=AccountKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=AccessKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=[?&]sig=)[A-Za-z0-9%+/_=-]{20,}""",
-    re.VERBOSE,
-)
-_SERVICES = """jina lsv2 sbp vcp vci vca vcr vck tvly fw csk cpk pat pa ctx7sk sntrys sntryu glc rnd re phc phx phs pul PMAK NRAK NRII NRAA tskey
-    pscale EZAK EZTK apify exa fc e2b ek esecret secret token apikey key pk ops pnu pnb rubygems shippo duffel lf fal""".split()
-_OF_A_SERVICE = (
-    re.compile(  # what services put before a key, `_` or `-` between; `_SHAPES` has those of a form of their own
-        rf"""(?<![A-Za-z0-9_./-])(?:{"|".join(sorted(_SERVICES))})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}(?=[A-Za-z]{{0,60}}[0-9])[A-Za-z0-9]{{20,}}[A-Za-z0-9_-]*
-    | (?<![A-Za-z0-9_-])(?:(?:ATATT|ATCTT)3x[A-Za-z0-9_=-]{{16,}} | ATBB[A-Za-z0-9]{{20,}} | pat[A-Za-z0-9]{{14}}\.[0-9a-f]{{32,}} | dp\.[a-z]{{2,5}}\.[A-Za-z0-9]{{32,}}
-    | sntrys_[A-Za-z0-9_=+/-]{{24,}} | LTAI[A-Za-z0-9]{{16,}})""",
-        re.VERBOSE,
-    )
-)
-_PREFIXED = re.compile(  # a key of a service that is not known here
-    r"(?<![A-Za-z0-9_./-])[A-Za-z][A-Za-z0-9]{1,11}[_-](?:[A-Za-z0-9]{1,8}[_-]){0,2}([A-Za-z0-9]{20,400})(?![A-Za-z0-9])"
-)
-_RANDOM = re.compile(r"(?<![A-Za-z0-9+/=_.-])(?:[A-Za-z0-9+/]{40}|[A-Za-z0-9+/]{86}==)(?![A-Za-z0-9+/=_.-])")
-"""Keys of AWS and of Azure's storage have no other mark than their length."""
 _HEADER = re.compile(
     r"""(?<![A-Za-z0-9_])((?i:(?:proxy-)?authorization|x-[a-z-]{0,20}(?:api-?key|token|secret)|api-key|private-token)["']?[\ ]{0,2}[:=][\ ]{0,2}["']?)((?:[A-Za-z][A-Za-z0-9-]{1,20}\ )?[^\s"',;$(]{4,500})"""
 )
@@ -114,10 +71,41 @@ _SAID = re.compile(
 _SAID_IN_WORDS = re.compile(
     r"""(?<![A-Za-z0-9])((?i:password|passwd|passphrase|passcode|api[ ]key|secret[ ]key|access[ ]token)["']?[\ ](?i:is|was)(?:[\ ]now)?:?[\ ]{1,3}["'`]?)([^\s"'`,;$<(\[{)\]}]{4,200})"""
 )
+_QUOTED = re.compile(
+    r"""(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_.-]{0,80}["']?[\ ]{0,3}(?:[:=]>?|,)[\ ]{0,3}["'])([^\s"'$<(\[{][^\s"'\n]{3,400})(?=["'])"""
+)
+"""A name and a value between quotes, as dictionaries, JSON and source write them."""
+_SPACED = re.compile(
+    r"""(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_.-]{0,80}["']?(?:[\ ]{1,3}[:=]>?[\ ]{0,3}|[:=]>?[\ ]{1,3}))([^\s"'`,;$<(\[{)\]}=]{4,400})(?![^\s,;"')}\]])"""
+)
+"""A name and a value with blanks beside the sign between them."""
+_SET = re.compile(
+    r"""(?<![A-Za-z0-9_])((?:setenv|export|set)\ [A-Za-z][A-Za-z0-9_]{0,80}\ ["']?)([^\s"'`,;$<(\[{)\]}=]{4,400})"""
+)
+_LOGIN = re.compile(
+    r"""(?<![\w-])((?:login\ (?:[^\n|;&]{0,200}?\ )?-p[\ =]?|login\ [^\s:]{1,100}\ {1,5}password\ {1,5})["']?)([^\s"'$<(-][^\s"']{3,200})"""
+)
+"""Logging in to a registry of containers, and a line of .netrc."""
+_PASSWORD_WORD = re.compile(
+    r"""((?<![\w-])(?:password|passwd)[\ ]{1,5})((?=[A-Za-z!-/_^~-]{0,60}[0-9])[^\s"'`,;$<(\[{)\]}]{6,200})"""
+)
+_ENCODED = re.compile(
+    r"(?<![A-Za-z0-9._~-])([A-Za-z0-9._~-]{1,80}%3[Aa])((?:[A-Za-z0-9._~!*()-]|%(?!40)[0-9A-Fa-f]{2}){1,100})(?=%40)"
+)
+"""User and password of an address, in the spelling that addresses have within others."""
+_TOLD_LOWER = re.compile(
+    r"(?i:token|passw[a-z]{1,6}|passphrase|secrets?|credentials?|(?:api|access|secret|auth|private|wandb)[_-]?key)\Z"
+)
+"""The end of a name that in lower case, too, is a secret's: `key` alone is an argument in many lines of source."""
+_OF_MODELS = frozenset(
+    "BOS EOS PAD UNK CLS SEP MASK IMAGE AUDIO VIDEO SPECIAL START END NEXT STOP PREFIX DECODER".split()
+)
+"""Words before TOKEN where it is one of a language."""
 _PROSE = re.compile(r"(?i:[a-z]{1,30}(?:ed|ing|able|ible|ly|ory|ary|ent|ant|ous|ful|less|ive|en|id|al)[.:!?]?)\Z")
+_SHORTEST_LOWER = 6
 _NO_PASSWORDS = frozenset(
     """too long short weak strong good safe not only also never always still already same what which kept read taken sent shown used
-    known here there then when where password passwd passphrase none null true false string text bytes optional required missing invalid wrong incorrect empty unset
+    known here there then when where password passwd passphrase none null true false string text bytes optional required missing invalid wrong incorrect empty unset str secretstr value yes no see set
     hidden your this that from with prompt authentication failed""".split()
 )
 """What stands behind these words in source and messages."""
@@ -194,6 +182,8 @@ def _is_short_secret(text: str, name: str) -> bool:
 
 
 def _is_secret(text: str, name: str) -> bool:
+    if not text.isprintable() and (plain := shown(text)) != text and _is_secret(plain, name):
+        return True
     if has_secret_shape(text) or _is_kept(name, text):
         return True
     return any(_is_kept(*pair) for pair in _assigned(text))
@@ -210,7 +200,7 @@ def _is_kept(name: str, value: str) -> bool:
     """Whether the value of a secret's name is one: a switch is none, nor is the path of a file of credentials."""
     if _is_trackers(name) and _KEY_LIKE.fullmatch(value.strip()):
         return True
-    if _BEARER.fullmatch(value) or (_RANDOM.fullmatch(value) and _is_random(value)):
+    if _BEARER.fullmatch(value) or (RANDOM.fullmatch(value) and is_random(value)):
         return True
     kind = _kind_of(name)
     if kind is None or _HARMLESS.fullmatch(value.strip()) or (kind == "key" and _NUMBER.fullmatch(value.strip())):
@@ -256,7 +246,14 @@ _PLACEHOLDER = "VALUE"
 
 
 def redacted(text: str) -> str:
-    """`text` without the secrets that are known by their shape, or by the name that they are assigned to."""
+    """`text` without the secrets that are known by their shape, or by the name that they are assigned to.
+
+    What nobody sees splits no secret: where one shows without hidden characters, the text is given without them.
+    """
+    if not text.isprintable():
+        plain = shown(text)
+        if plain != text and (safe := redacted(plain)) != plain:
+            return safe
     if "\n" in text and "PRIVATE KEY" not in text:  # no other secret goes over several lines
         return "\n".join(map(redacted, text.split("\n")))
     return _short_redacted(text) if len(text) <= _SHORT else _redacted(text)
@@ -277,9 +274,9 @@ def _redacted(text: str) -> str:
             return found[0]
         return found[0].replace(value, HIDDEN) if is_hidden else found[0]
 
-    text = _OF_A_SERVICE.sub(HIDDEN, _SHAPES.sub(HIDDEN, text))
-    text = _PREFIXED.sub(lambda found: HIDDEN if _is_drawn(found[1]) else found[0], text)
-    text = _RANDOM.sub(lambda found: HIDDEN if _is_random(found[0]) else found[0], text)
+    text = OF_A_SERVICE.sub(HIDDEN, SHAPES.sub(HIDDEN, text))
+    text = PREFIXED.sub(lambda found: HIDDEN if is_drawn(found[1]) else found[0], text)
+    text = RANDOM.sub(lambda found: HIDDEN if is_random(found[0]) else found[0], text)
     for pattern, is_one in _NAMED if _may_be_named(text) else ():
         text = pattern.sub(functools.partial(_without_value, is_one), text)
     return _FOLLOWED.sub(hidden, _ASSIGNED.sub(hidden, text))
@@ -302,36 +299,37 @@ def without_secrets(value: Any, name: str = "") -> Any:
 
 def has_secret_shape(text: str) -> bool:
     """Whether a secret that is known by its shape stands anywhere in `text`."""
-    if _SHAPES.search(text) or _OF_A_SERVICE.search(text):
+    if SHAPES.search(text) or OF_A_SERVICE.search(text):
         return True
-    if any(_is_random(found[0]) for found in _RANDOM.finditer(text)):
+    if any(is_random(found[0]) for found in RANDOM.finditer(text)):
         return True
-    if any(_is_drawn(found[1]) for found in _PREFIXED.finditer(text)):
+    if any(is_drawn(found[1]) for found in PREFIXED.finditer(text)):
         return True
     if not _may_be_named(text):
         return False
     return any(is_one(found) for pattern, is_one in _NAMED for found in pattern.finditer(text))
 
 
-def _is_random(text: str) -> bool:
-    """Whether letters and digits change too often for words, and it is no hexadecimal sum."""
-    kinds = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "/" for c in text]
-    changes = sum(one != other for one, other in itertools.pairwise(kinds))
-    return {"A", "a", "0"} <= set(kinds) and changes * 5 >= len(text) * 2
-
-
-def _is_drawn(text: str) -> bool:
-    """Whether letters of both cases and digits are mixed as chance mixes them, and not as CamelCase or a list of settings does."""
-    upper, lower, digits = (sum(map(kind, text)) for kind in (str.isupper, str.islower, str.isdigit))
-    kinds = [c.isupper() - c.isdigit() for c in text]
-    changes = sum(one != other for one, other in itertools.pairwise(kinds))
-    return digits > 0 and digits * 3 <= len(text) <= 5 * min(upper, lower) and changes * 2 >= len(text) - 1
+_WORDS_OF_NAMED = (
+    "auth",
+    "key",
+    "token",
+    "pass",
+    "secret",
+    "basic ",
+    "mysql",
+    "mariadb",
+    "cred",
+    "pwd",
+    "login",
+    "%3a",
+)
 
 
 def _may_be_named(text: str) -> bool:
     """Whether a word stands there without which no pattern of `_NAMED` finds anything; most lines have none."""
     lower = text.lower()
-    return any(word in lower for word in ("auth", "key", "token", "pass", "secret", "basic ", "mysql", "mariadb"))
+    return any(word in lower for word in _WORDS_OF_NAMED)
 
 
 def _is_value(found: re.Match[str]) -> bool:
@@ -347,6 +345,25 @@ def _is_password(found: re.Match[str]) -> bool:
 def _is_told(found: re.Match[str]) -> bool:
     """Whether what stands behind "the password is" can be one, and is no word on it."""
     return _is_password(found) and _PROSE.match(found[2]) is None
+
+
+def _is_of_a_secret(found: re.Match[str]) -> bool:
+    """Whether the name is a secret's and what stands behind it can be one."""
+    name = re.split(r"[^A-Za-z0-9_.-]", found[1].removeprefix("export ").removeprefix("setenv ").removeprefix("set "))[
+        0
+    ]
+    words = {word.upper() for word in _WORD.findall(name)}
+    if words & _OF_MODELS or words <= {"KEY", "KEYS"} or not (name.isupper() or _TOLD_LOWER.search(name)):
+        return False
+    if not name.isupper() and len(found[2]) < _SHORTEST_LOWER:
+        return False
+    return _is_kept(name, found[2]) and _is_told(found)
+
+
+def _is_encoded(found: re.Match[str]) -> bool:
+    """Whether a password stands there, and not the scheme of an address before a user."""
+    value = found[2].lower()
+    return not found[1].lower().startswith("mailto%") and not (value.startswith("%2f") and "%3a" not in value)
 
 
 def _is_basic(found: re.Match[str]) -> bool:
@@ -370,5 +387,11 @@ _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
     (_CLIENT, _is_password),
     (_SAID, _is_password),
     (_SAID_IN_WORDS, _is_told),
+    (_QUOTED, _is_of_a_secret),
+    (_SPACED, _is_of_a_secret),
+    (_SET, _is_of_a_secret),
+    (_LOGIN, _is_told),
+    (_PASSWORD_WORD, _is_told),
+    (_ENCODED, _is_encoded),
 )
 """What is known by the words before it: the last group of each is the secret."""

@@ -320,6 +320,11 @@ def test_command_prints_its_files_and_exits_3_on_a_regression(
     assert "z3 on delta, 8 × V100-SXM2-32GB: tokens/s 16.7 % lower" in err
     assert command([*arguments, "--fail-on-regression"]) == 3
     assert command([*arguments, "--fail-on-regression", "--tolerance", "0.2"]) == 0
+    write_run(tmp_path / "other", Made(run_id="c", cluster="delta", method="z2", rate_per_gpu=300.0))
+    arguments[-1] = str(tmp_path / "other" / "c")
+    capsys.readouterr()
+    assert command(arguments) == 0 and command([*arguments, "--fail-on-regression"]) == 2
+    assert "nothing was compared" in capsys.readouterr().err
 
 
 def test_wrong_requests_exit_2_and_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

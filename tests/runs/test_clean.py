@@ -23,6 +23,7 @@ from hpc_llm.api import clean, diagnose
 from hpc_llm.cli import run as command
 from hpc_llm.errors import Notice, RequestError
 from hpc_llm.records.checkpoints import MANIFEST, kept_in
+from hpc_llm.records.digests import digests_of
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.models import MANIFEST as OF_MODEL
 from hpc_llm.records.models import is_whole_model, write_manifest
@@ -522,3 +523,29 @@ def test_a_run_that_is_named_twice_is_one(folder: Folder, logs: Path, tmp_path: 
     (tmp_path / "link").symlink_to(logs)
     found = clean([str(folder.run.root), str(tmp_path / "link" / "run-1")], remove=["checkpoints", "model"], logs=logs)
     assert [one.problem for one in found] == [None] * 3 and left(folder) == ["step-4"]
+
+
+@pytest.mark.parametrize("kind", ["checkpoints", "model"])
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_the_state_that_is_left_must_hold_what_was_written(
+    folder: Folder, logs: Path, kind: str, is_damaged: bool
+) -> None:
+    """Bytes that changed at the same size, in the model or in the newest checkpoint."""
+    keep(done(folder), 4, 6, model=True)
+    relied = folder.run.model
+    if kind == "model":
+        relied = folder.run.checkpoints / "step-6"
+        record = json.loads((relied / "checkpoint.json").read_text())
+        record["digests"] = {name: digests_of(relied / name) for name in record["files"]}
+        record.pop("own_digest", None)
+        (relied / "checkpoint.json").write_text(json.dumps(record))
+    before = left(folder)
+    if is_damaged:
+        largest = max(
+            (path for path in relied.rglob("*.*") if path.suffix != ".json"), key=lambda path: path.stat().st_size
+        )
+        content = largest.read_bytes()
+        largest.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    found = [one for one in clean(remove=[kind], logs=logs) if one.is_chosen]
+    assert found and all(("does not hold what was written" in (one.problem or "")) is is_damaged for one in found)
+    assert (left(folder) == before) is is_damaged

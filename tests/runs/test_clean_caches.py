@@ -138,3 +138,33 @@ def test_links_are_not_followed(logs: Path, corpus: CorpusFacts, tmp_path: Path)
     shutil.move(corpus.folder, elsewhere)
     corpus.folder.symlink_to(elsewhere)
     assert clean(remove=["caches"], logs=logs) == [] and (elsewhere / FACTS).is_file()
+
+
+@pytest.mark.parametrize(
+    "note", ["{", "[]", "{}", '{"logs": 5}', '{"logs": ""}', '{"logs": "\\u0000"}', '{"logs": "x/y"}']
+)
+def test_a_note_that_says_nothing_keeps_its_own_data_alone(note: str, logs: Path, corpus: CorpusFacts) -> None:
+    other = corpus.folder.with_name("0" * 32)
+    shutil.copytree(corpus.folder, other)
+    place = corpus.folder.parent / ".readers-4711"
+    place.mkdir()
+    (place / f"{corpus.folder.name}-0.json").write_text(note)
+    clean(remove=["caches"], logs=logs)
+    assert corpus.folder.is_dir() and not other.exists()
+
+
+def test_notes_that_nobody_here_may_read_keep_what_they_may_be_about(
+    logs: Path, corpus: CorpusFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of another user with umask 077, and a folder of runs that is shut: who is root sees both, so the system's answer is taken."""
+    shut = corpus.folder.parent / ".readers-4711"
+    shut.mkdir()
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != shut and real(path, mode))
+    found = one(clean(remove=["caches"], logs=logs), corpus.folder)
+    assert found.taken.stays == f"others may read it: their notes in {shut} cannot be looked at"
+    (closed := tmp_path / "closed").mkdir()
+    write_json(shut / f"{corpus.folder.name}-0.json", {"schema": 1, "logs": str(closed / "x")})
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != closed and real(path, mode))
+    found = one(clean(remove=["caches"], logs=logs), corpus.folder)
+    assert found.taken.stays == f"runs in {closed}/x read it, and that folder is not seen from here"
