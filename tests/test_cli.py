@@ -575,7 +575,7 @@ def test_settings_of_a_file_keep_their_types(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("clustr: local\n", "bad.yaml: there is no option 'clustr': did you mean 'cluster'? Valid: account, cluster,"),
+        ("clustr: local\n", "bad.yaml: there is no option 'clustr': did you mean 'cluster'? Valid: cluster, "),
         ("steps: many\n", "bad.yaml: steps is 'many', a whole number is needed."),
         ("steps: 1.5\n", "bad.yaml: steps is 1.5, a whole number is needed."),
         ("steps: true\n", "bad.yaml: steps is True, a whole number is needed."),

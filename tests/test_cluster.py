@@ -290,7 +290,9 @@ def test_the_schema_accepts_a_profile_that_extends_another() -> None:
 
 def test_the_schema_explains_its_fields() -> None:
     schema = profile_schema(Cluster)
-    assert schema["$defs"]["Gpu"]["properties"]["memory_gib"]["description"] == "Device memory, GiB."
+    assert schema["$defs"]["Gpu"]["properties"]["memory_gib"]["description"].startswith(
+        "Device memory, GiB, as nvidia-smi"
+    )
     cluster = schema["$defs"]["Cluster"]["properties"]
     assert cluster["partitions"]["description"].startswith("Empty: the site's partitions are not known")
     assert cluster["schema"]["const"] == 1

@@ -217,10 +217,10 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(
 
     write = ShardWriter.write
 
-    def full(self: ShardWriter, part: Any, what: str, *values: Any) -> None:
+    def full(self: ShardWriter, name: str, piece: Any, what: str, *values: Any) -> None:
         if ".step-4.part" in self._numbers.name and what == "exp_avg_sq":  # in the midst of the second one
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(self, part, what, *values)
+        write(self, name, piece, what, *values)
 
     monkeypatch.setattr(ShardWriter, "write", full)
     result, run = run_plan(plan), RunPaths(tmp_path / "run")
