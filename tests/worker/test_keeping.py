@@ -78,7 +78,7 @@ class Story:
         plan = self.plan(steps=100_000, save_every=50_000)
         process = start_worker(self.first.root, plan, *TWO, *WORKER)
         wait_for_steps(self.first)
-        one, other = (each for each in family(process.pid) if self.is_rank(each))
+        one, other = self.ranks_of(process.pid)
         os.kill(one, signal.SIGUSR1)
         until("a checkpoint on SIGUSR1", lambda: bool(steps_kept(self.first)))
         self.on_usr1 = steps_kept(self.first)
@@ -96,10 +96,27 @@ class Story:
         (folder / "request.json").write_text(json.dumps(wanted))
         worlds.must_run("two_ranks", folder, 2)
 
+    @classmethod
+    def ranks_of(cls, pid: int) -> list[int]:
+        """The ranks, and not what one of them is about to start: until then that is called as the rank is."""
+        alike = [each for each in family(pid) if cls.is_rank(each)]
+        return [each for each in alike if cls.parent_of(each) not in (None, *alike)]
+
     @staticmethod
     def is_rank(pid: int) -> bool:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended meanwhile
+            return False
         return b"hpc_llm.worker.pretrain_llm" in words and b"torch.distributed.run" not in words
+
+    @staticmethod
+    def parent_of(pid: int) -> int | None:
+        """None where it has ended."""
+        try:
+            return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return None
 
     def plan(self, **more: Any) -> Plan:
         return make_plan("z3lora", 2, model=str(self.base), precision="fp32", **more)
