@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 
 from hpc_llm.diagnosis.ladder import Rung
 from hpc_llm.errors import HpcLlmError
@@ -12,16 +13,11 @@ from hpc_llm.estimating.shapes import sizes_in
 from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import load_method
+from hpc_llm.planning.parts import EngineSetup
 from hpc_llm.site.cluster import Cluster
 
-_NO_SWITCHES = {
-    "cuda_graph": False,
-    "fused_dequantization": False,
-    "fused_lora": False,
-    "fused_loss": False,
-    "fused_layers": False,
-}
-"""What the plain engine does and no other."""
+_NO_SWITCHES = {one.name: one.default for one in fields(EngineSetup) if isinstance(one.default, (bool, int, str))}
+"""How an engine is that was asked for nothing: what one chooses for itself, another need not know."""
 
 
 def first_that_fits(plan: Plan, steps: Iterable[Rung], cluster: Cluster) -> Rung | None:
