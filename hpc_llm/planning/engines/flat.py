@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hpc_llm.planning.engines import fsdp2, plain
 from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted
-from hpc_llm.planning.optimizers import OF_DEEPSPEED, PURE_BF16
+from hpc_llm.planning.optimizers import OF_DEEPSPEED
 
 _LAYERS = 2
 """In a unit: as few as fill the link between GPUs, for the gradients of two units are whole at a time."""
@@ -15,13 +15,8 @@ _MOMENTS = 8
 
 
 def lacks(wanted: Wanted) -> str | None:
-    if not wanted.zero_stage:
-        return "splits among all ranks what trains, and this method splits nothing"
-    zero = wanted.deepspeed["zero_optimization"]
-    if zero.get("offload_optimizer") or zero.get("offload_param"):
-        return "keeps everything on the device, and cannot offload"
-    if wanted.optimizer.type in PURE_BF16:
-        return f"keeps in fp32 what it trains, and {wanted.optimizer.type} does without"
+    if said := fsdp2.splits_nothing(wanted):
+        return said
     if wanted.model.quantization is not None or wanted.model.peft is not None:
         return "trains all parameters, and here some are frozen"
     if wanted.model.precision == "fp16":

@@ -14,6 +14,11 @@ _LAYERS = 8
 
 
 def lacks(wanted: Wanted) -> str | None:
+    return splits_nothing(wanted) or _unsplit(wanted)
+
+
+def splits_nothing(wanted: Wanted) -> str | None:
+    """Why an engine that splits what trains among the ranks, and keeps it in fp32 on the device, cannot do it."""
     if not wanted.zero_stage:
         return "splits among all ranks what trains, and this method splits nothing"
     zero = wanted.deepspeed["zero_optimization"]
@@ -21,6 +26,10 @@ def lacks(wanted: Wanted) -> str | None:
         return "keeps everything on the device, and cannot offload"
     if wanted.optimizer.type in PURE_BF16:
         return f"keeps in fp32 what it trains, and {wanted.optimizer.type} does without"
+    return None
+
+
+def _unsplit(wanted: Wanted) -> str | None:
     quantization = wanted.model.quantization
     if quantization is not None and wanted.zero_stage != 3:
         return "splits a quantized base with ZeRO-3 alone"
