@@ -57,6 +57,8 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
     kept = {"engine": "fsdp2", "keeps_parameters": True, "layers_per_unit": 8, "eval_every": 7}
     found["fsdp2-kept"] = make_plan("z3r", world_size, **kept, **SHAPE)
     found["fsdp2-fused"] = make_plan("z3r", world_size, **{**kept, "fused_loss": True}, **SHAPE)
+    given_up = {"engine": "fsdp2", "eval_every": 7, "fused_loss": True}  # layers, between forward and backward
+    found["fsdp2-given-up-fused"] = make_plan("z3", world_size, **given_up, **SHAPE)
     found["fsdp2-z1"] = make_plan("z1", world_size, **kept, **SHAPE)
     found["fsdp2-reduced"] = make_plan("z3", world_size, engine="fsdp2", reduce_precision="bf16")
     for engine, precision in PRECISIONS:
@@ -116,6 +118,7 @@ def test_fused_parts_change_no_loss(trained: Path) -> None:
     assert losses(trained / "plain-at-once-fused") == pytest.approx(losses(trained / "plain-at-once"), rel=1e-6)
     assert result(trained / "plain-lora-fused")["fused"] == ["fused_lora", "fused_loss"]
     assert result(trained / "fsdp2-fused")["fused"] == ["fused_loss"]
+    assert losses(trained / "fsdp2-given-up-fused") == pytest.approx(losses(trained / "fsdp2-random"), rel=1e-6)
     assert losses(trained / "fsdp2-fused") == pytest.approx(losses(trained / "fsdp2-kept"), rel=1e-6)
     assert result(trained / "fsdp2-fused")["eval_loss"] == pytest.approx(
         result(trained / "fsdp2-kept")["eval_loss"], rel=1e-6
