@@ -149,3 +149,28 @@ def test_an_optimizer_whose_pass_cannot_be_compiled_steps_and_says_so(monkeypatc
         step(row, low, torch.ones(64))
     assert float(row[0]) == pytest.approx(1 - 2e-2 - 2e-4, abs=1e-5) and torch.equal(low, row.bfloat16())
     assert len(step.sentences) == 1 and "the compiler of this node is broken" in step.sentences[0]
+
+
+def test_a_step_in_bf16_that_cannot_be_compiled_says_so_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from hpc_llm.worker.engines import pure_bf16
+
+    def refused(*args: object, **how: object) -> None:
+        raise RuntimeError("no compiler was found")
+
+    monkeypatch.setattr(torch, "compile", refused)
+
+    def stepped(compiles: bool) -> tuple[torch.Tensor, list[str]]:
+        weight = torch.linspace(-1, 1, 100).bfloat16().requires_grad_()
+        optimizer = pure_bf16.AdamWBF16([weight], lr=1e-2, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1, seed=1)
+        if compiles:
+            optimizer._compiled = pure_bf16.change
+            optimizer._compile()  # as on a GPU, which is not here
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        return weight.detach(), optimizer.sentences
+
+    (plain, nothing), (same, said) = stepped(False), stepped(True)
+    assert torch.equal(plain, same) and nothing == []
+    assert len(said) == 1 and said[0].endswith("nothing can be compiled here: no compiler was found")

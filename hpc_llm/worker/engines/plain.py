@@ -138,7 +138,8 @@ class PlainEngine(Engine):
         return Layout(parts, self._stepper.optimizer)
 
     def sentences(self) -> list[str]:
-        return [*self._fused.sentences, *([] if self._captured is None else self._captured.sentences)]
+        of_optimizer = getattr(self._stepper.optimizer, "sentences", [])
+        return [*self._fused.sentences, *([] if self._captured is None else self._captured.sentences), *of_optimizer]
 
     def hidden_bytes(self) -> int:
         return 0 if self._captured is None else self._captured.hidden_bytes()

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from hpc_llm.worker.kernels.compiling import failing
+from hpc_llm.worker.kernels.compiling import failing, one_line
 
 _CHUNK = 2**24
 """Numbers that are in fp32 at once, where the step is not compiled."""
@@ -40,7 +40,9 @@ class AdamWBF16(_Optimizer):  # type: ignore[misc]
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._seed = seed
         self._compiled: Any = None
-        """The change of a piece as one kernel; False where it cannot be compiled here."""
+        """The change of a piece as one kernel; `change` itself where it is not compiled."""
+        self.sentences: list[str] = []
+        """Why it is not, where that is so."""
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self, closure: Callable[[], Any] | None = None) -> None:
@@ -65,20 +67,28 @@ class AdamWBF16(_Optimizer):  # type: ignore[misc]
 
     def _change(self, *piece: torch.Tensor) -> None:
         if self._compiled is None:
-            self._compiled = _compile() if piece[0].is_cuda else False
-        (self._compiled or change)(*piece)
+            self._compiled = change
+            if piece[0].is_cuda:
+                self._compile()
+        self._compiled(*piece)
+
+    def _compile(self) -> None:
+        """Take one kernel for all sizes, if it can be made here."""
+        try:
+            self._compiled = _tried()
+        except Exception as error:  # whatever a compiler may raise: the same is done in single operations
+            self.sentences.append(
+                f"AdamWBF16 steps in single operations, for nothing can be compiled here: {one_line(error)}"
+            )
 
 
-def _compile() -> Any:
-    """`change` as one kernel for all sizes, tried; False where there is no compiler."""
+def _tried() -> Any:
+    """`change`, compiled and called. Raises what a compiler raises."""
     made = torch.compile(change, dynamic=True)
     weight = torch.ones(48, dtype=torch.bfloat16, device="cuda")
     rates = torch.full((8,), 0.5, device="cuda")
-    try:
-        with failing():
-            made(weight, weight.clone(), weight.clone(), weight.clone(), rates, rates[0].int())
-    except Exception:  # whatever a compiler may raise: the same is done in single operations
-        return False
+    with failing():
+        made(weight, weight.clone(), weight.clone(), weight.clone(), rates, rates[0].int())
     return made
 
 
