@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import product
@@ -218,7 +217,7 @@ def _asked_before(own: Mapping[str, Any], logs: Any, spelled: str) -> _Read:
     from hpc_llm.api.resuming import asked_with
     from hpc_llm.text.secrecy import refuse_secrets
 
-    run, found = asked_with(str(own["resume"]), logs_folder(logs))
+    run, found, is_own = asked_with(str(own["resume"]), logs_folder(logs))
     refuse_secrets(found, str(run.experiment))
     # What a run says of one thing in two ways gives way whole to what is said now.
     left_out = {
@@ -227,15 +226,9 @@ def _asked_before(own: Mapping[str, Any], logs: Any, spelled: str) -> _Read:
         *(("steps", "epochs") if {"steps", "epochs"} & own.keys() else ()),
     }
     values = _read_mapping({name: one for name, one in found.items() if name not in left_out}, str(run.experiment))
-    if not _is_own(run.experiment):
+    if not is_own:
         _refuse_foreign(values, str(run.experiment))
     return _Read(values=values, sources=dict.fromkeys(values, f"{spelled}resume {run.run_id}"))
-
-
-def _is_own(record: Path) -> bool:
-    """Whether nobody else can have written the record."""
-    found = record.lstat()
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def _nothing(layer: dict[str, Any], where: str) -> None:

@@ -41,8 +41,9 @@ def _search_of(text: str, logs: Path) -> Path:
     return run.root.absolute()
 
 
-def asked_with(text: str, logs: Path) -> tuple[RunPaths, dict[str, Any]]:
-    """The run that `resume` means, and what it was asked with; that is empty where its record does not hold it."""
+def asked_with(text: str, logs: Path) -> tuple[RunPaths, dict[str, Any], bool]:
+    """The run that `resume` means, what it was asked with, empty where its record does not hold it, and whether nobody but
+    this user can have written that."""
     from hpc_llm.api.find import find_run
     from hpc_llm.records.checkpoints import MANIFEST
     from hpc_llm.records.files import read_json
@@ -51,8 +52,21 @@ def asked_with(text: str, logs: Path) -> tuple[RunPaths, dict[str, Any]]:
     given = Path(os.path.abspath(os.path.expanduser(text)))
     is_checkpoint = (given / MANIFEST).is_file()
     run = RunPaths(given.parent.parent) if is_checkpoint else find_run(text, logs)
-    asked = (read_json(run.experiment) or {}).get("asked")
-    return run, asked if isinstance(asked, dict) else {}
+    record = _own_record(run.experiment)
+    asked = (record or read_json(run.experiment) or {}).get("asked")
+    return run, asked if isinstance(asked, dict) else {}, record is not None
+
+
+def _own_record(path: Path) -> dict[str, Any] | None:
+    """What the very bytes say that only this user can have written; None of other files."""
+    from hpc_llm.records.files import read_own
+    from hpc_llm.text.json_text import decoded
+
+    try:
+        found = decoded(read_own(path).decode())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _place_of(text: str, logs: Path) -> Path:
