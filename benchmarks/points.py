@@ -9,7 +9,9 @@ sessions on several machines. Needs what `methods_on_gpu.py` needs.
 
 Device time is short: the processes of coming runs import their libraries while others run (`gate.py`: nothing on the GPU
 before it is their turn), runs of one GPU go side by side where there are several, and operators are compiled meanwhile.
-A list holds lines `ENGINE GPUS MODEL METHOD BATCHxLENGTH[,BATCHxLENGTH…] [TIMEOUT_S]`.
+A list holds lines `ENGINE GPUS MODEL METHOD BATCHxLENGTH[,BATCHxLENGTH…] [TIMEOUT_S [SETTING…]]`. A row's `switches` are what the plan
+had on for the engine; rows without are of runs that had nothing fused, recorded or compiled, and units of one layer. Rows without a
+peak are of runs whose graph was counted twice: they are made again.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -47,7 +49,7 @@ from hpc_llm.site.hardware import Hardware, detect
 MODELS = ("llama3.2-1b", "llama3.2-3b", "llama2-7b")
 METHODS = ("z3", "q", "lora", "qlora", "z2o", "z3o", "ddp", "z3+r", "q+r", "qlora+r", "z2o+r", "z3o+r")
 BATCHES = "1x350,1x2048,8x350,4x2048,8x2048"
-KEY = ("gpu", "num_gpus", "engine", "model", "method", "micro_batch_size", "sequence_length")
+KEY = ("gpu", "num_gpus", "engine", "model", "method", "micro_batch_size", "sequence_length", "settings")
 AHEAD = 3
 """Runs whose processes wait for their turn, for each GPU that can be given on its own."""
 
@@ -125,16 +127,16 @@ def wanted(arguments: argparse.Namespace) -> Iterator[Job]:
             words = line.partition("#")[0].split()
             for shape in words[4].split(",") if words else ():
                 timeout = float(words[5]) if len(words) > 5 else arguments.timeout
-                yield make_job(words[0], int(words[1]), words[2], words[3], shape, timeout)
+                yield make_job(words[0], int(words[1]), words[2], words[3], shape, timeout, " ".join(words[6:]))
         return
     names = (arguments.methods.split(","), arguments.models.split(","), arguments.engines.split(","))
     for shape, method, model, engine in product(arguments.batches.split(","), *names):
         yield make_job(engine, arguments.gpus, model, method, shape, arguments.timeout)
 
 
-def make_job(engine: str, gpus: int, model: str, method: str, shape: str, timeout: float) -> Job:
+def make_job(engine: str, gpus: int, model: str, method: str, shape: str, timeout: float, settings: str = "") -> Job:
     batch, length = map(int, shape.split("x"))
-    asked = {"engine": engine, "num_gpus": gpus, "model": model, "method": method}
+    asked = {"engine": engine, "num_gpus": gpus, "model": model, "method": method, "settings": settings}
     return Job({**asked, "micro_batch_size": batch, "sequence_length": length}, timeout)
 
 
@@ -153,7 +155,8 @@ class Bench:
             digits = self.hardware.arch.removeprefix("sm_")
             self.environment["TORCH_CUDA_ARCH_LIST"] = f"{digits[:-1]}.{digits[-1]}"
         self.rows = read_rows(arguments.csv)
-        done = {tuple(str(row.get(name)) for name in KEY) for row in self.rows}
+        unknown = [row for row in self.rows if row["outcome"] == "COMPLETED" and not row["peak_allocated_bytes"]]
+        done = {tuple(str(row.get(name) or "") for name in KEY) for row in self.rows if row not in unknown}
         self.queue: list[Job] = []
         for job in wanted(arguments):
             key = tuple(str({"gpu": self.hardware.gpu_model, **job.asked}[name]) for name in KEY)
@@ -317,6 +320,7 @@ class Bench:
             "preloaded": 1,
             "omp_num_threads": job.planned.job.cpus_per_task if job.planned else None,
             "in_company": int(job.company),
+            "switches": switches(job.planned) if job.planned else "",
         }
         self.rows.append({**self.machine, **job.asked, **found, **own})
         write_rows(self.arguments.csv, self.rows)
@@ -333,6 +337,13 @@ class Bench:
             self.say(f"  {found.get('reason')}")
         if job.folder != Path():
             shutil.rmtree(job.folder, ignore_errors=True)
+
+
+def switches(planned: Plan) -> str:
+    """What the plan's engine does and how it splits, as settings with blanks between."""
+    found = asdict(planned.engine)
+    own = {key: found[key] for key in found if key not in ("name", "module", "fallback", "deepspeed")}
+    return " ".join(f"{key}={json.dumps(value)}".replace('"', "") for key, value in own.items())
 
 
 def imports(job: Job) -> list[str]:
@@ -379,7 +390,7 @@ def make_plan(asked: dict[str, Any], hardware: Hardware) -> Plan:
     experiment = Experiment(
         cluster="local",
         method=asked["method"],
-        set=(f"engine={asked['engine']}",),
+        set=(f"engine={asked['engine']}", *asked["settings"].split()),
         steps=8,
         warmup_steps=3,
         gpus_per_node=asked["num_gpus"],

@@ -145,7 +145,8 @@ def test_the_plan_says_whether_steps_are_recorded_and_why(
         ("lora", ("peft.dropout=0.1",), (False, True, True)),
         ("qlora", ("quantization.kind=int8",), (False, True, True)),
         ("lora", ("engine=deepspeed",), (False, False, False)),
-        ("z3", (), (False, False, False)),
+        ("z3", (), (False, True, True)),
+        ("z3", ("engine=deepspeed",), (False, False, False)),
         ("z3", ("engine=fsdp2",), (False, True, False)),
         ("z3", ("engine=flat",), (False, True, True)),
     ],
@@ -160,16 +161,6 @@ def test_weights_in_4_bits_are_unpacked_at_once_on_gpus_that_were_tried() -> Non
     assert nvidia.plan.engine.fused_dequantization and not amd.plan.engine.fused_dequantization
     assert "NVIDIA" in amd.origins["fused_dequantization"]
     assert "nothing is packed" in planned("delta", "lora").origins["fused_dequantization"]
-
-
-def test_the_engine_asks_for_memory_that_grows_in_place_unless_somebody_has_said_how() -> None:
-    def environment(*settings: str) -> dict[str, str]:
-        return planned("local", "z3", set=("engine=fsdp2", *settings)).plan.job.env
-
-    assert environment() == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-    assert environment("env.A=1") == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "A": "1"}
-    assert environment("env.PYTORCH_ALLOC_CONF=backend:native") == {"PYTORCH_ALLOC_CONF": "backend:native"}
-    assert planned("local", "z3").plan.job.env == {}
 
 
 def test_the_plan_says_why_something_is_not_fused() -> None:
@@ -202,6 +193,7 @@ def test_to_record_what_cannot_be_recorded_is_refused(settings: tuple[str, ...])
         choice("q", *settings, "cuda_graph=true")
 
 
+DEEPSPEED = "engine=deepspeed"
 FSDP2 = "engine=fsdp2"
 
 
@@ -264,13 +256,13 @@ def test_gradients_are_summed_in_the_precision_of_the_run_and_layers_compiled_wh
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (("layers_per_unit=8",), "--set layers_per_unit=8: engine deepspeed does not heed it."),
-        (("compiled_layers=true",), "--set compiled_layers=true: engine deepspeed does not heed it."),
+        ((DEEPSPEED, "layers_per_unit=8"), "--set layers_per_unit=8: engine deepspeed does not heed it."),
+        ((DEEPSPEED, "compiled_layers=true"), "--set compiled_layers=true: engine deepspeed does not heed it."),
         ((FSDP2, "overlap=true"), "--set overlap=true: engine fsdp2 does not heed it."),
         (("engine=flat", "keeps_parameters=true"), "--set keeps_parameters=true: engine flat does not heed it."),
         ((FSDP2, "layers_per_unit=0"), "layers_per_unit is 0, it must be at least 1."),
         ((FSDP2, "reduce_precision=fp16"), "valid are fp32, bf16"),
-        (("fused_loss=true",), "engine deepspeed it cannot be, for it fuses nothing"),
+        ((DEEPSPEED, "fused_loss=true"), "engine deepspeed it cannot be, for it fuses nothing"),
     ],
 )
 def test_what_an_engine_does_not_heed_is_refused(settings: tuple[str, ...], said: str) -> None:
@@ -285,3 +277,40 @@ def test_deepspeeds_own_recomputation_is_refused_where_nothing_heeds_it(method: 
     with pytest.raises(PlanError, match=rf"activation_checkpointing\.{key} has no effect: .*--set recompute=true"):
         planned("local", method, model="tiny", set=(f"deepspeed.activation_checkpointing.{key}=1",))
     assert planned("local", method, model="tiny", set=("recompute=true",)).plan.model.recompute
+
+
+def test_a_method_takes_the_first_of_its_engines_that_suits() -> None:
+    """Whole parameters where they fit beside the batch, on GPUs where that was measured; DeepSpeed elsewhere, and the plan says why."""
+
+    def engine(cluster: str = "runpod", model: str = "llama2-7b", **changes: Any) -> tuple[str, str]:
+        found = planned(cluster, changes.pop("method", "z3"), model=model, **changes)
+        return found.plan.engine.name, found.origins["engine"]
+
+    assert engine(gpus_per_node=2) == ("flat", "method z3")
+    assert engine(gpus_per_node=2, method="z2")[0] == engine(gpus_per_node=2, method="z1")[0] == "flat"
+    for changed, word in (
+        ({"gpus_per_node": 1}, "more than the GPU's 80.0 GiB"),
+        ({"gpus_per_node": 2, "micro_batch_size": 8, "sequence_length": 2048}, "too many"),
+        ({"gpus_per_node": 2, "tensor_parallel": 2}, "flat has whole layers"),
+        ({"gpus_per_node": 2, "method": "z3+lora"}, "some are frozen"),
+        ({"cluster": "mi210"}, "NVIDIA's GPUs alone"),
+        ({"cluster": "taiwania2"}, "fp16"),
+    ):
+        name, why = engine(**changed)
+        assert name == "deepspeed" and word in why, (changed, why)
+    assert engine(gpus_per_node=2, set=("engine=fsdp2",)) == ("fsdp2", "--set engine")
+    asked = planned("runpod", "z3", model="llama2-7b", gpus_per_node=2, set=("deepspeed.zero_optimization.stage=2",))
+    assert asked.plan.engine.name == "deepspeed" and "which only it heeds" in asked.notices[0]
+    assert engine(gpus_per_node=2, method="z3-hpc2")[0] == "deepspeed"
+
+
+def test_a_large_batch_compiles_whole_layers_and_a_small_one_is_recorded() -> None:
+    def engine(size: int) -> Any:
+        return planned(
+            "runpod", "z3", model="llama3.2-1b", gpus_per_node=2, micro_batch_size=size, sequence_length=1024
+        ).plan.engine
+
+    small, large = engine(1), engine(8)
+    assert small.name == large.name == "flat"
+    assert (small.cuda_graph, small.fused_layers, small.compiled_layers) == (True, True, False)
+    assert (large.cuda_graph, large.fused_layers, large.compiled_layers) == (False, False, True)

@@ -32,6 +32,19 @@ def choose_engine(asked: str, settings: Iterable[Sequence[str]]) -> tuple[Engine
     return facts, None
 
 
+def first_suited(names: str | Sequence[str], wanted: Wanted) -> tuple[str, list[str]]:
+    """The engine of a method that names one or several, and why those before it are left out, each in a sentence."""
+    passed: list[str] = []
+    *before, last = [names] if isinstance(names, str) else names
+    for name in before:
+        facts = engines.find(name)
+        lack = _lack(facts, wanted) or answer(facts, facts.unsuited, wanted)
+        if lack is None:
+            return name, passed
+        passed.append(f"{name} {lack}")
+    return last, passed
+
+
 def check_engine(facts: EngineFacts, wanted: Wanted) -> None:
     """Raise PlanError where the engine cannot do what the plan asks for; the message names those that can."""
     lack = _lack(facts, wanted)

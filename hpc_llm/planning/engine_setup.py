@@ -9,7 +9,7 @@ from typing import Any
 from hpc_llm.errors import PlanError
 from hpc_llm.planning import engines
 from hpc_llm.planning.draft import Draft, positive
-from hpc_llm.planning.engine_choice import answer, check_engine, choose_engine
+from hpc_llm.planning.engine_choice import answer, check_engine, choose_engine, first_suited
 from hpc_llm.planning.engines import Chosen, EngineFacts, Wanted
 from hpc_llm.planning.method import Method
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
@@ -28,7 +28,8 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
                 f"deepspeed.{'.'.join(keys)} has no effect: activations are recomputed by torch, layer by layer, and not by DeepSpeed. "
                 "--set recompute=true, or +r in --method, turns that on."
             )
-    asked = draft.put("engine", method.engine, f"method {method.name}")
+    suited, passed = first_suited(method.engine, wanted)
+    asked = draft.put("engine", suited, "; ".join((f"method {method.name}", *passed)))
     facts, why = choose_engine(asked, set_keys)
     if why is not None:
         draft.computed("engine", facts.name, f"computed: {why}")
@@ -55,11 +56,6 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
         ),
         **switches,
     )
-
-
-def engine_environment(engine: EngineSetup, wanted: Wanted) -> Mapping[str, str]:
-    """Variables that the engine of a plan is to have; none where no engine of training is used."""
-    return engines.find(engine.name).environment(wanted) if engine.name in engines.names() else {}
 
 
 _FUSED = {

@@ -80,18 +80,23 @@ class Method(_Strict):
     """First steps over which the learning rate rises to its peak; left out, a tenth of the steps."""
     lr_schedule: Schedule | None = None
     """How the learning rate goes on behind the ramp; left out, as the task has it."""
-    engine: str = "deepspeed"
-    """What carries out the training steps."""
+    engine: str | list[str] = "deepspeed"
+    """What carries out the training steps. Of several the first one that suits: all but the last are left out where they cannot do
+    what is wanted, and where nobody has measured that they do it better."""
     deepspeed: dict[str, Any]
     """DeepSpeed config without the batch sizes, which are computed, and without the optimizer, which stands above."""
 
     @field_validator("engine")
     @classmethod
-    def _known_engine(cls, name: str) -> str:
+    def _known_engine(cls, names: str | list[str]) -> str | list[str]:
+        if not names:
+            raise ValueError("the list names no engine")
         try:
-            return engines.find(name).name
+            for name in [names] if isinstance(names, str) else names:
+                engines.find(name)
         except RequestError as error:
             raise ValueError(str(error)) from None
+        return names
 
     @field_validator("optimizer", "peft", "quantization", mode="before")
     @classmethod

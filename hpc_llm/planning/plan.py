@@ -20,7 +20,7 @@ from hpc_llm.planning.data import check_feed
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.deepspeed_values import check_partitions
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
-from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_environment
+from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed
 from hpc_llm.planning.engines import Wanted, zero_stage
 from hpc_llm.planning.experiment import CHANGED_LETTERS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
@@ -53,6 +53,7 @@ from hpc_llm.planning.recipe import (
     choose_weights,
     family_of,
     frozen_by,
+    kept_bytes,
     learning_rate,
     parameters_of,
 )
@@ -136,6 +137,7 @@ def plan(
         deepspeed=deepspeed,
         family=family_of(model.name, found) or None,
         parameters=parameters_of(model.name, found),
+        kept_bytes=kept_bytes(model.name, found, batch, recompute=model.recompute),
         gpu_bytes=gpu.memory_gib * 2**30 if gpu.memory_gib and parallel.gpus_per_node else None,
         has_cuda=gpu.vendor == "nvidia",
     )
@@ -153,9 +155,7 @@ def plan(
         parallel=parallel,
         optimizer=optimizer,
         engine=engine,
-        job=_job(
-            ask, partition_name, time_s, _job_name(task, model, method), engine_environment(engine, wanted), draft
-        ),
+        job=_job(ask, partition_name, time_s, _job_name(task, model, method), draft),
         gpu=_gpu(cluster, gpu, parallel, model, draft),
     )
     return PlanWithOrigins(
@@ -324,9 +324,7 @@ def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], dr
     return found
 
 
-def _job(
-    ask: Ask, partition: str | None, time_s: int | None, default_name: str, of_engine: Mapping[str, str], draft: Draft
-) -> JobRequest:
+def _job(ask: Ask, partition: str | None, time_s: int | None, default_name: str, draft: Draft) -> JobRequest:
     said, cluster = ask.said, ask.cluster
     scheduler = draft.computed("scheduler", ask.site.scheduler, f"cluster {cluster.name}: scheduler")
     launcher = ask_launcher(ask.parallel, cluster, ask.site, draft)
@@ -344,22 +342,9 @@ def _job(
         cpus_per_task=cores,
         mem=mem,
         sbatch=dict(ask.options),
-        env=_env(cluster, of_engine, draft),
+        env=draft.put("env", {}, "not set"),
         env_file=draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file")),
     )
-
-
-_ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Two names of one thing: what a cluster or a user says under either is left alone."""
-
-
-def _env(cluster: Cluster, of_engine: Mapping[str, str], draft: Draft) -> dict[str, str]:
-    """What the job finds in its environment besides what the cluster says."""
-    said = {*cluster.env.common, *(key for setting in draft.settings.of("env") for key in setting.inside)}
-    own = {} if said.intersection(_ALLOCATORS) else dict(of_engine)
-    why = f"computed: the engine's {', '.join(own)}" if own else "not set"
-    found: dict[str, str] = draft.put("env", own, why)
-    return found
 
 
 def _job_name(task: tasks.TaskKind, model: ModelSetup, method: Method) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.planning.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES as ENCODER_DECODERS
-from hpc_llm.planning.model import ALIASES, PRESETS, architecture, num_parameters
+from hpc_llm.planning.model import ALIASES, PRESETS, Architecture, architecture, num_parameters
 from hpc_llm.planning.optimizers import PURE_BF16
+from hpc_llm.planning.parts import BatchShape
 from hpc_llm.records.fetched import fetch_command, is_hub_name
 
 CHECKPOINT_RATE = 2e-5
@@ -199,6 +200,20 @@ def parameters_of(model: str, found: Checkpoint | None) -> int | None:
         return num_parameters(architecture(model)) if model in PRESETS or found else None
     except (RequestError, ArithmeticError):  # nonsense in a config is refused where it is used
         return None
+
+
+def kept_bytes(model: str, found: Checkpoint | None, batch: BatchShape, *, recompute: bool) -> float | None:
+    """About what a decoder's layers keep of one micro batch for the backward pass, in 2 bytes a number and with nothing fused; None
+    where it cannot be said. With `recompute` it is what goes into each layer."""
+    if parameters_of(model, found) is None:
+        return None
+    shape = architecture(model)
+    if not isinstance(shape, Architecture):
+        return None
+    width, inner = shape.hidden_size, shape.intermediate_size
+    # Two norms (their input in fp32, and normed), four inputs of products, queries, keys, values and what attention finds; the gated MLP.
+    a_layer = 2 * width if recompute else 28 * width + 6 * inner
+    return float(batch.micro_batch_size * batch.sequence_length * shape.num_hidden_layers * a_layer)
 
 
 def check_family(model: str, found: Checkpoint | None, attention: str, precision: str) -> str | None:

@@ -10,6 +10,7 @@ import resource
 import shutil
 import socket
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +85,41 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+@dataclass
+class _Beside:
+    """What torch's own peaks leave out."""
+
+    hidden: int = 0
+    """Bytes that are in use though torch counts them as free."""
+    allocated: int = 0
+    """The peak until `hidden` was last another number, and what was hidden then with it."""
+    reserved: int = 0
+
+
+_beside = _Beside()
+
+
+def count_hidden(device: torch.device, size: int) -> None:
+    """From now on `size` bytes are in use on the GPU that torch counts as free.
+
+    What a CUDA graph works in is such memory once it is recorded. While it is recorded torch counts it, so that adding it to a peak
+    of that time would count it twice: the peak so far is kept, and a new one begins.
+    """
+    _beside.allocated = peak_allocated_bytes(device) or 0
+    _beside.reserved = peak_reserved_bytes(device) or 0
+    torch.cuda.reset_peak_memory_stats(device)
+    _beside.hidden = size
+
+
+def free_in_pools(graphs: Iterable[Any]) -> int:
+    """Bytes of what recorded CUDA graphs work in, as far as torch counts it as free: no tensor outlives a replay there."""
+    pools = {tuple(graph.pool()) for graph in graphs}
+    segments = [one for one in torch.cuda.memory_snapshot() if tuple(one.get("segment_pool_id", ())) in pools]
+    return sum(one["total_size"] - one["allocated_size"] for one in segments)
+
+
 def reset_peak_memory(device: torch.device) -> None:
+    _beside.allocated = _beside.reserved = 0
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -95,13 +130,15 @@ def allocated_bytes(device: torch.device) -> int | None:
 
 
 def peak_allocated_bytes(device: torch.device) -> int | None:
-    """Most bytes of tensors on the GPU since the last reset."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    """Most bytes of tensors on the GPU since the last reset, with what recorded graphs work in."""
+    if device.type != "cuda":
+        return None
+    return max(_beside.allocated, int(torch.cuda.max_memory_allocated(device)) + _beside.hidden)
 
 
 def peak_reserved_bytes(device: torch.device) -> int | None:
     """Most bytes that torch's allocator held of the GPU since the last reset."""
-    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+    return max(_beside.reserved, torch.cuda.max_memory_reserved(device)) if device.type == "cuda" else None
 
 
 def used_device_bytes(device: torch.device) -> int | None:

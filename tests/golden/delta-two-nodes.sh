@@ -43,7 +43,7 @@ export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/delta/torch_extensions
 export OMP_NUM_THREADS=16
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export NCCL_SOCKET_IFNAME=hsn
-need_packages torch transformers deepspeed
+need_packages torch transformers
 
 # launch: 8 ranks, 4 per node
 ranks_meet_at "$(first_node)"

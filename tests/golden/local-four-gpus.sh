@@ -23,7 +23,7 @@ eval "$functions" && begin_run 1800
 use_python_of /opt/env/bin
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/local/torch_extensions
 export OMP_NUM_THREADS=4
-need_packages torch transformers deepspeed
+need_packages torch transformers
 
 # launch: 4 ranks, 4 per node
 set_ranks torchrun hpc_llm.worker.pretrain_llm --run-dir "$run_dir"

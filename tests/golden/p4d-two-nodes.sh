@@ -34,7 +34,7 @@ export OMP_NUM_THREADS=12
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export FI_EFA_USE_HUGE_PAGE=0
 export NCCL_SOCKET_IFNAME='^docker,lo,veth'
-need_packages torch transformers deepspeed
+need_packages torch transformers
 
 # launch: 16 ranks, 8 per node
 ranks_meet_at "$(first_node)"

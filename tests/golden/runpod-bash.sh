@@ -24,7 +24,7 @@ use_python_of /opt/env/bin
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/runpod/torch_extensions
 export OMP_NUM_THREADS=8
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-need_packages torch transformers deepspeed
+need_packages torch transformers
 
 # launch: 2 ranks, 2 per node
 set_ranks torchrun hpc_llm.worker.pretrain_llm --run-dir "$run_dir"

@@ -30,7 +30,7 @@ use_python_of /opt/env/bin
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/runpod/torch_extensions
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export NCCL_SOCKET_IFNAME=ens1
-need_packages torch transformers deepspeed
+need_packages torch transformers
 
 # launch: 16 ranks, 8 per node
 ranks_meet_at "$(first_node)"

@@ -17,6 +17,7 @@ _LLAMA = {
 }  # fmt: skip
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": _LLAMA,
+    "mistral": {**_LLAMA, "sliding_window": None},
     "qwen2": {**_LLAMA, "tie_word_embeddings": True},
     "qwen3": {**_LLAMA, "head_dim": 32},
     "gpt2": {

@@ -34,6 +34,8 @@ class Wanted:
 
     parameters: int | None = None
     """Of the whole model; None where they cannot be counted."""
+    kept_bytes: float | None = None
+    """What the passes of a micro batch keep for the backward pass at most, unfused; None where the model cannot be seen."""
     gpu_bytes: float | None = None
     """Memory of one GPU; None where it is not known, or there is none."""
     has_cuda: bool = False
@@ -56,10 +58,6 @@ def _fuses_nothing(part: str, wanted: Wanted) -> str:
     return "it fuses nothing"
 
 
-def _no_environment(wanted: Wanted) -> Mapping[str, str]:
-    return {}
-
-
 def _has_whole_layers(wanted: Wanted) -> str:
     return "has whole layers on each rank"
 
@@ -80,6 +78,8 @@ class EngineFacts:
     """What it imports besides torch and transformers, by import name; what only its fallback needs is not demanded."""
     lacks: Callable[[Wanted], str | None] = _nothing
     """Why it cannot do what a plan wants, in a clause that goes on from its name; None where it can."""
+    unsuited: Callable[[Wanted], str | None] = _nothing
+    """Why it should be asked for by name where it is one of several engines of a method, in a clause that goes on from its name."""
     heeds: frozenset[str] | None = frozenset()
     """Keys of the DeepSpeed config that it alone heeds, besides those that every engine does; None: all keys."""
     unrecorded: Callable[[Wanted], str | None] = _never
@@ -91,8 +91,6 @@ class EngineFacts:
     splitting: Callable[[Wanted], Mapping[str, Chosen]] = _as_it_does
     """How it splits layers, for each field that it heeds of `EngineSetup`'s `layers_per_unit`, `keeps_parameters`,
     `reduce_precision`, `compiled_layers`, `overlap` and `fused_optimizer`: the value, and why."""
-    environment: Callable[[Wanted], Mapping[str, str]] = _no_environment
-    """Variables that its job is to have, where neither the cluster nor the request sets them; of torch's allocator at present."""
     fallback: str | None = None
     """The engine of ours that trains the same where a node's software is too old for this one."""
     carries: tuple[str, ...] = ()

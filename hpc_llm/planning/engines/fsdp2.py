@@ -99,13 +99,6 @@ def unfused(part: str, wanted: Wanted) -> str | None:
     return None
 
 
-def environment(wanted: Wanted) -> Mapping[str, str]:
-    """What the units need differs in size: blocks of fixed sizes were given back and asked for anew, a seventh of a step's time."""
-    if not wanted.parallel.gpus_per_node or not wanted.has_cuda:
-        return {}
-    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-
-
 FACTS = EngineFacts(
     name="fsdp2",
     module="hpc_llm.worker.engines.fsdp2",
@@ -113,6 +106,5 @@ FACTS = EngineFacts(
     unshared=unshared,
     splitting=splitting,
     unfused=unfused,
-    environment=environment,
     fallback="deepspeed",
 )

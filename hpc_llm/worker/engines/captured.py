@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from hpc_llm.worker.data.batch import LABELS
+from hpc_llm.worker.device import count_hidden, free_in_pools
+from hpc_llm.worker.model.causal import whole_samples
 
 Compute = Callable[[Mapping[str, torch.Tensor], torch.Tensor], torch.Tensor]
 """From a batch and the weight of its loss to the loss, with the gradients of the parameters left behind."""
@@ -70,22 +72,13 @@ class Captured:
             if found is None:
                 return self._beside(batch, weight)
             self._recorded[shape] = found
+            count_hidden(self._stream.device, free_in_pools([each.graph for each in self._recorded.values()]))
         return self._replay(found, batch, weight)
-
-    def hidden_bytes(self) -> int:
-        """What the graphs work in: memory of their own, which counts as free where no tensor outlives a replay."""
-        pools = {tuple(found.graph.pool()) for found in self._recorded.values()}
-        segments = torch.cuda.memory_snapshot() if pools else []
-        return sum(
-            segment["total_size"] - segment["allocated_size"]
-            for segment in segments
-            if tuple(segment.get("segment_pool_id", ())) in pools
-        )
 
     def _beside(self, batch: Mapping[str, torch.Tensor], weight: torch.Tensor) -> torch.Tensor:
         """Unrecorded, on the stream on which it will be recorded: what is set up there is set up for the graph too."""
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._stream), whole_samples():
             loss = self._compute(batch, weight)
         torch.cuda.current_stream().wait_stream(self._stream)
         return loss
@@ -98,7 +91,7 @@ class Captured:
             parameter.grad = None  # so that a replay writes its gradients and adds them to nothing
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode=self._others):
+            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode=self._others), whole_samples():
                 loss = self._compute(static, divisor)
             gradients = [parameter.grad for parameter in self._parameters]
         except RuntimeError as error:

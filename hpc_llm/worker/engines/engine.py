@@ -93,10 +93,6 @@ class Engine(ABC):
         `gradients` are those of the first step at its end; they are left out where the engine does not show them.
         """
 
-    def hidden_bytes(self) -> int:
-        """Device memory that is taken between steps though the allocator counts it as free: what recorded steps work in."""
-        return 0
-
     def sentences(self) -> list[str]:
         """One for each thing that has run otherwise than the plan says, as far as it showed while training."""
         return []

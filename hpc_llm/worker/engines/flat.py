@@ -158,9 +158,6 @@ class FlatEngine(Engine):
             "optimizer": bytes_of([*copies, *tensors_in(self._optimizer.state)]),
         }
 
-    def hidden_bytes(self) -> int:
-        return 0 if self._captured is None else self._captured.hidden_bytes()
-
     def sentences(self) -> list[str]:
         parts = (self._fused, self._compiled, self._captured, self._row_step)
         return [sentence for part in parts if part is not None for sentence in part.sentences]

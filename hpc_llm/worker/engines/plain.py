@@ -141,9 +141,6 @@ class PlainEngine(Engine):
         of_optimizer = getattr(self._stepper.optimizer, "sentences", [])
         return [*self._fused.sentences, *([] if self._captured is None else self._captured.sentences), *of_optimizer]
 
-    def hidden_bytes(self) -> int:
-        return 0 if self._captured is None else self._captured.hidden_bytes()
-
     def steering(self) -> dict[str, Any]:
         return self._stepper.steering()
 

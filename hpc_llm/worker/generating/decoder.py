@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from hpc_llm.errors import WorkerError
+from hpc_llm.worker.device import count_hidden, free_in_pools
 from hpc_llm.worker.generating.cache import FixedCache
 from hpc_llm.worker.generating.choosing import Choice
 from hpc_llm.worker.generating.masks import Mask, Masks
@@ -166,6 +167,7 @@ class Decoder:
             self._read(tokens, real, self._draws)
             try:
                 self._graph = self._recorded()
+                count_hidden(self.device, free_in_pools([self._graph]))
             except torch.cuda.OutOfMemoryError:
                 raise
             except RuntimeError as error:
@@ -183,14 +185,6 @@ class Decoder:
         with torch.cuda.graph(graph, stream=stream):
             self._advance()
         return graph
-
-    def hidden_bytes(self) -> int:
-        """What the graph works in: memory of its own, which counts as free."""
-        if self._graph is None:
-            return 0
-        pool = tuple(self._graph.pool())
-        found = [one for one in torch.cuda.memory_snapshot() if tuple(one.get("segment_pool_id", ())) == pool]
-        return sum(one["total_size"] - one["allocated_size"] for one in found)
 
 
 def _inputs_of(model: Any) -> Callable[[torch.Tensor, FixedCache], dict[str, Any]]:

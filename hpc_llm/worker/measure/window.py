@@ -6,7 +6,7 @@ The device is idle at both of its ends. What is done between them is not this mo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -72,8 +72,6 @@ class Window:
         self.span: tuple[float, float] | None = None
         """Begin and end, Unix time."""
         self.peak_device_bytes: int | None = None
-        self.hidden_bytes: Callable[[], int] = lambda: 0
-        """Memory that the allocator counts as free though nothing else can have it; added to what is allocated at the most."""
         self._began: float | None = None
         self._mark: Any = None
         self._left_out_s = self._left_out_device_s = 0.0
@@ -126,9 +124,8 @@ class Window:
 
     def own_peaks(self) -> dict[str, int | None]:
         """Peak memory of this rank, bytes; the host's is of the whole process life."""
-        allocated = devices.peak_allocated_bytes(self.device)
         return {
-            "peak_allocated_bytes": None if allocated is None else allocated + self.hidden_bytes(),
+            "peak_allocated_bytes": devices.peak_allocated_bytes(self.device),
             "peak_reserved_bytes": devices.peak_reserved_bytes(self.device),
             "peak_device_bytes": self.peak_device_bytes,
             "peak_host_bytes": devices.peak_host_bytes(),

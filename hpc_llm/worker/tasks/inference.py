@@ -108,7 +108,6 @@ def _answer(record: Record, model: Any, device: torch.device) -> list[Output]:
         answers.decoding = "cuda graph" if decoder.is_recorded else "eager"
         for batch in warmup_batches(queries, size, warmup):
             steps.take(batch)
-        window.hidden_bytes = decoder.hidden_bytes
         _together(ranks.world_size)
         window.open()
         for batch in batches(queries, size):

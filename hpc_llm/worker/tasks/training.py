@@ -98,7 +98,6 @@ def _measure(record: Record, engine: engines.Engine, device: torch.device, kept:
     record.meter = Meter(
         device, plan.workload.steps, plan.workload.warmup_steps, ranks.world_size, done, plan.parallel.tensor
     )
-    record.meter.window.hidden_bytes = engine.hidden_bytes
     kept.listen(record.meter)
     log = StepLog(record.paths.steps, plan) if ranks.rank == 0 else None
     gpus = telemetry.find_gpus(device, ranks)
