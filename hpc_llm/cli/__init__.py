@@ -19,7 +19,7 @@ import typer
 from hpc_llm import __version__
 from hpc_llm.cli.output import note
 from hpc_llm.cli.terminal import guarded
-from hpc_llm.cli.usage import is_usage_error, sentence
+from hpc_llm.cli.usage import ASKING, is_usage_error, sentence
 from hpc_llm.errors import HpcLlmError, Notice, PassedOverWarning
 
 COMMANDS = (
@@ -167,7 +167,7 @@ def _tell_way(arguments: list[str], option: str | None) -> None:
     """Say how an option of sbatch is given, where somebody gave it to one of our commands."""
     from hpc_llm.api.request import way_of
 
-    way = way_of(option.removeprefix("--")) if option and arguments[:1] in (["render"], ["submit"]) else None
+    way = way_of(option.removeprefix("--")) if option and arguments[0] in ASKING else None
     if way is not None:
         note(f"of sbatch's own options it is {way}")
 

@@ -12,6 +12,10 @@ _KINDS = {"integer": _WHOLE, "float": _NUMBER, "number": _NUMBER}
 """Word in typer's sentence, whichever version it is -> what is needed."""
 
 
+ASKING = ("render", "estimate", "submit")
+"""Commands that take the options of a run."""
+
+
 def is_usage_error(error: Exception) -> bool:
     """Whether it is typer's: it brings a click of its own in some versions, so its class cannot be named."""
     return hasattr(error, "show") and hasattr(error, "exit_code")
@@ -48,7 +52,16 @@ def _command(arguments: Sequence[str]) -> str:
 
 def _no_such_option(error: Any, command: str, asked: str) -> str:
     options = [name for one in _parameters(error) for name in one.opts if name.startswith("--")]
+    if command in ASKING and (said := _meant(error.option_name, command, options)) is not None:
+        return f"{said} {asked} lists all."
     return unknown_name("option", error.option_name, {*options, "--help"}, where=command, next_step=f"See {asked}.")
+
+
+def _meant(option: str, command: str, options: Sequence[str]) -> str | None:
+    """What says here what the option says in other programs; None where one of ours is nearly called so."""
+    from hpc_llm.api.request import meant
+
+    return None if option.startswith(tuple(f"{one}-" for one in options)) else meant(option, command)
 
 
 def _no_such_command(error: Any, arguments: Sequence[str]) -> str:
