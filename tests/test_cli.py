@@ -223,6 +223,23 @@ def test_a_stdout_that_takes_nothing(where: str, code: int, said: str) -> None:
     assert (done.returncode, done.stderr) == (code, said)
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("methods", 0), ("status --logs .", 0), ("parse -", 0), ("diagnose -", 0), ("methods nope", 2)],
+)
+def test_streams_that_the_caller_has_closed(command: str, code: int) -> None:
+    for closed in (">&-", "2>&-", "<&-", "<&- >&- 2>&-"):
+        done = subprocess.run(
+            ["bash", "-c", f"{ENTRY} {command} {closed}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, (closed, done.stderr)
+        assert "unexpected" not in done.stderr and "Traceback" not in done.stderr
+
+
 def test_arguments_that_are_no_text_are_refused() -> None:
     done = subprocess.run([ENTRY, "render", *LOCAL, "--name", b"\xff"], capture_output=True, check=False)
     assert done.returncode == 2 and b"write it in UTF-8" in done.stderr and b"Traceback" not in done.stderr

@@ -91,12 +91,12 @@ def test_the_command_line_names_what_does_it(typed: str, said: str, capsys: pyte
 def test_files_and_programs_are_answered_in_their_own_spelling() -> None:
     assert meant_by("lr", "file") == "set: {optimizer.lr: 1e-4}"
     assert answered("option", "batch_size", "") == "there is no option 'batch_size': it is said as micro_batch_size."
-    with pytest.raises(RequestError, match="'learning_rate': it is said as set: {optimizer.lr: 1e-4}"):
+    with pytest.raises(RequestError, match=r"'learning_rate': it is said as set: \{optimizer.lr: 1e-4\}"):
         hpc_llm.plan(ASKED | {"learning_rate": 1})
     with pytest.raises(RequestError, match="there is no option 'gpus': it is said as gpus_per_node"):
-        hpc_llm.plan(**ASKED, gpus=1)
+        hpc_llm.plan(**ASKED | {"gpus": 1})
     with pytest.raises(
-        RequestError, match="runs 1 [(]a[)]: there is no option 'batch': it is said as micro-batch-size: N"
+        RequestError, match=r"runs 1 [(]a[)]: there is no option 'batch': it is said as micro-batch-size: N"
     ):
         hpc_llm.plan(ASKED | {"runs": [{"name": "a", "batch": 1}]})
 

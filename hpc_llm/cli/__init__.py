@@ -103,8 +103,7 @@ def _run(arguments: list[str]) -> int:
             result = typer.main.get_command(make_app(arguments)).main(
                 args=arguments, prog_name="hpc-llm", standalone_mode=False
             )
-        if sys.stdout is not None:  # closed by the caller, as in `hpc-llm ... >&-`
-            sys.stdout.flush()
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except KeyboardInterrupt:
         return 130
