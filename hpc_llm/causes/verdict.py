@@ -34,6 +34,14 @@ _PASSED_ON = re.compile(r"CalledProcessError|ChildFailedError|ProcessRaisedExcep
 SURE = 0.65
 """A sign that is less sure of its cause says that the run failed, and no more."""
 _TASK_FAILED = re.compile(r"srun: error: \S+: tasks? [\d,-]+: (?!Terminated|Exited with exit code 143$)")
+KILLED = (
+    "a process was killed (SIGKILL), and nothing says by whom: most often the system does it because memory ran out"
+)
+_OF_SHELL = re.compile(
+    r"(?:[^\n\"]{1,160}: line \d+: +\d+ +)?(?P<word>Killed|Segmentation fault|Bus error|Aborted|Terminated)(?: \(core dumped\))?(?:$| {2,}\S)"
+)
+"""What a shell prints of a process that a signal ended."""
+_SIGNALS = {"Segmentation fault": "SIGSEGV", "Bus error": "SIGBUS", "Aborted": "SIGABRT", "Terminated": "SIGTERM"}
 _AGREEMENT = 0.02
 _RIVAL = 0.1
 _COMPLAINTS = frozenset(("module_missing", "conda_not_initialised"))
@@ -79,9 +87,28 @@ class Verdict:
             return None
         if self.root.reason is not None:
             return self.root.reason
+        if (words := _in_words(self.root.text)) is not None:
+            return words
         details = self.root.details or {}
         words = ": ".join(filter(None, (details.get("exception"), details.get("message"))))
         return _short(redacted(_CARETS.sub("", words or without_rank(self.root.text))).strip())
+
+
+def _in_words(line: str) -> str | None:
+    """What a shell's line on the end of a process means; None of another line."""
+    found = _OF_SHELL.match(without_rank(line).strip())
+    if found is None:
+        return None
+    return KILLED if found["word"] == "Killed" else f"a process was ended by {_SIGNALS[found['word']]}"
+
+
+def doubt(confidence: float | None) -> str:
+    """How sure a cause is, in the words of `diagnose`, where that is little; nothing of a cause that is sure, or not known.
+
+    >>> doubt(0.5), doubt(0.97), doubt(None)
+    ('confidence 0.50', '', '')
+    """
+    return f"confidence {confidence:.2f}" if confidence is not None and confidence < SURE else ""
 
 
 def _short(reason: str) -> str:
