@@ -46,6 +46,10 @@ _AGREEMENT = 0.02
 _RIVAL = 0.1
 _COMPLAINTS = frozenset(("module_missing", "conda_not_initialised"))
 """What a shell says of modules and environments, and goes on."""
+_NO_ERROR = re.compile(r"\b[A-Z]\w{0,40}Warning: |(?<!NCCL )\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|: retry: ")
+"""A line that calls itself a warning, an information or a further try."""
+_BY_FIGURES = frozenset(("nan_loss", "loss_scale_collapse"))
+"""What figures show, and no message."""
 _ENDED_BY_SCHEDULER = frozenset(("walltime", "preempted", "node_fail", "host_oom"))
 _EXPLICIT = 0.9
 """So sure are the scheduler's own words."""
@@ -180,7 +184,8 @@ def _without_aftermath(roots: list[Found]) -> list[Found]:
 
 
 def _without_complaints(roots: list[Found]) -> list[Found]:
-    """Leave out what the job's script said of its environment before it went on: of that the scheduler does not end a job.
+    """Leave out what the job's script said of its environment before it went on, and what says nothing of an error: of that
+    the scheduler does not end a job.
 
     It says by itself what ended it: a limit, a node, a preemption, memory. A job that nothing but a person or srun ended may
     have failed before.
@@ -190,7 +195,9 @@ def _without_complaints(roots: list[Found]) -> list[Found]:
 
 
 def _is_complaint(one: Found) -> bool:
-    """Whether it is one of those messages with which a shell goes on."""
+    """Whether it is one of those messages with which a program or a shell goes on."""
+    if one.position >= 0 and _NO_ERROR.search(one.text) and one.cause.id not in _BY_FIGURES and not _is_schedulers(one):
+        return True
     is_of_shell = one.cause.id in _COMPLAINTS or "command not found" in one.text
     return is_of_shell and one.position >= 0 and one.sign.survived_after == STARTED
 

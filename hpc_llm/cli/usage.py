@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hpc_llm.errors import unknown_name
+from hpc_llm.errors import RequestError, unknown_name
 
 _WHOLE, _NUMBER = "a whole number", "a number"
 _KINDS = {"integer": _WHOLE, "float": _NUMBER, "number": _NUMBER}
@@ -42,6 +42,19 @@ def sentence(error: Any, arguments: Sequence[str]) -> str:
     if "unexpected extra argument" in message:
         return _too_many(error, command, asked)
     return f"{message[:1].lower()}{message[1:]}. {asked} says what can be said."
+
+
+def refuse_empty(application: Any, arguments: Sequence[str]) -> None:
+    """Raise RequestError for an option whose value is no letter: a folder would be the one that one happens to be in."""
+    command = getattr(application, "commands", {}).get(_command(arguments))
+    takes = {name for one in getattr(command, "params", ()) if not getattr(one, "is_flag", True) for name in one.opts}
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    for word, following in zip(arguments[:end], [*arguments[1:end], None], strict=True):
+        option, is_joined, value = word.partition("=")
+        if option in takes and (value if is_joined else following) == "":
+            raise RequestError(
+                f"{option} is empty: a variable of the shell may not be set. Give it a value, or leave it out."
+            )
 
 
 def _command(arguments: Sequence[str]) -> str:
