@@ -144,10 +144,10 @@ def test_slurm_that_is_not_there_is_a_failure_and_leaves_no_run(cli: Any, monkey
     assert not list(Path.cwd().glob("logs/*"))
 
 
-def test_a_file_that_cannot_be_written_is_a_failure(cli: Any) -> None:
+def test_a_place_that_no_file_can_have_is_refused_first(cli: Any) -> None:
     done = cli("render", *LOCAL, "-o", "nowhere/job.sh")
-    assert done.code == 1
-    assert done.err == "hpc-llm: nowhere/job.sh: No such file or directory.\n"
+    assert done.code == 2
+    assert done.err == "hpc-llm: -o nowhere/job.sh: there is no folder nowhere. Make it, or name another place.\n"
 
 
 def test_a_traceback_is_shown_on_request_only() -> None:

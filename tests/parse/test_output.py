@@ -83,5 +83,5 @@ def test_columns_are_the_documented_ones():
     )  # fmt: skip
     assert COLUMNS[-7:-3] == ("latency_s_mean", "latency_s_p50", "latency_s_p90", "latency_s_p99")
     assert COLUMNS[-3:-1] == ("predicted_step_time_s", "predicted_peak_allocated_bytes")
-    assert len(COLUMNS) == 62
+    assert len(COLUMNS) == 63
     assert len(STEP_COLUMNS) == 12
