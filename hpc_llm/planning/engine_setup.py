@@ -28,6 +28,11 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
                 f"deepspeed.{'.'.join(keys)} has no effect: activations are recomputed by torch, layer by layer, and not by DeepSpeed. "
                 "--set recompute=true, or +r in --method, turns that on."
             )
+    if "activation_checkpointing" in method.deepspeed:
+        draft.notices.append(
+            f"activation_checkpointing of method {method.name} has no effect: activations are recomputed by torch, layer by layer. "
+            "recompute: true turns that on"
+        )
     suited, passed = first_suited(method.engine, wanted)
     asked = draft.put("engine", suited, "; ".join((f"method {method.name}", *passed)))
     facts, why = choose_engine(asked, set_keys)

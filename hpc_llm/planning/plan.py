@@ -103,7 +103,7 @@ def plan(
     task = tasks.find(experiment.task)
     pairs, source = said("set")
     draft = Draft(Settings(pairs, source if source.startswith("--") else f"{source}: set"))
-    tasks.check_settings(task, [setting.field for setting in draft.settings.all])
+    tasks.check_settings(task, [(setting.said, setting.field) for setting in draft.settings.all])
     partition, partition_name = ask_partition(said, cluster, site, draft)
     cluster = cluster.on(partition)
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)

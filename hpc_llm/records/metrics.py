@@ -162,6 +162,17 @@ def peak_flops(gpu_name: str, precision: str) -> float | None:
     return None
 
 
+def has_bf16(gpu_name: str) -> bool | None:
+    """Whether the GPU computes in bf16 as fast as in fp16; None for a GPU that is not in the table.
+
+    >>> has_bf16("Tesla V100-SXM2-32GB"), has_bf16("A100-SXM4-40GB"), has_bf16("Unheard-of 1")
+    (False, True, None)
+    """
+    if peak_flops(gpu_name, "fp16") is None:
+        return None
+    return peak_flops(gpu_name, "bf16") is not None
+
+
 def _words(gpu_name: str) -> set[str]:
     return set(re.split(r"[^A-Z0-9]+", gpu_name.upper()))
 
