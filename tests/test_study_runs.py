@@ -119,3 +119,28 @@ def test_no_reference_changes_what_was_measured(
     assert {row["reference"] for row in held if row["result"] == "tokens_per_second"} == {"1000000000.0"}
     assert all(row["ratio"] == "" for row in held)  # a CPU is no H100
     assert {row["verdict"] for row in held if row["run"] == "too-large"} == {"nothing measured: OOM_HOST"}
+
+
+def test_on_other_hardware_order_and_ratios_of_the_methods_are_all_that_is_said(
+    done: tuple[Path, subprocess.CompletedProcess[str]], plain: list[dict[str, str]]
+) -> None:
+    """Of runs that were really made here, beside figures of GPUs that are not here: once in this order, once in the other."""
+    folder, _ = done
+    rates = {row["method"]: float(row["tokens_per_second"]) for row in plain if row["micro_batch_size"] == "2"}
+    fast, slow = sorted(rates, key=lambda method: -rates[method])
+    measured = f"{slow}/{fast} {rates[slow] / rates[fast]:.3g} (reference 0.25)"
+    for output, published in (("same-order", {fast: 4000, slow: 1000}), ("turned", {fast: 1000, slow: 4000})):
+        for record in records(folder):
+            content = json.loads(record.read_text())
+            about = {"unit": "tokens/s", "source": "a table", "hardware": "4 x H100", "tolerance": 0.1}
+            value = published[content["plan"]["method"]]
+            content["study"]["reference"] = {"tokens_per_second": {"value": value, **about}}
+            record.write_text(json.dumps(content))
+        results, held = reported(folder, output)
+        assert results == plain and all(row["ratio"] == "" for row in held)
+        assert {row["verdict"] for row in held if row["measured"]} == {
+            "the run does not name its processor: order and ratios between methods only"
+        }
+        said = (folder / output / "results.md").read_text()
+        assert (f"the order {fast} > {slow} is the reference's {fast} > {slow}" in said) == (output == "same-order")
+        assert (measured in said) == (output == "same-order")
