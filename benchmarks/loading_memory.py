@@ -56,7 +56,7 @@ def make_checkpoint(folder: Path, parameters: float) -> int:
         part = {name: torch.randn(shapes[name], dtype=torch.bfloat16) * 0.02 for name in names[begin : begin + 60]}
         save_file(part, folder / file, {"format": "pt"})
         where |= dict.fromkeys(part, file)
-    size = sum(2 * shape.numel() for shape in shapes.values())
+    size: int = sum(2 * shape.numel() for shape in shapes.values())
     index = {"metadata": {"total_size": size}, "weight_map": where}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return size
@@ -68,7 +68,7 @@ def rank(case: str, folder: Path) -> None:
     import peft  # what is imported takes memory too, and none of the checkpoint's
     import torch
     import torch.distributed as dist
-    from tiny_plans import make_plan
+    from tiny_plans import make_plan  # type: ignore[import-not-found]
     from transformers import LlamaForCausalLM
 
     assert peft and LlamaForCausalLM
@@ -93,11 +93,11 @@ def builder(plan: Any, device: Any) -> Any:
     import torch.distributed as dist
 
     if plan.engine.name == "fsdp2":
+        import torch
+
         from hpc_llm.worker.engines import fsdp2
         from hpc_llm.worker.model.prepare import prepare
         from hpc_llm.worker.model.shapes import DTYPES, skeleton
-
-        import torch
 
         dist.init_process_group("gloo")
 
@@ -146,20 +146,20 @@ def measure(case: str, folder: Path, ranks: int) -> dict[str, int]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1]), "WORLD_SIZE": str(ranks)}
-    started = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--rank", case, str(folder)],
-            env={**os.environ, **meeting, "RANK": str(number), "LOCAL_RANK": str(number), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.DEVNULL, stderr=(folder / f"said-{number}").open("w"),
-        )  # fmt: skip
-        for number in range(ranks)
-    ]
+    started = [_started(case, folder, {**meeting, "RANK": str(number)}) for number in range(ranks)]
     try:
         return _watched(folder, [one.pid for one in started], started)
     finally:
         for one in started:
             one.kill()
             one.wait()
+
+
+def _started(case: str, folder: Path, place: dict[str, str]) -> subprocess.Popen[bytes]:
+    environ = {**os.environ, **place, "LOCAL_RANK": place["RANK"], "OMP_NUM_THREADS": "1"}
+    with (folder / f"said-{place['RANK']}").open("w") as said:
+        words = [sys.executable, __file__, "--rank", case, str(folder)]
+        return subprocess.Popen(words, env=environ, stdout=subprocess.DEVNULL, stderr=said)
 
 
 def _watched(folder: Path, pids: list[int], started: list[subprocess.Popen[bytes]]) -> dict[str, int]:
@@ -187,21 +187,28 @@ def main() -> None:
     parser.add_argument("--parameters", type=float, default=5e8)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--rank", nargs=2, help=argparse.SUPPRESS)
     words = parser.parse_args()
     if words.rank:
         rank(words.rank[0], Path(words.rank[1]))
         return
+    if words.make:  # in a process of its own, so that this one stays small
+        print(make_checkpoint(words.make / "model", words.parameters))
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "model").mkdir()
-        made = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from loading_memory import *; print(make_checkpoint(Path({name!r}, 'model'), {words.parameters}))"]
-        size = int(subprocess.run(made, check=True, capture_output=True, text=True).stdout)
+        made = [sys.executable, __file__, "--parameters", str(words.parameters), "--make", name]
+        size = int(subprocess.run(made, check=True, stdout=subprocess.PIPE, text=True).stdout)
         print(f"checkpoint {size / 2**30:.2f} GiB, {words.ranks} ranks; times the checkpoint:")
         for case in words.cases.split(","):
             found = measure(case, folder, words.ranks)
             peak, after, kept = (found[key] / size for key in ("peak", "after", "kept"))
-            print(f"{case:20} peak {peak:5.2f}  after {after:5.2f}  model's own {kept:5.2f}  beside {max(0.0, peak - kept):5.2f}", flush=True)
+            print(
+                f"{case:20} peak {peak:5.2f}  after {after:5.2f}  model's own {kept:5.2f}  beside {max(0.0, peak - kept):5.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ def test_both_are_trained_evaluated_and_kept(folder: Path, runs: list[dict[str, 
     table = hpc_llm(folder, "parse", "logs", "--format", "json")
     rows = {row["method"]: row for row in json.loads(table.stdout) if row["task"] == "finetune"}
     assert rows.keys() == {"lora", "qlora"} and all(row["eval_loss"] for row in rows.values())
+    shown = hpc_llm(folder, "parse", "logs", "--format", "table").stdout
+    assert all(f"{row['eval_loss']:.3f}" in shown for row in rows.values()), shown
 
 
 def test_what_is_kept_of_random_weights_loads_by_itself(folder: Path, runs: list[dict[str, Any]]) -> None:

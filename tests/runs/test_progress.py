@@ -60,11 +60,27 @@ class Terminal(io.StringIO):
 def test_on_a_terminal_one_line_is_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    known: dict[str, Any] = {"run_id": "a", "job_id": "1", "cluster": "local", "method": "z3", "outcome": None, "exit_code": None}
-    rest: dict[str, Any] = {"reason": None, "started_at": None, "elapsed_s": None, "tokens_per_second": None, "steps": 9}
+    known: dict[str, Any] = {
+        "run_id": "a",
+        "job_id": "1",
+        "cluster": "local",
+        "method": "z3",
+        "outcome": None,
+        "exit_code": None,
+    }
+    rest: dict[str, Any] = {
+        "reason": None,
+        "started_at": None,
+        "elapsed_s": None,
+        "tokens_per_second": None,
+        "steps": 9,
+    }
     with guarded(), following(quiet=False) as show:
         assert show is not None
         for step in (1, 2):
             show([RunStatus(state="RUNNING", step=step, **known, **rest)])
     assert "\n" not in terminal.getvalue()
-    assert terminal.getvalue().split("\r\x1b[K")[2::2] == ["0/1 done · local z3 RUNNING step 1/9", "0/1 done · local z3 RUNNING step 2/9"]
+    assert terminal.getvalue().split("\r\x1b[K")[2::2] == [
+        "0/1 done · local z3 RUNNING step 1/9",
+        "0/1 done · local z3 RUNNING step 2/9",
+    ]

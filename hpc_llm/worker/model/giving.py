@@ -25,7 +25,9 @@ def source(plan: Plan, dtype: torch.dtype) -> Mapping[str, torch.Tensor] | None:
         return None
     if dist.get_rank() != 0:
         return {}
-    model: nn.Module = _loaded(plan, dtype) if plan.model.weights == "checkpoint" else whole(plan, dtype, torch.device("cpu"))
+    model: nn.Module = (
+        _loaded(plan, dtype) if plan.model.weights == "checkpoint" else whole(plan, dtype, torch.device("cpu"))
+    )
     return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
 
 
