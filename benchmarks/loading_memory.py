@@ -156,7 +156,9 @@ def measure(case: str, folder: Path, ranks: int) -> dict[str, int]:
 
 
 def _started(case: str, folder: Path, place: dict[str, str]) -> subprocess.Popen[bytes]:
-    environ = {**os.environ, **place, "LOCAL_RANK": place["RANK"], "OMP_NUM_THREADS": "1"}
+    # What is freed goes back to the system at once: here the allocator of the host stands for that of a GPU too.
+    at_once = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
+    environ = {**os.environ, **at_once, **place, "LOCAL_RANK": place["RANK"], "OMP_NUM_THREADS": "1"}
     with (folder / f"said-{place['RANK']}").open("w") as said:
         words = [sys.executable, __file__, "--rank", case, str(folder)]
         return subprocess.Popen(words, env=environ, stdout=subprocess.DEVNULL, stderr=said)
