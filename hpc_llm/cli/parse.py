@@ -157,6 +157,7 @@ def _summary(row: Row) -> dict[str, str]:
         "host peak GiB": _gib(row.peak_host_bytes),
         "first loss": _rounded(row.loss_first, 3),
         "last loss": _rounded(row.loss_last, 3),
+        "held-out loss": _rounded(row.eval_loss, 3),
         "size": "smoke" if row.smoke else None,
         "outcome": row.outcome,
         "expected": row.expect,

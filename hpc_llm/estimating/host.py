@@ -33,7 +33,7 @@ def host_need(
         breakdown=terms,
         peak=peak,
         low=int(peak * max(1 - precision, 0)),
-        high=int(peak * (1 + precision)) + _loading(case) * ranks,
+        high=int(peak * (1 + precision)) + _loading(case, ranks),
         capacity=capacity,
         capacity_low=None if capacity is None else int(capacity * known.host_capacity),
     )
@@ -103,12 +103,18 @@ def power_of_two(size: float) -> int:
     return 1 << max(-(-size // 1).__int__() - 1, 0).bit_length()
 
 
-def _loading(case: Case) -> int:
-    """What a checkpoint may take besides while it is read, bytes of a rank; it was not measured."""
+def _loading(case: Case, ranks: int) -> int:
+    """What a checkpoint may take of a node besides while it is read, bytes: nothing where its files hold the type that is wanted.
+
+    They are mapped into memory, of which the kernel takes back what it needs (benchmarks/loading_memory.py). Another type is a copy: on
+    the one rank that reads for all, or on each.
+    """
     if case.plan.model.weights != "checkpoint":
         return 0
-    width = 4 if case.plan.engine.name == "fsdp2" else case.width
-    return width * case.sizes.parameters
+    is_fsdp2 = case.plan.engine.name == "fsdp2"
+    width = 4 if is_fsdp2 else case.width
+    reads_for_all = case.plan.model.quantization is None and (is_fsdp2 or case.stage == 3)
+    return width * case.sizes.parameters * (1 if reads_for_all else ranks)
 
 
 def host_capacity(case: Case, cluster: Cluster, node: Node) -> int | None:

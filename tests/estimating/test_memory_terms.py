@@ -116,6 +116,19 @@ def test_adapters_are_two_thin_matrices_on_each_linear_layer() -> None:
     assert some.adapters == 32 * 8 * 2 * 8192
 
 
+@pytest.mark.parametrize(
+    ("method", "engine", "bytes_a_number"), [("z3", "fsdp2", 4), ("z3", "deepspeed", 2), ("ddp", "plain", 2 * 8)]
+)
+def test_at_most_one_rank_of_those_that_share_a_model_copies_its_checkpoint(
+    method: str, engine: str, bytes_a_number: int
+) -> None:
+    plan = plan_of(method, 8, set=(f"engine={engine}",))
+    random, loaded = (
+        host_need(Case(one, sizes_in(plan)), None).high for one in (plan, plan.changed(weights="checkpoint"))
+    )
+    assert loaded - random == bytes_a_number * SEVEN
+
+
 def test_page_locked_blocks_on_the_host_are_powers_of_two() -> None:
     assert [power_of_two(size) for size in (1, 3, 4, 5)] == [1, 4, 4, 8]
     need = host_need(case_of("z2o"), None)
