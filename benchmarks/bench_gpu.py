@@ -41,7 +41,7 @@ from hpc_llm.site.hardware import detect  # noqa: E402
 
 GIB = 2**30
 PEERS = ROOT / "benchmarks" / "peers"
-LONGEST_S = 300
+LONGEST_S = 400
 SHOWN = 300
 """Characters of what a program that failed said last."""
 
@@ -63,6 +63,8 @@ class Row:
 
 LARGE_FLAT = ("engine=flat", "compiled_layers=true", "fused_layers=false", "cuda_graph=false")
 """Whole layers that are compiled keep less for the backward pass; a large batch keeps the GPU busy without a graph."""
+OFFLOAD = ("engine=flat", "recompute=true")
+"""The peer recomputes as well."""
 ROWS = (
     Row("lora-4x512", "lora", "llama3.2-3b", 4, 512, "trainer_peft.py"),
     Row("lora-1x2048", "lora", "llama3.2-3b", 1, 2048, "trainer_peft.py"),
@@ -74,6 +76,9 @@ ROWS = (
     Row("z3-8x2048", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
     Row("z3-1x350-flat", "z3", "llama2-7b", 1, 350, "fsdp2_by_hand.py", 2, ("engine=flat",)),
     Row("z3-8x2048-flat", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2, LARGE_FLAT),
+    Row("z2o-1x350", "z2o", "llama2-7b", 1, 350, "offload_by_hand.py", 2, OFFLOAD),
+    Row("z2o-1x350-host", "z2o", "llama2-7b", 1, 350, "offload_by_hand.py", 2, (*OFFLOAD, "offloaded_step=host")),
+    Row("z2o-1x350-bf16", "z2o", "llama2-7b", 1, 350, "offload_by_hand.py", 2, (*OFFLOAD, "moments_precision=bf16")),
 )
 
 COLUMNS = (

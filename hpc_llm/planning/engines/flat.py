@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from hpc_llm.planning.engines import fsdp2, plain
 from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted
@@ -12,10 +14,12 @@ _LAYERS = 2
 """In a unit: as few as fill the link between GPUs, for the gradients of two units are whole at a time."""
 _MOMENTS = 8
 """Bytes of both, in fp32."""
+_AT_ONCE = 1024
+"""Places whose logits the fused loss has at once."""
 
 
 def lacks(wanted: Wanted) -> str | None:
-    if said := fsdp2.splits_nothing(wanted):
+    if said := _cannot_offload(wanted) or fsdp2.splits_nothing(_without_offload(wanted)):
         return said
     if wanted.model.quantization is not None or wanted.model.peft is not None:
         return "trains all parameters, and here some are frozen"
@@ -24,37 +28,94 @@ def lacks(wanted: Wanted) -> str | None:
     return _no_room(wanted)
 
 
+def _zero(wanted: Wanted) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = wanted.deepspeed.get("zero_optimization") or {}
+    return found
+
+
+def _place(wanted: Wanted, what: str) -> str | None:
+    """Where `optimizer` or `param` are, if not on the device."""
+    block = _zero(wanted).get(f"offload_{what}") or {}
+    found = block.get("device")
+    return None if found in (None, "none") else str(found)
+
+
+def offloads(wanted: Wanted) -> bool:
+    """Whether the optimizer's states are on the host."""
+    return _place(wanted, "optimizer") is not None
+
+
+def _without_offload(wanted: Wanted) -> Wanted:
+    kept = {key: value for key, value in _zero(wanted).items() if not key.startswith("offload_")}
+    return replace(wanted, deepspeed={**wanted.deepspeed, "zero_optimization": kept})
+
+
+def _cannot_offload(wanted: Wanted) -> str | None:
+    places = {_place(wanted, "optimizer"), _place(wanted, "param")} - {None, "cpu"}
+    if places:
+        return f"offloads to the host's memory alone, and not to {places.pop()}"
+    if _place(wanted, "param"):
+        return "keeps parameters on the device, and cannot offload them"
+    if not offloads(wanted):
+        return None
+    if wanted.optimizer.type not in OF_DEEPSPEED:
+        return f"offloads the states of AdamW alone, and not of {wanted.optimizer.type}"
+    ratio = (_zero(wanted).get("offload_optimizer") or {}).get("ratio", 1.0)
+    return None if ratio == 1.0 else "offloads all of the optimizer or nothing"
+
+
 def _no_room(wanted: Wanted) -> str | None:
     """Why no batch at all can fit, where that is known."""
     if wanted.parameters is None or wanted.gpu_bytes is None:
         return None
     whole, copy = (4, 0) if wanted.model.precision == "fp32" else (2, 4)
     own = copy + whole + (_MOMENTS if wanted.optimizer.type in OF_DEEPSPEED else 0)  # gradients are at least as narrow
-    needed = wanted.parameters * (whole + own / wanted.parallel.world_size)
+    needed = wanted.parameters * (whole + (0 if offloads(wanted) else own / wanted.parallel.world_size))
     if needed <= wanted.gpu_bytes:
         return None
-    gib = f"{needed / 2**30:.1f} GiB with their states are more than the GPU's {wanted.gpu_bytes / 2**30:.1f} GiB"
+    what = "" if offloads(wanted) else " with their states"
+    gib = f"{needed / 2**30:.1f} GiB{what} are more than the GPU's {wanted.gpu_bytes / 2**30:.1f} GiB"
     return f"keeps whole parameters on each rank, and {gib}"
 
 
 def unrecorded(wanted: Wanted) -> str | None:
+    if offloads(wanted):
+        return "its gradients leave for the host meanwhile, which nobody has recorded"
     if not wanted.parallel.gpus_per_node:
         return "there is no GPU"
     return None if wanted.has_cuda else "it was made for NVIDIA's GPUs alone"
 
 
 def unfused(part: str, wanted: Wanted) -> str | None:
-    return plain.unfused(part, wanted)
+    said = plain.unfused(part, wanted)
+    if said is None and part == "fused_loss" and offloads(wanted):
+        places = wanted.batch.micro_batch_size * wanted.batch.sequence_length
+        return None if places > _AT_ONCE else "all logits at once take less here than the head's gradient in fp32"
+    return said
 
 
 def splitting(wanted: Wanted) -> Mapping[str, Chosen]:
     has_gpus = bool(wanted.parallel.gpus_per_node)
-    return {
-        "layers_per_unit": (_LAYERS, "the gradients of two units are whole at a time"),
+    shared: dict[str, Chosen] = {
         "reduce_precision": fsdp2.splitting(wanted)["reduce_precision"],
         "compiled_layers": (False, "parts of them are compiled (fused_layers)"),
         "overlap": (has_gpus, "a stream of their own" if has_gpus else "there is no GPU"),
+    }
+    if offloads(wanted):
+        return {**shared, **_offloaded(has_gpus)}
+    return {
+        **shared,
+        "layers_per_unit": (_LAYERS, "the gradients of two units are whole at a time"),
         "fused_optimizer": _fuses_optimizer(wanted),
+    }
+
+
+def _offloaded(has_gpus: bool) -> dict[str, Chosen]:
+    where = ("device", "the host's memory is read and written once") if has_gpus else ("host", "there is no GPU")
+    return {
+        "layers_per_unit": (1, "the gradients of two units are whole at a time, and memory is short"),
+        "offloaded_step": where,
+        "moments_precision": ("fp32", "bf16 has to be asked for: its values have 8 significant bits"),
     }
 
 

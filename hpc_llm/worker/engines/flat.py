@@ -23,7 +23,7 @@ from hpc_llm.worker.engines.beside import Beside
 from hpc_llm.worker.engines.captured import Captured
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.flat_gradients import FlatGradients
-from hpc_llm.worker.engines.flat_units import Unit, grouped
+from hpc_llm.worker.engines.flat_units import Named, Unit, grouped
 from hpc_llm.worker.engines.held import Bytes, bytes_of, tensors_in
 from hpc_llm.worker.engines.layout import Layout
 from hpc_llm.worker.engines.row_step import RowStep
@@ -43,6 +43,8 @@ class FlatEngine(Engine):
 
     name = "flat"
     averages_over = 1  # gradients are summed, and each is weighted with the tokens of all ranks
+    has_copies = True
+    """Whether a unit has an fp32 copy of its share beside it, where it is in a lower precision."""
 
     def __init__(self, plan: Plan, model: Any, device: torch.device) -> None:
         self.module, self.device = model, device
@@ -50,23 +52,11 @@ class FlatEngine(Engine):
         trainable(model)
         self._largest_norm = float(plan.engine.deepspeed.get("gradient_clipping") or 0.0)
         groups = grouped(model, layers_of(model), plan.engine.layers_per_unit)
-        self._units = [Unit(group, dist.get_world_size(), dist.get_rank()) for group in groups]
-        for unit in self._units:
-            unit.gather()  # whatever each rank has made of the seed, all begin with the same
-        if device.type == "cuda":
-            torch.cuda.empty_cache()  # where the parameters were lies in pieces that no row fits into
+        self._units = self._make_units(plan, groups)
         self._beside = Beside(device, plan.engine.overlap)
-        self._gradients = FlatGradients(
-            self._units,
-            DTYPES[plan.engine.reduce_precision],
-            self._beside,
-            accumulates=plan.batch.gradient_accumulation_steps > 1,
-        )
-        self._optimizer = make_optimizer(plan.optimizer, [unit.share for unit in self._units], plan.workload.seed)
-        in_one_pass = plan.engine.fused_optimizer and isinstance(self._optimizer, torch.optim.AdamW)
-        self._row_step = (
-            RowStep(self._optimizer) if in_one_pass and all(unit.has_copy for unit in self._units) else None
-        )
+        self._gradients = self._make_gradients(plan)
+        self._row_step: RowStep | None = None
+        self._optimizer = self._make_optimizer(plan)
         # A layer that is compiled as a whole has its parts compiled already.
         parts = plan.changed(fused_layers=False) if plan.engine.compiled_layers else plan
         self._fused = fuse(model, parts, device)
@@ -77,6 +67,25 @@ class FlatEngine(Engine):
         records = plan.engine.cuda_graph and device.type == "cuda"
         # The collectives have threads of their own, whose calls are no part of what is recorded.
         self._captured = Captured(self._compute, (), others="thread_local") if records else None
+
+    def _make_units(self, plan: Plan, groups: list[list[Named]]) -> list[Unit]:
+        units = [Unit(group, dist.get_world_size(), dist.get_rank(), copies=self.has_copies) for group in groups]
+        for unit in units:
+            unit.gather()  # whatever each rank has made of the seed, all begin with the same
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # where the parameters were lies in pieces that no row fits into
+        return units
+
+    def _make_gradients(self, plan: Plan) -> FlatGradients:
+        kind, several = DTYPES[plan.engine.reduce_precision], plan.batch.gradient_accumulation_steps > 1
+        return FlatGradients(self._units, kind, self._beside, accumulates=several)
+
+    def _make_optimizer(self, plan: Plan) -> torch.optim.Optimizer:
+        made = make_optimizer(plan.optimizer, [unit.share for unit in self._units], plan.workload.seed)
+        in_one_pass = plan.engine.fused_optimizer and isinstance(made, torch.optim.AdamW)
+        if in_one_pass and all(unit.has_copy for unit in self._units):
+            self._row_step = RowStep(made)
+        return made
 
     def _compute(self, batch: Batch, weight: torch.Tensor) -> torch.Tensor:
         loss = self.loss(batch)
@@ -111,17 +120,24 @@ class FlatEngine(Engine):
         with torch.no_grad():
             norm = self._norm()
             factor = (self._largest_norm / (norm + 1e-6)).clamp(max=1.0).reshape(1) if self._largest_norm else None
-            row_step = self._row_step if self._row_step is not None and self._row_step.begin(factor) else None
-            for unit, gradient in zip(self._units, self._gradients.shares, strict=True):
-                if row_step is not None:
-                    row_step(unit.share, unit.own, gradient)
-                else:
-                    self._step_one(unit, self._shortened(gradient, factor))
-                with self._beside.running():
-                    unit.gather()  # while the next one's share is changed
+            self._change(factor)
             self._beside.join()
             self._gradients.forget()
         return StepEnd(norm, False)
+
+    def _change(self, factor: torch.Tensor | None) -> None:
+        """Step all shares by their gradients times `factor`, and gather what was stepped."""
+        row_step = self._row_step if self._row_step is not None and self._row_step.begin(factor) else None
+        for unit, gradient in zip(self._units, self._gradients.shares, strict=True):
+            if row_step is not None:
+                row_step(unit.share, unit.own, gradient)
+            else:
+                self._step_one(unit, self._shortened(gradient, factor))
+            self._gather(unit)
+
+    def _gather(self, unit: Unit) -> None:
+        with self._beside.running():
+            unit.gather()  # while the next one's share is changed
 
     def _step_one(self, unit: Unit, gradient: torch.Tensor) -> None:
         """Change a unit's share, as the optimizer does it."""
@@ -133,8 +149,7 @@ class FlatEngine(Engine):
 
     def _norm(self) -> torch.Tensor:
         """Of the gradients of all ranks, on the device. Collective."""
-        norms = [torch.linalg.vector_norm(share, dtype=torch.float32) for share in self._gradients.shares]
-        squares = torch.stack(norms).square().sum()
+        squares = self._gradients.squares()
         dist.all_reduce(squares)
         return squares.sqrt()
 
@@ -203,7 +218,15 @@ def _join(device: torch.device) -> None:
 
 
 def _build(plan: Plan, device: torch.device) -> Built:
-    return Built(FlatEngine(plan, build_model(plan, {}, device), device))
+    return Built(_kind_of(plan)(plan, build_model(plan, {}, device), device))
+
+
+def _kind_of(plan: Plan) -> type[FlatEngine]:
+    if plan.engine.offloaded_step == "none":
+        return FlatEngine
+    from hpc_llm.worker.engines.offload import OffloadEngine  # which is one of these
+
+    return OffloadEngine
 
 
 KIND = EngineKind(name="flat", missing=_missing, join=_join, build=_build)

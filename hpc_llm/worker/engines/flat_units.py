@@ -41,7 +41,8 @@ class Piece:
 class Unit:
     """Parameters that lie in one row from now on. What lies between them is 0 and stays so."""
 
-    def __init__(self, named: Sequence[Named], ranks: int, rank: int) -> None:
+    def __init__(self, named: Sequence[Named], ranks: int, rank: int, *, copies: bool = True) -> None:
+        """Without `copies` the share that is stepped is made elsewhere."""
         self.pieces: list[Piece] = []
         end = 0
         for name, parameter in named:
@@ -57,7 +58,7 @@ class Unit:
                 place.copy_(piece.parameter)
                 piece.parameter.data = place  # what it had is free before the next one is moved
         self.own = self.whole[self.begin : self.end]
-        self.has_copy = self.own.dtype != torch.float32
+        self.has_copy = copies and self.own.dtype != torch.float32
         """Whether what is stepped is another tensor than the row."""
         self.share = self.own.float() if self.has_copy else self.own
 
