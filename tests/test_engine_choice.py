@@ -44,6 +44,7 @@ def test_the_methods_of_the_homework_stay_deepspeed() -> None:
         ("flat", "z2"),
         ("flat", "z3"),
         ("flat", "z2o"),
+        ("flat", "z3o"),
     ],
 )
 def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
@@ -62,7 +63,6 @@ def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
         ("fsdp2", "ddp", "Engines that can: deepspeed, plain."),
         ("fsdp2", "z3o", "cannot offload"),
         ("flat", "ddp", "engine flat splits among all ranks what trains, and this method splits nothing. Engines that can: deepspeed, plain."),
-        ("flat", "z3o", "engine flat keeps parameters on the device, and cannot offload them. Engines that can: deepspeed."),
         ("flat", "z3+l", "engine flat trains all parameters, and here some are frozen. Engines that can: deepspeed, fsdp2."),
         ("flat", "z3+qlora", "here some are frozen"),
         ("fsdp2", "int8", "splits no weights of 8 bits. Engines that can: deepspeed."),
@@ -256,6 +256,8 @@ def test_states_on_the_host_are_stepped_where_the_plan_says() -> None:
     assert setup("offloaded_step=host").offloaded_step == "host"
     assert setup("moments_precision=bf16").moments_precision == "bf16"
     assert setup(cluster="local", hardware=None).offloaded_step == "host"
+    visiting = planned("delta", "z3o", model="llama2-70b", set=("engine=flat",)).plan.engine
+    assert (visiting.offloaded_step, visiting.fused_layers, visiting.layers_per_unit) == ("device", False, 1)
     assert planned("delta", "z2o").plan.engine.offloaded_step == "none"  # DeepSpeed sees to that itself
 
 

@@ -45,6 +45,11 @@ def offloads(wanted: Wanted) -> bool:
     return _place(wanted, "optimizer") is not None
 
 
+def visits(wanted: Wanted) -> bool:
+    """Whether the parameters are there, too, and come to the device a few layers at a time."""
+    return offloads(wanted) and _place(wanted, "param") is not None
+
+
 def _without_offload(wanted: Wanted) -> Wanted:
     kept = {key: value for key, value in _zero(wanted).items() if not key.startswith("offload_")}
     return replace(wanted, deepspeed={**wanted.deepspeed, "zero_optimization": kept})
@@ -54,10 +59,10 @@ def _cannot_offload(wanted: Wanted) -> str | None:
     places = {_place(wanted, "optimizer"), _place(wanted, "param")} - {None, "cpu"}
     if places:
         return f"offloads to the host's memory alone, and not to {places.pop()}"
-    if _place(wanted, "param"):
-        return "keeps parameters on the device, and cannot offload them"
     if not offloads(wanted):
-        return None
+        return "offloads parameters with the optimizer's states alone" if _place(wanted, "param") else None
+    if _place(wanted, "param") and wanted.zero_stage != 3:
+        return "offloads parameters with ZeRO-3 alone"
     if wanted.optimizer.type not in OF_DEEPSPEED:
         return f"offloads the states of AdamW alone, and not of {wanted.optimizer.type}"
     ratio = (_zero(wanted).get("offload_optimizer") or {}).get("ratio", 1.0)
@@ -66,7 +71,7 @@ def _cannot_offload(wanted: Wanted) -> str | None:
 
 def _no_room(wanted: Wanted) -> str | None:
     """Why no batch at all can fit, where that is known."""
-    if wanted.parameters is None or wanted.gpu_bytes is None:
+    if wanted.parameters is None or wanted.gpu_bytes is None or visits(wanted):
         return None
     whole, copy = (4, 0) if wanted.model.precision == "fp32" else (2, 4)
     own = copy + whole + (_MOMENTS if wanted.optimizer.type in OF_DEEPSPEED else 0)  # gradients are at least as narrow
@@ -88,6 +93,8 @@ def unrecorded(wanted: Wanted) -> str | None:
 
 def unfused(part: str, wanted: Wanted) -> str | None:
     said = plain.unfused(part, wanted)
+    if said is None and part == "fused_layers" and visits(wanted):
+        return "what it compiles would keep parameters that come and go"
     if said is None and part == "fused_loss" and offloads(wanted):
         places = wanted.batch.micro_batch_size * wanted.batch.sequence_length
         return None if places > _AT_ONCE else "all logits at once take less here than the head's gradient in fp32"

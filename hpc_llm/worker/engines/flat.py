@@ -168,7 +168,7 @@ class FlatEngine(Engine):
     def held(self) -> dict[str, Bytes]:
         copies = [unit.share for unit in self._units if unit.has_copy]
         return {
-            "parameters": bytes_of(unit.whole for unit in self._units),
+            "parameters": bytes_of(row for unit in self._units for row in unit.held()),
             "gradients": bytes_of(self._gradients.tensors()),
             "optimizer": bytes_of([*copies, *tensors_in(self._optimizer.state)]),
         }
@@ -218,15 +218,11 @@ def _join(device: torch.device) -> None:
 
 
 def _build(plan: Plan, device: torch.device) -> Built:
-    return Built(_kind_of(plan)(plan, build_model(plan, {}, device), device))
-
-
-def _kind_of(plan: Plan) -> type[FlatEngine]:
     if plan.engine.offloaded_step == "none":
-        return FlatEngine
-    from hpc_llm.worker.engines.offload import OffloadEngine  # which is one of these
+        return Built(FlatEngine(plan, build_model(plan, {}, device), device))
+    from hpc_llm.worker.engines.offload import built  # engines that are more of this one
 
-    return OffloadEngine
+    return Built(built(plan, device))
 
 
 KIND = EngineKind(name="flat", missing=_missing, join=_join, build=_build)

@@ -49,7 +49,7 @@ class FlatGradients:
         self.shares = [self._make_share(unit, torch.float32 if accumulates else dtype) for unit in units]
         self._largest = max(unit.size for unit in units)
         # In one block, so that between two backward passes the fp32 gradients of any share fit into it.
-        block = torch.empty(_ROWS * self._largest, dtype=dtype, device=units[0].whole.device)
+        block = torch.empty(_ROWS * self._largest, dtype=dtype, device=units[0].device)
         self.space = block.view(torch.float32)
         """Free memory from the end of a backward pass to the beginning of the next one."""
         self._rows = [self._row(numbers) for numbers in block.split(self._largest)]
@@ -116,7 +116,7 @@ class FlatGradients:
         if found is not None:
             return found
         if not self._free:  # units whose gradients come between those of others
-            numbers = torch.empty(self._largest, dtype=self._dtype, device=unit.whole.device)
+            numbers = torch.empty(self._largest, dtype=self._dtype, device=unit.device)
             self._rows.append(self._row(numbers))
             self._free.append(self._rows[-1])
         row = self._taken[id(unit)] = self._free.popleft()

@@ -28,7 +28,7 @@ class HostGradients(FlatGradients):
         accumulates: bool,
         overlap: bool,
     ) -> None:
-        device = units[0].whole.device
+        device = units[0].device
         self._memory = memory
         self._leaving, self._coming = Beside(device, overlap), Beside(device, overlap)
         self._squares = torch.zeros(len(units), device=device)

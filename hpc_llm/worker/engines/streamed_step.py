@@ -152,8 +152,9 @@ class StreamedStep:
             for to, at in zip(there, rows, strict=True):
                 to.copy_(at, non_blocking=True)
         self._up.wait(self._up.mark())
-        low = there[2] if share.low is not None else None
-        change(OnDevice(share.unit.own[part], there[-1], there[0], there[1], low), rates, salt)
+        own = there[2] if share.unit.on_host else share.unit.own[part]
+        low = there[-2] if share.low is not None else None
+        change(OnDevice(own, there[-1], there[0], there[1], low), rates, salt)
         with self._down.running_behind(self._up.here()):
             for to, at in zip(rows[:-1], there[:-1], strict=True):
                 to.copy_(at, non_blocking=True)
@@ -161,9 +162,10 @@ class StreamedStep:
 
 
 def _rows(share: HostShare, gradient: torch.Tensor) -> list[torch.Tensor]:
-    """What comes: the moments, the halves if there are any, and as the last one what does not go back."""
+    """What comes: the moments, the weights and what they lack if it lies here, and as the last one what does not go back."""
     assert share.weight is None, "whole weights are stepped on the host"
-    return [share.mean, share.square, *([] if share.low is None else [share.low]), gradient]
+    weights = [share.unit.own] if share.unit.on_host else []
+    return [share.mean, share.square, *weights, *([] if share.low is None else [share.low]), gradient]
 
 
 def _slots(space: torch.Tensor, free: torch.cuda.Event | None) -> list[_Slot]:
