@@ -65,6 +65,7 @@ LARGE_FLAT = ("engine=flat", "compiled_layers=true", "fused_layers=false", "cuda
 """Whole layers that are compiled keep less for the backward pass; a large batch keeps the GPU busy without a graph."""
 OFFLOAD = ("engine=flat", "recompute=true")
 """The peer recomputes as well."""
+FOUR = "gradient_accumulation_steps=4"
 ROWS = (
     Row("lora-4x512", "lora", "llama3.2-3b", 4, 512, "trainer_peft.py"),
     Row("lora-1x2048", "lora", "llama3.2-3b", 1, 2048, "trainer_peft.py"),
@@ -79,6 +80,9 @@ ROWS = (
     Row("z2o-1x350", "z2o", "llama2-7b", 1, 350, "offload_by_hand.py", 2, OFFLOAD),
     Row("z2o-1x350-host", "z2o", "llama2-7b", 1, 350, "offload_by_hand.py", 2, (*OFFLOAD, "offloaded_step=host")),
     Row("z2o-1x350-bf16", "z2o", "llama2-7b", 1, 350, "offload_by_hand.py", 2, (*OFFLOAD, "moments_precision=bf16")),
+    Row("z3o-1x350", "z3o", "llama2-7b", 1, 350, "offload_by_hand.py --parameters", 2, OFFLOAD),
+    Row("z2o-8x2048", "z2o", "llama2-7b", 8, 2048, "fsdp2_by_hand.py --four-micro-batches", 2, (*OFFLOAD, FOUR)),
+    Row("z3o-8x2048", "z3o", "llama2-7b", 8, 2048, "fsdp2_by_hand.py --four-micro-batches", 2, (*OFFLOAD, FOUR)),
 )
 
 COLUMNS = (

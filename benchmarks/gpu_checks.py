@@ -159,9 +159,9 @@ def flat(name: str, tolerance: float, *settings: str) -> tuple[str, str]:
     return f"flat {name}", f"losses of {STEPS} steps differ by {largest:.1e} at most"
 
 
-def offloaded(name: str, tolerance: float, *settings: str) -> tuple[str, str]:
-    """Losses with states on the host beside those of flat units that have them on the device; what the host holds is page-locked."""
-    one = planned("z2o", "engine=flat", *settings)
+def offloaded(name: str, tolerance: float, *settings: str, method: str = "z2o") -> tuple[str, str]:
+    """Losses with states on the host beside those of flat units that have them on the device."""
+    one = planned(method, "engine=flat", *settings)
     assert one.engine.offloaded_step != "none" and one.engine.overlap
     first, said = losses(one)
     own = [each for each in settings if each.partition("=")[0] in ("precision", "gradient_accumulation_steps")]
@@ -254,6 +254,11 @@ OF_OFFLOAD: list[Callable[[], tuple[str, str]]] = [
     lambda: offloaded("bf16, 3 micro batches a step", 1e-2, SUMS),
     lambda: offloaded("bf16, stepped on the host", 1e-2, "offloaded_step=host"),
     lambda: offloaded("bf16, moments in bf16", 1e-2, "moments_precision=bf16"),
+    lambda: offloaded("z3o fp32", 1e-5, "precision=fp32", method="z3o"),
+    lambda: offloaded("z3o fp32, 3 micro batches a step", 1e-5, "precision=fp32", SUMS, method="z3o"),
+    lambda: offloaded("z3o bf16", 1e-2, method="z3o"),
+    lambda: offloaded("z3o bf16, recomputed", 1e-2, "recompute=true", method="z3o"),
+    lambda: offloaded("z3o bf16, stepped on the host", 1e-2, "offloaded_step=host", method="z3o"),
 ]
 ALL = {"flat": OF_FLAT, "offload": OF_OFFLOAD}
 

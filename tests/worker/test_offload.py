@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tiny_plans import make_plan
 from torch import nn
 from worlds import Worlds
 
+from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.records.files import read_json
@@ -165,6 +167,17 @@ def test_a_step_is_that_of_torch(where: str, dtype: torch.dtype, clips: bool) ->
                 torch.testing.assert_close(found, right, rtol=1e-6, atol=1e-6 * float(right.abs().max()))
             assert int(state["step"]) == STEPS
             torch.testing.assert_close(unit.own.float(), one.detach(), rtol=2**-8, atol=1e-7)
+
+
+def test_memory_that_the_host_or_the_driver_does_not_give_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(WorkerError, match=r"the host has no 1073741824\.00 GiB more for states"):
+        HostMemory(CPU).zeros(2**60, torch.uint8)
+    driver = SimpleNamespace(cudaHostRegister=lambda *_: 2, cudaHostUnregister=lambda _: 0)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    with pytest.raises(
+        WorkerError, match=r"page-lock 2\.00 GiB of host memory beside 0\.00 GiB \(CUDA error 2\): give"
+    ):
+        HostMemory(torch.device("cuda")).zeros(2**31, torch.uint8)
 
 
 def test_halves_are_the_whole_number_bit_by_bit() -> None:
