@@ -21,6 +21,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import RunPaths
+from hpc_llm.worker.engines.cores import physical
 from hpc_llm.worker.engines.flat_units import Unit
 from hpc_llm.worker.engines.host_memory import HostMemory, stretches
 from hpc_llm.worker.engines.host_states import MEAN, SQUARE, HostStates
@@ -221,3 +222,22 @@ def test_stretches_cover_all_and_begin_where_kernels_read() -> None:
         assert all(a.stop == b.start for a, b in pairwise(found))
         assert all(each.start % 64 == 0 and each.stop - each.start <= 200 for each in found)
     assert stretches(0, 10) == []
+
+
+def test_threads_of_one_core_are_counted_once(tmp_path: Path) -> None:
+    for core, siblings in {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}.items():
+        (tmp_path / str(core)).write_text(siblings + "\n")
+    assert physical([0, 1, 2, 3], str(tmp_path / "{}")) == [0, 1]
+    assert physical([5, 6], str(tmp_path / "{}")) == [5, 6]
+
+
+def test_memory_is_unlocked_when_nobody_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: set[int] = set()
+    driver = SimpleNamespace(cudaHostRegister=lambda place, *_: held.add(place) or 0, cudaHostUnregister=held.remove)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    memory = HostMemory(torch.device("cuda"))
+    row = memory.zeros(100, torch.float32)
+    assert held == {row.data_ptr()} and not row.any()
+    del memory
+    assert not held

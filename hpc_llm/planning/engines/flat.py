@@ -93,12 +93,18 @@ def unrecorded(wanted: Wanted) -> str | None:
 
 def unfused(part: str, wanted: Wanted) -> str | None:
     said = plain.unfused(part, wanted)
-    if said is None and part == "fused_layers" and visits(wanted):
+    return _small(part, wanted) if said is None and offloads(wanted) else said
+
+
+def _small(part: str, wanted: Wanted) -> str | None:
+    """Why something is not fused that could be, where states or parameters are on the host."""
+    if part == "fused_layers" and visits(wanted):
         return "what it compiles would keep parameters that come and go"
-    if said is None and part == "fused_loss" and offloads(wanted):
-        places = wanted.batch.micro_batch_size * wanted.batch.sequence_length
-        return None if places > _AT_ONCE else "all logits at once take less here than the head's gradient in fp32"
-    return said
+    if wanted.batch.micro_batch_size * wanted.batch.sequence_length > _AT_ONCE:
+        return None
+    if part == "fused_layers":
+        return "so few tokens are done before their gradients are on the host"
+    return "all logits at once take less here than the head's gradient in fp32" if part == "fused_loss" else None
 
 
 def splitting(wanted: Wanted) -> Mapping[str, Chosen]:

@@ -6,6 +6,7 @@ torch rounds each page-locked block up to a power of two: of the states of a 7B 
 from __future__ import annotations
 
 import mmap
+import weakref
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +23,8 @@ class HostMemory:
     def __init__(self, device: torch.device) -> None:
         self._locks = device.type == "cuda"
         self._locked: list[torch.Tensor] = []
+        # Memory that is given back while it is locked could not be locked again by whoever gets it next.
+        weakref.finalize(self, _unlock, self._locked).atexit = False
 
     def zeros(self, count: int, dtype: torch.dtype, *, locked: bool = True) -> torch.Tensor:
         """A row of numbers. Raises WorkerError where the host does not give it."""
@@ -50,9 +53,15 @@ class HostMemory:
         self._locked.append(row)
 
     def close(self) -> None:
-        """Unlock all. Nothing may be copying any more."""
-        while self._locked:
-            _cuda_runtime().cudaHostUnregister(self._locked.pop().data_ptr())
+        """Unlock all."""
+        _unlock(self._locked)
+
+
+def _unlock(rows: list[torch.Tensor]) -> None:
+    if rows:
+        torch.cuda.synchronize()  # nothing may be copying any more
+    while rows:
+        _cuda_runtime().cudaHostUnregister(rows.pop().data_ptr())
 
 
 def _cuda_runtime() -> Any:

@@ -12,6 +12,7 @@ from torch import nn
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.data.batch import Batch
 from hpc_llm.worker.engines import state
+from hpc_llm.worker.engines.cores import take_own_cores
 from hpc_llm.worker.engines.flat import FlatEngine
 from hpc_llm.worker.engines.flat_gradients import FlatGradients
 from hpc_llm.worker.engines.flat_units import Named, Unit, grouped
@@ -44,6 +45,8 @@ class OffloadEngine(FlatEngine):
 
     def _make_optimizer(self, plan: Plan) -> torch.optim.Optimizer:
         on_host, overlap = plan.engine.offloaded_step == "host", plan.engine.overlap
+        if on_host and self.device.type == "cuda":
+            take_own_cores()
         moments = DTYPES[plan.engine.moments_precision]
         self._states = HostStates(self._units, plan.optimizer, self._memory, moments, whole=on_host)
         self._step: HostStep | StreamedStep = (
@@ -109,8 +112,8 @@ class VisitingEngine(OffloadEngine):
         super().backward(loss, last=last)
 
     def _change(self, factor: torch.Tensor | None) -> None:
-        self._visits.forget()
         super()._change(factor)
+        self._visits.forget()  # behind the last number that goes back to the host
 
     def joined(self, parameter: nn.Parameter) -> torch.Tensor:
         with torch.no_grad():
