@@ -81,8 +81,10 @@ ROWS = (
     Row("z2o-1x350-host", "z2o", "llama2-7b", 1, 350, "offload_by_hand.py", 2, (*OFFLOAD, "offloaded_step=host")),
     Row("z2o-1x350-bf16", "z2o", "llama2-7b", 1, 350, "offload_by_hand.py", 2, (*OFFLOAD, "moments_precision=bf16")),
     Row("z3o-1x350", "z3o", "llama2-7b", 1, 350, "offload_by_hand.py --parameters", 2, OFFLOAD),
-    Row("z2o-8x2048", "z2o", "llama2-7b", 8, 2048, "fsdp2_by_hand.py --four-micro-batches", 2, (*OFFLOAD, FOUR)),
-    Row("z3o-8x2048", "z3o", "llama2-7b", 8, 2048, "fsdp2_by_hand.py --four-micro-batches", 2, (*OFFLOAD, FOUR)),
+    Row(
+        "z2o-8x2048", "z2o", "llama2-7b", 8, 2048, "fsdp2_by_hand.py --four-micro-batches", 2, (*LARGE_FLAT[:-1], FOUR)
+    ),
+    Row("z3o-8x2048", "z3o", "llama2-7b", 8, 2048, "fsdp2_by_hand.py --four-micro-batches", 2, ("engine=flat", FOUR)),
 )
 
 COLUMNS = (

@@ -257,7 +257,7 @@ def test_states_on_the_host_are_stepped_where_the_plan_says() -> None:
     assert setup("moments_precision=bf16").moments_precision == "bf16"
     assert setup(cluster="local", hardware=None).offloaded_step == "host"
     visiting = planned("delta", "z3o", model="llama2-70b", set=("engine=flat",)).plan.engine
-    assert (visiting.offloaded_step, visiting.fused_layers, visiting.layers_per_unit) == ("device", False, 1)
+    assert (visiting.offloaded_step, visiting.compiled_layers, visiting.layers_per_unit) == ("device", False, 1)
     assert planned("delta", "z2o").plan.engine.offloaded_step == "none"  # DeepSpeed sees to that itself
 
 
@@ -265,6 +265,7 @@ def test_states_on_the_host_are_stepped_where_the_plan_says() -> None:
     ("method", "settings", "said"),
     [
         ("z2o", ("offloaded_step=host", "moments_precision=bf16"), "moments are rounded at random on the device alone"),
+        ("z3o", ("compiled_layers=true",), "engine flat does not heed it"),
         ("z2o", ("offloaded_step=none",), "valid are device, host"),
         ("z3", ("offloaded_step=host",), "engine flat does not heed it"),
         ("z2o", ("fused_optimizer=true",), "engine flat does not heed it"),

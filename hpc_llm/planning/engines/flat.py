@@ -98,8 +98,6 @@ def unfused(part: str, wanted: Wanted) -> str | None:
 
 def _small(part: str, wanted: Wanted) -> str | None:
     """Why something is not fused that could be, where states or parameters are on the host."""
-    if part == "fused_layers" and visits(wanted):
-        return "what it compiles would keep parameters that come and go"
     if wanted.batch.micro_batch_size * wanted.batch.sequence_length > _AT_ONCE:
         return None
     if part == "fused_layers":
@@ -114,6 +112,8 @@ def splitting(wanted: Wanted) -> Mapping[str, Chosen]:
         "compiled_layers": (False, "parts of them are compiled (fused_layers)"),
         "overlap": (has_gpus, "a stream of their own" if has_gpus else "there is no GPU"),
     }
+    if visits(wanted):
+        del shared["compiled_layers"]  # what is compiled as a whole would keep parameters that come and go
     if offloads(wanted):
         return {**shared, **_offloaded(has_gpus)}
     return {
