@@ -39,12 +39,12 @@ STEPS = 14
 DEVICE = torch.device("cuda", 0)
 
 
-def planned(method: str, *settings: str) -> Plan:
+def planned(method: str, *settings: str, model: str = "llama-68m") -> Plan:
     """A run of a small model, of the plain engine where nothing else is set."""
     asked = Experiment(
         cluster="local",
         method=method,
-        model="llama-68m",
+        model=model,
         micro_batch_size=2,
         sequence_length=128,
         steps=STEPS,
@@ -159,13 +159,15 @@ def flat(name: str, tolerance: float, *settings: str) -> tuple[str, str]:
     return f"flat {name}", f"losses of {STEPS} steps differ by {largest:.1e} at most"
 
 
-def offloaded(name: str, tolerance: float, *settings: str, method: str = "z2o") -> tuple[str, str]:
+def offloaded(
+    name: str, tolerance: float, *settings: str, method: str = "z2o", model: str = "llama-68m"
+) -> tuple[str, str]:
     """Losses with states on the host beside those of flat units that have them on the device."""
-    one = planned(method, "engine=flat", *settings)
+    one = planned(method, "engine=flat", *settings, model=model)
     assert one.engine.offloaded_step != "none" and one.engine.overlap
     first, said = losses(one)
     own = [each for each in settings if each.partition("=")[0] in ("precision", "gradient_accumulation_steps")]
-    second, _ = losses(planned("z2", "engine=flat", "cuda_graph=false", *own))
+    second, _ = losses(planned("z2", "engine=flat", "cuda_graph=false", *own, model=model))
     assert not said, said
     largest = max(abs(a - b) / abs(b) for a, b in zip(first, second, strict=True))
     assert largest <= tolerance, f"{largest:.2e} is more than {tolerance:.0e}"
@@ -207,6 +209,8 @@ def offloaded_steps_are_those_of_torch() -> tuple[str, str]:
 
 
 OF_UNITS = ("compiled_layers", "layers_per_unit", "reduce_precision", "fused_layers", "fused_optimizer")
+DEEP = "tinyllama-1.1b"
+"""Has more layers than there are rows for parameters that visit the device."""
 SUMS = "gradient_accumulation_steps=3"
 CHECKS: list[Callable[[], tuple[str, str]]] = [
     lambda: equal("ddp fp32", 1e-6, "ddp", "precision=fp32"),
@@ -256,8 +260,8 @@ OF_OFFLOAD: list[Callable[[], tuple[str, str]]] = [
     lambda: offloaded("bf16, moments in bf16", 1e-2, "moments_precision=bf16"),
     lambda: offloaded("z3o fp32", 1e-5, "precision=fp32", method="z3o"),
     lambda: offloaded("z3o fp32, 3 micro batches a step", 1e-5, "precision=fp32", SUMS, method="z3o"),
-    lambda: offloaded("z3o bf16", 1e-2, method="z3o"),
-    lambda: offloaded("z3o bf16, recomputed", 1e-2, "recompute=true", method="z3o"),
+    lambda: offloaded("z3o bf16, 22 layers", 1e-2, method="z3o", model=DEEP),
+    lambda: offloaded("z3o bf16, 22 layers recomputed", 1e-2, "recompute=true", method="z3o", model=DEEP),
     lambda: offloaded("z3o bf16, stepped on the host", 1e-2, "offloaded_step=host", method="z3o"),
 ]
 ALL = {"flat": OF_FLAT, "offload": OF_OFFLOAD}

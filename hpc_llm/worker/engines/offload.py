@@ -13,7 +13,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.data.batch import Batch
 from hpc_llm.worker.engines import state
 from hpc_llm.worker.engines.cores import take_own_cores
-from hpc_llm.worker.engines.flat import FlatEngine
+from hpc_llm.worker.engines.flat_engine import FlatEngine
 from hpc_llm.worker.engines.flat_gradients import FlatGradients
 from hpc_llm.worker.engines.flat_units import Named, Unit, grouped
 from hpc_llm.worker.engines.held import Bytes, bytes_of
