@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hpc_llm.errors import WorkerError
 from hpc_llm.worker.engines.beside import Beside
 from hpc_llm.worker.engines.flat_units import Named, Unit, gather
 from hpc_llm.worker.engines.host_memory import HostMemory
@@ -88,6 +89,12 @@ class Visits:
         self._units, self._beside = list(units), beside
         self._up = Beside(units[0].device, overlap)
         largest, first = max(unit.size for unit in units), units[0]
+        kinds = {unit.own.dtype for unit in units}
+        if len(kinds) > 1:
+            raise WorkerError(
+                f"parameters of this model are in {' and '.join(sorted(map(str, kinds)))}, and engine flat brings those of one "
+                "type alone from the host: --set engine=deepspeed."
+            )
         count = min(_ROWS, len(units) + 1)
         self._rows = [_Row(torch.zeros(largest, dtype=first.own.dtype, device=first.device)) for _ in range(count)]
         self._by_storage = {row.numbers.untyped_storage().data_ptr(): row for row in self._rows}
