@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.case import WIDTHS, Case
 from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.parts import Need
 from hpc_llm.site.cluster import Cluster, Node
@@ -43,6 +43,8 @@ def _terms(case: Case) -> dict[str, float]:
     """Of one rank."""
     own = case.trained / case.ranks
     terms = _starting(case)
+    if case.plan.engine.offloaded_step != "none":
+        return {**terms, **_exact(case, own)}
     if not _is_here(case, "optimizer"):
         if _is_here(case, "param"):
             terms["weights"] = _locked(case, "param", case.width * case.sizes.parameters / case.ranks)
@@ -57,6 +59,18 @@ def _terms(case: Case) -> dict[str, float]:
         terms["weights"] = _locked(case, "optimizer", case.width * own)
         terms["largest temporary"] = _locked(case, "optimizer", case.width * case.sizes.embedding)
     return terms
+
+
+def _exact(case: Case, own: float) -> dict[str, float]:
+    """What engine `flat` has on the host: moments, what the weights lack of fp32, shares of gradients, and blocks of no other size."""
+    engine = case.plan.engine
+    moments = 4 if engine.moments_precision == "bf16" else case.moments_width
+    copies = 4 if engine.offloaded_step == "host" else 4 - case.width
+    return {
+        "optimizer states": (moments + copies) * own,
+        "gradients": (4 if case.accumulates else WIDTHS[engine.reduce_precision]) * own,
+        "weights": case.width * own if case.offloads("param") else 0.0,
+    }
 
 
 def _starting(case: Case) -> dict[str, float]:

@@ -67,6 +67,8 @@ FIXED = {
 CHOICES = {
     "precision": ("bf16", "fp16", "fp32"),
     "reduce_precision": ("fp32", "bf16"),
+    "offloaded_step": ("device", "host"),
+    "moments_precision": ("fp32", "bf16"),
     "attention": ("sdpa", "eager", "flash_attention_2"),
     "quantization.kind": ("nf4", "fp4", "int8"),
     "optimizer.type": NAMES,

@@ -181,6 +181,24 @@ def peak(plan: Plan) -> int:
     return peak_moment(Case(plan, sizes_in(plan))).total
 
 
+def test_flat_units_hold_of_a_number_what_bf16_lacks_of_it_and_two_moments_in_blocks_of_exact_size() -> None:
+    def host(method: str, *settings: str) -> dict[str, int]:
+        return dict(host_need(case_of(method, 2, set=("engine=flat", *settings)), None).breakdown)
+
+    found = host("z2o")
+    assert found["optimizer states"] == pytest.approx(10 * SEVEN, rel=1e-6)
+    assert found["gradients"] == pytest.approx(2 * SEVEN, rel=1e-6) and "weights" not in found
+    assert host("z2o", "offloaded_step=host")["optimizer states"] == pytest.approx(12 * SEVEN, rel=1e-6)
+    assert host("z2o", "moments_precision=bf16")["optimizer states"] == pytest.approx(6 * SEVEN, rel=1e-6)
+    assert host("z2o", "gradient_accumulation_steps=4")["gradients"] == pytest.approx(4 * SEVEN, rel=1e-6)
+    assert host("z3o")["weights"] == pytest.approx(2 * SEVEN, rel=1e-6)
+    layer = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
+    on_device = terms("z2o", 2, set=("engine=flat", "recompute=true"))
+    assert (on_device["weights"], on_device["communication buckets"]) == (2 * SEVEN, 2 * (2 * layer + 2 * layer // 2))
+    assert terms("z3o", 2, set=("engine=flat", "recompute=true"))["gathered parameters"] == 5 * 2 * layer
+    assert host_need(case_of("z2o", 2, set=("engine=flat",)), 128 * 2**30).verdict is Verdict.FITS
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     method=st.sampled_from(METHODS),
@@ -193,9 +211,11 @@ def peak(plan: Plan) -> int:
 def test_what_saves_memory_never_costs_any(
     method: str, model: str, gpus: int, batch: int, length: int, engine: str
 ) -> None:
-    wanted = {"fsdp2": ("z3", "z3+lora"), "flat": ("z1", "z2", "z3"), "plain": ("ddp", "lora", "q", "qlora")}.get(
-        engine, METHODS
-    )
+    wanted = {
+        "fsdp2": ("z3", "z3+lora"),
+        "flat": ("z1", "z2", "z3", "z2o", "z3o"),
+        "plain": ("ddp", "lora", "q", "qlora"),
+    }.get(engine, METHODS)
     if method not in wanted or ("flan" in model and method not in ("ddp", "z1", "z2", "z2o", "z3", "z3o")):
         return
     # That parameters stay gathered costs memory, and is chosen where there is enough of it.
@@ -205,7 +225,7 @@ def test_what_saves_memory_never_costs_any(
     assert peak(with_batch(plan, batch + 1)) >= peak(plan)
     assert peak(plan_of(method, gpus + 1, **given)) <= peak(plan)
     assert peak(plan_of(f"{method}+r", gpus, **given)) <= peak(plan)
-    if method in ("z2", "z3") and engine == "deepspeed":
+    if method in ("z2", "z3") and engine in ("deepspeed", "flat"):
         assert peak(plan_of(f"{method}o", gpus, **given)) <= peak(plan)
 
 
