@@ -152,7 +152,7 @@ def test_a_setting_that_a_task_would_not_heed_is_refused(elsewhere: Path) -> Non
 
 
 def test_a_task_can_be_registered_by_hand_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_registered", {})
+    monkeypatch.setattr(tasks._registry, "_registered", {})
     kind = TaskKind(
         name="mine", worker="mine.run", packages=lambda plan: (), plan_fields=frozenset(), result_fields=frozenset(),
         carries=("helper",),
