@@ -76,7 +76,6 @@ class Work:
     stage: int
     offloads_optimizer: bool
     offloads_parameters: bool
-    clips: bool
     optimizer: str
     ranks: int
     ranks_per_node: int
@@ -128,7 +127,6 @@ def work_of(plan: Plan) -> Work:
         stage=zero_stage(plan.engine.deepspeed),
         offloads_optimizer=_is_offloaded(zero, "offload_optimizer"),
         offloads_parameters=_is_offloaded(zero, "offload_param"),
-        clips=bool(plan.engine.deepspeed.get("gradient_clipping")),
         optimizer=plan.optimizer.type,
         ranks=plan.parallel.data,
         ranks_per_node=plan.parallel.tasks_per_node,
