@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from polling import pause
 from scratch_slurm import ScratchSlurm
 
 from hpc_llm.records.files import read_json_lines
@@ -95,10 +96,11 @@ def _sleep_until_ended(runs: Sequence[RunPaths]) -> None:
 
 def until(what: str, condition: Callable[[], bool], seconds: float = 150.0) -> None:
     """Poll for something that happens soon."""
-    deadline = time.monotonic() + seconds
+    deadline = (began := time.monotonic()) + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{seconds:.0f} s were not enough until {what}"
-        time.sleep(0.1)
+        pause(began)
+        began = time.monotonic()
 
 
 def steps_of(run: RunPaths) -> list[int]:
