@@ -79,6 +79,7 @@ def serve() -> None:
         importlib.import_module(name)
     importlib.import_module("hpc_llm.worker.engines.deepspeed").imported()
     assert len(os.listdir("/proc/self/task")) == 1, "threads would be missing in the copies"
+    assert "mlflow" not in sys.modules, "DeepSpeed's autotuner has brought it"
     gc.collect()
     gc.freeze()  # DeepSpeed collects often, and would look through all modules each time
     for line in sys.stdin:
