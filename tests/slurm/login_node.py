@@ -47,7 +47,7 @@ class LoginNode:
     def ask(self, *words: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """The command, run to its end, whatever its exit code."""
         process = self.start(*words, environ=environ)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def do(self, *words: str, environ: dict[str, str] | None = None) -> str:
