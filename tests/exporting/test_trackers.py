@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROGRAM, SECRET
+from command import PROGRAM, SECRET
 from run_folders import Folder
 from wandb_server import service
 
