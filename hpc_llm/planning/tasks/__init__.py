@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.errors import RequestError
 from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.tasks.task import OF_EVERY_TASK, TaskKind
