@@ -98,7 +98,10 @@ class RunOptions:
     ] = None
     profile: Annotated[
         Optional[str],
-        typer.Option(metavar="NAME", help="Look into a few steps behind the measured ones: torch (torch.profiler)."),
+        typer.Option(
+            metavar="NAME",
+            help="Look into a few steps behind the measured ones: torch (torch.profiler), or nsys, ncu or rocprof around each rank.",
+        ),
     ] = None
     partition: Annotated[Optional[str], typer.Option(metavar="NAME", help="Partition.")] = None
     account: Annotated[Optional[str], typer.Option(metavar="NAME", help="Account that is charged.")] = None

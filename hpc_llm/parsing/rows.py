@@ -107,6 +107,8 @@ class Row:
     predicted_peak_allocated_bytes: int | None = None
     tensor_parallel: int | None = None
     """Ranks that share each layer, and train on the same samples."""
+    profile: str | None = None
+    """Files in the run's folder that a profiler left, with blanks between them."""
 
     def to_dict(self) -> dict[str, Any]:
         """All columns in order; missing values are None."""

@@ -41,6 +41,7 @@ from hpc_llm.planning.parts import (
     Tuning,
     read_part,
 )
+from hpc_llm.planning.profilers import check_profiler
 from hpc_llm.planning.recipe import (
     check_family,
     check_length,
@@ -115,6 +116,9 @@ def plan(
     time_s = ask_time(ask, draft)
     workload, batch = _work(ask, method, task, corpus, draft)
     check_signal(experiment.sbatch, saves=workload.save_every is not None)
+    draft.notices += check_profiler(
+        workload.profile, gpu.vendor, gpus=parallel.gpus_per_node, ranks=parallel.world_size, searches=bool(task.search)
+    )
     deepspeed = _deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
     if isinstance(workload, Inference):

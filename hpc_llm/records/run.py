@@ -32,6 +32,7 @@ TRY_FILES = (
     "failures",
     "telemetry*.jsonl",
     "profile*.json*",
+    "profile-rank-*",
 )
 """What one try of a run writes, as patterns; the job script moves them to `tries` before the next one."""
 
@@ -64,6 +65,7 @@ class Stop(int, Enum):
     CODE_CHANGED = 78
     NO_ENV_FILE = 79
     CANCELLED = 80
+    NO_PROFILER = 81
 
     @property
     def meaning(self) -> str:
@@ -82,6 +84,7 @@ _STOP_MEANINGS = {
     Stop.CODE_CHANGED: "the training program is not as it was submitted",
     Stop.NO_ENV_FILE: "the file with the job's own variables cannot be used",
     Stop.CANCELLED: "it was cancelled before it began",
+    Stop.NO_PROFILER: "the profiler is not on PATH",
 }
 
 
@@ -233,6 +236,11 @@ class RunPaths:
     def trace(self) -> Path:
         """All that those steps did, as Chrome and Perfetto show it."""
         return self.root / "profile-trace.json.gz"
+
+    def profiles(self) -> list[Path]:
+        """What profilers left of it: a summary and a trace of torch's, reports of a GPU maker's, one a rank."""
+        own = [path for path in (self.profile, self.trace) if path.is_file()]
+        return [*own, *sorted(path for path in self.root.glob("profile-rank-*") if path.is_file())]
 
     @property
     def checkpoints(self) -> Path:

@@ -33,7 +33,7 @@ _PLACE = ("cluster", "task", "model", "nodes", "gpus_per_node", "world_size")
 _OF_THE_SEARCH = ("run_id", "job_id", "study", "study_run", "smoke")
 """What the run of a search says of each of its tries."""
 _OF_THE_JUDGE = frozenset(
-    ("run_id", "source", "format", "kind", "cause", "try", "outcome", "outcome_reason", "invalid_reason")
+    ("run_id", "source", "format", "kind", "cause", "try", "outcome", "outcome_reason", "invalid_reason", "profile")
 )
 
 
@@ -72,6 +72,7 @@ def row_of(found: Look, source: str) -> Row:
     columns |= _end(found)
     columns |= _place(records) | _predicted(records)
     columns["kind"] = kind_of_task(columns.get("task"))
+    columns["profile"] = bounded("profile", " ".join(path.name for path in records.run.profiles())) or None
     run_id = records.run.run_id  # the folder's name, as status has it: a copy has one of its own
     return Row(**{**columns, "run_id": run_id, "source": source, "format": NAME, "try_": _try(records)})
 
