@@ -70,6 +70,8 @@ from hpc_llm.planning.slurm_request import (
     ask_time,
 )
 from hpc_llm.planning.tasks import TaskKind
+from hpc_llm.planning.vllm import check_bench
+from hpc_llm.planning.vllm import is_asked as is_vllm
 from hpc_llm.planning.workload import choose_workload
 from hpc_llm.records.run import file_name_part, is_record
 from hpc_llm.site.cluster import Cluster, Gpu, allowed_keys
@@ -123,6 +125,8 @@ def plan(
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
     if isinstance(workload, Inference):
         workload = settle_generation(workload, model, draft)
+        if is_vllm(draft):
+            check_bench(workload, model, found, parallel, draft)
     if isinstance(workload, Tuning):
         workload, batch = settle_search(workload, batch, parallel.data, said, found, model.name, draft)
     check_feed(workload, corpus, model, batch, found)

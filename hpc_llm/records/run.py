@@ -32,6 +32,7 @@ TRY_FILES = (
     "failures",
     "telemetry*.jsonl",
     "profile*.json*",
+    "vllm-latency.json",
     "profile-rank-*",
 )
 """What one try of a run writes, as patterns; the job script moves them to `tries` before the next one."""
@@ -226,6 +227,11 @@ class RunPaths:
     def outputs(self) -> Path:
         """One JSON object a query that was answered, with what was generated; written whole at the end, where it is asked for."""
         return self.root / "outputs.jsonl"
+
+    @property
+    def vllm(self) -> Path:
+        """What vLLM's own benchmark wrote, where that answered."""
+        return self.root / "vllm-latency.json"
 
     @property
     def profile(self) -> Path:

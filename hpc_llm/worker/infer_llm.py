@@ -12,7 +12,7 @@ from functools import partial
 
 from hpc_llm.worker import main as worker
 
-PROGRAM = worker.Program("infer_llm", "hpc_llm.worker.tasks.inference")
+PROGRAM = worker.Program("infer_llm", "hpc_llm.worker.tasks.infer")
 command = partial(worker.command, PROGRAM)
 
 if __name__ == "__main__":
