@@ -234,6 +234,11 @@ class RunPaths:
         return self.root / "vllm-latency.json"
 
     @property
+    def baseline_metrics(self) -> Path:
+        """The result of inference in the words of the project whose flags started it."""
+        return self.root / "baseline_inference_metrics.json"
+
+    @property
     def profile(self) -> Path:
         """What a few steps behind the measured ones were made of, where it is asked for."""
         return self.root / "profile.json"
