@@ -90,7 +90,7 @@ def runs_of(plans: list[PlanWithOrigins]) -> dict[str, PlanWithOrigins]:
 
 def test_each_run_plans_and_renders_at_its_size(full: dict[str, list[PlanWithOrigins]]) -> None:
     assert {name: len(plans) for name, plans in full.items()} == {
-        "bdml-climate.yaml": 6, "cisc662-platforms.yaml": 23, "hpc2-pretrain.yaml": 18, "lzu-5090.yaml": 13,
+        "bdml-climate.yaml": 6, "cisc662-platforms.yaml": 25, "hpc2-pretrain.yaml": 18, "lzu-5090.yaml": 14,
         "p4d-scaling.yaml": 30, "paper-2311.yaml": 48,
     }  # fmt: skip
     for file, plans in full.items():
@@ -178,6 +178,9 @@ def test_files_heed_what_names_in_their_sources_hide(full: dict[str, list[PlanWi
     assert {one.plan.parallel.world_size for one in p4d.values()} == {2, 4, 8}
     assert all(p4d[f"tp-{n}"].plan.parallel.tensor == n and p4d[f"tp-{n}"].plan.parallel.data == 1 for n in (2, 4, 8))
     assert all(not one.study.reference for one in full["paper-2311.yaml"] if one.study)
+    assert lzu["qlora-profile"].plan.training.profile == "torch" and lzu["qlora-r"].plan.training.profile is None
+    cisc = runs_of(full["cisc662-platforms.yaml"])
+    assert [cisc[f"delta-mistral-7b-v0.2-{name}"].plan.training.profile for name in ("nsys", "ncu")] == ["nsys", "ncu"]
     climate = runs_of(full["bdml-climate.yaml"])
     assert "peak_allocated_bytes" not in climate["batch-19"].study.reference  # type: ignore[union-attr]
 
