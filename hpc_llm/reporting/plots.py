@@ -21,6 +21,7 @@ _ACROSS = 3
 _MOST_NAMED = 16
 """Lines or points of more names than these have no legend: nobody could tell them apart by it."""
 _DPI = 150
+_LONGEST_LABEL = 40
 _BARS = ("rates", "profile", "bars")
 """Kinds with a line of text for each run, or row, which no two panels have in common."""
 
@@ -119,7 +120,7 @@ def _rates(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mappi
         style = styles[r["method"]]
         half = None if r["low"] is None else [[r["x"] - r["low"]], [r["high"] - r["x"]]]
         ax.errorbar(r["x"], place, xerr=half, color=style["color"], marker=style["marker"], ecolor="black", capsize=3)
-    ax.set_yticks(range(len(ordered)), [r["name"] for r in ordered])
+    ax.set_yticks(range(len(ordered)), [_label(r["name"]) for r in ordered])
     ax.margins(y=0.1)
     _rate_axis(ax, "x", figure)
 
@@ -127,10 +128,16 @@ def _rates(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mappi
 def _bars(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
     for place, r in enumerate(records):
         ax.barh(place, r["x"], height=0.7, color=styles[r["method"]]["color"])
-    ax.set_yticks(range(len(records)), [r["name"] for r in records], fontsize=7)
+    ax.set_yticks(range(len(records)), [_label(r["name"]) for r in records], fontsize=7)
     ax.set_xlim(0, 1.05 * max(r["x"] for r in figure.records) or 1)
-    ax.invert_yaxis()
+    most = max(sum(r["panel"] == panel for r in figure.records) for panel in figure.panels)
+    ax.set_ylim(most - 0.4, -0.6)  # bars of all panels are equally thick
     ax.set_axisbelow(True)
+
+
+def _label(name: str) -> str:
+    """A name of a run as it stands beside an axis, of which it would leave nothing if it were long."""
+    return name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}…"
 
 
 def _memory(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:

@@ -221,7 +221,7 @@ def test_the_console_profiles_two_ranks_and_refuses_what_it_does_not_know(tmp_pa
     for words, said in (
         (
             ("--profile", "torhc"),
-            "there is no profiler 'torhc': did you mean 'torch'? Valid: torch, nsys, ncu, rocprof.",
+            "there is no profiler 'torhc': did you mean 'torch'? Valid: ncu, nsys, rocprof, torch.",
         ),
     ):
         refused = submit(*words)
