@@ -43,7 +43,8 @@ def further_packages(plans: Sequence[Plan]) -> dict[tuple[str, ...], list[int]]:
 
 def carried_modules(plans: Sequence[Plan]) -> tuple[str, ...]:
     """Top-level modules that must travel with the runs of `plans`, besides what travels with every run."""
-    found = [kind.carried for plan in plans for kind in (find(plan.task), engines.find(plan.engine.name))]
+    found = [find(plan.task).carried for plan in plans]
+    found += [engines.find(plan.engine.name).carried for plan in plans if find(plan.task).trains]
     return tuple(dict.fromkeys(module for carried in found for module in carried))
 
 
