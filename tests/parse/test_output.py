@@ -72,7 +72,15 @@ def test_columns_are_the_documented_ones():
         "recompute",
     )  # fmt: skip
     before = COLUMNS[: -len(added)]
-    assert before[-23:-16] == ("kind", "cause", "cause_confidence", "try", "trained_tokens", "epoch_time_s", "best_step")
+    assert before[-23:-16] == (
+        "kind",
+        "cause",
+        "cause_confidence",
+        "try",
+        "trained_tokens",
+        "epoch_time_s",
+        "best_step",
+    )
     assert before[-16:-12] == ("study", "study_run", "expect", "smoke")
     assert before[-12:-7] == (
         "prompt_tokens_per_second", "generated_tokens_per_second", "queries_per_second", "time_to_first_token_s_p50",
