@@ -71,7 +71,7 @@ def begin_values(model: Any, config: Any, device: torch.device) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.02) if parameter.dim() > 1 else parameter.fill_(1.0)
-    rotary = type(model.model.rotary_emb)(config, device=device)
+    rotary = type(model.model.rotary_emb)(config).to(device)
     model.model.rotary_emb = rotary
 
 
