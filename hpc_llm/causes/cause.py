@@ -55,6 +55,8 @@ class Sign:
     """Counts only where this does not stand before it."""
     where: Callable[[bytes, int], bool] | None = None
     """Counts only where this says so of the text and the position in it."""
+    at_any_time: bool = False
+    """Speaks of all the time before it: training that came to its end did so in spite of it."""
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[bytes]:
@@ -108,6 +110,7 @@ def sign(
     after: str | None = None,
     not_after: str | None = None,
     where: Callable[[bytes, int], bool] | None = None,
+    at_any_time: bool = False,
 ) -> Sign:
     """A sign; without a pattern the literals themselves are it."""
     texts = (literals,) if isinstance(literals, str) else literals
@@ -123,4 +126,5 @@ def sign(
         after.encode() if after else None,
         not_after.encode() if not_after else None,
         where,
+        at_any_time,
     )

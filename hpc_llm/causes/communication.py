@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, Role, sign
+from hpc_llm.causes.schedulers import UNAVAILABLE
 
 _EXCEPTION = r"^[^\n]{0,120}?\b"
 
@@ -130,6 +131,12 @@ _NO_ANSWER = (
     "otherwise submit it again, without the node that did not answer: --sbatch exclude={node}"
 )
 
+_NOT_NOW = (
+    "the scheduler did not answer or was busy, and nothing is wrong with the job: submit it again in some minutes\n"
+    "see first whether it is in the queue nevertheless (`squeue -u $USER`, `qstat -u $USER` or `bjobs`): the answer alone may be lost\n"
+    "if it stays so, tell the site; `scontrol ping` says whether Slurm's controller is up"
+)
+
 UNREACHABLE = Cause(
     id="unreachable",
     title="another process could not be reached",
@@ -220,6 +227,23 @@ UNREACHABLE = Cause(
             confidence=0.85,
             retry=False,
             remedy=_NO_LOGIN,
+        ),
+        # The scheduler itself, which takes the same request a little later.
+        sign(
+            ("sbatch: error: ", "srun: error: ", "salloc: error: ", "srun: Job", "salloc: Job"),
+            r"^(?:sbatch|srun|salloc): (?:error: )?(?:Batch job submission failed|Unable to allocate resources|Job submit/allocate failed"
+            rf"|Unable to create step for job \S{{1,30}}): {UNAVAILABLE}",
+            confidence=0.9,
+            survived_after=STARTED,
+            remedy=_NOT_NOW,
+        ),
+        sign(
+            ("qsub: ", "LSF is down", "batch daemon not responding"),
+            r"^qsub: (?:cannot connect to server|Connection refused|End of File|[^\n]{0,60}communication failure)[^\n]{0,120}"
+            r"|^LSF is down\. Please wait|^batch daemon not responding",
+            confidence=0.85,
+            survived_after=STARTED,
+            remedy=_NOT_NOW,
         ),
         sign(
             "was not reachable via ssh",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.data import BAD_TEXT
 from hpc_llm.causes.frames import reads_configuration, reads_model
-from hpc_llm.causes.schedulers import FLUX_LITERALS, flux, lsf
+from hpc_llm.causes.schedulers import FLUX_LITERALS, UNAVAILABLE, flux, lsf
 
 _DAMAGED = (
     "a file of the checkpoint is damaged, cut off or a Git LFS pointer: the traceback names the call that read it\n"
@@ -264,12 +264,12 @@ CONFIG_ERROR = Cause(
         sign(
             ("srun: error: ", "salloc: error: ", "srun: Job", "salloc: Job"),
             r"^(?:srun|salloc): (?:error: )?(?:Unable to allocate resources|Job submit/allocate failed): "
-            r"(?!Socket timed out|Unable to contact|Zero Bytes|Job/step already|Node fail)[^\n]{1,160}",
+            rf"(?!{UNAVAILABLE}|Job/step already|Node fail)[^\n]{{1,160}}",
             confidence=0.9,
         ),
         sign(
             "sbatch: error: ",
-            r"^sbatch: error: (?:Batch job submission failed|invalid|Invalid|Unable to open file|[^\n]{0,60}(?:not permitted|specification))",
+            rf"^sbatch: error: (?:Batch job submission failed(?!: {UNAVAILABLE})|invalid|Invalid|Unable to open file|[^\n]{{0,60}}(?:not permitted|specification))",
             confidence=0.9,
         ),
         # The limit that a request passes by itself stands in the line before; those that pass with time are `submit_limit`.

@@ -9,7 +9,9 @@ from itertools import islice
 
 # Each begins with fixed text, which is found several times as fast as a choice between them.
 _STEPS = (
-    re.compile(rb"oss(?<!val_loss)(?<!test_loss)['\"]?(?:[ \t]*[:=|][ \t]*|[ \t]+)['\"]?[-+]?\d"),
+    re.compile(
+        rb"oss(?<!val_loss)(?<!test_loss)(?:[ _/(]{1,2}(?:train(?:ing)?|avg|mean)\)?)?['\"]?(?:[ \t]*[:=|][ \t]*|[ \t]+)['\"]?[-+]?\d"
+    ),
     re.compile(rb"it/s[\],]"),
     re.compile(rb"s/it[\],]"),
     re.compile(rb"RunningAvgSamplesPerSec=\d"),

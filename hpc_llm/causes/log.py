@@ -100,7 +100,7 @@ class LogFindings:
             self._search(block)
 
     def _search(self, block: Block) -> None:
-        found = signs_in(block.text)
+        found = signs_in(block.text) if len(self.found) < _MOST else []
         steps = list(life.steps(block.text)) if found else []
         for one in found:
             one.steps_after = len(steps) - bisect_right(steps, one.position)

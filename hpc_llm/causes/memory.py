@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hpc_llm.causes.cause import Cause, Role, Sign, sign
@@ -27,6 +28,23 @@ _AMOUNTS = (
 )
 """What torch says behind the amount that it was asked for."""
 
+_ASSERTION = re.compile(rb"\bAssertion `[^\n]{1,300}[`'] failed|\bdevice-side assert triggered")
+_BEFORE, _BEHIND = 1 << 16, 1 << 12
+
+
+def _no_assertion_failed(text: bytes, position: int) -> bool:
+    """Whether no assertion on the GPU failed around `position`: after one every call of a library fails in some way."""
+    return _ASSERTION.search(text, max(0, position - _BEFORE), position + _BEHIND) is None
+
+
+_HANDLE_REMEDY = (
+    "run it once with CUDA_LAUNCH_BLOCKING=1 (--set env.CUDA_LAUNCH_BLOCKING=1): an error of a kernel before it, such as an index "
+    "out of range, then shows itself\n"
+    "see with nvidia-smi on the node whether other processes hold the GPU's memory, and whether it runs with half the "
+    "--micro-batch-size\n"
+    "see that torch was built for this driver, and that no other CUDA is in LD_LIBRARY_PATH"
+)
+
 DEVICE_OOM = Cause(
     id="device_oom",
     title="out of GPU memory",
@@ -44,7 +62,8 @@ DEVICE_OOM = Cause(
     signs=(
         sign(words.DEVICE_ALLOCATION.literals, words.DEVICE_ALLOCATION.pattern + _AMOUNTS, confidence=0.98),
         _says(words.DEVICE_ERROR_TYPE),
-        _says(words.DEVICE_LIBRARY, confidence=0.85),
+        _says(words.DEVICE_LIBRARY, confidence=0.85, where=_no_assertion_failed),
+        _says(words.DEVICE_HANDLE, confidence=0.45, precedence=46, where=_no_assertion_failed, remedy=_HANDLE_REMEDY),
         _says(words.DEVICE_DRIVER),
         _says(words.DEVICE_COLLECTIVES, confidence=0.9),
         sign(
@@ -77,6 +96,18 @@ PAGE_LOCKED_REMEDY = (
     "page-locked host memory ran out: turn it off with "
     "--set deepspeed.zero_optimization.offload_optimizer.pin_memory=false\n" + _HOST_REMEDY
 )
+
+_AT_SOME_POINT = r"Exceeded (?:job|step)(?: virtual)? memory limit at some point"
+_KILLED = re.compile(
+    rb": Killed\b|^Killed$|\d Killed +\S|\bSIGKILL\b|\bsignal 9\b|exit code 137\b|exitcode: -9\b|return code = -9\b",
+    re.MULTILINE,
+)
+
+
+def _was_killed(text: bytes, position: int) -> bool:
+    """Whether something near `position` says that a process was killed."""
+    return _KILLED.search(text, max(0, position - _BEHIND), position + _BEHIND) is not None
+
 
 HOST_OOM = Cause(
     id="host_oom",
@@ -128,10 +159,21 @@ HOST_OOM = Cause(
             remedy="a compiler ran out of memory: --set env.MAX_JOBS=2 starts fewer of them at once\n" + _HOST_REMEDY,
         ),
         sign(
-            ("exceeded memory limit", "emory limit at some point", "Exceeded job memory limit"),
+            ("exceeded memory limit", "Exceeded job memory limit", "Exceeded step memory limit"),
             r"(?:[Ss]tep \S{1,30}|[Jj]ob \S{1,30}|StepId=\S{1,30})[^\n]{0,40}? exceeded memory limit"
-            r"(?: \((?P<used>\d+) > (?P<limit>\d+)\))?|Exceeded (?:job|step) memory limit",
+            r"(?: \((?P<used>\d+) > (?P<limit>\d+)\))?|Exceeded (?:job|step) memory limit(?! at some point)",
             confidence=0.97,
+        ),
+        # The limit was reached at some time, if only by files that the system keeps in memory: that alone kills nothing.
+        sign("emory limit at some point", _AT_SOME_POINT, where=_was_killed, confidence=0.9),
+        sign(
+            "emory limit at some point",
+            _AT_SOME_POINT,
+            confidence=0.4,
+            precedence=41,
+            at_any_time=True,
+            remedy="ask the scheduler whether it was that: sacct -j JOB -o JobID,State,ExitCode,MaxRSS,ReqMem\n"
+            + _HOST_REMEDY,
         ),
         sign(": Out Of Memory", r"^[^\n]{0,12}srun: error: [^\n]{1,80}: Out Of Memory", confidence=0.97),
         sign(

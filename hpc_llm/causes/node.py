@@ -11,6 +11,17 @@ def _named(name: str, number: int) -> str:
     return rf"terminated with signal {name}\b|\*\*\* {name} \(@0x[0-9a-f]+\) received by PID|{pbs_status(by_signal(number))}"
 
 
+_SHARED_MEMORY = (b"_multiprocessing.SemLock(", b"_posixshmem.shm_open(", b"/multiprocessing/synchronize.py")
+_QUOTED = 400
+"""Bytes before an exception in which its last frame is quoted."""
+
+
+def _made_shared_memory(text: bytes, position: int) -> bool:
+    """Whether the code that failed asked for shared memory."""
+    before = text[max(0, position - _QUOTED) : position]
+    return any(call in before for call in _SHARED_MEMORY)
+
+
 DISK_FULL = Cause(
     id="disk_full",
     title="no space left",
@@ -43,8 +54,11 @@ DISK_FULL = Cause(
 
 BUS_ERROR = Cause(
     id="bus_error",
-    title="bus error: shared memory",
-    meaning="A process was killed by SIGBUS: most often /dev/shm is full or too small, else a file under mmap was cut.",
+    title="shared memory failed",
+    meaning=(
+        "A process could not use its shared memory: most often /dev/shm is full or too small. Where it was killed by SIGBUS, a file "
+        "under mmap may have been cut, too."
+    ),
     remedy=(
         "fewer data loader workers, or none; in a container more shared memory: --shm-size=16g or --ipc=host\n"
         "see `df -h /dev/shm` on the node: what an earlier job left there counts\n"
@@ -83,10 +97,17 @@ BUS_ERROR = Cause(
             r"(?:creating|allocating|[Ff]ailed to (?:create|open|extend)) [^\n]{0,40}shared memory segment /dev/shm|No space left on device[^\n]{0,80}/dev/shm|/dev/shm[^\n]{0,80}No space left on device",
             confidence=0.95,
         ),
+        # Named semaphores and blocks of shared memory are files there, and Python's error does not name them.
+        sign(
+            "[Errno 28] No space left on device",
+            r"\bOSError: \[Errno 28\] No space left on device$",
+            where=_made_shared_memory,
+            confidence=0.93,
+        ),
         sign("posix_fallocate failed", r"posix_fallocate failed : No space left on device", confidence=0.9),
         sign(
-            "unable to write to file </torch",
-            r"unable to write to file </torch_\w+>",
+            ("unable to write to file </torch", "</torch_"),
+            r"unable to write to file </torch_\w+>|unable to (?:resize|open|allocate|mmap) [^\n]{0,60}</torch_\w+>[^\n]{0,80}No space left on device",
             confidence=0.95,
         ),
         sign("shared memory", r"insufficient shared memory \(shm\)|out of shared memory", confidence=0.9),

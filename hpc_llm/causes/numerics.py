@@ -24,7 +24,9 @@ NAN_LOSS = Cause(
     explains=frozenset(("python_exception",)),
     signs=(
         # Begins with fixed text: every line of a training log has a loss.
-        sign("oss", r"oss[ \t:=|'\"]{1,8}(?:nan|NaN|NAN|-?inf|-?Infinity)\b"),
+        sign(
+            "oss", r"oss(?:[ _/(]{1,2}(?:train(?:ing)?|avg|mean)\)?)?[ \t:=|'\"]{1,8}(?:nan|NaN|NAN|-?inf|-?Infinity)\b"
+        ),
         sign("OSS", r"OSS[ \t:=|'\"]{1,8}(?i:nan|-?inf)\b"),
         # Megatron prints the mean over the others.
         sign("number of nan iterations: ", r"number of nan iterations: +[1-9]\d*\b"),

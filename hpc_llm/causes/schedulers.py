@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 AT = r"(?: AT \S{8,30})?"
@@ -13,6 +14,12 @@ NODE_REFUSED = (
     r"|User not found on host|Slurmd could not|Socket timed out|Unable to create TMPDIR|Job prolog failed)"
 )
 """Why slurmd did not start a task, where another node may."""
+UNAVAILABLE = (
+    r"(?:Socket timed out|Unable to contact|Unable to connect to database|Zero Bytes were transmitted|Resource temporarily unavailable"
+    r"|Slurm temporarily unable|Slurm backup controller in standby|I/O error writing script|Connection (?:refused|timed out|reset)"
+    r"|Communication (?:connection|shutdown) failure)"
+)
+"""Why Slurm's controller did not take a request, where it takes the same one a little later."""
 BEYOND_NODE = (
     r"(?:Unable to (?:satisfy cpu bind request|layout tasks on given cpus|satisfy \w+ request)|More processors requested"
     r"|Requested node configuration|Invalid (?!MPI\b)\w+|Memory required)"
@@ -83,7 +90,17 @@ def is_quoted(text: bytes, begin: int, end: int) -> bool:
     before = text[line : speaks.start()]
     if before and not _LABELS.fullmatch(before) and not _is_unfinished(before):
         return True
-    return before.isspace() or len(_FENCE.findall(text, max(0, line - _LOOKED_BACK), line)) % 2 == 1
+    return before.isspace() or (_has_fences(text) and _is_fenced(text[max(0, line - _LOOKED_BACK) : line]))
+
+
+@functools.lru_cache(maxsize=1)
+def _has_fences(text: bytes) -> bool:
+    """Whether it may hold blocks of code: asked of one text for each of its lines."""
+    return b"```" in text
+
+
+def _is_fenced(before: bytes) -> bool:
+    return len(_FENCE.findall(before)) % 2 == 1
 
 
 def _is_unfinished(before: bytes) -> bool:

@@ -137,7 +137,7 @@ def is_undone(one: Found, ended_at: int | None, completed: bool) -> bool:
         return False
     if ended_at is not None and one.position < ended_at:
         return True
-    late = one.cause.id in TAKEN_DOWN or one.sign.role is not Role.ROOT
+    late = one.cause.id in TAKEN_DOWN or one.sign.role is not Role.ROOT or one.sign.at_any_time
     return completed and late
 
 

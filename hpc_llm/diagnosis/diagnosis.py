@@ -25,7 +25,16 @@ from hpc_llm.text.secrecy import redacted
 _SHOWN = 6
 _OF_A_STEP = 20
 """Precedence of Slurm's word that it cancelled a step; what says less of who did it is below."""
-_GUESSED = f"{KILLED[:1].upper()}{KILLED[1:]}."
+_GUESSED = {
+    "host_oom": f"{KILLED[:1].upper()}{KILLED[1:]}.",
+    "device_oom": (
+        "A library of the GPU did not start, and nothing says why: most often its memory was full, or a kernel before it had failed."
+    ),
+}
+"""What a guess means, by its cause."""
+_LIMIT_REACHED = (
+    "The job reached the limit of its memory at some time, which by itself ends nothing: what ended it is not said."
+)
 _HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
 _ENDED_BY_SIGNAL = (
     "The program was told to end by a signal, and nothing here says by whom: a time limit, a preemption, a person or a "
@@ -153,7 +162,9 @@ def _meaning(verdict: Verdict, details: Mapping[str, str]) -> str:
         return _HELD_BY_OTHERS
     if _is_only_signal(verdict):
         return _ENDED_BY_SIGNAL
-    return _GUESSED if verdict.is_guess and verdict.cause.id == "host_oom" else verdict.cause.meaning
+    if verdict.is_guess and verdict.root is not None and verdict.root.sign.at_any_time:
+        return _LIMIT_REACHED
+    return _GUESSED.get(verdict.cause.id, verdict.cause.meaning) if verdict.is_guess else verdict.cause.meaning
 
 
 def _is_only_signal(verdict: Verdict) -> bool:

@@ -56,7 +56,7 @@ def diagnose_log(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
         return conclude(log.file, [log], decide([], completed=False), [])
     if len(verdicts) == 1:
         verdict, found = _agreed(log, verdicts[0], verdict, found)
-        if verdict.cause is NAN_LOSS:
+        if verdict.cause is NAN_LOSS or (verdict.root is not None and verdict.root.line is None):
             with again() as file:
                 verdict, found = _first_of(log.file, verdicts, open_blocks(file, log.file)) or (verdict, found)
         return _in_words_of(conclude(log.file, [log], verdict, found), reading.rows[0])
@@ -112,12 +112,12 @@ def _agreed(log: LogFindings, parsed: Verdict, verdict: Verdict, found: list[Fou
     if parsed.root is None:
         return parsed, []
     seen = next((one for one in found if one.text == parsed.root.text and one.cause is parsed.cause), None)
-    root = seen or replace(parsed.root, file=log.file)
+    root = seen or replace(parsed.root, file=log.file, line=None)
     return replace(parsed, root=root), [root]
 
 
 def _first_of(file: str, verdicts: Sequence[Verdict], blocks: Iterable[Block]) -> tuple[Verdict, list[Found]] | None:
-    """The first line of numbers that ran away; the log by itself is asked for its end only."""
+    """The line that shows the verdict of the only run, where the log by itself has another; None where there is none."""
     (line,) = _lines(verdicts, blocks)
     return None if line is None else _placed(file, verdicts[0], line)
 

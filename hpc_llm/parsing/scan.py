@@ -17,7 +17,7 @@ from hpc_llm.parsing.held import Held
 from hpc_llm.parsing.joining import MOST_RUNS, leave_out
 from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of, without_endless_lines
 from hpc_llm.parsing.registry import LineFormat, formats_in
-from hpc_llm.parsing.rows import STEP_COLUMNS
+from hpc_llm.parsing.rows import STEP_COLUMNS, TRAIN
 from hpc_llm.parsing.rules import LARGEST, Kind, Rule, Value
 from hpc_llm.parsing.run import OF_THE_JOB, PEAKS, LogRun, without_empty
 from hpc_llm.parsing.sample import StepSample
@@ -87,6 +87,7 @@ class Scanner:
     def _use(self, formats: tuple[LineFormat, ...]) -> None:
         self._formats = tuple(sorted({*self._formats, *formats}, key=lambda f: (f.precedence, f.name)))
         self._owned = any(not f.companion and any(r.kind is Kind.STEP for r in f.rules) for f in self._formats)
+        self._measures_else = any(f.kind not in (None, TRAIN) for f in self._formats)
 
     def look_for_formats(self, text: bytes) -> None:
         """Use the formats whose output is in `text`, too."""
@@ -313,7 +314,10 @@ class Scanner:
         """Give the run the text of the chunk up to `position`."""
         begin, self._handed_to = self._handed_to, position
         starts, self._step_starts = self._step_starts, []
-        self.run.tail.add(chunk[begin:position], [max(0, start - begin) for start in starts])
+        if self.run.has_steps or self._measures_else:
+            self.run.tail.add(chunk[begin:position], [max(0, start - begin) for start in starts])
+        else:
+            self.run.tail.add_unread(chunk[begin:position])
 
     def _flush(self) -> None:
         """Hand out the step that is complete."""

@@ -2,6 +2,7 @@
 
 A message counts only where little training follows it, so of a long log only the end has to be searched: what stands
 before the last few steps is dropped as soon as those steps are read. What is not followed by steps is kept up to a limit.
+Of a program that no format knows, lines that look like steps take the place of those that are read.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hpc_llm.causes import life
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.schedulers import is_of_another_job
 from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import TAKEN_DOWN, Verdict, decide, is_undone
+from hpc_llm.parsing.unread import Lookalikes
 
 KEPT = 1 << 20
 """Bytes without a step that are searched for everything; before them, only what is loud."""
@@ -31,6 +33,8 @@ class Part:
     steps: Sequence[int]
     position: int
     """Bytes of the run's text before it, as far as it was looked at."""
+    is_read: bool = True
+    """Whether a format read the steps; else the lines look like steps, and may be those of an evaluation."""
 
 
 @dataclass
@@ -44,6 +48,8 @@ class Tail:
     """Bytes that were added."""
     size: int = 0
     """Bytes that are kept."""
+    unread: Lookalikes = field(default_factory=Lookalikes)
+    """Lines that look like steps, where no format read any."""
     ended_at: int | None = None
     """Where training came to its end."""
     stopped: str | None = None
@@ -59,6 +65,14 @@ class Tail:
         self._append(Part(text, steps, self.length))
         self.length += len(text)
 
+    def add_unread(self, text: bytes) -> None:
+        """Go on with `text` of a run of which no format has read a step."""
+        steps = self.unread.of(text)
+        if steps and (end := life.last_end(text)) is not None:
+            self._end(text, end, self.length)  # a part is dropped when steps follow, and these may be an evaluation's
+        self._append(Part(text, steps, self.length, is_read=not steps))
+        self.length += len(text)
+
     def end(self, position: int) -> None:
         """Training came to its end so many bytes into the text that is added next."""
         self.ended_at = self.length + position
@@ -66,7 +80,9 @@ class Tail:
     def _append(self, part: Part) -> None:
         if len(part.steps) > TRAINED_ON:
             cut = part.steps[-TRAINED_ON]
-            part = Part(part.text[cut:], [step - cut for step in part.steps[-TRAINED_ON:]], part.position + cut)
+            part = Part(
+                part.text[cut:], [step - cut for step in part.steps[-TRAINED_ON:]], part.position + cut, part.is_read
+            )
         self._pass(len(part.steps))
         self.parts.append(part)
         self.size += len(part.text)
@@ -95,15 +111,20 @@ class Tail:
             self._take(part, self._steps_kept())
 
     def _take(self, part: Part, steps_after: int) -> None:
-        for one in signs_in(part.text):
+        for one in signs_in(part.text) if len(self.found) < _MOST else ():
             one.steps_after = steps_after + len(part.steps) - bisect_right(part.steps, one.position)
             one.position += part.position
             if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)
-        end = None if steps_after else life.last_end(part.text)
+        is_followed = steps_after and any(one.steps and one.is_read for one in self.parts)
+        end = None if is_followed or not part.is_read else life.last_end(part.text)
         if end is not None and (not part.steps or b"\n" in part.text[part.steps[-1] : end]):
-            self.ended_at = max(self.ended_at or 0, part.position + end)
-            self.stopped = life.planned_stop(part.text, end)
+            self._end(part.text, end, part.position)
+
+    def _end(self, text: bytes, end: int, position: int) -> None:
+        """Training came to its end at `end` of `text`, which stands at `position`."""
+        self.ended_at = max(self.ended_at or 0, position + end)
+        self.stopped = life.planned_stop(text, end)
 
     @property
     def speaks(self) -> bool:
@@ -135,7 +156,9 @@ class Tail:
         return next((one.text for one in self._own() if one.cause.id in TAKEN_DOWN), None)
 
     def merge(self, later: Tail, steps: int) -> None:
-        """Go on with what a later piece of the log kept, in which there were so many steps."""
+        """Go on with what a later piece of the log kept, of which the formats read so many steps."""
+        steps += later.unread.count
+        self.unread.count += later.unread.count
         dropped = steps - later._steps_kept()
         if steps >= TRAINED_ON:
             self.parts.clear()
@@ -149,6 +172,6 @@ class Tail:
             self.ended_at = later.ended_at + self.length
             self.stopped = later.stopped
         for part in later.parts:
-            self._append(Part(part.text, part.steps, part.position + self.length))
+            self._append(replace(part, position=part.position + self.length))
         self.found += later.found
         self.length += later.length

@@ -143,8 +143,13 @@ _PEAKS: tuple[tuple[str, float, float, bool], ...] = (
     ("MI300A", 980.6, 122.6, True),  # AMD MI300A data sheet
 )
 
-_SLOWER_KINDS = {"LAPTOP", "MIG", "MAX"}
-"""A part of a GPU, or a chip of the same name at lower clocks (Max-Q)."""
+_VARIANTS = frozenset("LAPTOP MOBILE MAX MIG VGPU GRID TI SUPER D NVL FHHL".split())
+"""Words that make another GPU of a name: a part of one, another chip, or the same chip at lower clocks (Max-Q)."""
+_SLICE = re.compile(r"\d{1,2}[ABCQ]")
+"""The size of a part, as in `MIG 3g.20gb` and `A40-48Q`."""
+_MIG_SLICE = re.compile(r"\d{1,2}G")
+_FORMS = {"PCIE": "PCIE", "SXM": "SXM", "HBM3": "SXM", "ADA": "ADA", "PRO": "PRO"}
+"""Words that tell two kinds of one name apart where both have one; of the H100 the driver says HBM3 for SXM5."""
 
 
 def peak_flops(gpu_name: str, precision: str) -> float | None:
@@ -153,10 +158,8 @@ def peak_flops(gpu_name: str, precision: str) -> float | None:
     `gpu_name` may be a driver's name (`NVIDIA A100-SXM4-40GB`) or a profile's (`V100-SXM2-32GB`).
     """
     words = _words(gpu_name)
-    if words & _SLOWER_KINDS:
-        return None
     for name, half, single, has_bf16 in _PEAKS:
-        if set(name.split()) <= words:
+        if set(name.split()) <= words and _variant(words) <= set(name.split()):
             tflops = {"fp16": half, "bf16": half if has_bf16 else None, "fp32": single}.get(precision)
             return None if tflops is None else tflops * 1e12
     return None
@@ -174,26 +177,45 @@ def has_bf16(gpu_name: str) -> bool | None:
 
 
 def _words(gpu_name: str) -> set[str]:
-    return set(re.split(r"[^A-Z0-9]+", gpu_name.upper()))
+    return set(_spelled(gpu_name).split())
+
+
+def _spelled(gpu_name: str) -> str:
+    """The name in capitals, its words apart: `4090D` and `4090 D` are one."""
+    return re.sub(r"(\d{4})(TI|SUPER|D)\b", r"\1 \2", re.sub(r"[^A-Z0-9]+", " ", gpu_name.upper()))
+
+
+def _variant(words: set[str]) -> set[str]:
+    """What makes it another GPU than the plain one of its name."""
+    sliced = _MIG_SLICE if "MIG" in words else _SLICE
+    return {word for word in words if word in _VARIANTS or sliced.fullmatch(word)}
+
+
+def _forms(words: set[str]) -> set[str]:
+    return {form for word, form in _FORMS.items() for one in words if re.fullmatch(rf"{word}\d?", one)}
 
 
 def same_gpu(planned: str, found: str) -> bool | None:
     """Whether the GPU found is of the planned kind; None when the names do not tell.
 
-    >>> same_gpu("V100-SXM2-32GB", "Tesla V100-SXM2-32GB")
-    True
+    What only one of the names says, a size or a form, is no difference; a part of a GPU or a variant of its chip is one.
+
+    >>> same_gpu("V100-SXM2-32GB", "Tesla V100-SXM2-32GB"), same_gpu("RTX 4090", "NVIDIA GeForce RTX 4090 Laptop GPU")
+    (True, False)
     """
     chips = [_chip(planned), _chip(found)]
     if None in chips:
         return None
+    words = [_words(planned), _words(found)]
+    if chips[0] != chips[1] or _variant(words[0]) != _variant(words[1]):
+        return False
+    forms = [_forms(one) for one in words]
     sizes = [_gigabytes(planned), _gigabytes(found)]
-    return chips[0] == chips[1] and (None in sizes or sizes[0] == sizes[1])
+    return not (forms[0] and forms[1] and forms[0] != forms[1]) and (None in sizes or sizes[0] == sizes[1])
 
 
 def _chip(gpu_name: str) -> str | None:
-    match = re.search(
-        r"\b(?:RTX )?((?:[A-Z]{1,3}\d{2,4}|[ALT]\d|\d{4})[A-Z]?)\b", re.sub(r"[-_]", " ", gpu_name.upper())
-    )
+    match = re.search(r"\b(?:RTX )?((?:[A-Z]{1,3}\d{2,4}|[ALT]\d|\d{4})[A-Z]?)\b", _spelled(gpu_name))
     return match.group(1) if match else None
 
 

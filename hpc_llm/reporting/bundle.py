@@ -6,10 +6,28 @@ dark, light and paper), runs without `eval`, and is small: 0.9 MB, where Bokeh h
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+from hpc_llm.errors import HpcLlmError
+
+# Without the working directory, in which anything may be called like the package.
+_PROGRAM = """
+import sys
+sys.path = [folder for folder in sys.path if folder]
+import vl_convert
+sys.stdout.buffer.write(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").encode())
+"""
+
 
 def vega_bundle() -> str:
-    """JavaScript that defines `window.vegaEmbed` and nothing else; takes some seconds and no network."""
-    import vl_convert
+    """JavaScript that defines `window.vegaEmbed` and nothing else; takes some seconds and no network.
 
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return f"(() => {{\n{bundle}\n}})();"
+    A process of its own makes it: the engine takes 100 MB that would stay beside the runs and the plots. Raises HpcLlmError
+    where it fails.
+    """
+    made = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, check=False)
+    if made.returncode:
+        said = made.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise HpcLlmError(f"vl-convert-python made no plotting library: {said[-1] if said else made.returncode}")
+    return f"(() => {{\n{made.stdout.decode()}\n}})();"

@@ -29,10 +29,14 @@ DEVICE_ERROR_TYPE = Words(
     ("Error: CUDA out of memory", "Error: HIP out of memory", "Error: XPU out of memory"),
 )
 DEVICE_LIBRARY = Words(
-    r"(?:CU|HIP|ROC)(?:BLAS|DNN|BLASLT|SPARSE)_STATUS_ALLOC_FAILED"
-    r"|CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
-    ("STATUS_ALLOC_FAILED", "STATUS_NOT_INITIALIZED when calling `cublasCreate"),
+    r"(?:CU|HIP|ROC)(?:BLAS|DNN|BLASLT|SPARSE)_STATUS_ALLOC_FAILED",
+    ("STATUS_ALLOC_FAILED",),
 )
+DEVICE_HANDLE = Words(
+    r"(?:CU|HIP)BLAS_STATUS_NOT_INITIALIZED when calling `(?:cu|hip)blasCreate",
+    ("STATUS_NOT_INITIALIZED when calling `cublasCreate", "STATUS_NOT_INITIALIZED when calling `hipblasCreate"),
+)
+"""The library did not start: memory that ran out is one reason of several, so this alone does not say so."""
 DEVICE_DRIVER = Words(
     r"(?:CUDA|HIP) error: out of memory|(?<!Search for `)(?:hipErrorOutOfMemory|cudaErrorMemoryAllocation)"
     r"|CUDA_ERROR_OUT_OF_MEMORY",

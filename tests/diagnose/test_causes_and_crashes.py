@@ -170,3 +170,99 @@ def test_weights_that_do_not_fit_are_named(diagnose: Diagnose) -> None:
     lines = "[rank0]: \tsize mismatch for embed.weight: copying a param with shape torch.Size([9]) from checkpoint\n"
     found = diagnose(f"[rank0]: RuntimeError: Error(s) in loading state_dict for Llama:\n{lines}")
     assert found.cause.id == "config_error" and found.summary.startswith("size mismatch for embed.weight")
+
+
+CUBLAS = "RuntimeError: CUDA error: CUBLAS_STATUS_{status} when calling `cublasCreate(handle)`\n"
+FRAMES = 'Traceback (most recent call last):\n  File "/w/t.py", line 114, in forward\n    return F.linear(input, self.weight)\n'
+ASSERTIONS = {
+    "srcIndex < srcSelectDimSize": "index_out_of_range",
+    "t >= 0 && t < n_classes": "index_out_of_range",
+    "probability tensor contains either `inf`, `nan` or element < 0": "nan_loss",
+    "size > 0 && size < limit": "python_exception",
+}
+
+
+@pytest.mark.parametrize("status", ["ALLOC_FAILED", "NOT_INITIALIZED"])
+@pytest.mark.parametrize("assertion", ASSERTIONS)
+def test_a_library_that_fails_after_an_assertion_is_not_out_of_memory(
+    diagnose: Diagnose, assertion: str, status: str
+) -> None:
+    line = "../aten/src/ATen/native/cuda/Indexing.cu:1146: block: [{n},0,0], thread: [96,0,0] Assertion `{a}` failed.\n"
+    said = "".join(line.format(n=n, a=assertion) for n in range(200))
+    assert diagnose(said + FRAMES + CUBLAS.format(status=status)).cause.id == ASSERTIONS[assertion]
+
+
+def test_a_library_that_does_not_start_may_lack_memory(diagnose: Diagnose) -> None:
+    sure, guessed = (diagnose(FRAMES + CUBLAS.format(status=one)) for one in ("ALLOC_FAILED", "NOT_INITIALIZED"))
+    assert (sure.cause.id, sure.confidence) == ("device_oom", 0.85)
+    assert guessed.cause.id == "device_oom" and guessed.confidence < 0.5 and "listed as FAILED" in guessed.summary
+    assert "do not fit" not in guessed.meaning and "CUDA_LAUNCH_BLOCKING" in guessed.remedy
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "Unable to contact slurm controller (connect failure)",
+        "Socket timed out on send/recv operation",
+        "Zero Bytes were transmitted or received",
+        "Resource temporarily unavailable",
+        "Slurm backup controller in standby mode",
+        "I/O error writing script/environment to file",
+    ],
+)
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sbatch: error: Batch job submission failed",
+        "srun: error: Unable to allocate resources",
+        "salloc: error: Job submit/allocate failed",
+        "srun: error: Unable to create step for job 4711",
+    ],
+)
+def test_a_scheduler_that_does_not_answer_is_asked_again(diagnose: Diagnose, said: str, why: str) -> None:
+    found = diagnose(f"{said}: {why}\n")
+    assert found.retry and found.cause.id == "unreachable" and "submit it again in some minutes" in found.remedy
+
+
+@pytest.mark.parametrize(
+    "why", ["Invalid account or account/partition combination specified", "Invalid qos specification"]
+)
+def test_a_request_that_is_refused_is_not(diagnose: Diagnose, why: str) -> None:
+    found = diagnose(f"sbatch: error: Batch job submission failed: {why}\n")
+    assert found.cause.id == "config_error" and not found.retry
+
+
+LIMIT = "slurmstepd: error: Exceeded step memory limit at some point.\n"
+
+
+def test_a_limit_that_was_reached_at_some_point_kills_nothing(diagnose: Diagnose) -> None:
+    steps = "".join(STEP.format(loss=2.5, epoch=n / 10) for n in range(1, 9))
+    assert diagnose(steps + END + LIMIT).cause.id == "none"
+    hint = diagnose(steps + LIMIT)
+    assert hint.cause.id == "host_oom" and hint.confidence <= 0.5 and "killed" not in hint.meaning.lower()
+    killed = diagnose(steps + LIMIT + "srun: error: n1: task 0: Killed\n")
+    assert killed.cause.id == "host_oom" and killed.confidence >= 0.9
+
+
+SEMAPHORE = (
+    'Traceback (most recent call last):\n  File "/usr/lib/python3.10/multiprocessing/synchronize.py", line 57, in __init__\n'
+    "    sl = self._semlock = _multiprocessing.SemLock(\nOSError: [Errno 28] No space left on device\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (SEMAPHORE, "bus_error"),
+        (SEMAPHORE.replace("_multiprocessing.SemLock(", "_posixshmem.shm_open("), "bus_error"),
+        ("RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: No space left on device (28)\n",
+         "bus_error"),
+        (SEMAPHORE.replace("multiprocessing/synchronize.py", "shutil.py").replace("_multiprocessing.SemLock(", "copy("),
+         "disk_full"),
+    ],
+)  # fmt: skip
+def test_full_shared_memory_is_no_full_disk(diagnose: Diagnose, text: str, cause: str) -> None:
+    found = diagnose(text)
+    assert found.cause.id == cause
+    if cause == "bus_error":
+        assert "/dev/shm" in found.remedy and "was killed by SIGBUS:" not in found.meaning

@@ -44,6 +44,7 @@ def test_parse_lists_each_failure_as_what_diagnose_says(part: str) -> None:
     outcomes["unknown"].add(Outcome.FAILED.value)  # that it failed may show, and not of what
     outcomes["none"].add(Outcome.UNKNOWN.value)  # that nothing failed does not mean that it came to its end
     outcomes["host_oom"].add(Outcome.FAILED.value)  # it was killed, and not all that is killed is so for its memory
+    outcomes["device_oom"].add(Outcome.FAILED.value)  # a library did not start, which may have other reasons
     for answer in given(part):
         last = parse_stream("x", io.BytesIO(answer.sample.text.encode())).rows[-1]
         assert last.outcome in outcomes[answer.cause], answer

@@ -30,6 +30,7 @@ FORMAT = LineFormat(
         rb"\biter \d+: loss [\d.naif]+, [^\n]{0,60}?time [\d.]+ms|\bstep \d+: train loss \S+, val loss "
     ),
     precedence=60,
+    single=True,
     rules=(
         rule(Kind.SETUP, r"\bstep 0: train loss ", literal="step 0: train loss "),
         rule(Kind.SETUP, r"^Overriding config with \S", literal="Overriding config with "),
