@@ -56,7 +56,16 @@ def run_table(runs: Sequence[ReportedRun]) -> Table:
     settings = [run.settings for run in runs]
     table.add("plan", (_fingerprint(one, sorted(one)) if one else "" for one in settings))
     _tell_plans_apart(table, runs)
+    _tell_owners_apart(table, runs)
     return table
+
+
+def _tell_owners_apart(table: Table, runs: Sequence[ReportedRun]) -> None:
+    """Name whose runs are others', where not all are of one user: nobody's figures go into a mean with those of others."""
+    if len({run.owner for run in runs}) > 1:
+        for i, run in enumerate(runs):
+            label = (table[i]["configuration"], f"of {run.owner}" if run.owner else "")
+            table[i]["configuration"] = ", ".join(filter(None, label))
 
 
 def _tell_plans_apart(table: Table, runs: Sequence[ReportedRun]) -> None:
