@@ -14,12 +14,12 @@ from typing import Any
 
 from hpc_llm import __version__
 from hpc_llm.immutable import dataclass
-from hpc_llm.job.compiled import operators_of
 from hpc_llm.job.support import Support
 from hpc_llm.job.templating import render_template
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan, PlanWithOrigins
 from hpc_llm.planning.synthetic import DESCRIPTION
+from hpc_llm.records.compiled import caches_of
 from hpc_llm.records.run import Stop
 from hpc_llm.site.cluster import Cluster, check_variable
 from hpc_llm.site.launchers import Start, find_launcher
@@ -200,10 +200,10 @@ def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[
     if find_scheduler(plan.job.scheduler).is_this_machine:
         groups.append(("env.local", cluster.env.local))
     found: dict[str, Variable] = {}
-    extensions = operators_of(cluster.name)
-    found["TORCH_EXTENSIONS_DIR"] = Variable(
-        "TORCH_EXTENSIONS_DIR", extensions, "hpc-llm: operators compiled for one cluster stay apart", True
-    )
+    for name, folder in caches_of(cluster.name).items():
+        found[name] = Variable(
+            name, folder, "hpc-llm: what one cluster compiles stays apart, in a folder of one's own", True
+        )
     if plan.job.cpus_per_task is not None:
         found["OMP_NUM_THREADS"] = Variable(
             "OMP_NUM_THREADS", str(plan.job.cpus_per_task), origins["cpus_per_task"], False

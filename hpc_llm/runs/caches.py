@@ -19,7 +19,7 @@ from hpc_llm.corpus.facts import read_facts
 from hpc_llm.corpus.format import FACTS, MAKING, is_abandoned
 from hpc_llm.corpus.sources import read_source
 from hpc_llm.errors import RequestError
-from hpc_llm.job.compiled import operators_in
+from hpc_llm.records.compiled import compiled_in
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.room import CACHES, Taken, size_of
@@ -148,7 +148,7 @@ def _half_prepared(
 
 
 def _compiled(home: Path, statuses: Mapping[RunPaths, RunStatus]) -> Iterator[Taken]:
-    for cluster, folder in operators_in(home):
+    for cluster, folder in compiled_in(home):
         runs = [run for run, status in statuses.items() if status.cluster == cluster]
         yield _taken(folder, runs, _somebody_elses(folder) or _going(runs, statuses))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,3 +109,19 @@ def test_nobodys_figures_go_into_a_mean_with_those_of_others(tmp_path: Path) -> 
     assert rows == {"": 2, f"of user {OTHER}": 1}
     with pytest.warns(Notice, match="what is sent of them is what these wrote"):
         finished_runs([RunPaths(tmp_path / "theirs")])
+
+
+@pytest.mark.parametrize(
+    "content", [b"axes.facecolor: red\nsavefig.dpi: 7\nfont.size: 99\n", b"\xff\xfe\n", b"axes.titlesize\n"]
+)
+def test_settings_of_plots_in_the_working_directory_are_nobodys(content: bytes, tmp_path: Path) -> None:
+    made(tmp_path / "logs", "mine")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "matplotlibrc").write_bytes(content)
+    plots = []
+    for place in (tmp_path, tmp_path / "foreign"):
+        words = [sys.executable, "-m", "hpc_llm", "report", tmp_path / "logs", "-o", place / "out"]
+        done = subprocess.run(words, cwd=place, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "matplotlibrc" not in done.stderr, done.stderr
+        plots.append({path.name: path.read_bytes() for path in (place / "out").rglob("*.svg")})
+    assert plots[0] == plots[1] and plots[0]
