@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -48,6 +49,9 @@ _UNSAID = {"tensor_parallel": 1}
 _COMPUTED = "deepspeed.optimizer."
 """A plan's optimizer once more, in DeepSpeed's words."""
 
+
+_BESIDE = re.compile(r"\btelemetry\b|^ROUGE ")
+"""Adaptations that are none of the training."""
 
 _TEXTS = ("cluster", "gpu", "method", "model", "task", "precision")
 ASSUMABLE = (*_TEXTS, "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")
@@ -106,7 +110,19 @@ class ReportedRun:
         """All of the plan as `path -> value`, without what repeats of a run may differ in."""
         ran = self.result.get("engine") if self.plan else None  # the plan's fallback may have run
         plan = {**self.plan, "engine": ran} if ran else self.plan
-        return settings_of(plan)
+        return settings_of(plan) | (self._ran if self.plan and self.row.outcome == Outcome.COMPLETED.value else {})
+
+    @property
+    def _ran(self) -> dict[str, Any]:
+        """What was not planned and still makes another measurement: the software, what ran fused, and what was done otherwise."""
+        versions = _mapping(self.result.get("versions"))
+        ran: dict[str, Any] = {f"ran.{name}": value for name, value in sorted(versions.items()) if value is not None}
+        if fused := _items(self.result.get("fused")):
+            ran["ran.fused"] = " ".join(sorted(map(str, fused)))
+        said = (str(one).partition(":")[0] for one in _items(self.result.get("adaptations")))
+        if changed := sorted(one for one in said if not _BESIDE.search(one)):
+            ran["ran.adaptations"] = "; ".join(changed)
+        return ran
 
     @property
     def configuration(self) -> dict[str, Any]:

@@ -41,6 +41,7 @@ _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")
 """What else logs without a plan say of their settings."""
 _MOST_SETTINGS_SHOWN = 3
+_LONGEST_VALUE = 60
 NOT_OVER = "NOT_OVER"
 """Stands for the outcome of a run that has none yet; it has not failed."""
 
@@ -258,4 +259,6 @@ def _fingerprint(setting: Mapping[str, Any], differing: Sequence[str]) -> str:
 
 
 def _value(value: object) -> str:
+    if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+        return f"{value[: _LONGEST_VALUE - 1]}…"
     return "unset" if value is None else f"{value:g}".replace("e+0", "e") if isinstance(value, float) else str(value)

@@ -15,6 +15,7 @@ from rights import needs_root
 from synthetic import Made, write_run
 
 import hpc_llm
+from hpc_llm.cli import run as command
 from hpc_llm.errors import Notice, PassedOverWarning, RequestError
 from hpc_llm.exporting.finished import finished_runs
 from hpc_llm.records.files import write_json
@@ -125,3 +126,36 @@ def test_settings_of_plots_in_the_working_directory_are_nobodys(content: bytes, 
         assert done.returncode == 0 and "matplotlibrc" not in done.stderr, done.stderr
         plots.append({path.name: path.read_bytes() for path in (place / "out").rglob("*.svg")})
     assert plots[0] == plots[1] and plots[0]
+
+
+@pytest.mark.parametrize(
+    ("ran", "rows"),
+    [
+        ({"versions": {"torch": "2.9.0"}}, 2),
+        ({"fused": ["loss"]}, 2),
+        ({"adaptations": ["The layers run uncompiled, for nothing can be compiled here: x"]}, 2),
+        ({"adaptations": ["There is no GPU telemetry: OSError: x."]}, 1),
+        ({}, 1),
+    ],
+)
+def test_what_ran_otherwise_is_no_repeat(ran: dict[str, object], rows: int, tmp_path: Path) -> None:
+    for number, name in enumerate(("a", "b", "c")):
+        folder = made(tmp_path, name)
+        write_json(
+            folder / "job.json", {**json.loads((folder / "job.json").read_text()), "uuid": f"{number}{UUID[1:]}"}
+        )
+    held = json.loads((tmp_path / "c/result.json").read_text())
+    write_json(tmp_path / "c/result.json", {**held, **ran})
+    compared = compare(run_table(collect([tmp_path])))
+    assert len(compared) == rows
+    assert rows == 1 or [row["configuration"] for row in compared if row["runs"] == 1] != [""]
+
+
+def test_rows_of_another_setting_are_not_said_to_be_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "now", "a")
+    write_run(tmp_path / "then", Made(run_id="b", cluster="mi210", method="z2"))
+    words = ["report", tmp_path / "now", "--baseline", tmp_path / "then" / "b", "-o", tmp_path / "out"]
+    assert command([str(word) for word in words]) == 0
+    assert ": 0, of them worse: 0; 1 more of another setting" in capsys.readouterr().err
