@@ -37,13 +37,13 @@ def owner_of(paths: Iterable[os.PathLike[str]]) -> str | None:
 def job_of(records: Records) -> Hashable | None:
     """What a run and all copies of its folder have in common, and no other run; None where nothing tells.
 
-    A queue of this machine is one submission of several runs, which only their names tell apart.
+    A queue of this machine is one submission of several runs, which only their first names tell apart. Who gives a copy
+    another one has a run of their own, beside which the owner's stays what it is.
     """
     identity = records.identity
     if identity is None or identity.uuid is None:
         return None
-    name = None if identity.has_job else identity.run_id or records.experiment.get("run_id")
-    return identity.uuid, identity.array_task, str(name)
+    return identity.uuid, identity.array_task, str(identity.run_id or records.experiment.get("run_id"))
 
 
 def doubt(run: RunPaths, identity: Identity | None) -> int:
