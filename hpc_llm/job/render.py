@@ -200,10 +200,10 @@ def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[
     if find_scheduler(plan.job.scheduler).is_this_machine:
         groups.append(("env.local", cluster.env.local))
     found: dict[str, Variable] = {}
-    for name, folder in caches_of(cluster.name).items():
-        found[name] = Variable(
-            name, folder, "hpc-llm: what one cluster compiles stays apart, in a folder of one's own", True
-        )
+    extensions = caches_of(cluster.name)["TORCH_EXTENSIONS_DIR"]  # the other caches are set by the worker
+    found["TORCH_EXTENSIONS_DIR"] = Variable(
+        "TORCH_EXTENSIONS_DIR", extensions, "hpc-llm: operators compiled for one cluster stay apart", True
+    )
     if plan.job.cpus_per_task is not None:
         found["OMP_NUM_THREADS"] = Variable(
             "OMP_NUM_THREADS", str(plan.job.cpus_per_task), origins["cpus_per_task"], False

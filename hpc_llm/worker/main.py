@@ -75,7 +75,7 @@ def prepare(program: Program, arguments: argparse.Namespace) -> Record:
     ranks = find_ranks(os.environ)
     wanted = program.read(arguments, ranks)
     for variable, folder in caches_of(file_name_part(wanted.plan.cluster), str(Path.home())).items():
-        os.environ.setdefault(variable, folder)  # the script does, where one started this
+        os.environ.setdefault(variable, folder)  # what the script, a profile or the user says stays
     return Record(
         paths=wanted.paths, ranks=ranks, plan=wanted.plan, program=program.name, adaptations=list(wanted.sentences)
     )

@@ -39,8 +39,6 @@ load_module pytorch-conda/2.8
 # environment
 use_python
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/delta/torch_extensions
-export TORCHINDUCTOR_CACHE_DIR="${HOME}"/.cache/hpc-llm/delta/torchinductor
-export TRITON_CACHE_DIR="${HOME}"/.cache/hpc-llm/delta/triton
 export OMP_NUM_THREADS=16
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 need_packages torch transformers bitsandbytes

@@ -40,8 +40,6 @@ load_module aws-ofi-nccl
 # environment
 use_python
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/delta/torch_extensions
-export TORCHINDUCTOR_CACHE_DIR="${HOME}"/.cache/hpc-llm/delta/torchinductor
-export TRITON_CACHE_DIR="${HOME}"/.cache/hpc-llm/delta/triton
 export OMP_NUM_THREADS=16
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export NCCL_SOCKET_IFNAME=hsn

@@ -22,8 +22,6 @@ eval "$functions" && begin_run 1800
 # environment
 use_python_of /opt/env/bin
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/local/torch_extensions
-export TORCHINDUCTOR_CACHE_DIR="${HOME}"/.cache/hpc-llm/local/torchinductor
-export TRITON_CACHE_DIR="${HOME}"/.cache/hpc-llm/local/triton
 export OMP_NUM_THREADS=4
 need_packages torch transformers
 

@@ -32,8 +32,6 @@ load_module openmpi
 activate_conda /home/sky/pretrain-deepspeed "${HOME}"/miniconda3/etc/profile.d/conda.sh
 make_job_folders MIOPEN_USER_DB_PATH=miopen MIOPEN_CUSTOM_CACHE_DIR=miopen-cache
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/mi210/torch_extensions
-export TORCHINDUCTOR_CACHE_DIR="${HOME}"/.cache/hpc-llm/mi210/torchinductor
-export TRITON_CACHE_DIR="${HOME}"/.cache/hpc-llm/mi210/triton
 export OMP_NUM_THREADS=8
 export PYTORCH_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7
 export PYTORCH_HIP_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7

@@ -30,8 +30,6 @@ eval "$functions" && begin_run
 # environment
 activate_venv /fsx/"${USER}"/hpc-llm
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/p4d/torch_extensions
-export TORCHINDUCTOR_CACHE_DIR="${HOME}"/.cache/hpc-llm/p4d/torchinductor
-export TRITON_CACHE_DIR="${HOME}"/.cache/hpc-llm/p4d/triton
 export OMP_NUM_THREADS=12
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export FI_EFA_USE_HUGE_PAGE=0

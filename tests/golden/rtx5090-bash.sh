@@ -22,8 +22,6 @@ eval "$functions" && begin_run
 # environment
 use_python_of /opt/env/bin
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/rtx5090/torch_extensions
-export TORCHINDUCTOR_CACHE_DIR="${HOME}"/.cache/hpc-llm/rtx5090/torchinductor
-export TRITON_CACHE_DIR="${HOME}"/.cache/hpc-llm/rtx5090/triton
 export OMP_NUM_THREADS=16
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 need_packages torch transformers bitsandbytes peft

@@ -28,8 +28,6 @@ eval "$functions" && begin_run
 # environment
 use_python_of /opt/env/bin
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/runpod/torch_extensions
-export TORCHINDUCTOR_CACHE_DIR="${HOME}"/.cache/hpc-llm/runpod/torchinductor
-export TRITON_CACHE_DIR="${HOME}"/.cache/hpc-llm/runpod/triton
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export NCCL_SOCKET_IFNAME=ens1
 need_packages torch transformers

@@ -39,8 +39,6 @@ load_module nvhpc-24.11_hpcx-2.20_cuda-12.6
 # environment
 activate_conda /work/"${USER}"/deepspeed-pretrain
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/taiwania2/torch_extensions
-export TORCHINDUCTOR_CACHE_DIR="${HOME}"/.cache/hpc-llm/taiwania2/torchinductor
-export TRITON_CACHE_DIR="${HOME}"/.cache/hpc-llm/taiwania2/triton
 export OMP_NUM_THREADS=4
 export PYTORCH_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7,expandable_segments:True
 export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,garbage_collection_threshold:0.7,expandable_segments:True
