@@ -42,7 +42,8 @@ class Calibrated:
 def calibrate(paths: Named | Iterable[Named], *, logs: str | os.PathLike[str] | None = None) -> list[Calibrated]:
     """Fit the constants of each cluster to its finished runs, and keep them for the estimates to come.
 
-    `paths` are folders of runs, or runs. Only runs that were completed on GPUs count.
+    `paths` are folders of runs, or runs. Only runs that were completed on GPUs count; those of other users only where they
+    are named themselves.
 
     Raises:
         RequestError: a path is no such thing, or a cluster has too few runs; nothing was kept then.
@@ -126,9 +127,21 @@ def _runs(paths: Named | Iterable[Named], logs: str | os.PathLike[str] | None) -
         if not path.is_dir():
             raise RequestError(f"{text} is no folder: name a run, or a folder of runs.")
         if is_run(path):
-            yield RunPaths(path)
+            yield RunPaths(path)  # whoever made it: it was named
         else:
-            yield from iter_runs(path)
+            yield from _own_of(iter_runs(path))
+
+
+def _own_of(runs: Iterable[RunPaths]) -> Iterator[RunPaths]:
+    """Those that nobody else made: what is kept steers all estimates to come, and nobody sees by it whose runs it is of."""
+    from hpc_llm.runs.ownership import other_owner, say_whose
+
+    owners = []
+    for run in runs:
+        owners.append(other_owner(run))
+        if owners[-1] is None:
+            yield run
+    say_whose(owners, "left out, as others wrote their figures; name the folder of each that you trust, and it counts")
 
 
 def _measured(runs: Iterable[RunPaths]) -> Iterator[Measured]:

@@ -24,6 +24,8 @@ _DATE = 8
 
 def logs_folder(logs: str | os.PathLike[str] | None) -> Path:
     """The folder in which runs live: as given, else `HPC_LLM_LOGS`, else `logs` of the working directory."""
+    if logs is not None and not os.fspath(logs):
+        raise RequestError("logs is empty: a variable may not be set. Leave it out, or name a folder.")
     return Path(logs or os.environ.get("HPC_LLM_LOGS") or "logs").expanduser()
 
 

@@ -43,18 +43,35 @@ def _search_of(text: str, logs: Path) -> Path:
 
 def asked_with(text: str, logs: Path) -> tuple[RunPaths, dict[str, Any], bool]:
     """The run that `resume` means, what it was asked with, empty where its record does not hold it, and whether nobody but
-    this user can have written that."""
+    this user can have written that. A checkpoint that lies in no run of this user's was asked with nothing that is known."""
     from hpc_llm.api.find import find_run
+    from hpc_llm.errors import notice
     from hpc_llm.records.checkpoints import MANIFEST
     from hpc_llm.records.files import read_json
     from hpc_llm.records.run import RunPaths
 
     given = Path(os.path.abspath(os.path.expanduser(text)))
-    is_checkpoint = (given / MANIFEST).is_file()
-    run = RunPaths(given.parent.parent) if is_checkpoint else find_run(text, logs)
-    record = _own_record(run.experiment)
-    asked = (record or read_json(run.experiment) or {}).get("asked")
-    return run, asked if isinstance(asked, dict) else {}, record is not None
+    if (given / MANIFEST).is_file():
+        found = _own_run_of(given)
+        if found is None:
+            notice(f"--resume {text}: it lies in no run of yours, so all else is as the command line says")
+            return RunPaths(given), {}, True
+        run, told, is_own = *found, True
+    else:
+        run = find_run(text, logs)
+        record = _own_record(run.experiment)
+        told, is_own = record or read_json(run.experiment) or {}, record is not None
+    asked = told.get("asked")
+    return run, asked if isinstance(asked, dict) else {}, is_own
+
+
+def _own_run_of(checkpoint: Path) -> tuple[RunPaths, dict[str, Any]] | None:
+    """The run that keeps a checkpoint, and its record, where nobody but this user can have written that; else None."""
+    from hpc_llm.records.checkpoints import run_of
+
+    run = run_of(checkpoint)
+    record = _own_record(run.experiment) if run is not None else None
+    return (run, record) if run is not None and record is not None else None
 
 
 def _own_record(path: Path) -> dict[str, Any] | None:
@@ -107,7 +124,6 @@ def check_start(planned: PlanWithOrigins) -> None:
     from hpc_llm.planning.parts import Training
     from hpc_llm.records.checkpoints import start_of
     from hpc_llm.records.models import is_whole_model
-    from hpc_llm.records.run import RunPaths
 
     plan: Plan = planned.plan
     if not isinstance(plan.workload, Training) or plan.workload.resume is None or searches(plan):
@@ -116,17 +132,20 @@ def check_start(planned: PlanWithOrigins) -> None:
     if start is None:
         raise RequestError(f"--resume {plan.workload.resume}: it holds no whole checkpoint any more.")
     _refuse_foreign(start.path)
-    is_done = start.step == plan.workload.steps and is_whole_model(RunPaths(start.path.parent.parent).model)
+    kept_by = _own_run_of(start.path)
+    is_done = kept_by is not None and start.step == plan.workload.steps and is_whole_model(kept_by[0].model)
     if is_done or start.step > plan.workload.steps:
         raise RequestError(
             f"--resume: {start.path} was kept after step {start.step}, and --steps is {plan.workload.steps}: nothing is left "
             f"to train. Steps count from the beginning of the training: give more than {start.step}."
         )
-    own, before = plan.flat(), _plan_of(start.path)
+    if kept_by is None:
+        return
+    own, before = plan.flat(), _plan_in(kept_by[1])
     for name in (name for name in _SAME if name in before and before[name] != own[name]):
         raise RequestError(
             f"--resume: {start.path} was trained with {name} {_shown(before[name])}, here it is {_shown(own[name])}. "
-            f"{_way(RunPaths(start.path.parent.parent).model)}"
+            f"{_way(kept_by[0].model)}"
         )
 
 
@@ -154,13 +173,11 @@ def _way(model: Path) -> str:
     return "Go on with the same, or leave --resume out."
 
 
-def _plan_of(checkpoint: Path) -> dict[str, Any]:
-    """The flat plan of the run that the checkpoint lies in; empty where it lies in none."""
+def _plan_in(record: dict[str, Any]) -> dict[str, Any]:
+    """The flat plan in the record of a run; empty where there is none."""
     from hpc_llm.planning.experiment import flat_plan
-    from hpc_llm.records.files import read_json
-    from hpc_llm.records.run import RunPaths
 
-    found = (read_json(RunPaths(checkpoint.parent.parent).experiment) or {}).get("plan")
+    found = record.get("plan")
     return flat_plan(found) if isinstance(found, dict) else {}
 
 

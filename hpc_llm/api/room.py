@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,15 +24,20 @@ def check_room(batches: Sequence[Batch], logs: Path) -> None:
     from hpc_llm.planning.room import room_of
 
     plans = [planned.plan for batch in batches for planned in batch.planned]
-    rooms = [room for plan in plans if isinstance(plan.workload, Training) and (room := room_of(plan)) is not None]
+    plans = [plan for plan in plans if isinstance(plan.workload, Training)]
+    rooms = [(room, plan) for plan in plans if (room := room_of(plan)) is not None]
     free = _free_bytes(logs)
     if not rooms or free is None:
         return
-    largest, all_together = max(rooms, key=lambda room: room.most), sum(room.most for room in rooms)
+    largest, plan = max(rooms, key=lambda one: one[0].most)
+    all_together = sum(room.most for room, _ in rooms)
     if largest.most > free:
+        fewest = room_of(replace(plan, workload=replace(plan.training, keep=1)))
+        helps = plan.training.keep > 1 and fewest is not None and fewest.most <= free
+        ways = ["Make room (`hpc-llm clean`)", "use another --logs", *(["keep fewer (--set keep=1)"] if helps else [])]
         raise PlanError(
             f"--save-every: a run keeps up to {readable(largest.most)} ({readable(largest.checkpoint)} a checkpoint), and "
-            f"{logs} has {readable(free)} left. Make room (`hpc-llm clean`), use another --logs, or keep fewer (--set keep=1)."
+            f"{logs} has {readable(free)} left. {', '.join(ways[:-1])}, or {ways[-1]}."
         )
     if all_together > free:
         notice(

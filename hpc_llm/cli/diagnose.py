@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
-from hpc_llm.cli.output import print_facts, print_json, terminal_width
+from hpc_llm.cli.output import print_facts, print_json, terminal_width, with_logs
 from hpc_llm.text.secrecy import redacted
 from hpc_llm.text.tables import wrapped
 
@@ -139,10 +139,10 @@ def _show(diagnosis: Diagnosis) -> None:
     typer.echo(wrapped(redacted(line), terminal_width(), 2))
     print_facts(
         [
-            ("what", " ".join(t for t in (diagnosis.summary, diagnosis.meaning) if t)),
+            ("what", with_logs(" ".join(t for t in (diagnosis.summary, diagnosis.meaning) if t))),
             ("evidence", [f"{_place(e)}: {_cut(e.text)}" for e in diagnosis.evidence]),
             ("chain", " -> ".join(diagnosis.chain) if len(diagnosis.chain) > 1 else ""),
-            ("do", diagnosis.remedy.splitlines()),
+            ("do", with_logs(diagnosis.remedy).splitlines()),
             ("retry as is", "" if diagnosis.cause.id == "none" else "yes" if diagnosis.retry else "no"),
             ("runs in it", [_of_run(one) for one in diagnosis.runs] or diagnosis.several),
         ]

@@ -30,6 +30,13 @@ def output_file(path: Path | None) -> Path | None:
     return path
 
 
+def _path(text: str) -> Path:
+    """As it was typed; what is empty would be the working directory."""
+    if not str(text):
+        raise RequestError("--logs is empty: a variable of the shell may not be set. Leave it out, or name a folder.")
+    return Path(text)
+
+
 LogsOption = Annotated[
     Path,
     typer.Option(
@@ -38,6 +45,7 @@ LogsOption = Annotated[
         metavar="DIR",
         help="Where runs live.",
         show_default="./logs",
+        parser=_path,
         callback=_folder,
     ),
 ]

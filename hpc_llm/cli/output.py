@@ -17,7 +17,9 @@ import typer
 from hpc_llm.text import shown
 from hpc_llm.text.tables import table, wrapped
 
-_ABOUT_RUNS = re.compile(r"`(hpc-llm (?:status|logs|cancel|reconcile|diagnose)\b[^`\n]{0,200})`")
+_ABOUT_RUNS = re.compile(
+    r"`(hpc-llm (?:status|logs|cancel|reconcile|diagnose|clean|export|report)\b(?![^`]*--logs)[^`\n]{0,200})`"
+)
 _logs: list[str] = []
 """The folder of runs that the command was given, where a command without it would look into another one."""
 

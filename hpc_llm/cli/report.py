@@ -52,8 +52,10 @@ def report_command(
     made = report(paths, logs=logs, output=output, baseline=baseline, tolerance=tolerance, assume=assume or ())
     note(made.summary)
     if made.report.baseline is not None:
-        compared = len(made.report.baseline.changes)
-        note(f"rows compared with {baseline}: {compared}, of them worse: {len(made.regressions)}")
+        compared = sum(one.same_setting for one in made.report.baseline.changes)
+        others = len(made.report.baseline.changes) - compared
+        beside = f"; {others} more of another setting, which tells nothing of better or worse" if others else ""
+        note(f"rows compared with {baseline}: {compared}, of them worse: {len(made.regressions)}{beside}")
     _print(made.files, made.regressions, as_json)
     compared_rows = made.report.baseline.changes if made.report.baseline is not None else []
     if fail_on_regression and not made.regressions and not any(one.same_setting for one in compared_rows):

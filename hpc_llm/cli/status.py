@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
-from hpc_llm.cli.output import is_terminal, note, print_json, print_table, terminal_width
+from hpc_llm.cli.output import is_terminal, note, print_json, print_table, terminal_width, with_logs
 from hpc_llm.cli.terminal import steered
 from hpc_llm.text.shown import one_line
 from hpc_llm.text.tables import wrapped
@@ -87,4 +87,4 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
     for s in statuses:
         if s.reason:
             as_expected = "as expected: " if s.expect is not None and s.is_as_expected else ""
-            typer.echo(wrapped(one_line(f"{s.run_id}: {as_expected}{s.reason}"), terminal_width(), 2))
+            typer.echo(wrapped(one_line(f"{s.run_id}: {as_expected}{with_logs(s.reason)}"), terminal_width(), 2))

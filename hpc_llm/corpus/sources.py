@@ -16,7 +16,7 @@ from hpc_llm.corpus.format import FACTS
 from hpc_llm.corpus.reading import check_file
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.words import SPLITS, TRAIN, VALIDATION
-from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.errors import RequestError, notice, unknown_name
 from hpc_llm.records.fetched import read_record, refuse_unfinished
 
 TEXT, JSONL, CSV, PARQUET, PDF, HUB = ("text", "jsonl", "csv", "parquet", "pdf", "hub")
@@ -90,6 +90,11 @@ def full_source(text: str) -> str:
     if source.is_of_the_hub:
         return text
     place = os.path.abspath(os.path.expanduser(source.place))
+    if text in KNOWN_SETS and source.known_set != text and os.path.exists(place):
+        notice(
+            f"--data {text} is what lies here, {place}, and not the known set of that name; write ./{text} where you mean it, "
+            f"and for the set {text}=DIR of where it was fetched to"
+        )
     if not os.path.exists(place):
         known = _meant(source.place)
         raise RequestError(

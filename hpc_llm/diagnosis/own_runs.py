@@ -114,7 +114,7 @@ def _not_over(found: Look) -> Diagnosis:
         return replace(made, summary=_sentence(judgement.reason), is_over=False)
     state = f"The run is not over: {judgement.state}."
     why = f" {_sentence(judgement.reason)}" if judgement.reason and judgement.remedy else ""
-    remedy = judgement.remedy or "wait for it: hpc-llm status --watch"
+    remedy = judgement.remedy or "wait for it: `hpc-llm status --watch`"
     return replace(made, summary=state + why, meaning="", remedy=remedy, is_over=False)
 
 

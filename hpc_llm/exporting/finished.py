@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import RequestError, pass_over
 from hpc_llm.exporting.history import Point, history, is_figure
 from hpc_llm.parsing.formats.own_run import row_of
 from hpc_llm.planning.experiment import flat_plan, nested_plan
@@ -16,6 +16,7 @@ from hpc_llm.planning.study import StudyRun
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import moment_of
 from hpc_llm.runs.looks import Look, look
+from hpc_llm.runs.ownership import doubt, other_owner, say_whose
 from hpc_llm.runs.records import Records
 from hpc_llm.text.json_text import DamagedRecordError
 from hpc_llm.text.secrecy import without_secrets
@@ -75,7 +76,7 @@ def finished_runs(runs: Sequence[RunPaths]) -> list[FinishedRun]:
     Raises:
         RequestError: one of them is not over, or damaged, or of a newer version; the sentence names the first.
     """
-    looks = list(look(runs))
+    looks = _without_copies(list(look(runs)))
     problems = [(one.run.run_id, why) for one in looks if (why := _why_not(one)) is not None]
     if not problems:
         found = []
@@ -88,7 +89,7 @@ def finished_runs(runs: Sequence[RunPaths]) -> list[FinishedRun]:
         (run_id, why), more = problems[0], len(problems) - 1
         others = f" {more} more of the runs cannot be sent either." if more else ""
         raise RequestError(f"nothing was sent: run {run_id} {why}.{others} Name runs that are over and whole.")
-    _refuse_copies(found)
+    say_whose((other_owner(one.run) for one in looks), "what is sent of them is what these wrote")
     return found
 
 
@@ -106,13 +107,29 @@ def _why_not(found: Look) -> str | None:
     return None
 
 
-def _refuse_copies(runs: Sequence[FinishedRun]) -> None:
-    """A run and a copy of its folder are one run, and would take each other's place."""
-    names: dict[str, str] = {}
-    for run in runs:
-        other = names.setdefault(run.key, run.run_id)
-        if other != run.run_id:
-            raise RequestError(f"nothing was sent: {other} and {run.run_id} are the same run, one a copy: name one.")
+def _without_copies(looks: Sequence[Look]) -> list[Look]:
+    """A run and a copy of its folder are one run, and would take each other's place: the run itself is sent.
+
+    Raises:
+        RequestError: nothing tells which of two is the run.
+    """
+    counts: dict[str, Look] = {}
+    for one in looks:
+        first = counts.setdefault(_key(one.records), one)
+        if first is one or first.run.root.resolve() == one.run.root.resolve():
+            continue
+        better, copy = sorted((first, one), key=_doubt)
+        if _doubt(better) == _doubt(copy):
+            names = f"{first.run.run_id} and {one.run.run_id}"
+            raise RequestError(f"nothing was sent: {names} are the same run, one a copy: name one.")
+        pass_over(copy.run.root, f"a copy of {better.run.root}, which is sent")
+        counts[_key(one.records)] = better
+    chosen = {id(one) for one in counts.values()}
+    return [one for one in looks if id(one) in chosen]
+
+
+def _doubt(found: Look) -> int:
+    return doubt(found.run, found.records.identity)
 
 
 def _finished(found: Look) -> FinishedRun:
@@ -139,6 +156,8 @@ def _key(records: Records) -> str:
     identity = records.identity
     if identity is not None and identity.uuid is not None:
         said = f"{identity.uuid} {identity.array_task}"
+        if not identity.has_job and identity.run_id is not None:  # a queue of this machine is several runs
+            said += f" {identity.run_id}"
     else:
         said = json.dumps([records.run.run_id, records.experiment], sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()[:32]

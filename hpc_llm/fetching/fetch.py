@@ -84,10 +84,10 @@ def fetch(
     """Bring what `asked` names into the folder `to`."""
     wanted = read_name(asked)
     _check_revision(revision)
-    folder = Folder(to, wanted, source, revision, only)
+    job = Fetch(listener)
+    folder = Folder(to, wanted, source, revision, only, job.watch.tell)
     if folder.is_finished():
         return _already(folder)
-    job = Fetch(listener)
     place = job.source(source, env_file)
     listing = place.find(wanted, revision or folder.pinned())
     _refuse_itself(place, folder)

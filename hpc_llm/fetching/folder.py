@@ -19,8 +19,10 @@ from hpc_llm.errors import FetchError, RequestError
 from hpc_llm.fetching.listing import Entry, Listing, checked_entry
 from hpc_llm.fetching.names import Wanted
 from hpc_llm.fetching.transfer import UNFINISHED
+from hpc_llm.fetching.whole import Whole, stamp_of
 from hpc_llm.records.fetched import STATE, command_of, is_whole, read_record, record_path
-from hpc_llm.records.files import make_own_folder, reason_of, write_json
+from hpc_llm.records.files import OTHERS_MAY_WRITE, make_own_folder, reason_of, write_json
+from hpc_llm.records.shared import user_name
 from hpc_llm.schedulers.claim import claimed, holder, refresh
 
 _OF_FILE_SYSTEMS = frozenset({STATE, "lost+found", ".snapshot", ".zfs"})
@@ -33,11 +35,20 @@ _SHORTEST_COMMIT = 7
 class Folder:
     """The folder DIR of one fetch."""
 
-    def __init__(self, path: Path, wanted: Wanted, source: str, revision: str | None, only: Sequence[str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        wanted: Wanted,
+        source: str,
+        revision: str | None,
+        only: Sequence[str],
+        tell: Callable[[str], None],
+    ) -> None:
         self.path = path.expanduser().absolute()
         self._state = self.path / STATE
         self._parts = self._state / "parts"
         self._placed: frozenset[str] = frozenset()
+        self._whole = Whole(tell)
         self._wanted = wanted
         self._asked = {
             "asked": wanted.asked,
@@ -57,29 +68,61 @@ class Folder:
         """Whether what is asked for is here already, with all its files.
 
         Raises:
-            RequestError: it cannot be put here, because something else is.
+            RequestError: it cannot be put here, because something else is, or others can have written what tells of it.
         """
+        self._refuse_links()
+        self._refuse_foreign()
         record = read_record(self.path)
         if record is None:
             self._refuse_strangers()
             return False
-        self._refuse_links()
         self._refuse_others(record)
-        return is_whole(record) and all(_has_size(self.path / one.path, one.size) for one in self.entries())
+        entries = self.entries()
+        if not is_whole(record) or len(self._in_place(entries)) < len(entries):
+            return False
+        with contextlib.suppress(OSError):  # then it is read again the next time
+            self._remember(record)
+        return True
 
     def record(self) -> dict[str, Any]:
         return read_record(self.path) or {}
 
     def entries(self) -> list[Entry]:
         """The files of the record; others may have been able to write it, so what no fetch writes is left out."""
+        return [entry for entry, _ in self._stamped()]
+
+    def _stamped(self) -> list[tuple[Entry, object]]:
+        """The same, each with what it was known by when it was last seen to be whole."""
         files = self.record().get("files")
-        return [entry for one in files if (entry := _entry(one)) is not None] if isinstance(files, list) else []
+        pairs = [(_entry(one), one) for one in files] if isinstance(files, list) else []
+        return [(entry, one.get("stamp")) for entry, one in pairs if entry is not None]
+
+    def _remember(self, record: dict[str, Any]) -> None:
+        """Have the record know its files as they lie here, each of which was seen to be whole."""
+        files = [{**_said(entry), "stamp": stamp_of(self.path / entry.path)} for entry in self.entries()]
+        if files != record.get("files"):
+            write_json(record_path(self.path), {**record, "files": files})
 
     def _refuse_links(self) -> None:
         """Raise RequestError where what is ours within the folder leads elsewhere."""
         for folder in (self._state, self._parts):
             if folder.is_symlink():
                 raise RequestError(f"--to {self.path}: {folder} is a link, which no fetch makes. Give another folder.")
+
+    def _refuse_foreign(self) -> None:
+        """Raise RequestError where what would be believed of the folder can be somebody else's word."""
+        for place in (self.path, self._state, record_path(self.path), self._parts):
+            try:
+                found = place.stat()
+            except OSError:
+                continue
+            is_open = place != self.path and found.st_mode & OTHERS_MAY_WRITE
+            if found.st_uid not in (os.geteuid(), 0) or is_open:
+                whose = "others may write it" if is_open else f"it belongs to {user_name(found.st_uid)}"
+                raise RequestError(
+                    f"--to {self.path}: {place}: {whose}, so nobody can say what was fetched here. Give a folder of your own; a run "
+                    "takes a folder of somebody whom you trust as it is: --model or --data."
+                )
 
     def _refuse_strangers(self) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -137,9 +180,9 @@ class Folder:
 
     def _in_place(self, chosen: Sequence[Entry]) -> frozenset[str]:
         """The keys of files that an earlier try had whole, and moved to their places."""
-        known = {one.key for one in self.entries()}
+        known = {one.key: stamp for one, stamp in self._stamped()}
         there = (one for one in chosen if one.key in known)
-        return frozenset(one.key for one in there if _has_size(self.path / one.path, one.size))
+        return frozenset(one.key for one in there if self._whole.is_it(self.path / one.path, one, known[one.key]))
 
     def part(self, entry: Entry) -> Path:
         """Where a file lies until all are whole."""
@@ -203,8 +246,9 @@ class Folder:
         return place
 
     def _write(self, listing: Listing, chosen: Sequence[Entry], *, complete: bool) -> None:
+        whole = {one.key for one in chosen} if complete else self._placed
         files = [
-            {"path": one.path, "size": one.size, "algorithm": one.algorithm, "digest": one.digest} for one in chosen
+            {**_said(one), "stamp": stamp_of(self.path / one.path) if one.key in whole else None} for one in chosen
         ]
         about = {"schema": 1, "complete": complete, **self._asked, "kind": listing.kind, "name": listing.name}
         about |= {"commit": listing.commit or None}
@@ -224,11 +268,8 @@ def _at(record: dict[str, Any]) -> str:
     return f" at {str(commit)[:12]}" if commit else ""
 
 
-def _has_size(path: Path, size: object) -> bool:
-    try:
-        return path.stat().st_size == size
-    except OSError:
-        return False
+def _said(entry: Entry) -> dict[str, Any]:
+    return {"path": entry.path, "size": entry.size, "algorithm": entry.algorithm, "digest": entry.digest}
 
 
 def _sync_folder(folder: Path) -> None:

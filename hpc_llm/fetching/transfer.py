@@ -13,6 +13,7 @@ from hpc_llm.fetching.listing import Entry
 from hpc_llm.fetching.patience import Patience, TryAgain
 from hpc_llm.fetching.progress import Watch
 from hpc_llm.fetching.source import Stream
+from hpc_llm.fetching.whole import holds
 
 _CHUNK = 1 << 20
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -37,9 +38,10 @@ class Transfer:
 
     def run(self) -> None:
         """Raises Stopped, OSError, or FetchError where the file cannot be had, or is not the one that is listed."""
-        if self._target.exists():
+        if holds(self._target, self._entry, self._patience.check):
             self._watch.here(self._entry.size)
             return
+        self._target.unlink(missing_ok=True)
         for _ in range(_TRIES):
             if self._try():
                 os.rename(self._part, self._target)

@@ -14,13 +14,13 @@ from typing import Any
 
 from hpc_llm import __version__
 from hpc_llm.immutable import dataclass
-from hpc_llm.job.compiled import operators_of
 from hpc_llm.job.support import Support
 from hpc_llm.job.templating import render_template
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan, PlanWithOrigins
 from hpc_llm.planning.profilers import command_of
 from hpc_llm.planning.synthetic import DESCRIPTION
+from hpc_llm.records.compiled import caches_of
 from hpc_llm.records.run import Stop
 from hpc_llm.site.cluster import Cluster, check_variable
 from hpc_llm.site.launchers import Start, find_launcher
@@ -202,7 +202,7 @@ def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[
     if find_scheduler(plan.job.scheduler).is_this_machine:
         groups.append(("env.local", cluster.env.local))
     found: dict[str, Variable] = {}
-    extensions = operators_of(cluster.name)
+    extensions = caches_of(cluster.name)["TORCH_EXTENSIONS_DIR"]  # the other caches are set by the worker
     found["TORCH_EXTENSIONS_DIR"] = Variable(
         "TORCH_EXTENSIONS_DIR", extensions, "hpc-llm: operators compiled for one cluster stay apart", True
     )

@@ -162,6 +162,13 @@ _FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 """What a manifest may hold, in words and as a check."""
 
 
+def run_of(checkpoint: Path) -> RunPaths | None:
+    """The run that keeps a checkpoint, wherever links lead; None where it lies in none: a copy may lie beside anybody's files."""
+    real = Path(os.path.realpath(checkpoint))
+    run = RunPaths(real.parent.parent)
+    return run if real.parent == run.checkpoints and is_run(run.root) and run.job.is_file() else None
+
+
 def start_of(place: Path) -> Kept | None:
     """What a run goes on from: a checkpoint itself, or the newest one of a run; None where there is neither."""
     if (place / MANIFEST).exists() or not is_run(place):

@@ -25,7 +25,7 @@ def _why(place: Path) -> str | None:
     except OSError:
         return None
     if found.st_uid not in (os.geteuid(), 0):
-        return f"{place} belongs to {_name_of(found.st_uid)}"
+        return f"{place} belongs to {user_name(found.st_uid)}"
     if found.st_mode & stat.S_ISVTX:
         return None
     group = found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)
@@ -41,7 +41,8 @@ def _is_private(group: int) -> bool:
     return group == 0 or (me.pw_gid == group and found.gr_name == me.pw_name and not set(found.gr_mem) - {me.pw_name})
 
 
-def _name_of(user: int) -> str:
+def user_name(user: int) -> str:
+    """`user NAME`, or `user UID` where this machine knows no name."""
     try:
         return f"user {pwd.getpwuid(user).pw_name}"
     except KeyError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -26,6 +27,7 @@ from hpc_llm.reporting.repeats import flat, is_a_repeats, settings_of
 from hpc_llm.reporting.sharing import Pool
 from hpc_llm.reporting.telemetry import Curve, utilization
 from hpc_llm.runs.looks import Look, look
+from hpc_llm.runs.ownership import doubt, job_of, other_owner, owner_of, say_whose
 from hpc_llm.runs.possible import bounded
 from hpc_llm.runs.records import Records
 from hpc_llm.text.secrecy import redacted, without_secrets
@@ -48,6 +50,9 @@ _COMPUTED = "deepspeed.optimizer."
 """A plan's optimizer once more, in DeepSpeed's words."""
 
 
+_BESIDE = re.compile(r"\btelemetry\b|^ROUGE ")
+"""Adaptations that are none of the training."""
+
 _TEXTS = ("cluster", "gpu", "method", "model", "task", "precision")
 ASSUMABLE = (*_TEXTS, "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")
 """What may be said of logs that do not say it: what tells runs apart, never what was measured."""
@@ -65,8 +70,12 @@ class ReportedRun:
     """Of its GPUs over time; empty where nothing was recorded."""
     profile: Profile | None = None
     """What its steps were made of, where that was looked into."""
-    submission: tuple[str, int | None, str] | None = None
-    """UUID and array task of the job that it is, and its first name; copies of its folder have the same."""
+    submission: Hashable | None = None
+    """What it and all copies of its folder have in common; None where nothing tells."""
+    doubt: int = 0
+    """Of several with one submission the one with the least counts."""
+    owner: str | None = None
+    """`user NAME` where somebody else can have written what it says."""
     is_ours: bool = False
     """Whether it is a run folder of hpc-llm."""
     folder: str | None = None
@@ -101,7 +110,19 @@ class ReportedRun:
         """All of the plan as `path -> value`, without what repeats of a run may differ in."""
         ran = self.result.get("engine") if self.plan else None  # the plan's fallback may have run
         plan = {**self.plan, "engine": ran} if ran else self.plan
-        return settings_of(plan)
+        return settings_of(plan) | (self._ran if self.plan and self.row.outcome == Outcome.COMPLETED.value else {})
+
+    @property
+    def _ran(self) -> dict[str, Any]:
+        """What was not planned and still makes another measurement: the software, what ran fused, and what was done otherwise."""
+        versions = _mapping(self.result.get("versions"))
+        ran: dict[str, Any] = {f"ran.{name}": value for name, value in sorted(versions.items()) if value is not None}
+        if fused := _items(self.result.get("fused")):
+            ran["ran.fused"] = " ".join(sorted(map(str, fused)))
+        said = (str(one).partition(":")[0] for one in _items(self.result.get("adaptations")))
+        if changed := sorted(one for one in said if not _BESIDE.search(one)):
+            ran["ran.adaptations"] = "; ".join(changed)
+        return ran
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -150,21 +171,32 @@ def collect(
     if any(str(path) == "-" for path in paths):
         raise RequestError("report reads files and folders, not stdin: write the log to a file, and give its name.")
     found: dict[tuple[str, str | None], ReportedRun] = {}
-    jobs: dict[tuple[str, int | None, str], ReportedRun] = {}
+    jobs: dict[Hashable, ReportedRun] = {}
     for run in _read(paths):
         key = _identity(run.row.source, run.row.run_id)
         if key in found or (without is not None and Path(key[0]).is_relative_to(without.resolve())):
             continue
         first = jobs.setdefault(run.submission, run) if run.submission is not None else run
         if first is not run:
-            pass_over(run.source, f"a copy of {first.source}: one measurement counts once")
-            continue
+            counts, copy = (run, first) if run.doubt < first.doubt else (first, run)
+            pass_over(copy.source, f"a copy of {counts.source}: one measurement counts once")
+            if copy is run:
+                continue
+            jobs[run.submission] = run
+            found = {name: one for name, one in found.items() if one is not copy}
         found[key] = run
-        for name in (*_TEXTS, "run_id", "source"):  # of logs too, whoever wrote them
-            if (text := getattr(run.row, name)) is not None:
-                setattr(run.row, name, bounded(name, redacted(text)))
+    for run in found.values():
+        _clean(run)
         _fill(run, assumed or {})
+    say_whose((run.owner for run in found.values()), "their figures are what these wrote, and have rows of their own")
     return list(found.values())
+
+
+def _clean(run: ReportedRun) -> None:
+    """Have its texts show no secret; of logs too, whoever wrote them."""
+    for name in (*_TEXTS, "run_id", "source"):
+        if (text := getattr(run.row, name)) is not None:
+            setattr(run.row, name, bounded(name, redacted(text)))
 
 
 def _read(paths: Sequence[str | os.PathLike[str]]) -> Iterator[ReportedRun]:
@@ -177,7 +209,8 @@ def _read(paths: Sequence[str | os.PathLike[str]]) -> Iterator[ReportedRun]:
         for readings, _ in read_all(given, verbose=False, jobs=None, sampled=True):
             for row, sample in (pair for reading in readings for pair in reading.with_samples()):
                 drawn = sample or StepSample()
-                yield ReportedRun(row=row, steps=drawn.drawn(), num_steps=drawn.count)
+                owner = owner_of([Path(row.source or "")])
+                yield ReportedRun(row=row, steps=drawn.drawn(), num_steps=drawn.count, owner=owner)
 
 
 def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
@@ -193,17 +226,16 @@ def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
             name = f"{row.run_id}, try {of_try.try_}"
             run = _reported(one, replace(of_try, run_id=name), pool)
             run.study, run.of_search = of_run.study, of_run.folder
+            run.owner, run.doubt = of_run.owner, of_run.doubt
             if of_run.submission is not None:
-                run.submission = (*of_run.submission[:2], name)
+                run.submission = (of_run.submission, of_try.try_)
             yield run
 
 
 def _reported(seen: Look, row: Row, pool: Pool) -> ReportedRun:
     run = ReportedRun(row=row, folder=row.source or "", is_ours=True)
-    identity = seen.records.identity
-    if identity is not None and identity.uuid:
-        name = seen.records.experiment.get("run_id")
-        run.submission = (identity.uuid, identity.array_task, str(name))
+    run.submission, run.owner = job_of(seen.records), other_owner(seen.run)
+    run.doubt = doubt(seen.run, seen.records.identity) if run.submission is not None else 0
     _read_folder(run, seen.records, pool)
     if seen.judgement.outcome is not Outcome.COMPLETED:
         run.diagnosis = pool.record(explain_look(seen).to_dict())

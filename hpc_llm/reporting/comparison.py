@@ -42,6 +42,7 @@ _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")
 """What else logs without a plan say of their settings."""
 _MOST_SETTINGS_SHOWN = 3
+_LONGEST_VALUE = 60
 NOT_OVER = "NOT_OVER"
 """Stands for the outcome of a run that has none yet; it has not failed."""
 
@@ -57,7 +58,16 @@ def run_table(runs: Sequence[ReportedRun]) -> Table:
     settings = [run.settings for run in runs]
     table.add("plan", (_fingerprint(one, sorted(one)) if one else "" for one in settings))
     _tell_plans_apart(table, runs)
+    _tell_owners_apart(table, runs)
     return table
+
+
+def _tell_owners_apart(table: Table, runs: Sequence[ReportedRun]) -> None:
+    """Name whose runs are others', where not all are of one user: nobody's figures go into a mean with those of others."""
+    if len({run.owner for run in runs}) > 1:
+        for i, run in enumerate(runs):
+            label = (table[i]["configuration"], f"of {run.owner}" if run.owner else "")
+            table[i]["configuration"] = ", ".join(filter(None, label))
 
 
 def _tell_plans_apart(table: Table, runs: Sequence[ReportedRun]) -> None:
@@ -251,4 +261,6 @@ def _fingerprint(setting: Mapping[str, Any], differing: Sequence[str]) -> str:
 
 
 def _value(value: object) -> str:
+    if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+        return f"{value[: _LONGEST_VALUE - 1]}…"
     return "unset" if value is None else f"{value:g}".replace("e+0", "e") if isinstance(value, float) else str(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,12 +50,28 @@ def method_styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {name: {what: c[i % len(c)] for what, c in cycles.items()} for i, name in enumerate(methods)}
 
 
-def _write(figure: Figure, section: str, styles: Mapping[str, dict[str, Any]], path: Path) -> list[Path]:
-    import matplotlib
+def _matplotlib() -> Any:
+    """The library, imported where no file of others is read for its settings: it looks for them in the working directory first."""
+    if "matplotlib" in sys.modules:
+        return sys.modules["matplotlib"]
+    here = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir("/")
+        import matplotlib
 
+        return matplotlib
+    finally:
+        os.fchdir(here)
+        os.close(here)
+
+
+def _write(figure: Figure, section: str, styles: Mapping[str, dict[str, Any]], path: Path) -> list[Path]:
+    matplotlib = _matplotlib()
     # Names come from logs, so no mathematics in them; text stays text, and two reports of the same runs are equal bytes.
     settings = {"svg.fonttype": "none", "svg.hashsalt": "hpc-llm", "text.parse_math": False, "font.size": 9}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # whoever imported it may have read anybody's
+        matplotlib.rcParams.update(settings)
         canvas = draw(figure, f"{figure.title}: {section}", styles)
         _save(canvas, Path(f"{path}.png"), dpi=_DPI)
         canvas.set_layout_engine("none")  # what is laid out stays so: it is a third of the time
@@ -71,6 +89,7 @@ def _save(canvas: Any, path: Path, **options: Any) -> None:
 
 def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> Any:
     """A matplotlib figure with the panels of `figure`; `styles` says how each method looks."""
+    _matplotlib()
     from matplotlib.figure import Figure as Canvas
 
     across = min(_ACROSS, len(figure.panels))

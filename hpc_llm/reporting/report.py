@@ -102,7 +102,8 @@ def reading_notes() -> list[str]:
         "Means are over completed runs that are not INVALID. A run that ended otherwise has a row of its own with what "
         "it measured until then; it is in no mean and never the best.",
         "Runs of hpc-llm are repeats when their plans are equal but for the seed and what cannot change a measurement: name, time "
-        "limit, account, and when, in which turn and with whose knowledge Slurm starts the job. Logs of another program are taken for repeats "
+        "limit, account, and when, in which turn and with whose knowledge Slurm starts the job, and they ran the same software, fused "
+        "the same, and adapted nothing otherwise; runs of different users never are. Logs of another program are taken for repeats "
         "when cluster or GPU, model, method, ranks and batch shape are known and everything that they say of their settings "
         "agrees, the number of steps included; what they do not say, as their data or learning rate, may differ. "
         f"n is their number, ± half the width of the {CONFIDENCE_PERCENT} % confidence interval of the mean (Student's t). "

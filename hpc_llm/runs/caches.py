@@ -19,7 +19,7 @@ from hpc_llm.corpus.facts import read_facts
 from hpc_llm.corpus.format import FACTS, MAKING, is_abandoned
 from hpc_llm.corpus.sources import read_source
 from hpc_llm.errors import RequestError
-from hpc_llm.job.compiled import operators_folder, operators_in
+from hpc_llm.records.compiled import compiled_folder, compiled_in
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.room import CACHES, Taken, size_of
@@ -41,7 +41,7 @@ def note_readers(experiments: Iterable[Mapping[str, Any]], logs: Path, home: Pat
     for experiment in experiments:
         corpus, cluster = corpus_of(experiment), _compiles_for(experiment)
         wanted |= {corpus} if corpus is not None and (corpus / FACTS).is_file() else set()
-        wanted |= {operators_folder(home, cluster)} if cluster is not None else set()
+        wanted |= {compiled_folder(home, cluster)} if cluster is not None else set()
     for note in (_note(place, logs) for place in wanted):
         if not note.exists():
             with contextlib.suppress(OSError):
@@ -163,7 +163,7 @@ def _half_prepared(
 
 
 def _compiled(home: Path, statuses: Mapping[RunPaths, RunStatus]) -> Iterator[Taken]:
-    for cluster, folder in operators_in(home):
+    for cluster, folder in compiled_in(home):
         runs = [run for run, status in statuses.items() if status.cluster == cluster]
         noted = [logs for readers in noted_readers(folder.parent).values() for logs in readers]
         stays = _somebody_elses(folder) or _going(runs, statuses) or _unseen(noted)
@@ -173,7 +173,7 @@ def _compiled(home: Path, statuses: Mapping[RunPaths, RunStatus]) -> Iterator[Ta
 
 def noted_places(caches: Path, home: Path) -> list[Path]:
     """The folders of runs that were noted to want something of either kind."""
-    places = [caches, *dict.fromkeys(folder.parent for _, folder in operators_in(home))]
+    places = [caches, *dict.fromkeys(folder.parent for _, folder in compiled_in(home))]
     return [logs for place in places for readers in noted_readers(place).values() for logs in readers]
 
 

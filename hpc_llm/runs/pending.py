@@ -94,4 +94,4 @@ def explain_wait(job: JobRecord, job_id: str | None, now: float) -> Wait:
     sentence = job.reason or "it waits for its turn"
     if job.started_at is not None and job.started_at > now:
         sentence += f"; Slurm expects it to start at {iso(job.started_at)}"
-    return Wait(sentence=sentence, remedy="wait for it: hpc-llm status --watch")
+    return Wait(sentence=sentence, remedy="wait for it: `hpc-llm status --watch`")

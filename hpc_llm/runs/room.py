@@ -18,7 +18,7 @@ from hpc_llm.runs.statuses import RunStatus
 from hpc_llm.runs.wanted import Identity, identity_of, marks_of, needed_by
 
 CHECKPOINTS, MODEL, CODE, CACHES = KINDS = ("checkpoints", "model", "code", "caches")
-_HALF = re.compile(r"\.(?:step-\d+|model|[0-9a-f]{32}|torch_extensions)\.(?:part|old)")
+_HALF = re.compile(r"\.(?:step-\d+|model|[0-9a-f]{32}|torch_extensions|torchinductor|triton)\.(?:part|old)")
 """What a program that was killed has left of what it wrote."""
 _ARCHIVE = re.compile(r"[0-9a-f]{12}-(\d+)\.(?:zip|sh)")
 

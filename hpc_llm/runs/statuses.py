@@ -83,7 +83,7 @@ def statuses(runs: Iterable[RunPaths], now: float | None = None) -> Iterator[Run
 
 def status_of(found: Look) -> RunStatus:
     """The status that one look gives; a copy of a run's folder, whoever made it, has the files of the run and not its job."""
-    made, copied = _as_found(found), _why_a_copy(found)
+    made, copied = _as_found(found), why_a_copy(found)
     if copied is None:
         return made
     reason = "; ".join(filter(None, (copied, made.reason)))
@@ -92,7 +92,7 @@ def status_of(found: Look) -> RunStatus:
     return replace(made, job_id=None, state="UNKNOWN", reason=reason, started_at=None, elapsed_s=None)
 
 
-def _why_a_copy(found: Look) -> str | None:
+def why_a_copy(found: Look) -> str | None:
     """By what a folder is known as a copy: its name and place, or, where its maker has changed these in the records, that the job
     is of another user than the folder. Root's folders tell nothing: an administrator may have moved them."""
     identity = found.records.identity

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError, notice
-from hpc_llm.records.checkpoints import start_of
+from hpc_llm.records.checkpoints import run_of, start_of
 from hpc_llm.records.files import read_json, reason_of
 from hpc_llm.records.run import RunPaths, is_run
 from hpc_llm.schedulers.claim import STALE_S, holder, is_claimed
@@ -90,8 +90,7 @@ def _identities(place: Path) -> Iterator[Identity]:
 
 def source_of(place: Path) -> RunPaths | None:
     """The run in which a checkpoint lies, or which it is; None where there is no run."""
-    real = Path(os.path.realpath(place))
-    return next((RunPaths(folder) for folder in (real, *real.parents[:2]) if is_run(folder)), None)
+    return RunPaths(Path(os.path.realpath(place))) if is_run(place) else run_of(place)
 
 
 @contextmanager

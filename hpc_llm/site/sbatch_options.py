@@ -47,8 +47,11 @@ _OWNED = {
     "nodes": ("--nodes", None),
     "time": ("--time", "defaults.time"),
     "time-min": ("--time", "defaults.time"),
-    "ntasks": ("--gpus-per-node", "defaults.gpus_per_node"),
-    "ntasks-per-node": ("--gpus-per-node", "defaults.gpus_per_node"),
+    "ntasks": ("--gpus-per-node, or --set tasks_per_node=N where nodes have no GPUs", "defaults.gpus_per_node"),
+    "ntasks-per-node": (
+        "--gpus-per-node, or --set tasks_per_node=N where nodes have no GPUs",
+        "defaults.gpus_per_node",
+    ),
     "ntasks-per-gpu": ("--gpus-per-node", "defaults.gpus_per_node"),
     "cpus-per-gpu": ("--sbatch cpus-per-task=N", "node.cpus_per_gpu"),
     "nodefile": ("--sbatch nodelist=NAMES", "--nodelist=NAMES"),

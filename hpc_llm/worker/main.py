@@ -17,9 +17,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from hpc_llm.errors import HpcLlmError
+from hpc_llm.records.compiled import caches_of
+from hpc_llm.records.run import file_name_part
 from hpc_llm.worker import failure, request, signals
 from hpc_llm.worker.ranks import Ranks, find_ranks
 from hpc_llm.worker.result import Record, ToldToStop
@@ -71,6 +74,8 @@ def prepare(program: Program, arguments: argparse.Namespace) -> Record:
     """Read the rank and the request. Raises HpcLlmError where one of them is wrong."""
     ranks = find_ranks(os.environ)
     wanted = program.read(arguments, ranks)
+    for variable, folder in caches_of(file_name_part(wanted.plan.cluster), str(Path.home())).items():
+        os.environ.setdefault(variable, folder)  # what the script, a profile or the user says stays
     return Record(
         paths=wanted.paths, ranks=ranks, plan=wanted.plan, program=program.name, adaptations=list(wanted.sentences)
     )

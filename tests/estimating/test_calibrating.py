@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import time_points
+from rights import needs_root
 
 from hpc_llm.api import calibrate, compared, estimate
 from hpc_llm.api.calibrating import calibration_file, calibration_of
@@ -166,3 +167,13 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, own_folder: Path)
 def test_a_python_program_gets_the_same_errors(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="none can be used"):
         calibrate(tmp_path)
+
+
+def test_runs_of_others_count_where_they_are_named(logs: Path, own_folder: Path) -> None:
+    needs_root("give a folder to somebody else")
+    theirs = sorted(logs.iterdir())[0]
+    os.chown(theirs, 12345, 12345)
+    with pytest.warns(Notice, match="1 run of user 12345: left out"):
+        [made] = calibrate(logs)
+    assert theirs.name not in made.calibration.runs
+    assert theirs.name in {one.run for one in compared(sorted(logs.iterdir()))}

@@ -114,8 +114,9 @@ def test_half_of_one_stays_while_somebody_may_write_it(logs: Path, corpus: Corpu
     assert not half.exists()
 
 
-def test_compiled_operators_are_those_of_one_cluster(folder: Folder, logs: Path, slurm: Slurm) -> None:
-    places = [Path.home() / ".cache" / "hpc-llm" / name / "torch_extensions" for name in ("here", "there")]
+@pytest.mark.parametrize("kind", ["torch_extensions", "torchinductor", "triton"])
+def test_what_was_compiled_is_of_one_cluster(folder: Folder, logs: Path, slurm: Slurm, kind: str) -> None:
+    places = [Path.home() / ".cache" / "hpc-llm" / name / kind for name in ("here", "there")]
     for place in places:
         (place / "cpu_adam").mkdir(parents=True)
         (place / "cpu_adam" / "cpu_adam.so").write_bytes(b"x" * 100)

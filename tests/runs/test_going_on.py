@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,10 @@ from rights import needs_root
 from run_folders import Folder
 
 from hpc_llm.api import plan
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import Notice, RequestError
 from hpc_llm.records.checkpoints import MANIFEST
 from hpc_llm.records.files import read_json, write_json
+from hpc_llm.runs.wanted import source_of
 
 ASKED: dict[str, Any] = {
     "cluster": "local", "method": "lora", "task": "pretrain", "model": "tiny", "steps": 40, "micro_batch_size": 3, "save_every": 5,
@@ -144,3 +146,26 @@ def test_a_record_that_asks_for_nonsense_is_refused(stopped: Folder, more: dict[
     asks(stopped, **{**ASKED, **more})
     with pytest.raises(RequestError, match=r"experiment\.json"):
         going_on(stopped)
+
+
+@pytest.mark.parametrize("place", ["backup/step-5", "backup/checkpoints/step-5"])
+def test_a_copy_of_a_checkpoint_takes_nothing_from_what_lies_around_it(
+    stopped: Folder, place: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / place
+    shutil.copytree(stopped.run.checkpoint(5), copy)
+    around = copy.parent.parent
+    write_json(around / "experiment.json", {**record(stopped), "asked": {**ASKED, "steps": 77, "method": "z3"}})
+    with pytest.warns(Notice, match="it lies in no run of yours"), pytest.raises(RequestError, match="no cluster"):
+        plan(resume=str(copy))
+    [made] = plan(resume=str(copy), cluster="local", method="z1", model="tiny", steps=60)
+    assert (made.plan.method, made.plan.training.steps) == ("z1", 60)
+    assert source_of(copy) is None
+    assert source_of(stopped.run.checkpoint(5)) == stopped.run == source_of(stopped.run.root)
+
+
+def test_what_others_wrote_beside_a_checkpoint_of_mine_asks_for_nothing(stopped: Folder) -> None:
+    needs_root("give a file away")
+    os.chown(stopped.run.experiment, 65534, 65534)
+    with pytest.warns(Notice, match="it lies in no run of yours"), pytest.raises(RequestError, match="no cluster"):
+        plan(resume=str(stopped.run.checkpoint(5)))

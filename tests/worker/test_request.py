@@ -15,6 +15,7 @@ from tiny_plans import make_plan
 from hpc_llm.errors import RequestError
 from hpc_llm.job import start
 from hpc_llm.planning.parts import OptimizerSetup
+from hpc_llm.records.compiled import caches_of, compiled_in
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths, is_run
 from hpc_llm.schedulers.snapshot import code_digest, code_snapshot
@@ -201,3 +202,13 @@ def test_what_runs_before_torch_needs_the_standard_library_only() -> None:
 )
 def test_each_start_by_the_homeworks_flags_has_a_folder_of_its_own(env: dict[str, str], name: str) -> None:
     assert _folder_name(env, ALONE) == name
+
+
+def test_what_is_compiled_lies_in_a_folder_of_ones_own(tmp_path: Path) -> None:
+    folder = {name: f"/h/.cache/hpc-llm/delta/{place}" for name, place in (
+        ("TORCH_EXTENSIONS_DIR", "torch_extensions"), ("TORCHINDUCTOR_CACHE_DIR", "torchinductor"), ("TRITON_CACHE_DIR", "triton"),
+    )}  # fmt: skip
+    assert caches_of("delta", "/h") == folder
+    assert [name for name, _ in compiled_in(tmp_path)] == []
+    (tmp_path / ".cache/hpc-llm/delta/torchinductor").mkdir(parents=True)
+    assert [name for name, _ in compiled_in(tmp_path)] == ["delta"]

@@ -22,6 +22,7 @@ from hpc_llm.runs.fields import Fields, iso
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.possible import bounded, figure_of, is_possible, possible
 from hpc_llm.runs.records import Records
+from hpc_llm.runs.statuses import why_a_copy
 
 NAME = "hpc-llm"
 _TEXTS = frozenset(field.name for field in dataclasses.fields(Row) if "str" in str(field.type))
@@ -133,6 +134,7 @@ def _try(records: Records) -> int:
 def _end(found: Look) -> dict[str, Any]:
     judgement = found.judgement
     outcome, reason = judgement.outcome, judgement.reason
+    reason = "; ".join(filter(None, (why_a_copy(found), reason))) or None
     if outcome is None:
         reason = f"it is not over: {judgement.state}" + (f", {reason}" if reason else "")
     return {

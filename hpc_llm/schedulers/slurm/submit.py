@@ -77,9 +77,14 @@ def _executor(folder: Path, submission: Submission, script: str) -> ScriptExecut
         raise SubmissionError(
             "sbatch or srun is not on PATH: run this on a login node of the cluster, or choose --cluster local"
         )
+    if _FILLED_IN.search(str(folder.absolute())):
+        raise SubmissionError(
+            f"the folder {folder.parent} holds %j, %t, %a or %A, which submitit takes for the job's number: use another --logs"
+        )
     return ScriptExecutor(folder, script, submission.arguments, is_array=submission.array is not None)
 
 
+_FILLED_IN = re.compile(r"%[jtaA]")
 _NO_SLURM = re.compile(
     r"configuration source|DNS SRV|_dns_srv|slurm\.conf|Unable to contact slurm controller|Unable to establish control",
     re.IGNORECASE,
