@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from estimate_accuracy import as_measured
+from estimate_accuracy import as_measured, settings_of, with_switches
 
 from hpc_llm.estimating.fitting import Constants, descend, loss_of
 from hpc_llm.estimating.rates import Fitted, Program, Rates, gpu_facts, gpu_kind, guessed_facts
@@ -83,11 +83,11 @@ def points(path: Path = HERE / "points.csv") -> list[Point]:
 def _point(row: dict[str, str]) -> Point:
     gpus = int(row["num_gpus"])
     shape = (int(row["micro_batch_size"]), int(row["sequence_length"]))
-    settings = [f"engine={row['engine']}"]
+    settings = (f"engine={row['engine']}", *settings_of(row))
     experiment = Experiment(
         cluster="local",
         method=row["method"],
-        set=tuple(settings),
+        set=settings,
         steps=8,
         warmup_steps=3,
         gpus_per_node=gpus,
@@ -96,7 +96,7 @@ def _point(row: dict[str, str]) -> Point:
         sequence_length=shape[1],
     )
     hardware = Hardware(row["gpu"], "sm_90", 80.0, gpus, "nvidia", 32)
-    planned = as_measured(_planned(experiment, Site(scheduler="local", hardware=hardware)))
+    planned = with_switches(_planned(experiment, Site(scheduler="local", hardware=hardware)), row["switches"])
     return Point(
         row["gpu"], row["model"], row["method"], shape, planned, work_of(planned), float(row["step_time_s_p50"]), row
     )

@@ -21,13 +21,11 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     again = kept.one_layer if case.plan.model.recompute else 0
     backward = {"activations": kept.kept + again, "gradients": head_gradient(case), "largest temporary": unpacked(case)}
     gradients = {"gradients": case.trained * (4 if has_copies else case.width)}
-    if case.plan.engine.cuda_graph:  # a graph keeps what it works in, and the gradients that it writes
-        graph = {
-            "activations": kept.kept + again,
-            "logits and loss": kept.loss,
-            "recorded gradients": case.width * case.trained,
-        }
-        yield Moment(name="optimizer step", terms={**states, **graph, **gradients})
+    if case.plan.engine.cuda_graph:
+        # It keeps what it works in, and writes the gradients there: those in fp32 are copies of them.
+        passes = max(loss, backward, {"gradients": case.width * case.trained}, key=lambda one: sum(one.values()))
+        copies = {"gradients in fp32": gradients["gradients"]} if has_copies else {}
+        yield Moment(name="optimizer step", terms={**states, **passes, **copies})
         return
     before = {**states, **case.sum_of_gradients(gradients["gradients"])}
     yield Moment(name="loss", terms={**before, **loss})

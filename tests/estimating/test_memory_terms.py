@@ -28,6 +28,9 @@ SEVEN = 6_738_415_616
 """Parameters of Llama-2-7B: 32 layers of 4 x 4096^2 + 3 x 4096 x 11008 + 2 x 4096, two embeddings of 32000 x 4096, a norm."""
 
 
+UNFUSED = ("fused_layers=false", "fused_loss=false")
+
+
 def plan_of(method: str, gpus: int = 1, **asked: Any) -> Plan:
     asked.setdefault("model", "llama2-7b")
     return planned("local", method, gpus_per_node=gpus, hardware=replace(H100, gpus=8), **asked).plan
@@ -43,7 +46,7 @@ def terms(method: str, gpus: int = 1, **asked: Any) -> dict[str, int]:
 
 
 def test_a_step_of_zero_3_holds_sixteen_bytes_a_number_a_bucket_and_a_sub_group() -> None:
-    found = terms("z3", 2)
+    found = terms("z3", 2, set=("engine=deepspeed",))
     assert found["weights"] == found["gradients"] == 2 * SEVEN // 2
     assert found["optimizer states"] == 12 * SEVEN // 2
     assert found["communication buckets"] == 2 * 500_000_000
@@ -85,7 +88,7 @@ def test_the_sub_group_and_the_bucket_are_those_of_the_config() -> None:
 
 
 def test_activations_of_a_layer_are_counted_from_its_operations() -> None:
-    found = activations_of(case_of("ddp"))
+    found = activations_of(case_of("ddp", set=UNFUSED))
     # Two norms with input in fp32, normalised and result in bf16; queries, keys, values, output; the MLP's four; 32 sums of scores.
     layer = 2 * (4 + 2 + 2) * 4096 + 4 * 2 * 4096 + 4 * 2 * 11008 + 4 * 32
     assert found.one_layer == 350 * layer
@@ -93,10 +96,47 @@ def test_activations_of_a_layer_are_counted_from_its_operations() -> None:
     assert found.loss == 350 * 12 * 32000
 
 
+def test_compiled_parts_keep_what_enters_them() -> None:
+    """Norms their input in bf16 and what they make; queries, keys, values, output; the MLP's two factors and their product."""
+    layer = 2 * (2 + 2) * 4096 + 4 * 2 * 4096 + 3 * 2 * 11008 + 4 * 32
+    assert activations_of(case_of("ddp")).kept == 350 * (32 * layer + (2 + 2) * 4096)
+    # A layer that is compiled whole keeps the same; the norm behind all of them is none.
+    found = activations_of(case_of("z3", 2, set=("engine=flat", "compiled_layers=true", "fused_layers=false")))
+    assert found.kept == 350 * (32 * layer + (4 + 2 + 2) * 4096)
+
+
+def test_the_loss_with_the_head_is_counted_from_its_two_passes() -> None:
+    head = 32000 * 4096
+    # One part: the head's gradient in bf16 is made fp32, multiplied and rounded.
+    assert activations_of(case_of("ddp")).loss == (2 + 4 + 4 + 2) * head + 350 * 2 * 4096
+    # Several: beside the sum and a part of it, logits of two parts: 4 + 2 of the one before, 2 + 4 + 4 of this one.
+    assert activations_of(case_of("ddp", micro_batch_size=8)).loss == max(
+        (4 + 2) * head + 16 * 1024 * 32000, (4 + 4 + 2) * head + 2800 * 2 * 4096
+    )
+    frozen = activations_of(case_of("lora", micro_batch_size=8)).loss
+    assert frozen == max(16 * 1024 * 32000, 2800 * 10 * 4096)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "method", "batch", "length", "measured_gib"),
+    [
+        ("llama2-7b", 2, "z3", 1, 350, 60.934),
+        ("llama2-7b", 2, "z3", 8, 2048, 124.217),
+        ("llama2-7b", 2, "z3+r", 8, 2048, 64.48),
+        ("llama3.2-3b", 2, "z3", 4, 2048, 52.13),
+        ("llama3.2-1b", 1, "z3", 4, 2048, 32.31),
+    ],
+)
+def test_flat_units_are_met(model: str, gpus: int, method: str, batch: int, length: int, measured_gib: float) -> None:
+    """On H200, as they were measured: recorded where the batch is small, whole layers compiled where it is large."""
+    asked: dict[str, Any] = {"micro_batch_size": batch, "sequence_length": length, "set": ("engine=flat",)}
+    assert sum(terms(method, gpus, model=model, **asked).values()) / 2**30 == pytest.approx(measured_gib, rel=0.01)
+
+
 def test_recompute_keeps_what_enters_each_layer() -> None:
-    found = activations_of(case_of("ddp+r"))
+    found = activations_of(case_of("ddp+r", set=UNFUSED))
     assert found.kept == 350 * (32 * 2 * 4096 + 8 * 4096)
-    assert found.one_layer == activations_of(case_of("ddp")).one_layer
+    assert found.one_layer == activations_of(case_of("ddp", set=UNFUSED)).one_layer
 
 
 def test_what_is_quantized_takes_half_a_byte_and_its_scales() -> None:
