@@ -298,7 +298,7 @@ def test_a_method_takes_the_first_of_its_engines_that_suits() -> None:
     ):
         name, why = engine(**changed)
         assert name == "deepspeed" and word in why, (changed, why)
-    assert engine(gpus_per_node=2, set=("engine=fsdp2",)) == ("fsdp2", "--set engine")
+    assert engine(gpus_per_node=2, set=("engine=fsdp2",)) == ("fsdp2", "request: set")
     asked = planned("runpod", "z3", model="llama2-7b", gpus_per_node=2, set=("deepspeed.zero_optimization.stage=2",))
     assert asked.plan.engine.name == "deepspeed" and "which only it heeds" in asked.notices[0]
     assert engine(gpus_per_node=2, method="z3-hpc2")[0] == "deepspeed"
