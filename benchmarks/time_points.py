@@ -44,7 +44,7 @@ MACHINE: dict[str, float] = {
 PROGRAM: dict[str, float] = {
     "recompute_launches": 40, "adapter_launches": 12, "quantized_launches": 5, "deepspeed_launches": 40,
     "stage_launches": 40, "gather_launches": 500, "peer_launches": 200, "fsdp_launches": 150, "step_launches": 500,
-    "activation_passes": 1.5, "adapter_passes": 2, "logit_bytes": 24, "unpack_bytes": 6, "optimizer_bytes": 40,
+    "activation_passes": 1.5, "compiled_passes": 1, "adapter_passes": 2, "logit_bytes": 24, "unpack_bytes": 6, "optimizer_bytes": 40, "fused_optimizer_bytes": 30,
     "packed_optimizer_bytes": 60, "host_optimizer_bytes": 42, "transfer_bytes": 8,
 }  # fmt: skip
 """Where the descent begins: what such programs and machines are known to take, to within a factor of two or so."""
@@ -210,7 +210,7 @@ def table(runs: Sequence[Point]) -> list[Line]:
     return [
         line("the half that was fitted", ratios(first, halves[0])),
         line("the other half", ratios(first, halves[1])),
-        line("recorded steps (CUDA graphs), fitted on that half, which has none", on_recorded(first)),
+        line("recorded steps (CUDA graphs) of other days, fitted on that half", on_recorded(first)),
         line("H200, fitted on H100 alone", ratios(fit(kinds["H100"]), kinds["H200"])),
         line("H100, fitted on H200 alone", ratios(fit(kinds["H200"]), kinds["H100"])),
         line("8x V100, fitted on that half", on_homework(first, "V100")),

@@ -11,7 +11,9 @@ PLACES = 1024
 def fused_loss_bytes(case: Case) -> int:
     """Besides the gradient of the last hidden states, which is made in the forward pass and kept: the larger of its two passes."""
     if case.plan.engine.cuda_graph and has_parts(case):
-        return max(_forward(case) + _weight(case, 4 + case.width), _backward(case))  # no block of the one serves the other
+        return max(
+            _forward(case) + _weight(case, 4 + case.width), _backward(case)
+        )  # no block of the one serves the other
     return max(_forward(case), _backward(case))
 
 

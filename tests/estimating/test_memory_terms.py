@@ -110,9 +110,11 @@ def test_the_loss_with_the_head_is_counted_from_its_two_passes() -> None:
     # One part: the head's gradient in bf16 is made fp32, multiplied and rounded.
     assert activations_of(case_of("ddp")).loss == (2 + 4 + 4 + 2) * head + 350 * 2 * 4096
     # Several: beside the sum and a part of it, logits of two parts: 4 + 2 of the one before, 2 + 4 + 4 of this one.
-    assert activations_of(case_of("ddp", micro_batch_size=8)).loss == max(
-        (4 + 2) * head + 16 * 1024 * 32000, (4 + 4 + 2) * head + 2800 * 2 * 4096
-    )
+    forward, backward = (4 + 2) * head + 16 * 1024 * 32000, (4 + 4 + 2) * head + 2800 * 2 * 4096
+    several = activations_of(case_of("ddp", micro_batch_size=8, set=("cuda_graph=false",)))
+    assert several.loss == max(forward, backward)
+    recorded = activations_of(case_of("ddp", micro_batch_size=8))
+    assert recorded.loss == max(forward + (4 + 2) * head, backward)
     frozen = activations_of(case_of("lora", micro_batch_size=8)).loss
     assert frozen == max(16 * 1024 * 32000, 2800 * 10 * 4096)
 
@@ -182,11 +184,25 @@ def test_the_memory_that_a_job_asks_for_is_what_it_has(form: str) -> None:
     assert host_capacity(Case(plan, sizes_in(plan)), cluster, cluster.node) == pytest.approx(2 * 62.5e9, rel=1e-4)
 
 
-@pytest.mark.parametrize(("more", "bytes_"), [((), 90e9), (("exclusive",), 720e9)])
-def test_a_job_that_has_the_node_alone_has_all_of_its_memory(more: tuple[str, ...], bytes_: float) -> None:
+@pytest.mark.parametrize("more", [(), ("exclusive",)])
+def test_the_node_alone_is_not_its_memory(more: tuple[str, ...]) -> None:
+    """--exclusive gives all CPUs and GPUs; memory is what the site gives a job that asks for none."""
     cluster = load_cluster("taiwania2")
     plan = planned(cluster, "z3", gpus_per_node=1, sbatch=more).plan
-    assert host_capacity(Case(plan, sizes_in(plan)), cluster, cluster.node) == bytes_
+    case = Case(plan, sizes_in(plan))
+    assert host_capacity(case, cluster, cluster.node) == 90e9
+    silent = cluster.node.model_copy(update={"mem_gb_per_gpu": None})
+    assert host_capacity(case, cluster, silent) is None
+
+
+def test_what_is_more_than_a_node_fits_no_job_of_it() -> None:
+    cluster = load_cluster("taiwania2")
+    silent = cluster.node.model_copy(update={"mem_gb_per_gpu": None})
+    small = silent.model_copy(update={"mem_gb": 64.0})
+    plan = planned(cluster, "z3o", gpus_per_node=1, model="llama2-7b").plan
+    for node, verdict in ((silent, Verdict.UNKNOWN), (small, Verdict.DOES_NOT_FIT)):
+        there = cluster.model_copy(update={"node": node})
+        assert memory_of(plan, there, sizes_in(plan)).host.verdict is verdict
 
 
 def need(low: int, high: int, capacity: int | None) -> Verdict:

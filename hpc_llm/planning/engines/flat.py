@@ -57,7 +57,9 @@ def unsuited(wanted: Wanted) -> str | None:
     states = _state_bytes(wanted)
     if states is None or wanted.kept_bytes is None or wanted.gpu_bytes is None:
         return "keeps whole parameters on each rank, and nobody knows whether there is room"
-    needed = states + wanted.kept_bytes * (1.0 if _is_large(wanted) else _PIECES) + _OUTSIDE[wanted.parallel.world_size > 1]
+    needed = (
+        states + wanted.kept_bytes * (1.0 if _is_large(wanted) else _PIECES) + _OUTSIDE[wanted.parallel.world_size > 1]
+    )
     if needed <= wanted.gpu_bytes * _SEEN:
         return None
     gib = (
