@@ -197,6 +197,11 @@ def memory_share(style: str, node: Node, gpus: int) -> float | None:
     return node.mem_gb_per_gpu * (gpus if style == "mem" else 1)
 
 
+def memory_flag(size_gb: float) -> str:
+    """Decimal GB as Slurm takes them, whose M is 2^20: rounded down, for a GiB too much is charged as another GPU."""
+    return f"{int(size_gb * 1e9 / 2**20)}M"
+
+
 def check_share(field: str, asked: float | None, there: float | None, gpus: int, cluster: str) -> None:
     """Raise PlanError where the profile itself would ask for more than a node has: `asked` for its GPUs, of what is `there`."""
     if asked and there and asked > there:
