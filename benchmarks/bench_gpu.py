@@ -42,7 +42,7 @@ from hpc_llm.site.hardware import detect  # noqa: E402
 
 GIB = 2**30
 PEERS = ROOT / "benchmarks" / "peers"
-LONGEST_S = 300
+LONGEST_S = 400
 SHOWN = 300
 """Characters of what a program that failed said last."""
 
@@ -62,6 +62,9 @@ class Row:
     settings: tuple[str, ...] = ()
 
 
+OFFLOAD = ("recompute=true",)
+"""The peer recomputes as well."""
+FOUR = "gradient_accumulation_steps=4"
 ROWS = (
     Row("lora-4x512", "lora", "llama3.2-3b", 4, 512, "trainer_peft.py"),
     Row("lora-1x2048", "lora", "llama3.2-3b", 1, 2048, "trainer_peft.py"),
@@ -73,6 +76,12 @@ ROWS = (
     Row("z3-8x2048-fsdp2", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
     Row("z3-1x350", "z3", "llama2-7b", 1, 350, "fsdp2_by_hand.py", 2),
     Row("z3-8x2048", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2),
+    Row("z2o-1x350", "z2o", "llama2-7b", 1, 350, "offload_by_hand.py", 2, OFFLOAD),
+    Row("z2o-1x350-host", "z2o", "llama2-7b", 1, 350, "offload_by_hand.py", 2, (*OFFLOAD, "offloaded_step=host")),
+    Row("z2o-1x350-bf16", "z2o", "llama2-7b", 1, 350, "offload_by_hand.py", 2, (*OFFLOAD, "moments_precision=bf16")),
+    Row("z3o-1x350", "z3o", "llama2-7b", 1, 350, "offload_by_hand.py --parameters", 2, OFFLOAD),
+    Row("z2o-8x2048", "z2o", "llama2-7b", 8, 2048, "fsdp2_by_hand.py --four-micro-batches", 2, (FOUR,)),
+    Row("z3o-8x2048", "z3o", "llama2-7b", 8, 2048, "fsdp2_by_hand.py --four-micro-batches", 2, (FOUR,)),
 )
 
 COLUMNS = (

@@ -1,6 +1,6 @@
 """What can only be proven on a GPU: recorded, fused and compiled steps train as others do, and what cannot be recorded runs.
 
-    python benchmarks/gpu_checks.py        flat: those of that engine alone
+    python benchmarks/gpu_checks.py        flat, offload: those of that engine, and of its states on the host, alone
 
 One line a check, with what was compared; exit code 1 where one of them fails. Needs torch, transformers, peft, bitsandbytes.
 """
@@ -21,12 +21,17 @@ import torch  # noqa: E402
 
 from hpc_llm.planning.experiment import Experiment, Plan  # noqa: E402
 from hpc_llm.planning.method import load_method  # noqa: E402
+from hpc_llm.planning.parts import OptimizerSetup  # noqa: E402
 from hpc_llm.planning.plan import Site, plan  # noqa: E402
 from hpc_llm.site.cluster import load_cluster  # noqa: E402
 from hpc_llm.site.hardware import detect  # noqa: E402
 from hpc_llm.worker import engines  # noqa: E402
 from hpc_llm.worker.data import batches  # noqa: E402
+from hpc_llm.worker.engines.flat_units import Unit  # noqa: E402
+from hpc_llm.worker.engines.host_memory import HostMemory  # noqa: E402
+from hpc_llm.worker.engines.host_states import HostStates  # noqa: E402
 from hpc_llm.worker.engines.pure_bf16 import AdamWBF16, change  # noqa: E402
+from hpc_llm.worker.engines.streamed_step import StreamedStep  # noqa: E402
 from hpc_llm.worker.loop import take_step  # noqa: E402
 from hpc_llm.worker.ranks import find_ranks  # noqa: E402
 
@@ -34,12 +39,12 @@ STEPS = 14
 DEVICE = torch.device("cuda", 0)
 
 
-def planned(method: str, *settings: str) -> Plan:
+def planned(method: str, *settings: str, model: str = "llama-68m") -> Plan:
     """A run of a small model, of the plain engine where nothing else is set."""
     asked = Experiment(
         cluster="local",
         method=method,
-        model="llama-68m",
+        model=model,
         micro_batch_size=2,
         sequence_length=128,
         steps=STEPS,
@@ -154,7 +159,58 @@ def flat(name: str, tolerance: float, *settings: str) -> tuple[str, str]:
     return f"flat {name}", f"losses of {STEPS} steps differ by {largest:.1e} at most"
 
 
+def offloaded(
+    name: str, tolerance: float, *settings: str, method: str = "z2o", model: str = "llama-68m"
+) -> tuple[str, str]:
+    """Losses with states on the host beside those of flat units that have them on the device."""
+    one = planned(method, "engine=flat", *settings, model=model)
+    assert one.engine.offloaded_step != "none" and one.engine.overlap
+    first, said = losses(one)
+    own = [each for each in settings if each.partition("=")[0] in ("precision", "gradient_accumulation_steps")]
+    second, _ = losses(planned("z2", "engine=flat", "cuda_graph=false", *own, model=model))
+    assert not said, said
+    largest = max(abs(a - b) / abs(b) for a, b in zip(first, second, strict=True))
+    assert largest <= tolerance, f"{largest:.2e} is more than {tolerance:.0e}"
+    return f"offload {name}", f"losses of {STEPS} steps differ by {largest:.1e} at most"
+
+
+def offloaded_steps_are_those_of_torch() -> tuple[str, str]:
+    """AdamW streamed through the GPU in small pieces, beside torch's on the host, 50 steps of odd sizes in fp32."""
+    memory, apart = HostMemory(DEVICE), 0.0
+    rows = [torch.randn(size, device=DEVICE).bfloat16() for size in (1, 7, 1003, 3_000_001)]
+    units = [Unit([(str(n), torch.nn.Parameter(row))], 1, 0, copies=False) for n, row in enumerate(rows)]
+    setup = OptimizerSetup(type="AdamW", lr=1e-2, weight_decay=0.1)
+    states = HostStates(units, setup, memory, torch.float32, whole=False)
+    step = StreamedStep(states, DEVICE, True, 1)
+    expected = [torch.nn.Parameter(unit.own.float()) for unit in units]
+    adamw = torch.optim.AdamW(expected, lr=1e-2, weight_decay=0.1)
+    gradients = [memory.zeros(unit.own.numel(), torch.bfloat16) for unit in units]
+    space, factor = torch.empty(2_000_000, device=DEVICE), torch.tensor([0.3], device=DEVICE)
+    for _ in range(50):
+        torch.cuda.synchronize()  # the host writes what the device may still be reading
+        for row, one in zip(gradients, expected, strict=True):
+            row.copy_(torch.randn(row.numel()))
+            one.grad = row.to(DEVICE).float() * factor
+        adamw.step()
+        step(gradients, factor, space, lambda unit: None)
+    torch.cuda.synchronize()
+    with states.in_fp32(changing=False):
+        for unit, one in zip(units, expected, strict=True):
+            state = states.optimizer.state[unit.share]
+            pairs = [
+                (unit.share, one.detach()),
+                *((state[key], adamw.state[one][key]) for key in ("exp_avg", "exp_avg_sq")),
+            ]
+            for found, right in pairs:
+                apart = max(apart, float((found - right.cpu()).abs().max() / right.abs().max()))
+    memory.close()
+    assert apart <= 1e-6, f"{apart:.2e} is more than 1e-6 of the largest"
+    return "offload, against torch's AdamW", f"weights and moments differ by {apart:.1e} of the largest at most"
+
+
 OF_UNITS = ("compiled_layers", "layers_per_unit", "reduce_precision", "fused_layers", "fused_optimizer")
+DEEP = "tinyllama-1.1b"
+"""Has more layers than there are rows for parameters that visit the device."""
 SUMS = "gradient_accumulation_steps=3"
 CHECKS: list[Callable[[], tuple[str, str]]] = [
     lambda: equal("ddp fp32", 1e-6, "ddp", "precision=fp32"),
@@ -193,9 +249,27 @@ OF_FLAT: list[Callable[[], tuple[str, str]]] = [
     lambda: equal("flat, recorded and not, in turn", 1e-4, "z3", "engine=flat", "overlap=false"),
 ]
 
+OF_OFFLOAD: list[Callable[[], tuple[str, str]]] = [
+    offloaded_steps_are_those_of_torch,
+    lambda: offloaded("fp32", 1e-5, "precision=fp32"),
+    lambda: offloaded("fp32, 3 micro batches a step", 1e-5, "precision=fp32", SUMS),
+    lambda: offloaded("fp32, stepped on the host", 1e-5, "precision=fp32", "offloaded_step=host"),
+    lambda: offloaded("bf16", 1e-2),
+    lambda: offloaded("bf16, 3 micro batches a step", 1e-2, SUMS),
+    lambda: offloaded("bf16, stepped on the host", 1e-2, "offloaded_step=host"),
+    lambda: offloaded("bf16, moments in bf16", 1e-2, "moments_precision=bf16"),
+    lambda: offloaded("z3o fp32", 1e-5, "precision=fp32", method="z3o"),
+    lambda: offloaded("z3o fp32, 3 micro batches a step", 1e-5, "precision=fp32", SUMS, method="z3o"),
+    lambda: offloaded("z3o bf16, 22 layers", 1e-2, method="z3o", model=DEEP),
+    lambda: offloaded("z3o bf16, 22 layers recomputed", 1e-2, "recompute=true", method="z3o", model=DEEP),
+    lambda: offloaded("z3o bf16, stepped on the host", 1e-2, "offloaded_step=host", method="z3o"),
+]
+ALL = {"flat": OF_FLAT, "offload": OF_OFFLOAD}
+
 
 def main() -> int:
-    checks = OF_FLAT if sys.argv[1:] == ["flat"] else [*CHECKS, *OF_FLAT]
+    asked = sys.argv[1] if len(sys.argv) > 1 else None
+    checks = [*CHECKS, *OF_FLAT, *OF_OFFLOAD] if asked is None else ALL[asked]
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29571")
     os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")

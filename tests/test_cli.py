@@ -144,10 +144,10 @@ def test_slurm_that_is_not_there_is_a_failure_and_leaves_no_run(cli: Any, monkey
     assert not list(Path.cwd().glob("logs/*"))
 
 
-def test_a_file_that_cannot_be_written_is_a_failure(cli: Any) -> None:
+def test_a_place_that_no_file_can_have_is_refused_first(cli: Any) -> None:
     done = cli("render", *LOCAL, "-o", "nowhere/job.sh")
-    assert done.code == 1
-    assert done.err == "hpc-llm: nowhere/job.sh: No such file or directory.\n"
+    assert done.code == 2
+    assert done.err == "hpc-llm: -o nowhere/job.sh: there is no folder nowhere. Make it, or name another place.\n"
 
 
 def test_a_traceback_is_shown_on_request_only() -> None:
@@ -221,6 +221,23 @@ def test_a_stdout_that_takes_nothing(where: str, code: int, said: str) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (code, said)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("methods", 0), ("status --logs .", 0), ("parse -", 0), ("diagnose -", 0), ("methods nope", 2)],
+)
+def test_streams_that_the_caller_has_closed(command: str, code: int) -> None:
+    for closed in (">&-", "2>&-", "<&-", "<&- >&- 2>&-"):
+        done = subprocess.run(
+            ["bash", "-c", f"{ENTRY} {command} {closed}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, (closed, done.stderr)
+        assert "unexpected" not in done.stderr and "Traceback" not in done.stderr
 
 
 def test_arguments_that_are_no_text_are_refused() -> None:

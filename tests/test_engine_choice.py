@@ -43,6 +43,8 @@ def test_the_methods_of_the_homework_stay_deepspeed() -> None:
         ("flat", "z1"),
         ("flat", "z2"),
         ("flat", "z3"),
+        ("flat", "z2o"),
+        ("flat", "z3o"),
     ],
 )
 def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
@@ -55,13 +57,12 @@ def test_an_engine_can_be_asked_for(engine: str, method: str) -> None:
     [
         ("plain", "z3", "engine plain holds the whole model on each rank, and cannot split it. Engines that can: deepspeed, fsdp2, flat."),
         ("plain", "z2", "Engines that can: deepspeed, fsdp2, flat."),
-        ("plain", "z2o", "Engines that can: deepspeed."),
-        ("fsdp2", "z2o", "engine fsdp2 keeps everything on the device, and cannot offload. Engines that can: deepspeed."),
+        ("plain", "z2o", "Engines that can: deepspeed, flat."),
+        ("fsdp2", "z2o", "engine fsdp2 keeps everything on the device, and cannot offload. Engines that can: deepspeed, flat."),
         ("fsdp2", "z2+qlora", "splits a quantized base with ZeRO-3 alone. Engines that can: deepspeed."),
         ("fsdp2", "ddp", "Engines that can: deepspeed, plain."),
         ("fsdp2", "z3o", "cannot offload"),
         ("flat", "ddp", "engine flat splits among all ranks what trains, and this method splits nothing. Engines that can: deepspeed, plain."),
-        ("flat", "z3o", "engine flat keeps everything on the device, and cannot offload. Engines that can: deepspeed."),
         ("flat", "z3+l", "engine flat trains all parameters, and here some are frozen. Engines that can: deepspeed, fsdp2."),
         ("flat", "z3+qlora", "here some are frozen"),
         ("fsdp2", "int8", "splits no weights of 8 bits. Engines that can: deepspeed."),
@@ -234,6 +235,41 @@ def test_how_rows_are_carried_out_can_be_said_piece_by_piece() -> None:
     assert not setup("precision=fp32").fused_optimizer and not setup("optimizer.type=AdamW8bit").fused_optimizer
     on_cpu = planned("local", "z3", hardware=None, set=("engine=flat",)).plan.engine
     assert not on_cpu.overlap and not on_cpu.fused_optimizer
+
+
+def test_states_on_the_host_are_stepped_where_the_plan_says() -> None:
+    def setup(*settings: str, cluster: str = "delta", **asked: Any) -> EngineSetup:
+        return planned(cluster, "z2o", set=("engine=flat", *settings), **asked).plan.engine
+
+    found = setup()
+    assert (found.offloaded_step, found.moments_precision, found.layers_per_unit) == ("device", "fp32", 1)
+    assert (found.cuda_graph, found.fused_optimizer, found.fused_loss) == (False, False, False)
+    assert setup(micro_batch_size=8, sequence_length=2048).fused_loss
+    assert setup("offloaded_step=host").offloaded_step == "host"
+    assert setup("moments_precision=bf16").moments_precision == "bf16"
+    assert setup(cluster="local", hardware=None).offloaded_step == "host"
+    visiting = planned("delta", "z3o", model="llama2-70b", set=("engine=flat",)).plan.engine
+    assert (visiting.offloaded_step, visiting.compiled_layers, visiting.layers_per_unit) == ("device", False, 1)
+    assert (
+        planned("delta", "z2o", set=("engine=deepspeed",)).plan.engine.offloaded_step == "none"
+    )  # DeepSpeed sees to that itself
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "said"),
+    [
+        ("z2o", ("offloaded_step=host", "moments_precision=bf16"), "moments are rounded at random on the device alone"),
+        ("z3o", ("compiled_layers=true",), "engine flat does not heed it"),
+        ("z2o", ("offloaded_step=none",), "valid are device, host"),
+        ("z3", ("offloaded_step=host",), "engine flat does not heed it"),
+        ("z2o", ("fused_optimizer=true",), "engine flat does not heed it"),
+        ("z2o", ("optimizer.type=AdamW8bit",), "offloads the states of AdamW alone, and not of AdamW8bit"),
+    ],
+)
+def test_what_cannot_be_offloaded_so_is_refused(method: str, settings: tuple[str, ...], said: str) -> None:
+    with pytest.raises((PlanError, RequestError)) as caught:
+        choice(method, "engine=flat", *settings)
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -58,6 +59,8 @@ def test_both_are_trained_evaluated_and_kept(folder: Path, runs: list[dict[str, 
     table = hpc_llm(folder, "parse", "logs", "--format", "json")
     rows = {row["method"]: row for row in json.loads(table.stdout) if row["task"] == "finetune"}
     assert rows.keys() == {"lora", "qlora"} and all(row["eval_loss"] for row in rows.values())
+    shown = hpc_llm(folder, "parse", "logs", "--format", "table").stdout
+    assert all(f"{row['eval_loss']:.3f}" in shown for row in rows.values()), shown
 
 
 def test_what_is_kept_of_random_weights_loads_by_itself(folder: Path, runs: list[dict[str, Any]]) -> None:
@@ -74,6 +77,19 @@ def test_what_is_kept_of_random_weights_loads_by_itself(folder: Path, runs: list
         assert tokens[0].tolist() == list(text.encode()) and tokenizer.decode(tokens[0]) == text
         assert (tokenizer.eos_token_id, len(tokenizer)) == (256, 257)
         assert float(model(input_ids=tokens, labels=tokens).loss) < run["result"]["loss_first"]
+
+
+def test_an_adapter_is_refused_with_the_command_that_merges_it(
+    folder: Path, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = RunPaths(Path(runs[0]["run_dir"])).model
+    refused = hpc_llm(folder, "render", "--cluster", "local", "--method", "lora", "--model", str(kept))
+    assert refused.returncode == 2 and f"--resume {runs[0]['run_id']}" in refused.stderr, refused.stderr
+    [command] = re.findall(r"^python -c '(.*)' logs/RUN/model merged$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    monkeypatch.setattr("sys.argv", ["-c", str(kept), str(folder / "merged")])
+    exec(command, {})
+    taken = hpc_llm(folder, "render", "--cluster", "local", "--method", "lora", "--model", "merged", "--json")
+    assert json.loads(taken.stdout)["plan"]["model"]["weights"] == "checkpoint", taken.stderr
 
 
 def test_a_run_that_was_ended_halfway_is_gone_on_with(folder: Path, runs: list[dict[str, Any]]) -> None:

@@ -12,7 +12,7 @@ from checkout import ROOT
 from rendering import METHODS, planned
 
 from hpc_llm.errors import HpcLlmError, PlanError, ProfileError
-from hpc_llm.planning.method import Method, letters_of, load_method, parse_method
+from hpc_llm.planning.method import Method, letters_of, load_method, method_names, parse_method
 from hpc_llm.text.yaml_text import read_yaml
 
 LOGS = ROOT.parent / "shared" / "logs" / "homework_deepspeed"
@@ -188,10 +188,6 @@ def test_letters_compose_with_an_own_method(own_folder: Path) -> None:
 # --- the homework's values ------------------------------------------------------------------------------------------
 
 CPU = {"device": "cpu", "pin_memory": True}
-CHECKPOINTING = {
-    "partition_activations": True, "contiguous_memory_optimization": True, "cpu_checkpointing": False,
-    "number_checkpoints": None, "synchronize_checkpoint_boundary": True, "profile": False,
-}  # fmt: skip
 
 
 def adamw(betas: list[float], weight_decay: float) -> dict[str, Any]:
@@ -224,7 +220,6 @@ HOMEWORK: dict[str, dict[str, Any]] = {
             "allgather_partitions": True, "stage3_prefetch_bucket_size": 5e7, "stage3_param_persistence_threshold": 1e5,
             "sub_group_size": 5e7, "ignore_unused_parameters": True, "log_trace_cache_warnings": False,
         },
-        "activation_checkpointing": CHECKPOINTING,
     },
     "z3o-hpc2": {
         **BATCH,
@@ -248,6 +243,10 @@ def test_the_homeworks_methods_carry_its_values(name: str) -> None:
     assert config == HOMEWORK[name]
 
 
+def test_no_method_of_ours_holds_a_block_that_nothing_reads() -> None:
+    assert not [name for name in method_names() if "activation_checkpointing" in load_method(name).deepspeed]
+
+
 def test_the_homeworks_quantization_is_what_its_program_does() -> None:
     method = load_method("q-hpc2")
     assert method.optimizer.model_dump() == {
@@ -255,9 +254,7 @@ def test_the_homeworks_quantization_is_what_its_program_does() -> None:
     }  # fmt: skip
     assert method.quantization is not None and method.quantization.model_dump() == {"kind": "nf4", "double_quant": True}
     assert method.recompute and method.precision == "bf16" and method.zero_stage == 0
-    assert (
-        method.deepspeed["gradient_clipping"] == 1.0 and method.deepspeed["activation_checkpointing"] == CHECKPOINTING
-    )
+    assert method.deepspeed["gradient_clipping"] == 1.0
     quantize = method.deepspeed["quantize_training"]
     assert quantize["quantize_bits"] == {"start_bits": 16, "target_bits": 8}
     assert quantize["quantize_schedule"] == {"quantize_period": 100, "schedule_offset": 0}

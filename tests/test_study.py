@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -313,8 +314,10 @@ def test_models_of_one_study_share_an_array(write: Write) -> None:
 
 
 def test_an_array_has_no_more_tasks_than_slurm_takes(write: Write) -> None:
+    before = time.process_time()
     found = hpc_llm.prepare(write(method="z3", matrix={"seed": list(range(1001))}))
     assert [len(batch.planned) for batch in found] == [1000, 1]
+    assert time.process_time() - before < 5  # all of them are planned and checked before the first is queued
 
 
 def test_a_scheduler_without_a_way_to_hold_runs_back_refuses(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from checkout import ROOT
 
 from hpc_llm.records.run import RunPaths
+from hpc_llm.reporting import collect, make_report
 from hpc_llm.runs import status
 
 COMMAND = str(ROOT / ".venv" / "bin" / "hpc-llm")
@@ -119,3 +120,27 @@ def test_no_reference_changes_what_was_measured(
     assert {row["reference"] for row in held if row["result"] == "tokens_per_second"} == {"1000000000.0"}
     assert all(row["ratio"] == "" for row in held)  # a CPU is no H100
     assert {row["verdict"] for row in held if row["run"] == "too-large"} == {"nothing measured: OOM_HOST"}
+
+
+def test_on_other_hardware_order_and_ratios_of_the_methods_are_all_that_is_said(
+    done: tuple[Path, subprocess.CompletedProcess[str]], plain: list[dict[str, str]]
+) -> None:
+    """Of runs that were really made here, beside figures of GPUs that are not here: once in this order, once in the other."""
+    folder, _ = done
+    rates = {row["method"]: float(row["tokens_per_second"]) for row in plain if row["micro_batch_size"] == "2"}
+    fast, slow = sorted(rates, key=lambda method: -rates[method])
+    for published, wrong in (({fast: 4000, slow: 1000}, "differs"), ({fast: 1000, slow: 4000}, "is the reference's")):
+        for record in records(folder):
+            content = json.loads(record.read_text())
+            about = {"unit": "tokens/s", "source": "a table", "hardware": "4 x H100", "tolerance": 0.1}
+            value = published[content["plan"]["method"]]
+            content["study"]["reference"] = {"tokens_per_second": {"value": value, **about}}
+            record.write_text(json.dumps(content))
+        found = make_report(collect([folder / "logs"])).references
+        assert {one.verdict for one in found.held if one.measured and one.ratio is None} == {
+            "the run does not name its processor: order and ratios between methods only"
+        }
+        first, second = sorted(published, key=lambda method: -published[method])
+        [said] = [one for one in found.orders if "study (micro_batch_size=2)" in one]
+        assert f"the order {fast} > {slow} " in said and wrong not in said
+        assert f"{second}/{first} {rates[second] / rates[first]:.3g} (reference 0.25)" in said

@@ -86,7 +86,7 @@ def test_lengths_end_where_the_model_does() -> None:
         ({"set": ["kept_global_batch=8"], "gradient_accumulation_steps": 2}, "keep one of them"),
         ({"set": ["kept_global_batch=9", "tasks_per_node=2"]}, "8 or 10 can be"),
         ({"set": ["lengths=[1]"]}, "use --over"),
-        ({"set": ["packing=none"]}, "setting of task tune"),
+        ({"set": ["packing=none"]}, "task tune does not heed packing, --task pretrain or finetune does. Leave it out."),
         ({"save_every": 5}, "does not heed it"),
         ({"epochs": 1.0}, "does not heed it"),
         ({"resume": "nothing-of-that-name"}, "nothing-of-that-name"),

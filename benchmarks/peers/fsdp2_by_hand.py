@@ -15,7 +15,7 @@ LAYERS = 8
 
 
 def main() -> None:
-    arguments = read_arguments(__doc__, "--eager")
+    arguments = read_arguments(__doc__, "--eager", "--four-micro-batches")
     device = own_device()
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     torch.manual_seed(arguments.seed)
@@ -24,9 +24,13 @@ def main() -> None:
     shape = (arguments.micro_batch_size, arguments.sequence_length)
     tokens = torch.randint(0, model.config.vocab_size, shape, device=device)
 
+    micro_batches = 4 if arguments.four_micro_batches else 1
+
     def step() -> torch.Tensor:
-        loss: torch.Tensor = model(input_ids=tokens, labels=tokens, use_cache=False).loss
-        loss.backward()
+        for number in range(micro_batches):
+            model.set_requires_gradient_sync(number == micro_batches - 1)
+            loss: torch.Tensor = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+            (loss / micro_batches).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -11,6 +11,7 @@ Options are those of the command line with underscores, and what an experiment f
 from __future__ import annotations
 
 import importlib
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import hide_with
@@ -95,7 +96,12 @@ hide_with(_without_secrets)  # a program may print or log what is raised here
 def __getattr__(name: str) -> object:
     for module, names in _MODULES.items():
         if name in names:
-            return getattr(importlib.import_module(f"hpc_llm.api.{module}"), name)
+            found = getattr(importlib.import_module(f"hpc_llm.api.{module}"), name)
+            if isinstance(found, FunctionType):
+                from hpc_llm.api.door import guarded
+
+                found = globals()[name] = guarded(found)
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -39,7 +39,7 @@ def clean(
     """Say what the runs have kept, and remove of it the kinds `remove`: `checkpoints`, `model`, `code`, `caches`.
 
     Caches are prepared data and operators that jobs have compiled; of runs that are named, those that they have used. The newest checkpoint of a run stays, unless the run came to its end and its model is whole; the model stays where no
-    checkpoint is left. Before anything of a training is removed the checksums of the state that is left are read. What is of a run that is not over stays, and what another one goes on from.
+    checkpoint is left. Before anything of a training is removed, and with `dry_run` too, the checksums of the state that is left are read. What is of a run that is not over stays, and what another one goes on from.
 
     Raises:
         RequestError: a name that no run has, or a kind that there is not; nothing was removed.
@@ -53,7 +53,7 @@ def clean(
     folder = logs_folder(logs).absolute()
     found = [*_look(folder, named), *_caches(folder, None if runs is None else named)]
     chosen = choose(found, remove)
-    problems = {} if dry_run else _take_away(chosen, folder, remove)
+    problems = _unproven(chosen, found) if dry_run else _take_away(chosen, folder, remove)
     return [Cleaned(one, one in chosen, problems.get(one.path)) for one in found]
 
 
@@ -74,13 +74,23 @@ def _caches(folder: Path, named: Sequence[RunPaths] | None) -> list[Taken]:
     from hpc_llm.api.corpora import caches_folder
     from hpc_llm.records.run import iter_runs
     from hpc_llm.runs import status
-    from hpc_llm.runs.caches import cached, is_seen, noted_readers
+    from hpc_llm.runs.caches import cached, is_seen, noted_places
 
     caches = caches_folder(folder, os.environ)
-    noted = [logs for readers in noted_readers(caches).values() for logs in readers if is_seen(logs)]
+    noted = [logs for logs in noted_places(caches, Path.home()) if is_seen(logs)]
     known = [run for logs in dict.fromkeys([folder, *noted]) for run in iter_runs(logs)]
     known = list(dict.fromkeys([*(named or ()), *known]))
     return cached(caches, Path.home(), dict(zip(known, status(known), strict=True)), named)
+
+
+def _unproven(chosen: Sequence[Taken], found: Sequence[Taken]) -> dict[Path, str]:
+    """What would stay as the state that is left does not hold what was written, and why: its checksums are read."""
+    from hpc_llm.runs.proof import why_not_relied_on
+
+    going = {one.path for one in chosen}
+    runs = dict.fromkeys(one.run for one in chosen if one.run is not None)
+    why = {run: why_not_relied_on(run, found, going) for run in runs}
+    return {one.path: said for one in chosen if one.run is not None and (said := why[one.run]) is not None}
 
 
 def _take_away(chosen: Sequence[Taken], folder: Path, kinds: Collection[str]) -> dict[Path, str]:

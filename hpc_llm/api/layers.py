@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from hpc_llm.api.amounts import is_one_of, rivals_of, said_in, without_rivals
 from hpc_llm.api.values import LISTS, names_in, not_replaced
 from hpc_llm.immutable import dataclass
 
@@ -20,7 +21,11 @@ Layer = dict[str, Any]
 
 
 def laid(below: Layer, above: Layer) -> Layer:
-    """Both layers, the one above winning; of `set` and `sbatch` only what it names itself, as flags do."""
+    """Both layers, the one above winning; of `set` and `sbatch` only what it names itself, as flags do.
+
+    What the one above says in other words is left out too: epochs below give way to steps above.
+    """
+    below = without_rivals(below, above)
     lists: Layer = {
         name: [*not_replaced(below.get(name, []), above[name]), *above[name]]
         for name in ("set", "sbatch")
@@ -89,9 +94,13 @@ class Flags:
             return names_in(self.layer[name])
         return [self._own[name]] if name in self._own else values
 
-    def changes(self, name: str) -> bool:
-        """Whether flags decide that axis."""
-        return name in self._own
+    def changes(self, axis: str) -> bool:
+        """Whether flags decide that axis, or what it says in other words."""
+        return axis in self._own or self.replaces(axis)
+
+    def replaces(self, axis: str) -> bool:
+        """Whether flags say in other words what that axis says."""
+        return is_one_of(axis.removeprefix("set."), rivals_of(said_in(self.layer)))
 
     @property
     def _own(self) -> Combination:

@@ -14,6 +14,7 @@ from hpc_llm.api.plain import plain
 from hpc_llm.api.values import NAMES, swept, typed
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.immutable import dataclass
+from hpc_llm.planning.other_words import answered
 
 if TYPE_CHECKING:
     from hpc_llm.api.study import Check, Study
@@ -126,7 +127,8 @@ def _flags(options: Mapping[str, Any], spelled: str) -> Flags:
     layer: dict[str, Any] = {}
     for name, option in options.items():
         if name not in (*NAMES, *BESIDE):
-            raise RequestError(unknown_name("option", name, (*NAMES, *BESIDE, *_OF_A_CALL)))
+            said = answered("option", name, "--" if spelled else "")
+            raise RequestError(said or unknown_name("option", name, (*NAMES, *BESIDE, *_OF_A_CALL)))
         if name in NAMES and option is not None and option != []:
             layer[name] = option if spelled else typed("the request", name, option)
     sources = {name: f"--{name.replace('_', '-')}" if spelled else name for name in layer}
@@ -144,6 +146,8 @@ def _settle(values: dict[str, Any], sources: Mapping[str, str], own: list[str]) 
 
     `own` are the settings of the caller, which win over what a file says.
     """
+    from hpc_llm.planning.settings import PairOfFile
+
     if "set" in values:
         values["set"] = list(values["set"])
     for pair in list(values.get("set", [])):
@@ -155,7 +159,8 @@ def _settle(values: dict[str, Any], sources: Mapping[str, str], own: list[str]) 
             values["set"].remove(pair)
         elif is_of_file or sources[name].startswith("--") or sources[name] == name:
             place = sources[name] if sources[name].startswith("--") else name
-            raise RequestError(f"{place} {values[name]} and --set {pair} say two things of {name}. Keep one of them.")
+            setting = f"{pair.place}: set: {pair}" if isinstance(pair, PairOfFile) else f"--set {pair}"
+            raise RequestError(f"{place} {values[name]} and {setting} say two things of {name}. Keep one of them.")
 
 
 def _file_of(sources: Mapping[str, str], name: str) -> str | None:
@@ -219,12 +224,7 @@ def _asked_before(own: Mapping[str, Any], logs: Any, spelled: str) -> _Read:
 
     run, found, is_own = asked_with(str(own["resume"]), logs_folder(logs))
     refuse_secrets(found, str(run.experiment))
-    # What a run says of one thing in two ways gives way whole to what is said now.
-    left_out = {
-        *own.keys() - {"set", "sbatch"},
-        "resume",
-        *(("steps", "epochs") if {"steps", "epochs"} & own.keys() else ()),
-    }
+    left_out = {*own.keys() - {"set", "sbatch"}, "resume"}
     values = _read_mapping({name: one for name, one in found.items() if name not in left_out}, str(run.experiment))
     if not is_own:
         _refuse_foreign(values, str(run.experiment))
@@ -338,12 +338,19 @@ def _read_mapping(content: Mapping[str, Any], where: str) -> dict[str, Any]:
                 f"{where}: {key} is said where it is submitted, as --{name.replace('_', '-')}, not in a file."
             )
         if name not in NAMES:
+            if (said := answered("option", str(key), "file")) is not None and str(key) not in KNOWN:
+                raise RequestError(f"{where}: {said}")
             hint = f"One of sbatch goes into sbatch: {{{key}: VALUE}}." if str(key) in KNOWN else ""
             raise RequestError(f"{where}: " + unknown_name("option", str(key), (*_OF_FILES, *KEYS), next_step=hint))
         if name in values:
             raise RequestError(f"{where}: {name} comes twice. Keep one of them.")
         values[name] = typed(where, name, value)
     return values
+
+
+def meant(option: str, command: str) -> str | None:
+    """What is said of an option of that command which there is not, where other programs have it."""
+    return answered("option", option, "--", command)
 
 
 def way_of(option: str) -> str | None:

@@ -46,7 +46,7 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
         for submission, its_runs in zip(submissions, new, strict=True)
         for run in its_runs
     ]
-    note_readers((experiment for experiment, _, _ in wanted), logs)
+    note_readers((experiment for experiment, _, _ in wanted), logs, Path.home())
     with reserved(wanted):
         return _send_all(logs, clusters, submissions, new, several=len(batches) > 1)
 

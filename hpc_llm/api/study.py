@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from hpc_llm.api.amounts import is_one_of, rivals_of
 from hpc_llm.api.layers import SWEPT, Layer, axis_values, laid
 from hpc_llm.api.values import LISTS, NAMES, names_in, typed
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.immutable import dataclass
+from hpc_llm.planning.other_words import answered
 from hpc_llm.planning.reference import Reference, read_references
 from hpc_llm.planning.study import EXPECTABLE, LONGEST_NAME, Combination
 
@@ -143,7 +145,8 @@ class _Reader:
             elif name in NAMES:
                 option, given = name, typed(where, name, value)
             else:
-                raise RequestError(f"{where}: " + unknown_name("option", str(key), (*NAMES, "set.PATH")))
+                said = answered("option", str(key), "file")
+                raise RequestError(f"{where}: {said or unknown_name('option', str(key), (*NAMES, 'set.PATH'))}")
             if option in found and option not in LISTS:
                 raise RequestError(f"{where}: {option} comes twice. Keep one of them.")
             found[option] = [*found.get(option, []), *given] if option in LISTS else given
@@ -184,6 +187,12 @@ class _Reader:
                 )
             if axis in found:
                 raise RequestError(f"{where}: {axis} comes twice. Keep one of them.")
+            other = next(
+                (one for one in found if is_one_of(one.removeprefix("set."), rivals_of([axis.removeprefix("set.")]))),
+                None,
+            )
+            if other is not None:
+                raise RequestError(f"{where}: {other} and {axis} say one thing in two ways. Keep one of them.")
             found[axis] = [one[axis] for one in read]
             twice = next((v for v in found[axis] if found[axis].count(v) > 1), None)
             if twice is not None:

@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.api.amounts import is_one_of, rivals_of
 from hpc_llm.api.layers import SWEPT, Flags, Layer, RunRequest, axis_values, laid, layer_of, without_taken_back
 from hpc_llm.api.study import About, Entry, Study, of_file, shown
 from hpc_llm.api.values import names_in, swept
@@ -49,7 +50,7 @@ def runs_of(study: Study, name: str, base: Layer, sources: Mapping[str, str], fl
 
 
 def _made(study: Study, flags: Flags) -> Iterator[_Made]:
-    axes = {name: flags.axis(name, values) for name, values in study.axes.items()}
+    axes = {name: flags.axis(name, values) for name, values in study.axes.items() if not flags.replaces(name)}
     found = combinations(axes, study.excluded, study.where)
     adding = Entries([(entry.matches, entry) for entry in study.included if entry.matches])
     used: set[str] = set()
@@ -75,7 +76,7 @@ def _of_combination(combination: Combination, entries: Sequence[Entry], study: S
     about, said = study.about, dict(combination)
     for entry in entries:
         own = axis_values(entry.layer)
-        twice = next((name for name, value in own.items() if said.get(name, value) != value), None)
+        twice = next((name for name in said if own.get(name, said[name]) != said[name] or _is_rival(name, own)), None)
         if twice is not None:
             raise RequestError(
                 f"{entry.where}: {twice} is said once more of a combination that has {shown(said[twice])}. "
@@ -83,6 +84,11 @@ def _of_combination(combination: Combination, entries: Sequence[Entry], study: S
             )
         layer, about, said = laid(layer, entry.layer), entry.about.over(about), {**said, **own}
     return _Made(layer=layer, about=about, matrix=study.axes)
+
+
+def _is_rival(axis: str, entry: Combination) -> bool:
+    """Whether an entry says in other words what the axis says."""
+    return is_one_of(axis.removeprefix("set."), rivals_of(name.removeprefix("set.") for name in entry))
 
 
 def _of_one(

@@ -205,7 +205,7 @@ CONFIG_ERROR = Cause(
             ),
             r"ValueError: Type \w+ is not supported on your device|ValueError: [^\n]{0,80}(?:bf16|bfloat16|fp16)[^\n]{0,80}not supported[^\n]{0,40}|Your setup doesn't support bf16/(?!gpu\. You need to assign use_cpu)"
             r"|Error: [^\n]{0,80}does not support bfloat16|Bfloat16 is only supported on GPUs with compute capability",
-            remedy="choose a precision that the device has: --set precision=bf16, fp16 or fp32",
+            remedy="choose another precision than the one that is refused: --set precision=bf16, fp16 or fp32",
         ),
         sign(
             (

@@ -34,10 +34,22 @@ _PASSED_ON = re.compile(r"CalledProcessError|ChildFailedError|ProcessRaisedExcep
 SURE = 0.65
 """A sign that is less sure of its cause says that the run failed, and no more."""
 _TASK_FAILED = re.compile(r"srun: error: \S+: tasks? [\d,-]+: (?!Terminated|Exited with exit code 143$)")
+KILLED = (
+    "a process was killed (SIGKILL), and nothing says by whom: most often the system does it because memory ran out"
+)
+_OF_SHELL = re.compile(
+    r"(?:[^\n\"]{1,160}: line \d+: +\d+ +)?(?P<word>Killed|Segmentation fault|Bus error|Aborted|Terminated)(?: \(core dumped\))?(?:$| {2,}\S)"
+)
+"""What a shell prints of a process that a signal ended."""
+_SIGNALS = {"Segmentation fault": "SIGSEGV", "Bus error": "SIGBUS", "Aborted": "SIGABRT", "Terminated": "SIGTERM"}
 _AGREEMENT = 0.02
 _RIVAL = 0.1
 _COMPLAINTS = frozenset(("module_missing", "conda_not_initialised"))
 """What a shell says of modules and environments, and goes on."""
+_NO_ERROR = re.compile(r"\b[A-Z]\w{0,40}Warning: |(?<!NCCL )\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|: retry: ")
+"""A line that calls itself a warning, an information or a further try."""
+_BY_FIGURES = frozenset(("nan_loss", "loss_scale_collapse"))
+"""What figures show, and no message."""
 _ENDED_BY_SCHEDULER = frozenset(("walltime", "preempted", "node_fail", "host_oom"))
 _EXPLICIT = 0.9
 """So sure are the scheduler's own words."""
@@ -79,9 +91,28 @@ class Verdict:
             return None
         if self.root.reason is not None:
             return self.root.reason
+        if (words := _in_words(self.root.text)) is not None:
+            return words
         details = self.root.details or {}
         words = ": ".join(filter(None, (details.get("exception"), details.get("message"))))
         return _short(redacted(_CARETS.sub("", words or without_rank(self.root.text))).strip())
+
+
+def _in_words(line: str) -> str | None:
+    """What a shell's line on the end of a process means; None of another line."""
+    found = _OF_SHELL.match(without_rank(line).strip())
+    if found is None:
+        return None
+    return KILLED if found["word"] == "Killed" else f"a process was ended by {_SIGNALS[found['word']]}"
+
+
+def doubt(confidence: float | None) -> str:
+    """How sure a cause is, in the words of `diagnose`, where that is little; nothing of a cause that is sure, or not known.
+
+    >>> doubt(0.5), doubt(0.97), doubt(None)
+    ('confidence 0.50', '', '')
+    """
+    return f"confidence {confidence:.2f}" if confidence is not None and confidence < SURE else ""
 
 
 def _short(reason: str) -> str:
@@ -153,7 +184,8 @@ def _without_aftermath(roots: list[Found]) -> list[Found]:
 
 
 def _without_complaints(roots: list[Found]) -> list[Found]:
-    """Leave out what the job's script said of its environment before it went on: of that the scheduler does not end a job.
+    """Leave out what the job's script said of its environment before it went on, and what says nothing of an error: of that
+    the scheduler does not end a job.
 
     It says by itself what ended it: a limit, a node, a preemption, memory. A job that nothing but a person or srun ended may
     have failed before.
@@ -163,7 +195,9 @@ def _without_complaints(roots: list[Found]) -> list[Found]:
 
 
 def _is_complaint(one: Found) -> bool:
-    """Whether it is one of those messages with which a shell goes on."""
+    """Whether it is one of those messages with which a program or a shell goes on."""
+    if one.position >= 0 and _NO_ERROR.search(one.text) and one.cause.id not in _BY_FIGURES and not _is_schedulers(one):
+        return True
     is_of_shell = one.cause.id in _COMPLAINTS or "command not found" in one.text
     return is_of_shell and one.position >= 0 and one.sign.survived_after == STARTED
 

@@ -7,6 +7,7 @@ import gc
 gc.set_threshold(100_000, 10, 5)  # a command is short: looking for cycles is a quarter of its time with many runs
 
 import atexit
+import errno
 import importlib
 import os
 import sys
@@ -19,7 +20,7 @@ import typer
 from hpc_llm import __version__
 from hpc_llm.cli.output import note
 from hpc_llm.cli.terminal import guarded
-from hpc_llm.cli.usage import is_usage_error, sentence
+from hpc_llm.cli.usage import ASKING, is_usage_error, refuse_empty, sentence
 from hpc_llm.errors import HpcLlmError, Notice, PassedOverWarning
 
 COMMANDS = (
@@ -100,11 +101,10 @@ def _run(arguments: list[str]) -> int:
     try:
         with warnings.catch_warnings():
             _tell_what_is_passed_over()
-            result = typer.main.get_command(make_app(arguments)).main(
-                args=arguments, prog_name="hpc-llm", standalone_mode=False
-            )
-        if sys.stdout is not None:  # closed by the caller, as in `hpc-llm ... >&-`
-            sys.stdout.flush()
+            application = typer.main.get_command(make_app(arguments))
+            refuse_empty(application, arguments)
+            result = application.main(args=arguments, prog_name="hpc-llm", standalone_mode=False)
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except KeyboardInterrupt:
         return 130
@@ -167,7 +167,7 @@ def _tell_way(arguments: list[str], option: str | None) -> None:
     """Say how an option of sbatch is given, where somebody gave it to one of our commands."""
     from hpc_llm.api.request import way_of
 
-    way = way_of(option.removeprefix("--")) if option and arguments[:1] in (["render"], ["submit"]) else None
+    way = way_of(option.removeprefix("--")) if option and arguments[0] in ASKING else None
     if way is not None:
         note(f"of sbatch's own options it is {way}")
 
@@ -184,6 +184,9 @@ def _failed(error: Exception) -> int:
     if isinstance(error, HpcLlmError):
         note(_readable(str(error)))
         return error.exit_code
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        note(_readable(f"{error.filename}: the name is too long for a file system. Give a shorter one."))
+        return 2
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         note(f"{place}{error.strerror}.")

@@ -21,6 +21,15 @@ def _folder(path: Path) -> Path:
     return path
 
 
+def output_file(path: Path | None) -> Path | None:
+    """Refuse, before anything is done, a place at which no file can be written."""
+    if path is not None and path.is_dir():
+        raise RequestError(f"-o {path}: it is a folder, the name of a file is needed.")
+    if path is not None and not path.parent.is_dir():
+        raise RequestError(f"-o {path}: there is no folder {path.parent}. Make it, or name another place.")
+    return path
+
+
 LogsOption = Annotated[
     Path,
     typer.Option(

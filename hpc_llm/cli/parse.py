@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from hpc_llm.cli.options import LogsOption
+from hpc_llm.cli.options import LogsOption, output_file
 from hpc_llm.cli.output import is_terminal, note, terminal_width
 from hpc_llm.cli.terminal import steered
 from hpc_llm.text.tables import fits, table, wrapped
@@ -35,7 +35,10 @@ def parse_command(
     paths: Annotated[list[str], typer.Argument(metavar="PATH|RUN…", help="Log files, folders, runs, or - for stdin.")],
     steps: Annotated[bool, typer.Option("--steps", help="One row a step instead of one row a run.")] = False,
     output: Annotated[
-        Optional[Path], typer.Option("-o", "--output", metavar="FILE", help="Write there; the ending says the format.")
+        Optional[Path],
+        typer.Option(
+            "-o", "--output", metavar="FILE", callback=output_file, help="Write there; the ending says the format."
+        ),
     ] = None,
     output_format: Annotated[
         Optional[str],
@@ -154,6 +157,7 @@ def _summary(row: Row) -> dict[str, str]:
         "host peak GiB": _gib(row.peak_host_bytes),
         "first loss": _rounded(row.loss_first, 3),
         "last loss": _rounded(row.loss_last, 3),
+        "held-out loss": _rounded(row.eval_loss, 3),
         "size": "smoke" if row.smoke else None,
         "outcome": row.outcome,
         "expected": row.expect,
@@ -186,6 +190,10 @@ def _columns(text: str | None, steps: bool) -> list[str] | None:
         return None
     valid = columns(steps=steps)
     names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise RequestError(
+            f"--columns {text}: it names none. Valid: {', '.join(valid[:8])} and {len(valid) - 8} others."
+        )
     for name in names:
         if name not in valid:
             raise RequestError(unknown_name("column", name, valid, where="--columns"))

@@ -94,7 +94,7 @@ class _Rewriting:
         self.waits = Waits()
 
     def update(self, statuses: list[RunStatus]) -> None:
-        sys.stderr.write("\r\x1b[K")
+        steered(sys.stderr).write("\r\x1b[K")
         self.waits.tell(statuses)
         width = max(shutil.get_terminal_size().columns - 1, 20)
         line = one_line(progress_line(statuses))[:width]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from hpc_llm.cli.asking import asked
-from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
+from hpc_llm.cli.options import JsonOption, RunOptions, output_file, with_run_options
 from hpc_llm.cli.output import json_text, note, terminal_width
 from hpc_llm.cli.study_text import run_documents, run_list
 from hpc_llm.cli.terminal import write_exactly
@@ -53,7 +53,8 @@ def render(
         Optional[str], typer.Option(metavar="NAME", help="Of a study: show what this run of it would be.")
     ] = None,
     output: Annotated[
-        Optional[Path], typer.Option("-o", "--output", metavar="FILE", help="Write the script there.")
+        Optional[Path],
+        typer.Option("-o", "--output", metavar="FILE", callback=output_file, help="Write the script there."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

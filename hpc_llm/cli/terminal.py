@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,11 +32,20 @@ class Shown:
         return getattr(self._stream, name)
 
 
+def _there(stream: TextIO | None, mode: str) -> TextIO:
+    """The stream, or nothing in the place of one that the caller has closed, as in `hpc-llm ... >&-`.
+
+    It is opened on the number that is free, so that no file of ours gets it, into which a child would print.
+    """
+    return stream if stream is not None else cast(TextIO, open(os.devnull, mode, encoding="utf-8"))
+
+
 @contextmanager
 def guarded() -> Iterator[None]:
     """Let everything be printed through `Shown` until the end."""
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast(TextIO, Shown(s)) if s is not None else s for s in before)
+    sys.stdin = _there(sys.stdin, "r")
+    before = _there(sys.stdout, "w"), _there(sys.stderr, "w")
+    sys.stdout, sys.stderr = (cast(TextIO, Shown(stream)) for stream in before)
     try:
         yield
     finally:
@@ -49,8 +59,6 @@ def steered(stream: TextIO) -> TextIO:
 
 def write_exactly(text: str) -> None:
     """Print to stdout byte for byte what a program is to read; to a person's terminal as it may be shown."""
-    if sys.stdout is None:  # closed by the caller, as in `hpc-llm ... >&-`
-        return
     (sys.stdout if sys.stdout.isatty() else steered(sys.stdout)).write(text)
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hpc_llm.errors import unknown_name
+from hpc_llm.errors import RequestError, unknown_name
 
 _WHOLE, _NUMBER = "a whole number", "a number"
 _KINDS = {"integer": _WHOLE, "float": _NUMBER, "number": _NUMBER}
 """Word in typer's sentence, whichever version it is -> what is needed."""
+
+
+ASKING = ("render", "estimate", "submit")
+"""Commands that take the options of a run."""
 
 
 def is_usage_error(error: Exception) -> bool:
@@ -40,6 +44,19 @@ def sentence(error: Any, arguments: Sequence[str]) -> str:
     return f"{message[:1].lower()}{message[1:]}. {asked} says what can be said."
 
 
+def refuse_empty(application: Any, arguments: Sequence[str]) -> None:
+    """Raise RequestError for an option whose value is no letter: a folder would be the one that one happens to be in."""
+    command = getattr(application, "commands", {}).get(_command(arguments))
+    takes = {name for one in getattr(command, "params", ()) if not getattr(one, "is_flag", True) for name in one.opts}
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    for word, following in zip(arguments[:end], [*arguments[1:end], None], strict=True):
+        option, is_joined, value = word.partition("=")
+        if option in takes and (value if is_joined else following) == "":
+            raise RequestError(
+                f"{option} is empty: a variable of the shell may not be set. Give it a value, or leave it out."
+            )
+
+
 def _command(arguments: Sequence[str]) -> str:
     from hpc_llm.cli import COMMANDS
 
@@ -48,7 +65,16 @@ def _command(arguments: Sequence[str]) -> str:
 
 def _no_such_option(error: Any, command: str, asked: str) -> str:
     options = [name for one in _parameters(error) for name in one.opts if name.startswith("--")]
+    if command in ASKING and (said := _meant(error.option_name, command, options)) is not None:
+        return f"{said} {asked} lists all."
     return unknown_name("option", error.option_name, {*options, "--help"}, where=command, next_step=f"See {asked}.")
+
+
+def _meant(option: str, command: str, options: Sequence[str]) -> str | None:
+    """What says here what the option says in other programs; None where one of ours is nearly called so."""
+    from hpc_llm.api.request import meant
+
+    return None if option.startswith(tuple(f"{one}-" for one in options)) else meant(option, command)
 
 
 def _no_such_command(error: Any, arguments: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.memory import PAGE_LOCKED_REMEDY
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import Found
-from hpc_llm.causes.verdict import Verdict
+from hpc_llm.causes.verdict import KILLED, Verdict
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
 from hpc_llm.diagnosis.device_memory import is_filled_by_others
@@ -25,9 +25,7 @@ from hpc_llm.text.secrecy import redacted
 _SHOWN = 6
 _OF_A_STEP = 20
 """Precedence of Slurm's word that it cancelled a step; what says less of who did it is below."""
-_GUESSED = (
-    "A process was killed (SIGKILL), and nothing says by whom: most often the system does it because memory ran out."
-)
+_GUESSED = f"{KILLED[:1].upper()}{KILLED[1:]}."
 _HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
 _ENDED_BY_SIGNAL = (
     "The program was told to end by a signal, and nothing here says by whom: a time limit, a preemption, a person or a "

@@ -9,6 +9,8 @@ from hpc_llm.errors import RequestError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import LoraBlock, letters_of
 from hpc_llm.planning.model import architecture, num_parameters
+from hpc_llm.planning.parts import Precision
+from hpc_llm.records.metrics import has_bf16
 
 _STAGES = {"z1": 1, "z2": 2, "z3": 3}
 _USUAL_RANK = LoraBlock.model_fields["r"].default
@@ -120,8 +122,11 @@ def _costly_settings(plan: Plan) -> Iterator[tuple[str, Plan]]:
         plan = replace(plan, model=replace(plan.model, attention="sdpa"))
         yield "eager attention keeps all scores of a sequence, which grow with its square", plan
     if not plan.model.quantization and plan.model.precision == "fp32" and plan.gpu.model is not None:
-        plan = replace(plan, model=replace(plan.model, precision="bf16"))
-        yield "half the bytes of weights and activations, where the GPU has bf16; else fp16", plan
+        known = has_bf16(plan.gpu.model)
+        half: Precision = "fp16" if known is False else "bf16"
+        plan = replace(plan, model=replace(plan.model, precision=half))
+        doubt = ", where the GPU has bf16; else fp16" if known is None else ""
+        yield f"half the bytes of weights and activations{doubt}", plan
 
 
 def _more_saving(plan: Plan) -> Iterator[tuple[str, str, str]]:

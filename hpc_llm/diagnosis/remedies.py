@@ -22,7 +22,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import letters_of
 from hpc_llm.planning.recipe import frozen_by, learning_rate
 from hpc_llm.planning.settings import parse_value
-from hpc_llm.records.metrics import MIN_MEASURED_STEPS
+from hpc_llm.records.metrics import MIN_MEASURED_STEPS, has_bf16
 from hpc_llm.site.slurm_time import format_time
 
 _MARGIN = 1.15
@@ -250,8 +250,11 @@ def _numbers(case: Case) -> list[str]:
     if not plan.engine.deepspeed.get("gradient_clipping"):
         lines.append("--set deepspeed.gradient_clipping=1.0  (there was none)")
     gpu = case.cluster.gpu_of(case.partition) if case.cluster else None
-    if plan.model.precision == "fp16" and gpu is not None and gpu.capabilities is not None and gpu.capabilities.bf16:
+    known = has_bf16(plan.gpu.model or "") if gpu is None or gpu.capabilities is None else gpu.capabilities.bf16
+    if plan.model.precision == "fp16" and known:
         lines.append("--set precision=bf16  (its range is that of fp32)")
+    elif plan.model.precision == "fp16" and known is None:
+        lines.append("--set precision=fp32  (twice the memory and slower; bf16 where the GPU has it)")
     elif plan.model.precision == "fp16":
         lines.append("--set precision=fp32  (this GPU has no bf16: twice the memory and slower)")
     return [*lines, "if it is so from the first step, look at the data and the checkpoint"]

@@ -17,6 +17,7 @@ from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude, unexplained
 from hpc_llm.parsing.read import Reading, parse_stream
 from hpc_llm.parsing.registry import document_formats
 from hpc_llm.parsing.rows import Row
+from hpc_llm.records.metrics import has_bf16
 from hpc_llm.records.run import Outcome
 from hpc_llm.text import sources
 from hpc_llm.text.blocks import Block, open_blocks
@@ -122,8 +123,8 @@ def _first_of(file: str, verdicts: Sequence[Verdict], blocks: Iterable[Block]) -
 
 
 def _without_its_precision(made: Diagnosis, row: Row) -> Diagnosis:
-    """Without the advice to take the precision that the run has."""
-    if row.precision != "bf16":
+    """Without the advice to take the precision that the run has, or its GPU has not."""
+    if row.precision != "bf16" and has_bf16(row.gpu or "") is not False:
         return made
     lines = [line for line in made.remedy.splitlines() if not line.startswith("bf16 instead of fp16")]
     return replace(made, remedy="\n".join(lines))

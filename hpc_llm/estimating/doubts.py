@@ -56,6 +56,11 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
     (lambda case: case.plan.model.precision == "fp32", f"fp32: {_COUNTED}", 0.15),
     (_is_fp16, "fp16 without ZeRO-3: counted as bf16, no such run was measured", 0.08),
     (lambda case: case.accumulates, f"gradients of several micro batches: {_COUNTED}", 0.03),
+    (
+        lambda case: case.plan.engine.name == "flat" and case.offloads("optimizer"),
+        f"flat units whose states are on the host: {_COUNTED}",
+        0.1,
+    ),
     (_is_int8, f"int8 layers: {_COUNTED}", 0.15),
     (_splits_frozen, f"frozen weights that are split: {_COUNTED}", 0.15),
     (_is_partial, "a part of what is offloaded, or a disk to offload to: not counted for itself", 0.5),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.case import WIDTHS, Case
 from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.parts import Need
 from hpc_llm.site.cluster import Cluster, Node
@@ -35,7 +35,7 @@ def host_need(
         breakdown=terms,
         peak=peak,
         low=int(peak * max(1 - precision, 0)),
-        high=int(peak * (1 + precision)) + (_loading(case) + compiling(case)) * ranks,
+        high=int(peak * (1 + precision)) + _loading(case, ranks) + compiling(case) * ranks,
         capacity=capacity,
         capacity_low=None if capacity is None else int(capacity * known.host_capacity),
     )
@@ -45,6 +45,8 @@ def _terms(case: Case) -> dict[str, float]:
     """Of one rank."""
     own = case.trained / case.ranks
     terms = _starting(case)
+    if case.plan.engine.offloaded_step != "none":
+        return {**terms, **_exact(case, own)}
     if not _is_here(case, "optimizer"):
         if _is_here(case, "param"):
             terms["weights"] = _locked(case, "param", case.width * case.sizes.parameters / case.ranks)
@@ -59,6 +61,18 @@ def _terms(case: Case) -> dict[str, float]:
         terms["weights"] = _locked(case, "optimizer", case.width * own)
         terms["largest temporary"] = _locked(case, "optimizer", case.width * case.sizes.embedding)
     return terms
+
+
+def _exact(case: Case, own: float) -> dict[str, float]:
+    """What engine `flat` has on the host: moments, what the weights lack of fp32, shares of gradients, and blocks of no other size."""
+    engine = case.plan.engine
+    moments = 4 if engine.moments_precision == "bf16" else case.moments_width
+    copies = 4 if engine.offloaded_step == "host" else 4 - case.width
+    return {
+        "optimizer states": (moments + copies) * own,
+        "gradients": (4 if case.accumulates else WIDTHS[engine.reduce_precision]) * own,
+        "weights": case.width * own if case.offloads("param") else 0.0,
+    }
 
 
 def _starting(case: Case) -> dict[str, float]:
@@ -111,12 +125,18 @@ def compiling(case: Case) -> int:
     return _COMPILER if engine.fused_layers or engine.compiled_layers or engine.fused_optimizer else 0
 
 
-def _loading(case: Case) -> int:
-    """What a checkpoint may take besides while it is read, bytes of a rank; it was not measured."""
+def _loading(case: Case, ranks: int) -> int:
+    """What a checkpoint may take of a node besides while it is read, bytes: nothing where its files hold the type that is wanted.
+
+    They are mapped into memory, of which the kernel takes back what it needs (benchmarks/loading_memory.py). Another type is a copy: on
+    the one rank that reads for all, or on each.
+    """
     if case.plan.model.weights != "checkpoint":
         return 0
-    width = 4 if case.plan.engine.name == "fsdp2" else case.width
-    return width * case.sizes.parameters
+    is_fsdp2 = case.plan.engine.name == "fsdp2"
+    width = 4 if is_fsdp2 else case.width
+    reads_for_all = case.plan.model.quantization is None and (is_fsdp2 or case.stage == 3)
+    return width * case.sizes.parameters * (1 if reads_for_all else ranks)
 
 
 def host_capacity(case: Case, cluster: Cluster, node: Node) -> int | None:

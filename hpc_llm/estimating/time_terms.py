@@ -206,12 +206,15 @@ def _host_optimizer_s(work: Work, rates: Rates) -> float:
         return 0.0
     on_node = work.trained_here * work.ranks_per_node
     memory = rates.fitted.host_memory * (1.0 if rates.gpu.pcie > _OLDER_BUS else _OLDER_HOST)
+    if work.streamed_bytes:  # both directions of the link are used at a time
+        return max(on_node * work.streamed_bytes / memory, work.trained_here * work.streamed_bytes / 2 / rates.gpu.pcie)
     return on_node * rates.program.host_optimizer_bytes / memory
 
 
 def transferred_bytes(work: Work, rates: Rates) -> float:
     """Over a rank's PCIe: gradients to the host and numbers back, and where the parameters lie there, these in each pass."""
-    moved = work.trained_here * rates.program.transfer_bytes if work.offloads_optimizer else 0.0
+    is_counted = bool(work.streamed_bytes)  # with the optimizer on the host
+    moved = work.trained_here * rates.program.transfer_bytes if work.offloads_optimizer and not is_counted else 0.0
     if work.offloads_parameters:
         passes = 3 if work.recompute else 2
         moved += passes * work.micro_batches * work.width * work.parameters / work.ranks

@@ -85,6 +85,8 @@ class Work:
     stage: int
     offloads_optimizer: bool
     offloads_parameters: bool
+    streamed_bytes: float
+    """Of a number's states and gradient, that an engine which streams them by itself moves to the device and back; 0 else."""
     clips: bool
     optimizer: str
     ranks: int
@@ -142,12 +144,24 @@ def work_of(plan: Plan) -> Work:
         stage=zero_stage(plan.engine.deepspeed),
         offloads_optimizer=_is_offloaded(zero, "offload_optimizer"),
         offloads_parameters=_is_offloaded(zero, "offload_param"),
+        streamed_bytes=_streamed(plan, zero),
         clips=bool(plan.engine.deepspeed.get("gradient_clipping")),
         optimizer=plan.optimizer.type,
         ranks=plan.parallel.data,
         ranks_per_node=plan.parallel.tasks_per_node,
         nodes=plan.parallel.nodes,
     )
+
+
+def _streamed(plan: Plan, zero: dict[str, Any]) -> float:
+    """Gradients leave once and come once for the step; states come and go."""
+    engine, width = plan.engine, _BYTES[plan.model.precision]
+    if engine.offloaded_step == "none":
+        return 0.0
+    moments = 4 if engine.moments_precision == "bf16" else 8
+    copies = 4 if engine.offloaded_step == "host" else 4 - width
+    weights = width if _is_offloaded(zero, "offload_param") else 0
+    return 2.0 * (moments + copies + weights + width)
 
 
 def _is_offloaded(zero: dict[str, Any], what: str) -> bool:

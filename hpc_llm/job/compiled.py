@@ -14,6 +14,11 @@ def operators_of(cluster: str) -> str:
     return f"${{HOME}}/{_FOLDER}/{cluster}/{_OPERATORS}"
 
 
+def operators_folder(home: Path, cluster: str) -> Path:
+    """The same folder where that is the home of whoever submits."""
+    return home / _FOLDER / cluster / _OPERATORS
+
+
 def operators_in(home: Path) -> Iterator[tuple[str, Path]]:
     """Each cluster whose jobs have compiled something, and where; what is left of a removal too."""
     for path in sorted((home / _FOLDER).glob(f"*/*{_OPERATORS}*")):

@@ -307,6 +307,8 @@ def _known_runs(runs: Sequence[LogRun]) -> list[tuple[LogRun, Row]]:
     for run in runs:
         run.tail.settle()
     runs = [run for run in runs if not run.empty] or runs[:1]
+    for run in runs[:-1]:
+        run.tail.is_followed = True
     worked = [run for run in runs if not run.idle]
     rows = [(run, row_of(run)) for run in worked or runs]
     return [(run, row) for run, row in rows if row.format != UNKNOWN_FORMAT]

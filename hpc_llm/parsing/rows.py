@@ -73,6 +73,8 @@ class Row:
     """What was measured: `train`, `eval` or `infer`. Figures of different kinds do not compare."""
     cause: str | None = None
     """What `hpc-llm diagnose` calls the cause; `none` where nothing failed."""
+    cause_confidence: float | None = None
+    """How sure that is, 0 to 1; below 0.65 it is a guess. Empty where nothing failed."""
     try_: int | None = None
     """Which try it is, from 1: a job that Slurm queues again keeps its run."""
     trained_tokens: int | None = None

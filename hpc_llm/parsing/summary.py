@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hpc_llm.causes.program import NONE
 from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
 from hpc_llm.parsing.rules import EMPTY_COLUMNS, LEFT_EMPTY, Value
@@ -130,6 +131,7 @@ def _judge(run: LogRun, columns: dict[str, Any]) -> None:
     verdict = run.verdict()
     columns["outcome"], columns["outcome_reason"] = verdict.outcome.value, verdict.reason
     columns["cause"] = verdict.cause.id
+    columns["cause_confidence"] = None if verdict.cause is NONE else verdict.confidence
     if verdict.outcome is Outcome.UNKNOWN:
         columns["outcome_reason"] = _where_it_stops(run)
     elif verdict.outcome is Outcome.COMPLETED and (aftermath := run.tail.aftermath()):

@@ -51,6 +51,9 @@ class Tail:
     job: int | None = None
     """The job whose output it is, where that is known; what Slurm says of another one was printed by the program."""
 
+    is_followed: bool = False
+    """Another run begins behind it: what stands between its end and that opening is of neither."""
+
     def add(self, text: bytes, steps: Sequence[int]) -> None:
         """Go on with `text`, in which steps begin at these positions, rising."""
         self._append(Part(text, steps, self.length))
@@ -119,12 +122,17 @@ class Tail:
     def verdict(self, completed: bool) -> Verdict:
         """How the run ended, as far as its messages say; it must be settled. `completed` if its format says so."""
         completed = completed or self.ended_at is not None
-        own = (one for one in self.found if not is_of_another_job(one.text, self.job))
-        return decide([one for one in own if not is_undone(one, self.ended_at, completed)], completed)
+        return decide([one for one in self._own() if not is_undone(one, self.ended_at, completed)], completed)
+
+    def _own(self) -> list[Found]:
+        """The signs that are of this run and its job."""
+        own = [one for one in self.found if not is_of_another_job(one.text, self.job)]
+        end = self.ended_at if self.is_followed else None
+        return own if end is None else [one for one in own if one.position < end]
 
     def aftermath(self) -> str | None:
         """What ended the job after training had come to its end."""
-        return next((one.text for one in self.found if one.cause.id in TAKEN_DOWN), None)
+        return next((one.text for one in self._own() if one.cause.id in TAKEN_DOWN), None)
 
     def merge(self, later: Tail, steps: int) -> None:
         """Go on with what a later piece of the log kept, in which there were so many steps."""

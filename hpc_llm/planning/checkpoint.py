@@ -15,6 +15,7 @@ from hpc_llm.immutable import dataclass
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.records.fetched import refuse_unfinished
 from hpc_llm.records.files import open_regular, read_regular
+from hpc_llm.records.run import RunPaths
 from hpc_llm.text.json_text import DamagedRecordError, figures
 
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
@@ -28,6 +29,9 @@ _TOKENIZERS = (
     "sentencepiece.bpe.model",
 )
 _POINTER = b"version https://git-lfs"
+_BEGIN_WITH = (
+    "to begin with it, merge it into its model and give that folder as --model (README, What is kept, has the command)"
+)
 _DOWNLOAD = "`hpc-llm fetch NAME --to DIR` brings a whole one"
 
 
@@ -101,8 +105,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 def _no_config(folder: Path) -> str:
     if (folder / "adapter_config.json").is_file():
         return (
-            f"the folder {folder} holds an adapter of PEFT and not the model that it is for: give that as --model, or go on "
-            "with the run that trained it by --resume RUN."
+            f"the folder {folder} holds an adapter of PEFT and not the model that it is for: to go on with the run that trained it, "
+            f"--resume {_run_of(folder)}; {_BEGIN_WITH}; to begin without it, give its model as --model."
         )
     snapshots = sorted(folder.glob("snapshots/*/config.json"))
     if snapshots:
@@ -111,6 +115,12 @@ def _no_config(folder: Path) -> str:
         f"the folder {folder} holds no config.json, so it is no checkpoint: give a folder written by save_pretrained, "
         "or the name of a preset (`hpc-llm models` lists them)."
     )
+
+
+def _run_of(folder: Path) -> str:
+    """The run that kept an adapter in `folder`, or the word that stands for it."""
+    run = RunPaths(folder.absolute().parent)
+    return run.run_id if run.model.name == folder.name and run.experiment.is_file() else "RUN"
 
 
 def _weights(folder: Path) -> tuple[Path, ...]:
@@ -156,9 +166,8 @@ def _refuse_adapter(folder: Path) -> None:
     """Raise RequestError where an adapter lies beside a config: transformers would load that one's base, from wherever it says, and both."""
     if (folder / "adapter_config.json").exists():
         raise RequestError(
-            f"the folder {folder} holds an adapter of PEFT beside the config of a model, so nobody can say what is to be trained: to begin "
-            "with the adapter, merge it into its model (PEFT's merge_and_unload) and give that folder; to begin without it, give a folder that "
-            "holds no adapter_config.json."
+            f"the folder {folder} holds an adapter of PEFT beside the config of a model, so nobody can say what is to be trained: "
+            f"{_BEGIN_WITH}; to begin without it, give a folder that holds no adapter_config.json."
         )
 
 

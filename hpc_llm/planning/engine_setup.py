@@ -28,6 +28,11 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
                 f"deepspeed.{'.'.join(keys)} has no effect: activations are recomputed by torch, layer by layer, and not by DeepSpeed. "
                 "--set recompute=true, or +r in --method, turns that on."
             )
+    if "activation_checkpointing" in method.deepspeed:
+        draft.notices.append(
+            f"activation_checkpointing of method {method.name} has no effect: activations are recomputed by torch, layer by layer. "
+            "recompute: true turns that on"
+        )
     suited, passed = first_suited(method.engine, wanted)
     asked = draft.put("engine", suited, "; ".join((f"method {method.name}", *passed)))
     facts, why = choose_engine(asked, set_keys)
@@ -40,6 +45,11 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
         switches[name] = _switch(name, facts, answer(facts, facts.unfused, name, wanted), how, draft)
     for name in _SPLITTING:
         switches[name] = _split(name, facts, split.get(name), draft)
+    if switches["moments_precision"] == "bf16" and switches["offloaded_step"] == "host":
+        raise PlanError(
+            f"{draft.settings.said('moments_precision')}=bf16: moments are rounded at random on the device alone, and here they "
+            "are stepped on the host (offloaded_step)."
+        )
     return EngineSetup(
         name=facts.name,
         module=draft.computed(
@@ -73,6 +83,8 @@ _SPLITTING = (
     "compiled_layers",
     "overlap",
     "fused_optimizer",
+    "offloaded_step",
+    "moments_precision",
 )
 
 

@@ -256,6 +256,10 @@ class EngineSetup:
     """Whether ranks exchange gradients and parameters beside the computation, where the engine can do either."""
     fused_optimizer: bool = False
     """Whether clipping, AdamW and rounding are compiled into one kernel."""
+    offloaded_step: str = "none"
+    """Where an engine that keeps states on the host by itself steps them: `device`, through which they are streamed, or `host`."""
+    moments_precision: str = "fp32"
+    """Of moments that such an engine keeps on the host: `fp32`, or `bf16`, rounded at random."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,6 +293,8 @@ class ExpectedGpu:
     model: str | None = short("expected_gpu")
     peak_flops: float | None
     """Dense peak of one GPU at the planned precision, FLOP/s."""
+    networks: tuple[str, ...] = short("expected_networks", default=())
+    """What NCCL may use between nodes, by its own names; none: whatever it finds."""
 
 
 def read_part(kind: Any, values: Any, kinds: Mapping[str, Any] | None = None) -> Any:

@@ -103,7 +103,7 @@ def plan(
     task = tasks.find(experiment.task)
     pairs, source = said("set")
     draft = Draft(Settings(pairs, source if source.startswith("--") else f"{source}: set"))
-    tasks.check_settings(task, [setting.field for setting in draft.settings.all])
+    tasks.check_settings(task, [(setting.said, setting.field) for setting in draft.settings.all])
     partition, partition_name = ask_partition(said, cluster, site, draft)
     cluster = cluster.on(partition)
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
@@ -362,7 +362,9 @@ def _gpu(cluster: Cluster, gpu: Gpu, parallel: Parallel, model: ModelSetup, draf
     peak = draft.put("peak_flops", tflops and tflops * 1e12, f"cluster {cluster.name}: gpu.peak_tflops")
     if peak is not None and (isinstance(peak, bool) or not isinstance(peak, (int, float)) or peak <= 0):
         raise RequestError(f"{draft.settings.said('peak_flops')}={peak!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
-    return ExpectedGpu(model=expected, peak_flops=peak)
+    networks = cluster.nccl_networks if on_gpu and parallel.nodes > 1 else ()
+    found = draft.put("expected_networks", tuple(networks), f"cluster {cluster.name}: nccl_networks")
+    return ExpectedGpu(model=expected, peak_flops=peak, networks=tuple(found))
 
 
 def renamed(planned: PlanWithOrigins, job_name: str) -> PlanWithOrigins:

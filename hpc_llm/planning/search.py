@@ -47,12 +47,12 @@ def settle_search(
 
     Raises RequestError or PlanError where a value cannot be, or the model takes no sequence of such a length.
     """
-    _check(workload)
+    _check(workload, draft)
     lengths = _lengths(said, batch.sequence_length, longest_of(model, found))
     for length in lengths:
         check_length(model, found, length)
     origin = said("over")[1] if lengths else "not set: one search, at sequence_length"
-    kept, why = _kept(workload, batch, groups, said)
+    kept, why = _kept(workload, batch, groups, said, draft)
     if lengths:
         batch = replace(batch, sequence_length=draft.computed("sequence_length", lengths[0], origin))
     workload = replace(
@@ -63,16 +63,18 @@ def settle_search(
     return workload, _first(batch, kept, groups, draft)
 
 
-def _check(workload: Tuning) -> None:
+def _check(workload: Tuning, draft: Draft) -> None:
     margin = workload.margin
     if isinstance(margin, bool) or not 0 <= margin < 1:
-        raise RequestError(f"--set margin={margin}: a part of the memory is needed, from 0 to less than 1, e.g. 0.05.")
+        raise RequestError(
+            f"{draft.settings.said('margin')}={margin}: a part of the memory is needed, from 0 to less than 1, e.g. 0.05."
+        )
     for name in ("try_time_s", "most_tries"):
         positive(name, getattr(workload, name))
     least = workload.warmup_steps + metrics.MIN_MEASURED_STEPS
     if workload.confirm_steps < least:
         raise RequestError(
-            f"--set confirm_steps={workload.confirm_steps}: after {workload.warmup_steps} steps of warm-up at least "
+            f"{draft.settings.said('confirm_steps')}={workload.confirm_steps}: after {workload.warmup_steps} steps of warm-up at least "
             f"{metrics.MIN_MEASURED_STEPS} must be measured, so at least {least} are needed."
         )
 
@@ -96,7 +98,7 @@ def _lengths(said: Said, own: int, longest: int | None) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def _kept(workload: Tuning, batch: BatchShape, groups: int, said: Said) -> tuple[int | None, str]:
+def _kept(workload: Tuning, batch: BatchShape, groups: int, said: Said, draft: Draft) -> tuple[int | None, str]:
     """Sequences of a step that each try keeps, and why; a reason that is empty is the field's own."""
     asked, accumulation = workload.kept_global_batch, said("gradient_accumulation_steps")
     if asked is None:
@@ -104,7 +106,9 @@ def _kept(workload: Tuning, batch: BatchShape, groups: int, said: Said) -> tuple
             return None, "default: a step of a try is one micro batch of each rank"
         return batch.global_batch_size, f"computed: micro_batch_size x {accumulation[1]} x data_parallel"
     if isinstance(asked, bool) or not isinstance(asked, int):
-        raise RequestError(f"--set kept_global_batch={asked}: a whole number of sequences is needed.")
+        raise RequestError(
+            f"{draft.settings.said('kept_global_batch')}={asked}: a whole number of sequences is needed."
+        )
     positive("kept_global_batch", asked)
     if accumulation[0] is not None:
         raise RequestError(

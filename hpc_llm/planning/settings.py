@@ -16,6 +16,7 @@ from hpc_llm.errors import ProfileError, RequestError, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.planning.optimizers import NAMES
+from hpc_llm.planning.other_words import meant_by
 from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.planning.schedule import SCHEDULES
 from hpc_llm.records.run import is_record
@@ -59,12 +60,15 @@ FIXED = {
     "nodes": "use --nodes",
     "gpus_per_node": "use --gpus-per-node",
     "expected_gpu": "it follows from the cluster",
+    "expected_networks": "it follows from the cluster",
     "cpus_per_task": "use --sbatch cpus-per-task=N",
     "mem": "use --sbatch mem=SIZE",
 }
 CHOICES = {
     "precision": ("bf16", "fp16", "fp32"),
     "reduce_precision": ("fp32", "bf16"),
+    "offloaded_step": ("device", "host"),
+    "moments_precision": ("fp32", "bf16"),
     "attention": ("sdpa", "eager", "flash_attention_2"),
     "quantization.kind": ("nf4", "fp4", "int8"),
     "optimizer.type": NAMES,
@@ -196,12 +200,15 @@ def _meant(asked: str) -> str | None:
     first = asked.partition(".")[0].replace("-", "_")
     if first in _OPTIONS:
         return f"use --{first.replace('_', '-')}"
-    if first in ("learning_rate", "peak_lr", "max_lr"):
-        return "did you mean optimizer.lr?"
     if first in {one.name for one in fields(OptimizerSetup)}:
         return f"did you mean optimizer.{first}?"
     if first in TOP_LEVEL:
         return f"did you mean deepspeed.{asked}?"
+    if "." not in asked and first not in PATHS and (way := meant_by(first, "--")) is not None:
+        path = way.removeprefix("--set ").partition("=")[0]
+        return (
+            f"did you mean {path}?" if path in PATHS or "." in path else f"use {way}" if way.startswith("--") else way
+        )
     return f"did you mean {asked.replace('-', '_')}?" if first in PATHS else None
 
 

@@ -162,6 +162,17 @@ def peak_flops(gpu_name: str, precision: str) -> float | None:
     return None
 
 
+def has_bf16(gpu_name: str) -> bool | None:
+    """Whether the GPU computes in bf16 as fast as in fp16; None for a GPU that is not in the table.
+
+    >>> has_bf16("Tesla V100-SXM2-32GB"), has_bf16("A100-SXM4-40GB"), has_bf16("Unheard-of 1")
+    (False, True, None)
+    """
+    if peak_flops(gpu_name, "fp16") is None:
+        return None
+    return peak_flops(gpu_name, "bf16") is not None
+
+
 def _words(gpu_name: str) -> set[str]:
     return set(re.split(r"[^A-Z0-9]+", gpu_name.upper()))
 
@@ -193,6 +204,11 @@ def _gigabytes(gpu_name: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
+def _is_network(found: str, expected: str) -> bool:
+    """Whether NCCL's name for a network holds the words of the expected one: `AWS Libfabric` those of `Libfabric`."""
+    return set(expected.lower().split()) <= set(found.lower().split())
+
+
 def invalid_reason(
     *,
     measured_steps: int,
@@ -202,6 +218,8 @@ def invalid_reason(
     planned_world_size: int,
     gpu: str | None = None,
     expected_gpu: str | None = None,
+    network: str | None = None,
+    expected_networks: Sequence[str] = (),
     device_clock_s: float | None = None,
     host_clock_s: float | None = None,
 ) -> str | None:
@@ -216,6 +234,10 @@ def invalid_reason(
         return f"it ran on the CPU, {expected_gpu} was planned"
     if expected_gpu is not None and gpu is not None and same_gpu(expected_gpu, gpu) is False:
         return f"it ran on {gpu}, {expected_gpu} was planned"
+    if network is not None and expected_networks and not any(_is_network(network, one) for one in expected_networks):
+        return (
+            f"NCCL used the network {network} between the nodes, and is to use {' or '.join(expected_networks)} there"
+        )
     bad = next(
         (number for number, loss in enumerate(losses, start=1) if loss is not None and not math.isfinite(loss)), None
     )

@@ -31,6 +31,7 @@ TRY_FILES = (
     "outputs.jsonl",
     "failures",
     "telemetry*.jsonl",
+    "nccl.log",
     "profile*.json*",
 )
 """What one try of a run writes, as patterns; the job script moves them to `tries` before the next one."""
@@ -274,6 +275,11 @@ class RunPaths:
     def telemetry_files(self) -> list[Path]:
         """Those of all nodes that left one."""
         return sorted(self.root.glob("telemetry*.jsonl"))
+
+    @property
+    def nccl(self) -> Path:
+        """What NCCL says on the first rank as it begins, where the run is on several nodes."""
+        return self.root / "nccl.log"
 
     @property
     def result(self) -> Path:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from hpc_llm.parsing import COLUMNS, UNKNOWN_FORMAT
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.collect import ReportedRun
-from hpc_llm.reporting.metric import LOSS, METRICS, Metric
+from hpc_llm.reporting.metric import METRICS, OF_EQUAL_STEPS, Metric
 from hpc_llm.reporting.statistics import estimate
 from hpc_llm.reporting.table import Cells, Table, number_of
 from hpc_llm.text.shown import one_line
@@ -150,13 +150,14 @@ def _figures(values: list[float], metric: Metric) -> dict[str, Any]:
 def best(section: Table) -> dict[str, set[int]]:
     """Metric name -> numbers of the rows that are the best of `section`; empty where there is nothing to compare.
 
-    Only completed rows count; what is equal in the digits shown is equally good. The loss counts only where all of them ran equally many steps.
+    Only completed rows count; what is equal in the digits shown is equally good. Losses count only where all of them ran equally many steps.
     """
     done = section.where(lambda row: row["outcome"] == Outcome.COMPLETED.value)
+    steps = set(done.column("steps"))
     marks: dict[str, set[int]] = {}
     for metric in METRICS:
         values = {number: row[metric.name] for number, row in done.items() if row[metric.name] is not None}
-        if metric is LOSS and (None in (steps := set(done.column("steps"))) or len(steps) > 1):
+        if metric in OF_EQUAL_STEPS and (None in steps or len(steps) > 1):
             continue
         if len(values) > 1 and metric.better:
             top = metric.text((max if metric.better == "high" else min)(values.values()))

@@ -9,6 +9,7 @@ from hpc_llm.parsing import UNKNOWN_FORMAT
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import NOT_OVER, text
+from hpc_llm.reporting.outcomes import with_doubt
 from hpc_llm.reporting.report import Report
 from hpc_llm.reporting.table import Table
 
@@ -78,8 +79,8 @@ def invalid_table(ended: Sequence[Ending]) -> dict[str, Table]:
 
 
 def cause_title(run: ReportedRun) -> str | None:
-    """What the diagnosis calls the cause, None where there is none or it was not recognised."""
-    return None if run.diagnosis.get("cause", "none") in _NO_CAUSE else str(run.diagnosis["title"])
+    """What the diagnosis calls the cause, and how sure it is where that is little; None where none was recognised."""
+    return None if run.diagnosis.get("cause", "none") in _NO_CAUSE else with_doubt(run, str(run.diagnosis["title"]))
 
 
 def _first_remedy(run: ReportedRun) -> str | None:

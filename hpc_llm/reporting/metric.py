@@ -124,6 +124,16 @@ LOSS = Metric(
     name="loss_last", title="Last loss", unit="", better="low",
     meaning="loss of the last step; the best is marked only where all ran equally many steps",
 )  # fmt: skip
+EVAL_LOSS = Metric(
+    name="eval_loss", title="Held-out loss", unit="", better="low",
+    meaning="mean loss of what was held out at the end, nats a token; the best is marked only where all ran equally many steps",
+)  # fmt: skip
+PERPLEXITY = Metric(
+    name="perplexity", title="Perplexity", unit="", better="low",
+    meaning="of what was held out at the end; the best is marked only where all ran equally many steps",
+)  # fmt: skip
+OF_EQUAL_STEPS = (LOSS, EVAL_LOSS, PERPLEXITY)
+"""What is the better the longer a run trains."""
 GENERATED = Metric(
     name="generated_tokens_per_second", title="Generated tokens/s", unit="", better="high",
     meaning="of inference, generated tokens of all GPUs over the whole measured time; tokens/s counts the prompts too",
@@ -152,4 +162,5 @@ LATENCY_P99 = Metric(
 METRICS = (
     TOKENS, TOKENS_PER_GPU, MFU, PEAK_ALLOCATED, PEAK_RESERVED, PEAK_DEVICE, PEAK_PREDICTED, PEAK_HOST, STEP_P50, STEP_P90,
     STEP_PREDICTED, GENERATED, QUERIES, FIRST_TOKEN, TOKEN_TIME, LATENCY_MEAN, LATENCY_P99, LOSS,
+    EVAL_LOSS, PERPLEXITY,
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from hpc_llm.causes.verdict import doubt
 from hpc_llm.diagnosis import diagnose_files, jobs_under
 from hpc_llm.parsing.parallel import of_each
 from hpc_llm.records.run import Outcome
@@ -23,3 +24,9 @@ def explain(runs: Sequence[ReportedRun], paths: Iterable[str]) -> None:
         of_run = {one.source: one for one in diagnosis.runs}
         for run in (run for file in files for run in incomplete.get(file.resolve(), ())):
             run.diagnosis = of_run.get(run.row.run_id or "", diagnosis).to_dict()
+
+
+def with_doubt(run: ReportedRun, cause: str) -> str:
+    """The cause as `diagnose` says it: with its confidence where that is little."""
+    said = doubt(run.diagnosis.get("confidence"))
+    return f"{cause} ({said})" if said else cause

@@ -194,9 +194,14 @@ def _words(name: str) -> tuple[str, ...]:
 
 def _setting(one: Held) -> Any:
     """What must be the same for methods to be compared, on both sides."""
-    differs = {k: v for k, v in one.place.differs.items() if k not in ("method", "cluster", "seed", "set.seed")}
     here = (text(one.row["cluster"]), text(one.row["gpu"]), one.row["world_size"])
-    return (one.place.study, tuple(sorted(differs.items())), one.result, *here, one.reference.hardware)
+    return (one.place.study, _besides(one), one.result, *here, one.reference.hardware)
+
+
+def _besides(one: Held) -> tuple[str, ...]:
+    """What of the run its study varies besides the method and what changes no size."""
+    left_out = ("method", "cluster", "seed", "set.seed")
+    return tuple(f"{name}={value}" for name, value in sorted(one.place.differs.items()) if name not in left_out)
 
 
 def _order(group: list[Held]) -> str:
@@ -204,17 +209,22 @@ def _order(group: list[Held]) -> str:
     group.sort(key=lambda one: one.target, reverse=True)
     first = group[0]
     pairs = [(a, b) for i, a in enumerate(group) for b in group[i + 1 :] if a.target > b.target]
-    turned = [(a, b) for a, b in pairs if (a.measured or 0.0) <= (b.measured or 0.0)]
-    sure = [(a, b) for a, b in turned if abs((a.measured or 0.0) - (b.measured or 0.0)) > _doubt(a) + _doubt(b)]
-    said = "differs from" if sure else "cannot be told from these repeats beside" if turned else "is"
+    ahead = [((a.measured or 0.0) - (b.measured or 0.0), _doubt(a) + _doubt(b)) for a, b in pairs]
+    if any(by < -doubt for by, doubt in ahead):
+        said = "differs from the reference's"
+    elif any(by <= doubt for by, doubt in ahead):
+        said = "cannot be told from these repeats; the reference's is"
+    else:
+        said = "is the reference's"
     measured = " > ".join(_method(one) for one in sorted(group, key=lambda one: -(one.measured or 0.0)))
     ratios = "; ".join(
         f"{_method(one)}/{_method(first)} {_share(one.measured, first.measured)} (reference {_share(one.target, first.target)})"
         for one in group[1:]
     )
-    where = f"{first.result} of {first.place.study} on {text(first.row['cluster']) or 'an unknown cluster'}"
+    setting = f" ({', '.join(_besides(first))})" if _besides(first) else ""
+    where = f"{first.result} of {first.place.study}{setting} on {text(first.row['cluster']) or 'an unknown cluster'}"
     of_reference = " > ".join(map(_method, group))
-    return f"{where}, {gpus(first.row)}: the order {measured} {said} the reference's {of_reference}. {ratios}"
+    return f"{where}, {gpus(first.row)}: the order {measured} {said} {of_reference}. {ratios}"
 
 
 def _doubt(one: Held) -> float:

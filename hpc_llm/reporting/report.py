@@ -15,6 +15,7 @@ from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import compare, run_table, text
 from hpc_llm.reporting.files import gpus
 from hpc_llm.reporting.metric import METRICS, TOKENS
+from hpc_llm.reporting.outcomes import with_doubt
 from hpc_llm.reporting.references import References, references
 from hpc_llm.reporting.scaling import scaling
 from hpc_llm.reporting.sections import Section, sections
@@ -132,9 +133,10 @@ def _invalid_row(report: Report, index: int, columns: Sequence[str]) -> Cells:
 
 
 def _causes(report: Report, members: Sequence[int]) -> str | None:
-    """The ids of the causes that the diagnosis of these runs gives."""
-    found = (report.runs[i].diagnosis.get("cause", "none") for i in members)
-    return " ".join(dict.fromkeys(str(cause) for cause in found if cause != "none")) or None
+    """The ids of the causes that the diagnosis of these runs gives, with its confidence where that is little."""
+    runs = (report.runs[i] for i in members)
+    found = ((run, str(run.diagnosis.get("cause", "none"))) for run in runs)
+    return " ".join(dict.fromkeys(with_doubt(run, cause) for run, cause in found if cause != "none")) or None
 
 
 def _run_id(report: Report, index: int) -> str:

@@ -134,7 +134,7 @@ def _stand(
         return _without_record(run)
     if not is_own(run):
         return Submitted(run, identity, Standing.OPEN, why_not_own(run))
-    original = original_of(run, identity)
+    original = original_of(run, identity, (read_json(run.experiment) or {}).get("run_id"))
     if original is not None:
         return Submitted(run, identity, Standing.OPEN, f"its folder is a copy of run {original.name}")
     if identity.has_job:

@@ -1,7 +1,7 @@
 """What can be made again and takes room: prepared data and compiled operators; which runs want them, in whatever folder those lie.
 
-A run's own plan says which data it reads. That a folder of runs has some that read them is noted beside the data when the first
-is submitted: who cleans beside one folder of runs does not know of the others.
+A run's own plan says which data it reads, and whether it compiles operators. That a folder of runs has some that want them is noted
+beside what they want when the first is submitted: who cleans beside one folder of runs does not know of the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hpc_llm.corpus.facts import read_facts
 from hpc_llm.corpus.format import FACTS, MAKING, is_abandoned
 from hpc_llm.corpus.sources import read_source
 from hpc_llm.errors import RequestError
-from hpc_llm.job.compiled import operators_in
+from hpc_llm.job.compiled import operators_folder, operators_in
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.room import CACHES, Taken, size_of
@@ -32,18 +32,33 @@ _NOTES = ".readers-"
 """Begins the name of a user's folder of notes."""
 
 
-def note_readers(experiments: Iterable[Mapping[str, Any]], logs: Path) -> None:
-    """Note beside the prepared data that runs in the folder `logs` read them. Where nothing can be written nobody cleans either."""
-    for corpus in {found for found in map(corpus_of, experiments) if found is not None}:
-        note = _note(corpus, logs)
-        if (corpus / FACTS).is_file() and not note.exists():
+def note_readers(experiments: Iterable[Mapping[str, Any]], logs: Path, home: Path) -> None:
+    """Note beside prepared data and compiled operators that runs in the folder `logs` want them.
+
+    Where nothing can be written nobody cleans either.
+    """
+    wanted: set[Path] = set()
+    for experiment in experiments:
+        corpus, cluster = corpus_of(experiment), _compiles_for(experiment)
+        wanted |= {corpus} if corpus is not None and (corpus / FACTS).is_file() else set()
+        wanted |= {operators_folder(home, cluster)} if cluster is not None else set()
+    for note in (_note(place, logs) for place in wanted):
+        if not note.exists():
             with contextlib.suppress(OSError):
                 write_json(note, {"schema": 1, "logs": str(logs.absolute())})
 
 
-def _note(corpus: Path, logs: Path) -> Path:
+def _compiles_for(experiment: Mapping[str, Any]) -> str | None:
+    """The cluster for which a run of DeepSpeed may compile operators; None of another run."""
+    plan = experiment.get("plan")
+    engine, cluster = (plan.get("engine"), plan.get("cluster")) if isinstance(plan, dict) else (None, None)
+    is_deepspeed = isinstance(engine, dict) and engine.get("name") == "deepspeed"
+    return cluster if is_deepspeed and isinstance(cluster, str) else None
+
+
+def _note(place: Path, logs: Path) -> Path:
     whose = hashlib.sha256(str(logs.absolute()).encode()).hexdigest()[:12]
-    return corpus.parent / f"{_NOTES}{os.geteuid()}" / f"{corpus.name}-{whose}.json"
+    return place.parent / f"{_NOTES}{os.geteuid()}" / f"{place.name}-{whose}.json"
 
 
 def corpus_of(experiment: Mapping[str, Any]) -> Path | None:
@@ -150,7 +165,16 @@ def _half_prepared(
 def _compiled(home: Path, statuses: Mapping[RunPaths, RunStatus]) -> Iterator[Taken]:
     for cluster, folder in operators_in(home):
         runs = [run for run, status in statuses.items() if status.cluster == cluster]
-        yield _taken(folder, runs, _somebody_elses(folder) or _going(runs, statuses))
+        noted = [logs for readers in noted_readers(folder.parent).values() for logs in readers]
+        stays = _somebody_elses(folder) or _going(runs, statuses) or _unseen(noted)
+        unread = next(iter(_unread(folder.parent).values()), None)
+        yield _taken(folder, runs, stays or unread or _blind(folder.parent))
+
+
+def noted_places(caches: Path, home: Path) -> list[Path]:
+    """The folders of runs that were noted to want something of either kind."""
+    places = [caches, *dict.fromkeys(folder.parent for _, folder in operators_in(home))]
+    return [logs for place in places for readers in noted_readers(place).values() for logs in readers]
 
 
 def _taken(folder: Path, runs: Iterable[RunPaths], stays: str | None) -> Taken:
@@ -177,7 +201,7 @@ def _going(runs: Iterable[RunPaths], statuses: Mapping[RunPaths, RunStatus]) -> 
 def _unseen(noted: Iterable[Path]) -> str | None:
     """Runs of which nobody here can say whether they are over."""
     lost = next((logs for logs in noted if not is_seen(logs) and not _is_gone(logs)), None)
-    return None if lost is None else f"runs in {lost} read it, and that folder is not seen from here"
+    return None if lost is None else f"runs in {lost} want it, and that folder is not seen from here"
 
 
 def _is_gone(logs: Path) -> bool:

@@ -63,7 +63,7 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
     for run, identity in going.items():
         if not is_own(run):  # nor is what it says of processes and jobs to be believed
             problems[run] = f"{why_not_own(run)}: nothing was done"
-        elif identity is not None and (original := original_of(run, identity)) is not None:
+        elif identity is not None and (original := _original_of(run, identity)) is not None:
             problems[run] = f"its folder is a copy of run {original.name}: cancel that"
         elif identity is not None and not identity.has_job:
             local[run] = identity
@@ -82,6 +82,10 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
         else _cancellation(state, problems.get(run), over.get(run))
         for run, state in now.items()
     ]
+
+
+def _original_of(run: RunPaths, identity: Identity) -> Path | None:
+    return original_of(run, identity, (read_json(run.experiment) or {}).get("run_id"))
 
 
 def _cancel_jobs(

@@ -166,7 +166,7 @@ def _of_job(job: JobRecord, is_cancelled: bool) -> Iterator[Found]:
         said.time = math.inf  # a rank or a log that says the same says more
         yield said
     elif job.state != "COMPLETED":
-        how = f"ended by signal {job.signal}" if job.signal else f"exit code {job.exit_code}"
+        how = f"ended by {_name_of(job.signal)}" if job.signal else f"exit code {job.exit_code}"
         text = f"{job.state}: {how}"
         if job.signal == signal.SIGKILL:  # by whom Slurm does not say: most often it is the kernel, for memory
             yield _stated("host_oom", "scheduler", text, confidence=0.5, precedence=40, reason=how)
@@ -228,6 +228,18 @@ def one_line(text: str) -> str:
     """The text on one line, cut to what a table shows."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_REASON else f"{line[: _LONGEST_REASON - 1].rstrip()}…"
+
+
+def _name_of(number: int) -> str:
+    """A signal's name, or its number where it has none.
+
+    >>> _name_of(9), _name_of(99)
+    ('SIGKILL', 'signal 99')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _signal_in(exit_code: int) -> str:

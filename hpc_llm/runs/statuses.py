@@ -96,7 +96,9 @@ def _why_a_copy(found: Look) -> str | None:
     """By what a folder is known as a copy: its name and place, or, where its maker has changed these in the records, that the job
     is of another user than the folder. Root's folders tell nothing: an administrator may have moved them."""
     identity = found.records.identity
-    original = original_of(found.run, identity) if identity is not None else None
+    original = (
+        original_of(found.run, identity, found.records.experiment.get("run_id")) if identity is not None else None
+    )
     if original is not None:
         return f"its folder is a copy of run {original.name}"
     user = found.job.user_id if found.job is not None else None

@@ -240,12 +240,18 @@ def is_run_of(folder: Path, uuid: str) -> bool:
     return is_run(folder) and (read_json(RunPaths(folder).job) or {}).get("uuid") == uuid
 
 
-def original_of(run: RunPaths, identity: Identity) -> Path | None:
-    """The folder of which this one is a copy; None for the run itself, be it that its folder was renamed or moved since."""
-    if identity.uuid is None or identity.is_of(run.run_id):
+def original_of(run: RunPaths, identity: Identity, planned_as: object = None) -> Path | None:
+    """The folder of which this one is a copy; None for the run itself, be it that its folder was renamed or moved since.
+
+    `planned_as` is the run id of experiment.json: it names the original where somebody wrote the copy's name into job.json.
+    """
+    if identity.uuid is None or (identity.is_of(run.run_id) and planned_as in (None, run.run_id)):
         return None
-    places = [run.root.parent / str(identity.run_id), *([Path(identity.run_dir)] if identity.run_dir else [])]
-    return next((place for place in places if is_run_of(place, identity.uuid)), None)
+    names = [name for name in (identity.run_id, planned_as) if isinstance(name, str) and name not in ("", run.run_id)]
+    places = [run.root.parent / Path(name).name for name in names]
+    places += [Path(identity.run_dir)] if identity.run_dir else []
+    own = run.root.absolute()
+    return next((one for one in places if one.absolute() != own and is_run_of(one, identity.uuid)), None)
 
 
 def where_it_ran(identity: Identity, starts: Iterable[Mapping[str, Any]]) -> Identity:

@@ -51,6 +51,8 @@ class Record:
     fused: list[str] = field(default_factory=list)
     """What of the model ran fused, as the plan calls it."""
     hardware: dict[str, Any] = field(default_factory=dict)
+    network: str | None = None
+    """That which NCCL took between the nodes, by its own name; None where it did not say."""
     versions: dict[str, str | None] = field(default_factory=dict)
     num_parameters: int | None = None
     trainable_parameters: int | None = None
@@ -130,6 +132,7 @@ def build_result(
         "engine": record.engine,
         "fused": record.fused,
         "gpu": record.hardware.get("gpu"),
+        "network": record.network,
         "num_parameters": record.num_parameters,
         "trainable_parameters": record.trainable_parameters,
         "parameter_types": record.parameter_types or None,
@@ -292,6 +295,8 @@ def _invalid_reason(record: Record, steps: list[MeasuredStep]) -> str | None:
         planned_world_size=record.plan.parallel.world_size,
         gpu=record.hardware.get("gpu"),
         expected_gpu=record.plan.gpu.model,
+        network=record.network,
+        expected_networks=record.plan.gpu.networks,
         device_clock_s=record.window.device_elapsed_s if record.window else None,
         host_clock_s=record.window.elapsed_s if record.window else None,
     )

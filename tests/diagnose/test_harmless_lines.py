@@ -77,3 +77,28 @@ def test_a_line_that_says_nothing_of_an_error_is_no_cause(line: str, diagnose: C
     text = f"{line}\n[rank0]: {line}\n2026-08-16 16:00:00,123 INFO {line}\n"
     assert diagnose(text).cause.id in ("none", "unknown")
     assert diagnose(text + LIMIT).cause.id == "walltime"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x.py:1: UserWarning: Not enough free disk space to download the file. The expected file size is: 9 MB. The target location has 3 MB",
+        "bash: fork: retry: Resource temporarily unavailable",
+        "2026-05-01 10:00:00 WARNING OSError: [Errno 28] No space left on device",
+    ],
+)
+@pytest.mark.parametrize(
+    ("why", "cause"), [("TIME LIMIT", "walltime"), ("PREEMPTION", "preempted"), ("NODE FAILURE", "node_fail")]
+)
+def test_slurms_words_beat_what_says_nothing_of_an_error(
+    line: str, why: str, cause: str, diagnose: Callable[[str], Diagnosis]
+) -> None:
+    ended = f"slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-05-01T10:30:00 DUE TO {why} ***\n"
+    assert diagnose(f"{line}\n{ended}").cause.id == cause
+    assert diagnose(f"{line}\nstep 1 | loss 2.0\n{ended}").cause.id == cause
+
+
+def test_an_error_before_slurms_words_stays_the_root(diagnose: Callable[[str], Diagnosis]) -> None:
+    failed = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: no\n'
+    ended = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-05-01T10:30:00 DUE TO TIME LIMIT ***\n"
+    assert diagnose(failed + ended).cause.id == "python_exception"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from hpc_llm.diagnosis import diagnose_stream
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.diagnosis import Diagnosis
 from hpc_llm.diagnosis.elsewhere import in_other_words
-from hpc_llm.diagnosis.ladder import letters_of, states_bytes
+from hpc_llm.diagnosis.ladder import letters_of, rungs, states_bytes
 from hpc_llm.diagnosis.packages import mismatched, missing
 from hpc_llm.diagnosis.remedies import (
     BY_PLAN,
@@ -348,6 +349,23 @@ def test_a_setting_that_takes_memory_is_taken_back_and_the_estimate_counts_it(
     usual = planned("delta", method).plan
     lines = [device_oom(Case(plan=plan, cluster=cluster, facts=FULL)) for plan in (costly, usual)]
     assert [any(line.startswith(f"{advice}  (") for line in one) for one in lines] == [True, False], lines
+
+
+@pytest.mark.parametrize(
+    ("gpu", "advised"),
+    [
+        ("V100-SXM2-32GB", "--set precision=fp16  (half the bytes of weights and activations)"),
+        ("A100-SXM4-40GB", "--set precision=bf16  (half the bytes of weights and activations)"),
+        (
+            "Unheard-of",
+            "--set precision=bf16  (half the bytes of weights and activations, where the GPU has bf16; else fp16)",
+        ),
+    ],
+)
+def test_half_the_precision_is_one_that_the_device_has(gpu: str, advised: str) -> None:
+    plan = planned("delta", "z3", set=("precision=fp32",)).plan
+    plan = replace(plan, gpu=replace(plan.gpu, model=gpu))
+    assert any(f"{rung.flags}  ({rung.why})" == advised for rung in rungs(plan))
 
 
 def test_a_cut_line_of_evidence_and_a_cut_reason_say_that_they_go_on() -> None:

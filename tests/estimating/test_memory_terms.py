@@ -158,15 +158,30 @@ def test_adapters_are_two_thin_matrices_on_each_linear_layer() -> None:
     assert some.adapters == 32 * 8 * 2 * 8192
 
 
+@pytest.mark.parametrize(
+    ("method", "engine", "bytes_a_number"), [("z3", "fsdp2", 4), ("z3", "deepspeed", 2), ("ddp", "plain", 2 * 8)]
+)
+def test_at_most_one_rank_of_those_that_share_a_model_copies_its_checkpoint(
+    method: str, engine: str, bytes_a_number: int
+) -> None:
+    plan = plan_of(method, 8, set=(f"engine={engine}",))
+    random, loaded = (
+        host_need(Case(one, sizes_in(plan)), None).high for one in (plan, plan.changed(weights="checkpoint"))
+    )
+    assert loaded - random == bytes_a_number * SEVEN
+
+
 def test_page_locked_blocks_on_the_host_are_powers_of_two() -> None:
     assert [power_of_two(size) for size in (1, 3, 4, 5)] == [1, 4, 4, 8]
-    need = host_need(case_of("z2o"), None)
+    need = host_need(case_of("z2o", set=("engine=deepspeed",)), None)
     gib = {name: size / 2**30 for name, size in need.breakdown.items()}
     # 25.1 GiB of fp32 copies are 32, as the gradients; the moments are not locked; 12.6 GiB of weights are 16.
     assert gib["gradients"] == 32
     assert gib["weights"] == 16
     assert gib["optimizer states"] == pytest.approx(32 + 2 * 25.1, rel=0.01)
-    free = host_need(case_of("z2o", set=("deepspeed.zero_optimization.offload_optimizer.pin_memory=false",)), None)
+    free = host_need(
+        case_of("z2o", set=("engine=deepspeed", "deepspeed.zero_optimization.offload_optimizer.pin_memory=false")), None
+    )
     assert free.breakdown["gradients"] == 4 * SEVEN
 
 
@@ -224,6 +239,24 @@ def peak(plan: Plan) -> int:
     return peak_moment(Case(plan, sizes_in(plan))).total
 
 
+def test_flat_units_hold_of_a_number_what_bf16_lacks_of_it_and_two_moments_in_blocks_of_exact_size() -> None:
+    def host(method: str, *settings: str) -> dict[str, int]:
+        return dict(host_need(case_of(method, 2, set=("engine=flat", *settings)), None).breakdown)
+
+    found = host("z2o")
+    assert found["optimizer states"] == pytest.approx(10 * SEVEN, rel=1e-6)
+    assert found["gradients"] == pytest.approx(2 * SEVEN, rel=1e-6) and "weights" not in found
+    assert host("z2o", "offloaded_step=host")["optimizer states"] == pytest.approx(12 * SEVEN, rel=1e-6)
+    assert host("z2o", "moments_precision=bf16")["optimizer states"] == pytest.approx(6 * SEVEN, rel=1e-6)
+    assert host("z2o", "gradient_accumulation_steps=4")["gradients"] == pytest.approx(4 * SEVEN, rel=1e-6)
+    assert host("z3o")["weights"] == pytest.approx(2 * SEVEN, rel=1e-6)
+    layer = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
+    on_device = terms("z2o", 2, set=("engine=flat", "recompute=true"))
+    assert (on_device["weights"], on_device["communication buckets"]) == (2 * SEVEN, 2 * (2 * layer + 2 * layer // 2))
+    assert terms("z3o", 2, set=("engine=flat", "recompute=true"))["gathered parameters"] == 5 * 2 * layer
+    assert host_need(case_of("z2o", 2, set=("engine=flat",)), 128 * 2**30).verdict is Verdict.FITS
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     method=st.sampled_from(METHODS),
@@ -236,9 +269,11 @@ def peak(plan: Plan) -> int:
 def test_what_saves_memory_never_costs_any(
     method: str, model: str, gpus: int, batch: int, length: int, engine: str
 ) -> None:
-    wanted = {"fsdp2": ("z3", "z3+lora"), "flat": ("z1", "z2", "z3"), "plain": ("ddp", "lora", "q", "qlora")}.get(
-        engine, METHODS
-    )
+    wanted = {
+        "fsdp2": ("z3", "z3+lora"),
+        "flat": ("z1", "z2", "z3", "z2o", "z3o"),
+        "plain": ("ddp", "lora", "q", "qlora"),
+    }.get(engine, METHODS)
     if method not in wanted or ("flan" in model and method not in ("ddp", "z1", "z2", "z2o", "z3", "z3o")):
         return
     # That parameters stay gathered costs memory, and is chosen where there is enough of it.
@@ -248,7 +283,7 @@ def test_what_saves_memory_never_costs_any(
     assert peak(with_batch(plan, batch + 1)) >= peak(plan)
     assert peak(plan_of(method, gpus + 1, **given)) <= peak(plan)
     assert peak(plan_of(f"{method}+r", gpus, **given)) <= peak(plan)
-    if method in ("z2", "z3") and engine == "deepspeed":
+    if method in ("z2", "z3") and engine in ("deepspeed", "flat"):
         assert peak(plan_of(f"{method}o", gpus, **given)) <= peak(plan)
 
 

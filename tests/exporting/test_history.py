@@ -164,7 +164,7 @@ def test_a_copy_of_a_run_is_the_same_run(folder: Folder, tmp_path: Path) -> None
         (("--to", "tensorboard", "--project", "p"), "--project: TensorBoard has no projects; a folder of its own"),
         (("--to", "wandb", "--project", "a/b"), "--project 'a/b' is no name of a project"),
         (("--to", "mlflow", "--uri", "ftp://x"), "--uri ftp://x: MLflow knows no ftp. Valid: a folder, or http, "),
-        (("--to", "mlflow", "--uri", ""), "--uri is empty: give the address of an MLflow server, a database or a folder."),
+        (("--to", "mlflow", "--uri", ""), "--uri is empty: a variable of the shell may not be set."),
         (("--to", "tensorboard", "-o", "logs/run-1/exit.json"), "-o logs/run-1/exit.json: it is a file, a folder is needed."),
     ],
 )  # fmt: skip

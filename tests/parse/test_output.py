@@ -67,7 +67,15 @@ def test_unknown_output_format_lists_the_valid_ones():
 def test_columns_are_the_documented_ones():
     assert COLUMNS[:3] == ("run_id", "source", "format")
     assert COLUMNS[-1] == "tensor_parallel"
-    assert COLUMNS[-22:-16] == ("kind", "cause", "try", "trained_tokens", "epoch_time_s", "best_step")
+    assert COLUMNS[-23:-16] == (
+        "kind",
+        "cause",
+        "cause_confidence",
+        "try",
+        "trained_tokens",
+        "epoch_time_s",
+        "best_step",
+    )
     assert COLUMNS[-16:-12] == ("study", "study_run", "expect", "smoke")
     assert COLUMNS[-12:-7] == (
         "prompt_tokens_per_second", "generated_tokens_per_second", "queries_per_second", "time_to_first_token_s_p50",
@@ -75,5 +83,5 @@ def test_columns_are_the_documented_ones():
     )  # fmt: skip
     assert COLUMNS[-7:-3] == ("latency_s_mean", "latency_s_p50", "latency_s_p90", "latency_s_p99")
     assert COLUMNS[-3:-1] == ("predicted_step_time_s", "predicted_peak_allocated_bytes")
-    assert len(COLUMNS) == 62
+    assert len(COLUMNS) == 63
     assert len(STEP_COLUMNS) == 12

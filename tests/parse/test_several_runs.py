@@ -10,7 +10,18 @@ import pytest
 
 from hpc_llm.parsing import Reading
 
-OF_THE_LOG = {"run_id", "source", "job_id", "gpu", "nodes", "outcome", "outcome_reason", "cause", "started_at"}
+OF_THE_LOG = {
+    "run_id",
+    "source",
+    "job_id",
+    "gpu",
+    "nodes",
+    "outcome",
+    "outcome_reason",
+    "cause",
+    "cause_confidence",
+    "started_at",
+}
 """What belongs to the whole log, or depends on the text around a run."""
 CANCELLED = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-05-01T10:30:00 DUE TO PREEMPTION ***\n"
 
@@ -231,3 +242,27 @@ def test_settings_said_late_are_of_the_run_that_goes_on(read: Callable[..., Read
 def test_an_evaluation_before_training_is_of_that_run(read: Callable[..., Reading]) -> None:
     text = "{'eval_loss': 9.5, 'eval_runtime': 3.1, 'epoch': 0.0}\n" + hf_trainer(2)
     assert [row.eval_loss for row in read(text).rows] == [2.2]
+
+
+SAVED_BY_THE_SHELL = (
+    'Traceback (most recent call last):\n  File "prepare.py", line 9, in <module>\nOSError: no such disk\n'
+)
+LOADED = 'Lmod has detected the following error: The following module(s) are unknown: "cuda/99"\n'
+
+
+@pytest.mark.parametrize(
+    "between", [SAVED_BY_THE_SHELL, LOADED, "./next.sh: line 3: 77 Killed   python prepare.py\n", CANCELLED]
+)
+@pytest.mark.parametrize("log", [megatron_with_end, hf_trainer, mlperf, homework_v1_with_end, vllm])
+def test_what_stands_between_two_programs_is_of_neither(
+    read: Callable[..., Reading], log: Callable[[int], str], between: str
+) -> None:
+    rows = read(log(1) + between + log(2)).rows
+    assert [(row.outcome, row.cause) for row in rows] == [("COMPLETED", "none")] * 2
+    assert rows[0].outcome_reason is None or "before" not in rows[0].outcome_reason
+    assert [row.outcome for row in read(log(1) + between).rows][-1] in ("COMPLETED", "FAILED"), ()
+
+
+def test_what_a_program_says_before_its_end_stays_its_own(read: Callable[..., Reading]) -> None:
+    crashed = megatron(1).partition(" iteration       20/")[0] + SAVED_BY_THE_SHELL
+    assert [row.outcome for row in read(crashed + megatron_with_end(2)).rows] == ["FAILED", "COMPLETED"]

@@ -271,11 +271,12 @@ def test_one_row_is_not_the_best_of_anything() -> None:
     assert best(compared(run(tokens_per_second=1.0))) == {}
 
 
-def test_losses_compare_only_after_equally_many_steps() -> None:
-    same = compared(run(method="a", loss_last=2.0), run(method="b", loss_last=1.0))
-    assert best(same)["loss_last"] == {1}
-    other = compared(run(method="a", loss_last=2.0), run(method="b", loss_last=1.0, measured_steps=95))
-    assert "loss_last" not in best(other)
+@pytest.mark.parametrize("loss", ["loss_last", "eval_loss", "perplexity"])
+def test_losses_compare_only_after_equally_many_steps(loss: str) -> None:
+    same = compared(run(method="a", **{loss: 2.0}), run(method="b", **{loss: 1.0}))
+    assert best(same)[loss] == {1}
+    other = compared(run(method="a", **{loss: 2.0}), run(method="b", **{loss: 1.0}, measured_steps=95))
+    assert loss not in best(other)
 
 
 def test_figures_are_shown_in_the_units_of_their_header() -> None:

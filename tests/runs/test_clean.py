@@ -546,6 +546,9 @@ def test_the_state_that_is_left_must_hold_what_was_written(
         )
         content = largest.read_bytes()
         largest.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    told = {one.taken.path: one.problem for one in clean(remove=[kind], logs=logs, dry_run=True) if one.is_chosen}
+    assert left(folder) == before
     found = [one for one in clean(remove=[kind], logs=logs) if one.is_chosen]
+    assert told == {one.taken.path: one.problem for one in found}
     assert found and all(("does not hold what was written" in (one.problem or "")) is is_damaged for one in found)
     assert (left(folder) == before) is is_damaged

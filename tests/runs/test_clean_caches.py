@@ -82,17 +82,17 @@ def test_a_run_beside_another_folder_of_runs_is_known(
     """Both have their data in the same place, and a study of many runs leaves one note."""
     monkeypatch.setenv("HPC_LLM_CACHE", str(corpus.folder.parent))
     others = tmp_path / "others"
-    note_readers([reads(folder, corpus.folder)] * 3, folder.run.root.parent)
+    note_readers([reads(folder, corpus.folder)] * 3, folder.run.root.parent, Path.home())
     assert len(list(corpus.folder.parent.glob(".readers-*/*.json"))) == 1
     slurm.says(job("PENDING"))
     found = one(clean(remove=["caches"], logs=others), corpus.folder)
     assert found.taken.stays == "run-1 wants it and is not over: PENDING"
     assert found.taken.wanted_by == ("run-1",)
     away = tmp_path / "away"
-    note_readers([{"plan": {"workload": {"corpus": str(corpus.folder)}}}], away / "mount" / "logs")
+    note_readers([{"plan": {"workload": {"corpus": str(corpus.folder)}}}], away / "mount" / "logs", Path.home())
     shutil.rmtree(folder.run.root)
     found = one(clean(remove=["caches"], logs=others), corpus.folder)
-    assert found.taken.stays == f"runs in {away}/mount/logs read it, and that folder is not seen from here"
+    assert found.taken.stays == f"runs in {away}/mount/logs want it, and that folder is not seen from here"
     (away / "mount").mkdir(parents=True)  # now it is seen that they are gone
     assert one(clean(remove=["caches"], logs=others), corpus.folder).is_chosen and not corpus.folder.exists()
 
@@ -124,6 +124,25 @@ def test_compiled_operators_are_those_of_one_cluster(folder: Folder, logs: Path,
     assert [each.taken.size_bytes for each in found] == [100, 100]
     assert [each.taken.stays for each in found] == ["run-1 wants it and is not over: RUNNING", None]
     assert [place.exists() for place in places] == [True, False]
+
+
+def test_operators_that_runs_beside_another_folder_want_stay(folder: Folder, slurm: Slurm, tmp_path: Path) -> None:
+    operators = Path.home() / ".cache" / "hpc-llm" / "here" / "torch_extensions"
+    (operators / "cpu_adam").mkdir(parents=True)
+    others = tmp_path / "others"
+    note_readers([{"plan": {"engine": {"name": "plain"}, "cluster": "here"}}], folder.run.root.parent, Path.home())
+    assert not list(operators.parent.glob(".readers-*"))
+    note_readers([{"plan": {"engine": {"name": "deepspeed"}, "cluster": "here"}}], folder.run.root.parent, Path.home())
+    slurm.says(job("PENDING"))
+    found = one(clean(remove=["caches"], logs=others), operators)
+    assert found.taken.stays == "run-1 wants it and is not over: PENDING" and operators.is_dir()
+    shutil.rmtree(folder.run.root)
+    [note] = operators.parent.glob(".readers-*/*.json")
+    text = note.read_text()
+    note.write_text("{")
+    assert "cannot be read" in str(one(clean(remove=["caches"], logs=others), operators).taken.stays)
+    note.write_text(text)
+    assert one(clean(remove=["caches"], logs=others), operators).is_chosen and not operators.exists()
 
 
 def test_of_runs_that_are_named_their_own_caches_are_looked_at(folder: Folder, logs: Path, corpus: CorpusFacts) -> None:
@@ -167,4 +186,4 @@ def test_notes_that_nobody_here_may_read_keep_what_they_may_be_about(
     write_json(shut / f"{corpus.folder.name}-0.json", {"schema": 1, "logs": str(closed / "x")})
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != closed and real(path, mode))
     found = one(clean(remove=["caches"], logs=logs), corpus.folder)
-    assert found.taken.stays == f"runs in {closed}/x read it, and that folder is not seen from here"
+    assert found.taken.stays == f"runs in {closed}/x want it, and that folder is not seen from here"

@@ -153,7 +153,7 @@ def test_a_batch_script_that_was_killed_has_failed_and_was_not_cancelled(folder:
     folder.says(STEP_CANCELLED + "srun: error: gn1: task 0: Killed\n")
     found = judged(folder)
     assert said(found) == ("FAILED", Outcome.FAILED, "host_oom") and found.confidence < 0.65
-    assert found.reason == "ended by signal 9"
+    assert found.reason == "ended by SIGKILL"
 
 
 @pytest.mark.parametrize("signal", ["USR1", "USR2", "XCPU", "PIPE"])

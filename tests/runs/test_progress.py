@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpc_llm.cli.progress import following
+from hpc_llm.cli.terminal import guarded
+from hpc_llm.runs import RunStatus
 from hpc_llm.runs.progress import read_pace, read_progress
 
 
@@ -45,3 +50,37 @@ def test_warm_up_does_not_count_and_a_half_line_is_left_out(tmp_path: Path, coun
 def test_without_a_file_there_is_no_pace(tmp_path: Path) -> None:
     assert read_pace(tmp_path / "none") is None
     assert read_progress(tmp_path / "none").step is None
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_one_line_is_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    known: dict[str, Any] = {
+        "run_id": "a",
+        "job_id": "1",
+        "cluster": "local",
+        "method": "z3",
+        "outcome": None,
+        "exit_code": None,
+    }
+    rest: dict[str, Any] = {
+        "reason": None,
+        "started_at": None,
+        "elapsed_s": None,
+        "tokens_per_second": None,
+        "steps": 9,
+    }
+    with guarded(), following(quiet=False) as show:
+        assert show is not None
+        for step in (1, 2):
+            show([RunStatus(state="RUNNING", step=step, **known, **rest)])
+    assert "\n" not in terminal.getvalue()
+    assert terminal.getvalue().split("\r\x1b[K")[2::2] == [
+        "0/1 done · local z3 RUNNING step 1/9",
+        "0/1 done · local z3 RUNNING step 2/9",
+    ]

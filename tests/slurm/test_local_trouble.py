@@ -403,6 +403,15 @@ def test_a_copy_of_a_run_does_not_end_it(logs: Path) -> None:
     shutil.copytree(logs, logs.parent / "copy")
     [refused] = cancel([RunPaths(logs.parent / "copy" / "r")])
     assert f"a copy of {run.root}" in (refused.problem or "") and one(run).state == "RUNNING"
+    renamed = RunPaths(logs / "s")
+    shutil.copytree(run.root, renamed.root)
+    renamed.experiment.write_text(json.dumps({**json.loads(run.experiment.read_text()), "run_id": "r"}))
+    record = json.loads(run.job.read_text())
+    renamed.job.write_text(json.dumps({**record, "run_id": "s", "run_dir": str(renamed.root)}))
+    [refused] = cancel([renamed])
+    assert refused.problem == "its folder is a copy of run r: cancel that" and one(run).state == "RUNNING"
+    assert "a copy of run r" in (one(renamed).reason or "")
+    shutil.rmtree(renamed.root)
     os.rename(logs, logs.parent / "moved")
     shutil.rmtree(logs.parent / "copy")
     moved = RunPaths(logs.parent / "moved" / "r")

@@ -96,7 +96,7 @@ def running(run: RunPaths) -> None:
 def test_a_script_that_is_killed_has_failed(bench: Bench) -> None:
     state = ended(bench.run("kill -9 $$"))
     assert (state.state, state.outcome, state.exit_code) == ("FAILED", Outcome.FAILED, 137)
-    assert state.reason == "ended by signal 9"
+    assert state.reason == "ended by SIGKILL"
 
 
 def test_nobody_knows_what_became_of_a_script_that_succeeds_without_a_result(bench: Bench) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from login_node import LoginNode, job_id
+from login_node import LoginNode, job_id, trains, until
 from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm
 
@@ -37,7 +37,9 @@ def node(slurm: ScratchSlurm, site: ScratchSite, tmp_path: Path) -> LoginNode:
 
 
 def write(node: LoginNode, **more: Any) -> str:
-    (node.folder / "study.yaml").write_text(yaml.safe_dump({**STUDY, **more}))
+    (node.folder / "study.yaml").write_text(
+        yaml.safe_dump({key: value for key, value in {**STUDY, **more}.items() if value is not None})
+    )
     return "study.yaml"
 
 
@@ -89,3 +91,24 @@ def test_one_bad_run_stops_all(node: LoginNode) -> None:
     refused = node.ask("submit", bad, "--force")
     assert refused.returncode == 2 and "run alone on cluster no-module: time 9-00:00:00" in refused.stderr
     assert not node.logs.exists()
+
+
+def test_a_time_limit_and_a_full_memory_are_a_success_where_they_are_expected(
+    slurm: ScratchSlurm, site: ScratchSite, tmp_path: Path
+) -> None:
+    node = LoginNode(tmp_path / "user", slurm)
+    site.write_profiles(node.folder)
+    endless = {"name": "endless", "steps": 1000000, "expect": "TIMEOUT"}
+    hungry = {"name": "hungry", "sbatch": {"mem": "100M"}, "expect": "OOM_HOST"}
+    base = {"cluster": "taiwania2", "time": "00:10:00", "set": {"precision": "fp32", "launcher": "srun"}}
+    file = write(node, **base, matrix=None, expect=None, runs=[endless, hungry])
+    waiting = node.start("submit", file, "--wait", "--json")
+    until("both are submitted", lambda: len([*node.logs.glob("2*/job.json")]) == 2 or waiting.poll() is not None)
+    assert waiting.poll() is None, waiting.communicate()
+    runs = {place(run)["name"]: run for run in map(RunPaths, node.logs.glob("2*"))}
+    trains(runs["endless"])
+    slurm.expire(job_id(runs["endless"]))
+    out, err = waiting.communicate(timeout=150)
+    assert waiting.returncode == 0, err
+    told = {one["study_run"]: (one["expect"], one["outcome"]) for one in json.loads(out)["runs"]}
+    assert told == {"endless": ("TIMEOUT", "TIMEOUT"), "hungry": ("OOM_HOST", "OOM_HOST")}

@@ -1,6 +1,6 @@
 """Each launcher starts ranks on two nodes of the scratch Slurm: Open MPI's own mpirun, and one from outside the package.
 
-srun and torchrun do so in test_slurm_jobs.py.
+srun and torchrun do so in test_slurm_jobs.py. A fine-tuning over two nodes trains, evaluates and keeps what one over one does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from login_node import LoginNode, printed
 from outside_launcher import install
 from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm
+
+from hpc_llm.records.checkpoints import kept_in
+from hpc_llm.records.files import read_json_lines
 
 pytestmark = pytest.mark.slurm
 
@@ -53,3 +56,21 @@ def test_two_nodes_are_one_training(slurm: ScratchSlurm, site: ScratchSite, tmp_
         assert status["outcome"] == "COMPLETED", printed(run)
         assert json.loads(run.result.read_text())["world_size"] == 2
         assert json.loads(run.experiment.read_text())["plan"]["job"]["launcher"] == launcher
+
+
+def test_a_fine_tuning_over_two_nodes_evaluates_and_keeps_its_adapter(node: LoginNode) -> None:
+    """Each node holds half of every layer, of which the first one writes the adapter whole."""
+    from safetensors import safe_open
+
+    tune = ("--cluster=taiwania2", "--task=finetune", "--set=tasks_per_node=1", "--set=launcher=srun")
+    changes = ("--method=z3+lora", "--save-every=2", "--set=eval_every=2")
+    [run] = node.submit(*WORDS, *tune, *changes)
+    [status] = node.wait([run])
+    assert status["outcome"] == "COMPLETED", printed(run)
+    result = json.loads(run.result.read_text())
+    assert (result["world_size"], result["eval_tokens"]) == (2, 64 * 31)
+    assert [row["step"] for row in read_json_lines(run.evaluations)] == [2, 4] and result["perplexity"] > 1
+    assert [one.step for one in kept_in(run.root)] == [2, 4]
+    with safe_open(run.model / "adapter_model.safetensors", "pt") as kept:
+        numbers = [kept.get_tensor(name).abs().sum().item() for name in kept.keys()]  # noqa: SIM118  it is no mapping
+    assert len(numbers) == 28 and all(numbers)

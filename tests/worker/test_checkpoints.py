@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny_models import FAMILIES, first_loss, save
 from tiny_plans import RunPlan, make_plan
+from transformers import AutoModelForCausalLM
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.records.run import RunPaths
+from hpc_llm.worker.model.build import load_model
+from hpc_llm.worker.model.giving import source
 from hpc_llm.worker.model.weights import _names
 
 pytestmark = pytest.mark.train
@@ -127,3 +131,29 @@ def test_a_table_of_weights_that_is_none_is_said_to_be_damaged(table: bytes, tmp
     path.write_bytes(len(table).to_bytes(8, "little") + table)
     with pytest.raises(WorkerError, match="are damaged: the table at their beginning"):
         _names(path)
+
+
+@pytest.mark.parametrize("stored", ["bfloat16", "float16", "float32"])
+def test_what_is_given_to_other_ranks_stays_in_its_files(
+    stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mapped into memory as it is written: a copy of it all, in another type at that, no host has to hold."""
+    model = save(tmp_path / "model", "llama")
+    AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, stored)).save_pretrained(model)
+    monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
+    given = source(make_plan("z3", model=str(model)), torch.float32) or {}
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    places = [tuple(int(end, 16) for end in line[0].split("-")) for line in maps if line[-1].endswith(".safetensors")]
+    weights = {name: each for name, each in given.items() if isinstance(each, torch.nn.Parameter)}
+    assert len(weights) == 21
+    for name, weight in weights.items():
+        assert weight.dtype == getattr(torch, stored), name
+        assert any(begin <= weight.data_ptr() < end for begin, end in places), name
+
+
+def test_a_checkpoint_comes_to_its_device_without_help(tmp_path: Path) -> None:
+    """Where accelerate is not installed, or the device is none that it loads to: here one without memory."""
+    model = save(tmp_path / "model", "qwen2")
+    loaded = load_model(make_plan("ddp", model=str(model)), {}, torch.device("meta"))
+    assert all(each.is_meta for each in (*loaded.parameters(), *loaded.buffers()))
+    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight

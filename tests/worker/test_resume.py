@@ -30,6 +30,7 @@ ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weigh
 SHAPE = {"precision": "fp32", "optimizer": ADAMW, "gradient_accumulation_steps": 2, "micro_batch_size": 2}
 LORA = {"kind": "lora", "r": 8, "alpha": 16, "dropout": 0.1, "target_modules": "all-linear"}
 ZERO_0 = {"zero_optimization": {"stage": 0}}
+OFFLOAD = {"engine": "flat", "offloaded_step": "device"}
 EIGHT_BITS = {"precision": "bf16", "optimizer": {**ADAMW, "type": "AdamW8bit"}}
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -39,6 +40,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "fsdp2": ("z3", {"engine": "fsdp2", "keeps_parameters": True, "layers_per_unit": 8}),
     "flat": ("z3", {"engine": "flat", "layers_per_unit": 2}),
     "flat-bf16": ("z3", {"engine": "flat", "precision": "bf16", "reduce_precision": "bf16"}),
+    "flat-z2o": ("z2o", {**OFFLOAD, "precision": "bf16", "reduce_precision": "bf16", "moments_precision": "bf16"}),
+    "flat-z3o": ("z3o", {**OFFLOAD, "precision": "bf16"}),
     "fsdp2-fp16": ("z3", {"engine": "fsdp2", "precision": "fp16"}),
     "z0": ("ddp", {}),
     "z2-bf16": ("z2", {"precision": "bf16"}),
@@ -55,6 +58,8 @@ SAME: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("ddp", {"engine": "plain"}),
     "fsdp2": ("z3", {"engine": "fsdp2"}),
     "flat": ("z3", {"engine": "flat"}),
+    "flat-z2o": ("z2o", {**OFFLOAD, "offloaded_step": "host"}),
+    "flat-z3o": ("z3o", OFFLOAD),
     "z0": ("ddp", {}),
     "z1": ("z1", {}),
     "z2": ("z2o", {}),
@@ -67,7 +72,7 @@ SAME: dict[str, tuple[str, dict[str, Any]]] = {
 PAIRS = (
     *((kind, kind) for kind in SAME),
     ("z2", "z3"), ("z2", "fsdp2"), ("fsdp2", "z1"), ("fsdp2", "z3"), ("plain", "z3"), ("z3", "plain"),
-    ("flat", "z3"), ("fsdp2", "flat"), ("flat", "plain"),
+    ("flat", "z3"), ("fsdp2", "flat"), ("flat", "plain"), ("z2", "flat-z2o"), ("flat-z3o", "plain"),
     ("lora-z3", "lora-plain"), ("lora-plain", "lora-z2"), ("lora-z2", "lora-z3"),
 )  # fmt: skip
 """Who writes, on one number of ranks, and who goes on, on another."""
@@ -270,7 +275,9 @@ def test_transformers_loads_the_weights_and_gives_the_loss_of_the_next_step(
     )
 
 
-@pytest.mark.parametrize("kind", ["plain-text", "z2-lora", "z3-lora", "plain-q", "q", "z3-qlora", "z2-bf16"])
+@pytest.mark.parametrize(
+    "kind", ["plain-text", "z2-lora", "z3-lora", "plain-q", "q", "z3-qlora", "z2-bf16", "flat-z3o"]
+)
 def test_weights_with_adapters_or_from_low_precision_are_one_plain_model(on_two: Path, place: Path, kind: str) -> None:
     """Dropout and rounding apart: the step's loss is that of low precision, or with dropout."""
     plan, losses = plan_of(kind, 2, place / "text.txt"), found(on_two, f"{kind}-whole")["losses"]

@@ -35,14 +35,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def save(folder: Path, family: str, shards: bool = False, pickled: bool = False) -> Path:
-    """Write a model of `family`; each weight in a file of its own with `shards`, as pytorch_model.bin with `pickled`."""
+def save(folder: Path, family: str, shards: bool = False, pickled: bool = False, **changes: Any) -> Path:
+    """Write a model of `family`, with `changes` to its config; each weight in a file of its own with `shards`, as pytorch_model.bin with `pickled`."""
     from transformers import AutoConfig
 
     from hpc_llm.worker.model.weights import model_class
 
     torch.manual_seed(3)
-    config = AutoConfig.for_model(family, **FAMILIES[family])
+    config = AutoConfig.for_model(family, **{**FAMILIES[family], **changes})
     model: Any = model_class(config).from_config(config, dtype=torch.float32)
     model.save_pretrained(folder, max_shard_size=70_000 if shards else "5GB")
     assert (folder / "model.safetensors.index.json").exists() == shards

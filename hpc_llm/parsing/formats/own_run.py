@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.causes.program import NONE
 from hpc_llm.parsing.registry import FolderFormat
 from hpc_llm.parsing.rows import COLUMNS, INFER, STEP_COLUMNS, Row, Step, kind_of_task, measures_nothing
 from hpc_llm.planning.study import StudyRun
@@ -33,7 +34,18 @@ _PLACE = ("cluster", "task", "model", "nodes", "gpus_per_node", "world_size")
 _OF_THE_SEARCH = ("run_id", "job_id", "study", "study_run", "smoke")
 """What the run of a search says of each of its tries."""
 _OF_THE_JUDGE = frozenset(
-    ("run_id", "source", "format", "kind", "cause", "try", "outcome", "outcome_reason", "invalid_reason")
+    (
+        "run_id",
+        "source",
+        "format",
+        "kind",
+        "cause",
+        "cause_confidence",
+        "try",
+        "outcome",
+        "outcome_reason",
+        "invalid_reason",
+    )
 )
 
 
@@ -52,7 +64,7 @@ def tries_of(folder: Path, row: Row) -> Iterator[tuple[Look, Row]]:
         of_try = row_of(one, str(folder / place.root.relative_to(run.root)))
         own: dict[str, Any] = {name: getattr(row, name) for name in _OF_THE_SEARCH}
         if row.outcome is None and one.records.exit is None:
-            own |= {"outcome": None, "outcome_reason": row.outcome_reason, "cause": None}
+            own |= {"outcome": None, "outcome_reason": row.outcome_reason, "cause": None, "cause_confidence": None}
         yield one, dataclasses.replace(of_try, **own, try_=number)
 
 
@@ -115,6 +127,7 @@ def _end(found: Look) -> dict[str, Any]:
         "outcome_reason": reason,
         "invalid_reason": reason if outcome is Outcome.INVALID else None,
         "cause": judgement.cause.id if outcome else None,
+        "cause_confidence": judgement.confidence if outcome and judgement.cause is not NONE else None,
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from hpc_llm.planning.engines import fsdp2, plain
 from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted
@@ -16,14 +18,18 @@ _PIECES = 1.15
 """What a CUDA graph may hold of what its passes need."""
 _LARGE = 4096
 """Tokens of a micro batch from which on the GPU has more to do than the host to ask for."""
+_VISITING = 0.25
+"""Of the parameters, what a rank holds at most where they visit the device: 3.4 GiB with a small batch for 12.6 GiB of a 7B's."""
 _LAYERS = 2
 """In a unit: as few as fill the link between GPUs, for the gradients of two units are whole at a time."""
 _MOMENTS = 8
 """Bytes of both, in fp32."""
+_AT_ONCE = 1024
+"""Places whose logits the fused loss has at once."""
 
 
 def lacks(wanted: Wanted) -> str | None:
-    if said := fsdp2.splits_nothing(wanted):
+    if said := _cannot_offload(wanted) or fsdp2.splits_nothing(_without_offload(wanted)):
         return said
     if wanted.model.quantization is not None or wanted.model.peft is not None:
         return "trains all parameters, and here some are frozen"
@@ -32,12 +38,54 @@ def lacks(wanted: Wanted) -> str | None:
     return _no_room(wanted)
 
 
+def _zero(wanted: Wanted) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = wanted.deepspeed.get("zero_optimization") or {}
+    return found
+
+
+def _place(wanted: Wanted, what: str) -> str | None:
+    """Where `optimizer` or `param` are, if not on the device."""
+    block = _zero(wanted).get(f"offload_{what}") or {}
+    found = block.get("device")
+    return None if found in (None, "none") else str(found)
+
+
+def offloads(wanted: Wanted) -> bool:
+    """Whether the optimizer's states are on the host."""
+    return _place(wanted, "optimizer") is not None
+
+
+def visits(wanted: Wanted) -> bool:
+    """Whether the parameters are there, too, and come to the device a few layers at a time."""
+    return offloads(wanted) and _place(wanted, "param") is not None
+
+
+def _without_offload(wanted: Wanted) -> Wanted:
+    kept = {key: value for key, value in _zero(wanted).items() if not key.startswith("offload_")}
+    return replace(wanted, deepspeed={**wanted.deepspeed, "zero_optimization": kept})
+
+
+def _cannot_offload(wanted: Wanted) -> str | None:
+    places = {_place(wanted, "optimizer"), _place(wanted, "param")} - {None, "cpu"}
+    if places:
+        return f"offloads to the host's memory alone, and not to {places.pop()}"
+    if not offloads(wanted):
+        return "offloads parameters with the optimizer's states alone" if _place(wanted, "param") else None
+    if _place(wanted, "param") and wanted.zero_stage != 3:
+        return "offloads parameters with ZeRO-3 alone"
+    if wanted.optimizer.type not in OF_DEEPSPEED:
+        return f"offloads the states of AdamW alone, and not of {wanted.optimizer.type}"
+    ratio = (_zero(wanted).get("offload_optimizer") or {}).get("ratio", 1.0)
+    return None if ratio == 1.0 else "offloads all of the optimizer or nothing"
+
+
 def _no_room(wanted: Wanted) -> str | None:
     """Why no batch at all can fit, where that is known."""
     needed = _state_bytes(wanted)
     if needed is None or wanted.gpu_bytes is None or needed <= wanted.gpu_bytes:
         return None
-    gib = f"{needed / 2**30:.1f} GiB with their states are more than the GPU's {wanted.gpu_bytes / 2**30:.1f} GiB"
+    what = "" if offloads(wanted) else " with their states"
+    gib = f"{needed / 2**30:.1f} GiB{what} are more than the GPU's {wanted.gpu_bytes / 2**30:.1f} GiB"
     return f"keeps whole parameters on each rank, and {gib}"
 
 
@@ -46,6 +94,8 @@ def _state_bytes(wanted: Wanted) -> float | None:
     if wanted.parameters is None:
         return None
     whole, copy = (4, 0) if wanted.model.precision == "fp32" else (2, 4)
+    if offloads(wanted):
+        return wanted.parameters * whole * (_VISITING if visits(wanted) else 1.0)
     own = copy + whole + (_MOMENTS if wanted.optimizer.type in OF_DEEPSPEED else 0)  # gradients are at least as narrow
     return wanted.parameters * (whole + own / wanted.parallel.world_size)
 
@@ -73,6 +123,8 @@ def _is_large(wanted: Wanted) -> bool:
 
 
 def unrecorded(wanted: Wanted) -> str | None:
+    if offloads(wanted):
+        return "its gradients leave for the host meanwhile, which nobody has recorded"
     if not wanted.parallel.gpus_per_node:
         return "there is no GPU"
     if wanted.has_cuda and _is_large(wanted):
@@ -83,24 +135,52 @@ def unrecorded(wanted: Wanted) -> str | None:
 def unfused(part: str, wanted: Wanted) -> str | None:
     if part == "fused_layers" and _compiles(wanted):
         return "whole layers are compiled"
-    return plain.unfused(part, wanted)
+    said = plain.unfused(part, wanted)
+    return _small(part, wanted) if said is None and offloads(wanted) else said
+
+
+def _small(part: str, wanted: Wanted) -> str | None:
+    """Why something is not fused that could be, where states or parameters are on the host."""
+    if wanted.batch.micro_batch_size * wanted.batch.sequence_length > _AT_ONCE:
+        return None
+    if part == "fused_layers":
+        return "so few tokens are done before their gradients are on the host"
+    return "all logits at once take less here than the head's gradient in fp32" if part == "fused_loss" else None
 
 
 def _compiles(wanted: Wanted) -> bool:
     """Whole layers that are compiled keep as little as compiled parts of them, and are no faster than these in a graph."""
+    if visits(wanted):  # what is compiled as a whole would keep parameters that come and go
+        return False
     return bool(wanted.parallel.gpus_per_node) and wanted.has_cuda and _is_large(wanted)
 
 
 def splitting(wanted: Wanted) -> Mapping[str, Chosen]:
     has_gpus = bool(wanted.parallel.gpus_per_node)
-    return {
-        "layers_per_unit": (_LAYERS, "the gradients of two units are whole at a time"),
+    shared: dict[str, Chosen] = {
         "reduce_precision": fsdp2.splitting(wanted)["reduce_precision"],
         "compiled_layers": (True, "which are fewer kernels of a large batch")
         if _compiles(wanted)
         else (False, "parts of them are compiled (fused_layers)"),
         "overlap": (has_gpus, "a stream of their own" if has_gpus else "there is no GPU"),
+    }
+    if visits(wanted):
+        del shared["compiled_layers"]  # what is compiled as a whole would keep parameters that come and go
+    if offloads(wanted):
+        return {**shared, **_offloaded(has_gpus)}
+    return {
+        **shared,
+        "layers_per_unit": (_LAYERS, "the gradients of two units are whole at a time"),
         "fused_optimizer": _fuses_optimizer(wanted),
+    }
+
+
+def _offloaded(has_gpus: bool) -> dict[str, Chosen]:
+    where = ("device", "the host's memory is read and written once") if has_gpus else ("host", "there is no GPU")
+    return {
+        "layers_per_unit": (1, "the gradients of two units are whole at a time, and memory is short"),
+        "offloaded_step": where,
+        "moments_precision": ("fp32", "bf16 has to be asked for: its values have 8 significant bits"),
     }
 
 

@@ -74,9 +74,14 @@ def carried_modules(plans: Sequence[Plan]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(module for carried in found for module in carried))
 
 
-def check_settings(task: TaskKind, fields: Sequence[str]) -> None:
-    """Raise RequestError for the first of the plan's fields, by their short names, that the task would not heed."""
-    heeded = task.plan_fields | OF_EVERY_TASK | task.own_fields
-    for field in fields:
-        if field not in heeded:
-            raise RequestError(unknown_name(f"setting of task {task.name}", field, sorted(heeded)))
+def check_settings(task: TaskKind, settings: Sequence[tuple[str, str]]) -> None:
+    """Raise RequestError for the first of the settings, as they were said and by their short names, that the task would not heed."""
+    for said, field in settings:
+        if field not in _heeded(task):
+            others = [name for name in _OWN if field in _heeded(find(name))]
+            those = f", --task {' or '.join(others)} does" if others else ""
+            raise RequestError(f"{said}: task {task.name} does not heed {field}{those}. Leave it out.")
+
+
+def _heeded(task: TaskKind) -> frozenset[str]:
+    return frozenset((*task.plan_fields, *OF_EVERY_TASK, *task.own_fields))

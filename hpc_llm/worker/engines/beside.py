@@ -27,9 +27,24 @@ class Beside:
         with torch.cuda.stream(self._stream):
             yield
 
+    @contextmanager
+    def running_behind(self, mark: torch.cuda.Event | None) -> Iterator[None]:
+        """As `running`, but behind a point, if there is one, and what was begun here, and nothing else."""
+        if self._stream is None:
+            yield
+            return
+        if mark is not None:
+            self._stream.wait_event(mark)
+        with torch.cuda.stream(self._stream):
+            yield
+
     def mark(self) -> torch.cuda.Event | None:
         """A point behind all that was begun, for `wait`; None where nothing runs beside."""
         return None if self._stream is None else self._stream.record_event()
+
+    def here(self) -> torch.cuda.Event | None:
+        """A point behind all that was asked for so far on the stream that is used now; None where nothing runs beside."""
+        return None if self._stream is None else torch.cuda.current_stream().record_event()
 
     def wait(self, mark: torch.cuda.Event | None) -> None:
         """Go on behind a point."""

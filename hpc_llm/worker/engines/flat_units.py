@@ -41,7 +41,11 @@ class Piece:
 class Unit:
     """Parameters that lie in one row from now on. What lies between them is 0 and stays so."""
 
-    def __init__(self, named: Sequence[Named], ranks: int, rank: int) -> None:
+    on_host = False
+    """Whether `own` lies on the host, and the whole row nowhere for long."""
+
+    def __init__(self, named: Sequence[Named], ranks: int, rank: int, *, copies: bool = True) -> None:
+        """Without `copies` the share that is stepped is made elsewhere."""
         self.pieces: list[Piece] = []
         end = 0
         for name, parameter in named:
@@ -49,17 +53,21 @@ class Unit:
             end = _up(self.pieces[-1].end, _ALIGNED)
         self.size = _up(end, _ALIGNED * ranks)
         self.begin, self.end = rank * self.size // ranks, (rank + 1) * self.size // ranks
-        first = named[0][1]
+        self.device = named[0][1].device
+        self.own = self._take_over(named[0][1])
+        self.has_copy = copies and self.own.dtype != torch.float32
+        """Whether what is stepped is another tensor than the row."""
+        self.share = self.own.float() if self.has_copy else self.own
+
+    def _take_over(self, first: torch.Tensor) -> torch.Tensor:
+        """Let the parameters lie in the row; this rank's share of that."""
         self.whole = torch.zeros(self.size, dtype=first.dtype, device=first.device)
         with torch.no_grad():
             for piece in self.pieces:
                 place = piece.of(self.whole)
                 place.copy_(piece.parameter)
                 piece.parameter.data = place  # what it had is free before the next one is moved
-        self.own = self.whole[self.begin : self.end]
-        self.has_copy = self.own.dtype != torch.float32
-        """Whether what is stepped is another tensor than the row."""
-        self.share = self.own.float() if self.has_copy else self.own
+        return self.whole[self.begin : self.end]
 
     def gaps(self) -> Iterator[slice]:
         """The stretches in which no parameter lies."""
@@ -82,10 +90,19 @@ class Unit:
 
     def gather(self) -> None:
         """Fill the row with the shares of all ranks. Collective."""
-        if self.whole.is_cuda:
-            dist.all_gather_into_tensor(self.whole, self.own)  # in place, as NCCL allows
-        else:
-            dist.all_gather_into_tensor(self.whole, self.own.clone())
+        gather(self.whole, self.own)
+
+    def held(self) -> list[torch.Tensor]:
+        """What there is of its parameters."""
+        return [self.whole]
+
+
+def gather(whole: torch.Tensor, own: torch.Tensor) -> None:
+    """Fill `whole` with what lies at `own` of it on each rank. Collective."""
+    if whole.is_cuda:
+        dist.all_gather_into_tensor(whole, own)  # in place, as NCCL allows
+    else:
+        dist.all_gather_into_tensor(whole, own.clone())
 
 
 def _up(number: int, step: int) -> int:

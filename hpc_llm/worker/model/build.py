@@ -78,7 +78,11 @@ def _plain_model(plan: Plan, config: Mapping[str, Any], device: torch.device) ->
         if not loads:
             return from_shape(plan, dtype)
         where = None if stage3 else _device_map(device)
-        return load_checkpoint(plan.model.name, dtype, device_map=where, attn_implementation=plan.model.attention)
+        model = load_checkpoint(plan.model.name, dtype, device_map=where, attn_implementation=plan.model.attention)
+    if not stage3 and where is None:
+        model.to(device)  # a tensor after the other, none of which stays on the host
+        model.tie_weights()
+    return model
 
 
 def is_split(config: Mapping[str, Any]) -> bool:

@@ -1,6 +1,7 @@
 """Values of a model that the first rank has and gives to the others, a module at a time: no other host holds the whole model.
 
-A shared file system serves one reader well, not hundreds.
+A shared file system serves one reader well, not hundreds. The first rank leaves a checkpoint in its files, mapped into memory, and in the
+type in which it is written: another one would be a copy of all of it, twice as large in fp32. What takes a value turns it into its own type.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from torch import nn
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.model.shapes import fills_from_meta, whole
-from hpc_llm.worker.model.weights import load_checkpoint
+from hpc_llm.worker.model.weights import load_checkpoint, stored_in
+
+_STORED = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 
 
 def source(plan: Plan, dtype: torch.dtype) -> Mapping[str, torch.Tensor] | None:
@@ -22,9 +25,16 @@ def source(plan: Plan, dtype: torch.dtype) -> Mapping[str, torch.Tensor] | None:
         return None
     if dist.get_rank() != 0:
         return {}
-    is_loaded = plan.model.weights == "checkpoint"
-    model: nn.Module = load_checkpoint(plan.model.name, dtype) if is_loaded else whole(plan, dtype, torch.device("cpu"))
+    model: nn.Module = (
+        _loaded(plan, dtype) if plan.model.weights == "checkpoint" else whole(plan, dtype, torch.device("cpu"))
+    )
     return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+
+
+def _loaded(plan: Plan, dtype: torch.dtype) -> nn.Module:
+    """The checkpoint as it is written; in `dtype` where its files do not tell."""
+    model: nn.Module = load_checkpoint(plan.model.name, _STORED.get(stored_in(plan.model.name) or "", dtype))
+    return model
 
 
 def take(module: nn.Module, name: str, given: Mapping[str, torch.Tensor] | None) -> None:

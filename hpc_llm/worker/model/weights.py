@@ -154,10 +154,21 @@ def _left_over(model: Any, files: Iterable[Path]) -> set[str]:
     }
 
 
+def stored_in(folder: str) -> str | None:
+    """The one type in which all weights in `folder` are written, as safetensors calls it (`BF16`); None where nobody can tell."""
+    tables = [_table(path) for path in _files(folder)]
+    kinds = {each.get("dtype") if isinstance(each, dict) else None for table in tables for each in table.values()}
+    return str(kinds.pop()) if len(kinds) == 1 and all(tables) else None
+
+
 def _names(path: Path) -> list[str]:
-    """Names of the weights in a safetensors file, whose first bytes are a table; none for other files."""
+    return list(_table(path))
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """What a safetensors file says of each weight, by name, in a table at its beginning; nothing for other files."""
     if path.suffix != ".safetensors":
-        return []
+        return {}
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > _LARGEST_TABLE:
@@ -172,7 +183,7 @@ def _names(path: Path) -> list[str]:
             ) from None
     if not isinstance(table, dict):
         raise WorkerError(f"the weights {path} are damaged: the table at their beginning is no JSON object.")
-    return [name for name in table if name != "__metadata__"]
+    return {name: each for name, each in table.items() if name != "__metadata__"}
 
 
 def _listed(names: list[str]) -> str:

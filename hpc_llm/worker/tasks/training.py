@@ -20,7 +20,7 @@ from hpc_llm.worker.data.share import share_of
 from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.keeping import Keeping
 from hpc_llm.worker.loop import Between, StepLog, print_summary, run_steps
-from hpc_llm.worker.measure import telemetry
+from hpc_llm.worker.measure import network, telemetry
 from hpc_llm.worker.measure.meter import Meter
 from hpc_llm.worker.measure.window import largest_over_ranks
 from hpc_llm.worker.model.flops import model_flops_per_token
@@ -64,6 +64,7 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
     kind, sentences = engines.choose(plan)
     record.engine = kind.name
     record.adaptations += [*sentences, *devices.emulated_bf16(plan.model.precision, device)]
+    network.listen(plan, record.ranks, record.paths.nccl, os.environ)
     kind.join(device)
     torch.manual_seed(plan.workload.seed)
     built = kind.build(plan, device)
@@ -104,6 +105,7 @@ def _measure(record: Record, engine: engines.Engine, device: torch.device, kept:
     with telemetry.recording(record, gpus):
         between: list[Between] = [_evaluation(record, engine, device), kept]
         run_steps(engine, tokens, record.meter, plan, log, done=done, between=between)
+    record.network = network.chosen(record.paths.nccl)
     record.held = everywhere_at_most(engine.held(), device, ranks.world_size)
     record.peaks = record.meter.window.peaks(ranks.world_size)
     record.adaptations += engine.sentences()

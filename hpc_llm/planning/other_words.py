@@ -1,0 +1,120 @@
+"""What other programs call the options: typed here by habit, each is answered with what really says it. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Spelling = Literal["--", "file", ""]
+"""How an option is said: on a command line, in a file, or as a keyword of a function."""
+
+OPTIONS: dict[str, tuple[str, str]] = {
+    "gpus_per_node": ("2", "gpus gpu ngpu ngpus n_gpu n_gpus num_gpus gpu_count nproc nproc_per_node num_gpus_per_node devices num_devices gpus_per_task"),
+    "nodes": ("2", "node num_nodes nnodes n_nodes node_count"),
+    "tensor_parallel": ("2", "tp tp_size tensor_parallel_size tensor_model_parallel_size tensor_parallelism"),
+    "micro_batch_size": ("2", "batch batch_size bs mbs micro_batch train_micro_batch_size_per_gpu per_device_train_batch_size per_device_batch_size batch_size_per_gpu micro_bs per_device_eval_batch_size"),
+    "gradient_accumulation_steps": ("2", "grad_accum grad_acc grad_accum_steps gradient_accumulation gradient_accumulation_step accumulation_steps accumulate accumulate_grad_batches ga gas"),
+    "sequence_length": ("128", "seq seq_len seqlen seq_length max_length max_len max_seq_len max_seq_length context_length ctx_len block_size model_max_length sequence_len cutoff_len n_ctx"),
+    "steps": ("40", "step max_steps num_steps train_steps total_steps training_steps iters iterations max_iters train_iters num_iterations max_train_steps"),
+    "epochs": ("1", "epoch num_epochs num_train_epochs train_epochs max_epochs n_epochs"),
+    "data": ("FILE", "dataset datasets dataset_name train_data train_file data_path data_dir dataset_path training_data corpus train_dataset"),
+    "model": ("tiny", "model_name model_name_or_path model_path pretrained_model_name_or_path base_model checkpoint_path model_id arch"),
+    "method": ("z3", "strategy"),
+    "cluster": ("delta", "site host machine profile_name"),
+    "time": ("00:10:00", "walltime wall_time time_limit timelimit duration max_time wallclock"),
+    "partition": ("NAME", "queue part"),
+    "account": ("NAME", "project charge allocation billing"),
+    "name": ("TEXT", "job_name jobname run_name experiment_name exp_name title"),
+    "seed": ("1", "random_seed rng_seed data_seed"),
+    "save_every": ("10", "save_steps save_interval save_freq checkpoint_every checkpoint_interval ckpt_every save"),
+    "resume": ("RUN", "resume_from resume_from_checkpoint restore load_checkpoint from_checkpoint checkpoint ckpt continue_from load"),
+    "profile": ("torch", "profiler trace"),
+    "env_file": ("FILE", "dotenv secrets token hf_token"),
+    "max_parallel": ("2", "parallel max_jobs concurrency max_concurrent jobs"),
+    "warmup_steps": ("3", "warm_up_steps burn_in skip_steps"),
+}  # fmt: skip
+"""Option -> a value for it, and the words."""
+
+SETTINGS: tuple[tuple[str, str, str], ...] = (
+    ("optimizer.lr", "1e-4", "lr learning_rate learningrate peak_lr max_lr base_lr learn_rate"),
+    ("optimizer.type", "AdamW", "optim optimiser optimizer optimizer_type optimizer_name"),
+    ("optimizer.weight_decay", "0.01", "weight_decay wd decay"),
+    ("optimizer.betas", "[0.9,0.95]", "betas beta adam_betas"),
+    ("optimizer.eps", "1e-8", "eps epsilon adam_epsilon adam_eps"),
+    ("lr_schedule", "cosine", "lr_scheduler lr_scheduler_type scheduler schedule lr_decay_style"),
+    ("lr_ramp_steps", "10", "warmup warmup_ratio lr_warmup lr_warmup_steps warmup_iters lr_warmup_iters num_warmup_steps"),
+    ("precision", "bf16", "dtype torch_dtype mixed_precision amp bf16 bfloat16"),
+    ("precision", "fp16", "fp16 half float16"),
+    ("precision", "fp32", "fp32 float32"),
+    ("attention", "sdpa", "attn attn_implementation attention_implementation sdpa"),
+    ("attention", "flash_attention_2", "flash flash_attention flash_attn flash_attention_2 use_flash_attn"),
+    ("engine", "plain", "backend framework trainer"),
+    ("recompute", "true", "gradient_checkpointing activation_checkpointing checkpoint_activations grad_checkpointing recompute_activations"),
+    ("eval_every", "10", "eval_steps eval_interval eval_freq evaluate_every validate_every"),
+    ("deepspeed.gradient_clipping", "1.0", "grad_clip gradient_clipping max_grad_norm clip_grad clip_grad_norm clip gradient_clip_val"),
+    ("peft.r", "8", "lora_r lora_rank lora_dim"),
+    ("peft.alpha", "16", "lora_alpha"),
+    ("peft.dropout", "0.05", "lora_dropout"),
+    ("launcher", "torchrun", "launch launch_with runner"),
+    ("tasks_per_node", "2", "ranks ranks_per_node processes nprocs num_processes procs_per_node"),
+    ("new_tokens", "16", "max_new_tokens max_tokens"),
+    ("temperature", "0.7", "temp sampling_temperature"),
+    ("packing", "documents", "pack sample_packing group_texts"),
+    ("env.NAME", "VALUE", "env environment envvar env_var"),
+)  # fmt: skip
+"""Path of a setting, a value for it, and the words."""
+
+_GLOBAL = "the global batch is micro batch size x gradient accumulation steps x data-parallel ranks: give the first two"
+_METHOD = "a method says it, as "
+_LOGS = "the folder of the runs is named by --logs DIR on the command line"
+_FILE = "an experiment file stands alone, without an option in front of it: EXPERIMENT.yaml"
+SENTENCES: dict[str, str] = {
+    **dict.fromkeys(("global_batch_size", "train_batch_size", "total_batch_size", "gbs", "effective_batch_size"), _GLOBAL),
+    **dict.fromkeys(("lora", "peft", "use_lora", "adapter"), f"{_METHOD}lora or z3+lora"),
+    "qlora": f"{_METHOD}qlora",
+    **dict.fromkeys(("quantize", "quantization", "quant", "load_in_4bit", "nf4"), f"{_METHOD}q or qlora"),
+    **dict.fromkeys(("load_in_8bit", "int8"), f"{_METHOD}int8"),
+    **dict.fromkeys(("zero", "zero_stage", "stage", "zero_optimization"), f"{_METHOD}z1, z2 or z3"),
+    **dict.fromkeys(("offload", "cpu_offload", "offload_optimizer", "optimizer_offload"), f"{_METHOD}z2o or z3o"),
+    **dict.fromkeys(("deepspeed_config", "ds_config"), "a method holds it: configs/NAME.yaml, or deepspeed.KEY=VALUE with set"),
+    **dict.fromkeys(("output_dir", "outdir", "out_dir", "log_dir", "logdir", "save_dir"), _LOGS),
+    **dict.fromkeys(("config", "file", "experiment", "study", "yaml", "config_file"), _FILE),
+    **dict.fromkeys(("verbose", "debug", "v"), "render --explain shows the whole plan, HPC_LLM_DEBUG=1 where an error comes from"),
+    **dict.fromkeys(("pp", "pipeline_parallel", "pipeline_parallel_size"), "no task can do it yet; tensor parallel is there"),
+}  # fmt: skip
+"""Word -> what to say where it is no single option."""
+
+_MEANT = {word: (name, value) for name, (value, words) in OPTIONS.items() for word in words.split()}
+_SET = {path: (path, value) for path, value, _ in reversed(SETTINGS) if "." not in path}
+_SET |= {word: (path, value) for path, value, words in SETTINGS for word in words.split()}
+
+
+def meant_by(word: str, spelling: Spelling) -> str | None:
+    """What says what `word` says elsewhere, spelled as it is said there; None of a word that nobody uses so.
+
+    >>> meant_by("--batch-size", "--"), meant_by("lr", "file"), meant_by("gpus", ""), meant_by("colour", "--")
+    ('--micro-batch-size N', 'set: {optimizer.lr: 1e-4}', 'gpus_per_node', None)
+    """
+    name = word.lstrip("-").replace("-", "_").lower()
+    if name in _MEANT:
+        option, value = _MEANT[name]
+        typed, value = option.replace("_", "-"), "N" if value.isdecimal() else value
+        return {"--": f"--{typed} {value}", "file": f"{typed}: {value}", "": option}[spelling]
+    if name in _SET:
+        path, value = _SET[name]
+        return {"--": f"--set {path}={value}", "file": f"set: {{{path}: {value}}}", "": f"set=['{path}={value}']"}[
+            spelling
+        ]
+    return SENTENCES.get(name)
+
+
+def answered(kind: str, name: str, spelling: Spelling, where: str = "") -> str | None:
+    """Sentence for an unknown name that means something elsewhere; None for another.
+
+    >>> answered("option", "--lr", "--", "render")
+    "there is no option '--lr' in render: it is said as --set optimizer.lr=1e-4."
+    """
+    if (way := meant_by(name, spelling)) is None:
+        return None
+    place = f" in {where}" if where else ""
+    said = way if name.lstrip("-").replace("-", "_").lower() in SENTENCES else f"it is said as {way}"
+    return f"there is no {kind} '{name}'{place}: {said}."

@@ -1,0 +1,69 @@
+"""A call that cannot be meant so is answered with one sentence of the package's own, whatever the function."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hpc_llm
+from hpc_llm.errors import RequestError
+
+VALUES = [None, 3, 3.5, True, "nope", "", [], ["x"], [3], [None], {}, {"a": 1}, object(), b"x"]
+FUNCTIONS = {name: found for name in hpc_llm.__all__ if inspect.isfunction(found := getattr(hpc_llm, name))}
+
+
+@pytest.fixture(autouse=True)
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def answer(function: Any, **given: Any) -> str | None:
+    """What is said of it; None where it is done. Whatever else is raised fails the test."""
+    try:
+        made = function(**given)
+        if inspect.isgenerator(made):
+            next(made, None)
+    except RequestError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"submit", "fetch"}))
+def test_every_argument_of_every_function_takes_nothing_of_a_wrong_kind_in_silence(name: str) -> None:
+    parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
+    needed = {one.name: "x" for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD}
+    for parameter in (one for one in parameters if one.kind is not one.VAR_KEYWORD):
+        for value in VALUES:
+            answer(FUNCTIONS[name], **needed | {parameter.name: value})
+    assert answer(FUNCTIONS[name], **needed, colour=3)
+    if needed:
+        assert f"{name} needs {' and '.join(needed)}" in str(answer(FUNCTIONS[name]))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: hpc_llm.clean(checkpoints=True), "there is no argument 'checkpoints' in clean: say remove=['checkpoints']."),
+        (lambda: hpc_llm.clean(remove="checkpoints"), "clean: remove is 'checkpoints': a list of texts is needed."),
+        (lambda: hpc_llm.status(log="x"), "there is no argument 'log' in status: did you mean 'logs'? Valid: logs, runs."),
+        (lambda: hpc_llm.status("a", "logs"), "status got 2 arguments without a name and takes 1 so: name the others, as in logs=…."),
+        (lambda: hpc_llm.method(None), "method: name is of type NoneType: text is needed."),
+        (lambda: hpc_llm.cluster(3), "cluster: name is 3: text is needed."),
+        (lambda: hpc_llm.fetch("tiny"), "fetch needs to, which is missing."),
+        (lambda: hpc_llm.wait([], timeout="1m"), "wait: timeout is '1m': a number is needed."),
+        (lambda: hpc_llm.parse("x", logs=["a"]), "parse: logs is of type list: the path of a file or folder, as text or a Path, is needed."),
+        (lambda: hpc_llm.status("a", runs="b"), "status got runs twice, once without its name. Keep one of them."),
+    ],
+)  # fmt: skip
+def test_the_sentence_says_what_is_needed(call: Any, said: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        call()
+    assert str(caught.value) == said

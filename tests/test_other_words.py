@@ -1,0 +1,131 @@
+"""What other programs call an option is answered with what says it here; each answer is carried out."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hpc_llm
+from hpc_llm.cli import run
+from hpc_llm.errors import RequestError
+from hpc_llm.planning.experiment import Experiment
+from hpc_llm.planning.other_words import OPTIONS, SENTENCES, SETTINGS, answered, meant_by
+
+ASKED: dict[str, Any] = {"cluster": "delta", "method": "z3+lora", "model": "llama2-7b", "account": "bbka-delta-gpu"}
+OF_INFERENCE = ("new_tokens", "temperature")
+NOT_PLANNED_ALONE = (
+    "data",
+    "resume",
+    "env_file",
+    "partition",
+    "account",
+    "max_parallel",
+    "packing",
+    "env.NAME",
+    "peft.dropout",
+)
+"""They need a file, a run or a site's own name."""
+
+
+def test_no_word_is_an_option_of_ours_or_stands_twice() -> None:
+    words = [w for _, said in OPTIONS.values() for w in said.split()] + [
+        w for *_, said in SETTINGS for w in said.split()
+    ]
+    assert len({*words, *SENTENCES}) == len(words) + len(SENTENCES)
+    assert not set(words) & set(Experiment.__dataclass_fields__)
+    assert set(OPTIONS) <= {*Experiment.__dataclass_fields__, "max_parallel"}
+
+
+@pytest.mark.parametrize(("path", "value"), [(path, value) for path, value, _ in SETTINGS])
+def test_each_setting_that_is_named_is_one(path: str, value: str) -> None:
+    if path in NOT_PLANNED_ALONE:
+        return
+    asked = {**ASKED, "set": [f"{path}={value}"]}
+    if path in OF_INFERENCE:
+        asked |= {"task": "infer", "method": "ddp", "set": [*asked["set"], "precision=fp16"]}
+    if path == "engine":
+        asked["method"] = "ddp"
+    [one] = hpc_llm.plan(**asked)
+    name = path.partition(".")[0]
+    assert "set" in one.origins[name], path
+
+
+@pytest.mark.parametrize(("option", "value"), [(option, value) for option, (value, _) in OPTIONS.items()])
+def test_each_option_that_is_named_is_one(option: str, value: str) -> None:
+    if option in NOT_PLANNED_ALONE or option == "epochs":
+        return
+    [one] = hpc_llm.plan(**ASKED | {option: int(value) if value.isdecimal() else value})
+    assert option in (*one.origins, "cluster", "method", "name", "time")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--lr 3", "there is no option '--lr' in render: it is said as --set optimizer.lr=1e-4."),
+        ("--learning-rate 3", "it is said as --set optimizer.lr=1e-4."),
+        ("--gpus 2", "it is said as --gpus-per-node N."),
+        ("--batch-size 4", "it is said as --micro-batch-size N."),
+        ("--fp16", "it is said as --set precision=fp16."),
+        ("--zero_stage 3", "a method says it, as z1, z2 or z3."),
+        ("--global-batch-size 8", "the global batch is micro batch size x gradient accumulation steps x data-parallel"),
+        ("--qos high", "of sbatch's own options it is --sbatch qos=VALUE"),
+        ("--clustr x", "did you mean '--cluster'?"),
+        ("--steps ten", "--steps is 'ten': a whole number is needed, as in --steps 10."),
+        (
+            "--data validaton=x.txt",
+            "There is no split or known data set 'validaton' in front of =: did you mean 'validation'?",
+        ),
+        ("--set lr=3", "--set lr: there is no plan field 'lr': did you mean optimizer.lr?"),
+        ("--set gpus=3", "--set gpus: there is no plan field 'gpus': use --gpus-per-node N."),
+        ("--set temperature=3", "--set temperature: task pretrain does not heed temperature, --task infer does."),
+    ],
+)
+def test_the_command_line_names_what_does_it(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", "--cluster", "local", "--method", "z3", *shlex.split(typed)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_files_and_programs_are_answered_in_their_own_spelling() -> None:
+    assert meant_by("lr", "file") == "set: {optimizer.lr: 1e-4}"
+    assert answered("option", "batch_size", "") == "there is no option 'batch_size': it is said as micro_batch_size."
+    with pytest.raises(RequestError, match=r"'learning_rate': it is said as set: \{optimizer.lr: 1e-4\}"):
+        hpc_llm.plan(ASKED | {"learning_rate": 1})
+    with pytest.raises(RequestError, match="there is no option 'gpus': it is said as gpus_per_node"):
+        hpc_llm.plan(**ASKED | {"gpus": 1})
+    with pytest.raises(
+        RequestError, match=r"runs 1 [(]a[)]: there is no option 'batch': it is said as micro-batch-size: N"
+    ):
+        hpc_llm.plan(ASKED | {"runs": [{"name": "a", "batch": 1}]})
+
+
+def test_what_a_file_sets_is_named_as_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    for text, said in (
+        ("steps: 20\nset: {steps: 30}", "e.yaml: set: steps=30 say two things of steps"),
+        (
+            "set: {optimzer.lr: 1}",
+            "e.yaml: set.optimzer.lr: there is no plan field 'optimzer': did you mean 'optimizer'",
+        ),
+        ("task: tune\nset: {margin: 4}", "e.yaml: set.margin=4.0: a part of the memory"),
+        ("set: {temperature: 4}", "e.yaml: set.temperature: task pretrain does not heed temperature"),
+        ("matrix: {set.lr: [1]}", "e.yaml: matrix: set.lr: there is no plan field 'lr': did you mean optimizer.lr"),
+    ):
+        file.write_text(f"cluster: local\nmethod: z3\nmodel: tiny\n{text}\n")
+        with pytest.raises(RequestError) as caught:
+            hpc_llm.plan(file)
+        assert said in str(caught.value) and "--set" not in str(caught.value)
+
+
+def test_a_profile_does_not_name_itself_among_what_it_may_extend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clusters").mkdir()
+    for parent in ("minne", "mine"):
+        (tmp_path / "clusters" / "mine.yaml").write_text(f"extends: {parent}\n")
+        with pytest.warns(Warning), pytest.raises(RequestError) as caught:
+            hpc_llm.cluster("mine")
+        assert "mine," not in str(caught.value) and "'mine'" not in str(caught.value)

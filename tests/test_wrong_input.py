@@ -1,0 +1,78 @@
+"""Every option of every command, given what it cannot be: one sentence, exit 2, no word of the parser's inside, nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from hpc_llm.cli import COMMANDS, make_app, run
+
+LONG = "b" * 300
+NUMBERS = ("x", "-1", "1.5x")
+PATHS = (LONG,)
+GIVEN = {
+    "render": ["--cluster", "local", "--method", "z3", "--model", "tiny"],
+    "estimate": ["--cluster", "local", "--method", "z3", "--model", "tiny"],
+    "submit": ["--cluster", "local", "--method", "z3", "--model", "tiny", "--dry-run"],
+    "fetch": ["tiny", "--to", "there"],
+    "export": ["nope", "--to", "wandb"],
+    "parse": ["a.log"],
+    "report": ["a.log"],
+    **{name: ["nope"] for name in ("logs", "cancel", "diagnose")},
+}
+IGNORED = {("estimate", "--templates"), ("report", "--output"), ("export", "--output")}
+"""A name too long is not looked at: nothing is rendered, or what is asked for before it is wrong."""
+
+
+def options_of(name: str) -> list[Any]:
+    command = typer.main.get_command(make_app([]))
+    found = command.commands[name].params  # type: ignore[attr-defined]
+    return [one for one in found if one.param_type_name == "option" and not one.is_flag]
+
+
+def kind_of(option: Any) -> str:
+    annotation = str(option.type_descriptor.annotation)
+    return next((word for word in ("int", "float", "Path") if word in annotation), "text")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_option_says_in_a_sentence_what_it_cannot_be(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.log").write_text("step 1/2 | loss 2.0 | 1.00s/it\n")
+    before = sorted(tmp_path.rglob("*"))
+    for option in options_of(name):
+        kind, flag = kind_of(option), next(one for one in option.opts if one.startswith("--"))
+        wrong = {"int": NUMBERS, "float": NUMBERS[:1], "Path": PATHS}.get(kind, ())
+        for value in ("", *(() if (name, flag) in IGNORED else wrong)):
+            code = run([name, *GIVEN.get(name, []), f"{flag}={value}"])
+            said = capsys.readouterr().err
+            assert code == 2, (name, flag, value, said)
+            assert "unexpected" not in said and "Traceback" not in said and "PosixPath" not in said, said
+            sentence = said.strip().splitlines()[-1]
+            assert sentence.startswith("hpc-llm: ") and sentence[-1] in ".?", (name, flag, value, said)
+            assert value or f"{flag} is empty: " in said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["render", "--cluster", "local", "--method", "z3", "-o", "/no/such/thing"], "-o /no/such/thing: there is no folder /no/such."),
+        (["render", "--cluster", "local", "--method", "z3", "-o", "/etc"], "-o /etc: it is a folder, the name of a file is needed."),
+        (["parse", "a.log", "-o", "/no/such/thing.csv"], "-o /no/such/thing.csv: there is no folder /no/such."),
+        (["parse", "a.log", "--columns", ","], "--columns ,: it names none. Valid: run_id, "),
+        (["status", "--logs", ""], "--logs is empty: a variable of the shell may not be set."),
+        (["models", "é" * 300], ": the name is too long for a file system. Give a shorter one."),
+        (["render", "--cluster", "local", "--method", "z3", "--account", ""], "--account is empty"),
+    ],
+)  # fmt: skip
+def test_where_nothing_can_be_written_or_read_is_told_first(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    assert said in capsys.readouterr().err
