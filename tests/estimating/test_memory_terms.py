@@ -283,7 +283,9 @@ def test_what_saves_memory_never_costs_any(
     assert peak(with_batch(plan, batch + 1)) >= peak(plan)
     assert peak(plan_of(method, gpus + 1, **given)) <= peak(plan)
     assert peak(plan_of(f"{method}+r", gpus, **given)) <= peak(plan)
-    if method in ("z2", "z3") and engine in ("deepspeed", "flat"):
+    if (
+        method in ("z2", "z3") and engine in ("deepspeed", "flat") and not (engine == "flat" and "flan" in model)
+    ):  # whose rows are all of it
         assert peak(plan_of(f"{method}o", gpus, **given)) <= peak(plan)
 
 
