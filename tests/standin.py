@@ -239,7 +239,7 @@ class Machine:
     def run(self, text: str, run: Path | None = None, /, **environ: str) -> Ended:
         """Run a script to its end."""
         process = self.start(text, **environ)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         return Ended(process.returncode, out, err, run or self.logs / "run-1")
 
     def behave(self, words: str) -> None:
@@ -249,14 +249,14 @@ class Machine:
 
     def ready(self, mark: str = "ready") -> None:
         """Wait until the program, or what a test put before it, says by the file `mark` that it runs."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not (self.logs / "run-1" / mark).exists():
             assert time.monotonic() < deadline, "the program did not start"
             time.sleep(0.02)
 
     def end(self, process: subprocess.Popen[str]) -> Ended:
         """Wait for a script that was started."""
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         return Ended(process.returncode, out, err, self.logs / "run-1")
 
     def calls(self) -> list[str]:

@@ -255,7 +255,7 @@ def test_ctrl_c_is_quiet(a_run: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "a line\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "Traceback" not in err and "unexpected" not in err
 

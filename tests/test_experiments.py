@@ -28,6 +28,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "wikitext-2-raw-v1": {"text": "a line of text " * 10},
     "gsm8k": {"question": "How many?", "answer": "four"},
     "mosaicml/instruct-v3": {"prompt": "Say it. " * 100, "response": "It. " * 200},
+    "glue/sst2": {"sentence": "a film of some charm " * 20, "label": 1},
     "dialogsum": {"dialogue": "A: Well. B: Well, well.", "summary": "They greet."},
     "smangrul/ultrachat-10k-chatml": {
         "messages": [{"role": "user", "content": "Why? " * 100}, {"role": "assistant", "content": "So. " * 500}]
@@ -89,8 +90,8 @@ def runs_of(plans: list[PlanWithOrigins]) -> dict[str, PlanWithOrigins]:
 
 def test_each_run_plans_and_renders_at_its_size(full: dict[str, list[PlanWithOrigins]]) -> None:
     assert {name: len(plans) for name, plans in full.items()} == {
-        "bdml-climate.yaml": 6, "cisc662-platforms.yaml": 23, "hpc2-pretrain.yaml": 18, "lzu-5090.yaml": 13,
-        "p4d-scaling.yaml": 27, "paper-2311.yaml": 48,
+        "bdml-climate.yaml": 6, "cisc662-platforms.yaml": 25, "hpc2-pretrain.yaml": 18, "lzu-5090.yaml": 14,
+        "p4d-scaling.yaml": 30, "paper-2311.yaml": 48,
     }  # fmt: skip
     for file, plans in full.items():
         content = local(yaml.safe_load(Path("experiments", file).read_text()))
@@ -106,7 +107,7 @@ def test_each_run_is_small_with_smoke_there_and_on_this_machine(
     small = planned(file, smoke=True, **elsewhere)
     assert runs_of(small).keys() == runs_of(full[file]).keys()
     for one in small:
-        assert one.plan.model.name in ("tiny", "flan-t5-small") and one.plan.training.steps <= 8
+        assert one.plan.model.name in ("tiny", "tiny-h8", "flan-t5-small") and one.plan.training.steps <= 8
         assert one.study and one.study.smoke and one.study.expect is None
         assert all(
             source.split("=")[-1].startswith(str(Path("experiments", "smoke").absolute()))
@@ -175,7 +176,11 @@ def test_files_heed_what_names_in_their_sources_hide(full: dict[str, list[PlanWi
     assert p4d["7b-lora-8"].study and p4d["7b-lora-8"].study.reference["epoch_time_s"].value == 1052.4219
     assert p4d["7b-lora-8"].plan.model.quantization is None and not p4d["7b-qlora-8"].study.reference  # type: ignore[union-attr]
     assert {one.plan.parallel.world_size for one in p4d.values()} == {2, 4, 8}
+    assert all(p4d[f"tp-{n}"].plan.parallel.tensor == n and p4d[f"tp-{n}"].plan.parallel.data == 1 for n in (2, 4, 8))
     assert all(not one.study.reference for one in full["paper-2311.yaml"] if one.study)
+    assert lzu["qlora-profile"].plan.training.profile == "torch" and lzu["qlora-r"].plan.training.profile is None
+    cisc = runs_of(full["cisc662-platforms.yaml"])
+    assert [cisc[f"delta-mistral-7b-v0.2-{name}"].plan.training.profile for name in ("nsys", "ncu")] == ["nsys", "ncu"]
     climate = runs_of(full["bdml-climate.yaml"])
     assert "peak_allocated_bytes" not in climate["batch-19"].study.reference  # type: ignore[union-attr]
 

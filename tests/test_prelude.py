@@ -374,6 +374,11 @@ def test_the_program_in_the_script_ends_no_quote() -> None:
     assert "'" not in carried_start() and start.CODE_CHANGED == Stop.CODE_CHANGED
 
 
+def test_without_the_profiler_that_is_asked_for(machine: Machine) -> None:
+    said = "the profiler rocprofv3 is not on PATH: name the module that brings it in prelude.profilers"
+    stopped(machine.run(machine.script(profile="rocprof")), Stop.NO_PROFILER, said)
+
+
 def test_without_the_file_of_variables(machine: Machine) -> None:
     stopped(machine.run(machine.script(env_file="/no/file")), Stop.NO_ENV_FILE, "the file /no/file cannot be read")
 

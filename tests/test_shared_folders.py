@@ -448,7 +448,7 @@ def test_the_script_leaves_no_folder_that_others_can_write(machine: Machine) -> 
     text = machine.script()
     for number in range(2):
         machine.behave("train FAILED 1")
-        machine.start(f"umask 000\n{text}", SLURM_RESTART_COUNT=str(number)).communicate(timeout=120)
+        machine.start(f"umask 000\n{text}", SLURM_RESTART_COUNT=str(number)).communicate(timeout=300)
     made = [path for path in (machine.logs / "run-1" / "tries").rglob("*") if path.is_dir() and path.name != "failures"]
     assert made and all(not path.stat().st_mode & 0o022 for path in [machine.logs / "run-1" / "tries", *made])
 

@@ -324,6 +324,24 @@ def test_a_scheduler_without_a_way_to_hold_runs_back_refuses(write: Write, capsy
     assert "--max-parallel is 0" in refused(capsys, write(method="z3"), "--max-parallel=0")
 
 
+def test_runs_of_one_cluster_or_name_are_taken_alone(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(
+        runs=[
+            {"name": "a-1", "method": "z2", "cluster": "mi210", "account": "x"},
+            {"name": "a-2", "method": "z3"},
+            {"name": "b-2", "method": "z3", "steps": 30},
+        ]
+    )
+    assert names(hpc_llm.plan(file, only="cluster=mi210")) == ["a-1"]
+    assert names(hpc_llm.plan(file, only=["name=*-2", "method=z2,z3"])) == ["a-2", "b-2"]
+    assert (
+        refused(capsys, file, "--only=cluster=delta")
+        == "--only: there is no cluster 'delta'. Valid: mi210, taiwania2.\n"
+    )
+    assert "write KEY=VALUE, as in --only cluster=delta" in refused(capsys, file, "--only=delta")
+    assert "--only takes runs of a study" in refused(capsys, "--cluster=local", "--method=z3", "--only=cluster=local")
+
+
 def test_render_lists_the_runs_and_shows_any_one(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(
         matrix={"method": ["z2", "z3"], "seed": [1, 2]}, runs=[{"name": "big", "method": "q", "expect": "OOM_DEVICE"}]

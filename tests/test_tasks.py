@@ -152,7 +152,7 @@ def test_a_setting_that_a_task_would_not_heed_is_refused(elsewhere: Path) -> Non
 
 
 def test_a_task_can_be_registered_by_hand_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_registered", {})
+    monkeypatch.setattr(tasks._registry, "_registered", {})
     kind = TaskKind(
         name="mine", worker="mine.run", packages=lambda plan: (), plan_fields=frozenset(), result_fields=frozenset(),
         carries=("helper",),
@@ -169,7 +169,7 @@ def test_a_task_from_elsewhere_runs_from_the_archive_that_travels(elsewhere: Pat
     request.write_text("cluster: local\nmethod: ddp\ntask: counting\nsteps: 40\n")
     done = subprocess.run(
         [sys.executable, "-m", "hpc_llm", "submit", str(request), "--logs", str(tmp_path / "logs"), "--run-id", "r", "--wait"],
-        env={**os.environ, "PYTHONPATH": str(elsewhere)}, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONPATH": str(elsewhere)}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     run = RunPaths(tmp_path / "logs" / "r")
     said = run.stdout.read_text() if run.stdout.exists() else done.stderr

@@ -17,6 +17,8 @@ import jinja2.meta
 import pytest
 from checkout import ROOT
 
+import hpc_llm
+from hpc_llm.errors import RequestError
 from hpc_llm.job import templating
 
 LOCAL = ("--cluster", "local", "--method", "z3", "--model", "tiny")
@@ -152,12 +154,20 @@ def test_a_busy_machine_ends_no_template(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("text", ENDLESS, ids=range(len(ENDLESS)))
-def test_a_template_that_does_not_end_is_stopped(mine: Path, text: str) -> None:
+def test_a_template_that_does_not_end_is_stopped(mine: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(templating, "SECONDS", 1.0)
+    (mine / "launch.sh.j2").write_text(f"{text}\n")
     before = os.times()
-    sentence = refused(mine, f"{text}\n")
+    with pytest.raises(RequestError) as raised:
+        hpc_llm.render(cluster="local", method="z3", model="tiny", templates=mine)
     after = os.times()
-    assert str(mine) in sentence and len(sentence) < 500
-    assert after.children_user + after.children_system - before.children_user - before.children_system < 40
+    assert str(mine) in str(raised.value) and len(str(raised.value)) < 500
+    assert text != ENDLESS[1] or "do not come to their end: after 1 s of work" in str(raised.value)
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 8
+
+
+def test_the_command_ends_with_one_sentence_where_a_template_does_not(mine: Path) -> None:
+    assert f"a template of {mine} takes more than 512 MiB of memory." in refused(mine, ENDLESS[3])
 
 
 @pytest.mark.parametrize(

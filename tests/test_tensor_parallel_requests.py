@@ -114,7 +114,7 @@ def test_an_engine_of_another_package_has_whole_layers() -> None:
     try:
         said = refusal(method="ddp", tensor_parallel=2, set=("engine=mine",))
     finally:
-        del engines._registered["mine"]
+        engines.unregister("mine")
     assert "engine mine has whole layers on each rank. Engines that can: deepspeed, plain." in said
 
 

@@ -57,6 +57,7 @@ class Options(TypedDict, total=False):
     set: Sequence[str] | Mapping[str, Any]
     smoke: bool
     max_parallel: int
+    only: Sequence[str] | str
 
 
 def prepare(

@@ -37,10 +37,3 @@ def export(
 
     named = [run.paths for run in runs_of(runs, logs)]
     return send(named, to, Target(folder=Path(output).expanduser(), uri=uri, project=project))
-
-
-def tracker_names() -> tuple[str, ...]:
-    """Of all trackers that there are."""
-    from hpc_llm.exporting import names
-
-    return names()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.layers import Flags, RunRequest
+from hpc_llm.api.only import only
 from hpc_llm.api.plain import plain
 from hpc_llm.api.values import NAMES, swept, typed
 from hpc_llm.errors import RequestError, unknown_name
@@ -19,7 +20,7 @@ from hpc_llm.planning.other_words import answered
 if TYPE_CHECKING:
     from hpc_llm.api.study import Check, Study
 
-BESIDE = ("smoke", "max_parallel")
+BESIDE = ("smoke", "max_parallel", "only")
 """Options that are no part of a plan."""
 _OF_FILES = tuple(name for name in NAMES if name != "env_file")
 _OF_A_CALL = ("logs", "run_id", "force", "wait", "dry_run")
@@ -85,7 +86,7 @@ def read_request(
 ) -> Request:
     """Merge an experiment (a YAML file, or a mapping of the same keys) and options, which win.
 
-    `options` are fields of Experiment, `smoke` and `max_parallel`; None and an empty list are not said. `beside` are the
+    `options` are fields of Experiment, `smoke`, `max_parallel` and `only`; None and an empty list are not said. `beside` are the
     other options of the caller, which may hold no secret either. `spelled` stands before the name of an option in
     messages and origins, `--` as on a command line or nothing.
     """
@@ -101,7 +102,7 @@ def read_request(
     if flags.smoke and file.study is None:
         raise RequestError(f"{spelled}smoke needs an experiment file that says what is small: smoke: {{steps: N}}.")
     values, sources = flags.over(file.values), {**file.sources, **flags.sources}
-    runs = _runs_of(file, flags)
+    runs = only(_runs_of(file, flags), options.get("only"), spelled)
     for one in (values, *(run.values for run in runs)):
         for name, value in one.items():
             _check_encoding(name, value)

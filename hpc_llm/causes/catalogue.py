@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from hpc_llm.causes import (
     building,
@@ -25,8 +25,8 @@ from hpc_llm.causes import (
     surroundings,
 )
 from hpc_llm.causes.cause import Cause
-from hpc_llm.errors import RequestError, notice
-from hpc_llm.outside import Group
+from hpc_llm.errors import notice
+from hpc_llm.registry import Registry
 
 CAUSES: tuple[Cause, ...] = (
     *memory.CAUSES,
@@ -47,8 +47,7 @@ CAUSES: tuple[Cause, ...] = (
 
 BY_ID = {cause.id: cause for cause in CAUSES}
 
-_OUTSIDE = Group(name="hpc_llm.causes", what="cause", kind=(Cause, tuple))
-_registered: list[Cause] = []
+_registry: Registry[Cause | tuple[Cause, ...]] = Registry("cause", BY_ID, lambda: (Cause, tuple), name="id")
 
 
 def register(cause: Cause) -> None:
@@ -56,32 +55,27 @@ def register(cause: Cause) -> None:
     why = _why_not(cause, all_causes())
     if why is not None:
         raise ValueError(f"the cause {cause.id} cannot be used: {why}")
-    _registered.append(cause)
+    _registry.register(cause)
     all_causes.cache_clear()
 
 
 @functools.cache
 def all_causes() -> Mapping[str, Cause]:
     """By id: ours, then those of other packages. One that cannot be used costs one warning."""
-    found = {**BY_ID, **{cause.id: cause for cause in _registered}}
-    for name, cause in _from_elsewhere():
-        why = _why_not(cause, found)
-        if why is None:
-            found[cause.id] = cause
-        else:
-            notice(f"the cause {getattr(cause, 'id', cause)!r} of {name} cannot be used: {why}. It is left out.")
+    found = {cause.id: cause for cause in (*CAUSES, *_each(_registry.registered()))}
+    for name, brought in _registry.installed():
+        for cause in _each((brought,)):
+            why = _why_not(cause, found)
+            if why is None:
+                found[cause.id] = cause
+            else:
+                notice(f"the cause {getattr(cause, 'id', cause)!r} of {name} cannot be used: {why}. It is left out.")
     return found
 
 
-def _from_elsewhere() -> Iterator[tuple[str, Cause]]:
-    for name in _OUTSIDE.names():
-        try:
-            brought = _OUTSIDE.load(name)
-        except RequestError as error:
-            notice(f"{error} It is left out.")
-            continue
-        for cause in brought if isinstance(brought, tuple) else (brought,):
-            yield name, cause
+def _each(brought: Iterable[Cause | tuple[Cause, ...]]) -> Iterator[Cause]:
+    for one in brought:
+        yield from one if isinstance(one, tuple) else (one,)
 
 
 def _why_not(cause: object, taken: Mapping[str, Cause]) -> str | None:

@@ -224,4 +224,33 @@ PACKAGE_MISSING = Cause(
     ),
 )
 
-CAUSES = (MODULE_MISSING, CONDA, PACKAGE_MISSING)
+PROFILER = Cause(
+    id="profiler_blocked",
+    title="the profiler is missing or may not read the GPU's counters",
+    meaning="The program that was to look at the run is not on the node, or the driver keeps the counters of its GPUs for administrators.",
+    remedy=(
+        "where it is missing: name the module that brings it in prelude.profilers of the cluster's profile\n"
+        "where counters are locked only the site can open them: NVIDIA, the driver's option NVreg_RestrictProfilingToAdminUsers=0; "
+        "AMD, the capability SYS_PERFMON\n"
+        "nsys shows kernels over time without counters, and torch.profiler needs no program at all"
+    ),
+    retry=False,
+    precedence=43,
+    signs=(
+        sign(
+            "hpc-llm: the profiler ",
+            r"^hpc-llm: the profiler (?P<program>\S{1,40}) is not on PATH",
+            precedence=85,
+            confidence=0.99,
+        ),
+        sign("ERR_NVGPUCTRPERM", r"ERR_NVGPUCTRPERM - The user does not have permission", confidence=0.7),
+        sign(
+            "SYS_PERFMON",
+            r"could not be locked for profiling due to lack of permissions \(capability SYS_PERFMON\)",
+            confidence=0.5,
+            precedence=41,
+        ),
+    ),
+)
+
+CAUSES = (MODULE_MISSING, CONDA, PACKAGE_MISSING, PROFILER)

@@ -107,7 +107,10 @@ class RunOptions:
     ] = None
     profile: Annotated[
         Optional[str],
-        typer.Option(metavar="NAME", help="Look into a few steps behind the measured ones: torch (torch.profiler)."),
+        typer.Option(
+            metavar="NAME",
+            help="Look into a few steps behind the measured ones: torch (torch.profiler), or nsys, ncu or rocprof around each rank.",
+        ),
     ] = None
     partition: Annotated[Optional[str], typer.Option(metavar="NAME", help="Partition.")] = None
     account: Annotated[Optional[str], typer.Option(metavar="NAME", help="Account that is charged.")] = None
@@ -138,6 +141,13 @@ class RunOptions:
         bool,
         typer.Option("--smoke", help="Small runs that show that a study works: with the smoke values of its file."),
     ] = False
+    only: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Of a study the runs of a cluster, method, model, task or name alone; * stands for anything (repeatable).",
+        ),
+    ] = None
     max_parallel: Annotated[Optional[int], typer.Option(metavar="N", help="Most runs of the request at a time.")] = None
     run_id: Annotated[Optional[str], typer.Option(metavar="ID", help="Run id instead of a new one.")] = None
     logs: LogsOption = Path("logs")

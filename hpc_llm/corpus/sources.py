@@ -61,8 +61,6 @@ class SourceFile:
     split: str
     """`train` or `validation`."""
     known_set: str | None = None
-    is_split_said: bool = False
-    """Whether name or request say which split it is."""
 
 
 def read_source(text: str) -> Source:
@@ -138,14 +136,14 @@ def source_files(sources: Sequence[str]) -> list[SourceFile]:
 def _files_of(source: Source) -> Iterator[SourceFile]:
     if source.is_of_the_hub:
         one = KNOWN_SETS[source.place]
-        yield SourceFile(source.place, HUB, source.split or TRAIN, source.known_set, source.split is not None)
+        yield SourceFile(source.place, HUB, source.split or TRAIN, source.known_set)
         if source.split is None and one.validation is not None:
-            yield SourceFile(source.place, HUB, VALIDATION, source.known_set, True)
+            yield SourceFile(source.place, HUB, VALIDATION, source.known_set)
         return
     place = Path(source.place)
     if not place.is_dir():
         check_file(place)
-        yield SourceFile(str(place), _kind(place), source.split or TRAIN, source.known_set, source.split is not None)
+        yield SourceFile(str(place), _kind(place), source.split or TRAIN, source.known_set)
         return
     refuse_unfinished(place)
     yield from _files_in(place, source)
@@ -185,7 +183,7 @@ def _for_split(path: Path, folder: Path, source: Source) -> Iterator[SourceFile]
     said = split_of_name(path.relative_to(folder).as_posix())
     split = source.split or (names.get(said) if said else TRAIN)
     if split is not None:  # test rows are nobody's to train on
-        yield SourceFile(str(path), _kind(path), split, source.known_set, source.split is not None or said is not None)
+        yield SourceFile(str(path), _kind(path), split, source.known_set)
 
 
 def split_of_name(name: str) -> str | None:

@@ -99,10 +99,6 @@ class Case:
         return not self.is_adapted
 
     @property
-    def clips(self) -> bool:
-        return bool(self.plan.engine.deepspeed.get("gradient_clipping", 1.0))
-
-    @property
     def moments_width(self) -> int:
         """Bytes of both moments of the optimizer, for each number that trains."""
         kind = self.plan.optimizer.type

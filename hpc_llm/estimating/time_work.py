@@ -87,7 +87,6 @@ class Work:
     offloads_parameters: bool
     streamed_bytes: float
     """Of a number's states and gradient, that an engine which streams them by itself moves to the device and back; 0 else."""
-    clips: bool
     optimizer: str
     ranks: int
     ranks_per_node: int
@@ -145,7 +144,6 @@ def work_of(plan: Plan) -> Work:
         offloads_optimizer=_is_offloaded(zero, "offload_optimizer"),
         offloads_parameters=_is_offloaded(zero, "offload_param"),
         streamed_bytes=_streamed(plan, zero),
-        clips=bool(plan.engine.deepspeed.get("gradient_clipping")),
         optimizer=plan.optimizer.type,
         ranks=plan.parallel.data,
         ranks_per_node=plan.parallel.tasks_per_node,

@@ -19,6 +19,7 @@ from hpc_llm.job.support import Support
 from hpc_llm.job.templating import render_template
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan, PlanWithOrigins
+from hpc_llm.planning.profilers import command_of
 from hpc_llm.planning.synthetic import DESCRIPTION
 from hpc_llm.records.run import Stop
 from hpc_llm.site.cluster import Cluster, check_variable
@@ -132,6 +133,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             else [],
             "python_folder": str(place.python.parent),
             "env_file": plan.job.env_file and _env_file(plan.job.env_file, cluster),
+            "profiler": list(command_of(plan.training.profile, gpus=plan.parallel.gpus_per_node)),
             "search": tasks.find(plan.task).search,
             "job_dirs": cluster.env.per_job_dirs,
             "variables": [asdict(variable) for variable in variables(plan, cluster, origins)],

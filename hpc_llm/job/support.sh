@@ -13,7 +13,7 @@ ending_signals=(HUP INT QUIT ABRT PIPE ALRM TERM XCPU XFSZ VTALRM PROF IO PWR)
 begin_run() {
   local name asked_dir=$run_dir
   stage=  # none yet: a signal waits until the earlier try is safe
-  reason='' signal='' child='' saves='' job_tmp='' limit=() wrapper=()
+  reason='' signal='' child='' saves='' job_tmp='' limit=() wrapper=() profiler=()
   time_limit=${1:-}
   printf -v started_at '%(%s)T' -1
   for name in "${ending_signals[@]}"; do
@@ -379,14 +379,41 @@ PYTHON
   export MASTER_PORT
 }
 
+# profile_ranks PROGRAM [ARGUMENT ...]: set_ranks puts it before the command of each rank; @ in an argument is the rank's number,
+# which only the rank itself knows. It stands within the wrapper: what the ranks run in must have it.
+profile_ranks() {
+  # shellcheck disable=SC2016
+  "${wrapper[@]}" bash -c 'command -v "$0" >/dev/null' "$1" ||
+    die "$stop_no_profiler" "the profiler $1 is not on PATH: name the module that brings it in prelude.profilers of the cluster's profile"
+  profiler=("$@")
+}
+
+# What stands before a rank that is profiled: names of its number, how many words its profiler has, these words, its command.
+# shellcheck disable=SC2016
+profile_rank='number=; for name in ${1//,/ }; do number=${!name:-}; [ -z "$number" ] || break; done
+words=("${@:3:$2}"); exec "${words[@]//@/${number:-0}}" "${@:3+$2}"'
+
+# tell_profiles: a run whose profiler left nothing is complete all the same, and says why it left nothing.
+tell_profiles() {
+  local why="it says so in log.out or log.err"
+  ! compgen -G "$run_dir/profile-rank-*" >/dev/null || return 0
+  if grep -qsE 'ERR_NVGPUCTRPERM|lack of permissions \(capability SYS_PERFMON\)' "$run_dir/log.out" "$run_dir/log.err"; then
+    why="the counters of this node's GPUs are locked for users, ask the site to open them (NVIDIA: RmProfilingAdminOnly=0)"
+  fi
+  reason="the profiler ${profiler[0]} left nothing: $why"
+  say "$reason"
+}
+
 # set_ranks LAUNCHER MODULE [ARGUMENT ...]: makes the commands that launchers start, each an array. `start` reads the
 # archive once, checks what it has read, and runs MODULE from memory, for others may be able to write where it lies.
 set_ranks() {
   export HPC_LLM_LAUNCHER=$1 HPC_LLM_TRY=$try
   # A rank that is told of no variables takes itself for the only one.
   [ -z "${rank_variables[$1]+known}" ] || export HPC_LLM_RANK_VARIABLES="${rank_variables[$1]}"
+  local names=${rank_variables[$1]#rank=}
   shift
   program=("$python" -u -c "$start" "$code_archive" "$code_digest" "$@")
+  [ ${#profiler[@]} = 0 ] || program=(bash -c "$profile_rank" bash "${names%% *}" "${#profiler[@]}" "${profiler[@]}" "${program[@]}")
   rank=("${wrapper[@]}" "${program[@]}")
   # An agent that is told to end lets its ranks save, for as long as the job lasts.
   agent=(env "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-600}" "${wrapper[@]}" "$python" -u -c "$start" "$code_archive" "$code_digest" torch.distributed.run)
@@ -488,6 +515,7 @@ launch() {
   ignore_signals  # the end is settled
   [ ${#limit[@]} = 0 ] || check_time_limit "$code"
   [ -z "$signal" ] || end_by_signal
+  [ ${#profiler[@]} = 0 ] || [ "$code" != 0 ] || tell_profiles
   stage='done'
   exit "$code"
 }

@@ -7,17 +7,14 @@ A new format is a new module there and nothing else, or one of an installed pack
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpc_llm.errors import RequestError, notice
-from hpc_llm.outside import Group
 from hpc_llm.parsing.rows import TRAIN, Row, Step
 from hpc_llm.parsing.rules import Rule, Value
+from hpc_llm.registry import Modules, Registry
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,15 +84,16 @@ class FolderFormat:
 
 
 Format = LineFormat | DocumentFormat | FolderFormat
-_OUTSIDE = Group(name="hpc_llm.log_formats", what="log format", kind=(LineFormat, DocumentFormat, FolderFormat))
-_registered: dict[str, Format] = {}
+_registry: Registry[Format] = Registry(
+    "log format", Modules("hpc_llm.parsing.formats", "FORMAT"), lambda: (LineFormat, DocumentFormat, FolderFormat)
+)
 
 
 def register(found: Format) -> None:
     """Make a format known in this process. Raises ValueError where there is one of that name."""
-    if any(one.name == found.name for one in formats()):
+    if any(one.name == found.name for one in _registry.own.values()):  # which is not always that of its module
         raise ValueError(f"there is a log format {found.name} already")
-    _registered[found.name] = found
+    _registry.register(found)
     for known in (formats, line_formats, document_formats, folder_formats, line_format):
         known.cache_clear()
 
@@ -103,21 +101,8 @@ def register(found: Format) -> None:
 @functools.cache
 def formats() -> tuple[Format, ...]:
     """All formats: ours, sorted by name, then those of other packages. One that cannot be used costs one warning."""
-    package = importlib.import_module("hpc_llm.parsing.formats")
-    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    own = tuple(importlib.import_module(f"{package.__name__}.{name}").FORMAT for name in names)
-    return (*own, *_registered.values(), *_from_elsewhere({one.name for one in (*own, *_registered.values())}))
-
-
-def _from_elsewhere(taken: set[str]) -> Iterator[Format]:
-    for name in _OUTSIDE.names():
-        if name in taken:
-            notice(f"the log format {name} of another package is left out: there is one of that name already.")
-            continue
-        try:
-            yield _OUTSIDE.load(name)
-        except RequestError as error:
-            notice(f"{error} It is left out.")
+    nearer = (*_registry.own.values(), *_registry.registered())
+    return (*nearer, *(one for _, one in _registry.installed(taken={one.name for one in nearer})))
 
 
 @functools.cache

@@ -109,6 +109,21 @@ class Row:
     predicted_peak_allocated_bytes: int | None = None
     tensor_parallel: int | None = None
     """Ranks that share each layer, and train on the same samples."""
+    profile: str | None = None
+    """Files in the run's folder that a profiler left, with blanks between them."""
+    total_queries: int | None = None
+    """Of inference, queries that were measured; the next three are of these."""
+    total_time_s: float | None = None
+    prompt_tokens: int | None = None
+    generated_tokens: int | None = None
+    train_samples: int | None = None
+    """Most samples that were prepared for training, where the request says how many."""
+    epochs: float | None = None
+    """How often the steps see all of the data."""
+    learning_rate: float | None = None
+    """The highest, as the optimizer has it."""
+    recompute: bool | None = None
+    """Whether activations are computed again in the backward pass."""
 
     def to_dict(self) -> dict[str, Any]:
         """All columns in order; missing values are None."""
@@ -169,7 +184,8 @@ COLUMNS: tuple[str, ...] = tuple(f.name.removesuffix("_") for f in fields(Row))
 
 _DECIDED = frozenset(
     """num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps global_batch_size
-    sequence_length warmup_steps measured_steps try predicted_step_time_s predicted_peak_allocated_bytes tensor_parallel""".split()
+    sequence_length warmup_steps measured_steps try predicted_step_time_s predicted_peak_allocated_bytes tensor_parallel
+    total_queries prompt_tokens generated_tokens train_samples epochs learning_rate""".split()
 )
 FIGURES: tuple[str, ...] = tuple(
     name

@@ -19,6 +19,7 @@ from hpc_llm.planning.method import Method
 from hpc_llm.planning.model import layout_of_model
 from hpc_llm.planning.parts import BatchShape, EngineSetup, Inference, ModelSetup
 from hpc_llm.planning.recipe import family_of, longest_of
+from hpc_llm.planning.vllm import check_answering
 from hpc_llm.planning.workload import choose_seed
 from hpc_llm.records import metrics
 
@@ -274,7 +275,7 @@ def no_engine(wanted: Wanted, draft: Draft) -> EngineSetup:
     if is_recorded and lack is not None:
         raise PlanError(f"{draft.settings.said('cuda_graph')}=true: it cannot be, for {lack}.")
     return EngineSetup(
-        name=draft.computed("engine", "plain", f"{why}, torch alone answers"),
+        name=check_answering(draft.put("engine", "plain", f"{why}, torch alone answers")),
         module=draft.computed("engine_module", None, why),
         fallback=draft.computed("engine_fallback", None, why),
         deepspeed=draft.computed("deepspeed", {}, why),

@@ -72,7 +72,7 @@ class Training(Workload):
     resume: str | None = None
     """Folder of a run, or one checkpoint of it, that the training goes on from; None begins at the beginning."""
     profile: str | None = None
-    """What looks into a few steps behind the measured ones: one of `planning.workload.PROFILERS`; None: nothing does."""
+    """What looks into a few steps behind the measured ones: one of `planning.profilers.NAMES`; None: nothing does."""
 
 
 @dataclass(frozen=True, kw_only=True)

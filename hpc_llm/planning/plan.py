@@ -41,6 +41,7 @@ from hpc_llm.planning.parts import (
     Tuning,
     read_part,
 )
+from hpc_llm.planning.profilers import check_profiler
 from hpc_llm.planning.recipe import (
     check_family,
     check_length,
@@ -70,6 +71,8 @@ from hpc_llm.planning.slurm_request import (
     ask_time,
 )
 from hpc_llm.planning.tasks import TaskKind
+from hpc_llm.planning.vllm import check_bench
+from hpc_llm.planning.vllm import is_asked as is_vllm
 from hpc_llm.planning.workload import choose_workload
 from hpc_llm.records.run import file_name_part, is_record
 from hpc_llm.site.cluster import Cluster, Gpu, allowed_keys
@@ -116,10 +119,15 @@ def plan(
     time_s = ask_time(ask, draft)
     workload, batch = _work(ask, method, task, corpus, draft)
     check_signal(experiment.sbatch, saves=workload.save_every is not None)
+    draft.notices += check_profiler(
+        workload.profile, gpu.vendor, gpus=parallel.gpus_per_node, ranks=parallel.world_size, searches=bool(task.search)
+    )
     deepspeed = _deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
     if isinstance(workload, Inference):
         workload = settle_generation(workload, model, draft)
+        if is_vllm(draft):
+            check_bench(workload, model, found, parallel, draft)
     if isinstance(workload, Tuning):
         workload, batch = settle_search(workload, batch, parallel.data, said, found, model.name, draft)
     check_feed(workload, corpus, model, batch, found)

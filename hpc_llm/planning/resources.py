@@ -7,6 +7,7 @@ from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, positive
 from hpc_llm.planning.limits import place_of
 from hpc_llm.planning.parts import Parallel
 from hpc_llm.planning.sharing import check_ranks
+from hpc_llm.planning.vllm import is_asked as is_vllm
 from hpc_llm.site.cluster import Cluster, Gpu, Partition
 from hpc_llm.site.launchers import find_launcher
 
@@ -30,8 +31,12 @@ def ask_resources(
         raise PlanError(f"{nodes} nodes: cluster {cluster.name} {_runs_where(site)}. Use --nodes 1.")
     ranks = draft.put(
         "tasks_per_node",
-        max(gpus, 1),
-        "computed: one rank per GPU" if gpus else "computed: one rank, for there is no GPU",
+        1 if is_vllm(draft) else max(gpus, 1),
+        "computed: vLLM is one process"
+        if is_vllm(draft)
+        else "computed: one rank per GPU"
+        if gpus
+        else "computed: one rank, for there is no GPU",
     )
     positive("tasks_per_node", ranks)
     if 0 < gpus < ranks:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.corpus.words import VALIDATION
-from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.errors import RequestError
 from hpc_llm.planning.data import choose_feed, choose_steps, epochs_of, only_read
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, positive
 from hpc_llm.planning.method import Method
 from hpc_llm.planning.parts import BatchShape, Training, default_of, own_fields, short_name
+from hpc_llm.planning.profilers import check_name
 from hpc_llm.planning.recipe import choose_evaluation
 from hpc_llm.planning.tasks import TaskKind
 from hpc_llm.records import metrics
@@ -17,10 +18,6 @@ from hpc_llm.site.cluster import Cluster
 
 if TYPE_CHECKING:
     from hpc_llm.corpus.facts import CorpusFacts
-
-PROFILERS = ("torch",)
-_OUTSIDE_PROFILERS = ("nsys", "ncu", "rocprof", "rocprofv3")
-"""Programs of the makers of GPUs, which a launch line would have to start."""
 
 
 def choose_workload(
@@ -63,23 +60,10 @@ def choose_workload(
         save_every=save_every,
         keep=keep,
         resume=draft.first("resume", said("resume")),
-        profile=_profiler(said, draft),
+        profile=check_name(draft.first("profile", said("profile"))),
         epochs=epochs_of(steps, feed.rows, batch, said, draft),
         caches=draft.computed("caches", None, "not set: nothing is to be prepared"),
     )
-
-
-def _profiler(said: Said, draft: Draft) -> str | None:
-    """What looks into the steps. Raises RequestError where there is no such profiler."""
-    name: str | None = draft.first("profile", said("profile"))
-    if name is None or name in PROFILERS:
-        return name
-    if name in _OUTSIDE_PROFILERS:
-        raise RequestError(
-            f"profile is {name}: hpc-llm starts no {name} yet. --profile torch is there; or a copy of launch.sh.j2 with the line "
-            f"`wrapper+=({name} …)` before set_ranks puts it before the ranks (--templates DIR)."
-        )
-    raise RequestError(unknown_name("profiler", str(name), PROFILERS))
 
 
 def _keeping(said: Said, draft: Draft) -> tuple[int | None, int]:

@@ -19,6 +19,7 @@ from typing import Any
 from hpc_llm.errors import pass_over
 from hpc_llm.immutable import dataclass
 from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, read_json, reason_of, write_json
+from hpc_llm.records.stops import Stop as Stop
 
 RUN_ID_PLACEHOLDER = "RUN-ID"
 """Stands for the run id in a preview: the id is the one thing that only submission decides."""
@@ -33,6 +34,8 @@ TRY_FILES = (
     "telemetry*.jsonl",
     "nccl.log",
     "profile*.json*",
+    "vllm-latency.json",
+    "profile-rank-*",
 )
 """What one try of a run writes, as patterns; the job script moves them to `tries` before the next one."""
 
@@ -50,40 +53,6 @@ class Outcome(str, Enum):
     NODE_FAIL = "NODE_FAIL"
     INVALID = "INVALID"
     UNKNOWN = "UNKNOWN"
-
-
-class Stop(int, Enum):
-    """Exit codes by which the job script says that it stopped before training began."""
-
-    NO_MODULE_SYSTEM = 71
-    MODULE_FAILED = 72
-    NO_CONDA = 73
-    ENV_NOT_ACTIVE = 74
-    NO_TRAINING_STACK = 75
-    NO_RUN_FOLDER = 76
-    NO_LAUNCHER = 77
-    CODE_CHANGED = 78
-    NO_ENV_FILE = 79
-    CANCELLED = 80
-
-    @property
-    def meaning(self) -> str:
-        """One clause for a table or a message."""
-        return _STOP_MEANINGS[self]
-
-
-_STOP_MEANINGS = {
-    Stop.NO_MODULE_SYSTEM: "the module system is missing",
-    Stop.MODULE_FAILED: "a module failed to load",
-    Stop.NO_CONDA: "conda is missing or its shell hook failed",
-    Stop.ENV_NOT_ACTIVE: "the Python environment did not activate",
-    Stop.NO_TRAINING_STACK: "the Python environment lacks the training packages",
-    Stop.NO_RUN_FOLDER: "the run folder is not visible on the compute node, or not this job's",
-    Stop.NO_LAUNCHER: "the launcher is not on PATH",
-    Stop.CODE_CHANGED: "the training program is not as it was submitted",
-    Stop.NO_ENV_FILE: "the file with the job's own variables cannot be used",
-    Stop.CANCELLED: "it was cancelled before it began",
-}
 
 
 ARRAY = ".array-"
@@ -226,6 +195,16 @@ class RunPaths:
         return self.root / "outputs.jsonl"
 
     @property
+    def vllm(self) -> Path:
+        """What vLLM's own benchmark wrote, where that answered."""
+        return self.root / "vllm-latency.json"
+
+    @property
+    def baseline_metrics(self) -> Path:
+        """The result of inference in the words of the project whose flags started it."""
+        return self.root / "baseline_inference_metrics.json"
+
+    @property
     def profile(self) -> Path:
         """What a few steps behind the measured ones were made of, where it is asked for."""
         return self.root / "profile.json"
@@ -234,6 +213,11 @@ class RunPaths:
     def trace(self) -> Path:
         """All that those steps did, as Chrome and Perfetto show it."""
         return self.root / "profile-trace.json.gz"
+
+    def profiles(self) -> list[Path]:
+        """What profilers left of it: a summary and a trace of torch's, reports of a GPU maker's, one a rank."""
+        own = [path for path in (self.profile, self.trace) if path.is_file()]
+        return [*own, *sorted(path for path in self.root.glob("profile-rank-*") if path.is_file())]
 
     @property
     def checkpoints(self) -> Path:

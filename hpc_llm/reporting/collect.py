@@ -234,7 +234,7 @@ def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
     run.plan = pool.record(flat_plan(_mapping(experiment.get("plan"))))
     run.study = StudyRun.of_record(experiment.get("study"))
     run.origins = pool.record(_mapping(experiment.get("origins")))
-    run.notices = [*_items(experiment.get("notices")), *_items(result.get("adaptations"))]
+    run.notices = [*_items(experiment.get("notices")), *_items(result.get("adaptations")), *_told_at_the_end(records)]
     run.versions = pool.record({**_mapping(experiment.get("versions")), **_mapping(result.get("versions"))})
     commit = experiment.get("git_commit")
     run.git_commit = str(commit) if commit else None
@@ -243,6 +243,12 @@ def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
     run.utilization = utilization(paths)
     run.profile = read_profile(paths)
     run.failure = _mapping(result.get("error")) or without_secrets(_first_failure(records))
+
+
+def _told_at_the_end(records: Records) -> list[str]:
+    """What the job script had to say of a run that came to its end all the same."""
+    left = records.exit
+    return [redacted(left.reason)] if left is not None and left.exit_code == 0 and left.reason else []
 
 
 def _first_failure(records: Records) -> dict[str, Any]:

@@ -35,7 +35,8 @@ _NUMBERS = frozenset(
     peak_host_bytes loss_first loss_last eval_loss perplexity elapsed_s
     prompt_tokens_per_second generated_tokens_per_second queries_per_second time_to_first_token_s_p50
     time_per_output_token_s_mean latency_s_mean latency_s_p50 latency_s_p90 latency_s_p99
-    predicted_step_time_s predicted_peak_allocated_bytes tensor_parallel""".split()
+    predicted_step_time_s predicted_peak_allocated_bytes tensor_parallel
+    total_queries total_time_s prompt_tokens generated_tokens train_samples epochs learning_rate""".split()
 )
 _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")

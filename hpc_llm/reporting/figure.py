@@ -24,15 +24,19 @@ PROFILES = "profiles"
 """In place of a section's id: so does what a step is made of."""
 TRIES, FRONTIER = "tries-of-searches", "frontier-of-searches"
 """In place of a section's id: the tries of a search are of many shapes."""
-ALL_MODELS = (STRONG, GPUS, PROFILES, TRIES, FRONTIER)
+RUN_FIGURES = (
+    "inference_latency", "inference_throughput", "inference_memory", "finetune_time", "finetune_time_per_epoch", "finetune_memory",
+)  # fmt: skip
+"""In place of a section's id, and the names of their files: bars of runs of any shape."""
+ALL_MODELS = (*RUN_FIGURES, STRONG, GPUS, PROFILES, TRIES, FRONTIER)
 CURVES = frozenset(("loss", "utilization"))
 """Kinds whose records are the points of lines, one line a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One plot, in a panel for each cluster; `kind` is `rates`, `memory`, `scaling`, `loss`, `utilization`, `profile`
-    or `tries`."""
+    """One plot, in a panel for each cluster; `kind` is `rates`, `memory`, `scaling`, `loss`, `utilization`, `profile`,
+    `tries` or `bars`."""
 
     kind: str
     section: str

@@ -14,6 +14,7 @@ from hpc_llm.reporting.files import gpus, method
 from hpc_llm.reporting.metric import PEAK_ALLOCATED, TOKENS_PER_GPU
 from hpc_llm.reporting.profile_figures import profiles
 from hpc_llm.reporting.report import Report
+from hpc_llm.reporting.run_figures import run_figures
 from hpc_llm.reporting.search_figures import frontier, tries
 from hpc_llm.reporting.sections import Section
 from hpc_llm.reporting.table import Cells, Table
@@ -33,7 +34,8 @@ def figures(report: Report) -> list[Figure]:
         if not section.is_mixed:
             found += [rates(section), memory(section), weak_scaling(report, section)]
         found.append(loss(report, section))
-    drawn = (*found, strong_scaling(report), utilization(report), profiles(report), tries(report), frontier(report))
+    over_all = (strong_scaling(report), utilization(report), profiles(report), tries(report), frontier(report))
+    drawn = (*found, *run_figures(report), *over_all)
     return [each for each in drawn if each is not None]
 
 

@@ -198,8 +198,8 @@
     rule: { color: "var(--text)" },
   };
   const MOST_NAMED = 16; // of more, nobody could tell lines or points apart by a legend
-  const PANEL = { rates: 400, memory: 330, scaling: 330, loss: 330, utilization: 330, profile: 400, tries: 330 };
-  const BARS = new Set(["rates", "profile"]); // a line of text each, which no two panels have in common
+  const PANEL = { rates: 400, memory: 330, scaling: 330, loss: 330, utilization: 330, profile: 400, tries: 330, bars: 400 };
+  const BARS = new Set(["rates", "profile", "bars"]); // a line of text each, which no two panels have in common
 
   const cycle = (values, methods) => methods.map((name) => values[data.methods.indexOf(name) % values.length]);
 
@@ -268,6 +268,16 @@
           x: { field: "x", type: "quantitative", title: figure.x, scale: { domain: [0, 100] } }, order: { field: "order" },
           color: { field: "kind", type: "nominal", title: "Part of the step", sort: null, scale: { domain: kinds, range }, legend: { orient: "top" } },
           tooltip: tips("name:Run", "method:Method", "kind:Part", "x:%"),
+        },
+      }];
+    },
+    bars(figure, methods, columns) {
+      return [{
+        mark: { type: "bar" },
+        encoding: {
+          y: { field: "name", type: "nominal", title: null, sort: null, axis: { labelLimit: 190 } },
+          x: { field: "x", type: "quantitative", title: figure.x, stack: null, scale: { zero: true } },
+          ...methodChannels(methods, columns, { legend: false }), tooltip: tips("name:Run", "method:Method", "x:Value"),
         },
       }];
     },

@@ -1,4 +1,4 @@
-"""The plots as PNG and SVG files, for papers and slides: the same figures as on the page, on white."""
+"""The plots as PNG, SVG and PDF files, for papers and slides: the same figures as on the page, on white."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ _ACROSS = 3
 _MOST_NAMED = 16
 """Lines or points of more names than these have no legend: nobody could tell them apart by it."""
 _DPI = 150
-_BARS = ("rates", "profile")
+_LONGEST_LABEL = 40
+_BARS = ("rates", "profile", "bars")
 """Kinds with a line of text for each run, or row, which no two panels have in common."""
 
 
 def write_plots(report: Report, folder: Path) -> list[Path]:
-    """Write each figure as `<kind>-<model and shape>.png` and `.svg`; returns the files."""
+    """Write each figure as `<kind>-<model and shape>`, bars under their own name, as `.png`, `.svg` and `.pdf`; returns the files."""
     titles = dict.fromkeys(ALL_MODELS, "all models") | {section.id: section.title for section in report.sections}
     drawn = figures(report)
     styles = method_styles(method_names(drawn))
     written: list[Path] = []
     for figure in drawn:
-        name = f"{figure.kind}-{file_name_part(titles[figure.section], 60)}"
+        name = (
+            figure.section if figure.kind == "bars" else f"{figure.kind}-{file_name_part(titles[figure.section], 60)}"
+        )
         if folder / f"{name}.png" in written:
             name = f"{name}-{figure.section}"
         written += _write(figure, titles[figure.section], styles, folder / name)
@@ -56,7 +59,8 @@ def _write(figure: Figure, section: str, styles: Mapping[str, dict[str, Any]], p
         canvas.set_layout_engine("none")  # what is laid out stays so: it is a third of the time
         described = {"Date": None, "Title": figure.title, "Description": figure.caption}
         _save(canvas, Path(f"{path}.svg"), metadata=described)
-    return [Path(f"{path}.png"), Path(f"{path}.svg")]
+        _save(canvas, Path(f"{path}.pdf"), metadata={"CreationDate": None, "Title": figure.title})
+    return [Path(f"{path}{suffix}") for suffix in (".png", ".svg", ".pdf")]
 
 
 def _save(canvas: Any, path: Path, **options: Any) -> None:
@@ -71,7 +75,7 @@ def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> An
 
     across = min(_ACROSS, len(figure.panels))
     down = -(-len(figure.panels) // across)
-    canvas = Canvas(figsize=(max(4.5, 3.6 * across), 3.1 * down + 0.8), layout="constrained")
+    canvas = Canvas(figsize=(max(4.5, 3.6 * across), _height(figure) * down + 0.8), layout="constrained")
     axes = list(canvas.subplots(down, across, squeeze=False, sharex=True, sharey=figure.kind not in _BARS).flat)
     for ax in axes[len(figure.panels) :]:
         ax.remove()
@@ -86,9 +90,17 @@ def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> An
     names = {r["method"] for r in figure.records}
     if figure.kind == "profile":
         canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
-    elif figure.kind != "rates" and len(names) <= _MOST_NAMED:
+    elif figure.kind not in ("rates", "bars") and len(names) <= _MOST_NAMED:
         _legend(canvas, figure, styles)
     return canvas
+
+
+def _height(figure: Figure) -> float:
+    """Of a panel, inches: bars of many runs need room for their names."""
+    if figure.kind != "bars":
+        return 3.1
+    most = max(sum(r["panel"] == panel for r in figure.records) for panel in figure.panels)
+    return float(max(1.6, 0.9 + 0.19 * most))
 
 
 def _legend(canvas: Any, figure: Figure, styles: Mapping[str, dict[str, Any]]) -> None:
@@ -108,9 +120,24 @@ def _rates(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mappi
         style = styles[r["method"]]
         half = None if r["low"] is None else [[r["x"] - r["low"]], [r["high"] - r["x"]]]
         ax.errorbar(r["x"], place, xerr=half, color=style["color"], marker=style["marker"], ecolor="black", capsize=3)
-    ax.set_yticks(range(len(ordered)), [r["name"] for r in ordered])
+    ax.set_yticks(range(len(ordered)), [_label(r["name"]) for r in ordered])
     ax.margins(y=0.1)
     _rate_axis(ax, "x", figure)
+
+
+def _bars(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
+    for place, r in enumerate(records):
+        ax.barh(place, r["x"], height=0.7, color=styles[r["method"]]["color"])
+    ax.set_yticks(range(len(records)), [_label(r["name"]) for r in records], fontsize=7)
+    ax.set_xlim(0, 1.05 * max(r["x"] for r in figure.records) or 1)
+    most = max(sum(r["panel"] == panel for r in figure.records) for panel in figure.panels)
+    ax.set_ylim(most - 0.4, -0.6)  # bars of all panels are equally thick
+    ax.set_axisbelow(True)
+
+
+def _label(name: str) -> str:
+    """A name of a run as it stands beside an axis, of which it would leave nothing if it were long."""
+    return name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}…"
 
 
 def _memory(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
@@ -216,4 +243,5 @@ _DRAW = {
     "utilization": _utilization,
     "profile": _profile,
     "tries": _tries,
+    "bars": _bars,
 }

@@ -90,9 +90,13 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
 
 
+_OPENED_BY = {".nsys-rep": "nsys-ui", ".ncu-rep": "ncu-ui", ".pftrace": "Perfetto", ".gz": "Perfetto"}
+_COLUMNS = ["Run", "Files", "Opened by"]
+
+
 def profile_tables(report: Report) -> dict[str, Table]:
-    """Kernels by time and what the host waits for, of each profiled run, by title."""
-    found: dict[str, Table] = {}
+    """The files of profiled runs, and of each kernels by time and what the host waits for, by title."""
+    found: dict[str, Table] = {"Files of profiles": Table(_COLUMNS, list(_files(report)))}
     for run in report.runs:
         if run.profile is None:
             continue
@@ -100,6 +104,18 @@ def profile_tables(report: Report) -> dict[str, Table]:
         found[f"Kernels by time: {name}"] = _table("Kernel", "Kind", run.profile.kernels)
         found[f"What the host waits for: {name}"] = _table("Wait", "Inside", run.profile.waits)
     return {title: table for title, table in found.items() if len(table)}
+
+
+def _files(report: Report) -> Iterator[dict[str, str]]:
+    for run in report.runs:
+        names = (run.row.profile or "").split()
+        asked = (run.plan or {}).get("profile")
+        if not names and asked in (None, "torch"):
+            continue
+        by = dict.fromkeys(said for name in names for end, said in _OPENED_BY.items() if name.endswith(end))
+        why = next((said for said in run.notices if said.startswith("the profiler ")), run.row.outcome_reason)
+        files = ", ".join(names) or f"none: {why or f'{asked} left nothing, log.err may say why'}"
+        yield dict(zip(_COLUMNS, (one_line(run.row.run_id or run.source), one_line(files), ", ".join(by)), strict=True))
 
 
 def _table(name: str, kind: str, parts: Sequence[Part]) -> Table:

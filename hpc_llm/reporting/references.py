@@ -58,7 +58,8 @@ class Held:
     def objection(self) -> str | None:
         """Why there is no ratio; None where there is one."""
         if self.measured is None:
-            return f"nothing measured: {self.row['outcome']}"
+            is_over = self.row["outcome"] == Outcome.COMPLETED.value
+            return "this was not measured" if is_over else f"nothing measured: {self.row['outcome']}"
         if self.place.smoke:
             return "a smoke run, of another size: no ratio"
         if changed := [name for name in self.place.changed if name not in _ELSEWHERE]:

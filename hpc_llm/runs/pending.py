@@ -19,8 +19,6 @@ class Wait:
     sentence: str
     remedy: str
     """What to do, one action a line."""
-    is_for_ever: bool
-    """It does not start unless something is changed."""
 
 
 _SUBMIT_AGAIN = "cancel it and submit it again "
@@ -92,8 +90,8 @@ def explain_wait(job: JobRecord, job_id: str | None, now: float) -> Wait:
     for pattern, means, remedy in _COMPILED:
         if word and pattern.fullmatch(word):
             do = remedy.replace("{job}", job_id or "JOB")
-            return Wait(sentence=f"{word}: {means}, and waiting does not help: {do}", remedy=do, is_for_ever=True)
+            return Wait(sentence=f"{word}: {means}, and waiting does not help: {do}", remedy=do)
     sentence = job.reason or "it waits for its turn"
     if job.started_at is not None and job.started_at > now:
         sentence += f"; Slurm expects it to start at {iso(job.started_at)}"
-    return Wait(sentence=sentence, remedy="wait for it: hpc-llm status --watch", is_for_ever=False)
+    return Wait(sentence=sentence, remedy="wait for it: hpc-llm status --watch")

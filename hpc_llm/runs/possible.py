@@ -24,11 +24,11 @@ _LARGEST = 1e38
 
 _COUNTS = dict.fromkeys(
     """num_parameters nodes world_size micro_batch_size gradient_accumulation_steps global_batch_size sequence_length
-    tensor_parallel""".split(),
+    tensor_parallel total_queries train_samples""".split(),
     (1, _COUNT),
 ) | dict.fromkeys(
     """gpus_per_node warmup_steps measured_steps step peak_allocated_bytes peak_reserved_bytes peak_device_bytes peak_host_bytes
-    allocated_bytes trained_tokens best_step predicted_peak_allocated_bytes""".split(),
+    allocated_bytes trained_tokens best_step predicted_peak_allocated_bytes prompt_tokens generated_tokens""".split(),
     (0, _COUNT),
 )
 _MEASURES = {
@@ -39,6 +39,8 @@ _MEASURES = {
     "step_time_s_p90": (_LEAST, _LONGEST_S),
     "elapsed_s": (0.0, _LONGEST_S),
     "epoch_time_s": (_LEAST, _LONGEST_S),
+    "total_time_s": (_LEAST, _LONGEST_S),
+    "epochs": (_LEAST, 1e9),
     "tokens_per_second": (_LEAST, 1e11),
     "tokens_per_second_per_gpu": (_LEAST, 1e9),
     "model_tflops_per_gpu": (_LEAST, 1e5),

@@ -28,6 +28,7 @@ _STOP_CAUSES = {
     Stop.NO_RUN_FOLDER: "config_error",
     Stop.CODE_CHANGED: "config_error",
     Stop.NO_ENV_FILE: "config_error",
+    Stop.NO_PROFILER: "profiler_blocked",
     Stop.CANCELLED: "cancelled",
 }
 _KILLED = {137: ("host_oom", 41), 139: ("segfault", 60), 135: ("bus_error", 60), 134: ("segfault", 40)}

@@ -16,7 +16,8 @@ from typing import Any
 
 from hpc_llm.immutable import dataclass
 from hpc_llm.records.run import RunPaths, array_folder
-from hpc_llm.site.schedulers import SchedulerFacts, is_plain_name, scheduler_of
+from hpc_llm.registry import is_plain_name
+from hpc_llm.site.schedulers import SchedulerFacts, scheduler_of
 
 MARK = "hpc-llm:"
 """Stands before the UUID in a job's comment."""

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.records.run import file_name_part
+from hpc_llm.registry import is_plain_name
 from hpc_llm.schedulers.identity import marked_name
 from hpc_llm.schedulers.process import describe_process
 from hpc_llm.schedulers.scheduler import find
-from hpc_llm.site.schedulers import SchedulerFacts, is_plain_name, scheduler_of
+from hpc_llm.site.schedulers import SchedulerFacts, scheduler_of
 
 SCHEMA = 2
 """Of job.json; 1 is version 0.1's submission.json."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from hpc_llm.errors import ProfileError
 from hpc_llm.immutable import dataclass
 from hpc_llm.records.rank_variables import RankVariables
-from hpc_llm.site.registry import Registry, check_name
+from hpc_llm.registry import Modules, Registry, check_name
 
 if TYPE_CHECKING:
     from hpc_llm.site.parts import Launch
@@ -56,7 +57,7 @@ class Launcher:
     """Options of the profile that it does not pass on, as they would do harm to what it starts; `--explain` names them."""
 
     def __post_init__(self) -> None:
-        check_name("launcher", self.name)
+        check_name("launcher", self.name, ProfileError)
 
     @property
     def starts_several(self) -> bool:
@@ -64,7 +65,7 @@ class Launcher:
 
 
 _registry: Registry[Launcher] = Registry(
-    "launcher", "hpc_llm.job.launchers", "LAUNCHER", lambda: Launcher, folders=False
+    "launcher", Modules("hpc_llm.job.launchers", "LAUNCHER"), lambda: Launcher, error=ProfileError
 )
 register, unregister = _registry.register, _registry.unregister
 known, find_launcher = _registry.known, _registry.find

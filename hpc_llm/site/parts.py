@@ -307,6 +307,8 @@ class Prelude(Strict):
     """Modules, in this order, one load each, each checked."""
     load_multi_node: list[str] = []
     """Further modules for jobs of several nodes."""
+    profilers: dict[Literal["nsys", "ncu", "rocprof"], str] = {}
+    """The module that brings a profiler, loaded where `--profile` asks for it; none where its program is there anyway."""
     python: Python
 
     @model_validator(mode="after")
@@ -314,7 +316,7 @@ class Prelude(Strict):
         for field in ("init", "use"):
             check_full(getattr(self, field), field)
         if self.module_system == "none":
-            for name in ("init", "use", "load", "load_multi_node"):
+            for name in ("init", "use", "load", "load_multi_node", "profilers"):
                 if getattr(self, name):
                     raise ValueError(f"{name} has no effect with module_system 'none'. Valid: lmod, tcl")
         return self

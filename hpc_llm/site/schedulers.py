@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from hpc_llm.errors import ProfileError
 from hpc_llm.immutable import dataclass
-from hpc_llm.site.registry import Registry
+from hpc_llm.registry import Modules, Registry
 
 if TYPE_CHECKING:
     from hpc_llm.job.render import HeaderLine, JobArray, Place
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hpc_llm.site.cluster import Cluster
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]{0,99}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Several(Enum):
@@ -131,7 +130,9 @@ def _type() -> type[SchedulerFacts]:
     return found
 
 
-_registry: Registry[SchedulerFacts] = Registry("scheduler", "hpc_llm.schedulers", "SCHEDULER", _type, folders=True)
+_registry: Registry[SchedulerFacts] = Registry(
+    "scheduler", Modules("hpc_llm.schedulers", "SCHEDULER", folders=True), _type, error=ProfileError
+)
 register, unregister = _registry.register, _registry.unregister
 known, names, find_scheduler = _registry.known, _registry.names, _registry.find
 
@@ -139,14 +140,9 @@ known, names, find_scheduler = _registry.known, _registry.names, _registry.find
 def scheduler_of(name: str) -> SchedulerFacts:
     """The scheduler of that name in a record; a stand-in where nobody here knows it."""
     try:
-        return find_scheduler(name) if name in names() else _Unknown(name)
+        return find_scheduler(name)
     except ProfileError:
         return _Unknown(name)
-
-
-def is_plain_name(text: object) -> bool:
-    """Whether a record may hold that as the name of a scheduler."""
-    return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
 def scheduler_here() -> SchedulerFacts:

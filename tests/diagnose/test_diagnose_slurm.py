@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scratch_site import ScratchSite
     from scratch_slurm import ScratchSlurm
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 
+from command import PROGRAM, SECRET
 from run_folders import Folder
-
-PROGRAM = Path(sys.executable).parent / "hpc-llm"
-SECRET = "hf_QwErTy1234567890AsDfGh"
 
 
 @pytest.fixture(scope="session")

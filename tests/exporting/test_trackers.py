@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROGRAM, SECRET
+from command import PROGRAM, SECRET
 from run_folders import Folder
 from wandb_server import service
 
@@ -31,7 +31,7 @@ def exported(run: Path, to: str, out: Path, *more: str) -> dict[str, Any]:
     """What the console script says of a run that it sent, in a shell with settings of its own."""
     asked = [PROGRAM, "export", f"{run}/", "--to", to, "-o", out, "--json", *more]
     done = subprocess.run(
-        asked, env={**os.environ, **HOSTILE}, capture_output=True, text=True, timeout=120, check=False
+        asked, env={**os.environ, **HOSTILE}, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0 and not done.stderr, done.stderr
     (sent,) = json.loads(done.stdout)["runs"]
@@ -87,7 +87,7 @@ def test_wandb_syncs_the_folder_once_however_often_it_is_sent(
             done = subprocess.run(
                 [sys.executable, "-m", "wandb", "sync", "--include-synced", place],
                 env={"PATH": os.environ["PATH"], "WANDB_BASE_URL": there.url, **key}, cwd=tmp_path,
-                capture_output=True, text=True, timeout=120, check=False,
+                capture_output=True, text=True, timeout=300, check=False,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
     ((run_id, run),) = there.runs.items()

@@ -143,9 +143,9 @@ def test_facts_that_a_script_or_an_archive_could_not_hold_are_refused(changes: d
 def empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Registries without what is registered; what these tests register is known to no other."""
     with monkeypatch.context() as patch:
-        patch.setattr(engines, "_registered", {})
-        patch.setattr(registry, "_registered", {})
-        patch.setattr(catalogue, "_registered", [])
+        patch.setattr(engines._registry, "_registered", {})
+        patch.setattr(registry._registry, "_registered", {})
+        patch.setattr(catalogue._registry, "_registered", {})
         yield
     lists = (registry.formats, registry.line_formats, registry.document_formats, registry.folder_formats)
     for known in (*lists, registry.line_format, catalogue.all_causes):
@@ -197,6 +197,7 @@ def test_a_cause_that_would_find_nothing_or_anything_is_left_out(
     )
     monkeypatch.syspath_prepend(str(place))
     monkeypatch.delitem(sys.modules, "causes_of_theirs", raising=False)
+    monkeypatch.setattr(catalogue._registry, "_loaded", {})
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found = catalogue.all_causes.__wrapped__()

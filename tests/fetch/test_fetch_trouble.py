@@ -102,7 +102,7 @@ def test_a_fetch_that_was_ended_goes_on_where_it_was(how: signal.Signals, hub: H
     process = started("org/m", "--to", "m")
     wait_for(lambda: part_of_size(Path("m"), 2_000_000))
     process.send_signal(how)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == (130 if how == signal.SIGINT else -how)
     assert ("What was fetched is kept: the same command goes on" in err) == (how == signal.SIGINT)
     assert files_in(Path("m")) == {}, "nothing is at its place before all is whole"

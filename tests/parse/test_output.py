@@ -66,8 +66,13 @@ def test_unknown_output_format_lists_the_valid_ones():
 
 def test_columns_are_the_documented_ones():
     assert COLUMNS[:3] == ("run_id", "source", "format")
-    assert COLUMNS[-1] == "tensor_parallel"
-    assert COLUMNS[-23:-16] == (
+    added = COLUMNS[COLUMNS.index("tensor_parallel") + 1 :]
+    assert added == (
+        "profile", "total_queries", "total_time_s", "prompt_tokens", "generated_tokens", "train_samples", "epochs", "learning_rate",
+        "recompute",
+    )  # fmt: skip
+    before = COLUMNS[: -len(added)]
+    assert before[-23:-16] == (
         "kind",
         "cause",
         "cause_confidence",
@@ -76,12 +81,12 @@ def test_columns_are_the_documented_ones():
         "epoch_time_s",
         "best_step",
     )
-    assert COLUMNS[-16:-12] == ("study", "study_run", "expect", "smoke")
-    assert COLUMNS[-12:-7] == (
+    assert before[-16:-12] == ("study", "study_run", "expect", "smoke")
+    assert before[-12:-7] == (
         "prompt_tokens_per_second", "generated_tokens_per_second", "queries_per_second", "time_to_first_token_s_p50",
         "time_per_output_token_s_mean",
     )  # fmt: skip
-    assert COLUMNS[-7:-3] == ("latency_s_mean", "latency_s_p50", "latency_s_p90", "latency_s_p99")
-    assert COLUMNS[-3:-1] == ("predicted_step_time_s", "predicted_peak_allocated_bytes")
-    assert len(COLUMNS) == 63
+    assert before[-7:-3] == ("latency_s_mean", "latency_s_p50", "latency_s_p90", "latency_s_p99")
+    assert before[-3:-1] == ("predicted_step_time_s", "predicted_peak_allocated_bytes")
+    assert len(COLUMNS) == 72
     assert len(STEP_COLUMNS) == 12

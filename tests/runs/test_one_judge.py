@@ -34,6 +34,8 @@ from hpc_llm.runs.looks import look
 COMMAND = Path(sys.executable).with_name("hpc-llm")
 NUM_CASES = 2500
 THROUGH_THE_COMMAND = 60
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""For folders that are made and removed by the thousand; None: where temporary files usually lie."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def at(moment: float, slurm: Slurm) -> Iterator[None]:
 
 @contextmanager
 def new_folder(case: Case) -> Iterator[tuple[Folder, Slurm]]:
-    root = Path(tempfile.mkdtemp(prefix="judge-"))
+    root = Path(tempfile.mkdtemp(prefix="judge-", dir=IN_MEMORY))
     try:
         yield Folder(root / "run-1", submitted_at=None), Slurm()
     finally:

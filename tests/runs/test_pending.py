@@ -20,5 +20,5 @@ from hpc_llm.schedulers.job_record import JobRecord
 )
 def test_a_job_that_was_queued_again_and_is_held(reason: str, said: str) -> None:
     found = explain_wait(JobRecord(state="PENDING", reason=reason), "7", 0.0)
-    assert found.is_for_ever and said in found.sentence and "scontrol release 7" in found.remedy
+    assert "waiting does not help" in found.sentence and said in found.sentence and "scontrol release 7" in found.remedy
     assert ("because" in found.sentence) == ("because" in said)

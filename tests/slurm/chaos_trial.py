@@ -20,6 +20,7 @@ from chaos_site import CLUSTER, METHODS, ChaosSite
 from faulty_ground import clock_ahead
 from faulty_sbatch import FaultySbatch
 from login_node import LoginNode
+from polling import pause
 from scratch_site import executable
 from scratch_slurm import ScratchSlurm, search_path
 
@@ -145,11 +146,12 @@ class Trial:
         return [job for job in self.jobs() if job.is_live]
 
     def until(self, what: str, condition: Callable[[], bool], seconds: float = 150.0) -> None:
-        deadline = time.monotonic() + seconds
+        deadline = (began := time.monotonic()) + seconds
         while not condition():
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{seconds:.0f} s were not enough until {what}; jobs: {self.jobs()}")
-            time.sleep(0.1)
+            pause(began)
+            began = time.monotonic()
 
     def until_waits(self, run: Path, times: int = 1) -> None:
         """The run's program has started, for the n-th time."""

@@ -181,9 +181,9 @@ class Failing:
         self.node.slurm.run("scontrol", "update", "nodename=tw2", "state=resume")
 
     def _until_slurm_has_ended(self, *names: str) -> None:
-        slurm, jobs = self.node.slurm, [job_id(self.runs[name]) for name in names]
-        going = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
-        until(f"Slurm has ended {names}", lambda: all(slurm.job_state(job) not in going for job in jobs))
+        jobs = ",".join(job_id(self.runs[name]) for name in names)
+        going = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}
+        until(f"Slurm has ended {names}", lambda: not going & set(self.node.slurm.job_state(jobs).split()))
 
     def _cancel(self) -> None:
         for name in ("cancelled", "scancelled"):

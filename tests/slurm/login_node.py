@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from polling import pause
 from scratch_slurm import ScratchSlurm
 
 from hpc_llm.records.files import read_json_lines
@@ -46,7 +47,7 @@ class LoginNode:
     def ask(self, *words: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """The command, run to its end, whatever its exit code."""
         process = self.start(*words, environ=environ)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def do(self, *words: str, environ: dict[str, str] | None = None) -> str:
@@ -95,10 +96,11 @@ def _sleep_until_ended(runs: Sequence[RunPaths]) -> None:
 
 def until(what: str, condition: Callable[[], bool], seconds: float = 150.0) -> None:
     """Poll for something that happens soon."""
-    deadline = time.monotonic() + seconds
+    deadline = (began := time.monotonic()) + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{seconds:.0f} s were not enough until {what}"
-        time.sleep(0.1)
+        pause(began)
+        began = time.monotonic()
 
 
 def steps_of(run: RunPaths) -> list[int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from profiling_programs import write_profilers
 
 CLUSTERS = ("taiwania2", "mi210", "delta")
 MODULES_INIT = "/usr/share/modules/init/bash"
@@ -83,6 +84,7 @@ class ScratchSite:
             prelude["python"] = {"env": str(self.env)}
         if cluster == "mi210":
             prelude["python"] = {"env": str(self.env), "hook": str(self.conda / "etc/profile.d/conda.sh")}
+        prelude["profilers"] = {"nsys": "nsight-systems/2026.1"}
         variables = {
             "common": {"OMP_NUM_THREADS": "1"},
             "multi_node": {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"},
@@ -119,6 +121,7 @@ class ScratchSite:
             "openmpi/5.0.8": self.tools,
             "pytorch-conda/2.8": env_bin,
             "aws-ofi-nccl/1.14": None,
+            "nsight-systems/2026.1": write_profilers(self.folder / "profilers"),
         }.items():
             self._create_module(name, folder)
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from polling import pause
 from scratch_conf import ACCOUNTING, ACCOUNTS, GRES_CONF, NODES, SLURM_CONF, SLURMDBD_CONF, SQL_SETUP
 
 TOOLS = {
@@ -250,8 +251,8 @@ class ScratchSlurm:
 
     def node_states(self) -> dict[str, str]:
         # %N is the virtual node; %n would be the host name, the same for all of them.
-        lines = self.run("sinfo", "-h", "-N", "-o", "%N %t").splitlines() if self.ok("sinfo", "-h") else []
-        return dict(line.split() for line in lines)
+        done = self._client(("sinfo", "-h", "-N", "-o", "%N %t"), self.environ)
+        return dict(line.split() for line in done.stdout.splitlines()) if done.returncode == 0 else {}
 
     def job_state(self, job_id: str) -> str:
         """What the controller says, e.g. RUNNING."""
@@ -313,15 +314,17 @@ class ScratchSlurm:
 
     def _start_database(self) -> None:
         data, user, socket_path = self.folder / "mysql", getpass.getuser(), f"{self.folder}/run/mysql.sock"
+        # A server that starts removes the temporary tables of all that share this folder with it.
+        tmpdir = f"--tmpdir={self.folder}/run"
         self.run(
             "mariadb-install-db", "--no-defaults", f"--user={user}", f"--datadir={data}", "--skip-test-db",
-            "--auth-root-authentication-method=normal",
+            "--auth-root-authentication-method=normal", tmpdir,
         )  # fmt: skip
         self._spawn(
             "mariadbd", "mariadbd", "--no-defaults", f"--user={user}", f"--datadir={data}", f"--socket={socket_path}",
             f"--pid-file={self.folder}/run/mariadbd.pid", "--bind-address=127.0.0.1", f"--port={self._sql_port}",
             "--innodb-buffer-pool-size=64M", "--innodb-log-file-size=32M", "--innodb-lock-wait-timeout=900",
-            "--innodb-flush-log-at-trx-commit=0", "--performance-schema=OFF", "--skip-log-bin",
+            "--innodb-flush-log-at-trx-commit=0", "--performance-schema=OFF", "--skip-log-bin", tmpdir,
         )  # fmt: skip
         self._wait("mariadbd answers", lambda: self.ok(*self._sql_client("SELECT 1")))
         self._sql(SQL_SETUP)
@@ -368,7 +371,7 @@ class ScratchSlurm:
         return found
 
     def _wait(self, what: str, condition: Callable[[], bool], seconds: float = 150.0) -> None:
-        deadline = time.monotonic() + seconds
+        deadline = (began := time.monotonic()) + seconds
         while not condition():
             for name, daemon in self._daemons.items():
                 if daemon.poll() is not None:
@@ -376,7 +379,8 @@ class ScratchSlurm:
                     raise RuntimeError(f"{name} exited {daemon.returncode} while waiting until {what}: {words}")
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{seconds:.0f} s were not enough until {what}")
-            time.sleep(0.05)
+            pause(began, 0.05)
+            began = time.monotonic()
 
     def _last_words(self, name: str) -> str:
         logs = [self.folder / "log" / f"{name}.out", self.folder / "log" / f"{name}.log"]

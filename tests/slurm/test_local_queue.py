@@ -364,11 +364,11 @@ def test_a_local_run_of_somebody_else_is_theirs_to_cancel(logs: Path) -> None:
 
 def test_who_submits_beside_a_run_is_told_of_it(logs: Path, tmp_path: Path) -> None:
     words = ["--cluster=local", "--method=z3", "--model=tiny", f"--logs={tmp_path / 'other'}", "--run-id=second"]
-    run = new_run(logs, "neighbour", "sleep 100")
+    run = new_run(logs, "0-neighbour", "sleep 100")  # the first three by name are told, whatever else runs here
     submit_local([run])
     started(run)
     done = subprocess.run([COMMAND, "submit", *words], capture_output=True, text=True, check=False)
     cancel([RunPaths(tmp_path / "other" / "second"), run])
     assert done.returncode == 0, done.stderr
     [said] = [line for line in done.stderr.splitlines() if "under way on this machine" in line]
-    assert "neighbour" in said and "second" not in said
+    assert "0-neighbour" in said and "second" not in said

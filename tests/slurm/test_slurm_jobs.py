@@ -83,7 +83,7 @@ def campaign(node: LoginNode) -> Campaign:
     for cluster in ("taiwania2", "delta"):
         [it.runs[f"{cluster} 2x2"]] = node.submit(*REQUEST[cluster], *TINY, *TWO_BY_TWO)
     [it.runs["mi210 1x2"]] = node.submit(*REQUEST["mi210"], *TINY, "--method=z2o", "--set=tasks_per_node=2")
-    it.runs["array 0"], it.runs["array 1"] = node.submit(*REQUEST["delta"], *TINY, "--method=z2,z3")
+    it.runs["array 0"], it.runs["array 1"] = node.submit(*REQUEST["delta"], *TINY, "--method=z2,z3", "--profile=nsys")
     for name in ("no-module", "no-env"):
         [it.runs[name]] = node.submit(*REQUEST["taiwania2"], *TINY, f"--cluster={name}", "--force")
     [it.runs["no-hook"]] = node.submit(*REQUEST["mi210"], *TINY, "--cluster=no-hook", "--force")
@@ -157,6 +157,12 @@ def test_an_array_is_one_job_and_each_task_writes_to_its_own_run(campaign: Campa
         assert json.loads(run.exit.read_text())["run_id"] == run.run_id
     methods = [json.loads(run.experiment.read_text())["plan"]["method"] for run in (first, second)]
     assert methods == ["z2", "z3"]
+
+
+def test_a_profiler_comes_of_a_module_and_stands_around_the_ranks(campaign: Campaign) -> None:
+    for run in (campaign.runs["array 0"], campaign.runs["array 1"]):
+        assert "nsight-systems/2026.1" in run.stdout.read_text().splitlines()[0]
+        assert [path.name for path in run.profiles()] == ["profile-rank-0.nsys-rep"]
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,12 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
 @pytest.fixture(scope="session")
 def _imported() -> None:
     """DeepSpeed collects garbage often: what was imported, and what pytest knows of all tests, is not looked through."""
-    import deepspeed
     import peft
     import transformers
 
-    assert deepspeed and peft and transformers
+    from hpc_llm.worker.engines import deepspeed
+
+    assert deepspeed.imported() and peft and transformers
     gc.collect()
     gc.freeze()
 

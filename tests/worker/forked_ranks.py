@@ -25,12 +25,13 @@ from hpc_llm.worker.tasks import training
 
 def import_all() -> None:
     """What every rank needs; nothing of it may start a thread before the ranks are there."""
-    import deepspeed  # noqa: F401
     import peft  # noqa: F401
     from transformers import AutoTokenizer  # noqa: F401
     from transformers.models.llama import modeling_llama  # noqa: F401
 
-    from hpc_llm.worker.engines import deepspeed as _  # noqa: F401
+    from hpc_llm.worker.engines import deepspeed
+
+    deepspeed.imported()
 
 
 def whole_parameters(engine: Any) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import re
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tiny_plans import make_plan
 
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.worker.device import Toolchain
+from hpc_llm.worker.engines import deepspeed
 from hpc_llm.worker.engines.deepspeed import COMPILE_ON_CPU, adapt_config
 
 NOTHING = Toolchain(host=False, device=False)
@@ -82,3 +87,13 @@ def test_what_the_installed_deepspeed_dropped_is_left_out() -> None:
     adapted = adapt_config(plan, "cpu", ALL, {"quantize_training": "removed"})
     assert "quantize_training" not in adapted.config
     assert "quantize_training" in adapted.sentences[0]
+
+
+def test_deepspeed_is_imported_without_mlflow_which_can_be_had_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`worlds.py` looks whether the real one brings it."""
+    found: list[Any] = []
+    monkeypatch.delitem(sys.modules, "mlflow", raising=False)
+    fake = SimpleNamespace(import_module=lambda name: found.append(importlib.util.find_spec("mlflow")))
+    monkeypatch.setattr("hpc_llm.worker.engines.deepspeed.importlib", fake)
+    deepspeed.imported.__wrapped__()
+    assert found == [None] and "mlflow" not in sys.modules

@@ -38,7 +38,7 @@ def test_sigterm_leaves_what_was_measured(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
     wait_for_steps(paths)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=120)
+    process.communicate(timeout=300)
     assert process.returncode == 143
     result = read_json(paths.result)
     assert result is not None
@@ -54,7 +54,7 @@ def test_sigusr1_shows_where_each_rank_stands_and_the_run_goes_on(tmp_path: Path
     wait_for_steps(paths)
     for pid in family(process.pid):  # torchrun's agent too, as Slurm does it
         os.kill(pid, signal.SIGUSR1)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors[-3000:]
     for rank in range(2):
         assert f"pretrain_llm: rank {rank} of 2 on {os.uname().nodename}, " in errors

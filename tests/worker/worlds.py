@@ -18,12 +18,11 @@ from typing import IO, Any
 
 HERE = Path(__file__).parent
 NEEDED = (
-    "two_ranks", "sessions", "bitsandbytes", "deepspeed", "peft", "torch.distributed.fsdp",
+    "two_ranks", "sessions", "bitsandbytes", "peft", "torch.distributed.fsdp",
     "transformers.models.llama.modeling_llama", "transformers.models.t5.modeling_t5",
 )  # fmt: skip
 """Imported once, before any rank begins."""
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""DeepSpeed imports MLflow where it is there, and by it pyarrow, whose allocator has a thread."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 class Worlds:
@@ -78,7 +77,9 @@ def serve() -> None:
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     for name in NEEDED:
         importlib.import_module(name)
+    importlib.import_module("hpc_llm.worker.engines.deepspeed").imported()
     assert len(os.listdir("/proc/self/task")) == 1, "threads would be missing in the copies"
+    assert "mlflow" not in sys.modules, "DeepSpeed's autotuner has brought it"
     gc.collect()
     gc.freeze()  # DeepSpeed collects often, and would look through all modules each time
     for line in sys.stdin:

@@ -28,6 +28,7 @@ _TEXTS = frozenset(field.name for field in dataclasses.fields(Row) if "str" in s
 _PLANNED = (
     "cluster", "method", "task", "model", "nodes", "gpus_per_node", "world_size", "micro_batch_size",
     "gradient_accumulation_steps", "global_batch_size", "sequence_length", "precision", "warmup_steps", "tensor_parallel",
+    "train_samples", "epochs",
 )  # fmt: skip
 _PLACE = ("cluster", "task", "model", "nodes", "gpus_per_node", "world_size")
 """What the plan of a task that measures nothing says of it; it has a method and a batch for no use."""
@@ -45,6 +46,7 @@ _OF_THE_JUDGE = frozenset(
         "outcome",
         "outcome_reason",
         "invalid_reason",
+        "profile",
     )
 )
 
@@ -74,6 +76,7 @@ def row_of(found: Look, source: str) -> Row:
     planned = _PLACE if measures_nothing(records.plan.get("task")) else _PLANNED
     columns: dict[str, Any] = _columns_in({name: records.plan.get(name) for name in planned})
     result = records.result.values if records.result else {}
+    columns |= {} if planned is _PLACE else _of_training(records.plan)
     columns |= _columns_in(result) if result else _from_steps(records, columns)
     if "method" in planned:
         columns["method"] = records.method or columns.get("method")
@@ -84,6 +87,7 @@ def row_of(found: Look, source: str) -> Row:
     columns |= _end(found)
     columns |= _place(records) | _predicted(records)
     columns["kind"] = kind_of_task(columns.get("task"))
+    columns["profile"] = bounded("profile", " ".join(path.name for path in records.run.profiles())) or None
     run_id = records.run.run_id  # the folder's name, as status has it: a copy has one of its own
     return Row(**{**columns, "run_id": run_id, "source": source, "format": NAME, "try_": _try(records)})
 
@@ -93,6 +97,15 @@ def _columns_in(record: Mapping[str, Any]) -> dict[str, Any]:
     held = {n: v for n, v in record.items() if n in COLUMNS and n not in _OF_THE_JUDGE}
     known: dict[str, Any] = {n: bounded(n, v) for n, v in held.items() if n in _TEXTS and isinstance(v, str)}
     return known | {n: v for n, v in held.items() if is_possible(n, v)}
+
+
+def _of_training(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What the plan of a task that trains says of how; inference has these fields for no use."""
+    optimizer, recompute = plan.get("optimizer"), plan.get("recompute")
+    if kind_of_task(plan.get("task")) == INFER or not isinstance(optimizer, Mapping):
+        return {}
+    rate = _columns_in({"learning_rate": optimizer.get("lr")})
+    return rate | ({"recompute": recompute} if isinstance(recompute, bool) else {})
 
 
 def _place(records: Records) -> dict[str, Any]:

@@ -7,43 +7,21 @@ travel there.
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from hpc_llm.errors import RequestError, unknown_name
-from hpc_llm.outside import Group
+from hpc_llm.errors import RequestError
 from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted, zero_stage
+from hpc_llm.registry import Modules, Registry
 
-__all__ = ["OWN", "Chosen", "EngineFacts", "Wanted", "find", "names", "register", "zero_stage"]
+__all__ = ["OWN", "Chosen", "EngineFacts", "Wanted", "find", "names", "register", "unregister", "zero_stage"]
 
 OWN = ("deepspeed", "plain", "fsdp2", "flat")
 """Those that come along."""
-_OUTSIDE = Group(name="hpc_llm.engines", what="engine", kind=EngineFacts)
-_registered: dict[str, EngineFacts] = {}
-
-
-def register(facts: EngineFacts) -> None:
-    """Make an engine known in this process. Raises ValueError where there is one of that name."""
-    if facts.name in names():
-        raise ValueError(f"there is an engine {facts.name} already")
-    _registered[facts.name] = facts
-
-
-def names() -> tuple[str, ...]:
-    """Of all engines, ours first."""
-    return tuple(dict.fromkeys((*OWN, *_registered, *_OUTSIDE.names())))
+_registry: Registry[EngineFacts] = Registry("engine", Modules(__name__, "FACTS", OWN), lambda: EngineFacts)
+register, unregister, names = _registry.register, _registry.unregister, _registry.names
 
 
 def find(name: str) -> EngineFacts:
     """The engine of that name. Raises RequestError where there is none, or where it cannot be used."""
-    if name in OWN:
-        own: EngineFacts = import_module(f"{__name__}.{name}").FACTS
-        return own
-    if name in _registered:
-        return _registered[name]
-    try:
-        facts: EngineFacts = _OUTSIDE.load(name)
-    except KeyError:
-        raise RequestError(unknown_name("engine", name, names())) from None
+    facts = _registry.find(name)
     if facts.fallback is not None and facts.fallback not in OWN:
         raise RequestError(
             f"the engine {name} cannot be used: its fallback {facts.fallback} is none of {', '.join(OWN)}."

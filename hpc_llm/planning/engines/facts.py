@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.parts import BatchShape, ModelSetup, OptimizerSetup, Parallel
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
+from hpc_llm.registry import check_name
 
 KNOWN_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 """Families of models whose modules the worker's `kernels` know."""
@@ -97,8 +94,7 @@ class EngineFacts:
     """Top-level modules or packages, beside its own, that travel with a run. Python sources only."""
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise ValueError(f"{self.name!r} is no name of an engine: use letters, digits, dot, underscore and hyphen")
+        check_name("engine", self.name, ValueError)
         for module in (self.module, *self.packages):
             if not all(part.isidentifier() for part in module.split(".")):
                 raise ValueError(f"engine {self.name}: {module!r} is no name of a Python module")

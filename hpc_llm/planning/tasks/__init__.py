@@ -7,13 +7,12 @@ or handed to `register`. On the nodes nobody asks for it: the job script names i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 
-from hpc_llm.errors import RequestError, unknown_name
-from hpc_llm.outside import Group
+from hpc_llm.errors import RequestError
 from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.tasks.task import OF_EVERY_TASK, TaskKind
+from hpc_llm.registry import Modules, Registry
 
 __all__ = [
     "OF_EVERY_TASK", "TaskKind", "carried_modules", "check_settings", "find", "further_packages", "names", "register",
@@ -21,34 +20,8 @@ __all__ = [
 ]  # fmt: skip
 
 _OWN = ("pretrain", "finetune", "prepare", "infer", "tune")
-_OUTSIDE = Group(name="hpc_llm.tasks", what="task", kind=TaskKind)
-_registered: dict[str, TaskKind] = {}
-
-
-def register(kind: TaskKind) -> None:
-    """Make a task known in this process. Raises ValueError where there is one of that name."""
-    if kind.name in names():
-        raise ValueError(f"there is a task {kind.name} already")
-    _registered[kind.name] = kind
-
-
-def names() -> tuple[str, ...]:
-    """Of all tasks, ours first."""
-    return tuple(dict.fromkeys((*_OWN, *_registered, *_OUTSIDE.names())))
-
-
-def find(name: str) -> TaskKind:
-    """The task of that name. Raises RequestError where there is none, or where it cannot be used."""
-    if name in _OWN:
-        kind: TaskKind = import_module(f"{__name__}.{name}").KIND
-        return kind
-    if name in _registered:
-        return _registered[name]
-    try:
-        found: TaskKind = _OUTSIDE.load(name)
-    except KeyError:
-        raise RequestError(unknown_name("task", name, names())) from None
-    return found
+_registry: Registry[TaskKind] = Registry("task", Modules(__name__, "KIND", _OWN), lambda: TaskKind)
+register, names, find = _registry.register, _registry.names, _registry.find
 
 
 def required_packages(plans: Sequence[Plan]) -> tuple[str, ...]:
@@ -70,7 +43,8 @@ def further_packages(plans: Sequence[Plan]) -> dict[tuple[str, ...], list[int]]:
 
 def carried_modules(plans: Sequence[Plan]) -> tuple[str, ...]:
     """Top-level modules that must travel with the runs of `plans`, besides what travels with every run."""
-    found = [kind.carried for plan in plans for kind in (find(plan.task), engines.find(plan.engine.name))]
+    found = [find(plan.task).carried for plan in plans]
+    found += [engines.find(plan.engine.name).carried for plan in plans if find(plan.task).trains]
     return tuple(dict.fromkeys(module for carried in found for module in carried))
 
 

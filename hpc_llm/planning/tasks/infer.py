@@ -8,7 +8,9 @@ from hpc_llm.planning.tasks.task import READING_FIELDS, TaskKind
 
 
 def packages(plan: Plan) -> tuple[str, ...]:
-    """torch, transformers, and what the quantization is made of: no engine."""
+    """torch, transformers, and what the quantization is made of: no engine; vLLM's program brings its own."""
+    if plan.engine.name == "vllm":
+        return ()
     if plan.model.quantization is None:
         return ("torch", "transformers")
     # transformers loads quantized weights through accelerate
@@ -23,7 +25,7 @@ KIND = TaskKind(
     plan_fields=READING_FIELDS
     | frozenset(
         """method letters model weights data_parallel micro_batch_size steps warmup_steps seed precision attention
-    quantization cuda_graph corpus peak_flops""".split()
+    quantization cuda_graph corpus peak_flops engine""".split()
     ),
     result_fields=frozenset(
         """num_parameters data_parallel micro_batch_size global_batch_size sequence_length weights precision engine warmup_steps

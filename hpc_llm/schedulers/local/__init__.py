@@ -5,7 +5,7 @@ Its runs are processes, known by the marks in their environment (`marks`), so th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpc_llm.schedulers.environment import JOB_VARIABLES
@@ -13,10 +13,12 @@ from hpc_llm.schedulers.scheduler import Scheduler
 from hpc_llm.site.schedulers import Several
 
 if TYPE_CHECKING:
+    from hpc_llm.planning.experiment import Plan
     from hpc_llm.records.run import RunPaths
     from hpc_llm.schedulers.answer import Answer
     from hpc_llm.schedulers.identity import Identity
     from hpc_llm.schedulers.submission import Submission
+    from hpc_llm.site.cluster import Cluster
 
 
 class Local(Scheduler):
@@ -31,6 +33,16 @@ class Local(Scheduler):
 
     def is_job_id(self, text: str) -> bool:
         return True  # a number of its queue, by which nothing is asked
+
+    def objections(self, plan: Plan, cluster: Cluster) -> Iterator[str]:
+        import shutil
+
+        from hpc_llm.planning.profilers import command_of
+
+        program = next(iter(command_of(plan.training.profile, gpus=plan.parallel.gpus_per_node)), None)
+        has_module = plan.training.profile in cluster.prelude.profilers
+        if program is not None and not has_module and shutil.which(program) is None:
+            yield f"profile is {plan.training.profile}, and its program {program} is not on PATH here"
 
     def submit(self, submission: Submission, runs: Sequence[RunPaths], script: str) -> None:
         from hpc_llm.schedulers.local.queue import QueuedScript

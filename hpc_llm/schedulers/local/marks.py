@@ -122,7 +122,8 @@ def _look_at(pid: int) -> Marked | None:
     with contextlib.suppress(OSError):  # it has ended, or is not to be looked into
         if os.stat(folder).st_uid != os.getuid():
             return None
-        text = Path(folder, "environ").read_bytes()
+        with open(f"{folder}/environ", "rb", buffering=0) as file:
+            text = file.read()
         if b"HPC_LLM_" in text and (marks := _marks(text)):
             return Marked(marks, describe_process(pid), _is_script(pid, marks))
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.util
 import os
 import shutil
@@ -154,11 +155,23 @@ def _allow_client_optimizer(config: dict[str, Any]) -> None:
         config["zero_force_ds_cpu_optimizer"] = False
 
 
+@functools.cache
+def imported() -> Any:
+    """DeepSpeed, the first time without the MLflow of its autotuner, which nothing here asks for: where that is installed it
+    would take each rank a quarter of its start."""
+    hides = "mlflow" not in sys.modules
+    if hides:
+        sys.modules["mlflow"] = None  # type: ignore[assignment]
+    try:
+        return importlib.import_module("deepspeed")
+    finally:
+        if hides:
+            sys.modules.pop("mlflow", None)
+
+
 def removed_keys() -> Mapping[str, str]:
     """Top-level keys that the installed DeepSpeed refuses, with its reason."""
-    from deepspeed.runtime import config
-
-    return getattr(config, "_REMOVED_TOP_LEVEL_CONFIG_KEYS", {})
+    return getattr(imported().runtime.config, "_REMOVED_TOP_LEVEL_CONFIG_KEYS", {})
 
 
 def prepare_compiling(device: torch.device) -> None:
@@ -178,12 +191,10 @@ def prepare_compiling(device: torch.device) -> None:
 
 def init_process_group(device: torch.device) -> None:
     """Join the other ranks. The ranks' environment must be applied before."""
-    import deepspeed
-    from deepspeed import ops
-
+    deepspeed = imported()
     if device.type == "cpu" and os.environ.get(COMPILE_ON_CPU) != "1":
         # DeepSpeed would compile its shared-memory collectives here, for a minute; gloo does the work as well.
-        ops.__compatible_ops__ = defaultdict(bool)
+        deepspeed.ops.__compatible_ops__ = defaultdict(bool)
     deepspeed.init_distributed(verbose=False)
 
 
@@ -200,8 +211,6 @@ class DeepSpeedEngine(Engine):
         device: torch.device,
         tensor: TensorGroup | None = None,
     ) -> None:
-        import deepspeed
-
         self.device, self.tensor = device, tensor
         self._stage = zero_stage(config)
         self.optimizer_name = plan.optimizer.type
@@ -210,7 +219,7 @@ class DeepSpeedEngine(Engine):
         optimizer = _client_optimizer(plan, parameters)
         self._engine: Any
         shared = {} if tensor is None else {"mpu": ModelParallel(model, tensor)}
-        self._engine, *_ = deepspeed.initialize(
+        self._engine, *_ = imported().initialize(
             model=model, model_parameters=parameters, optimizer=optimizer, config=config, **shared
         )
         self.module = self._engine.module
@@ -271,9 +280,7 @@ class DeepSpeedEngine(Engine):
         take_scaler_state(self._engine.optimizer, found)
 
     def joined(self, parameter: nn.Parameter) -> torch.Tensor:
-        import deepspeed
-
-        with deepspeed.zero.GatheredParameters([parameter], enabled=hasattr(parameter, "ds_id")):
+        with imported().zero.GatheredParameters([parameter], enabled=hasattr(parameter, "ds_id")):
             return parameter.detach().clone()
 
     def own_part(self, parameter: nn.Parameter) -> torch.Tensor | None:
@@ -286,10 +293,8 @@ class DeepSpeedEngine(Engine):
         return own[:size] if own.numel() >= size else None  # what lies on a disk is not looked at
 
     def close(self) -> None:
-        from deepspeed import comm
-
         self._engine.destroy()
-        comm.destroy_process_group()
+        imported().comm.destroy_process_group()
 
 
 def _client_optimizer(plan: Plan, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:

@@ -52,4 +52,4 @@ def split_files(
 
 
 def _for_validation(file: SourceFile) -> SourceFile:
-    return SourceFile(file.path, file.kind, VALIDATION, file.known_set, True)
+    return SourceFile(file.path, file.kind, VALIDATION, file.known_set)

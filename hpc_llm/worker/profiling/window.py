@@ -1,4 +1,4 @@
-"""A few more steps behind the measured ones, on all ranks, with torch.profiler on the first of them.
+"""A few more steps behind the measured ones, on all ranks, with torch.profiler on the first of them, or under a program of a GPU's maker.
 
 They come when the result is written and the model is kept, so they change neither; what goes wrong here is said and costs only this.
 """
@@ -20,6 +20,7 @@ from hpc_llm.worker import device as devices
 from hpc_llm.worker.data.batch import Batch
 from hpc_llm.worker.engines import Engine
 from hpc_llm.worker.loop import take_step
+from hpc_llm.worker.profiling import outside
 from hpc_llm.worker.profiling.events import BATCH, END, MARK, OPTIMIZER, STEP
 from hpc_llm.worker.profiling.summary import summarize
 from hpc_llm.worker.result import Record
@@ -31,8 +32,12 @@ WARM_UP = 1
 
 
 def profile_steps(record: Record, engine: Engine, batches: Iterator[Batch]) -> None:
-    """Profile where the plan asks for it. Collective; on rank 0 it leaves the trace and profile.json."""
-    if record.plan.training.profile != "torch":
+    """Profile where the plan asks for it. Collective; with torch.profiler rank 0 leaves the trace and profile.json."""
+    name = record.plan.training.profile
+    if name is None:
+        return
+    if name != "torch":
+        outside.step_under(name, record, engine, batches)
         return
     is_first = record.ranks.rank == 0
     try:
