@@ -15,15 +15,18 @@ import functools
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from hpc_llm.estimating.estimate import estimate
 from hpc_llm.estimating.parts import Estimate, Verdict
 from hpc_llm.planning.experiment import Experiment, Plan
 from hpc_llm.planning.gpu import actual_gpu
 from hpc_llm.planning.method import Method, load_method
+from hpc_llm.planning.parts import EngineSetup
 from hpc_llm.planning.plan import Site, plan
 from hpc_llm.site.cluster import Cluster, load_cluster
 from hpc_llm.site.hardware import Hardware
@@ -52,6 +55,10 @@ class Point:
     device: int | None
     reserved: int | None
     host: int | None
+    settings: tuple[str, ...] = ()
+    """What `--set` said besides the engine."""
+    switches: str = ""
+    """What the engine had on, NAME=VALUE; empty for runs of before there was a choice."""
 
     @property
     def shape(self) -> str:
@@ -124,11 +131,19 @@ def _point(row: dict[str, str]) -> Point:
         device=size["allocated"],
         reserved=size["reserved"],
         host=size["host"],
+        settings=settings_of(row),
+        switches=row["switches"],
     )
 
 
+def settings_of(row: Mapping[str, str]) -> tuple[str, ...]:
+    """What was set besides the engine, of what still changes a plan: how the engine was made up stands in `switches`."""
+    own = {one.name for one in fields(EngineSetup)}
+    return tuple(one for one in row["settings"].split() if one.partition("=")[0] not in own)
+
+
 def planned(point: Point, micro_batch: int | None = None) -> tuple[Plan, Cluster]:
-    """What that run was, on the machine that it ran on. Its steps were not recorded as CUDA graphs, which came later."""
+    """What that run was, on the machine that it ran on."""
     cluster, method = _ground(point.method)
     hardware = Hardware(
         gpu_model=point.gpu,
@@ -147,15 +162,25 @@ def planned(point: Point, micro_batch: int | None = None) -> tuple[Plan, Cluster
         gpus_per_node=point.gpus,
         steps=8,
         warmup_steps=3,
-        set=(f"engine={point.engine}",),
+        set=(f"engine={point.engine}", *point.settings),
     )
     site = Site(scheduler="local", hardware=hardware)
     there = cluster.model_copy(update={"gpu": actual_gpu(cluster.gpu, hardware)})
-    return as_measured(plan(experiment, cluster, method, site).plan), there
+    return with_switches(plan(experiment, cluster, method, site).plan, point.switches), there
+
+
+def with_switches(planned: Plan, switches: str) -> Plan:
+    """The plan as its run was carried out: with what its engine had on, or as all runs of before there was a choice."""
+    if not switches:
+        return as_measured(planned)
+    said = (one.split("=") for one in switches.split())
+    own = {one.name for one in fields(EngineSetup)}  # of another release the file may hold more
+    values = {name: yaml.safe_load(value) for name, value in said if name in own}
+    return replace(planned, engine=replace(planned.engine, **values))
 
 
 def as_measured(planned: Plan, *, cuda_graph: bool = False) -> Plan:
-    """The plan as its run was carried out: the runs are older than fused layers and units of several layers, most than graphs."""
+    """The plan of a run that is older than fused layers and units of several layers, and than most graphs."""
     plain: dict[str, Any] = {
         "cuda_graph": cuda_graph, "fused_lora": False, "fused_loss": False, "fused_layers": False,
         "layers_per_unit": 1, "keeps_parameters": False, "reduce_precision": "fp32", "compiled_layers": False,
@@ -234,7 +259,7 @@ def table(fitted: Sequence[Pair], other: Sequence[Pair]) -> Iterator[str]:
         yield _line("all", half, found)
     for name, methods in _KINDS.items():
         yield _line(name, "other", [one for one in other if one.point.method in methods])
-    for engine in ("deepspeed", "fsdp2", "plain"):
+    for engine in ("deepspeed", "fsdp2", "plain", "flat"):
         yield _line(f"engine {engine}", "other", [one for one in other if one.point.engine == engine])
 
 

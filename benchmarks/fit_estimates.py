@@ -25,6 +25,7 @@ from estimate_accuracy import POINTS, Pair, pairs, planned, points
 
 from hpc_llm.estimating import constants as kept
 from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.host import compiling
 from hpc_llm.estimating.shapes import sizes_in
 
 _LEAST = 0.02
@@ -59,7 +60,7 @@ def fitted(path: Path = POINTS) -> dict[str, Any]:
     with _using(document):
         found = pairs(runs)
     document["precision"] = _precision(found, lambda pair: pair.device_error)
-    document["host_precision"] = _precision(found, lambda pair: pair.host_error)
+    document["host_precision"] = _precision(found, _host_off)
     document["record"] = _record(path, len(runs))
     return dict(document)
 
@@ -103,6 +104,15 @@ def _made(found: Sequence[Pair]) -> Iterator[tuple[int, int]]:
         case = _case(one)
         if one.point.host and case.stage == 3 and case.kind == "counted" and one.point.engine == "deepspeed":
             yield one.point.host, case.width * case.sizes.parameters // case.ranks
+
+
+def _host_off(pair: Pair) -> float | None:
+    """None where a compiler that had made nothing before took what is allowed for it."""
+    memory, point = pair.estimate.memory, pair.point
+    if memory is None or point.host is None:
+        return None
+    over = point.host * point.gpus - memory.host.peak
+    return None if 0 < over <= compiling(_case(pair)) * point.gpus else pair.host_error
 
 
 def _precision(found: Sequence[Pair], error: Callable[[Pair], float | None]) -> dict[str, float]:

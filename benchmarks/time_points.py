@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from estimate_accuracy import as_measured
+from estimate_accuracy import as_measured, settings_of, with_switches
 
 from hpc_llm.estimating.fitting import Constants, descend, loss_of
 from hpc_llm.estimating.rates import Fitted, Program, Rates, gpu_facts, gpu_kind, guessed_facts
@@ -44,7 +44,7 @@ MACHINE: dict[str, float] = {
 PROGRAM: dict[str, float] = {
     "recompute_launches": 40, "adapter_launches": 12, "quantized_launches": 5, "deepspeed_launches": 40,
     "stage_launches": 40, "gather_launches": 500, "peer_launches": 200, "fsdp_launches": 150, "step_launches": 500,
-    "activation_passes": 1.5, "adapter_passes": 2, "logit_bytes": 24, "unpack_bytes": 6, "optimizer_bytes": 40,
+    "activation_passes": 1.5, "compiled_passes": 1, "adapter_passes": 2, "logit_bytes": 24, "unpack_bytes": 6, "optimizer_bytes": 40, "fused_optimizer_bytes": 30,
     "packed_optimizer_bytes": 60, "host_optimizer_bytes": 42, "transfer_bytes": 8,
 }  # fmt: skip
 """Where the descent begins: what such programs and machines are known to take, to within a factor of two or so."""
@@ -83,11 +83,11 @@ def points(path: Path = HERE / "points.csv") -> list[Point]:
 def _point(row: dict[str, str]) -> Point:
     gpus = int(row["num_gpus"])
     shape = (int(row["micro_batch_size"]), int(row["sequence_length"]))
-    settings = [f"engine={row['engine']}"]
+    settings = (f"engine={row['engine']}", *settings_of(row))
     experiment = Experiment(
         cluster="local",
         method=row["method"],
-        set=tuple(settings),
+        set=settings,
         steps=8,
         warmup_steps=3,
         gpus_per_node=gpus,
@@ -96,7 +96,7 @@ def _point(row: dict[str, str]) -> Point:
         sequence_length=shape[1],
     )
     hardware = Hardware(row["gpu"], "sm_90", 80.0, gpus, "nvidia", 32)
-    planned = as_measured(_planned(experiment, Site(scheduler="local", hardware=hardware)))
+    planned = with_switches(_planned(experiment, Site(scheduler="local", hardware=hardware)), row["switches"])
     return Point(
         row["gpu"], row["model"], row["method"], shape, planned, work_of(planned), float(row["step_time_s_p50"]), row
     )
@@ -210,7 +210,7 @@ def table(runs: Sequence[Point]) -> list[Line]:
     return [
         line("the half that was fitted", ratios(first, halves[0])),
         line("the other half", ratios(first, halves[1])),
-        line("recorded steps (CUDA graphs), fitted on that half, which has none", on_recorded(first)),
+        line("recorded steps (CUDA graphs) of other days, fitted on that half", on_recorded(first)),
         line("H200, fitted on H100 alone", ratios(fit(kinds["H100"]), kinds["H200"])),
         line("H100, fitted on H200 alone", ratios(fit(kinds["H200"]), kinds["H100"])),
         line("8x V100, fitted on that half", on_homework(first, "V100")),

@@ -153,7 +153,7 @@ def test_the_plan_says_whether_steps_are_recorded_and_why(
     ],
 )
 def test_the_plan_says_what_is_fused(method: str, settings: tuple[str, ...], fused: tuple[bool, bool, bool]) -> None:
-    engine = planned("delta", method, set=settings).plan.engine
+    engine = planned("delta", method, set=settings, model="llama3.2-1b").plan.engine
     assert (engine.fused_lora, engine.fused_loss, engine.fused_layers) == fused
 
 

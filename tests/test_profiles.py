@@ -16,7 +16,7 @@ from hpc_llm.cli import run
 from hpc_llm.errors import Notice, ProfileError
 from hpc_llm.planning.method import load_method, method_names, parse_method
 from hpc_llm.site.cluster import Cluster, cluster_names, load_cluster, parse_cluster
-from hpc_llm.site.profiles import find_file, list_files, read_profile, user_cache, user_config
+from hpc_llm.site.profiles import bundled, find_file, list_files, read_profile, user_cache, user_config
 from hpc_llm.text.yaml_text import parse_yaml, read_yaml
 
 CLUSTER_FILES = sorted((ROOT / "clusters").glob("*.yaml"))
@@ -314,3 +314,21 @@ def test_what_extends_an_unknown_name_is_no_choice_itself(
         read_profile(kind, "mine")
     valid = str(refused.value).partition("Valid: ")[2]
     assert f"there is no {option} 'mien'" in str(refused.value) and valid and "mine" not in valid
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"memory_gib": 40960}, "40960 GiB are more than any GPU has; if these are MiB, write 40"),
+        ({"memory_gib": 400}, "memory_gib is 400, and a A100-SXM4-40GB has about 40"),
+        ({"peak_tflops": {"bf16": 3.12e14}}, "if these are FLOP/s, write 312"),
+    ],
+)
+def test_amounts_of_another_unit_are_refused_with_the_likely_one(changes: dict[str, Any], said: str) -> None:
+    path = bundled("clusters") / "delta.yaml"
+    data = read_yaml(path)
+    with pytest.raises(ProfileError) as caught:
+        parse_cluster({**data, "gpu": {**data["gpu"], **changes}}, path)
+    assert said in str(caught.value)
+    with pytest.raises(ProfileError, match="256000 GB are more than any node has; if these are MB, write 256"):
+        parse_cluster({**data, "node": {**data["node"], "mem_gb": 256000.0}}, path)

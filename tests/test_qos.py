@@ -56,7 +56,8 @@ def asked(name: str, *more: str) -> dict[str, Any]:
             {"time": "13:00:00"},
             "time 13:00:00: qos normal of cluster taiwania2, which Slurm gives a job that names none, allows 12:00:00.",
         ),
-        ({**asked("long"), "time": "3-00:00:00"}, "qos long of cluster taiwania2 allows 2-00:00:00. Ask for less with --time."),
+        ({**asked("long"), "time": "3-00:00:00"}, "qos long of cluster taiwania2 allows 2-00:00:00. Ask for less with --time, "
+         "or take both --partition big and --sbatch qos=vague."),
         (
             {**asked("wide"), "time": "2-00:00:00"},
             "partition gpu of cluster taiwania2 allows 1-00:00:00. Ask for less with --time, or take a qos that allows it: "
@@ -64,8 +65,9 @@ def asked(name: str, *more: str) -> dict[str, Any]:
         ),
         ({**asked("debug"), "nodes": 9, "gpus_per_node": 1}, "9 nodes: qos debug"),
         ({"nodes": 9, "gpus_per_node": 1}, "9 nodes: partition gpu of cluster taiwania2 allows 8 per job. Ask for fewer with --nodes, "
-         "or take a qos that allows it: --sbatch qos=long or --sbatch qos=wide."),
-        ({**asked("wide"), "nodes": 17}, "17 nodes: qos wide of cluster taiwania2 allows 16 per job. Ask for fewer with --nodes."),
+         "or take a partition that allows it: big, or take a qos that allows it: --sbatch qos=long or --sbatch qos=wide."),
+        ({**asked("wide"), "nodes": 17}, "17 nodes: qos wide of cluster taiwania2 allows 16 per job. Ask for fewer with --nodes, "
+         "or take both --partition big and --sbatch qos=normal."),
         ({**asked("long"), "nodes": 6}, "6 x 8 = 48 GPUs: partition gpu of cluster taiwania2 allows 40 per user. Ask for fewer nodes, "
          "or take a qos that allows it: --sbatch qos=wide."),
         (
@@ -160,9 +162,18 @@ def test_what_is_advised_allows_all_that_is_asked_for() -> None:
     [
         ({"nodes": 9, "gpus_per_node": 1}, "--sbatch qos=long or --sbatch qos=wide."),
         ({"nodes": 9, "gpus_per_node": 1, "time": "1-12:00:00"}, "or take a qos that allows it: --sbatch qos=long."),
-        ({"nodes": 9, "gpus_per_node": 1, "time": "3-00:00:00"}, "Ask for fewer with --nodes."),
-        ({"nodes": 6, "time": "10:00:00"}, "Ask for fewer nodes, or take a qos that allows it: --sbatch qos=wide."),
-        ({"nodes": 6, "time": "1-12:00:00"}, "Ask for fewer nodes."),
+        (
+            {"nodes": 9, "gpus_per_node": 1, "time": "3-00:00:00"},
+            "or take both --partition big and --sbatch qos=vague.",
+        ),
+        (
+            {"nodes": 6, "time": "10:00:00"},
+            "take a partition that allows it: big, or take a qos that allows it: --sbatch qos=wide.",
+        ),
+        (
+            {"nodes": 6, "time": "1-12:00:00"},
+            "Ask for fewer nodes, or take both --partition big and --sbatch qos=vague.",
+        ),
     ],
 )
 def test_a_qos_is_advised_for_a_size_only_where_the_time_fits_as_well(amounts: dict[str, Any], advised: str) -> None:

@@ -109,7 +109,6 @@ def gib(size: int | None) -> str:
 
 def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
     """What would fit, as the end of a sentence."""
-    from hpc_llm.diagnosis.ladder import rungs
     from hpc_llm.diagnosis.suffices import first_that_fits
     from hpc_llm.estimating.memory import at_partition
     from hpc_llm.estimating.parts import Device
@@ -124,7 +123,7 @@ def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
         ):
             return f". A node has {node:g} GB: ask for them with --sbatch mem={-(-need.high // _GIB)}G"
         return ""
-    step = first_that_fits(plan, rungs(plan), cluster)
+    step = first_that_fits(plan, cluster)
     return "" if step is None else f". The first step that fits: {step.flags} ({step.why})"
 
 

@@ -29,25 +29,76 @@ class Rung:
 
 
 def rungs(plan: Plan) -> Iterator[Rung]:
-    """The steps from the least costly one on; each keeps the ones before it."""
+    """The steps from the least costly one on; each keeps the ones before it, and its flags say all of them."""
+    for why, changed in _steps(plan):
+        yield Rung(_flags(plan, changed), why, changed)
+
+
+def _steps(plan: Plan) -> Iterator[tuple[str, Plan]]:
     smaller = _smaller_micro_batch(plan)
     if smaller is not None:
-        flags = f"--micro-batch-size {smaller.batch.micro_batch_size} --gradient-accumulation-steps {smaller.batch.gradient_accumulation_steps}"
-        yield Rung(flags, f"a smaller micro batch at the same global batch of {plan.batch.global_batch_size}", smaller)
+        yield f"a smaller micro batch at the same global batch of {plan.batch.global_batch_size}", smaller
         plan = smaller
-    for flag, why, changed in _costly_settings(plan):
-        yield Rung(flag, why, changed)
+    for why, changed in _costly_settings(plan):
+        yield why, changed
         plan = changed
-    asked = method = plan.method
+    method = plan.method
     for letters, added, why in _more_saving(plan):
         method = f"{method}+{added}" if added else letters
         plan = plan.changed(letters=letters, method=method, recompute=True)
-        yield Rung(f"--method {method}", why, plan)
+        yield why, plan
     if plan.batch.sequence_length >= 2 * _SHORTEST:
+        while (smallest := _smaller_micro_batch(plan)) is not None:
+            plan = smallest  # before another experiment, the smallest batch of this one
         shorter = plan.changed(sequence_length=plan.batch.sequence_length // 2)
-        flags = f"--method {method} " if method != asked else ""
-        why = "shorter sequences, which is another experiment"
-        yield Rung(f"{flags}--sequence-length {shorter.batch.sequence_length}", why, shorter)
+        yield "shorter sequences, which is another experiment", shorter
+
+
+def alternatives(plan: Plan) -> Iterator[Rung]:
+    """What trains the same with less memory, in no order: ways to save it, each with all micro batches of the same global batch."""
+    for letters, added, recompute, whys in _ways(plan):
+        changed = plan
+        if whys:
+            method = f"{plan.method}+{added}" if added else letters
+            changed = plan.changed(letters=letters, method=method, recompute=recompute)
+            yield Rung(_flags(plan, changed), ", ".join(whys), changed)
+        while (smaller := _smaller_micro_batch(changed)) is not None:
+            changed = smaller
+            batch = f"a smaller micro batch at the same global batch of {plan.batch.global_batch_size}"
+            yield Rung(_flags(plan, changed), ", ".join((*whys, batch)), changed)
+
+
+def _ways(plan: Plan) -> Iterator[tuple[str, str, bool, tuple[str, ...]]]:
+    """Letters, the one that is added where that is all, whether activations are recomputed, and what each change is."""
+    has_r = plan.model.recompute
+    yield plan.letters, "", has_r, ()
+    if not has_r:
+        letters, added, why = next(_more_saving(plan))
+        yield letters, added, True, (why,)
+    for letters, added, why in _more_saving(plan):
+        if added:
+            continue
+        if not has_r:
+            without = "+".join(part for part in letters.split("+") if part != "r")
+            yield without, "", False, (why,)
+        yield letters, "", True, (why,) if has_r else (why, "recompute activations")
+
+
+def _flags(before: Plan, after: Plan) -> str:
+    """The flags by which the one becomes the other."""
+    batch, was = after.batch, before.batch
+    said = [
+        (f"--method {after.method}", after.method != before.method),
+        (
+            f"--micro-batch-size {batch.micro_batch_size} --gradient-accumulation-steps {batch.gradient_accumulation_steps}",
+            batch.micro_batch_size != was.micro_batch_size,
+        ),
+        (f"--sequence-length {batch.sequence_length}", batch.sequence_length != was.sequence_length),
+        (f"--set peft.r={after.model.peft and after.model.peft.r}", after.model.peft != before.model.peft),
+        (f"--set attention={after.model.attention}", after.model.attention != before.model.attention),
+        (f"--set precision={after.model.precision}", after.model.precision != before.model.precision),
+    ]
+    return " ".join(flag for flag, is_other in said if is_other)
 
 
 def _smaller_micro_batch(plan: Plan) -> Plan | None:
@@ -59,23 +110,23 @@ def _smaller_micro_batch(plan: Plan) -> Plan | None:
     return plan.changed(micro_batch_size=fitting[-1], gradient_accumulation_steps=sequences // fitting[-1])
 
 
-def _costly_settings(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
-    """What the run has otherwise than usual and takes memory, each taken back: its flag, what it costs, and the plan then."""
+def _costly_settings(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """What the run has otherwise than usual and takes memory, each taken back: what it costs, and the plan then."""
     model = plan.model
     if model.peft is not None and model.peft.r > _USUAL_RANK:
         smaller = replace(model, peft=replace(model.peft, r=_USUAL_RANK))
         why = f"adapters of rank {_USUAL_RANK} instead of {model.peft.r}: their weights, gradients and states shrink with it"
         plan = replace(plan, model=smaller)
-        yield f"--set peft.r={_USUAL_RANK}", why, plan
+        yield why, plan
     if plan.model.attention == "eager":
         plan = replace(plan, model=replace(plan.model, attention="sdpa"))
-        yield "--set attention=sdpa", "eager attention keeps all scores of a sequence, which grow with its square", plan
+        yield "eager attention keeps all scores of a sequence, which grow with its square", plan
     if not plan.model.quantization and plan.model.precision == "fp32" and plan.gpu.model is not None:
         known = has_bf16(plan.gpu.model)
         half: Precision = "fp16" if known is False else "bf16"
         plan = replace(plan, model=replace(plan.model, precision=half))
         doubt = ", where the GPU has bf16; else fp16" if known is None else ""
-        yield f"--set precision={half}", f"half the bytes of weights and activations{doubt}", plan
+        yield f"half the bytes of weights and activations{doubt}", plan
 
 
 def _more_saving(plan: Plan) -> Iterator[tuple[str, str, str]]:

@@ -66,13 +66,13 @@ def _steps_down(case: Case) -> list[str]:
     """The steps of the ladder that can help, and what is left when none does."""
     room = case.gpu_bytes
     lines = []
-    steps = list(rungs(case.plan))
-    enough = first_that_fits(case.plan, steps, case.cluster) if case.cluster else None
-    for rung in steps:
+    enough = first_that_fits(case.plan, case.cluster) if case.cluster else None
+    steps = [rung for rung in rungs(case.plan) if enough is None or rung.flags != enough.flags]
+    for rung in [enough, *steps] if enough else steps:
         states = states_bytes(rung.plan)
         memory = case.memory_flags(host_bytes(rung.plan), rung.plan)
         if memory is not None and (room is None or states is None or states < room):
-            first = "; by the estimate the first step that is enough" if rung is enough else ""
+            first = "; by the estimate enough, and the quickest of what is" if rung is enough else ""
             lines.append(f"{rung.flags}{memory}  ({rung.why}{first})")
     states = states_bytes(case.plan, letters_of(case.plan))
     if states is not None and room is not None and states >= room:

@@ -1,46 +1,57 @@
-"""Which step of the ladder is the first after which a run fits, by the estimate."""
+"""Which change is the least costly one after which a run fits, by the estimate."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from hpc_llm.diagnosis.ladder import Rung
+from hpc_llm.diagnosis.ladder import Rung, alternatives, rungs
+from hpc_llm.diagnosis.replanned import replanned
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.estimating.memory import at_partition, memory_of
 from hpc_llm.estimating.parts import Verdict
 from hpc_llm.estimating.shapes import sizes_in
-from hpc_llm.planning import engines
+from hpc_llm.estimating.step_time import step_time
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.method import load_method
-from hpc_llm.planning.parts import EngineSetup
 from hpc_llm.site.cluster import Cluster
 
-_NO_SWITCHES = {one.name: one.default for one in fields(EngineSetup) if isinstance(one.default, (bool, int, str))}
-"""How an engine is that was asked for nothing: what one chooses for itself, another need not know."""
+_FELT = 1.05
+"""A step that takes so many times as long is told."""
 
 
-def first_that_fits(plan: Plan, steps: Iterable[Rung], cluster: Cluster) -> Rung | None:
-    """The first of the steps down from `plan` that fits for certain on the cluster; None where there is none, or nothing is known."""
-    try:
-        there, sizes = at_partition(cluster, plan), sizes_in(plan)
-        for step in steps:
-            if memory_of(_as_planned(step.plan, plan), there, sizes).verdict is Verdict.FITS:
-                return step
-    except HpcLlmError:
-        return None
-    return None
+def first_that_fits(plan: Plan, cluster: Cluster) -> Rung | None:
+    """The quickest by its predicted step of what trains the same and fits for certain, or the first step of the ladder that does.
+
+    None where there is none, or nothing is known. Its plan is the one that its flags make.
+    """
+    found = list(_fitting(plan, alternatives(plan), cluster))
+    if found:
+        return _priced(plan, min(found, key=lambda one: _seconds(one.plan, cluster) or 0.0), cluster)
+    return next((_priced(plan, one, cluster) for one in _fitting(plan, rungs(plan), cluster)), None)
 
 
-def _as_planned(changed: Plan, before: Plan) -> Plan:
-    """With the DeepSpeed config that goes with its method, which a step names alone. Raises as `load_method`."""
-    if changed.method == before.method:
-        return changed
-    method = load_method(changed.method)
-    splits = bool(method.zero_stage)
-    engine = changed.engine.name
-    if splits and engine in engines.OWN and (engine == "plain" or "o" in method.letters.split("+")):
-        engine = "deepspeed"
-    config = {**changed.engine.deepspeed, "zero_optimization": method.deepspeed.get("zero_optimization", {})}
-    own = {} if engine == changed.engine.name else _NO_SWITCHES
-    return changed.changed(**(own | {"deepspeed": config, "engine": engine}))
+def _fitting(plan: Plan, steps: Iterable[Rung], cluster: Cluster) -> Iterator[Rung]:
+    for step in steps:
+        with contextlib.suppress(HpcLlmError):  # what cannot be planned is no way
+            made = replanned(step.plan, plan, cluster)
+            if memory_of(made, at_partition(cluster, made), sizes_in(made)).verdict is Verdict.FITS:
+                yield replace(step, plan=made)
+
+
+def _seconds(plan: Plan, cluster: Cluster) -> float | None:
+    found = step_time(plan, cluster)
+    return None if found is None else found.step_time_s
+
+
+def _priced(plan: Plan, step: Rung, cluster: Cluster) -> Rung:
+    """With what it costs, where that is felt."""
+    before, after = _seconds(plan, cluster), _seconds(step.plan, cluster)
+    if (
+        not before
+        or not after
+        or after < _FELT * before
+        or step.plan.batch.sequence_length != plan.batch.sequence_length
+    ):
+        return step
+    return replace(step, why=f"{step.why}; {after / before:.1f} times the step time by the estimate")

@@ -3,6 +3,8 @@
 Counted from the operations of transformers' decoder layers as autograd saves them: a normalisation keeps its input in fp32 and, where
 its weight trains, the normalised values; a linear layer its input where its weight trains or an adapter reads it; attention its
 queries, keys, values and output (without the scores, but for `eager`); the gated MLP both factors, the gate and their product.
+Where norm and MLP are compiled, each for itself or with the whole layer, they keep what enters them and make the rest anew: of a
+normalisation its input as it is, of the MLP both factors and their product.
 """
 
 from __future__ import annotations
@@ -10,13 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.fused_loss import fused_loss_bytes
 from hpc_llm.estimating.sizes import Block
 
 LOSS = 12
 """Bytes for each token and word of the vocabulary: the log of the softmax, its gradient and that of the logits, in fp32."""
-
-_FUSED_PLACES = 1024
-"""Places whose logits are there at a time where the loss is computed with the head."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,18 @@ def activations_of(case: Case) -> Activations:
         kept = sum(counts) * case.width * case.sizes.hidden
     else:
         kept = sum(count * size for count, size in zip(counts, per_layer, strict=True))
-    end = _norm(case) + (case.width * case.sizes.hidden if case.trains_root else 0)
-    tokens = case.tokens
-    places = min(tokens, _FUSED_PLACES) if case.plan.engine.fused_loss else tokens
-    return Activations(
-        kept=tokens * (kept + end), one_layer=tokens * max(per_layer), loss=places * LOSS * case.sizes.vocabulary
-    )
+    engine, tokens = case.plan.engine, case.tokens
+    # What the head reads for its gradient, or the gradient of that where it is made with the loss.
+    end = _norm(case, engine.fused_layers)
+    end += case.width * case.sizes.hidden if case.trains_root or engine.fused_loss else 0
+    loss = fused_loss_bytes(case) if engine.fused_loss else tokens * LOSS * case.sizes.vocabulary
+    return Activations(kept=tokens * (kept + end), one_layer=tokens * max(per_layer), loss=loss)
 
 
-def _norm(case: Case) -> int:
+def _norm(case: Case, is_compiled: bool) -> int:
     """Bytes a token of a normalisation: its input in fp32, and what its weight is multiplied with where that trains."""
+    if is_compiled:
+        return case.width * case.sizes.hidden
     return case.sizes.hidden * (4 + (0 if case.is_adapted else case.width))
 
 
@@ -56,10 +58,11 @@ def _layer(case: Case, block: Block) -> int:
     sizes, e = case.sizes, case.width
     reads_inputs = not case.is_quantized or case.is_adapted  # a frozen layer needs its input for nothing
     attention = e * (2 * sizes.attention + 2 * sizes.keys) + 4 * sizes.heads
-    mlp = e * sizes.inner * (1 + sizes.gates + (1 if reads_inputs else 0))
+    is_compiled = case.plan.engine.fused_layers or case.plan.engine.compiled_layers
+    mlp = e * sizes.inner * ((0 if is_compiled else 1) + sizes.gates + (1 if reads_inputs else 0))
     inputs = e * sizes.hidden * block.norms if reads_inputs else 0
     return (
-        block.norms * _norm(case)
+        block.norms * _norm(case, is_compiled)
         + block.attentions * (attention + _scores(case))
         + mlp
         + inputs

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hpc_llm.estimating.case import Case
-from hpc_llm.planning.optimizers import PURE_BF16
 from hpc_llm.site.cluster import Cluster
 
 _KNOWN = ("deepspeed", "plain", "fsdp2", "flat")
@@ -25,11 +24,6 @@ def doubts_of(case: Case, cluster: Cluster) -> list[tuple[str, float]]:
 
 def _is_fp16(case: Case) -> bool:
     return case.plan.model.precision == "fp16" and case.stage < 3 and not case.is_quantized
-
-
-def _is_fused(case: Case) -> bool:
-    engine = case.plan.engine
-    return engine.fused_dequantization or engine.fused_lora or engine.fused_loss or engine.fused_layers
 
 
 def _is_int8(case: Case) -> bool:
@@ -62,22 +56,15 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
     (lambda case: case.plan.model.precision == "fp32", f"fp32: {_COUNTED}", 0.15),
     (_is_fp16, "fp16 without ZeRO-3: counted as bf16, no such run was measured", 0.08),
     (lambda case: case.accumulates, f"gradients of several micro batches: {_COUNTED}", 0.03),
-    (lambda case: case.plan.engine.cuda_graph, f"a CUDA graph keeps what it works in: {_COUNTED}", 0.1),
-    (lambda case: case.plan.engine.name == "flat", f"engine flat: {_COUNTED}", 0.1),
-    (_is_fused, f"what is computed in fewer passes keeps less: {_COUNTED}", 0.15),
     (
-        lambda case: (
-            case.plan.engine.name == "fsdp2"
-            and (case.plan.engine.layers_per_unit > 1 or case.plan.engine.keeps_parameters)
-        ),
-        f"several layers in a unit, or parameters that stay gathered: {_COUNTED}",
-        0.15,
+        lambda case: case.plan.engine.name == "flat" and case.offloads("optimizer"),
+        f"flat units whose states are on the host: {_COUNTED}",
+        0.1,
     ),
     (_is_int8, f"int8 layers: {_COUNTED}", 0.15),
     (_splits_frozen, f"frozen weights that are split: {_COUNTED}", 0.15),
     (_is_partial, "a part of what is offloaded, or a disk to offload to: not counted for itself", 0.5),
     (_is_further_zero, "what ZeRO++ and ZenFlow keep besides: not counted", 0.3),
-    (lambda case: case.plan.optimizer.type in PURE_BF16, f"an optimizer in bf16: {_COUNTED}", 0.15),
     (
         lambda case: case.plan.parallel.tensor > 1,
         f"layers shared among ranks: {_COUNTED}",

@@ -38,9 +38,6 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     again = kept.one_layer if case.plan.model.recompute else 0
     loss = {"activations": kept.kept, "logits and loss": kept.loss}
     backward = {"activations": kept.kept + again, "largest temporary": case.width * _largest_gradient(case)}
-    if case.plan.engine.cuda_graph:  # a graph keeps what it works in
-        yield Moment(name="recorded passes", terms={**states, **backward, **loss})
-        return
     yield Moment(name="loss", terms={**states, **loss})
     yield Moment(name="backward", terms={**states, **backward})
     if case.plan.engine.offloaded_step == "device":

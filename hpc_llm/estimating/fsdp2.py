@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpc_llm.estimating.activations import Activations
-from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.case import WIDTHS, Case
 from hpc_llm.estimating.deepspeed import head_gradient, unpacked
 from hpc_llm.estimating.parts import Moment
 
@@ -24,19 +24,23 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     again = kept.one_layer if case.plan.model.recompute else 0
     units = min(case.plan.engine.layers_per_unit, case.sizes.layers)
     layer = 0 if case.is_quantized else units * case.sizes.largest_layer
-    if case.plan.engine.keeps_parameters and not case.is_quantized:
+    keeps = case.plan.engine.keeps_parameters and not case.is_quantized
+    if keeps:
         gathered += case.width * (case.sizes.parameters - root - layer)
+    at_loss = gathered + (case.width * layer if keeps else 0)
     yield Moment(
         name="loss",
-        terms={**before, "activations": kept.kept, "logits and loss": kept.loss, "gathered parameters": gathered},
+        terms={**before, "activations": kept.kept, "logits and loss": kept.loss, "gathered parameters": at_loss},
     )
+    reduced = WIDTHS[case.plan.engine.reduce_precision]
+    behind = 0 if case.plan.model.recompute else (units - 1) * kept.one_layer  # a unit is summed when all of it is done
     of_layer = {
         "gathered parameters": gathered + case.width * layer,
-        "largest temporary": unpacked(case) + (0 if case.is_adapted else (4 + case.width) * layer),
+        "largest temporary": unpacked(case) + (0 if case.is_adapted else (reduced + case.width) * layer),
     }
     yield Moment(
         name="backward",
-        terms={**before, "activations": kept.kept + again, "gradients": head_gradient(case), **of_layer},
+        terms={**before, "activations": kept.kept - behind + again, "gradients": head_gradient(case), **of_layer},
     )
     in_layers = case.trained - (root if case.trains_root else 0)
     gradients = 4 * max(in_layers - layer, 0) // ranks + head_gradient(case)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.device import device_need, peak_moment
 from hpc_llm.estimating.doubts import doubts_of
 from hpc_llm.estimating.host import host_capacity, host_need
-from hpc_llm.estimating.parts import Memory
+from hpc_llm.estimating.parts import Memory, Need
 from hpc_llm.estimating.sizes import Sizes
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import Cluster
@@ -17,15 +19,23 @@ def memory_of(plan: Plan, cluster: Cluster, sizes: Sizes) -> Memory:
     case = Case(plan, sizes)
     doubts = doubts_of(case, cluster)
     unknown = sum(share for _, share in doubts)
-    capacity = host_capacity(case, cluster, cluster.node)
     notes = tuple(words for words, _ in doubts)
     if plan.parallel.gpus_per_node == 0:  # the host is the device
-        return Memory(device=None, host=host_need(case, capacity, unknown, peak_moment(case).terms), notes=notes)
+        return Memory(device=None, host=_host(case, cluster, unknown, peak_moment(case).terms), notes=notes)
     return Memory(
         device=device_need(case, cluster.gpu, unknown, expands=_expands(plan, cluster)),
-        host=host_need(case, capacity),
+        host=_host(case, cluster),
         notes=notes,
     )
+
+
+def _host(case: Case, cluster: Cluster, *more: Any) -> Need:
+    """Where nobody says what the job gets of a node, at least that it cannot be more than there is."""
+    node = cluster.node
+    need = host_need(case, host_capacity(case, cluster, node), *more)
+    if need.capacity is None and node.mem_gb is not None and need.low > node.mem_gb * 1e9:
+        return host_need(case, int(node.mem_gb * 1e9), *more)
+    return need
 
 
 def _expands(plan: Plan, cluster: Cluster) -> bool:

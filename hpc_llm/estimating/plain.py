@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hpc_llm.estimating.activations import Activations
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.deepspeed import head_gradient, held, unpacked
+from hpc_llm.estimating.fused_loss import has_parts
 from hpc_llm.estimating.parts import Moment
 from hpc_llm.planning.optimizers import PURE_BF16
 
@@ -21,18 +22,25 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     again = kept.one_layer if case.plan.model.recompute else 0
     backward = {"activations": kept.kept + again, "gradients": head_gradient(case), "largest temporary": unpacked(case)}
     gradients = {"gradients": case.trained * (4 if has_copies else case.width)}
-    if case.plan.engine.cuda_graph:  # a graph keeps what it works in, and the gradients that it writes
-        graph = {
-            "activations": kept.kept + again,
-            "logits and loss": kept.loss,
-            "recorded gradients": case.width * case.trained,
-        }
-        yield Moment(name="optimizer step", terms={**states, **graph, **gradients})
+    if case.plan.engine.cuda_graph:
+        # It keeps what it works in, and writes the gradients there: those in fp32 are copies of them.
+        passes = max(loss, backward, {"gradients": case.width * case.trained}, key=lambda one: sum(one.values()))
+        passes = {**passes, "largest temporary": _unpacked_in_graph(case, kept)}
+        copies = {"gradients in fp32": gradients["gradients"]} if has_copies else {}
+        yield Moment(name="optimizer step", terms={**states, **passes, **copies})
         return
     before = {**states, **case.sum_of_gradients(gradients["gradients"])}
     yield Moment(name="loss", terms={**before, **loss})
     yield Moment(name="backward", terms={**before, **backward})
     yield Moment(name="optimizer step", terms={**states, **gradients, "largest temporary": _copying(case, has_copies)})
+
+
+def _unpacked_in_graph(case: Case, kept: Activations) -> int:
+    """What a graph needs for packed layers, beside what the loss leaves free where it has all places at once: weights of a layer as
+    they multiply and its gradients, twice, for the next layer's find no room in between. Held to runs of q and qlora."""
+    if not case.is_quantized or not has_parts(case):
+        return 0
+    return 2 * (case.width * case.sizes.largest_layer + kept.one_layer)
 
 
 def _copying(case: Case, has_copies: bool) -> int:

@@ -121,6 +121,8 @@ class Program:
     """Operations of a step besides the layers' and the optimizer's."""
     activation_passes: float
     """How often the elements of the activations move, of those that are counted."""
+    compiled_passes: float
+    """The same where what lies between products is compiled."""
     adapter_passes: float
     """How often the input and the output of a layer with an adapter move for its sake."""
     logit_bytes: float
@@ -129,6 +131,8 @@ class Program:
     """Bytes that move for one weight of a quantized layer in a pass."""
     optimizer_bytes: float
     """Bytes that move for a number in a step of AdamW on the device, clipping and conversion included."""
+    fused_optimizer_bytes: float
+    """The same where it is one kernel."""
     packed_optimizer_bytes: float
     """The same with moments of 8 bits."""
     host_optimizer_bytes: float

@@ -9,7 +9,8 @@ from hpc_llm.estimating.memory import memory_of
 from hpc_llm.estimating.parts import Verdict
 from hpc_llm.estimating.sizes import Sizes
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.site.cluster import Cluster
+from hpc_llm.planning.limits import memory_flag, memory_share
+from hpc_llm.site.cluster import Cluster, Node
 
 _LARGEST = 2**16
 _MOST_NODES = 64
@@ -25,7 +26,7 @@ def largest_micro_batch(plan: Plan, cluster: Cluster, sizes: Sizes) -> int | Non
 def fewest_gpus(plan: Plan, cluster: Cluster, sizes: Sizes, most_nodes: int | None) -> int | None:
     """GPUs with which the plan's micro batch fits for certain, in one node or in whole ones; None where there are none."""
     for candidate in _more_gpus(plan, cluster.gpu.per_node, most_nodes or _MOST_NODES):
-        if _fits(candidate, cluster, sizes):
+        if _fits(_with_its_share(candidate, plan, cluster), cluster, sizes):
             return candidate.parallel.world_size
     return None
 
@@ -68,3 +69,16 @@ def _with_gpus(plan: Plan, nodes: int, gpus: int) -> Plan:
         plan.parallel, nodes=nodes, gpus_per_node=gpus, tasks_per_node=gpus, world_size=world, data=groups
     )
     return replace(plan, parallel=parallel)
+
+
+def _with_its_share(changed: Plan, plan: Plan, cluster: Cluster) -> Plan:
+    """With the memory that goes with its GPUs, where the plan asks for what goes with its own and for nothing else."""
+    style, job = cluster.request.memory, plan.job
+    has, gets = (_share(style, cluster.node, one.parallel.gpus_per_node) for one in (plan, changed))
+    return replace(changed, job=replace(job, mem=gets)) if job.mem is not None and job.mem == has else changed
+
+
+def _share(style: str, node: Node, gpus: int) -> str | None:
+    """The value of the site's flag for memory."""
+    size = memory_share(style, node, gpus)
+    return None if size is None else memory_flag(size)

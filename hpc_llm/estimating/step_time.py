@@ -158,8 +158,6 @@ def _program_reasons(plan: Plan, work: Work) -> list[tuple[float, str]]:
         reasons.append((_UNMEASURED, f"no run of engine {work.engine} was measured"))
     if work.layers.share != 1.0:
         reasons.append((_UNMEASURED, "no model with encoder and decoder was measured"))
-    if work.has_pure_bf16:
-        reasons.append((_UNMEASURED, f"no run with {work.optimizer} was measured"))
     if work.quantized_bytes == 1.0:
         reasons.append((_UNMEASURED, "no run with layers of 8 bits was measured"))
     if work.cuda_graph:

@@ -102,7 +102,7 @@ def traffic_bytes(work: Work, rates: Rates) -> float:
     tokens = work.tokens * layers.share
     passes = 4 if work.recompute else 3  # a backward pass moves twice what a forward one does
     elements = 10 * layers.hidden + 4 * layers.inner + 4 * layers.attention
-    own = program.activation_passes * elements * passes
+    own = (program.compiled_passes if work.compiles else program.activation_passes) * elements * passes
     adapters = program.adapter_passes * _adapter_elements(work) * passes
     weights = 0 if work.quantized_bytes else (passes - 1) * layers.weights + work.trains_layers * layers.weights
     return (
@@ -155,25 +155,30 @@ def _engine_launches(work: Work, rates: Rates) -> float:
 def optimizer_bytes(work: Work, rates: Rates) -> float:
     """Through the device's memory, for the numbers of this rank."""
     program = rates.program
-    each = program.packed_optimizer_bytes if work.has_8bit_states else program.optimizer_bytes
-    return work.trained_here * each
+    each = program.fused_optimizer_bytes if work.fused_optimizer else program.optimizer_bytes
+    return work.trained_here * (program.packed_optimizer_bytes if work.has_8bit_states else each)
 
 
 def communication_s(work: Work, rates: Rates) -> float:
-    """Collectives of a step over the slowest link between the ranks."""
+    """Collectives of a step over the slowest link between the ranks: those that nothing hides."""
     if work.ranks == 1:
         return 0.0
     part = (work.ranks - 1) / work.ranks
-    return collective_bytes(work) * part / link_bandwidth(work, rates)
+    return (collective_bytes(work) - _hidden_bytes(work)) * part / link_bandwidth(work, rates)
+
+
+def _hidden_bytes(work: Work) -> float:
+    """Flat's gathers go on while the optimizer steps the next unit; both take about as long."""
+    return work.trained * work.width if work.engine == "flat" and work.overlaps else 0.0
 
 
 def collective_bytes(work: Work) -> float:
     """What a rank sends in a step, each number counted once for a gather or a scatter, twice for an all-reduce."""
-    gradients = work.trained * (4 if work.engine in ("plain", "fsdp2") and not work.has_pure_bf16 else work.width)
+    gradients = work.trained * _summed_width(work)
     if work.engine == "flat":  # parameters are gathered when they were stepped, and stay
         return work.micro_batches * gradients + work.trained * work.width
     if work.stage == 3:
-        gathers = (3 if work.recompute else 2) * work.micro_batches
+        gathers = (1 if work.keeps_parameters else 3 if work.recompute else 2) * work.micro_batches
         frozen = work.parameters if not work.quantized_bytes else work.parameters * work.quantized_bytes / work.width
         return gathers * frozen * work.width + work.micro_batches * gradients
     if work.stage:
@@ -182,10 +187,17 @@ def collective_bytes(work: Work) -> float:
     return 2 * gradients
 
 
+def _summed_width(work: Work) -> int:
+    """Bytes of a gradient between ranks."""
+    if work.engine == "fsdp2":
+        return work.sums_in
+    return 4 if work.engine == "plain" and not work.has_pure_bf16 else work.width
+
+
 def link_bandwidth(work: Work, rates: Rates) -> float:
-    """Bytes per second of a rank."""
+    """Bytes per second of a rank. A ring through all ranks crosses the border of each node once, and has its whole link there."""
     inside = (rates.gpu.peers or rates.gpu.pcie) * rates.fitted.link
-    return inside if work.nodes == 1 else min(inside, rates.fitted.between_nodes / work.ranks_per_node)
+    return inside if work.nodes == 1 else min(inside, rates.fitted.between_nodes)
 
 
 def _host_optimizer_s(work: Work, rates: Rates) -> float:

@@ -73,6 +73,15 @@ class Work:
     has_fused_attention: bool
     engine: str
     cuda_graph: bool
+    compiles: bool
+    """Whether norm, MLP and rotary positions are few kernels, each for itself or with the whole layer."""
+    overlaps: bool
+    """Whether ranks exchange numbers beside the computation."""
+    fused_optimizer: bool
+    keeps_parameters: bool
+    """Whether what was gathered for the forward pass stays for the backward pass."""
+    sums_in: int
+    """Bytes of a gradient as FSDP2 sums it over the ranks."""
     stage: int
     offloads_optimizer: bool
     offloads_parameters: bool
@@ -126,6 +135,11 @@ def work_of(plan: Plan) -> Work:
         has_fused_attention=plan.model.attention != "eager",
         engine=plan.engine.name,
         cuda_graph=plan.engine.cuda_graph,
+        compiles=plan.engine.fused_layers or plan.engine.compiled_layers,
+        overlaps=plan.engine.overlap,
+        fused_optimizer=plan.engine.fused_optimizer,
+        keeps_parameters=plan.engine.keeps_parameters,
+        sums_in=_BYTES[plan.engine.reduce_precision],
         stage=zero_stage(plan.engine.deepspeed),
         offloads_optimizer=_is_offloaded(zero, "offload_optimizer"),
         offloads_parameters=_is_offloaded(zero, "offload_param"),

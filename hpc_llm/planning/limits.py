@@ -157,9 +157,18 @@ def _ways(asked: Sequence[Asked], cluster: Cluster, partition: Partition | None,
     by_qos = (
         f", or take a qos that allows it: {' or '.join(f'--sbatch qos={name}' for name in others)}" if others else ""
     )
-    # To take a partition for its size would take its GPUs, of which a node may have another number.
-    names = _partitions_for(asked, cluster, partition, qos) if asked[0].what == "time" else []
-    return (f", or take a partition that allows it: {', '.join(names)}" if names else "") + by_qos
+    names = _partitions_for(asked, cluster, partition, qos)
+    ways = (f", or take a partition that allows it: {', '.join(names)}" if names else "") + by_qos
+    return ways or _both(asked, cluster, partition)
+
+
+def _both(asked: Sequence[Asked], cluster: Cluster, now: Partition | None) -> str:
+    """Another partition together with another QOS, where only both allow it."""
+    for partition in cluster.partitions:
+        for qos in cluster.qos:
+            if cluster.gpu_of(partition) == cluster.gpu_of(now) and _allow(asked, cluster, partition, qos):
+                return f", or take both --partition {partition.name} and --sbatch qos={qos.name}"
+    return ""
 
 
 def _partitions_for(asked: Sequence[Asked], cluster: Cluster, now: Partition | None, qos: JobQos) -> list[str]:
@@ -195,6 +204,11 @@ def memory_share(style: str, node: Node, gpus: int) -> float | None:
     if style == "mem-per-cpu":
         return node.mem_gb_per_gpu / node.cpus_per_gpu if node.cpus_per_gpu else None
     return node.mem_gb_per_gpu * (gpus if style == "mem" else 1)
+
+
+def memory_flag(size_gb: float) -> str:
+    """Decimal GB as Slurm takes them, whose M is 2^20: rounded down, for a GiB too much is charged as another GPU."""
+    return f"{int(size_gb * 1e9 / 2**20)}M"
 
 
 def check_share(field: str, asked: float | None, there: float | None, gpus: int, cluster: str) -> None:

@@ -145,7 +145,9 @@ def plan(
         deepspeed=deepspeed,
         family=family_of(model.name, found) or None,
         parameters=parameters_of(model.name, found),
-        kept_bytes=kept_bytes(model.name, found, batch, recompute=model.recompute),
+        kept_bytes=kept_bytes(
+            model.name, found, batch, width=4 if model.precision == "fp32" else 2, recompute=model.recompute
+        ),
         gpu_bytes=gpu.memory_gib * 2**30 if gpu.memory_gib and parallel.gpus_per_node else None,
         has_cuda=gpu.vendor == "nvidia",
     )

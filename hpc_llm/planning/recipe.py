@@ -27,6 +27,9 @@ HIGHEST_RATE = 1e-3
 
 LONGEST_RAMP = 2000
 
+_PLACES = 1024
+"""Whose logits are there at a time where the loss is computed with the head."""
+
 _HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 """OWNER/NAME, which a folder may be called as well."""
 
@@ -202,18 +205,26 @@ def parameters_of(model: str, found: Checkpoint | None) -> int | None:
         return None
 
 
-def kept_bytes(model: str, found: Checkpoint | None, batch: BatchShape, *, recompute: bool) -> float | None:
-    """About what a decoder's layers keep of one micro batch for the backward pass, in 2 bytes a number and with nothing fused; None
-    where it cannot be said. With `recompute` it is what goes into each layer."""
-    if parameters_of(model, found) is None:
+def kept_bytes(model: str, found: Checkpoint | None, batch: BatchShape, *, width: int, recompute: bool) -> float | None:
+    """About the most that forward and backward of a micro batch need, in numbers of `width` bytes, where the model is whole; None
+    where it cannot be said.
+
+    Norm, MLP and loss are computed in few passes, and gradients of two pairs of layers are whole. `estimating` counts it term by term.
+    """
+    parameters, tokens = parameters_of(model, found), batch.micro_batch_size * batch.sequence_length
+    if parameters is None:
         return None
     shape = architecture(model)
     if not isinstance(shape, Architecture):
         return None
-    width, inner = shape.hidden_size, shape.intermediate_size
-    # Two norms (their input in fp32, and normed), four inputs of products, queries, keys, values and what attention finds; the gated MLP.
-    a_layer = 2 * width if recompute else 28 * width + 6 * inner
-    return float(batch.micro_batch_size * batch.sequence_length * shape.num_hidden_layers * a_layer)
+    layers, head = shape.num_hidden_layers, shape.vocab_size * shape.hidden_size
+    # Two norms and what they make, queries, keys, values and what attention finds; both factors of the MLP and their product.
+    a_layer = tokens * width * (8 * shape.hidden_size + 3 * shape.intermediate_size)
+    entering = tokens * width * shape.hidden_size
+    kept = layers * entering + a_layer if recompute else layers * a_layer
+    loss = 12 * head if tokens <= _PLACES else max(10 * head, 6 * head + 16 * _PLACES * shape.vocab_size)
+    unit = max(2 * (parameters - head) / layers, head)
+    return float(kept + 6 * entering + loss + 2 * width * unit)
 
 
 def check_family(model: str, found: Checkpoint | None, attention: str, precision: str) -> str | None:

@@ -9,7 +9,17 @@ from typing import Any
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.draft import Draft, Said, Site, one_line
-from hpc_llm.planning.limits import Asked, JobQos, check_share, hold, memory_share, most_allowed, place_of, sizes
+from hpc_llm.planning.limits import (
+    Asked,
+    JobQos,
+    check_share,
+    hold,
+    memory_flag,
+    memory_share,
+    most_allowed,
+    place_of,
+    sizes,
+)
 from hpc_llm.planning.parts import Parallel
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Node, Partition
@@ -194,8 +204,7 @@ def ask_cores_and_memory(ask: Ask, launcher: str, draft: Draft) -> tuple[int | N
     )
     memory = memory_share(cluster.request.memory, node, gpus)
     check_share("mem_gb_per_gpu", memory and (node.mem_gb_per_gpu or 0) * gpus, node.mem_gb, gpus, cluster.name)
-    # The profile counts decimal GB, Slurm's M is 2^20: round down, a GiB too much is charged as another GPU.
-    mem = None if memory is None else f"{int(memory * 1e9 / 2**20)}M"
+    mem = None if memory is None else memory_flag(memory)
     draft.first("mem", (mem, f"cluster {cluster.name}: node.mem_gb_per_gpu"))
     cores, mem = _replaced(ask, launcher, cores, mem, draft)
     _check_options(ask, cores, draft)

@@ -14,6 +14,7 @@ from hpc_llm.site.account_pattern import check_pattern
 from hpc_llm.site.launchers import find_launcher
 from hpc_llm.site.sbatch_options import changes_size
 from hpc_llm.site.slurm_time import LONGEST_S, parse_limit, parse_time
+from hpc_llm.site.units import check_named_size, gpu_gib, node_gb, tflops
 from hpc_llm.text.env_file import is_reserved
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -108,12 +109,12 @@ class Gpu(Strict):
     """Name as the vendor writes it; the run is INVALID when the device found at run time is another."""
     arch: str | None = None
     """`sm_70`, `gfx90a`, ..."""
-    memory_gib: float | None = Field(default=None, ge=0)
+    memory_gib: Annotated[float | None, AfterValidator(gpu_gib)] = Field(default=None, ge=0)
     """Device memory, GiB, as nvidia-smi or rocm-smi shows it: what is sold as 48 GB may be 45."""
     per_node: int = Field(default=0, ge=0)
     """Devices per node; on MI250X the GCDs."""
     capabilities: Capabilities | None = None
-    peak_tflops: dict[Literal["bf16", "fp16", "fp32"], float] = {}
+    peak_tflops: Annotated[dict[Literal["bf16", "fp16", "fp32"], float], AfterValidator(tflops)] = {}
     """Dense peak by precision, TFLOP/s, for MFU."""
 
     @model_validator(mode="after")
@@ -122,17 +123,18 @@ class Gpu(Strict):
             for name in ("model", "arch", "memory_gib", "capabilities", "per_node"):
                 if getattr(self, name) is None or (name == "per_node" and not self.per_node):
                     raise ValueError(f"{name} is missing, a GPU of vendor '{self.vendor}' has it")
+        check_named_size(self.model, self.memory_gib)
         return self
 
 
 class Node(Strict):
     cpus: int | None = Field(default=None, gt=0)
     """Cores per node that a job may use."""
-    mem_gb: float | None = Field(default=None, gt=0)
+    mem_gb: Annotated[float | None, AfterValidator(node_gb)] = Field(default=None, gt=0)
     """Host memory per node that a job may use, decimal GB."""
     cpus_per_gpu: int | None = Field(default=None, gt=0)
     """Share of the cores per GPU; what a rank gets unless the request says otherwise."""
-    mem_gb_per_gpu: float | None = Field(default=None, gt=0)
+    mem_gb_per_gpu: Annotated[float | None, AfterValidator(node_gb)] = Field(default=None, gt=0)
     """Share of the host memory per GPU, decimal GB."""
     enforce_ratio: bool = False
     """The site refuses a job that asks for more cores per GPU than `cpus_per_gpu`."""

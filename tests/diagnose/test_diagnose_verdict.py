@@ -97,11 +97,12 @@ def test_a_repaired_attempt_is_no_failure(diagnose: Diagnose) -> None:
 def test_the_ladder_keeps_the_global_batch_and_goes_on_with_the_method() -> None:
     plan = make_plan("z2", world_size=2, micro_batch_size=4, gradient_accumulation_steps=2)
     ladder = [rung.flags for rung in rungs(plan)]
+    smaller = "--micro-batch-size 2 --gradient-accumulation-steps 4"
     assert ladder == [
-        "--micro-batch-size 2 --gradient-accumulation-steps 4",
-        "--method z2+r",
-        "--method z3+r",
-        "--method z3+o+r",
+        smaller,
+        f"--method z2+r {smaller}",  # each says all that it keeps
+        f"--method z3+r {smaller}",
+        f"--method z3+o+r {smaller}",
     ]
     first = next(rungs(plan)).plan
     assert first.batch.micro_batch_size * first.batch.gradient_accumulation_steps == 8

@@ -93,6 +93,15 @@ def test_nobody_is_asked_for_an_account_to_estimate() -> None:
     assert found.gpus == 8
 
 
+def test_the_fewest_gpus_are_the_same_from_wherever_one_asks() -> None:
+    """Each number of GPUs has the memory of the node that goes with it."""
+    asked = {"cluster": "delta", "method": "z3o+r", "model": "llama2-7b", "sequence_length": 512}
+    found = [hpc_llm.estimate(**asked, gpus_per_node=gpus)[0] for gpus in (1, 2, 4)]
+    [fewest] = {one.fewest_gpus for one in found}
+    for one in found:
+        assert fewest is not None and (one.verdict is Verdict.FITS) == (one.gpus >= fewest)
+
+
 def test_several_runs_keep_the_order_of_the_request() -> None:
     found = hpc_llm.estimate(cluster="delta", method=["z3", "ddp", "q"], model="llama3.2-3b")
     assert [one.method for one in found] == ["z3", "ddp", "q"]

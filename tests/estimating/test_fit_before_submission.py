@@ -9,10 +9,10 @@ import pytest
 import yaml
 from rendering import batch, planned
 
-from hpc_llm.api.fit import check_fit, with_memory
-from hpc_llm.diagnosis.ladder import rungs
+from hpc_llm.api.fit import check_fit, memory_there, with_memory
 from hpc_llm.diagnosis.suffices import first_that_fits
 from hpc_llm.errors import Notice, PlanError
+from hpc_llm.estimating.parts import Verdict
 from hpc_llm.planning.study import StudyRun
 from hpc_llm.site.cluster import Cluster, load_cluster, parse_cluster
 from hpc_llm.site.profiles import bundled
@@ -94,11 +94,62 @@ def test_memory_is_asked_for_where_nothing_else_says_how_much() -> None:
     assert with_memory(said, load_cluster("delta")) is said
 
 
-def test_the_first_step_that_is_enough_is_found() -> None:
-    cluster = load_cluster("delta")
-    plan = planned(cluster, "ddp", model="llama2-7b").plan
-    step = first_that_fits(plan, rungs(plan), cluster)
+CASES = [
+    ("delta", "z3", "llama2-7b", 10, 2048, 4), ("delta", "z2", "llama2-7b", 1, 350, 4), ("delta", "ddp", "llama2-7b", 1, 350, 4),
+    ("delta", "ddp", "llama3.2-3b", 1, 350, 4), ("delta", "z3", "llama3.2-1b", 64, 2048, 4), ("delta", "lora", "llama2-7b", 16, 2048, 1),
+    ("taiwania2", "z3", "llama2-7b", 16, 2048, 8), ("p4d", "z3", "llama2-13b", 8, 2048, 8), ("runpod", "z3", "llama2-7b", 64, 2048, 2),
+    ("runpod", "ddp", "llama3.2-3b", 64, 2048, 1), ("runpod", "q", "llama2-7b", 64, 2048, 1), ("mi210", "z2", "llama2-7b", 8, 2048, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cluster", "method", "model", "micro", "length", "gpus"), CASES)
+def test_what_is_advised_fits_once_it_is_asked_for(
+    cluster: str, method: str, model: str, micro: int, length: int, gpus: int
+) -> None:
+    """The flags alone, added to the request, make the plan that was judged."""
+    asked: dict[str, Any] = {"micro_batch_size": micro, "sequence_length": length, "model": model}
+    plan = planned(cluster, method, gpus_per_node=gpus, **asked).plan
+    step = first_that_fits(plan, load_cluster(cluster))
     assert step is not None
-    assert step.flags == "--method z3+r"
+    words = step.flags.replace("--set ", "--set=").split()
+    settings = tuple(word.removeprefix("--set=") for word in words if word.startswith("--set="))
+    pairs = [word for word in words if not word.startswith("--set=")]
+    said = {name[2:].replace("-", "_"): value for name, value in zip(pairs[::2], pairs[1::2], strict=True)}
+    new = said.pop("method", method)
+    again = planned(
+        cluster,
+        new,
+        gpus_per_node=gpus,
+        set=settings,
+        **{**asked, **{name: int(value) for name, value in said.items()}},
+    ).plan
+    assert again.engine == step.plan.engine
+    memory = memory_there(again, load_cluster(cluster))
+    assert memory is not None and memory.verdict in (Verdict.FITS,), (step.flags, memory)
+
+
+def test_the_least_costly_change_is_advised_with_its_price() -> None:
+    cluster = load_cluster("delta")
+    plan = planned(cluster, "z2", model="llama2-7b", gpus_per_node=4).plan
+    step = first_that_fits(plan, cluster)
+    assert step is not None and step.flags == "--method z3"  # nothing is recomputed in vain
+    plan = planned(cluster, "z3", model="llama2-7b", gpus_per_node=4, micro_batch_size=16, sequence_length=2048).plan
+    step = first_that_fits(plan, cluster)
+    assert step is not None and step.plan.batch.global_batch_size == plan.batch.global_batch_size
     huge = planned(cluster, "ddp", model="llama2-70b").plan
-    assert first_that_fits(huge, rungs(huge), cluster) is None
+    assert first_that_fits(huge, cluster) is None
+
+
+def test_an_engine_that_was_asked_for_stays_in_what_is_advised() -> None:
+    cluster = load_cluster("delta")
+    plan = planned(
+        cluster,
+        "z3",
+        model="llama2-7b",
+        gpus_per_node=4,
+        micro_batch_size=16,
+        sequence_length=2048,
+        set=("engine=fsdp2",),
+    ).plan
+    step = first_that_fits(plan, cluster)
+    assert step is not None and step.plan.engine.name == "fsdp2"

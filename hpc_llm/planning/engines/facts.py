@@ -32,7 +32,7 @@ class Wanted:
     parameters: int | None = None
     """Of the whole model; None where they cannot be counted."""
     kept_bytes: float | None = None
-    """What the passes of a micro batch keep for the backward pass at most, unfused; None where the model cannot be seen."""
+    """What forward and backward of a micro batch need at most, where the model is whole; None where it cannot be seen."""
     gpu_bytes: float | None = None
     """Memory of one GPU; None where it is not known, or there is none."""
     has_cuda: bool = False

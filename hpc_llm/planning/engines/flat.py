@@ -10,12 +10,14 @@ from hpc_llm.planning.engines import fsdp2, plain
 from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
 
-_SEEN = 0.95
+_SEEN = 0.94
 """Of the GPU's memory, what a run that nobody asked this engine for may need."""
+_OUTSIDE = (1.4 * 2**30, 2.3 * 2**30)
+"""The most that lies outside torch's allocator, of one rank and of several."""
+_PIECES = 1.15
+"""What a CUDA graph may hold of what its passes need."""
 _LARGE = 4096
 """Tokens of a micro batch from which on the GPU has more to do than the host to ask for."""
-_COMPILED = 0.75
-"""Of what layers keep, what is kept where they are compiled whole: 65.7 GiB of 91.6 for 8 x 2048 tokens of a 7B."""
 _VISITING = 0.25
 """Of the parameters, what a rank holds at most where they visit the device: 3.4 GiB with a small batch for 12.6 GiB of a 7B's."""
 _LAYERS = 2
@@ -105,7 +107,9 @@ def unsuited(wanted: Wanted) -> str | None:
     states = _state_bytes(wanted)
     if states is None or wanted.kept_bytes is None or wanted.gpu_bytes is None:
         return "keeps whole parameters on each rank, and nobody knows whether there is room"
-    needed = states + wanted.kept_bytes * (_COMPILED if _is_large(wanted) else 1.0)
+    needed = (
+        states + wanted.kept_bytes * (1.0 if _is_large(wanted) else _PIECES) + _OUTSIDE[wanted.parallel.world_size > 1]
+    )
     if needed <= wanted.gpu_bytes * _SEEN:
         return None
     gib = (
@@ -145,7 +149,7 @@ def _small(part: str, wanted: Wanted) -> str | None:
 
 
 def _compiles(wanted: Wanted) -> bool:
-    """Whole layers that are compiled keep less for the backward pass, and are no faster than their parts in a graph."""
+    """Whole layers that are compiled keep as little as compiled parts of them, and are no faster than these in a graph."""
     if visits(wanted):  # what is compiled as a whole would keep parameters that come and go
         return False
     return bool(wanted.parallel.gpus_per_node) and wanted.has_cuda and _is_large(wanted)
@@ -155,7 +159,7 @@ def splitting(wanted: Wanted) -> Mapping[str, Chosen]:
     has_gpus = bool(wanted.parallel.gpus_per_node)
     shared: dict[str, Chosen] = {
         "reduce_precision": fsdp2.splitting(wanted)["reduce_precision"],
-        "compiled_layers": (True, "which keep less of a large batch")
+        "compiled_layers": (True, "which are fewer kernels of a large batch")
         if _compiles(wanted)
         else (False, "parts of them are compiled (fused_layers)"),
         "overlap": (has_gpus, "a stream of their own" if has_gpus else "there is no GPU"),

@@ -1,0 +1,73 @@
+"""A plan with changes, as planning would have made it: with the config of its method, and the engine and switches that go with both."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.errors import HpcLlmError
+from hpc_llm.planning.checkpoint import read_checkpoint
+from hpc_llm.planning.draft import Draft
+from hpc_llm.planning.engine_setup import choose_setup
+from hpc_llm.planning.engines import Wanted
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.method import Method, load_method
+from hpc_llm.planning.parts import EngineSetup
+from hpc_llm.planning.recipe import family_of, kept_bytes, parameters_of
+from hpc_llm.planning.settings import Settings
+from hpc_llm.site.cluster import Cluster
+
+_SWITCHES = [one.name for one in fields(EngineSetup) if isinstance(one.default, (bool, int, str))]
+_ZERO = "zero_optimization"
+
+
+def replanned(changed: Plan, before: Plan, cluster: Cluster) -> Plan:
+    """What `changed` is once it is asked for in words; what `before` has otherwise than its method and engine would is kept.
+
+    Raises HpcLlmError where it cannot be planned.
+    """
+    old, method = load_method(before.method), load_method(changed.method)
+    usual = _usual(old, before, cluster)
+    config = before.engine.deepspeed if changed.method == before.method else _config(old, method, before)
+    if usual is not None and usual.name != before.engine.name:
+        method = method.model_copy(update={"engine": before.engine.name})  # somebody asked for it
+    setup = _setup(method, changed, config, cluster)
+    own: dict[str, Any] = {}
+    if usual is not None and setup.name == before.engine.name == usual.name:
+        own = {n: v for n in _SWITCHES if (v := getattr(before.engine, n)) != getattr(usual, n)}
+    return replace(changed, engine=replace(setup, **own))
+
+
+def _usual(method: Method, plan: Plan, cluster: Cluster) -> EngineSetup | None:
+    """What the plan would have without any wish; None where that cannot be said."""
+    try:
+        return _setup(method, plan, plan.engine.deepspeed, cluster)
+    except HpcLlmError:
+        return None
+
+
+def _config(old: Method, method: Method, before: Plan) -> dict[str, Any]:
+    """The method's DeepSpeed config, with what the request has set within the other one's."""
+    usual, has = old.deepspeed.get(_ZERO) or {}, before.engine.deepspeed.get(_ZERO) or {}
+    own = {name: value for name, value in has.items() if name in usual and usual[name] != value and name != "stage"}
+    return {**before.engine.deepspeed, _ZERO: {**(method.deepspeed.get(_ZERO) or {}), **own}}
+
+
+def _setup(method: Method, plan: Plan, config: dict[str, Any], cluster: Cluster) -> EngineSetup:
+    model, gpu = plan.model, cluster.gpu_of(cluster.partition(plan.job.partition))
+    found = read_checkpoint(Path(model.name)) if Path(model.name).is_dir() else None
+    width = 4 if model.precision == "fp32" else 2
+    wanted = Wanted(
+        model=model,
+        batch=plan.batch,
+        parallel=plan.parallel,
+        optimizer=plan.optimizer,
+        deepspeed=config,
+        family=family_of(model.name, found) or None,
+        parameters=parameters_of(model.name, found),
+        kept_bytes=kept_bytes(model.name, found, plan.batch, width=width, recompute=model.recompute),
+        gpu_bytes=gpu.memory_gib * 2**30 if gpu.memory_gib and plan.parallel.gpus_per_node else None,
+        has_cuda=gpu.vendor == "nvidia",
+    )
+    return choose_setup(method, wanted, Draft(Settings((), "")))
