@@ -395,7 +395,8 @@ words=("${@:3:$2}"); exec "${words[@]//@/${number:-0}}" "${@:3+$2}"'
 
 # tell_profiles: a run whose profiler left nothing is complete all the same, and says why it left nothing.
 tell_profiles() {
-  local why="it says so in log.out or log.err"
+  local why
+  why="it says so in log.out or log.err"
   ! compgen -G "$run_dir/profile-rank-*" >/dev/null || return 0
   if grep -qsE 'ERR_NVGPUCTRPERM|lack of permissions \(capability SYS_PERFMON\)' "$run_dir/log.out" "$run_dir/log.err"; then
     why="the counters of this node's GPUs are locked for users, ask the site to open them (NVIDIA: RmProfilingAdminOnly=0)"

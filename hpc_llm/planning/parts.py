@@ -293,8 +293,8 @@ class ExpectedGpu:
     model: str | None = short("expected_gpu")
     peak_flops: float | None
     """Dense peak of one GPU at the planned precision, FLOP/s."""
-    networks: tuple[str, ...] = short("expected_networks", default=())
-    """What NCCL may use between nodes, by its own names; none: whatever it finds."""
+    network: str | None = short("expected_network", default=None)
+    """What NCCL is to use between nodes, by its own name; None: whatever it finds."""
 
 
 def read_part(kind: Any, values: Any, kinds: Mapping[str, Any] | None = None) -> Any:

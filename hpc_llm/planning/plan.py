@@ -370,9 +370,11 @@ def _gpu(cluster: Cluster, gpu: Gpu, parallel: Parallel, model: ModelSetup, draf
     peak = draft.put("peak_flops", tflops and tflops * 1e12, f"cluster {cluster.name}: gpu.peak_tflops")
     if peak is not None and (isinstance(peak, bool) or not isinstance(peak, (int, float)) or peak <= 0):
         raise RequestError(f"{draft.settings.said('peak_flops')}={peak!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
-    networks = cluster.nccl_networks if on_gpu and parallel.nodes > 1 else ()
-    found = draft.put("expected_networks", tuple(networks), f"cluster {cluster.name}: nccl_networks")
-    return ExpectedGpu(model=expected, peak_flops=peak, networks=tuple(found))
+    several = on_gpu and parallel.nodes > 1
+    network = draft.put(
+        "expected_network", cluster.nccl_network if several else None, f"cluster {cluster.name}: nccl_network"
+    )
+    return ExpectedGpu(model=expected, peak_flops=peak, network=network)
 
 
 def renamed(planned: PlanWithOrigins, job_name: str) -> PlanWithOrigins:

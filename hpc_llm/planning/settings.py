@@ -60,7 +60,7 @@ FIXED = {
     "nodes": "use --nodes",
     "gpus_per_node": "use --gpus-per-node",
     "expected_gpu": "it follows from the cluster",
-    "expected_networks": "it follows from the cluster",
+    "expected_network": "it follows from the cluster",
     "cpus_per_task": "use --sbatch cpus-per-task=N",
     "mem": "use --sbatch mem=SIZE",
 }

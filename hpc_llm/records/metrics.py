@@ -241,7 +241,7 @@ def invalid_reason(
     gpu: str | None = None,
     expected_gpu: str | None = None,
     network: str | None = None,
-    expected_networks: Sequence[str] = (),
+    expected_network: str | None = None,
     device_clock_s: float | None = None,
     host_clock_s: float | None = None,
 ) -> str | None:
@@ -256,10 +256,8 @@ def invalid_reason(
         return f"it ran on the CPU, {expected_gpu} was planned"
     if expected_gpu is not None and gpu is not None and same_gpu(expected_gpu, gpu) is False:
         return f"it ran on {gpu}, {expected_gpu} was planned"
-    if network is not None and expected_networks and not any(_is_network(network, one) for one in expected_networks):
-        return (
-            f"NCCL used the network {network} between the nodes, and is to use {' or '.join(expected_networks)} there"
-        )
+    if network is not None and expected_network is not None and not _is_network(network, expected_network):
+        return f"NCCL used the network {network} between the nodes, and is to use {expected_network} there"
     bad = next(
         (number for number, loss in enumerate(losses, start=1) if loss is not None and not math.isfinite(loss)), None
     )

@@ -94,7 +94,7 @@ class Cluster(Strict):
     access: Access = Access.model_construct()
     network: str = ""
     """The fabric, for people."""
-    nccl_networks: list[Annotated[str, Field(min_length=1, max_length=60)]] = Field(default=[])
+    nccl_network: Annotated[str, Field(min_length=1, max_length=60)] | None = None
     """What NCCL is to use between nodes, as it says itself (`Using network …`): IB, Libfabric. A run that took another, sockets say, is
     INVALID. Words count: Libfabric is AWS Libfabric, too."""
     paths: dict[str, str] = Field(default={})

@@ -296,7 +296,7 @@ def _invalid_reason(record: Record, steps: list[MeasuredStep]) -> str | None:
         gpu=record.hardware.get("gpu"),
         expected_gpu=record.plan.gpu.model,
         network=record.network,
-        expected_networks=record.plan.gpu.networks,
+        expected_network=record.plan.gpu.network,
         device_clock_s=record.window.device_elapsed_s if record.window else None,
         host_clock_s=record.window.elapsed_s if record.window else None,
     )

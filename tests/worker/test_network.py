@@ -57,11 +57,11 @@ def test_nccl_is_asked_on_the_first_rank_of_several_nodes_unless_somebody_asked_
 
 def test_a_run_over_sockets_is_invalid_where_the_site_has_a_fabric() -> None:
     plan = planned("delta", "z3", nodes=2).plan
-    assert plan.gpu.networks == ("Libfabric",) and planned("delta", "z3").plan.gpu.networks == ()
+    assert plan.gpu.network == "Libfabric" and planned("delta", "z3").plan.gpu.network is None
 
     def reason(name: str | None) -> str | None:
         facts = {"measured_steps": 20, "losses": [2.0] * 20, "world_size": 8, "planned_world_size": 8}
-        return invalid_reason(**facts, network=name, expected_networks=plan.gpu.networks)  # type: ignore[arg-type]
+        return invalid_reason(**facts, network=name, expected_network=plan.gpu.network)  # type: ignore[arg-type]
 
     assert reason("Socket") == "NCCL used the network Socket between the nodes, and is to use Libfabric there"
     assert reason("AWS Libfabric") is reason("Libfabric") is reason(None) is None
