@@ -326,6 +326,11 @@ def test_a_method_takes_the_first_of_its_engines_that_suits() -> None:
     for changed, word in (
         ({"gpus_per_node": 1}, "more than the GPU's 80.0 GiB"),
         ({"gpus_per_node": 2, "micro_batch_size": 8, "sequence_length": 2048}, "too many"),
+    ):
+        name, why = engine(**changed)
+        assert name == "fsdp2" and word in why, (changed, why)
+        assert engine(**changed, method="z2")[0] == "deepspeed"
+    for changed, word in (
         ({"gpus_per_node": 2, "tensor_parallel": 2}, "flat has whole layers"),
         ({"gpus_per_node": 2, "method": "z3+lora"}, "some are frozen"),
         ({"cluster": "mi210"}, "NVIDIA's GPUs alone"),

@@ -48,7 +48,6 @@ export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/delta/torch_extensions
 export OMP_NUM_THREADS=16
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 need_packages torch transformers
-case "$SLURM_ARRAY_TASK_ID" in 1) need_packages deepspeed ;; esac
 case "$SLURM_ARRAY_TASK_ID" in 3) need_packages bitsandbytes ;; esac
 
 # launch: 4 ranks, 4 per node

@@ -41,7 +41,7 @@ use_python
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/delta/torch_extensions
 export OMP_NUM_THREADS=16
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-need_packages torch transformers deepspeed
+need_packages torch transformers
 
 # launch: 4 ranks, 4 per node
 ranks_meet_at 127.0.0.1

@@ -29,6 +29,15 @@ def splits_nothing(wanted: Wanted) -> str | None:
     return None
 
 
+def unsuited(wanted: Wanted) -> str | None:
+    """In all that was measured beside DeepSpeed's ZeRO-3 it was faster, up to 2.5 times, with less memory."""
+    if not (wanted.parallel.gpus_per_node and wanted.has_cuda):
+        return "was measured on NVIDIA's GPUs alone"
+    if wanted.model.precision != "bf16" or wanted.model.quantization is not None or wanted.model.peft is not None:
+        return "was measured in bf16 with whole models alone"
+    return "was measured with whole layers alone" if wanted.parallel.tensor > 1 else None
+
+
 def _unsplit(wanted: Wanted) -> str | None:
     quantization = wanted.model.quantization
     if quantization is not None and wanted.zero_stage != 3:
@@ -103,6 +112,7 @@ FACTS = EngineFacts(
     name="fsdp2",
     module="hpc_llm.worker.engines.fsdp2",
     lacks=lacks,
+    unsuited=unsuited,
     unshared=unshared,
     splitting=splitting,
     unfused=unfused,
