@@ -323,19 +323,21 @@ def test_a_method_takes_the_first_of_its_engines_that_suits() -> None:
 
     assert engine(gpus_per_node=2) == ("flat", "method z3")
     assert engine(gpus_per_node=2, method="z2")[0] == engine(gpus_per_node=2, method="z1")[0] == "flat"
-    for changed, word in (
+    too_large: list[tuple[dict[str, Any], str]] = [
         ({"gpus_per_node": 1}, "more than the GPU's 80.0 GiB"),
         ({"gpus_per_node": 2, "micro_batch_size": 8, "sequence_length": 2048}, "too many"),
-    ):
+    ]
+    for changed, word in too_large:
         name, why = engine(**changed)
         assert name == "fsdp2" and word in why, (changed, why)
         assert engine(**changed, method="z2")[0] == "deepspeed"
-    for changed, word in (
+    others: list[tuple[dict[str, Any], str]] = [
         ({"gpus_per_node": 2, "tensor_parallel": 2}, "flat has whole layers"),
         ({"gpus_per_node": 2, "method": "z3+lora"}, "some are frozen"),
         ({"cluster": "mi210"}, "NVIDIA's GPUs alone"),
         ({"cluster": "taiwania2"}, "fp16"),
-    ):
+    ]
+    for changed, word in others:
         name, why = engine(**changed)
         assert name == "deepspeed" and word in why, (changed, why)
     assert engine(gpus_per_node=2, set=("engine=fsdp2",)) == ("fsdp2", "request: set")

@@ -69,8 +69,10 @@ def demanded(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("method", "settings", "more"),
     [
-        ("z2o", (), ["deepspeed"]),
-        ("z3", (), ["deepspeed"]),
+        ("z2o", (), []),
+        ("z3", (), []),
+        ("z3-hpc2", (), ["deepspeed"]),
+        ("z3", ("engine=deepspeed",), ["deepspeed"]),
         ("ddp", (), []),
         ("ddp", ("engine=deepspeed",), ["deepspeed"]),
         ("z3", ("engine=fsdp2",), []),
@@ -79,7 +81,7 @@ def demanded(text: str) -> list[str]:
         ("ddp+l", (), ["peft"]),
         ("qlora", (), ["bitsandbytes", "peft"]),
         ("z2+qlora", (), ["deepspeed", "bitsandbytes", "peft"]),
-        ("z3", ("optimizer.type=PagedAdamW8bit",), ["deepspeed", "bitsandbytes"]),
+        ("z3", ("optimizer.type=PagedAdamW8bit",), ["bitsandbytes"]),
         ("ddp", ("engine=plain", "optimizer.type=Adam8bit"), ["bitsandbytes"]),
     ],
 )

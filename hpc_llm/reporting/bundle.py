@@ -12,11 +12,12 @@ import sys
 from hpc_llm.errors import HpcLlmError
 
 # Without the working directory, in which anything may be called like the package.
-_PROGRAM = """
+_EXPORT = "window.vegaEmbed = vegaEmbed;"
+_PROGRAM = f"""
 import sys
 sys.path = [folder for folder in sys.path if folder]
 import vl_convert
-sys.stdout.buffer.write(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").encode())
+sys.stdout.buffer.write(vl_convert.javascript_bundle({_EXPORT!r}).encode())
 """
 
 
@@ -26,8 +27,17 @@ def vega_bundle() -> str:
     A process of its own makes it: the engine takes 100 MB that would stay beside the runs and the plots. Raises HpcLlmError
     where it fails.
     """
-    made = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, check=False)
+    return f"(() => {{\n{_made()}\n}})();"
+
+
+def _made() -> str:
+    try:
+        made = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, check=False)
+    except OSError:  # this Python may be one that cannot be started anew
+        import vl_convert
+
+        return str(vl_convert.javascript_bundle(_EXPORT))
     if made.returncode:
         said = made.stderr.decode("utf-8", "replace").strip().splitlines()
         raise HpcLlmError(f"vl-convert-python made no plotting library: {said[-1] if said else made.returncode}")
-    return f"(() => {{\n{made.stdout.decode()}\n}})();"
+    return made.stdout.decode()

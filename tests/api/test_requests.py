@@ -31,7 +31,11 @@ def planned(experiment: Any = None, **options: Any) -> dict[str, Any]:
 
 
 def test_options_are_the_fields_of_an_experiment() -> None:
-    assert set(Options.__annotations__) == {field.name for field in fields(Experiment)} | {"smoke", "max_parallel"}
+    assert set(Options.__annotations__) == {field.name for field in fields(Experiment)} | {
+        "smoke",
+        "max_parallel",
+        "only",
+    }
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rendering import H100, planned
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.estimating.activations import activations_of
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
@@ -279,7 +279,11 @@ def test_what_saves_memory_never_costs_any(
     # That parameters stay gathered costs memory, and is chosen where there is enough of it.
     how = (f"engine={engine}", *(("keeps_parameters=false", "layers_per_unit=1") if engine == "fsdp2" else ()))
     given = {"model": model, "micro_batch_size": batch, "sequence_length": length, "set": how}
-    plan = plan_of(method, gpus, **given)
+    try:
+        plan = plan_of(method, gpus, **given)
+    except PlanError as error:  # its states alone are too many for so few GPUs
+        assert engine == "flat" and "keeps whole parameters on each rank" in str(error)
+        return
     assert peak(with_batch(plan, batch + 1)) >= peak(plan)
     assert peak(plan_of(method, gpus + 1, **given)) <= peak(plan)
     assert peak(plan_of(f"{method}+r", gpus, **given)) <= peak(plan)

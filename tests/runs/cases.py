@@ -213,7 +213,7 @@ REVIEWED = {
         Outcome.OOM_HOST, "host_oom", "MemoryError"),
     "exit 0 without a result": Reviewed(Case(exit={"code": 0}, scheduler="COMPLETED"), Outcome.UNKNOWN, "unknown", "left no result"),
     "USR1 killed the script, as version 0.1 recorded it": Reviewed(
-        Case(exit={"code": 0, "stage": "launch"}, scheduler="FAILED", codes=(0, 10)), Outcome.FAILED, "unknown", "signal 10"),
+        Case(exit={"code": 0, "stage": "launch"}, scheduler="FAILED", codes=(0, 10)), Outcome.FAILED, "unknown", "SIGUSR1"),
     "USR1 killed the script": Reviewed(Case(exit={"code": 138, "signal": "USR1", "stage": "launch"}), Outcome.FAILED, "unknown", "SIGUSR1"),
     "the batch script was killed by SIGKILL": Reviewed(
         Case(scheduler="FAILED", codes=(0, 9), err=("step cancelled", "killed")), Outcome.FAILED, "host_oom"),

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from run_folders import BEGAN, Folder, Slurm
 
 from hpc_llm.causes.catalogue import BY_ID
+from hpc_llm.causes.verdict import doubt
 from hpc_llm.diagnosis import diagnose_run
 from hpc_llm.parsing.formats.own_run import rows
 from hpc_llm.records.run import Outcome, RunPaths
@@ -158,16 +159,23 @@ def test_the_four_commands_agree(tmp_path: Path) -> None:
         assert listed[run_id]["outcome"] == outcome, (one, listed[run_id])
         assert listed[run_id]["cause"] in (causes[run_id], None), (listed[run_id], causes[run_id])
         assert belongs_together(Word(outcome, causes[run_id], None))
-        assert shown[run_id] == (outcome or "NOT_OVER", title(causes[run_id], outcome))
+        assert shown[run_id] == (
+            outcome or "NOT_OVER",
+            title(causes[run_id], outcome, listed[run_id]["cause_confidence"]),
+        )
     again = {one["run_id"]: one for one in json.loads(command("status", "--json", "--logs", str(logs)))["runs"]}
     assert {name: one["outcome"] for name, one in again.items()} == {name: one["outcome"] for name, one in told.items()}
 
 
-def title(cause: str, outcome: str | None) -> str | None:
-    """What the page calls the cause."""
+def title(cause: str, outcome: str | None, confidence: float | None) -> str | None:
+    """What the page calls the cause, with the doubt about it."""
     if outcome == "COMPLETED":
         return None
-    return "not recognised" if cause in ("none", "unknown") else BY_ID[cause].title
+    return (
+        "not recognised"
+        if cause in ("none", "unknown")
+        else BY_ID[cause].title + (f" ({told})" if (told := doubt(confidence)) else "")
+    )
 
 
 def reported(page: Path) -> dict[str, tuple[str, str | None]]:

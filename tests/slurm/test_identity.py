@@ -181,7 +181,7 @@ def test_a_copy_of_somebody_else_has_no_job_whatever_its_records_say(logs: Path,
     [original, copy] = status([run, RunPaths(copied)])
     assert original.job_id is not None and original.state in ("PENDING", "RUNNING")
     assert (copy.job_id, copy.state) == (None, "UNKNOWN")
-    assert "belongs to another user than its job" in (copy.reason or "")
+    assert f"its folder is a copy of run {run.run_id}" in (copy.reason or "")
     cancel([run])
 
 

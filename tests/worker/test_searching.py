@@ -254,7 +254,7 @@ def test_a_search_over_lengths_gives_the_largest_at_each(elsewhere: Elsewhere, t
     assert {r["x"]: r["y"] for r in frontier.records} == lengths and {r["method"] for r in frontier.records} == {"ddp"}
     written = write_plots(make_report(collect([elsewhere.logs])), tmp_path)
     assert (
-        len([path for path in written if path.name.startswith("tries-all-models") and path.stat().st_size > 1000]) == 4
+        len([path for path in written if path.name.startswith("tries-all-models") and path.stat().st_size > 1000]) == 6
     )
 
 

@@ -9,7 +9,7 @@ from hpc_llm.planning.experiment import Plan, register_workload
 from hpc_llm.planning.parts import Training, own_fields, short_name
 
 OF_EVERY_TASK = frozenset(
-    """task cluster scheduler launcher nodes gpus_per_node tasks_per_node cpus_per_task world_size tensor_parallel pipeline_parallel expected_gpu partition account
+    """task cluster scheduler launcher nodes gpus_per_node tasks_per_node cpus_per_task world_size tensor_parallel pipeline_parallel expected_gpu expected_network partition account
     time_s job_name mem sbatch env env_file""".split()
 )
 """Fields of the plan that say where and how the job runs, whatever it does."""
