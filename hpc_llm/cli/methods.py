@@ -69,6 +69,12 @@ def _show(method: Method) -> None:
                 "learning rate",
                 "chosen for the width of the model" if method.optimizer.lr is None else method.optimizer.lr,
             ),
+            (
+                "engine",
+                method.engine
+                if isinstance(method.engine, str)
+                else f"the first that suits of {', '.join(method.engine)}",
+            ),
             ("source", method.source),
             ("DeepSpeed", "see below; the batch sizes are computed from the plan"),
         ]
