@@ -81,7 +81,7 @@ def test_deepspeeds_keys_are_reached_and_added() -> None:
     ("short", "path", "value"),
     [
         ("micro_batch_size", "batch.micro_batch_size", "3"), ("steps", "workload.steps", "17"), ("precision", "model.precision", "fp32"),
-        ("engine", "engine.name", "fsdp2"), ("deepspeed.gradient_clipping", "engine.deepspeed.gradient_clipping", "0.5"),
+        ("engine", "engine.name", "deepspeed"), ("deepspeed.gradient_clipping", "engine.deepspeed.gradient_clipping", "0.5"),
         ("env.A", "job.env.A", "1"), ("peak_flops", "gpu.peak_flops", "1e14"), ("tasks_per_node", "parallel.tasks_per_node", "1"),
         ("recompute", "model.recompute", "true"), ("launcher", "job.launcher", "torchrun"), ("lr_ramp_steps", "workload.lr_ramp_steps", "2"),
     ],
