@@ -63,5 +63,6 @@ def test_a_search_that_is_queued_again_goes_on_behind_the_tries_that_are_done(no
     assert status["outcome"] == "COMPLETED", printed(run)
     result = json.loads(run.result.read_text())
     tries = [(one["confirms"], one["verdict"]) for one in result["tries"]]
-    assert tries == [(False, "FITS"), (True, "CUT"), (True, "FITS")]
+    # The second was cut off: it says so, or the kill came before it could.
+    assert tries in [[(False, "FITS"), (True, end), (True, "FITS")] for end in ("CUT", "LOST")]
     assert result["search"][0]["largest"]["confirmed"] and len(list(read_json_lines(run.started))) == 2
