@@ -11,7 +11,6 @@ import argparse
 import math
 import os
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +26,19 @@ from hpc_llm.planning.parts import (
     EngineSetup,
     ExpectedGpu,
     Inference,
-    JobRequest,
     ModelSetup,
     OptimizerSetup,
     Parallel,
     Quantization,
 )
-from hpc_llm.records.files import read_json, write_json
+from hpc_llm.records.files import read_json
 from hpc_llm.records.run import RunPaths, file_name_part
 from hpc_llm.text.secrecy import refuse_secrets
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.request import RunRequest, add_run_folder, read_run_folder, refuse_used_folder
 from hpc_llm.worker.result import Record
+from hpc_llm.worker.started_by_flags import running_job, write_experiment
 
 WARMUP_STEPS = 2
 _GIB = 1 << 30
@@ -88,7 +87,8 @@ def _of_flags(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     refuse_secrets({key: str(value) for key, value in vars(arguments).items()}, "the request")
     facts, split = _prepared(arguments)
     plan = _plan(arguments, facts, split, gpus=min(torch.cuda.device_count(), 1))
-    _write_experiment(paths, plan, arguments)
+    told = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
+    write_experiment(paths, plan, (), {_ARGUMENTS: {key: value for key, value in told.items() if key != "run_dir"}})
     return RunRequest(plan, paths, ())
 
 
@@ -156,41 +156,9 @@ def _plan(arguments: argparse.Namespace, facts: CorpusFacts, split: str, gpus: i
         parallel=Parallel(nodes=1, gpus_per_node=gpus, tasks_per_node=1, world_size=1, data=1),
         optimizer=OptimizerSetup(type="AdamW"),
         engine=EngineSetup(name="plain", fallback=None, deepspeed={}, cuda_graph=bool(gpus)),
-        job=_job(),
+        job=running_job("infer_llm", "python"),
         gpu=ExpectedGpu(model=None, peak_flops=None),
     )
-
-
-def _job() -> JobRequest:
-    """The job that runs already: nothing is asked for."""
-    scheduler = "slurm" if "SLURM_JOB_ID" in os.environ else "local"
-    return JobRequest(
-        scheduler=scheduler,
-        launcher="python",
-        partition=None,
-        account=None,
-        time_s=None,
-        name="infer_llm",
-        cpus_per_task=None,
-        mem=None,
-    )
-
-
-def _write_experiment(paths: RunPaths, plan: Plan, arguments: argparse.Namespace) -> None:
-    """Make the folder a run, so that `hpc-llm parse` and `report` read it like any other."""
-    told = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
-    experiment = {
-        "schema": 1,
-        "run_id": paths.run_id,
-        "plan": plan.to_dict(),
-        "origins": {},
-        "notices": [],
-        "versions": {},
-        "git_commit": None,
-        "created_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        _ARGUMENTS: {key: value for key, value in told.items() if key != "run_dir"},
-    }
-    write_json(paths.experiment, experiment)
 
 
 def write_metrics(record: Record) -> None:

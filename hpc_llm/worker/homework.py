@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from hpc_llm.planning.parts import (
     BatchShape,
     EngineSetup,
     ExpectedGpu,
-    JobRequest,
     ModelSetup,
     OptimizerSetup,
     Parallel,
@@ -30,14 +28,14 @@ from hpc_llm.planning.parts import (
     Training,
 )
 from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
-from hpc_llm.records.files import read_regular, reason_of, write_json
+from hpc_llm.records.files import read_regular, reason_of
 from hpc_llm.records.run import RunPaths
 from hpc_llm.text.json_text import DamagedRecordError, decoded
 from hpc_llm.text.secrecy import refuse_secrets
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.request import RunRequest, add_run_folder, read_run_folder, refuse_used_folder
+from hpc_llm.worker.started_by_flags import running_job, write_experiment
 
-EXPERIMENT_SCHEMA = 1
 _OPTIMIZER = ("lr", "betas", "eps", "weight_decay")
 
 
@@ -86,7 +84,7 @@ def _of_homework(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     refuse_used_folder(paths, os.environ)
     refuse_secrets(plan.to_dict(), "the request")
     if ranks.rank == 0:
-        _write_experiment(paths, plan, sentences)
+        write_experiment(paths, plan, sentences)
     return RunRequest(plan, paths, sentences)
 
 
@@ -163,7 +161,7 @@ def _plan(
             type=block.get("type", "AdamW"), **{key: parameters[key] for key in _OPTIMIZER if key in parameters}
         ),
         engine=EngineSetup(name="deepspeed", fallback=None, deepspeed=deepspeed),
-        job=_job(ranks),
+        job=running_job("pretrain_llm", ranks.launcher),
         gpu=ExpectedGpu(model=None, peak_flops=None),
     )
 
@@ -175,20 +173,6 @@ def _parallel(ranks: Ranks, gpus_per_node: int) -> Parallel:
         tasks_per_node=ranks.local_world_size,
         world_size=ranks.world_size,
         data=ranks.world_size,
-    )
-
-
-def _job(ranks: Ranks) -> JobRequest:
-    """The job that runs already: nothing is asked for."""
-    return JobRequest(
-        scheduler="slurm" if "SLURM_JOB_ID" in os.environ else "local",
-        launcher=ranks.launcher,
-        partition=None,
-        account=None,
-        time_s=None,
-        name="pretrain_llm",
-        cpus_per_task=None,
-        mem=None,
     )
 
 
@@ -251,18 +235,3 @@ def _folder_name(env: Mapping[str, str], ranks: Ranks) -> str:
         return f"pretrain_llm-{job}-{env.get('SLURM_STEP_ID', '0')}{again}"
     process = os.getpid() if ranks.world_size == 1 else os.getppid()
     return f"pretrain_llm-{process}"
-
-
-def _write_experiment(paths: RunPaths, plan: Plan, sentences: Sequence[str]) -> None:
-    """Make the folder a run, so that `hpc-llm parse` and `report` read it like any other."""
-    experiment = {
-        "schema": EXPERIMENT_SCHEMA,
-        "run_id": paths.run_id,
-        "plan": plan.to_dict(),
-        "origins": {},
-        "notices": list(sentences),
-        "versions": {},
-        "git_commit": None,
-        "created_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
-    write_json(paths.experiment, experiment)

@@ -63,7 +63,7 @@ class AdamWBF16(_Optimizer):  # type: ignore[misc]
                 slopes = parameter.grad.reshape(-1).split(_CHUNK)
                 for (weight, first, second), slope in zip(pieces, slopes, strict=True):
                     drawn += 1
-                    self._change(weight, slope, first, second, rates, _salt(self._seed, number, drawn, rates.device))
+                    self._change(weight, slope, first, second, rates, salt_of(self._seed, number, drawn, rates.device))
 
     def _change(self, *piece: torch.Tensor) -> None:
         if self._compiled is None:
@@ -104,7 +104,7 @@ def _rates(group: dict[str, Any], number: int, device: torch.device) -> torch.Te
     return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made
 
 
-def _salt(seed: int, number: int, drawn: int, device: torch.device) -> torch.Tensor:
+def salt_of(seed: int, number: int, drawn: int, device: torch.device) -> torch.Tensor:
     """From what the noise of a piece follows: a number of 32 bits with its sign."""
     mixed = ((seed * 1_000_003 + number) * 1_000_033 + drawn) * _MIX & 0xFFFF_FFFF
     return torch.full((), mixed - (mixed >> 31 << 32), dtype=torch.int32, device=device)

@@ -16,7 +16,7 @@ from hpc_llm.worker.engines.beside import Beside
 from hpc_llm.worker.engines.flat_units import Unit
 from hpc_llm.worker.engines.host_memory import stretches
 from hpc_llm.worker.engines.host_states import HostShare, HostStates
-from hpc_llm.worker.engines.pure_bf16 import noise, rounded
+from hpc_llm.worker.engines.pure_bf16 import noise, rounded, salt_of
 from hpc_llm.worker.engines.split_numbers import joined, split
 
 _SLOTS = 4
@@ -25,8 +25,6 @@ _SMALLEST = 64
 """Numbers of a piece."""
 _LEAST = 4096
 """Bytes of a slot."""
-_MIX = 0x9E3779B1
-"""2**32 over the golden ratio: what differs by 1 lies far apart once multiplied by it."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,8 @@ class OnDevice:
     """What they lack of fp32."""
 
 
-def change(piece: OnDevice, rates: Rates, salt: int) -> None:
-    """AdamW's step in fp32, as torch does it. Moments in bf16 are rounded at random, which `salt` decides."""
+def change(piece: OnDevice, rates: Rates, salt: torch.Tensor | None) -> None:
+    """AdamW's step in fp32, as torch does it. Moments in bf16 are rounded at random, as `salt` decides, which there is for them alone."""
     wide = piece.gradient.float()
     if rates.factor is not None:
         wide = wide * rates.factor
@@ -82,15 +80,10 @@ def change(piece: OnDevice, rates: Rates, salt: int) -> None:
     value.mul_(rates.decay).addcdiv_(mean, spread, value=-rates.rate)
     if piece.low is not None:
         split(value, piece.own, piece.low)
-    if mean is not piece.mean:
-        bits = noise(mean.numel(), _salt(salt, mean.device))
+    if salt is not None:
+        bits = noise(mean.numel(), salt)
         piece.mean.copy_(rounded(mean, bits))
         piece.square.copy_(rounded(square, bits >> 16))
-
-
-def _salt(number: int, device: torch.device) -> torch.Tensor:
-    mixed = number * _MIX & 0xFFFF_FFFF
-    return torch.full((), mixed - (mixed >> 31 << 32), dtype=torch.int32, device=device)
 
 
 @dataclass
@@ -133,19 +126,25 @@ class StreamedStep:
         (group,) = self._states.optimizer.param_groups
         rates = rates_of(group, number, factor)
         slots = _slots(space, self._up.here())
-        count = 0
+        count, rounds = 0, any(share.mean.dtype != torch.float32 for share in self._states.shares)
         for share, gradient in zip(self._states.shares, gradients, strict=True):
             rows = _rows(share, gradient)
             longest = len(slots[0].room) // (sum(row.element_size() for row in rows) or 1) - _SMALLEST
             for part in stretches(gradient.numel(), longest):
-                salt = (self._seed * 1_000_003 + number) * 1_000_033 + count
+                salt = salt_of(self._seed, number, count, space.device) if rounds else None
                 self._step(slots[count % _SLOTS], share, [row[part] for row in rows], part, rates, salt)
                 count += 1
             stepped(share.unit)
         self._down.join()
 
     def _step(
-        self, slot: _Slot, share: HostShare, rows: list[torch.Tensor], part: slice, rates: Rates, salt: int
+        self,
+        slot: _Slot,
+        share: HostShare,
+        rows: list[torch.Tensor],
+        part: slice,
+        rates: Rates,
+        salt: torch.Tensor | None,
     ) -> None:
         there = slot.like(rows)
         with self._up.running_behind(slot.free):
