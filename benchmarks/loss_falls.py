@@ -1,16 +1,18 @@
 """Whether the loss falls with what hpc-llm chooses by itself: learning rate, its ramp, synthetic data.
 
-    python benchmarks/loss_falls.py [--model llama2-7b] [--methods z3,z2o,q] [--steps 60]
+    python benchmarks/loss_falls.py [--model llama2-7b] [--methods z3,z2o,q] [--steps 60] [--seeds 1,2] [--csv losses.csv]
 
 A 7B on one GPU: z3 wants 110 GB of device memory, z2o and z3o 130 GiB of the host's, q 8 GB of the device's.
 Needs what `methods_on_gpu.py` needs. Prints one Markdown table and, as the last line, one JSON object with the device, the
-versions and the command. A loss falls when the mean of the last tenth of the steps is at least one nat below the first
+versions and the command; --csv adds a line a run to a file, by which settings are compared: a difference means something where
+it is larger than the one between seeds. A loss falls when the mean of the last tenth of the steps is at least one nat below the first
 loss, and none lies half a nat above the first. Exit 1 where one of them does not.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import shlex
 import sys
@@ -19,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench_gpu import facts
 from methods_on_gpu import last_lines, prepare, run
 
 from hpc_llm.planning.experiment import Experiment, Plan
@@ -34,12 +37,19 @@ FALL_NATS, JUMP_NATS = 1.0, 0.5
 
 def main() -> int:
     arguments = read_arguments()
-    about, environment = prepare()
+    asked = [
+        make_plan(method, seed, arguments)
+        for method in arguments.methods.split(",")
+        for seed in arguments.seeds.split(",")
+    ]
+    about, environment = prepare(compiles=any(planned.engine.name == "deepspeed" for planned in asked))
     rows = []
     with tempfile.TemporaryDirectory(prefix="hpc-llm-loss-") as scratch:
-        for method in arguments.methods.split(","):
-            rows.append(train(make_plan(method, arguments), Path(scratch), environment, arguments.timeout))
-            print(f"{method}: {'falls' if rows[-1]['falls'] else 'does not fall'}", file=sys.stderr, flush=True)
+        for number, planned in enumerate(asked):
+            rows.append(train(planned, Path(scratch) / str(number), environment, arguments.timeout))
+            if arguments.csv:
+                keep(arguments.csv, planned, rows[-1], about)
+            print(f"{planned.method}: {'falls' if rows[-1]['falls'] else 'does not fall'}", file=sys.stderr, flush=True)
     print(table(rows))
     print(json.dumps({**about, "command": shlex.join(["python", *sys.argv]), "model": arguments.model, "rows": rows}))
     return 0 if all(row["falls"] for row in rows) else 1
@@ -53,21 +63,24 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--sequence-length", type=int, default=350)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="as hpc-llm takes it")
+    parser.add_argument("--seeds", default="42", help="each method with each of them")
+    parser.add_argument("--csv", type=Path, help="file that gets a line a run")
     parser.add_argument("--timeout", type=int, default=550, help="seconds for one method")
     return parser.parse_args()
 
 
-def make_plan(method: str, arguments: argparse.Namespace) -> Plan:
+def make_plan(method: str, seed: str, arguments: argparse.Namespace) -> Plan:
     """What `hpc-llm submit --cluster local` would run here."""
     names = ("model", "micro_batch_size", "sequence_length", "steps")
     asked: dict[str, Any] = {name: getattr(arguments, name) for name in names}
-    experiment = Experiment(cluster="local", method=method, set=tuple(arguments.set), **asked)
+    experiment = Experiment(cluster="local", method=method, seed=int(seed), set=tuple(arguments.set), **asked)
     return plan(experiment, load_cluster("local"), load_method(method), Site(scheduler="local", hardware=detect())).plan
 
 
-def train(planned: Plan, scratch: Path, environment: dict[str, str], timeout: float) -> dict[str, Any]:
+def train(planned: Plan, folder: Path, environment: dict[str, str], timeout: float) -> dict[str, Any]:
     """One row: what was chosen, and what the loss did."""
-    paths = RunPaths(scratch / planned.method)
+    paths = RunPaths(folder)
+    folder.mkdir()
     write_json(paths.experiment, {"schema": 1, "run_id": paths.run_id, "plan": planned.to_dict()})
     launch = ["-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(paths.root)]
     if planned.parallel.world_size > 1:
@@ -105,6 +118,31 @@ def last(losses: list[float]) -> float:
     """Mean of the last tenth."""
     end = losses[-max(len(losses) // 10, 1) :]
     return sum(end) / len(end)
+
+
+def keep(path: Path, planned: Plan, row: dict[str, Any], about: dict[str, Any]) -> None:
+    """Add the run's line to the file; a file without a head gets it."""
+    losses = row["losses"]
+    line = {
+        "method": planned.method,
+        "model": planned.model.name,
+        "optimizer": planned.optimizer.type,
+        "engine": planned.engine.name,
+        "seed": planned.training.seed,
+        "steps": len(losses),
+        "micro_batch_size": planned.batch.micro_batch_size,
+        "sequence_length": planned.batch.sequence_length,
+        "learning_rate": planned.optimizer.lr,
+        "first": round(losses[0], 4) if losses else "",
+        "last_tenth": round(last(losses), 4) if losses else "",
+        "problem": row["problem"] or "",
+        **facts(about),
+    }
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(line))
+        if not file.tell():
+            writer.writeheader()
+        writer.writerow(line)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

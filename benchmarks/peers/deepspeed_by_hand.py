@@ -1,6 +1,8 @@
-"""DeepSpeed with states on the host as its examples have it: fp16, recompute, no clipping; with --parameters those are there, too.
+"""Plain DeepSpeed as its examples and courses have it: fp16, recompute, no clipping; stage 3, all of it on the GPUs.
 
-torchrun --standalone --nproc-per-node 2 benchmarks/peers/offload_by_hand.py --model-config llama.json
+torchrun --standalone --nproc-per-node 2 benchmarks/peers/deepspeed_by_hand.py --model-config llama.json
+
+--states-on-host is stage 2 with the optimizer's states there, --all-on-host stage 3 with those and the parameters there.
 """
 
 from __future__ import annotations
@@ -12,11 +14,15 @@ from common import llama_config, own_device, read_arguments, tell, timed
 
 ON_HOST = {"device": "cpu", "pin_memory": True}
 ADAMW = {"lr": 1e-5, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
-SHARED = {"overlap_comm": True, "contiguous_gradients": True, "offload_optimizer": ON_HOST}
-STAGE_2 = {"stage": 2, "reduce_bucket_size": 2e8, **SHARED}
+SHARED = {"overlap_comm": True, "contiguous_gradients": True}
+STAGE_2_ON_HOST = {"stage": 2, "reduce_bucket_size": 2e8, "offload_optimizer": ON_HOST, **SHARED}
 STAGE_3 = {
+    "stage": 3, "reduce_bucket_size": 1e8, "allgather_bucket_size": 1e8, "reduce_scatter": True, "sub_group_size": 5e7,
+    "stage3_prefetch_bucket_size": 5e7, "stage3_param_persistence_threshold": 1e5, "round_robin_gradients": True, **SHARED,
+}  # fmt: skip
+STAGE_3_ON_HOST = {
     "stage": 3, "reduce_bucket_size": 5e8, "allgather_bucket_size": 5e8, "reduce_scatter": True, "sub_group_size": 1e12,
-    "offload_param": ON_HOST, **SHARED,
+    "offload_param": ON_HOST, "offload_optimizer": ON_HOST, **SHARED,
 }  # fmt: skip
 
 
@@ -24,7 +30,7 @@ def main() -> None:
     import deepspeed
     from transformers import AutoModelForCausalLM
 
-    arguments = read_arguments(__doc__, "--parameters")
+    arguments = read_arguments(__doc__, "--states-on-host", "--all-on-host")
     device = own_device()
     deepspeed.init_distributed(verbose=False)
     torch.manual_seed(arguments.seed)
@@ -49,13 +55,17 @@ def main() -> None:
 
 
 def config_of(arguments: Any, low: torch.dtype) -> dict[str, Any]:
-    fp16 = {"enabled": True, "loss_scale": 20 if arguments.parameters else 1024}
+    zero, fp16 = STAGE_3, {"enabled": True}
+    if arguments.states_on_host:
+        zero, fp16 = STAGE_2_ON_HOST, {"enabled": True, "loss_scale": 1024}
+    if arguments.all_on_host:
+        zero, fp16 = STAGE_3_ON_HOST, {"enabled": True, "loss_scale": 20}
     return {
         "train_micro_batch_size_per_gpu": arguments.micro_batch_size,
         "gradient_accumulation_steps": 1,
         "steps_per_print": 10**9,
         "optimizer": {"type": "AdamW", "params": ADAMW},
-        "zero_optimization": STAGE_3 if arguments.parameters else STAGE_2,
+        "zero_optimization": zero,
         **({"fp16": fp16} if low == torch.float16 else {"bf16": {"enabled": True}}),
     }
 
