@@ -13,6 +13,7 @@ from rendering import METHODS, planned
 
 from hpc_llm.errors import HpcLlmError, PlanError, ProfileError
 from hpc_llm.planning.method import Method, letters_of, load_method, method_names, parse_method
+from hpc_llm.planning.optimizers import OptimizerName
 from hpc_llm.text.yaml_text import read_yaml
 
 LOGS = ROOT.parent / "shared" / "logs" / "homework_deepspeed"
@@ -144,7 +145,9 @@ def test_quantized_bases_and_adapters(name: str, letters: str, quantized: bool, 
     assert bool(method.quantization) == quantized and bool(method.peft) == lora
     if method.quantization:
         assert (method.quantization.kind, method.quantization.double_quant) == ("nf4", True)
-    assert method.optimizer.type == ("AdamW8bit" if quantized and "q" in name.split("+") else "AdamW")
+    base, *added = name.split("+")
+    quantized_later: OptimizerName = "AdamW8bit" if "q" in added else "AdamW"
+    assert method.optimizer.type == (["AdamWBF16", "AdamW8bit"] if base == "q" else quantized_later)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,8 @@ def main() -> None:
 
 
 def config_of(arguments: Any, low: torch.dtype) -> dict[str, Any]:
-    zero, fp16 = STAGE_3, {"enabled": True}
+    zero: dict[str, Any] = STAGE_3
+    fp16: dict[str, Any] = {"enabled": True}
     if arguments.states_on_host:
         zero, fp16 = STAGE_2_ON_HOST, {"enabled": True, "loss_scale": 1024}
     if arguments.all_on_host:

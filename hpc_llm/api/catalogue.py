@@ -82,6 +82,8 @@ def deepspeed_config(method: Method) -> dict[str, Any]:
         FALLBACKS["model"], None, frozen_by(lora=method.peft is not None, quantized=method.quantization is not None)
     )
     optimizer = method.optimizer.model_dump()
+    if not isinstance(optimizer["type"], str):
+        *_, optimizer["type"] = optimizer["type"]  # those before it are for engines that are not DeepSpeed
     setup = OptimizerSetup(**{**optimizer, "lr": rate if optimizer["lr"] is None else optimizer["lr"]})
     config = complete_deepspeed(method.deepspeed, shape, precision, setup)
     # The global batch follows from the number of ranks: DeepSpeed computes it when the key is absent.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -64,19 +65,23 @@ def _show(method: Method) -> None:
             ("attention", method.attention),
             ("quantization", str(method.quantization or "no")),
             ("LoRA", str(method.peft or "no")),
-            ("optimizer", ", ".join(f"{k} {v}" for k, v in method.optimizer.model_dump(exclude_none=True).items())),
+            ("optimizer", ", ".join(f"{key} {value}" for key, value in _optimizer(method).items())),
             (
                 "learning rate",
                 "chosen for the width of the model" if method.optimizer.lr is None else method.optimizer.lr,
             ),
-            (
-                "engine",
-                method.engine
-                if isinstance(method.engine, str)
-                else f"the first that suits of {', '.join(method.engine)}",
-            ),
+            ("engine", _first_of(method.engine)),
             ("source", method.source),
             ("DeepSpeed", "see below; the batch sizes are computed from the plan"),
         ]
     )
     print_json(method.deepspeed)
+
+
+def _optimizer(method: Method) -> dict[str, Any]:
+    said = method.optimizer.model_dump(exclude_none=True)
+    return {**said, "type": _first_of(said["type"])}
+
+
+def _first_of(names: str | Sequence[str]) -> str:
+    return names if isinstance(names, str) else f"the first that suits of {', '.join(names)}"

@@ -52,6 +52,13 @@ def check_engine(facts: EngineFacts, wanted: Wanted) -> None:
         raise PlanError(f"engine {facts.name} {lack}. Engines that can: {', '.join(_able(wanted)) or 'none'}.")
 
 
+def able_fallback(facts: EngineFacts, wanted: Wanted) -> str | None:
+    """What does where a node's software cannot run that one; None where it could not do the same."""
+    if facts.fallback is None or _lack(engines.find(facts.fallback), wanted) is not None:
+        return None
+    return facts.fallback
+
+
 def _able(wanted: Wanted) -> Iterator[str]:
     """Those that can; one from elsewhere that is broken is none of them."""
     for name in engines.names():

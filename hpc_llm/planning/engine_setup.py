@@ -9,7 +9,7 @@ from typing import Any
 from hpc_llm.errors import PlanError
 from hpc_llm.planning import engines
 from hpc_llm.planning.draft import Draft, positive
-from hpc_llm.planning.engine_choice import answer, check_engine, choose_engine, first_suited
+from hpc_llm.planning.engine_choice import able_fallback, answer, check_engine, choose_engine, first_suited
 from hpc_llm.planning.engines import Chosen, EngineFacts, Wanted
 from hpc_llm.planning.method import Method
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
@@ -58,7 +58,7 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
             "computed: where the engine comes from",
         ),
         fallback=draft.computed(
-            "engine_fallback", facts.fallback, "computed: what trains the same with other software"
+            "engine_fallback", able_fallback(facts, wanted), "computed: what trains the same with other software"
         ),
         deepspeed=complete_deepspeed(wanted.deepspeed, wanted.batch, precision, wanted.optimizer),
         cuda_graph=_switch(
@@ -66,6 +66,15 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
         ),
         **switches,
     )
+
+
+def engine_asked(method: Method, draft: Draft) -> str:
+    """The engine that the method or the settings name, as far as it is known before the rest of the plan: of several the first."""
+    first = method.engine if isinstance(method.engine, str) else method.engine[0]
+    named = str(draft.settings.applied("engine", first))
+    if named not in engines.names():
+        return named  # whoever takes it later says what is wrong with it
+    return choose_engine(named, [setting.inside for setting in draft.settings.of("deepspeed")])[0].name
 
 
 _FUSED = {

@@ -45,8 +45,8 @@ class LoraBlock(_Strict):
 
 
 class OptimizerBlock(_Strict):
-    type: OptimizerName
-    """AdamW and Adam are built by DeepSpeed; the 8-bit ones are bitsandbytes'."""
+    type: OptimizerName | Annotated[list[OptimizerName], Field(min_length=1)]
+    """AdamW and Adam are built by DeepSpeed; the 8-bit ones are bitsandbytes'. Of several the first one that suits."""
     lr: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Peak learning rate; left out, it is chosen for the model's width."""
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(default=[0.9, 0.999], min_length=2, max_length=2)

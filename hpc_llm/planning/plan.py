@@ -20,13 +20,14 @@ from hpc_llm.planning.data import check_feed
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.deepspeed_values import check_partitions
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
-from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed
+from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_asked
 from hpc_llm.planning.engines import Wanted, zero_stage
 from hpc_llm.planning.experiment import CHANGED_LETTERS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
 from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, auto_in, plan_letters
+from hpc_llm.planning.optimizer_choice import suited_optimizer
 from hpc_llm.planning.parts import (
     BatchShape,
     ExpectedGpu,
@@ -135,7 +136,7 @@ def plan(
     if told := check_family(model.name, found, model.attention, model.precision):
         draft.notices.append(told)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
-    optimizer = _optimizer(method, model, found, draft)
+    optimizer = _optimizer(method, model, found, gpu, draft)
     workload = _rates(workload, deepspeed, task, draft)
     wanted = Wanted(
         model=model,
@@ -270,8 +271,13 @@ def _model(
     return model, found
 
 
-def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, draft: Draft) -> OptimizerSetup:
+def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, gpu: Gpu, draft: Draft) -> OptimizerSetup:
     values = _checked("optimizer", method.optimizer, OptimizerBlock, f"method {method.name}", draft)
+    values["type"], passed = suited_optimizer(
+        values["type"], model, vendor=gpu.vendor, engine=engine_asked(method, draft)
+    )
+    if passed:
+        draft.origins["optimizer"] = "; ".join((draft.origins["optimizer"], *passed))
     if values["lr"] is None:
         frozen = frozen_by(lora=model.peft is not None, quantized=model.quantization is not None)
         values["lr"], why = learning_rate(model.name, found, frozen)
