@@ -76,3 +76,10 @@ def test_where_nothing_can_be_written_or_read_is_told_first(
 ) -> None:
     assert run(words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_no_word_at_all_is_answered_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) in (0, 2)
+    shown = capsys.readouterr()
+    assert "Usage: hpc-llm" in shown.out + shown.err
+    assert "unexpected" not in shown.out + shown.err

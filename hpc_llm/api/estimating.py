@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hpc_llm.api.batches import Places, experiment_of, site_of
 from hpc_llm.api.find import logs_folder
 from hpc_llm.api.request import Request, read_request
-from hpc_llm.errors import HpcLlmError, PlanError, RequestError
+from hpc_llm.errors import HpcLlmError, PlanError, RequestError, notice
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from hpc_llm.api.experiments import AnExperiment, Options
     from hpc_llm.api.layers import RunRequest
     from hpc_llm.estimating.parts import Estimate
-    from hpc_llm.planning.experiment import PlanWithOrigins
+    from hpc_llm.planning.experiment import Plan, PlanWithOrigins
+    from hpc_llm.planning.method import Method
     from hpc_llm.planning.plan import Site
     from hpc_llm.site.cluster import Cluster
     from hpc_llm.site.hardware import Hardware
@@ -46,10 +49,12 @@ def estimate(
 
 def estimates(request: Request, places: Places) -> list[Estimate]:
     """One for each run of the request."""
+    from hpc_llm.planning.method import load_method
     from hpc_llm.site.cluster import load_cluster
 
     is_survey = is_ranking(request)
-    runs = _expanded(request).runs
+    runs = _of_one_model(_expanded(request).runs, request)
+    read_method = functools.cache(load_method)
     grounds: dict[str, tuple[Cluster, Site] | HpcLlmError] = {}
     found = []
     for run in runs:
@@ -62,13 +67,29 @@ def estimates(request: Request, places: Places) -> list[Estimate]:
                 if not is_survey:
                     raise
                 grounds[run.cluster] = error
-        found.append(_one(run, grounds[run.cluster], places.logs, is_survey))
+        try:
+            found.append(_one(run, grounds[run.cluster], read_method, places.logs))
+        except (PlanError, RequestError) as error:
+            if not is_survey:
+                raise
+            found.append(_refused(run, str(error)))
     return sorted(found, key=_rank) if is_survey else found
 
 
 def is_ranking(request: Request) -> bool:
     """Whether `all` methods or clusters are asked about."""
     return _ALL in (request.values.get("method"), request.values.get("cluster"))
+
+
+def _of_one_model(runs: Sequence[RunRequest], request: Request) -> list[RunRequest]:
+    """What stands in one order over all clusters is of one model, not of the one that each profile is used to."""
+    from hpc_llm.planning.draft import FALLBACKS
+
+    if request.values.get("cluster") != _ALL or all("model" in run.values for run in runs):
+        return list(runs)
+    model = FALLBACKS["model"]
+    notice(f"no model is named: each cluster is asked about {model}. --model NAME asks about another.")
+    return [run if "model" in run.values else replace(run, values={**run.values, "model": model}) for run in runs]
 
 
 def _expanded(request: Request) -> Request:
@@ -103,37 +124,53 @@ def as_it_is(cluster: Cluster, hardware: Hardware | None) -> Cluster:
     return cluster.model_copy(update={"gpu": actual_gpu(cluster.gpu, hardware), "node": node})
 
 
-def _one(run: RunRequest, ground: tuple[Cluster, Site] | HpcLlmError, logs: Path, is_survey: bool) -> Estimate:
+def _one(
+    run: RunRequest, ground: tuple[Cluster, Site] | HpcLlmError, read_method: Callable[[str], Method], logs: Path
+) -> Estimate:
     from hpc_llm.api.calibrating import calibration_of
     from hpc_llm.estimating.estimate import estimate as of_plan
 
-    try:
-        if isinstance(ground, HpcLlmError):
-            raise ground
-        planned, told = _plan(run, *ground, logs)
-        found = of_plan(planned.plan, ground[0], calibration_of(run.cluster))
-        name = run.place.name if run.place else None
-        return replace(found, run=name, notes=(*found.notes, *planned.notices, *told))
-    except (PlanError, RequestError) as error:
-        if not is_survey:
-            raise
-        return _refused(run, str(error))
+    if isinstance(ground, HpcLlmError):
+        raise ground
+    (cluster, site), method = ground, read_method(run.method)
+    planned, told = _plan(run, cluster, method, site, logs)
+    found = of_plan(planned.plan, cluster, calibration_of(run.cluster), _again(planned, method, cluster))
+    name = run.place.name if run.place else None
+    return replace(found, run=name, notes=(*found.notes, *planned.notices, *told))
 
 
-def _plan(run: RunRequest, cluster: Cluster, site: Site, logs: Path) -> tuple[PlanWithOrigins, Sequence[str]]:
+def _again(planned: PlanWithOrigins, method: Method, cluster: Cluster) -> Callable[[Plan], Plan] | None:
+    """What the plan would be with another batch or on more GPUs, where the first engine that suits may be another one."""
+    from hpc_llm.diagnosis.replanned import replanning
+
+    if isinstance(method.engine, str) or not planned.origins["engine"].startswith("method "):
+        return None  # it stays, whatever becomes of the rest
+    again = replanning(planned.plan, cluster, method)
+
+    def ask(changed: Plan) -> Plan:
+        with suppress(HpcLlmError):
+            return again(changed)
+        return changed
+
+    return ask
+
+
+def _plan(
+    run: RunRequest, cluster: Cluster, method: Method, site: Site, logs: Path
+) -> tuple[PlanWithOrigins, Sequence[str]]:
     """The plan of a run, and what was taken for granted. Data that nobody has prepared yet are taken for full sequences."""
     from hpc_llm.api.corpora import Corpora, NotPreparedError
-    from hpc_llm.planning.method import load_method
+    from hpc_llm.api.searching import with_first_size
     from hpc_llm.planning.plan import plan
 
-    experiment, method, told = experiment_of(run, logs, cluster.models), load_method(run.method), []
+    experiment, told = experiment_of(run, logs, cluster.models), []
     try:
         corpus = Corpora(logs).find(experiment, cluster)
     except NotPreparedError:
         corpus = None
         experiment = replace(experiment, data=(), epochs=None)
         told.append("the data are not prepared yet: sequences are taken to be full")
-    return plan(experiment, cluster, method, site, run.sources, corpus), told
+    return with_first_size(plan(experiment, cluster, method, site, run.sources, corpus), cluster), told
 
 
 def _refused(run: RunRequest, why: str) -> Estimate:

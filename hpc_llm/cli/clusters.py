@@ -12,7 +12,7 @@ from hpc_llm.cli.options import JsonOption
 from hpc_llm.cli.output import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from hpc_llm.site.cluster import Cluster, Gpu
+    from hpc_llm.site.cluster import Charge, Cluster, Gpu
 
 
 def register(app: typer.Typer) -> None:
@@ -57,6 +57,10 @@ def gpu_text(gpu: Gpu) -> str:
     if gpu.vendor == "none":
         return "none"
     return f"{gpu.per_node} x {gpu.model}, {gpu.memory_gib:g} GiB"
+
+
+def _charge_text(charge: Charge | None) -> str:
+    return f"{charge.per_gpu_hour:g} {charge.unit}" if charge else ""
 
 
 def _node_text(cluster: Cluster) -> str:
@@ -117,6 +121,7 @@ def _show(cluster: Cluster) -> None:
             ("GPUs", f"{gpu_text(cluster.gpu)}{f', {cluster.gpu.arch}' if cluster.gpu.arch else ''}"),
             ("", ", ".join(f"{k} {'yes' if v else 'no'}" for k, v in can.model_dump().items()) if can else ""),
             ("node", _node_text(cluster)),
+            ("charge", f"{_charge_text(cluster.charge)} per GPU-hour" if cluster.charge else ""),
             ("GPU request", cluster.request.gpu_style),
             ("launch", f"{cluster.launch.single_node} on one node, {cluster.launch.multi_node} on several"),
             (
@@ -148,11 +153,14 @@ def _show(cluster: Cluster) -> None:
                 p.max_nodes,
                 p.max_gpus,
                 gpu_text(cluster.gpu_of(p)),
+                _charge_text(cluster.charge_of(p)),
                 p.note,
             ]
             for p in cluster.partitions
         ]
-        print_table(rows, ["partition", "time limit", "nodes per job", "GPUs per user", "GPUs per node", "note"])
+        print_table(
+            rows, ["partition", "time limit", "nodes per job", "GPUs per user", "GPUs per node", "per GPU-hour", "note"]
+        )
     if cluster.qos:
         typer.echo()
         limits = ["time limit", "nodes per job", "GPUs per job", "GPUs per user"]

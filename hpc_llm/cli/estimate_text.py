@@ -92,19 +92,19 @@ def _terms(need: Need) -> Iterator[str]:
 
 
 def ranking(found: Sequence[Estimate]) -> Iterator[str]:
-    """One line a run, and why there can be no such run below."""
-    headers = [
-        "cluster",
-        "run" if any(one.run for one in found) else "method",
-        "GPUs",
-        "verdict",
-        "GiB",
-        "host",
-        "tokens/s",
-    ]
-    rows = [_row(one) for one in found if not one.refused]
+    """What the runs have in common, one line a run, and why there can be no such run below."""
+    kept = [one for one in found if not one.refused]
+    has_one_model, has_one_batch = len({one.model for one in kept}) == 1, len({_batch(one) for one in kept}) == 1
+    if has_one_model:
+        yield from _wrapped(f"{kept[0].model}{f', {_batch(kept[0])} on each GPU' if has_one_batch else ''}")
+    first = "run" if any(one.run for one in kept) else "method"
+    # A table of other models or batches says which, as their speeds are not to be compared.
+    headers = ["cluster", first, "GPUs", "verdict", "GiB", "host", "tokens/s", "GPU-h", "model", "batch"]
+    rows = [[*_row(one), "" if has_one_model else one.model, "" if has_one_batch else _batch(one)] for one in kept]
     said = [column for column in range(len(headers)) if any(row[column] for row in rows)]
     yield from table([[row[column] for column in said] for row in rows], [headers[column] for column in said], _WIDTH)
+    if any(one.time for one in kept):
+        yield from _wrapped("GiB: of each GPU; host: GiB of each node; GPU-h: GPU-hours for a billion tokens")
     refused: dict[str, list[str]] = {}
     for one in found:
         if one.refused:
@@ -116,6 +116,12 @@ def ranking(found: Sequence[Estimate]) -> Iterator[str]:
 def _row(one: Estimate) -> list[str]:
     device, host = (one.memory.device, one.memory.host) if one.memory else (None, None)
     rate = f"{one.time.tokens_per_second:.0f}" if one.time else ""
+    hours = f"{one.gpus * 1e9 / 3600 / one.time.tokens_per_second:.0f}" if one.time else ""
+    verdict = "too close" if one.verdict.value == "too_close" else one.verdict.words
     gpus = f"{one.gpus}x {one.gpu}" if one.gpu else ""
     sizes = [str(-(-need.high // _GIB)) if need else "" for need in (device, host)]
-    return [one.cluster, one.run or one.method, gpus, one.verdict.words, *sizes, rate]
+    return [one.cluster, one.run or one.method, gpus, verdict, *sizes, rate, hours]
+
+
+def _batch(one: Estimate) -> str:
+    return f"{one.micro_batch_size} x {one.sequence_length}"

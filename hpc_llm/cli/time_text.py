@@ -45,7 +45,10 @@ def time_lines(time: StepTime) -> Iterator[str]:
     for line in textwrap.wrap(", ".join(shown), _WIDTH, initial_indent="  ", subsequent_indent="  "):
         yield line.replace(_TIED, " ")
     shortest, longest = time.run_interval
-    yield f"  the run {clock(time.run_time_s)} ({clock(shortest)} to {clock(longest)}), {_hours(time.gpu_hours)} GPU-hours"
+    cost = f", {_hours(time.cost.amount)} {time.cost.unit}" if time.cost else ""
+    what = "the run" if time.tries is None else f"the search of about {time.tries} trainings"
+    run = f"{what} {clock(time.run_time_s)} ({clock(shortest)} to {clock(longest)}), {_hours(time.gpu_hours)} GPU-hours{cost}"
+    yield from textwrap.wrap(run, _WIDTH, initial_indent="  ", subsequent_indent="  ")
     first = f"  to the first step {seconds(time.time_to_first_step_s)}"
     if time.is_over_limit:
         yield f"{first}; the longest time limit there: {clock(time.proposed_time_s)}; a run"

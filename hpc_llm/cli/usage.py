@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
@@ -49,7 +50,7 @@ def refuse_empty(application: Any, arguments: Sequence[str]) -> None:
     command = getattr(application, "commands", {}).get(_command(arguments))
     takes = {name for one in getattr(command, "params", ()) if not getattr(one, "is_flag", True) for name in one.opts}
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
-    for word, following in zip(arguments[:end], [*arguments[1:end], None], strict=True):
+    for word, following in zip_longest(arguments[:end], arguments[1:end]):
         option, is_joined, value = word.partition("=")
         if option in takes and (value if is_joined else following) == "":
             raise RequestError(

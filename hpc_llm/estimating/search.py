@@ -16,17 +16,28 @@ _LARGEST = 2**16
 _MOST_NODES = 64
 
 
-def largest_micro_batch(plan: Plan, cluster: Cluster, sizes: Sizes) -> int | None:
+Replan = Callable[[Plan], Plan]
+"""What a plan is once its changed batch or GPUs were asked for, as another engine may suit them."""
+
+
+def as_it_is(plan: Plan) -> Plan:
+    """For which nothing else changes."""
+    return plan
+
+
+def largest_micro_batch(plan: Plan, cluster: Cluster, sizes: Sizes, replan: Replan = as_it_is) -> int | None:
     """Sequences; 0 where not even one fits for certain, None where nobody says what is there."""
     if memory_of(plan, cluster, sizes).verdict is Verdict.UNKNOWN:
         return None
-    return _last(lambda size: _fits(with_batch(plan, size), cluster, sizes))
+    return _last(lambda size: _fits(replan(with_batch(plan, size)), cluster, sizes))
 
 
-def fewest_gpus(plan: Plan, cluster: Cluster, sizes: Sizes, most_nodes: int | None) -> int | None:
+def fewest_gpus(
+    plan: Plan, cluster: Cluster, sizes: Sizes, most_nodes: int | None, replan: Replan = as_it_is
+) -> int | None:
     """GPUs with which the plan's micro batch fits for certain, in one node or in whole ones; None where there are none."""
     for candidate in _more_gpus(plan, cluster.gpu.per_node, most_nodes or _MOST_NODES):
-        if _fits(_with_its_share(candidate, plan, cluster), cluster, sizes):
+        if _fits(replan(_with_its_share(candidate, plan, cluster)), cluster, sizes):
             return candidate.parallel.world_size
     return None
 

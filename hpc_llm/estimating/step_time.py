@@ -13,7 +13,7 @@ from hpc_llm.estimating.rates import Rates, gpu_facts, gpu_kind, guessed_facts
 from hpc_llm.estimating.time_constants import Calibration, time_constants
 from hpc_llm.estimating.time_terms import step_terms
 from hpc_llm.estimating.time_work import Work, work_of
-from hpc_llm.estimating.walltime import Span, run_time
+from hpc_llm.estimating.walltime import Cost, Span, run_time
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.parts import Training
 from hpc_llm.records.metrics import tokens_per_step
@@ -50,21 +50,22 @@ class StepTime:
     """From the start of the job to its end, checkpoints included."""
     run_interval: tuple[float, float]
     gpu_hours: float
+    cost: Cost | None
+    """What the site charges for them, in its own unit; None where its profile does not say."""
     proposed_time_s: int
     """The time limit to ask for, where nobody has said one."""
     is_over_limit: bool
     """Whether the site allows less than the run may need."""
+    tries: int | None = None
+    """Of a search: how many trainings it is expected to be; the step is that of its first one."""
     notes: tuple[str, ...] = ()
     """What makes the interval wide, a clause each."""
 
 
-def step_time(
-    plan: Plan, cluster: Cluster, memory: object = None, calibration: Calibration | None = None
-) -> StepTime | None:
+def step_time(plan: Plan, cluster: Cluster, *, calibration: Calibration | None = None) -> StepTime | None:
     """Seconds of the plan's steps on that cluster, whose own calibration counts where it has one.
 
-    None where nothing can be said, and `unknown_because` says why. `memory` changes nothing yet: a run that does not fit is timed as
-    if it did.
+    None where nothing can be said, and `unknown_because` says why. A run that does not fit is timed as if it did.
     """
     if unknown_because(plan) is not None:
         return None
@@ -82,6 +83,7 @@ def step_time(
         run_time_s=run.whole.value,
         run_interval=(run.whole.low, run.whole.high),
         gpu_hours=run.gpu_hours,
+        cost=run.cost,
         proposed_time_s=run.proposed_s,
         is_over_limit=run.is_over_limit,
         notes=notes,

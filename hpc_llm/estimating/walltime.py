@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hpc_llm.estimating.time_work import Work
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.profilers import MOST_KERNELS
 from hpc_llm.planning.room import room_of
 from hpc_llm.site.cluster import Cluster
 from hpc_llm.site.slurm_time import LONGEST_S
@@ -23,6 +24,13 @@ _LATE = 4.0
 """By how much longer a start takes where hundreds of files are read from a busy file system."""
 _COMPILE_S = 120.0
 """DeepSpeed compiles its operators at first, and a graph or a kernel is chosen in the first steps."""
+
+_PROFILED = 4
+"""Steps that are looked into, with those in which the profiler sets itself up."""
+_TRACE_S = 10.0
+"""To write down what a few profiled steps did."""
+_REPLAYED_S = 0.1 * MOST_KERNELS
+"""To run each kernel again for every group of counters."""
 
 SHORTEST_S, UNIT_S = 600, 300
 MARGIN = 1.25
@@ -42,6 +50,17 @@ class Span:
         """An interval of so many times more and less."""
         return cls(value, value / factor, value * factor)
 
+    def __add__(self, other: Span) -> Span:
+        return Span(self.value + other.value, self.low + other.low, self.high + other.high)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """An amount, in the unit that the site counts in: SU, USD."""
+
+    amount: float
+    unit: str
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunTime:
@@ -52,6 +71,8 @@ class RunTime:
     whole: Span
     """To the end of the job, checkpoints included."""
     gpu_hours: float
+    cost: Cost | None
+    """What the site charges for them; None where the profile does not say."""
     proposed_s: int
     """The time limit to ask for, where nobody has said one."""
     is_over_limit: bool
@@ -68,13 +89,20 @@ def run_time(plan: Plan, work: Work, step: Span, cluster: Cluster) -> RunTime:
         first.low + steps * step.low + saving / 3,
         first.high + steps * step.high + saving * 3,
     )
-    gpus = plan.parallel.nodes * plan.parallel.gpus_per_node / 3600
+    return lasting(plan, first, whole + _profiling(plan, step), cluster)
+
+
+def lasting(plan: Plan, first: Span, whole: Span, cluster: Cluster) -> RunTime:
+    """What follows from how long the plan's job lasts."""
+    hours = whole.value * plan.parallel.nodes * plan.parallel.gpus_per_node / 3600
+    charge = cluster.charge_of(cluster.partition(plan.job.partition))
     proposed = proposal(whole.high)
     most = _limit_s(plan, cluster)
     return RunTime(
         first_step=first,
         whole=whole,
-        gpu_hours=whole.value * gpus,
+        gpu_hours=hours,
+        cost=None if charge is None else Cost(hours * charge.per_gpu_hour, charge.unit),
         proposed_s=min(proposed, most),
         is_over_limit=proposed > most,
     )
@@ -99,6 +127,16 @@ def first_step(plan: Plan, work: Work) -> Span:
     if plan.model.weights == "checkpoint":
         seconds += work.width * work.parameters / _FILE_SYSTEM
     return Span(seconds, seconds / 2, seconds * _LATE + _COMPILE_S)
+
+
+def _profiling(plan: Plan, step: Span) -> Span:
+    """What is looked into once the measured steps are over. How long that takes depends on how much there is to write down."""
+    name = plan.training.profile
+    if name is None:
+        return Span(0.0, 0.0, 0.0)
+    if name == "ncu":
+        return Span(_REPLAYED_S, _REPLAYED_S / 10, _REPLAYED_S * 10)
+    return Span(2 * _PROFILED * step.value + _TRACE_S, _PROFILED * step.low, 4 * _PROFILED * step.high + 10 * _TRACE_S)
 
 
 def _saving_s(plan: Plan) -> float:

@@ -15,6 +15,7 @@ from hpc_llm.site.parts import (
     Access,
     Account,
     Capabilities,
+    Charge,
     Defaults,
     Environment,
     Gpu,
@@ -33,7 +34,7 @@ from hpc_llm.site.profiles import explain_validation, list_files, read_profile
 from hpc_llm.site.sbatch_options import Source, read_options, rivals
 
 __all__ = [
-    "Account", "Capabilities", "Cluster", "Gpu", "Node", "Partition", "Qos", "allowed_keys", "check_variable", "cluster_names",
+    "Account", "Capabilities", "Charge", "Cluster", "Gpu", "Node", "Partition", "Qos", "allowed_keys", "check_variable", "cluster_names",
     "load_cluster", "parse_cluster", "parse_profile",
 ]  # fmt: skip
 
@@ -81,6 +82,8 @@ class Cluster(Strict):
     account: Account = Account.model_construct()
     gpu: Gpu
     node: Node = Node.model_construct()
+    charge: Charge | None = None
+    """What a GPU costs for an hour where its partition says nothing else; left out, no costs are told beside GPU-hours."""
     partitions: list[Partition] = Field(default=[])
     """Empty: the site's partitions are not known, any is passed on."""
     qos: list[Qos] = Field(default=[])
@@ -223,6 +226,9 @@ class Cluster(Strict):
 
     def node_of(self, partition: Partition | None) -> Node:
         return partition.node if partition and partition.node else self.node
+
+    def charge_of(self, partition: Partition | None) -> Charge | None:
+        return partition.charge if partition and partition.charge else self.charge
 
 
 def parse_cluster(data: dict[str, Any], where: Path | str) -> Cluster:

@@ -140,6 +140,15 @@ class Node(Strict):
     """The site refuses a job that asks for more cores per GPU than `cpus_per_gpu`."""
 
 
+class Charge(Strict):
+    """What a site charges for its GPUs."""
+
+    per_gpu_hour: float = Field(ge=0, allow_inf_nan=False)
+    """For one GPU in one hour."""
+    unit: str = Field(min_length=1, max_length=20, pattern=r"^\S+$")
+    """What is counted, as the site calls it: SU, USD, core-h."""
+
+
 class Partition(Strict):
     name: str = Field(pattern=r"^[^\s,]+$")
     max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS, D-HH:MM:SS or UNLIMITED.")]
@@ -151,6 +160,8 @@ class Partition(Strict):
     gpu: Gpu | None = None
     """The GPU of this partition where it differs from the cluster's."""
     node: Node | None = None
+    charge: Charge | None = None
+    """What its GPUs cost, where that differs from the cluster's."""
     prelude: "Prelude | None" = None
     """Modules and Python of this partition, all of it, where they differ from the cluster's."""
     env: "Environment | None" = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import hpc_llm
+import hpc_llm.cli
 from hpc_llm.cli import run
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.estimating.parts import Verdict
@@ -139,3 +141,60 @@ def test_a_family_that_nobody_measured_is_counted_with_a_note(tmp_path: Path) ->
 def test_nonsense_is_refused_in_words(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises((RequestError, PlanError), match=words):
         hpc_llm.estimate(cluster="delta", method="z3", model=folder(tmp_path, **changes), set=["weights=random"])
+
+
+def test_what_the_site_charges_stands_beside_the_hours(said: Callable[..., str]) -> None:
+    [found] = hpc_llm.estimate(cluster="delta", partition="gpuA100x8", method="z3", model="llama2-7b")
+    assert found.time is not None and found.time.cost is not None
+    assert found.time.cost.unit == "SU"
+    assert found.time.cost.amount == pytest.approx(1.5 * found.time.gpu_hours)
+    assert " SU" in said(*DELTA, "--method=z3", "--model=llama2-7b")
+    [unsaid] = hpc_llm.estimate(cluster="taiwania2", method="z3", model="llama2-7b")
+    assert unsaid.time is not None and unsaid.time.cost is None
+
+
+def test_profiling_takes_its_time_too() -> None:
+    asked = {"cluster": "delta", "method": "z3", "model": "llama2-7b", "gpus_per_node": 1}
+    plain, *profiled = (
+        hpc_llm.estimate(**asked, **more)[0].time for more in ({}, {"profile": "torch"}, {"profile": "ncu"})
+    )
+    assert plain is not None
+    for one in profiled:
+        assert one is not None and one.run_time_s > plain.run_time_s + 4 * plain.step_time_s
+        assert one.run_interval[0] >= plain.run_interval[0] and one.run_interval[1] > plain.run_interval[1] + 60
+
+
+def test_the_steps_counted_for_profiling_are_those_that_the_worker_takes() -> None:
+    from hpc_llm.estimating import walltime
+
+    source = (Path(hpc_llm.__file__).parent / "worker/profiling/window.py").read_text()
+    taken = sum(int(number) for number in re.findall(r"^(?:STEPS|WARM_UP) = (\d+)$", source, re.MULTILINE))
+    assert taken == walltime._PROFILED
+
+
+def test_how_far_a_plan_goes_is_said_of_the_engine_that_it_has_then() -> None:
+    """With a larger batch, or fewer GPUs, whole parameters no longer fit beside it, and an engine that needs less is taken."""
+    asked = {"cluster": "delta", "partition": "gpuA100x8", "method": "z3", "model": "llama2-7b"}
+    [small] = hpc_llm.estimate(**asked)
+    assert small.largest_micro_batch is not None and small.largest_micro_batch > 8
+    [largest] = hpc_llm.estimate(**asked, micro_batch_size=small.largest_micro_batch)
+    [beyond] = hpc_llm.estimate(**asked, micro_batch_size=small.largest_micro_batch + 1)
+    assert (largest.verdict is Verdict.FITS, beyond.verdict is Verdict.FITS) == (True, False)
+    for one in (largest, beyond):
+        assert one.largest_micro_batch == small.largest_micro_batch
+    [four] = hpc_llm.estimate(**asked, micro_batch_size=4)
+    [fewest] = hpc_llm.estimate(**asked, micro_batch_size=4, gpus_per_node=four.fewest_gpus)
+    assert fewest.verdict is Verdict.FITS and fewest.gpus == four.fewest_gpus
+    [kept] = hpc_llm.estimate(**asked, set=["engine=flat"])
+    assert kept.largest_micro_batch is not None and kept.largest_micro_batch < small.largest_micro_batch
+
+
+def test_all_clusters_are_asked_about_one_model(said: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The profiles are used to different ones, whose speeds say nothing of the clusters."""
+    assert hpc_llm.cli.run(["estimate", "--cluster=all", "--method=q"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("llama2-7b, 1 x 350 on each GPU\n")
+    assert "no model is named: each cluster is asked about llama2-7b" in shown.err
+    assert {one.model for one in hpc_llm.estimate(cluster="all", method="q")} == {"llama2-7b"}
+    two = said("estimate", "--cluster=delta,runpod", "--method=q")
+    assert "llama3.2-1b" in two and "llama2-7b" in two
