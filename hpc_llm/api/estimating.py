@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from hpc_llm.api.experiments import AnExperiment, Options
     from hpc_llm.api.layers import RunRequest
     from hpc_llm.estimating.parts import Estimate
-    from hpc_llm.planning.experiment import Plan, PlanWithOrigins
+    from hpc_llm.planning.experiment import Experiment, Plan, PlanWithOrigins
     from hpc_llm.planning.method import Method
     from hpc_llm.planning.plan import Site
     from hpc_llm.site.cluster import Cluster
     from hpc_llm.site.hardware import Hardware
 
 _ALL = "all"
+_STEPS = 1000
+"""Of a run whose epochs nobody can count yet."""
 _COMPOSED = ("lora", "qlora")
 """Methods that are no files of their own, and that `all` means too."""
 
@@ -70,10 +72,19 @@ def estimates(request: Request, places: Places) -> list[Estimate]:
         try:
             found.append(_one(run, grounds[run.cluster], read_method, places.logs))
         except (PlanError, RequestError) as error:
-            if not is_survey:
+            if not is_survey and (_trains(run) or not any(map(_trains, runs))):
                 raise
-            found.append(_refused(run, str(error)))
+            found.append(_refused(run, str(error)))  # in a study beside what is estimated
     return sorted(found, key=_rank) if is_survey else found
+
+
+def _trains(run: RunRequest) -> bool:
+    from hpc_llm.planning.tasks import find
+
+    try:
+        return find(str(run.values.get("task", "pretrain"))).trains
+    except HpcLlmError:
+        return True  # whoever plans it says what is wrong
 
 
 def is_ranking(request: Request) -> bool:
@@ -168,9 +179,21 @@ def _plan(
         corpus = Corpora(logs).find(experiment, cluster)
     except NotPreparedError:
         corpus = None
-        experiment = replace(experiment, data=(), epochs=None)
         told.append("the data are not prepared yet: sequences are taken to be full")
+        if experiment.epochs is not None:
+            experiment = replace(experiment, epochs=None, steps=experiment.steps or _STEPS)
+            told.append(f"nobody knows yet how many steps the epochs are: the run's time is that of {experiment.steps}")
+        experiment = _without_data(experiment)
     return with_first_size(plan(experiment, cluster, method, site, run.sources, corpus), cluster), told
+
+
+def _without_data(experiment: Experiment) -> Experiment:
+    """The same on synthetic tokens, without what is said of how its data are read."""
+    from hpc_llm.planning.settings import read_setting
+    from hpc_llm.planning.tasks.task import DATA_FIELDS
+
+    kept = tuple(pair for pair in experiment.set if read_setting(pair).field not in DATA_FIELDS)
+    return replace(experiment, data=(), set=kept)
 
 
 def _refused(run: RunRequest, why: str) -> Estimate:
@@ -186,6 +209,7 @@ def _refused(run: RunRequest, why: str) -> Estimate:
         micro_batch_size=int(values.get("micro_batch_size") or 1),
         sequence_length=int(values.get("sequence_length") or 0),
         memory=None,
+        run=run.place.name if run.place else None,
         refused=why,
     )
 

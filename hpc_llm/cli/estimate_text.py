@@ -108,7 +108,7 @@ def ranking(found: Sequence[Estimate]) -> Iterator[str]:
     refused: dict[str, list[str]] = {}
     for one in found:
         if one.refused:
-            refused.setdefault(one.refused, []).append(f"{one.cluster} {one.method}")
+            refused.setdefault(one.refused, []).append(f"{one.cluster} {one.run or one.method}")
     for why, names in refused.items():
         yield from _wrapped(f"not {', '.join(names)}: {why}")
 

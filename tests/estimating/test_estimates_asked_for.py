@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 
 import hpc_llm
 import hpc_llm.cli
@@ -198,3 +199,30 @@ def test_all_clusters_are_asked_about_one_model(said: Callable[..., str], capsys
     assert {one.model for one in hpc_llm.estimate(cluster="all", method="q")} == {"llama2-7b"}
     two = said("estimate", "--cluster=delta,runpod", "--method=q")
     assert "llama3.2-1b" in two and "llama2-7b" in two
+
+
+def test_what_is_said_of_data_that_nobody_has_prepared_hinders_no_estimate(tmp_path: Path) -> None:
+    source = tmp_path / "rows.csv"
+    source.write_text("ask,say\n1+1?,2\n")
+    asked = {"cluster": "delta", "method": "z3", "model": "llama2-7b", "task": "finetune", "data": [str(source)]}
+    [found] = hpc_llm.estimate(
+        **asked,
+        epochs=2,
+        set=["columns.prompt=ask", "columns.completion=say", "packing=padding", "weights=random"],
+        logs=tmp_path,
+    )
+    assert found.verdict is Verdict.FITS
+    assert any("not prepared yet" in note for note in found.notes)
+    assert any("how many steps the epochs are: the run's time is that of 1000" in note for note in found.notes)
+
+
+STUDIES = [one for one in sorted((ROOT / "experiments").glob("*.yaml")) if one.stem != "bdml-climate"]
+"""But the one whose data are files of the user's own, which have to be there."""
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda one: one.stem)
+def test_each_study_of_the_project_is_estimated_before_its_data_are_there(file: Path, said: Callable[..., str]) -> None:
+    """What trains nothing is named beside the rest."""
+    text = said("estimate", str(file))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "verdict" in text
