@@ -67,8 +67,13 @@ def _exact(case: Case, own: float) -> dict[str, float]:
     """What engine `flat` has on the host: moments, what the weights lack of fp32, shares of gradients, and blocks of no other size."""
     engine = case.plan.engine
     moments = 4 if engine.moments_precision == "bf16" else case.moments_width
-    copies = 4 if engine.offloaded_step == "host" else 4 - case.width
+    has_copies = engine.offloaded_step == "host"
+    copies = 4 if has_copies else 4 - case.width
+    training = case.plan.training
+    # A checkpoint holds fp32, of which the host has halves.
+    is_joined = not has_copies and case.width < 4 and (training.save_every is not None or training.resume is not None)
     return {
+        "fp32 weights of a checkpoint": 4 * own if is_joined else 0.0,
         "optimizer states": (moments + copies) * own,
         "gradients": (4 if case.accumulates else WIDTHS[engine.reduce_precision]) * own,
         "weights": case.width * own if case.offloads("param") else 0.0,

@@ -250,6 +250,11 @@ def test_flat_units_hold_of_a_number_what_bf16_lacks_of_it_and_two_moments_in_bl
     assert host("z2o", "moments_precision=bf16")["optimizer states"] == pytest.approx(6 * SEVEN, rel=1e-6)
     assert host("z2o", "gradient_accumulation_steps=4")["gradients"] == pytest.approx(4 * SEVEN, rel=1e-6)
     assert host("z3o")["weights"] == pytest.approx(2 * SEVEN, rel=1e-6)
+    kept = "fp32 weights of a checkpoint"  # host_states.in_fp32 joins both halves while one is written or read
+    saved = dict(host_need(case_of("z2o", 2, set=("engine=flat",), save_every=10), None).breakdown)
+    assert kept not in found and saved[kept] == pytest.approx(4 * SEVEN, rel=1e-6)
+    whole = case_of("z2o", 2, set=("engine=flat", "offloaded_step=host"), save_every=10)
+    assert kept not in host_need(whole, None).breakdown
     layer = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
     on_device = terms("z2o", 2, set=("engine=flat", "recompute=true"))
     assert (on_device["weights"], on_device["communication buckets"]) == (2 * SEVEN, 2 * (2 * layer + 2 * layer // 2))
