@@ -121,7 +121,7 @@ def _show(cluster: Cluster) -> None:
             ("GPUs", f"{gpu_text(cluster.gpu)}{f', {cluster.gpu.arch}' if cluster.gpu.arch else ''}"),
             ("", ", ".join(f"{k} {'yes' if v else 'no'}" for k, v in can.model_dump().items()) if can else ""),
             ("node", _node_text(cluster)),
-            ("charge", f"{_charge_text(cluster.charge)} per GPU-hour" if cluster.charge else ""),
+            ("per GPU-hour", _charge_text(cluster.charge)),
             ("GPU request", cluster.request.gpu_style),
             ("launch", f"{cluster.launch.single_node} on one node, {cluster.launch.multi_node} on several"),
             (

@@ -8,12 +8,15 @@ from typing import Any
 
 from hpc_llm.errors import PlanError
 from hpc_llm.planning import engines
+from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import Draft, positive
 from hpc_llm.planning.engine_choice import able_fallback, answer, check_engine, choose_engine, first_suited
 from hpc_llm.planning.engines import Chosen, EngineFacts, Wanted
 from hpc_llm.planning.method import Method
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
-from hpc_llm.planning.parts import BatchShape, EngineSetup, OptimizerSetup
+from hpc_llm.planning.parts import BatchShape, EngineSetup, ModelSetup, OptimizerSetup, Parallel
+from hpc_llm.planning.recipe import family_of, kept_bytes, parameters_of
+from hpc_llm.site.cluster import Gpu
 
 
 def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
@@ -65,6 +68,31 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
             "cuda_graph", facts, answer(facts, facts.unrecorded, wanted), "whose steps have one shape", draft
         ),
         **switches,
+    )
+
+
+def wanted_of(
+    model: ModelSetup,
+    batch: BatchShape,
+    parallel: Parallel,
+    optimizer: OptimizerSetup,
+    deepspeed: dict[str, Any],
+    found: Checkpoint | None,
+    gpu: Gpu,
+) -> Wanted:
+    """What an engine is chosen by."""
+    width = 4 if model.precision == "fp32" else 2
+    return Wanted(
+        model=model,
+        batch=batch,
+        parallel=parallel,
+        optimizer=optimizer,
+        deepspeed=deepspeed,
+        family=family_of(model.name, found) or None,
+        parameters=parameters_of(model.name, found),
+        kept_bytes=kept_bytes(model.name, found, batch, width=width, recompute=model.recompute),
+        gpu_bytes=gpu.memory_gib * 2**30 if gpu.memory_gib and parallel.gpus_per_node else None,
+        has_cuda=gpu.vendor == "nvidia",
     )
 
 

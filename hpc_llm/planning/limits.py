@@ -12,7 +12,7 @@ from hpc_llm.errors import PlanError, counted, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.draft import Draft
 from hpc_llm.site.cluster import Cluster, Node, Partition, Qos
-from hpc_llm.site.parts import Lifted
+from hpc_llm.site.partitions import Lifted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from hpc_llm.planning.data import check_feed
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.deepspeed_values import check_partitions
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
-from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_asked
-from hpc_llm.planning.engines import Wanted, zero_stage
+from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_asked, wanted_of
+from hpc_llm.planning.engines import zero_stage
 from hpc_llm.planning.experiment import CHANGED_LETTERS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
@@ -53,11 +53,8 @@ from hpc_llm.planning.recipe import (
     choose_ramp,
     choose_schedule,
     choose_weights,
-    family_of,
     frozen_by,
-    kept_bytes,
     learning_rate,
-    parameters_of,
 )
 from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources
 from hpc_llm.planning.search import check_asked, settle_search
@@ -125,12 +122,7 @@ def plan(
     )
     deepspeed = _deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
-    if isinstance(workload, Inference):
-        workload = settle_generation(workload, model, draft)
-        if is_vllm(draft):
-            check_bench(workload, model, found, parallel, draft)
-    if isinstance(workload, Tuning):
-        workload, batch = settle_search(workload, batch, parallel.data, said, found, model.name, draft)
+    workload, batch = _settled(ask, workload, batch, model, found, draft)
     check_feed(workload, corpus, model, batch, found)
     check_sharing(model, found, parallel)
     if told := check_family(model.name, found, model.attention, model.precision):
@@ -138,20 +130,7 @@ def plan(
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
     optimizer = _optimizer(method, model, found, gpu, draft)
     workload = _rates(workload, deepspeed, task, draft)
-    wanted = Wanted(
-        model=model,
-        batch=batch,
-        parallel=parallel,
-        optimizer=optimizer,
-        deepspeed=deepspeed,
-        family=family_of(model.name, found) or None,
-        parameters=parameters_of(model.name, found),
-        kept_bytes=kept_bytes(
-            model.name, found, batch, width=4 if model.precision == "fp32" else 2, recompute=model.recompute
-        ),
-        gpu_bytes=gpu.memory_gib * 2**30 if gpu.memory_gib and parallel.gpus_per_node else None,
-        has_cuda=gpu.vendor == "nvidia",
-    )
+    wanted = wanted_of(model, batch, parallel, optimizer, deepspeed, found, gpu)
     engine = no_engine(wanted, draft) if task.generates else choose_setup(method, wanted, draft)
     if engine.name == "deepspeed":
         check_partitions(deepspeed, parallel.data, "deepspeed")
@@ -172,6 +151,19 @@ def plan(
     return PlanWithOrigins(
         plan=decided, origins=draft.origins, notices=tuple(draft.notices), asked=experiment.said_fields()
     )
+
+
+def _settled(
+    ask: Ask, workload: Training, batch: BatchShape, model: ModelSetup, found: Checkpoint | None, draft: Draft
+) -> tuple[Training, BatchShape]:
+    """Workload and batch, once it is known which model answers, or is searched for."""
+    if isinstance(workload, Inference):
+        workload = settle_generation(workload, model, draft)
+        if is_vllm(draft):
+            check_bench(workload, model, found, ask.parallel, draft)
+    if isinstance(workload, Tuning):
+        return settle_search(workload, batch, ask.parallel.data, ask.said, found, model.name, draft)
+    return workload, batch
 
 
 def _said_whole(draft: Draft, name: str, said: tuple[str, str]) -> str:

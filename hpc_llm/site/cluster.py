@@ -11,19 +11,17 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 
 from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
 from hpc_llm.site import schedulers
+from hpc_llm.site.partitions import Charge, Partition, Qos
 from hpc_llm.site.parts import (
     Access,
     Account,
     Capabilities,
-    Charge,
     Defaults,
     Environment,
     Gpu,
     Launch,
     Node,
-    Partition,
     Prelude,
-    Qos,
     RequestBlock,
     Status,
     Strict,

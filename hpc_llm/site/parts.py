@@ -13,7 +13,7 @@ from hpc_llm.errors import ProfileError, RequestError
 from hpc_llm.site.account_pattern import check_pattern
 from hpc_llm.site.launchers import find_launcher
 from hpc_llm.site.sbatch_options import changes_size
-from hpc_llm.site.slurm_time import LONGEST_S, parse_limit, parse_time
+from hpc_llm.site.slurm_time import LONGEST_S, parse_time
 from hpc_llm.site.units import check_named_size, gpu_gib, node_gb, tflops
 from hpc_llm.text.env_file import is_reserved
 
@@ -30,7 +30,8 @@ def check_variable(name: str, value: str = "") -> None:
         raise RequestError(f"the value of {name} holds a NUL character, which no environment can carry.")
 
 
-def _check_time(text: str, read: Callable[[str], int] = parse_time) -> str:
+def check_time(text: str, read: Callable[[str], int] = parse_time) -> str:
+    """The text, where it is a time that Slurm takes. Raises ValueError."""
     try:
         seconds = read(text)
     except RequestError as error:
@@ -55,10 +56,6 @@ def _check_launcher(name: str) -> str:
 
 
 Launcher = Annotated[str, AfterValidator(_check_launcher)]
-
-
-def _check_limit(text: str) -> str:
-    return _check_time(text, parse_limit)
 
 
 class Strict(BaseModel):
@@ -138,90 +135,6 @@ class Node(Strict):
     """Share of the host memory per GPU, decimal GB."""
     enforce_ratio: bool = False
     """The site refuses a job that asks for more cores per GPU than `cpus_per_gpu`."""
-
-
-class Charge(Strict):
-    """What a site charges for its GPUs."""
-
-    per_gpu_hour: float = Field(ge=0, allow_inf_nan=False)
-    """For one GPU in one hour."""
-    unit: str = Field(min_length=1, max_length=20, pattern=r"^\S+$")
-    """What is counted, as the site calls it: SU, USD, core-h."""
-
-
-class Partition(Strict):
-    name: str = Field(pattern=r"^[^\s,]+$")
-    max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS, D-HH:MM:SS or UNLIMITED.")]
-    default: bool = False
-    max_nodes: int | None = Field(default=None, gt=0)
-    """Most nodes of one job."""
-    max_gpus: int | None = Field(default=None, gt=0)
-    """Most GPUs of one user at a time."""
-    gpu: Gpu | None = None
-    """The GPU of this partition where it differs from the cluster's."""
-    node: Node | None = None
-    charge: Charge | None = None
-    """What its GPUs cost, where that differs from the cluster's."""
-    prelude: "Prelude | None" = None
-    """Modules and Python of this partition, all of it, where they differ from the cluster's."""
-    env: "Environment | None" = None
-    """Environment variables of this partition instead of the cluster's."""
-    note: str = ""
-
-    _time = field_validator("max_time")(_check_limit)
-
-    @model_validator(mode="after")
-    def _names_no_environment(self) -> "Partition":
-        python = self.prelude.python if self.prelude else None
-        if python and python.kind == "conda" and python.env and not re.match(r"[/$~]", python.env):
-            raise ValueError(
-                f"prelude.python.env is the name '{python.env}': of a partition give the environment's folder, which "
-                "`conda env list` shows"
-            )
-        return self
-
-    @property
-    def max_time_s(self) -> int:
-        """Longest wall time, seconds."""
-        return parse_limit(self.max_time)
-
-
-Lifted = Literal["time", "nodes", "gpus"]
-"""A limit of a partition that a QOS may lift."""
-
-
-class Qos(Strict):
-    """A quality of service of Slurm and its limits. A limit that is left out is not stated, and nothing is held to it."""
-
-    name: str = Field(pattern=r"^[^\s,=]+$")
-    max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS, D-HH:MM:SS or UNLIMITED.")] | None = None
-    max_nodes: int | None = Field(default=None, gt=0)
-    """Most nodes of one job."""
-    max_gpus_per_job: int | None = Field(default=None, gt=0)
-    max_gpus_per_user: int | None = Field(default=None, gt=0)
-    """Most GPUs of one user at a time, for people: no job is refused for it."""
-    partitions: list[str] = []
-    """Partitions that it is for; empty: all."""
-    default: bool = False
-    """Whether Slurm gives it to a job on these partitions that names none."""
-    lifts: list[Lifted] | None = None
-    """Limits of the partition that do not hold under it: `time` (Slurm's flag PartitionTimeLimit), `nodes` (PartitionMaxNodes),
-    `gpus` (OverPartQOS); [] for none. Left out: not known, so a job that names it and is over such a limit passes with a notice."""
-    note: str = ""
-
-    @field_validator("max_time")
-    @classmethod
-    def _time(cls, text: str | None) -> str | None:
-        return text if text is None else _check_limit(text)
-
-    @property
-    def max_time_s(self) -> int | None:
-        """Longest wall time, seconds."""
-        return None if self.max_time is None else parse_limit(self.max_time)
-
-    def is_for(self, partition: Partition | None) -> bool:
-        """Whether jobs on the partition may have it; on one that is not known, yes."""
-        return partition is None or not self.partitions or partition.name in self.partitions
 
 
 class RequestBlock(Strict):
@@ -406,4 +319,4 @@ class Defaults(Strict):
     @field_validator("time")
     @classmethod
     def _time(cls, text: str | None) -> str | None:
-        return text if text is None else _check_time(text)
+        return text if text is None else check_time(text)
