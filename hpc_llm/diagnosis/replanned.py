@@ -10,12 +10,10 @@ from typing import Any
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.planning.checkpoint import read_checkpoint
 from hpc_llm.planning.draft import Draft
-from hpc_llm.planning.engine_setup import choose_setup
-from hpc_llm.planning.engines import Wanted
+from hpc_llm.planning.engine_setup import choose_setup, wanted_of
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import Method, load_method
 from hpc_llm.planning.parts import EngineSetup
-from hpc_llm.planning.recipe import family_of, kept_bytes, parameters_of
 from hpc_llm.planning.settings import Settings
 from hpc_llm.site.cluster import Cluster
 
@@ -69,17 +67,5 @@ def _config(old: Method, method: Method, before: Plan) -> dict[str, Any]:
 def _setup(method: Method, plan: Plan, config: dict[str, Any], cluster: Cluster) -> EngineSetup:
     model, gpu = plan.model, cluster.gpu_of(cluster.partition(plan.job.partition))
     found = read_checkpoint(Path(model.name)) if Path(model.name).is_dir() else None
-    width = 4 if model.precision == "fp32" else 2
-    wanted = Wanted(
-        model=model,
-        batch=plan.batch,
-        parallel=plan.parallel,
-        optimizer=plan.optimizer,
-        deepspeed=config,
-        family=family_of(model.name, found) or None,
-        parameters=parameters_of(model.name, found),
-        kept_bytes=kept_bytes(model.name, found, plan.batch, width=width, recompute=model.recompute),
-        gpu_bytes=gpu.memory_gib * 2**30 if gpu.memory_gib and plan.parallel.gpus_per_node else None,
-        has_cuda=gpu.vendor == "nvidia",
-    )
+    wanted = wanted_of(model, plan.batch, plan.parallel, plan.optimizer, config, found, gpu)
     return choose_setup(method, wanted, Draft(Settings((), "")))
