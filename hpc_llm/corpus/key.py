@@ -31,7 +31,7 @@ _NAMES_TOKENS = frozenset(
     ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 )
 _DIGESTS = ".digests"
-_READING = 2
+_READING = 3
 """Counts up where the same rows become other samples, so that they are prepared anew."""
 _JUST_WRITTEN_S = 5.0
 _CHUNK_BYTES = 2**20

@@ -474,3 +474,32 @@ def test_a_set_of_the_hub_comes_through_datasets(tmp_path: Path, is_there: bool)
             done.stdout + done.stderr
         )
         assert "--data gsm8k=DIR" in done.stdout
+
+
+@pytest.mark.parametrize(("behind", "ended"), [("\n", True), (" \n\n", True), ("", True), ("\nover", False)])
+def test_a_template_that_ends_its_text_before_a_blank_is_given_no_second_end(
+    tmp_path: Path, behind: str, ended: bool
+) -> None:
+    """ChatML writes a line's end behind the token that ends a turn: what is learned is what the template writes."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = {letter: number for number, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+    made = Tokenizer(models.BPE(alphabet, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>")
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{{ '"
+        + behind.replace("\n", "\\n")
+        + "' }}"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    tokenizer.save_pretrained(tmp_path / "model")
+    chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    facts = prepared(tmp_path, jsonl(tmp_path / "a.jsonl", {"messages": chat}), model=str(tmp_path / "model"))
+    tokens = array(TOKEN)
+    tokens.frombytes(SplitFiles(facts.folder, "train").tokens.read_bytes())
+    own = tokenizer(tokenizer.apply_chat_template(chat, tokenize=False), add_special_tokens=False).input_ids
+    found = [token if token >= 0 else ~token for token in tokens]
+    assert found == (own if ended else [*own, tokenizer.eos_token_id])

@@ -108,8 +108,17 @@ class OfTransformers:
         if self._front and tokens[:1] != self._front:
             is_trained = runs[0][1] if runs else False
             runs = [(self._front, is_trained), *runs]
-        ends = self._tokenizer.eos_token_id is not None and runs and runs[-1][1] and tokens[-1:] != [self.end]
-        return [*runs, ([self.end], True)] if ends else runs
+        lacks_end = self._tokenizer.eos_token_id is not None and runs and runs[-1][1] and not self._is_ended(tokens)
+        return [*runs, ([self.end], True)] if lacks_end else runs
+
+    def _is_ended(self, tokens: Sequence[int]) -> bool:
+        """Whether the token that ends a text stands last; templates write blanks behind it, as ChatML its line's end."""
+        for token in reversed(tokens):
+            if token == self.end:
+                return True
+            if self._tokenizer.decode([token]).strip():
+                return False
+        return False
 
 
 def _trained(offsets: Sequence[tuple[int, int]], pieces: Sequence[Piece]) -> list[bool]:
