@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_llm.schedulers.job_record import JobRecord
+from hpc_llm.schedulers.slurm import clients
 from hpc_llm.schedulers.slurm.records import (
     SACCT_DELIMITER,
     SACCT_FIELDS,
@@ -259,3 +263,13 @@ def test_what_was_ended_while_it_waited_has_one_time_for_start_and_end() -> None
     assert (
         read_squeue(HEADER + squeue_line(JobArrayID="7", State="CANCELLED", **times)).jobs["7"][0].state == "CANCELLED"
     )
+
+
+def test_a_command_that_prints_without_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "squeue").write_text("#!/bin/sh\nexec yes x\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(clients, "_MOST_BYTES", 1 << 20)
+    assert clients.call(["squeue"]) == (None, "squeue prints without end")
+    monkeypatch.setattr(clients, "TIMEOUT_S", 0.3)
+    assert clients.call(["sleep", "60"])[1].startswith("sleep gave no answer in")
