@@ -26,6 +26,10 @@ DIGITS = rb"[-+.,0-9eEinfaN]+"
 NUMBER = rb"[-+.,0-9eEinfaN]*[0-9nfNF]"
 """Any printed number, thousands separators, `nan` and `inf` included; its last character keeps a comma after it out."""
 WHOLE = rb"[0-9](?:[0-9,]*[0-9])?"
+_GROUP_OF_THOUSANDS = rb"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
+_GROUPED = re.compile(_GROUP_OF_THOUSANDS)
+"""A comma anywhere else parts no thousands: in some countries it stands before the decimals."""
+_ALL_GROUPED = re.compile(rb"(?:(?:" + _GROUP_OF_THOUSANDS + rb"|[-+.0-9eEinfaN]*)(?:\n|\Z))*")
 
 
 WHOSE = (
@@ -77,25 +81,21 @@ OTHER_NAMES = {"words_per_second_per_gpu": "tokens_per_second_per_gpu"}
 
 
 def number(text: bytes) -> float | None:
-    """The printed number, thousands separators allowed; None when it is none after all.
+    """The printed number, thousands separators allowed; None when it is none after all, as with a decimal comma.
 
-    >>> number(b"6,344"), number(b"1.507E-05"), number(b"-.")
-    (6344.0, 1.507e-05, None)
+    >>> number(b"6,344"), number(b"1.507E-05"), number(b"-."), number(b"6,2556"), number(b"4.683,37")
+    (6344.0, 1.507e-05, None, None, None)
     """
     try:
         return float(text)
     except ValueError:
-        pass
-    try:
-        return float(text.replace(b",", b""))
-    except ValueError:
-        return None
+        return float(text.replace(b",", b"")) if _GROUPED.fullmatch(text) else None
 
 
 def whole(text: bytes) -> int | None:
     """The printed whole number, thousands separators allowed."""
     try:
-        value = int(text.replace(b",", b""))
+        value = int(text.replace(b",", b"") if _GROUPED.fullmatch(text) else text)
     except ValueError:
         return None
     return value if value < LARGEST else None
@@ -137,12 +137,15 @@ def floats(convert: Convert, texts: Sequence[bytes]) -> list[float]:
 
 def _numbers(texts: Sequence[bytes]) -> list[float] | None:
     """The numbers, thousands separators or not; None where one is none."""
-    for commas in (False, True):
-        try:
-            return list(map(float, b"\n".join(texts).replace(b",", b"").split(b"\n") if commas else texts))
-        except ValueError:
-            continue
-    return None
+    try:
+        return list(map(float, texts))
+    except ValueError:
+        pass
+    together = b"\n".join(texts)
+    try:
+        return list(map(float, together.replace(b",", b"").split(b"\n"))) if _ALL_GROUPED.fullmatch(together) else None
+    except ValueError:
+        return None
 
 
 def plain_text(text: bytes) -> str | None:

@@ -54,6 +54,31 @@ def _kept_in(checkpoints: Path) -> Iterator[Kept]:
             yield found
 
 
+def not_whole_in(folder: Path) -> dict[Path, str]:
+    """What lies among the checkpoints of a run and is none that is whole, and why not: it may be all that is left of the newest.
+
+    What a program that was killed has left has a hidden name, and is not among it.
+    """
+    try:
+        names = sorted(entry.name for entry in os.scandir(RunPaths(folder).checkpoints) if entry.name[:1] != ".")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        return {RunPaths(folder).checkpoints: str(error.strerror)}
+    places = [RunPaths(folder).checkpoints / name for name in names]
+    return {place: why for place in places if (why := _why_not_whole(place)) is not None}
+
+
+def _why_not_whole(place: Path) -> str | None:
+    if place.is_symlink() or not place.is_dir() or not _NAME.fullmatch(place.name):
+        return "it is no folder with a checkpoint's name"
+    try:
+        found = whole_checkpoint(place)
+    except DamagedRecordError as error:
+        return str(error)
+    return None if place.name == f"step-{found.step}" else f"it holds step {found.step}"
+
+
 def read_checkpoint(folder: Path) -> Kept | None:
     """The checkpoint in that folder; None where there is none, or it is not whole."""
     try:

@@ -319,7 +319,9 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
     """The folders in it that are called by numbers, in their order; none where it is a link, for ours is none."""
     try:
         with os.scandir(folder) as found:
-            numbers = sorted(int(e.name) for e in found if e.name.isdecimal() and not e.is_symlink())
+            numbers = sorted(
+                int(e.name) for e in found if e.name.isascii() and e.name.isdecimal() and not e.is_symlink()
+            )
     except OSError:
         return []
     return [] if folder.is_symlink() else [(number, folder / str(number)) for number in numbers]

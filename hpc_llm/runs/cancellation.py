@@ -23,7 +23,7 @@ from hpc_llm.schedulers.identity import Identity, uuid_in_comment
 from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.local.marks import Living, Marked, end_run, living
 from hpc_llm.schedulers.process import end_group, place_of
-from hpc_llm.schedulers.runs import original_of, read_identity
+from hpc_llm.schedulers.runs import name_of_original, original_of, read_identity
 from hpc_llm.schedulers.scheduler import Scheduler, find, with_jobs
 from hpc_llm.schedulers.submission import array_of
 
@@ -64,7 +64,7 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
         if not is_own(run):  # nor is what it says of processes and jobs to be believed
             problems[run] = f"{why_not_own(run)}: nothing was done"
         elif identity is not None and (original := _original_of(run, identity)) is not None:
-            problems[run] = f"its folder is a copy of run {original.name}: cancel that"
+            problems[run] = f"its folder is a copy of run {name_of_original(run, original)}: cancel that"
         elif identity is not None and not identity.has_job:
             local[run] = identity
         else:
@@ -254,13 +254,14 @@ def _still_there(wanted: Mapping[RunPaths, Identity]) -> dict[RunPaths, str]:
         listed, complaints = queued(list(wanted.values()))
         states = {run: listed.get(one.key) for run, one in wanted.items()}
         alive = {run: job.state for run, job in states.items() if job is not None and job.state in _UNTOUCHED}
-        if not alive and not complaints:
+        unsure = {run for run, job in states.items() if job is None and complaints.get(wanted[run].scheduler)}
+        if not alive and not unsure:
             return {}
         time.sleep(pause)
     for run in alive:
         with contextlib.suppress(OSError):
             run.cancelled.unlink(missing_ok=True)
-    said = {run: complaints.get(one.scheduler, "") for run, one in wanted.items()}
+    said = {run: complaints.get(one.scheduler, "") if run in unsure else "" for run, one in wanted.items()}
     titles = {run: one.facts.title for run, one in wanted.items()}
     return {run: _not_ended(titles[run], alive.get(run, ""), said[run]) for run in wanted if run in alive or said[run]}
 
@@ -321,11 +322,6 @@ def _cancel_local(identities: dict[RunPaths, Identity]) -> dict[RunPaths, str]:
 
 def _elsewhere(run: RunPaths, identity: Identity, here: Living) -> str | None:
     """Why the processes of a run are not to be ended from here and by this folder."""
-    original = Path(str((read_json(run.job) or {}).get("run_dir") or run.root))
-    if is_run(original) and not original.samefile(run.root):
-        other = (read_json(RunPaths(original).job) or {}).get("uuid")
-        if other == identity.uuid:
-            return f"its folder is a copy of {original}: cancel that"
     marks = read_json(run.process) or {}
     named = [process_in(marks, "script"), process_in(marks, "queue"), identity.process]
     places = [place_of(one) for one in named if one is not None]

@@ -17,6 +17,7 @@ from hpc_llm.errors import pass_over
 from hpc_llm.records.files import reason_of
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.adoption import adopt, has_begun, is_being_asked
+from hpc_llm.runs.finality import is_for_good, is_proven
 from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.local_process import local_state
 from hpc_llm.runs.outcome import is_settled, judge, needs_text
@@ -113,16 +114,7 @@ def _to_ask_for(records: Records) -> Identity | None:
     identity = records.identity
     if identity is None or not identity.has_job or is_settled(records):
         return None
-    return None if records.kept is not None and _is_for_good(records.kept, records) else identity
-
-
-def _is_for_good(kept: KeptRecord, records: Records) -> bool:
-    """Whether the scheduler said it so long after the end that no try can follow, and none has begun since."""
-    ended_at = kept.record.ended_at
-    begun = [start.time for start in records.starts if start.time] + [(records.exit and records.exit.started_at) or 0.0]
-    if ended_at is not None and max(begun) > ended_at:
-        return False
-    return kept.asked_at is None or ended_at is None or kept.asked_at - ended_at > _DAY_S
+    return None if records.kept is not None and is_for_good(records.kept, records) else identity
 
 
 def _is_open_here(records: Records) -> bool:
@@ -148,10 +140,13 @@ def _known(records: Records, answers: Answers, asked: set[object], now: float, h
     answer = answers.of(identity)
     told = answer.record_of(identity)
     revoked = told is not None and told.is_revoked
+    can_tell = answer.can_tell(identity)
+    if kept is not None and not can_tell and records.kept is not None and not is_proven(records.kept, records):
+        kept = None
     return replace(
         known,
         job=kept if revoked else told or kept,
-        can_tell=answer.can_tell(identity),
+        can_tell=can_tell,
         complaint=answer.complaint,
         is_silent=answer.is_silent,
         elsewhere=answer.belongs_to(identity) or ("that its federation has given it to" if revoked else None),
@@ -171,11 +166,16 @@ def _keep(records: Sequence[Records], answers: Answers, asked: set[object], now:
     for one in records:
         identity = one.identity
         job = answers.of(identity).record_of(identity) if identity is not None and identity.key in asked else None
-        if identity is None or job is None or job.is_live or job.is_revoked or not _is_news(job, one.kept, now):
+        if identity is None or identity.key not in asked:
+            continue
+        if job is None and one.kept is not None and answers.of(identity).can_tell(identity):
+            job = one.kept.record  # that the scheduler has forgotten it says once more that it is over
+        if job is None or job.is_live or job.is_revoked or not _is_news(job, one.kept, now):
             continue
         if time.monotonic() > deadline:
             return
-        kept = {"schema": SCHEMA, "uuid": identity.uuid, "job_id": identity.job_id, "asked_at": now}
+        since = one.kept.since if one.kept is not None and one.kept.record == job else now
+        kept = {"schema": SCHEMA, "uuid": identity.uuid, "job_id": identity.job_id, "asked_at": now, "since": since}
         with contextlib.suppress(OSError):  # somebody else's run, or a full disk: it can be asked for again
             one.run.write(one.run.scheduler_record, {**kept, "record": asdict(job)})
 
@@ -184,4 +184,5 @@ def _is_news(job: JobRecord, kept: KeptRecord | None, now: float) -> bool:
     """Whether it says something else than what is kept, or says it late enough to be for good."""
     if kept is None or kept.record != job or kept.asked_at is None:
         return True
-    return job.ended_at is not None and kept.asked_at - job.ended_at <= _DAY_S < now - job.ended_at
+    ended_at = job.ended_at if job.ended_at is not None else kept.since
+    return ended_at is not None and kept.asked_at - ended_at <= _DAY_S < now - ended_at

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterable
-from pathlib import Path
 
 from hpc_llm.errors import counted, notice
 from hpc_llm.records.run import RunPaths
 from hpc_llm.records.shared import user_name
 from hpc_llm.runs.records import Records
 from hpc_llm.schedulers.identity import Identity
-from hpc_llm.schedulers.runs import is_run_of, original_of
+from hpc_llm.schedulers.runs import original_of
 
 
 def other_owner(run: RunPaths) -> str | None:
@@ -52,12 +51,7 @@ def doubt(run: RunPaths, identity: Identity | None) -> int:
 
 
 def _is_copy(run: RunPaths, identity: Identity) -> bool:
-    if original_of(run, identity) is not None:
-        return True
-    if identity.uuid is None or identity.run_dir is None:
-        return False
-    made = Path(identity.run_dir)  # it may have been moved; then nothing is left there
-    return is_run_of(made, identity.uuid) and not os.path.samefile(made, run.root)
+    return original_of(run, identity) is not None
 
 
 def say_whose(owners: Iterable[str | None], what: str) -> None:

@@ -9,7 +9,7 @@ from hpc_llm.records import checkpoints, models
 from hpc_llm.records.digests import digests_of
 from hpc_llm.records.files import load_json
 from hpc_llm.records.run import RunPaths
-from hpc_llm.runs.room import CHECKPOINTS, MODEL, Taken, is_half
+from hpc_llm.runs.room import CHECKPOINTS, MODEL, Taken
 
 
 def why_not_relied_on(run: RunPaths, found: Iterable[Taken], chosen: Collection[Path]) -> str | None:
@@ -17,7 +17,7 @@ def why_not_relied_on(run: RunPaths, found: Iterable[Taken], chosen: Collection[
 
     It reads as many bytes as are left in the newest checkpoint, or in the model where no checkpoint is.
     """
-    states = [one for one in found if one.run == run and one.kind in (CHECKPOINTS, MODEL) and not is_half(one.path)]
+    states = [one for one in found if one.run == run and one.kind in (CHECKPOINTS, MODEL) and one.is_whole]
     left = [one for one in states if one.path not in chosen]
     if len(left) == len(states) or not left:
         return None

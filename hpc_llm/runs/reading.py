@@ -197,7 +197,13 @@ class _Reader:
         if uuid and identity and identity.uuid and uuid != identity.uuid:
             return None  # of an earlier submission of the same run
         job = _job_record(values.mapping("record") or {})
-        return None if job is None else KeptRecord(record=job, asked_at=values.moment("asked_at"))
+        asked_at = values.moment("asked_at")
+        since = values.moment("since")
+        return (
+            None
+            if job is None
+            else KeptRecord(record=job, asked_at=asked_at, since=asked_at if since is None else since)
+        )
 
 
 def _exit_record(values: Fields, _: Mapping[str, Any]) -> ExitRecord:

@@ -115,6 +115,8 @@ class KeptRecord:
     record: JobRecord
     asked_at: float | None
     """Unix time; None in what version 0.1 kept."""
+    since: float | None = None
+    """When it said the same first."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_llm.records.checkpoints import kept_in
+from hpc_llm.records.checkpoints import Kept, kept_in, not_whole_in
 from hpc_llm.records.files import reason_of
 from hpc_llm.records.models import is_whole_model
 from hpc_llm.records.run import CARRIED, Outcome, RunPaths
@@ -37,6 +37,8 @@ class Taken:
     """Why it may not be removed; None where it may."""
     wanted_by: tuple[str, ...] = ()
     """The runs, over or not, that have used what several share, as far as they are known here."""
+    is_whole: bool = True
+    """False of a checkpoint that nothing can go on from, as far as names and sizes tell."""
 
     @property
     def run_id(self) -> str | None:
@@ -54,16 +56,30 @@ def taken_by(logs: Path, named: Collection[RunPaths], statuses: Mapping[RunPaths
 
 def _of_run(run: RunPaths, status: RunStatus, needed: Mapping[Identity, RunPaths]) -> Iterator[Taken]:
     barred = _why_not(run, status, needed)
-    kept, has_model = kept_in(run.root), run.model.is_dir() and not run.model.is_symlink()
+    broken = not_whole_in(run.root)
+    kept = [one for one in kept_in(run.root) if one.path not in broken]
+    has_model = run.model.is_dir() and not run.model.is_symlink()
+    doubt = next((f"{path.name} is not whole, so this may be the last good state" for path in broken), None)
     is_done = status.outcome is Outcome.COMPLETED and is_whole_model(run.model)
     for one in kept:
-        last = None if is_done or one is not kept[-1] else "it is the newest, and the run goes on from it"
-        yield Taken(run, CHECKPOINTS, one.path, one.size_bytes, barred or last)
+        newest = doubt or (None if is_done else "it is the newest, and the run goes on from it")
+        yield Taken(run, CHECKPOINTS, one.path, one.size_bytes, barred or (newest if one is kept[-1] else None))
+    for path, why in broken.items():
+        last = f"it is not whole ({why}): remove it by hand, if at all"
+        yield Taken(run, CHECKPOINTS, path, size_of(path), barred or last, is_whole=False)
     if has_model:
-        last = None if kept else "no checkpoint is left, so it is all that was trained"
-        yield Taken(run, MODEL, run.model, size_of(run.model), barred or last)
+        end = doubt or _why_model_is_last(kept, status)
+        yield Taken(run, MODEL, run.model, size_of(run.model), barred or end)
     for path in _halves(run):
-        yield Taken(run, CHECKPOINTS, path, size_of(path), barred)
+        yield Taken(run, CHECKPOINTS, path, size_of(path), barred, is_whole=False)
+
+
+def _why_model_is_last(kept: Sequence[Kept], status: RunStatus) -> str | None:
+    if not kept:
+        return "no checkpoint is left, so it is all that was trained"
+    if status.step is not None and kept[-1].step < status.step:
+        return f"the newest checkpoint is of step {kept[-1].step}, and the run came to step {status.step}"
+    return None
 
 
 def _why_not(run: RunPaths, status: RunStatus, needed: Mapping[Identity, RunPaths]) -> str | None:
@@ -97,13 +113,10 @@ def _code(logs: Path, going: Collection[RunPaths]) -> Iterator[Taken]:
             yield Taken(None, CODE, path, path.lstat().st_size, stays)
 
 
-def is_half(folder: Path) -> bool:
-    """Whether a program that was killed has left it."""
-    return _HALF.fullmatch(folder.name) is not None
-
-
 def size_of(folder: Path) -> int:
-    """Bytes of the files within, links not followed."""
+    """Bytes of the files within, links not followed; of a file its own."""
+    if not folder.is_dir() or folder.is_symlink():
+        return os.lstat(folder).st_size
     return sum(os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names)
 
 
@@ -111,7 +124,7 @@ def choose(found: Iterable[Taken], kinds: Collection[str]) -> list[Taken]:
     """Those of the kinds that were asked for that may go; with the checkpoints gone, the model is what stays."""
     every = list(found)
     chosen = [one for one in every if one.kind in kinds and one.stays is None]
-    whole = [one for one in every if one.kind == CHECKPOINTS and not _HALF.fullmatch(one.path.name)]
+    whole = [one for one in every if one.kind == CHECKPOINTS and one.is_whole]
     left = {one.run for one in whole if one not in chosen}
     return [one for one in chosen if one.kind != MODEL or one.run in left]
 

@@ -7,10 +7,20 @@ from dataclasses import dataclass
 LIVE_STATES = frozenset(
     (
         "CONFIGURING", "COMPLETING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD",
-        "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED",
+        "EXPEDITING", "POWER_UP_NODE", "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED",
+        "UPDATE_DB",
     )
 )  # fmt: skip
 """A job in one of these can still change; every other state is an end."""
+FINAL_STATES = frozenset(
+    (
+        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+        "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
+    )
+)  # fmt: skip
+"""The ends that Slurm has a word for."""
+MUST_HAVE_BEGUN = frozenset(("COMPLETED", "OUT_OF_MEMORY", "TIMEOUT"))
+"""Ends of jobs that were at work; the others may come while a job waits."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -245,13 +245,27 @@ def original_of(run: RunPaths, identity: Identity, planned_as: object = None) ->
 
     `planned_as` is the run id of experiment.json: it names the original where somebody wrote the copy's name into job.json.
     """
-    if identity.uuid is None or (identity.is_of(run.run_id) and planned_as in (None, run.run_id)):
+    if identity.uuid is None:
         return None
     names = [name for name in (identity.run_id, planned_as) if isinstance(name, str) and name not in ("", run.run_id)]
     places = [run.root.parent / Path(name).name for name in names]
     places += [Path(identity.run_dir)] if identity.run_dir else []
     own = run.root.absolute()
-    return next((one for one in places if one.absolute() != own and is_run_of(one, identity.uuid)), None)
+    others = (one for one in places if one.absolute() != own and is_run_of(one, identity.uuid))
+    return next((one for one in others if not _is_same(one, run.root)), None)
+
+
+def name_of_original(run: RunPaths, original: Path) -> str:
+    """How to name the run of which `run` is a copy: by its folder where its name would not tell them apart."""
+    return original.name if original.parent == run.root.absolute().parent else str(original)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether it is one folder, by whatever way it was reached."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def where_it_ran(identity: Identity, starts: Iterable[Mapping[str, Any]]) -> Identity:

@@ -11,6 +11,8 @@ import re
 import shutil
 from dataclasses import dataclass
 
+from hpc_llm.text.numbers import whole_number
+
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
@@ -85,6 +87,6 @@ def parse_rocm_smi(text: str, cpus: int) -> Hardware | None:
         return None
     row = {key.casefold(): value for key, value in cards[0].items() if key and value and value != "N/A"}
     name = row.get("card series") or row.get("card model")
-    total = row.get("vram total memory (b)", "")
-    memory = round(int(total) / 2**30, 1) if total.isdigit() else None
+    total = whole_number(row.get("vram total memory (b)", ""))
+    memory = None if total is None else round(total / 2**30, 1)
     return Hardware(name, row.get("gfx version"), memory, len(cards), "amd", cpus)

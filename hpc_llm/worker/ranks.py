@@ -141,4 +141,4 @@ def _meeting_point(env: Mapping[str, str], one_node: bool) -> tuple[str, int]:
     if port:
         return address, int(port)
     job_id = env.get("SLURM_JOB_ID", "0")
-    return address, 20000 + (int(job_id) if job_id.isdigit() else 0) % 20000
+    return address, 20000 + (int(job_id) if job_id.isascii() and job_id.isdecimal() else 0) % 20000

@@ -136,6 +136,40 @@ def test_what_is_not_whole_is_no_good_state(folder: Folder, logs: Path) -> None:
     assert left(folder) == ["step-4", "step-6"]  # what somebody damaged may still be of use to them
 
 
+@pytest.mark.parametrize("damage", ["cut", "no record", "renamed", "a link", "another version", "removed"])
+@pytest.mark.parametrize("kinds", [["model"], ["checkpoints"], ["checkpoints", "model"]])
+def test_where_the_newest_checkpoint_is_not_whole_what_may_be_the_last_good_state_stays(
+    folder: Folder, logs: Path, damage: str, kinds: list[str]
+) -> None:
+    keep(done(folder).steps(6), 2, 4, 6, model=True)
+    newest = folder.run.checkpoint(6)
+    if damage == "cut":
+        (newest / "engine" / "shard-0.bin").write_bytes(b"x")
+    elif damage == "no record":
+        (newest / MANIFEST).unlink()
+    elif damage == "renamed":
+        newest.rename(newest.with_name("step-6.good"))
+    elif damage == "a link":
+        newest.rename(logs / "elsewhere")
+        newest.symlink_to(logs / "elsewhere")
+    elif damage == "another version":
+        write_json(newest / MANIFEST, {"schema": 3, "step": 6, "files": {}})
+    else:
+        shutil.rmtree(newest)
+    found = clean(remove=kinds, logs=logs)
+    assert folder.run.model.is_dir()
+    assert damage == "removed" or folder.run.checkpoint(4).is_dir()
+    assert not any(one.is_chosen for one in found if not one.taken.is_whole)
+    listed = [one.taken for one in found if not one.taken.is_whole]
+    assert [one.stays is not None for one in listed] == ([] if damage == "removed" else [True])
+
+
+def test_where_the_newest_checkpoint_is_whole_the_model_may_go(folder: Folder, logs: Path) -> None:
+    keep(done(folder).steps(6), 2, 4, 6, model=True)
+    clean(remove=["model"], logs=logs)
+    assert left(folder) == ["step-2", "step-4", "step-6"]
+
+
 def test_of_a_run_that_is_not_over_nothing_goes(folder: Folder, logs: Path, slurm: Slurm) -> None:
     keep(folder, 2, 4, model=True)
     slurm.says(job("RUNNING"))

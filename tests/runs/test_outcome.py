@@ -10,6 +10,7 @@ from run_folders import BEGAN, ENDED, NOW, UUID, Folder, Slurm, job
 
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import Outcome, Stop
+from hpc_llm.runs import status
 from hpc_llm.runs.known import Judgement
 from hpc_llm.runs.looks import look
 
@@ -279,6 +280,24 @@ def test_what_slurm_said_a_day_later_is_not_asked_for_again(folder: Folder, slur
     slurm.asked.clear()
     judged(folder.kept(job("FAILED", 1), asked_at=ENDED + 90000))
     assert not slurm.asked
+
+
+def test_an_end_without_times_is_asked_for_again_and_does_not_count_while_slurm_is_silent(
+    folder: Folder, slurm: Slurm
+) -> None:
+    folder.kept(job("COMPLETED", started_at=None, ended_at=None, nodes=None), asked_at=NOW - 7 * 86400)
+    [seen] = status([folder.run], NOW)
+    assert (seen.outcome, seen.state, len(slurm.asked)) == (None, "UNKNOWN", 1)
+    slurm.says(job("PENDING", started_at=None, nodes=None))
+    assert status([folder.run], NOW)[0].state == "PENDING"
+
+
+def test_an_end_that_slurm_has_forgotten_a_day_later_is_not_asked_for_again(folder: Folder, slurm: Slurm) -> None:
+    folder.kept(job("TIMEOUT", ended_at=None), asked_at=NOW)
+    for later in (60.0, 2 * 86400.0, 3 * 86400.0):
+        slurm.says(None)
+        assert status([folder.run], NOW + later)[0].outcome is Outcome.TIMEOUT
+    assert len(slurm.asked) == 2
 
 
 def test_a_job_that_slurm_does_not_know_is_pending_for_a_minute_and_then_lost(folder: Folder, slurm: Slurm) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_llm.schedulers.job_record import JobRecord
+from hpc_llm.schedulers.slurm import clients
 from hpc_llm.schedulers.slurm.records import (
     SACCT_DELIMITER,
     SACCT_FIELDS,
     SQUEUE_FIELDS,
     compress_job_ids,
     expand_job_id,
-    parse_sacct,
-    parse_squeue,
+    read_sacct,
+    read_squeue,
 )
 
 SACCT = """\
@@ -46,7 +50,7 @@ JobID|State|ExitCode|DerivedExitCode|Reason|Start|End|ElapsedRaw|NodeList
 
 
 def last(job_id: str) -> JobRecord:
-    return parse_sacct(SACCT)[job_id][-1]
+    return read_sacct(SACCT).jobs[job_id][-1]
 
 
 @pytest.mark.parametrize(
@@ -71,12 +75,12 @@ def test_each_line_of_sacct_is_one_state(job_id: str, state: str, exit_code: int
 
 
 def test_running_out_of_memory_is_seen_in_the_job_in_its_derived_code_and_in_a_step() -> None:
-    records = parse_sacct(SACCT)
+    records = read_sacct(SACCT).jobs
     assert {job_id for job_id, found in records.items() if found[-1].out_of_memory} == {"1", "2", "3"}
 
 
 def test_steps_are_not_jobs() -> None:
-    assert not [job_id for job_id in parse_sacct(SACCT) if "." in job_id]
+    assert not [job_id for job_id in read_sacct(SACCT).jobs if "." in job_id]
 
 
 def test_a_requeued_job_is_its_last_try() -> None:
@@ -102,7 +106,7 @@ def test_the_fields_asked_for_are_the_columns_read() -> None:
 
 
 def test_a_requeued_job_keeps_the_records_of_its_tries() -> None:
-    assert [record.state for record in parse_sacct(SACCT)["288"]] == ["NODE_FAIL", "CANCELLED"]
+    assert [record.state for record in read_sacct(SACCT).jobs["288"]] == ["NODE_FAIL", "CANCELLED"]
 
 
 def test_a_job_s_name_and_comment_may_hold_anything_but_the_delimiter() -> None:
@@ -114,35 +118,42 @@ def test_a_job_s_name_and_comment_may_hold_anything_but_the_delimiter() -> None:
         "Submit": "2026-11-20T23:57:38",
     }
     text = "\n".join(SACCT_DELIMITER.join(row) for row in (values.keys(), values.values())) + "\n"
-    [record] = parse_sacct(text)["7"]
+    [record] = read_sacct(text).jobs["7"]
     assert (record.job_name, record.comment) == ("a|b, ünï-8d0d1a3e", "mine | too")
     assert record.submitted_at is not None
 
 
 @pytest.mark.parametrize("text", ["", "\n", "JobID|State\n", "slurm_load: error", "JobID|State\n|||\n"])
 def test_no_answer_is_no_record(text: str) -> None:
-    assert parse_sacct(text) == {}
-    assert parse_squeue(text) == {}
+    assert read_sacct(text).jobs == {}
+    assert read_squeue(text).jobs == {}
 
 
 def squeue_line(**values: str) -> str:
     columns = dict(column.split(":") for column in SQUEUE_FIELDS.split(","))
-    return "".join(f"{values.get(name, ''):<{width}}" for name, width in columns.items())
+    return "".join(f"{values.get(name, ''):<{width}}" for name, width in columns.items()) + "\n"
+
+
+HEADER = squeue_line(JobArrayID="JOBID", State="STATE", Reason="REASON", Comment="COMMENT", Name="NAME")
+"""As every version prints it, with and without jobs."""
 
 
 def test_a_line_of_squeue_holds_the_exit_code_as_wait_gives_it() -> None:
     line = squeue_line(
-        JobArrayID="7_2", State="FAILED", Reason="NonZeroExitCode", exit_code="1792", TimeUsed="1-00:01:15"
-    )
-    record = parse_squeue(line + "\n")["7_2"][0]
+        JobArrayID="7_2", State="FAILED", Reason="NonZeroExitCode", exit_code="1792", TimeUsed="1-00:01:15",
+        EndTime="2026-11-20T23:58:38",
+    )  # fmt: skip
+    record = read_squeue(HEADER + line).jobs["7_2"][0]
     assert (record.state, record.exit_code, record.signal, record.elapsed_s) == ("FAILED", 7, 0, 86475)
-    killed = parse_squeue(squeue_line(JobArrayID="8", State="FAILED", exit_code="9"))["8"][0]
+    killed = read_squeue(
+        HEADER + squeue_line(JobArrayID="8", State="FAILED", exit_code="9", EndTime="2026-11-20T23:58:38")
+    ).jobs["8"][0]
     assert (killed.exit_code, killed.signal) == (0, 9)
 
 
 def test_pending_tasks_of_an_array_may_share_a_line() -> None:
     line = squeue_line(JobArrayID="46_[0-2,5]", State="PENDING", Reason="Priority", StartTime="N/A", TimeUsed="0:00")
-    records = parse_squeue(line)
+    records = read_squeue(HEADER + line).jobs
     assert sorted(records) == ["46_0", "46_1", "46_2", "46_5"]
     assert (records["46_5"][0].started_at, records["46_5"][0].reason) == (None, "Priority")
 
@@ -168,9 +179,97 @@ def test_compressed_ids_name_the_same_jobs(tasks: set[int], jobs: set[int]) -> N
     assert sorted(found) == sorted(ids)
 
 
-@given(st.text(), st.text(alphabet="0123456789_[]-,%:|.\nJobIDState"))
+@given(st.text(), st.text(alphabet="0123456789_[]-,%:|.\n²JobIDState"))
 def test_no_text_breaks_the_readers(text: str, likely: str) -> None:
-    for each in (text, likely, f"JobID|State|ExitCode\n{likely}"):
-        parse_squeue(each)
-        if len(each) < 40:  # a made-up range may be enormous
-            parse_sacct(each)
+    for each in (text, likely, f"JobID|State|ExitCode\n{likely}", HEADER + likely):
+        read_squeue(each)
+        read_sacct(each)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a site's notice\n", "\x80\x81 3000000 odd bytes"])
+def test_what_has_no_header_is_no_answer(text: str) -> None:
+    assert read_squeue(text).flaw and read_sacct(text).flaw
+
+
+def test_a_list_of_no_jobs_has_its_header() -> None:
+    assert read_squeue(HEADER) == read_squeue(f"CLUSTER: here\n{HEADER}*** the queue is closed tonight ***\n")
+    assert (read_squeue(HEADER).jobs, read_squeue(HEADER).flaw) == ({}, "")
+    assert (read_sacct("JobID|State|ExitCode\n").jobs, read_sacct("JobID|State|ExitCode\n").flaw) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        squeue_line(JobArrayID="99_[²]", State="PENDING"),
+        squeue_line(JobArrayID="99_[0-99999999999]", State="PENDING"),
+        squeue_line(JobArrayID="99_[0-4000000,0-4000000]", State="PENDING"),
+        squeue_line(JobArrayID="99_[0-8:0]", State="PENDING"),
+        squeue_line(JobArrayID="²", State="PENDING"),
+        squeue_line(JobArrayID="8", State="COMPL"),
+        squeue_line(JobArrayID="8", State=""),
+        squeue_line(JobArrayID="1" * 39, State="RUNNING"),
+        "\udc80\udc81\n",
+        squeue_line(JobArrayID="8", State="PENDING")[:-30],
+    ],
+)
+def test_a_line_that_cannot_be_read_hinders_no_other_and_takes_what_is_missing_for_no_proof(line: str) -> None:
+    good = squeue_line(JobArrayID="7", State="RUNNING", exit_code="²", UserID="٣", TimeUsed="²:00")
+    listing = read_squeue(HEADER + good + line)
+    assert listing.jobs["7"][0].state == "RUNNING" and listing.flaw
+    assert listing.jobs["7"][0].user_id is None and set(listing.jobs) <= {"7", "8"}
+
+
+def test_numbers_that_python_does_not_read_spoil_no_line_of_sacct() -> None:
+    text = f"JobID|State|ExitCode|ElapsedRaw\n7|FAILED|²:0|{'9' * 5000}\n8|COMPLETED|0:0|5\n9_[²]|PENDING|0:0|0\n"
+    listing = read_sacct(text)
+    assert (listing.jobs["7"][0].exit_code, listing.jobs["8"][0].elapsed_s) == (None, 5.0)
+    assert set(listing.jobs) == {"7", "8"} and listing.flaw
+
+
+def test_the_queue_tells_the_end_of_what_is_over_and_not_the_end_that_is_expected() -> None:
+    times = {"StartTime": "2026-11-20T23:57:38", "EndTime": "2026-11-20T23:58:38", "NodeList": "tw1"}
+    found = read_squeue(
+        HEADER
+        + squeue_line(JobArrayID="7", State="FAILED", **times)
+        + squeue_line(JobArrayID="8", State="RUNNING", **times)
+    ).jobs
+    assert found["7"][0].ended_at is not None and found["8"][0].ended_at is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"State": "COMPLETED"},
+        {"State": "CANCELLED", "StartTime": "N/A", "EndTime": "N/A"},
+        {
+            "State": "COMPLETED",
+            "StartTime": "2026-11-20T23:57:38",
+            "EndTime": "2026-11-20T23:57:38",
+            "TimeUsed": "0:00",
+        },
+        {"State": "FAILED", "StartTime": "2026-11-20T23:57:38", "EndTime": "2026-11-21T23:57:38", "TimeUsed": "0:00"},
+        {"State": "FAILED", "StartTime": "2026-11-20T23:57:38", "EndTime": "2026-11-19T23:57:38", "NodeList": "tw1"},
+    ],
+)
+def test_an_end_by_whose_times_the_job_cannot_have_ended_is_no_answer(said: dict[str, str]) -> None:
+    listing = read_squeue(HEADER + squeue_line(JobArrayID="7", **said))
+    assert listing.jobs == {} and "by which that cannot be" in listing.flaw
+    line = f"JobID|State|Start|End|NodeList\n7|{said['State']}|Unknown|Unknown|None assigned\n"
+    assert read_sacct(line).jobs == {} and read_sacct(line).flaw
+
+
+def test_what_was_ended_while_it_waited_has_one_time_for_start_and_end() -> None:
+    times = {"StartTime": "2026-11-20T23:57:38", "EndTime": "2026-11-20T23:57:38", "TimeUsed": "0:00"}
+    assert (
+        read_squeue(HEADER + squeue_line(JobArrayID="7", State="CANCELLED", **times)).jobs["7"][0].state == "CANCELLED"
+    )
+
+
+def test_a_command_that_prints_without_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "squeue").write_text("#!/bin/sh\nexec yes x\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(clients, "_MOST_BYTES", 1 << 20)
+    assert clients.call(["squeue"]) == (None, "squeue prints without end")
+    monkeypatch.setattr(clients, "TIMEOUT_S", 0.3)
+    assert clients.call(["sleep", "60"])[1].startswith("sleep gave no answer in")

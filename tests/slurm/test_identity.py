@@ -40,7 +40,7 @@ from hpc_llm.schedulers.runs import answer_file, asking_file, read_identity, sub
 from hpc_llm.schedulers.slurm import questions
 from hpc_llm.schedulers.slurm.clients import cluster_name
 from hpc_llm.schedulers.slurm.questions import _by_name, _proven, _sacct, ask
-from hpc_llm.schedulers.slurm.records import SACCT_DELIMITER, SACCT_FIELDS, parse_sacct
+from hpc_llm.schedulers.slurm.records import SACCT_DELIMITER, SACCT_FIELDS, read_sacct
 from hpc_llm.schedulers.submission import submission_of
 
 pytestmark = pytest.mark.slurm
@@ -126,7 +126,7 @@ def test_a_job_that_was_cancelled_before_accounting_had_its_name_is_known_by_its
     identity = read_identity(run)
     assert identity is not None
     told, _ = _sacct([f"--jobs={job_id(run)}"])
-    answered = _proven([identity], parse_sacct(told or ""))
+    answered = _proven([identity], told.jobs)
     assert slurm.run("sacct", "-nPX", "-j", job_id(run), "-o", "JobName").strip() in ("allocation", identity.job_name)
     assert answered[identity.key].state == "CANCELLED"
 
@@ -838,7 +838,7 @@ def test_a_job_that_ended_while_it_was_looked_at_is_over(
 
     def accounting_has_it_as_running() -> bool:
         frozen.write_text(slurm.run("sacct", "-j", job_id(run), *fields))
-        return {one.state for one in parse_sacct(frozen.read_text()).get(job_id(run), ())} == {"RUNNING"}
+        return {one.state for one in read_sacct(frozen.read_text()).jobs.get(job_id(run), ())} == {"RUNNING"}
 
     until("accounting has it as running", accounting_has_it_as_running)
     client(tmp_path, monkeypatch, "sacct", f"cat {frozen}")

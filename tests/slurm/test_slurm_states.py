@@ -23,7 +23,7 @@ from hpc_llm.runs import RunStatus, cancel, status, wait
 from hpc_llm.schedulers import new_run_id
 from hpc_llm.schedulers.identity import Identity
 from hpc_llm.schedulers.runs import read_identity
-from hpc_llm.schedulers.slurm.questions import _sacct
+from hpc_llm.schedulers.slurm.records import SACCT_DELIMITER, SACCT_FIELDS
 
 pytestmark = pytest.mark.slurm
 
@@ -303,13 +303,18 @@ def test_a_killed_wait_does_not_end_the_job(bench: Bench) -> None:
 
 
 def test_an_end_that_the_queue_lists_counts_though_accounting_calls_the_job_running(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, slurm: ScratchSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the daemon of accounting lost what came late: sacct says for ever what it said while the job ran."""
     run = bench.run("sleep 5; exit 3")
-    until("it runs", lambda: "RUNNING" in (_sacct([f"--jobs={job_id(run)}"])[0] or ""))
     said = tmp_path / "said"
-    said.write_text(_sacct([f"--jobs={job_id(run)}"])[0] or "")
+    fields = ["--duplicates", "--parsable2", f"--delimiter={SACCT_DELIMITER}", f"--format={SACCT_FIELDS}"]
+
+    def accounting_has_it_as_running() -> bool:
+        said.write_text(slurm.run("sacct", "-j", job_id(run), *fields))
+        return "RUNNING" in said.read_text()
+
+    until("accounting has it as running", accounting_has_it_as_running)
     clients = tmp_path / "clients"
     clients.mkdir()
     (clients / "sacct").write_text(f"#!/bin/sh\ncat {said}\n")

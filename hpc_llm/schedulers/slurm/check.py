@@ -10,6 +10,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.schedulers.slurm.clients import call, is_answering
 from hpc_llm.site.cluster import Cluster
 from hpc_llm.site.slurm_time import format_time, parse_limit
+from hpc_llm.text.numbers import whole_number
 
 _SHOWN = 12
 """Names that are listed whole."""
@@ -50,7 +51,7 @@ def _partition(fields: Mapping[str, str]) -> LivePartition:
 
 
 def _count(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+    return None if text is None else whole_number(text)
 
 
 def objections(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import selectors
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpc_llm.schedulers.environment import without_slurm
 
 TIMEOUT_S = 60.0
 """A controller that hangs keeps its clients waiting for many times its own MessageTimeout."""
+_MOST_BYTES = 1 << 28
+"""Of what it prints: a quarter of a million jobs."""
+_PIECE = 1 << 16
 _CLUSTER_NAME = re.compile(r"^[ \t]*ClusterName\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 _CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 
@@ -28,27 +33,62 @@ def call(command: Sequence[str]) -> tuple[str | None, str]:
     # Without the limit long array expressions end in "...", which would lose tasks.
     environ = {**without_slurm(os.environ), "SLURM_BITSTR_LEN": "0"}
     try:
-        done = subprocess.run(
-            command,
-            check=False,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            timeout=TIMEOUT_S,
-        )
+        code, out, err = _run(command, environ)
     except FileNotFoundError:
         return None, f"{command[0]} is not on PATH"
     except OSError as error:
         return None, f"{command[0]}: {error.strerror}"
     except subprocess.TimeoutExpired:
         return None, f"{command[0]} gave no answer in {TIMEOUT_S:.0f} s"
-    if done.returncode == 0:
-        return done.stdout, done.stderr.strip()
-    if _NOT_SET_UP.search(done.stderr):  # what else it prints tells how it looked for one
+    except _TooMuch:
+        return None, f"{command[0]} prints without end"
+    if code == 0:
+        return out, err
+    if _NOT_SET_UP.search(err):  # what else it prints tells how it looked for one
         return None, f"{command[0]} finds no configuration of Slurm on this machine"
-    return None, done.stderr.strip() or f"{command[0]} ended with exit code {done.returncode} and without a word"
+    return None, err or f"{command[0]} ended with exit code {code} and without a word"
+
+
+def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr, in bounded memory. Raises OSError, TimeoutExpired or _TooMuch."""
+    read: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
+    deadline = time.monotonic() + TIMEOUT_S
+    with (
+        subprocess.Popen(
+            command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process,
+        selectors.DefaultSelector() as ready,
+    ):
+        try:
+            for name, pipe in (("out", process.stdout), ("err", process.stderr)):
+                if pipe is not None:
+                    ready.register(pipe, selectors.EVENT_READ, name)
+            while ready.get_map():
+                for key, _ in ready.select(_left(command, deadline)):
+                    part = os.read(key.fd, _PIECE)
+                    read[key.data] += part
+                    if not part:
+                        ready.unregister(key.fileobj)
+                    if len(read[key.data]) > _MOST_BYTES:
+                        raise _TooMuch
+            code = process.wait(_left(command, deadline))
+        except BaseException:
+            process.kill()
+            raise
+    out, err = (bytes(one).decode("utf-8", "surrogateescape") for one in read.values())
+    return code, out.replace("\r\n", "\n"), err.strip()
+
+
+def _left(command: Sequence[str], deadline: float) -> float:
+    """Seconds until `deadline`. Raises TimeoutExpired where it has passed."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise subprocess.TimeoutExpired(command, TIMEOUT_S)
+    return left
+
+
+class _TooMuch(Exception):
+    """A command printed more than any list of jobs has."""
 
 
 def cluster_name() -> str | None:
@@ -56,9 +96,10 @@ def cluster_name() -> str | None:
     place = os.environ.get("SLURM_CONF", "")
     if place not in _known:
         told, _ = call(["scontrol", "show", "config"])
-        if told is None:
+        own = _CLUSTER_NAME.search(told or "")
+        if own is None:  # whatever it printed, the controller has not answered
             _silent.add(place)
-        found = _CLUSTER_NAME.search(told or "") or _in_configuration(place)
+        found = own or _in_configuration(place)
         if found is None:
             return None
         _known[place] = found.group(1)

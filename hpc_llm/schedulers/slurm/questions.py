@@ -14,13 +14,16 @@ from hpc_llm.schedulers.identity import Identity, is_job_of, uuid_in_comment
 from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.slurm.clients import call, cluster_name
 from hpc_llm.schedulers.slurm.records import (
+    OUTPUT_FIELDS,
     SACCT_DELIMITER,
     SACCT_FIELDS,
     SQUEUE_FIELDS,
+    Listing,
     compress_job_ids,
     latest,
-    parse_sacct,
-    parse_squeue,
+    read_outputs,
+    read_sacct,
+    read_squeue,
 )
 
 AT_ONCE = 1000
@@ -63,20 +66,21 @@ def _ask_by_id(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord],
     answered, complaint = True, ""
     for some in _chunks(identities):
         accounted, sacct_complaint = _sacct([f"--jobs={_parents(some)}"])
-        own = _proven(some, parse_sacct(accounted or ""))
+        own = _proven(some, accounted.jobs)
         # Submission and start of a job reach the accounting database seconds late, many sites keep none, and it takes the
         # queue to see that a job which lost its node waits for another one.
         # A daemon that died leaves jobs running in it for ever that the queue has long seen end.
         doubtful = [one for one in some if one.key not in own or own[one.key].may_be_outdated or own[one.key].is_live]
         if doubtful:
             queued, squeue_complaint = _in_queue(doubtful)
-            for key, record in (queued or {}).items():
+            for key, record in queued.items():
                 if record.is_live or key not in own or own[key].is_live:
                     own[key] = record
-            if queued is not None:  # accounting may still have it as waiting when the queue has let it go
+            if not squeue_complaint:  # accounting may still have it as waiting when the queue has let it go
                 stale = [one.key for one in doubtful if one.key in own and one.key not in queued]
                 own = {key: record for key, record in own.items() if key not in stale or record.state != "PENDING"}
-            if queued is None and any(one.key not in own or own[one.key].may_be_outdated for one in doubtful):
+            unlisted = [one for one in doubtful if one.key not in queued]
+            if squeue_complaint and any(one.key not in own or own[one.key].may_be_outdated for one in unlisted):
                 answered = False
                 complaint = "; ".join(filter(None, (sacct_complaint, squeue_complaint)))
         records |= own
@@ -87,13 +91,13 @@ def _ask_by_uuid(
     identities: Sequence[Identity],
 ) -> tuple[dict[object, JobRecord], dict[object, str], bool, str]:
     """Runs whose job id nobody wrote down: looked for among all jobs of the user, by comment and by name."""
-    queued, squeue_complaint = _squeue([f"--user={os.getuid()}"])
-    mine = parse_squeue(queued or "")
+    listed, squeue_complaint = _squeue([f"--user={os.getuid()}"])
+    mine = listed.jobs
     records, job_ids = _by_uuid(identities, mine)
     more, ids = _by_output([one for one in identities if one.key not in records], mine)
     records, job_ids = records | more, job_ids | ids
     more, ids = _by_name([one for one in identities if one.key not in records])
-    return records | more, job_ids | ids, queued is not None, squeue_complaint
+    return records | more, job_ids | ids, not squeue_complaint, squeue_complaint
 
 
 def _by_output(
@@ -126,7 +130,7 @@ def _by_name(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord], d
         names = ",".join(sorted({one.job_name for one in some if one.job_name}))
         period = [f"--starttime={start}", "--endtime=now+1days", f"--state={_ANY_STATE}"]
         accounted, _ = _sacct([*period, f"--user={os.getuid()}", f"--name={names}"])
-        more, ids = _by_uuid(some, parse_sacct(accounted or ""))
+        more, ids = _by_uuid(some, accounted.jobs)
         records, job_ids = records | more, job_ids | ids
     return records, job_ids
 
@@ -187,41 +191,41 @@ def _by_time(identity: Identity, records: Sequence[JobRecord]) -> JobRecord | No
 
 def find_job(job_id: str) -> tuple[JobRecord | None, str]:
     """What the queue knows of the job with that id, whosever it is; and what it complains about where it does not answer."""
-    queued, complaint = _squeue([f"--jobs={job_id.split('_')[0]}"])
-    if queued is None and "Invalid job id" in complaint:  # that it has forgotten
-        return None, ""
-    return latest(parse_squeue(queued or "").get(job_id, ())), complaint if queued is None else ""
+    listed, complaint = _squeue([f"--jobs={job_id.split('_')[0]}"])
+    found = latest(listed.jobs.get(job_id, ()))
+    if found is not None or "Invalid job id" in complaint:  # that it has forgotten
+        return found, ""
+    return None, complaint
 
 
 def queued(identities: Collection[Identity]) -> tuple[dict[object, JobRecord], str]:
-    """What the queue alone has of these runs, by `Identity.key`, and what it complains about where it does not answer.
+    """What the queue alone has of these runs, by `Identity.key`, and why it does not speak of what is not among them.
 
     Only the queue tells whose an id is now: accounting has the jobs of all who ever had it.
     """
     found: dict[object, JobRecord] = {}
     for some in _chunks([one for one in identities if one.job_id is not None]):
         own, complaint = _in_queue(some)
-        if own is None:
-            return {}, complaint
         found |= own
+        if complaint:
+            return found, complaint
     return found, ""
 
 
-def _in_queue(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord] | None, str]:
-    """What the queue has of these runs, None where it does not answer; and what it complains about."""
-    told, complaint = _squeue([f"--jobs={_parents(identities)}"])
+def _in_queue(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord], str]:
+    """What the queue has of these runs; and what it complains about where it may have more."""
+    listing, complaint = _squeue([f"--jobs={_parents(identities)}"])
     parents = sorted({_parent(one) for one in identities})
-    if told is None and "Invalid job id" in complaint and len(parents) > 1:
+    if "Invalid job id" in complaint and len(parents) > 1:
         half = parents[len(parents) // 2]  # one id that it does not like must not speak for the others
         parts = [
             _in_queue([one for one in identities if _parent(one) < half]),
             _in_queue([one for one in identities if _parent(one) >= half]),
         ]
-        answers = [own for own, _ in parts if own is not None]
-        return (answers[0] | answers[1] if len(answers) == 2 else None), " ".join(said for _, said in parts).strip()
-    if told is None and "Invalid job id" not in complaint:  # that it says of a single job which it has forgotten
-        return None, complaint
-    listed = parse_squeue(told or "")
+        return parts[0][0] | parts[1][0], " ".join(said for _, said in parts).strip()
+    if "Invalid job id" in complaint:  # that it says of a single job which it has forgotten
+        complaint = ""
+    listed = listing.jobs
     own = _proven(identities, listed)
     rest = [one for one in identities if one.key not in own and _may_be(one, listed.get(one.job_id or "", ()))]
     return own | _proven_by_output(rest, listed), complaint
@@ -271,13 +275,11 @@ def _run_of_task(link: Path, logs: Path) -> Path:
 
 def _outputs(what: Sequence[str]) -> tuple[list[tuple[str, str, str]], str | None]:
     """Of each job asked for its id, its comment and the path to which it prints; and why there was no answer."""
-    told, complaint = call(["squeue", "--noheader", "--array", *what, "--Format=JobArrayID:64,Comment:256,STDOUT:4096"])
-    lines = [line.encode("utf-8", "surrogateescape") for line in (told or "").split("\n") if line.strip()]
-    cut = [(line[:64], line[64:320], line[320:]) for line in lines]
-    found = (tuple(part.decode("utf-8", "replace").strip() for part in parts) for parts in cut)
-    # Of an array that waits it prints the pattern.
-    jobs = [(job_id, comment, path.replace("%a", job_id.partition("_")[2])) for job_id, comment, path in found]
-    return jobs, complaint if told is None else None
+    told, complaint = call(["squeue", "--array", *what, f"--Format={OUTPUT_FIELDS}"])
+    if told is None:
+        return [], complaint
+    jobs, flaw = read_outputs(told)
+    return jobs, flaw or None
 
 
 def scancel(job_ids: Sequence[str], job_name: str | None) -> str:
@@ -300,20 +302,29 @@ def end(job_ids: Sequence[str], job_name: str | None) -> str:
     return " ".join(line for line in lines if line.strip())
 
 
-def _sacct(what: Sequence[str]) -> tuple[str | None, str]:
+def _sacct(what: Sequence[str]) -> tuple[Listing, str]:
+    """What accounting lists, and why nothing follows from what it does not."""
     # With duplicates: where ids were given out anew the newest job of an id may be a stranger's.
     while True:
         fields = ",".join(name for name in SACCT_FIELDS.split(",") if name.lower() not in _unknown_fields)
         options = ["--duplicates", "--parsable2", f"--delimiter={SACCT_DELIMITER}", f"--format={fields}"]
         told, complaint = call(["sacct", *options, *what])
-        refused = _INVALID_FIELD.search(complaint) if told is None else None
+        if told is not None:
+            listing = read_sacct(told)
+            return listing, listing.flaw
+        refused = _INVALID_FIELD.search(complaint)
         if refused is None or refused[1].lower() in _unknown_fields or refused[1].lower() not in SACCT_FIELDS.lower():
-            return told, complaint
+            return Listing({}), complaint
         _unknown_fields.add(refused[1].lower())
 
 
-def _squeue(what: Sequence[str]) -> tuple[str | None, str]:
-    return call(["squeue", "--noheader", "--array", "--states=all", *what, f"--Format={SQUEUE_FIELDS}"])
+def _squeue(what: Sequence[str]) -> tuple[Listing, str]:
+    """What the queue lists, and why nothing follows from what it does not: the header tells an empty list from no answer."""
+    told, complaint = call(["squeue", "--array", "--states=all", *what, f"--Format={SQUEUE_FIELDS}"])
+    if told is None:
+        return Listing({}), complaint
+    listing = read_squeue(told)
+    return listing, listing.flaw
 
 
 def _chunks(identities: Sequence[Identity]) -> Iterator[Sequence[Identity]]:
