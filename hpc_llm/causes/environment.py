@@ -217,6 +217,10 @@ PACKAGE_MISSING = Cause(
             r"the plan's model needs a package that is missing here: [^\n]{1,160}",
         ),
         sign(
+            ", which is missing here ",
+            r"\bWorkerError: [^\n]{1,300} are read with the package (?P<package>\w{1,60}), which is missing here [^\n]{1,160}",
+        ),
+        sign(
             "Ninja is required to load C++ extensions",
             r"Ninja is required to load C\+\+ extensions(?= \(pip|\.?$)",
             remedy="put ninja on PATH: python -m pip install ninja, and run with the environment's bin folder on PATH",
