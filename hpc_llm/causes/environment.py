@@ -191,7 +191,7 @@ PACKAGE_MISSING = Cause(
         sign(
             "lacks ",
             r"^hpc-llm: (?:the Python environment lacks (?P<package>[\w, ]+)|python [\d.]+ is too old[^\n:]{0,40})"
-            r"(?:: (?P<python>/[^\n]{1,400}?))?[ \t]*$",
+            r"(?:: (?P<python>/[^\n]{1,400}?))?(?: \(on [\w.-]{1,255}\))?[ \t]*$",
             confidence=0.99,
         ),
         sign("hpc-llm: ", r"^hpc-llm: (?P<program>srun|torchrun) is not on PATH", confidence=0.9),

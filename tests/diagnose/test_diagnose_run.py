@@ -94,10 +94,10 @@ def test_exit_codes(tmp_path: Path, code: int, reason: str | None, cause: str) -
 def test_what_is_missing_is_installed_with_the_python_of_the_job(tmp_path: Path) -> None:
     lacks = "the Python environment lacks torch, transformers: /env of/mine/bin/python"
     run = new_run(tmp_path / "a", code=75, stage="prelude", reason=lacks, plan={"cluster": "taiwania2"})
-    run.stderr.write_text(f"hpc-llm: {lacks}\n")
-    first, *_, last = diagnose_run(run).remedy.splitlines()
-    assert first.endswith(": '/env of/mine/bin/python' -m pip install torch transformers")
-    assert last.startswith("first, on a login node: module load ") and " && conda activate " in last
+    run.stderr.write_text(f"hpc-llm: {lacks} (on gn1.cluster)\n")
+    before, then, *_ = diagnose_run(run).remedy.splitlines()
+    assert before.startswith("first, on a login node: module load ") and " && conda activate " in before
+    assert then.endswith(": '/env of/mine/bin/python' -m pip install torch transformers")
     of_a_module = new_run(tmp_path / "c", code=75, stage="prelude", reason=lacks, plan={"cluster": "delta"})
     of_a_module.stderr.write_text(f"hpc-llm: {lacks}\n")
     assert "-m pip install --user torch transformers" in diagnose_run(of_a_module).remedy
