@@ -3,10 +3,14 @@
     HpcLlmError                  exit 1: it failed
     ├── RequestError             exit 2: the request was wrong and nothing was changed
     │   ├── ProfileError         a cluster, method or experiment file that is not valid
-    │   └── PlanError            the request is well formed, the cluster or GPU cannot do it
+    │   ├── PlanError            the request is well formed, the cluster or GPU cannot do it
+    │   ├── DataRequestError     data that are not there, or cannot be taken as they are
+    │   └── ModelRequestError    the same of files of a model
     ├── SubmissionError          the scheduler refused or could not be reached
     ├── FetchError               a download came to no end; what was fetched is kept
     └── WorkerError              the training program cannot go on
+        ├── DataFileError        a file of data is damaged, or a row of it is not as it should be
+        └── ModelFileError       a file of a model, a tokenizer or a checkpoint is
 
 A message says what is wrong, where, which choices are valid and what to do next, in this order. Library code raises;
 only the command line prints and exits.
@@ -68,6 +72,14 @@ class PlanError(RequestError):
     """The cluster, its GPU or the method cannot do what was asked."""
 
 
+class DataRequestError(RequestError):
+    """The data that were asked for are not there, or cannot be taken as they are: the files are at fault, and no setting."""
+
+
+class ModelRequestError(RequestError):
+    """The same of the files of a model."""
+
+
 class SubmissionError(HpcLlmError):
     """The scheduler refused the job or could not be reached."""
 
@@ -78,6 +90,14 @@ class FetchError(HpcLlmError):
 
 class WorkerError(HpcLlmError):
     """The training program cannot go on."""
+
+
+class DataFileError(WorkerError):
+    """A file of data is damaged, or a row of it is not as it should be; `diagnose` knows the cause by the name of this class."""
+
+
+class ModelFileError(WorkerError):
+    """A file of a model, a tokenizer or a checkpoint is damaged, missing or that of another one; known by its name, too."""
 
 
 def unknown_name(

@@ -19,7 +19,7 @@ from hpc_llm.corpus.key import CorpusRequest, corpus_key
 from hpc_llm.corpus.order import endless_rows, shuffled
 from hpc_llm.corpus.rows import Samples, make_rows
 from hpc_llm.corpus.sources import full_source, source_files
-from hpc_llm.errors import PlanError, RequestError, WorkerError
+from hpc_llm.errors import DataRequestError, PlanError, RequestError, WorkerError
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 65, 1000])
@@ -247,6 +247,13 @@ def test_what_cannot_be_read_is_refused_with_what_can(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(RequestError, match="nothing is left to train on"):
         source_files([f"validation={tmp_path / 'a.txt'}"])
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.xlsx"])
+def test_a_table_that_is_no_csv_is_not_read_as_text(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("prompt\tcompletion\na\tb\n")
+    with pytest.raises(DataRequestError, match=r"files are not read.*write it as CSV"):
+        source_files([str(tmp_path / name)])
 
 
 def test_caches_lie_where_the_variable_says_else_beside_the_runs(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import hpc_llm
 from hpc_llm.corpus.columns import FIELD, check_first_rows, columns_of
 from hpc_llm.corpus.key import CorpusRequest
 from hpc_llm.corpus.sources import source_files
-from hpc_llm.errors import HpcLlmError, Notice, RequestError
+from hpc_llm.errors import DataRequestError, HpcLlmError, Notice, RequestError
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.preparing.pieces import Piece, reader_for
 
@@ -139,3 +139,15 @@ def test_a_row_that_leaves_it_open_is_refused_before_a_job_waits_for_it(own_fold
     path.write_text(json.dumps({"question": "Who?", "passage": "Ida sang.", "answer": "Ida"}) + "\n")
     with pytest.raises(HpcLlmError, match="line 1 has passage beside answer"):
         check_first_rows(source_files((str(path),)), {})
+
+
+@pytest.mark.parametrize("text", ["prompt,completion\na, b,c\n", "text,text\na,b\n", 'text\n"a\n'])
+def test_a_table_whose_first_row_is_damaged_is_refused_when_planning(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(DataRequestError, match=r"--data \S+a\.csv line [12] "):
+        check_first_rows(source_files([str(tmp_path / "a.csv")]), {})
+
+
+def test_a_quote_that_is_closed_further_on_is_left_to_the_program(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('text\n"' + "é" * 2**20 + '"\n')
+    check_first_rows(source_files([str(tmp_path / "a.csv")]), {})

@@ -36,13 +36,24 @@ def check_fit(batches: Sequence[Batch], *, force: bool = False) -> None:
         for planned in batch.planned:
             if planned.study is not None and planned.study.expect in _OF_MEMORY:
                 continue
-            for sentence, is_certain in _objections(least_of(planned.plan), cluster):
+            for sentence, is_certain in _objections(least_of(as_asked(planned)), cluster):
                 if is_certain and not force:
                     raise PlanError(f"{sentence}. --force submits all the same.")
                 told[f"--force, although {sentence}" if is_certain else sentence] = None
     for sentence in told:
         notice(sentence)
     tell_times(batches)
+
+
+_ESTIMATED = "estimated: "
+
+
+def as_asked(planned: PlanWithOrigins) -> Plan:
+    """The plan without the memory that only its own estimate asks for: what is there is no less than a site has for that."""
+    plan = planned.plan
+    if not str(planned.origins.get("mem", "")).startswith(_ESTIMATED):
+        return plan
+    return replace(plan, job=replace(plan.job, mem=None))
 
 
 def memory_there(plan: Plan, cluster: Cluster) -> Memory | None:
@@ -133,14 +144,10 @@ def with_memory(planned: PlanWithOrigins, cluster: Cluster) -> PlanWithOrigins:
     said = {"mem", "mem-per-cpu", "mem-per-gpu"} & {*plan.job.sbatch, *cluster.extra_options}
     if style == "omit" or plan.job.mem is not None or said or plan.job.scheduler == "local":
         return planned
+    from hpc_llm.estimating.host import parts_of_request
     from hpc_llm.estimating.memory import at_partition
 
-    parallel = plan.parallel
-    parts = {
-        "mem": 1,
-        "mem-per-gpu": parallel.gpus_per_node,
-        "mem-per-cpu": (plan.job.cpus_per_task or 0) * parallel.tasks_per_node,
-    }[style]
+    parts = parts_of_request(plan, style)
     memory = memory_there(plan, cluster)
     node = at_partition(cluster, plan).node.mem_gb
     if memory is None or not parts:
@@ -151,6 +158,6 @@ def with_memory(planned: PlanWithOrigins, cluster: Cluster) -> PlanWithOrigins:
     job = replace(plan.job, mem=f"{-(-size // parts // 2**20)}M")
     origins = {
         **planned.origins,
-        "mem": "estimated: the most that the host holds; nothing else says how much to ask for",
+        "mem": f"{_ESTIMATED}the most that the host holds; nothing else says how much to ask for",
     }
     return replace(planned, plan=replace(plan, job=job), origins=origins)

@@ -75,6 +75,17 @@ MODEL_MISSING = Cause(
             survived_after=STARTED,
             confidence=0.9,
         ),
+        # Ours say by the name of their class whose fault it is.
+        sign(
+            ("ModelFileError: ", "ModelRequestError: "),
+            r"\bModel(?:File|Request)Error: [^\n]{1,200}",
+            confidence=0.97,
+            remedy=(
+                "the message in the evidence names the folder, and what is wrong in it: a model or tokenizer is brought again by "
+                "hpc-llm fetch NAME --to DIR, and given with --model DIR\n"
+                "where it is a checkpoint that a run kept, go on from an earlier one"
+            ),
+        ),
         sign(
             "RequestError: there is no model '",
             r"RequestError: there is no model '(?P<model>[^'\n]{1,200})'",
@@ -316,7 +327,12 @@ CONFIG_ERROR = Cause(
         ),
         sign(
             "WorkerError: ",
-            r"\bWorkerError: (?!the plan wants|the plan's model needs)[^\n]{1,200}",
+            r"\bWorkerError: (?!the plan wants|the plan's model needs|[^\n]{1,300}(?: which is missing here| cannot be had from the Hub: ))[^\n]{1,200}",
+            confidence=0.9,
+        ),
+        sign(
+            "hpc_llm.errors.",
+            r"\bhpc_llm\.errors\.(?:RequestError|PlanError|ProfileError): (?!there is no model ')[^\n]{1,200}",
             confidence=0.9,
         ),
         sign(

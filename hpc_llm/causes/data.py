@@ -27,6 +27,13 @@ DATA_ERROR = Cause(
     precedence=74,
     explains=frozenset(("python_exception", "collective_timeout", "unreachable")),
     signs=(
+        # Ours say by the name of their class whose fault it is.
+        sign(
+            ("DataFileError: ", "DataRequestError: "),
+            r"\bData(?:File|Request)Error: [^\n]{1,200}",
+            confidence=0.97,
+            remedy="do with the file what the message in the evidence says, then submit again as before: no setting is wrong",
+        ),
         sign(*BAD_TEXT, where=reads_data, confidence=0.85),
         sign(
             ("ParseError: ", "XMLSyntaxError: ", "ExpatError: "),
@@ -91,6 +98,12 @@ DATA_MISSING = Cause(
     precedence=78,
     explains=frozenset(("model_missing", "python_exception", "collective_timeout", "unreachable")),
     signs=(
+        sign(
+            " cannot be had from the Hub: ",
+            r"\bWorkerError: the data set (?P<dataset>\S{1,160}) cannot be had from the Hub: [^\n]{1,200}",
+            confidence=0.97,
+            remedy="bring it where there is a way out, as the message says: hpc-llm fetch NAME --to DIR, then --data NAME=DIR",
+        ),
         sign(
             "is a gated dataset on the Hub",
             r"Dataset '(?P<dataset>[^'\n]{1,160})' is a gated dataset on the Hub[^\n]{0,160}",

@@ -191,7 +191,7 @@ PACKAGE_MISSING = Cause(
         sign(
             "lacks ",
             r"^hpc-llm: (?:the Python environment lacks (?P<package>[\w, ]+)|python [\d.]+ is too old[^\n:]{0,40})"
-            r"(?:: (?P<python>/[^\n]{1,400}?))?[ \t]*$",
+            r"(?:: (?P<python>/[^\n]{1,400}?))?(?: \(on [\w.-]{1,255}\))?[ \t]*$",
             confidence=0.99,
         ),
         sign("hpc-llm: ", r"^hpc-llm: (?P<program>srun|torchrun) is not on PATH", confidence=0.9),
@@ -215,6 +215,10 @@ PACKAGE_MISSING = Cause(
         sign(
             "model needs a package that is missing",
             r"the plan's model needs a package that is missing here: [^\n]{1,160}",
+        ),
+        sign(
+            ", which is missing here ",
+            r"\bWorkerError: [^\n]{1,300} are read with the package (?P<package>\w{1,60}), which is missing here [^\n]{1,160}",
         ),
         sign(
             "Ninja is required to load C++ extensions",

@@ -163,11 +163,11 @@ def _explained(batch: Batch, width: int) -> str:
 
 def _memory(batch: Batch, width: int) -> str:
     """What the first plan needs, where that can be told."""
-    from hpc_llm.api.fit import memory_there
+    from hpc_llm.api.fit import as_asked, memory_there
     from hpc_llm.api.layout import folded
     from hpc_llm.cli.estimate_text import places
 
-    memory = memory_there(batch.planned[0].plan, batch.cluster)
+    memory = memory_there(as_asked(batch.planned[0]), batch.cluster)
     lines = ["# what it needs; `hpc-llm estimate` says more", *places(memory)] if memory else []
     return "".join(f"{row}\n" for line in lines for row in folded(line, width))
 

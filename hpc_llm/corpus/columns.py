@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -12,7 +11,8 @@ from typing import Any
 
 from hpc_llm.corpus.sets import COMPLETION, MESSAGES, PROMPT, TEXT
 from hpc_llm.corpus.sources import CSV, JSONL, SourceFile
-from hpc_llm.errors import RequestError, notice, unknown_name
+from hpc_llm.corpus.tables import table_rows
+from hpc_llm.errors import DataFileError, DataRequestError, RequestError, notice, unknown_name
 from hpc_llm.records.files import open_plain
 
 FIELD = re.compile(r"\{(\w+)\}")
@@ -154,19 +154,26 @@ def _first_row(file: SourceFile) -> tuple[str, Mapping[str, Any]] | None:
         return None
     try:
         with open_plain(file.path) as opened:
-            text = opened.read(_LOOKED_AT).decode("utf-8-sig")
+            data = opened.read(_LOOKED_AT)
+            text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError):
         return None
-    lines = text.split("\n")
     if file.kind == CSV:
-        try:
-            row = next(csv.DictReader(io.StringIO(text)), None)
-        except csv.Error:
-            return None
-        return (f"{file.path} line 1", {key: value for key, value in row.items() if key is not None}) if row else None
+        return _first_of_table(text, file.path, is_whole=len(data) < _LOOKED_AT)
+    lines = text.split("\n")
     number = next((number for number, line in enumerate(lines, 1) if line.strip()), None)
     try:
         first = json.loads(lines[number - 1]) if number is not None else None
     except (ValueError, RecursionError):
         return None
     return (f"{file.path} line {number}", first) if isinstance(first, dict) else None
+
+
+def _first_of_table(text: str, path: str, *, is_whole: bool) -> tuple[str, Mapping[str, Any]] | None:
+    try:
+        found = next(table_rows(io.StringIO(text, newline=""), path), None)
+    except DataFileError as error:
+        if is_whole:  # else what is seen of it may be cut off
+            raise DataRequestError(f"--data {error}") from None
+        return None
+    return None if found is None else (f"{path} line {found[0]}", found[1])

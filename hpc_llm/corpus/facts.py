@@ -15,7 +15,7 @@ from typing import Any
 from hpc_llm.corpus.format import END, FACTS, SCHEMA, START, TOKEN, SplitFacts, SplitFiles
 from hpc_llm.corpus.rows import Samples, check_lengths, make_rows, stream_rows
 from hpc_llm.corpus.words import CAUSAL, LAYOUTS, SPLITS, STREAM, TRAIN
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import DataRequestError, RequestError
 from hpc_llm.records.files import load_json, open_plain, reason_of
 from hpc_llm.text.json_text import DamagedRecordError
 
@@ -119,11 +119,11 @@ def read_facts(folder: Path) -> CorpusFacts:
     except DamagedRecordError as error:
         raise not_whole(folder, f"{FACTS}: {error}") from None
     if record is None:
-        raise RequestError(
+        raise DataRequestError(
             f"the folder {folder} holds no {FACTS}, so it is no prepared data: `--task prepare` makes them."
         )
     if record.get("schema") != SCHEMA or record.get("byte_order") != sys.byteorder:
-        raise RequestError(
+        raise DataRequestError(
             f"the data in {folder} were prepared by another version or kind of machine. Prepare them anew."
         )
     try:
@@ -205,8 +205,8 @@ def _check_sizes(files: SplitFiles, facts: SplitFacts) -> None:
             raise not_whole(files.folder, f"{path.name} has {size} bytes, not {count * array(kind).itemsize}")
 
 
-def not_whole(folder: Path, why: str) -> RequestError:
+def not_whole(folder: Path, why: str) -> DataRequestError:
     """The error that says so, and what to do."""
-    return RequestError(
+    return DataRequestError(
         f"the prepared data in {folder} are not whole ({why}). Remove the folder and prepare them anew."
     )

@@ -17,7 +17,7 @@ from hpc_llm.corpus.format import SCHEMA, SplitFiles
 from hpc_llm.corpus.reading import Identity, check_no_pipes, identity
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import HUB, SourceFile, source_files
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import DataRequestError, ModelRequestError
 from hpc_llm.records.files import open_plain, read_own, reason_of, write_json
 
 BYTES = "bytes"
@@ -103,7 +103,7 @@ def tokenizer_digest(model: str) -> str:
     try:
         text = json.dumps([[name, _digest(folder / name)] for name in names])
     except OSError as error:
-        raise RequestError(f"the tokenizer in {folder} cannot be read: {reason_of(error)}.") from None
+        raise ModelRequestError(f"the tokenizer in {folder} cannot be read: {reason_of(error)}.") from None
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -115,7 +115,7 @@ def file_digest(file: SourceFile, caches: Path | None = None) -> str:
     try:
         return remembered_digest(Path(file.path), caches)
     except OSError as error:
-        raise RequestError(f"--data {file.path}: it cannot be read: {reason_of(error)}.") from None
+        raise DataRequestError(f"--data {file.path}: it cannot be read: {reason_of(error)}.") from None
 
 
 def source_identities(request: CorpusRequest) -> list[Identity]:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import DataRequestError, ModelRequestError
 from hpc_llm.records.files import open_plain, reason_of
 
 _MARKS = ((codecs.BOM_UTF8, "UTF-8-SIG"), (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"))
@@ -74,16 +74,18 @@ _OF_HUB = ("datasets--", "models--", "spaces--")
 def check_file(path: Path, folder: Path | None = None) -> None:
     """Raise RequestError where a source is no regular file, or a link that leads out of the `folder` in which it was found."""
     if folder is not None and path.is_symlink() and not leads_within(path, folder):
-        raise RequestError(
+        raise DataRequestError(
             f"--data {folder}: {path} is a link that leads out of the folder, and is not followed. Name what it leads to by a "
             "--data of its own, or put a copy there."
         )
     try:
         kind = path.stat().st_mode
     except OSError as error:
-        raise RequestError(f"--data {path}: it cannot be read: {reason_of(error)}.") from None
+        raise DataRequestError(f"--data {path}: it cannot be read: {reason_of(error)}.") from None
     if not stat.S_ISREG(kind):
-        raise RequestError(f"--data {path}: it is no regular file. Write what it gives into a file, and name that one.")
+        raise DataRequestError(
+            f"--data {path}: it is no regular file. Write what it gives into a file, and name that one."
+        )
 
 
 def leads_within(path: Path, folder: Path) -> bool:
@@ -110,7 +112,7 @@ def check_no_pipes(folder: Path) -> None:
             continue
         for path in found:
             if path.suffix in (".json", ".txt", ".model", ".jinja") and not path.is_file():
-                raise RequestError(
+                raise ModelRequestError(
                     f"the model in {folder}: {path.name} is no regular file, or leads to none. Fetch the model anew, or remove it."
                 )
 
@@ -125,7 +127,7 @@ def identity(path: str) -> Identity:
         with open_plain(path) as file:
             found = os.fstat(file.fileno())
     except OSError as error:
-        raise RequestError(f"--data {path}: it cannot be read: {reason_of(error)}.") from None
+        raise DataRequestError(f"--data {path}: it cannot be read: {reason_of(error)}.") from None
     return path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 

@@ -16,7 +16,7 @@ from hpc_llm.corpus.format import FACTS
 from hpc_llm.corpus.reading import check_file
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.words import SPLITS, TRAIN, VALIDATION
-from hpc_llm.errors import RequestError, notice, unknown_name
+from hpc_llm.errors import DataRequestError, RequestError, notice, unknown_name
 from hpc_llm.records.fetched import read_record, refuse_unfinished
 
 TEXT, JSONL, CSV, PARQUET, PDF, HUB = ("text", "jsonl", "csv", "parquet", "pdf", "hub")
@@ -26,7 +26,8 @@ _KINDS = {
 _NOT_READ = {
     ".json": "write one JSON object a line into a .jsonl file", ".arrow": "write it as parquet", ".gz": "unpack it first",
     ".zst": "unpack it first", ".zip": "unpack it first", ".bz2": "unpack it first", ".xz": "unpack it first", ".tar": "unpack it first",
-    ".docx": "write it as PDF or text",
+    ".docx": "write it as PDF or text", ".tsv": "write it as CSV", ".xls": "write it as CSV", ".xlsx": "write it as CSV",
+    ".ods": "write it as CSV",
 }  # fmt: skip
 _SPLIT_WORD = re.compile(r"(?:^|[^a-z])(train|training|validation|valid|val|dev|test)(?:[^a-z]|$)")
 _SPLIT_NAMES = {"training": "train", "valid": "validation", "val": "validation", "dev": "validation"}
@@ -97,13 +98,13 @@ def full_source(text: str) -> str:
         )
     if not os.path.exists(place):
         known = _meant(source.place)
-        raise RequestError(
+        raise DataRequestError(
             f"--data {place}: there is no such file.{' ' if known else ''}{known[:1].upper() + known[1:]}"
         )
     if not os.path.isdir(place):
         check_file(Path(place))
     if os.path.isfile(place) and not os.path.getsize(place):
-        raise RequestError(f"--data {place}: it is empty. Give text, or leave --data out for synthetic tokens.")
+        raise DataRequestError(f"--data {place}: it is empty. Give text, or leave --data out for synthetic tokens.")
     return str(Source(place, source.split, source.known_set))
 
 
@@ -157,7 +158,7 @@ def _files_of(source: Source) -> Iterator[SourceFile]:
 def _kind(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix in _NOT_READ:
-        raise RequestError(
+        raise DataRequestError(
             f"--data {path}: {suffix} files are not read. Give text, JSONL, CSV, parquet or PDF: {_NOT_READ[suffix]}."
         )
     return _KINDS.get(suffix, TEXT)
@@ -175,7 +176,7 @@ def _files_in(folder: Path, source: Source) -> Iterator[SourceFile]:
         check_file(path, folder)
     found = [one for path in taken for one in _for_split(path, folder, source)]
     if not found:
-        raise RequestError(
+        raise DataRequestError(
             f"--data {source.place}: the folder holds nothing to train on. Text, JSONL, CSV, parquet and PDF files are read."
         )
     yield from found

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hpc_llm.corpus.facts import CorpusFacts, read_facts
 from hpc_llm.corpus.format import FACTS, SplitFiles
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import DataRequestError
 from hpc_llm.records.files import OTHERS_MAY_WRITE, reason_of
 
 
@@ -27,7 +27,7 @@ def own_facts(folder: Path) -> CorpusFacts:
     found = read_facts(folder)
     _check_ours(folder, _files(found))
     if found.key != folder.name:
-        raise RequestError(
+        raise DataRequestError(
             f"the prepared data in {folder} are other ones, {found.key}: remove the folder and prepare them anew."
         )
     return found
@@ -51,11 +51,11 @@ def _check_ours(folder: Path, paths: Iterable[Path]) -> None:
         try:
             found = os.lstat(path)
         except OSError as error:
-            raise RequestError(
+            raise DataRequestError(
                 f"the prepared data in {folder} cannot be read: {path.name}: {reason_of(error)}."
             ) from None
         if stat.S_ISLNK(found.st_mode) or found.st_uid not in (os.geteuid(), 0) or found.st_mode & OTHERS_MAY_WRITE:
-            raise RequestError(
+            raise DataRequestError(
                 f"the prepared data in {folder} are not taken, as somebody else can have written {path.name}: set HPC_LLM_CACHE to a "
                 f"folder of your own and prepare them there, or name them with --data {folder} where you trust whose they are."
             )

@@ -50,11 +50,13 @@ def of_the_job(remedy: str, facts: Mapping[str, str]) -> str:
     """The remedy with what it installs going into the environment of the job, not of whoever reads it.
 
     >>> of_the_job("python -m pip install six", {"python": "/e/bin/python", "way_in": "conda activate /e"})
-    '/e/bin/python -m pip install six\\nfirst, on a login node: conda activate /e'
+    'first, on a login node: conda activate /e\\n/e/bin/python -m pip install six'
     """
     if not _PIP.search(remedy):
         return remedy
     python, first = facts.get("python"), facts.get("way_in")
     words = f"{shlex.quote(python) if python else 'python'} -m pip install{facts.get('pip_options', '')}"
-    remedy = _PIP.sub(lambda _: words, remedy)
-    return f"{remedy}\nfirst, on a login node: {first}" if first else remedy
+    lines = remedy.splitlines()
+    if first:
+        lines.insert(next(n for n, line in enumerate(lines) if _PIP.search(line)), f"first, on a login node: {first}")
+    return _PIP.sub(lambda _: words, "\n".join(lines))

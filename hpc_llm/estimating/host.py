@@ -9,6 +9,7 @@ from types import MappingProxyType
 from hpc_llm.estimating.case import WIDTHS, Case
 from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.parts import Need
+from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import Cluster, Node
 from hpc_llm.site.sbatch_options import memory_bytes
 
@@ -157,8 +158,17 @@ def host_capacity(case: Case, cluster: Cluster, node: Node) -> int | None:
     share = None if node.mem_gb_per_gpu is None or not gpus else int(node.mem_gb_per_gpu * gpus * 1e9)
     if share is not None and whole is not None:
         return min(share, whole)
+    if share is None and job.mem is None and parts_of_request(case.plan, cluster.request.memory):
+        return whole  # the job asks for what it needs, and can have as much as that
     # Without a word a job gets what the site's default says, which --exclusive does not change: it gives CPUs and GPUs.
     return share
+
+
+def parts_of_request(plan: Plan, style: str) -> int:
+    """How often on a node what the memory flag of that style asks for counts; 0 where there is no such flag."""
+    parallel = plan.parallel
+    per_cpu = (plan.job.cpus_per_task or 0) * parallel.tasks_per_node
+    return {"mem": 1, "mem-per-gpu": parallel.gpus_per_node, "mem-per-cpu": per_cpu}.get(style, 0)
 
 
 def _asked(case: Case, cluster: Cluster) -> int | None:

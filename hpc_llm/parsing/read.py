@@ -18,6 +18,7 @@ from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import RequestError, notice, pass_over
 from hpc_llm.parsing import notebook
 from hpc_llm.parsing.joining import MOST_RUNS
+from hpc_llm.parsing.own_tables import HEAD, is_own_table
 from hpc_llm.parsing.registry import FolderFormat, document_formats, folder_formats, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parsing.rules import Value
@@ -32,12 +33,24 @@ from hpc_llm.text import sources
 
 STDIN = "-"
 NOT_LOGS = frozenset(
-    """.py .pyc .sh .yaml .yml .toml .cfg .ini .lock .j2 .lua .c .cu .cpp .h .so .o .html .css .js .csv .tsv .parquet
-    .arrow .npy .npz .pt .pth .bin .safetensors .ckpt .pkl .zip .tar .png .jpg .jpeg .svg .pdf""".split()
+    """.py .pyc .pyi .sh .sbatch .slurm .pbs .yaml .yml .toml .cfg .ini .lock .j2 .jinja .lua .c .cc .cu .cuh .hip .cpp .h .hpp .f90 .jl
+    .rs .go .java .ts .sql .diff .patch .so .o .a .whl .html .css .js .xml .csv .tsv .xls .xlsx .ods .doc .docx .ppt .pptx .parquet .arrow
+    .npy .npz .h5 .hdf5 .pt .pth .bin .model .gguf .onnx .safetensors .ckpt .pkl .db .sqlite .nsys-rep .ncu-rep .zip .tar .tgz .7z .png
+    .jpg .jpeg .gif .bmp .webp .tif .tiff .svg .eps .ps .pdf .mp4 .md .markdown .rst .adoc .org .tex .bib""".split()
 )
 """Endings that are passed over when a folder is searched; a file that is named itself is read whatever it is called."""
+NOT_LOGS_BY_NAME = frozenset(
+    """readme license licence copying notice authors changelog contributing makefile dockerfile requirements cmakelists""".split()
+)
+"""The same for what has such a name, and the ending `.txt` or none."""
 
 _BLOCKS_BETWEEN = 32
+_TABLE = (
+    "it is a table of runs that hpc-llm wrote, and no log: give the runs or logs themselves, or where it is CSV, "
+    "`report --baseline` compares with it"
+)
+_OF_ROWS = (".json", ".jsonl", ".txt")
+"""Endings of such tables that logs may have, too."""
 _SLURM_NAME = re.compile(r"slurm-(\d+)(?:_\d+)?(?:\.\w+)*$")
 _ENDINGS = re.compile(r"(?:\.(?:log|out|err|txt|json|jsonl|ipynb|md|gz|xz|zst|bz2))+$")
 
@@ -84,7 +97,9 @@ def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
     """The runs and files under `paths`, folders searched by name, each once; raises RequestError for what is not there."""
     seen: set[str] = set()
     named: set[str] = set()
-    for path in map(Path, paths):
+    tables: list[Path] = []
+    given = list(map(Path, paths))
+    for path in given:
         if str(path) == STDIN:
             yield path
         elif path.is_file() or path.is_dir():
@@ -93,6 +108,8 @@ def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
                 notice(f"{path} is given more than once, it counts once")
             elif path.is_dir():
                 yield from _Search(real, seen, named).under(path, real)
+            elif _is_own_table(path):
+                tables.append(path)
             else:
                 seen.add(str(real))
                 named.add(str(real))
@@ -105,6 +122,24 @@ def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
             )
         else:
             raise RequestError(f"there is no file or folder {path}; give log files, folders, runs, or - for stdin.")
+    if tables and len(tables) == len(given):
+        raise RequestError(f"{tables[0]}: {_TABLE}.")
+    for path in tables:
+        pass_over(path, _TABLE)
+
+
+def _is_own_table(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return is_own_table(file.read(HEAD))
+    except OSError:  # whoever reads it says so
+        return False
+
+
+def _is_no_log(path: Path) -> bool:
+    """Whether the name says so."""
+    ending = path.suffix.lower()
+    return ending in NOT_LOGS or (ending in ("", ".txt") and path.stem.lower() in NOT_LOGS_BY_NAME)
 
 
 @dataclass
@@ -150,10 +185,14 @@ class _Search:
         if entry.is_dir():
             if not entry.is_symlink() or not self._is_met_anyway(real):
                 yield from self.under(path, real)
-        elif entry.is_file() and path.suffix.lower() not in NOT_LOGS and str(real) not in self.named:
+        elif entry.is_file() and not _is_no_log(path) and str(real) not in self.named:
             self.seen.add(str(real))
-            if _may_be_read(path):
-                yield path
+            if not _may_be_read(path):
+                return
+            if path.suffix.lower() in _OF_ROWS and _is_own_table(path):
+                pass_over(path, _TABLE)
+                return
+            yield path
 
     def _is_met_anyway(self, target: Path) -> bool:
         """Whether a folder that a link leads to is met without the link, or holds all that is searched."""

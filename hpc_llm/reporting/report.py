@@ -22,6 +22,9 @@ from hpc_llm.reporting.sections import Section, sections
 from hpc_llm.reporting.statistics import CONFIDENCE_PERCENT
 from hpc_llm.reporting.table import Cells, Table
 
+_NAMED = 3
+"""So many inputs are named in a line."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
@@ -157,8 +160,17 @@ def summary(report: Report) -> str:
     known = report.table.where(lambda row: row["format"] != UNKNOWN_FORMAT)
     counts = Counter(known.column("outcome")).most_common()
     outcomes = ", ".join(f"{n} {name}" for name, n in counts)
-    unread = f"; {counted(len(report.unread), 'input')} without a known format" if report.unread else ""
+    unread = (
+        f"; {counted(len(report.unread), 'input')} without a known format: {_named(report)}" if report.unread else ""
+    )
     return f"{counted(len(known), 'run')} ({outcomes}), {counted(len(report.compared), 'row')}{unread}"
+
+
+def _named(report: Report) -> str:
+    """The first of the inputs in which nothing was recognised."""
+    names = [report.runs[index].source for index in report.unread[:_NAMED]]
+    more = len(report.unread) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def regressions(report: Report) -> list[str]:

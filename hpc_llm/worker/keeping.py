@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from hpc_llm.errors import WorkerError
+from hpc_llm.errors import ModelFileError, WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.checkpoints import Kept, kept_in, start_of
 from hpc_llm.records.files import read_json_lines
@@ -199,7 +199,7 @@ def _start(record: Record) -> Kept | None:
         return own
     found = start_of(Path(resume))
     if found is None:
-        raise WorkerError(
+        raise ModelFileError(
             f"{resume} holds no whole checkpoint to go on from: look whether this node sees it, and whether it was removed or "
             "damaged since the run was submitted."
         )

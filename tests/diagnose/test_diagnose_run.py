@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import traceback
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from tiny_plans import make_plan
 
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.cli import run as command
+from hpc_llm.corpus.key import CorpusRequest
 from hpc_llm.diagnosis import diagnose_run
+from hpc_llm.errors import HpcLlmError
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
+from hpc_llm.worker.preparing.build import prepare
 
 MOMENT = 1_780_000_000.0
 
@@ -90,10 +94,10 @@ def test_exit_codes(tmp_path: Path, code: int, reason: str | None, cause: str) -
 def test_what_is_missing_is_installed_with_the_python_of_the_job(tmp_path: Path) -> None:
     lacks = "the Python environment lacks torch, transformers: /env of/mine/bin/python"
     run = new_run(tmp_path / "a", code=75, stage="prelude", reason=lacks, plan={"cluster": "taiwania2"})
-    run.stderr.write_text(f"hpc-llm: {lacks}\n")
-    first, *_, last = diagnose_run(run).remedy.splitlines()
-    assert first.endswith(": '/env of/mine/bin/python' -m pip install torch transformers")
-    assert last.startswith("first, on a login node: module load ") and " && conda activate " in last
+    run.stderr.write_text(f"hpc-llm: {lacks} (on gn1.cluster)\n")
+    before, then, *_ = diagnose_run(run).remedy.splitlines()
+    assert before.startswith("first, on a login node: module load ") and " && conda activate " in before
+    assert then.endswith(": '/env of/mine/bin/python' -m pip install torch transformers")
     of_a_module = new_run(tmp_path / "c", code=75, stage="prelude", reason=lacks, plan={"cluster": "delta"})
     of_a_module.stderr.write_text(f"hpc-llm: {lacks}\n")
     assert "-m pip install --user torch transformers" in diagnose_run(of_a_module).remedy
@@ -114,6 +118,40 @@ def test_too_little_text_is_answered_with_text_or_shorter_sequences(tmp_path: Pa
     run.stderr.write_text("hpc_llm.errors.WorkerError: the data in /d/caches/01 fill no sequence of 512 tokens.\n")
     found = diagnose_run(run)
     assert found.cause.id == "config_error" and "--data FILE" in found.remedy and "--sequence-length" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        ("a.jsonl", b'{"question": "1+1?", "answer": "2"}\n{"question": "2+1?", "answer": \n', "data_error"),
+        ("a.jsonl", '{"text": "x"}\n'.encode("utf-16"), "data_error"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', "data_error"),
+        ("a.jsonl", b'{"text": "x"}\n{"tex": "y"}\n', "data_error"),
+        ("a.jsonl", b'{"messages": [{"content": "y"}]}\n', "data_error"),
+        ("a.csv", b"prompt,completion\na,b\nc\n", "data_error"),
+        ("a.txt", "\u201cx\u201d\n".encode("cp1252"), "data_error"),
+        ("a.parquet", b"PAR1", "data_error"),
+        ("a.pdf", b"%PDF-1.4 and no more", "data_error"),
+        ("a.txt", b"", "data_error"),
+        ("a.jsonl", b'{"body": "x"}\n', "config_error"),
+    ],
+)
+def test_what_is_wrong_with_data_is_no_setting(tmp_path: Path, name: str, content: bytes, cause: str) -> None:
+    """As the worker records it: the type of the error, its message, and the traceback with the errors that led to it."""
+    (tmp_path / name).write_bytes(content)
+    request = CorpusRequest(sources=(str(tmp_path / name),), model="tiny", layout="causal")
+    with pytest.raises(HpcLlmError) as raised:
+        prepare(request, tmp_path / "caches", lambda text: None)
+    error = raised.value
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    run = new_run(tmp_path)
+    fails(run, 0, type(error).__name__, str(error), MOMENT)
+    record = json.loads(run.failure(0).read_text())
+    write_json(run.failure(0), {**record, "traceback": text})
+    found = diagnose_run(run)
+    assert found.cause.id == cause
+    assert ("--set PATH" in found.remedy) == (cause == "config_error")
+    assert str(error)[:60] in found.evidence[0].text
 
 
 def test_time_limit_of_the_script_itself(tmp_path: Path) -> None:

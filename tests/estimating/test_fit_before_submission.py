@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 from rendering import batch, planned
 
-from hpc_llm.api.fit import check_fit, memory_there, with_memory
+from hpc_llm.api.fit import as_asked, check_fit, memory_there, with_memory
 from hpc_llm.diagnosis.suffices import first_that_fits
 from hpc_llm.errors import Notice, PlanError
 from hpc_llm.estimating.parts import Verdict
@@ -71,8 +72,6 @@ def test_what_fits_passes_without_a_word() -> None:
 
 
 def test_a_study_may_want_to_see_a_run_die() -> None:
-    from dataclasses import replace
-
     made = batch("delta", "ddp", model="llama2-7b")
     expected = replace(made.planned[0], study=StudyRun(study="s", name="n", expect="OOM_DEVICE"))
     check_fit([replace(made, planned=(expected,))])
@@ -92,6 +91,34 @@ def test_memory_is_asked_for_where_nothing_else_says_how_much() -> None:
     assert with_memory(own, cluster) is own
     said = planned("delta", "z3", model="llama2-7b")
     assert with_memory(said, load_cluster("delta")) is said
+
+
+@pytest.mark.filterwarnings("error::hpc_llm.errors.Notice")
+@pytest.mark.parametrize(
+    ("mem_gb", "style", "verdict"), [(250, "mem", "FITS"), (None, "mem", "UNKNOWN"), (250, "omit", "UNKNOWN")]
+)
+def test_what_is_asked_for_by_estimate_is_not_all_that_there_is(mem_gb: int | None, style: str, verdict: str) -> None:
+    """The plan before it asks, after it, and the submission have one answer."""
+    node = {"cpus": 64, "mem_gb": mem_gb} if mem_gb else {"cpus": 64}
+    cluster = changed(gpu={"vendor": "none"}, request={"gpu_style": "none", "memory": style}, node=node)
+    one = planned(cluster, "z3", model="tinyllama-1.1b", hardware=None)
+    asked = with_memory(one, cluster)
+    assert (asked.plan.job.mem is not None) == (style == "mem")
+    for plan in (one.plan, as_asked(asked)):
+        memory = memory_there(plan, cluster)
+        assert memory is not None and memory.host.verdict is Verdict[verdict]
+        assert memory.host.capacity == (250e9 if verdict == "FITS" else None)
+    made = batch(cluster, "z3", model="tinyllama-1.1b", hardware=None)
+    check_fit([replace(made, planned=(asked,))])
+
+
+def test_an_amount_that_was_asked_for_counts_as_such() -> None:
+    cluster = changed(
+        gpu={"vendor": "none"}, request={"gpu_style": "none", "memory": "mem"}, node={"cpus": 64, "mem_gb": 250}
+    )
+    one = planned(cluster, "z3", model="tinyllama-1.1b", hardware=None, sbatch=("mem=20G",))
+    memory = memory_there(as_asked(one), cluster)
+    assert memory is not None and memory.host.capacity == 20 << 30
 
 
 CASES = [

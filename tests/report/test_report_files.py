@@ -14,7 +14,7 @@ from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError
 from hpc_llm.parsing import Step, parallel
 from hpc_llm.parsing.read import sample_of
-from hpc_llm.reporting import Report, assumptions, collect, make_report
+from hpc_llm.reporting import Report, assumptions, collect, make_report, summary
 from hpc_llm.reporting.figures import figures, method_names
 from hpc_llm.reporting.files import reading_metrics, reading_table
 from hpc_llm.reporting.latex import PRINTED_AS, latex_text, write_latex
@@ -346,3 +346,13 @@ def test_an_empty_study_of_invalid_runs_makes_a_page(tmp_path: Path) -> None:
     assert made.sections == [] and made.invalid == [0]
     assert command(["report", str(tmp_path / "logs"), "-o", str(tmp_path / "out")]) == 0
     assert "too short" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_inputs_without_a_known_format_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("{'loss': 2.5, 'grad_norm': 1.0, 'learning_rate': 0.001, 'epoch': 0.1}\n" * 3)
+    for number in range(4):
+        (tmp_path / f"notes-{number}.txt").write_text("nothing that a program says\n")
+    said = summary(make_report(collect([tmp_path])))
+    assert said.endswith(
+        f"; 4 inputs without a known format: {', '.join(str(tmp_path / f'notes-{n}.txt') for n in range(3))} and 1 more"
+    )

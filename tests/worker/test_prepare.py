@@ -21,7 +21,7 @@ import pytest
 from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.corpus.format import TOKEN, SplitFiles
 from hpc_llm.corpus.key import CorpusRequest
-from hpc_llm.errors import HpcLlmError, RequestError, WorkerError
+from hpc_llm.errors import DataFileError, HpcLlmError, ModelFileError, RequestError, WorkerError
 from hpc_llm.planning.model import layout_of_model
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.preparing.chat import cut, plain_chatml
@@ -174,6 +174,40 @@ def test_csv_has_rows_too(tmp_path: Path) -> None:
     assert samples(prepared(tmp_path, tmp_path / "a.csv")) == [("two\nlines\n", "b|")]
 
 
+def test_rows_that_are_blank_and_columns_without_a_name_cost_nothing(tmp_path: Path) -> None:
+    text = '\ufeff,prompt, completion\n\n,,\n0,a,b\n  ,  ,\n1,"c, ""d""","e\nf"\n'
+    (tmp_path / "a.csv").write_text(text)
+    found = samples(prepared(tmp_path, tmp_path / "a.csv"))
+    assert found == [("a\n", "b|"), ('c, "d"\n', "e\nf|")]
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("x\n".encode("utf-8-sig"))
+    assert samples(prepared(tmp_path, tmp_path / "a.txt")) == [("", "x\n|")]
+
+
+def test_columns_of_one_name_in_parquet_are_refused(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = arrow.Table.from_arrays([arrow.array(["a"]), arrow.array(["b"])], names=["text", "text"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataFileError, match=r"a\.parquet has two columns 'text'"):
+        prepared(tmp_path, tmp_path / "a.parquet")
+
+
+def test_rows_of_which_nothing_is_learned_are_told(tmp_path: Path) -> None:
+    jsonl(tmp_path / "a.jsonl", {"text": "x"}, {"text": " "}, {"text": ""})
+    told: list[str] = []
+    prepare(CorpusRequest(sources=(str(tmp_path / "a.jsonl"),), model="tiny", layout="causal"), tmp_path, told.append)
+    assert any("2 of 3 rows hold nothing to learn" in line for line in told)
+
+
+def test_a_tokenizer_that_is_damaged_is_a_file_of_the_model(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(ModelFileError, match=r"the tokenizer in .* cannot be used: "):
+        OfTransformers(tmp_path, is_causal=True)
+
+
 def pdf(path: Path, pages: list[str]) -> None:
     """A PDF with a line of text on each page, as its format says it is written."""
     kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
@@ -238,6 +272,15 @@ def test_pdf_files_become_documents_of_thirty_pages_and_a_tenth_of_the_files_is_
         ("a.jsonl", '{"text": "x\\ud800y"}\n', {}, r"line 1 has half a character in the field 'text'"),
         ("a.jsonl", '{"messages": [{"role": "user", "content": "\\u0000"}]}\n', {}, r"line 1 has a zero byte in the field 'messages'"),
         ("a.csv", "text\nx\0y\n", {}, r"a\.csv line 2 (has a zero byte in the field 'text'|is no CSV)"),
+        ("a.csv", "prompt,completion\na,b\nred, white and blue?,a flag\n", {}, r"a\.csv line 3 has 3 fields, and the header names 2\. .*between quotes"),
+        ("a.csv", "prompt,completion\na,b\nc\n", {}, r"a\.csv line 3 has 1 field, and the header names 2"),
+        ("a.csv", "prompt,completion,input\na,b,c\nd,e\n", {"prompt": "prompt", "completion": "completion"}, r"line 3 has 2 fields"),
+        ("a.csv", "text\nhello, world\n", {}, r"line 2 has 2 fields, and the header names 1"),
+        ("a.csv", "prompt,completion,\nred, white and blue?,a flag\n", {}, r"line 2 has a field behind those that the header names"),
+        ("a.csv", 'prompt,completion\na,"b\nc,d\n', {}, r"a\.csv line 2 opens a quote that nothing closes"),
+        ("a.csv", 'prompt,completion\n\na,b\n"He said "hi" to",x\n', {}, r"a\.csv line 4 is no CSV: .*each quote in it written twice"),
+        ("a.csv", "text,text\na,b\n", {}, r"a\.csv line 1 names two columns 'text'"),
+        ("a.jsonl", '{"text": "x"}\n{"text": "a", "text": "b"}\n', {}, r"line 2 is no JSON: the name 'text' stands twice"),
         ("a.txt", "x\n" * 2**17 + "\0", {}, r"a\.txt is no text, it holds zero bytes"),
         ("a.txt", "", {}, r"a\.txt: nothing to train on"),
         ("a.txt", "\0\1", {}, r"is no text"),

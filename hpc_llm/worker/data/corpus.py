@@ -17,7 +17,7 @@ from hpc_llm.corpus.format import SplitFiles
 from hpc_llm.corpus.rows import Rows, Samples, check_lengths, make_rows, stream_rows
 from hpc_llm.corpus.trust import facts_of
 from hpc_llm.corpus.words import DOCUMENTS, NONE, REFUSE, STREAM
-from hpc_llm.errors import WorkerError
+from hpc_llm.errors import DataFileError, WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import open_plain, read_json
 from hpc_llm.worker.data.batch import DECODER_INPUT, LABELS, MASKED
@@ -110,12 +110,12 @@ class Tokens:
         return self._count
 
     def cut(self, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens, and the same as labels; both int64. Raises WorkerError for a token that no model of these data has."""
+        """Tokens, and the same as labels; both int64. Raises DataFileError for a token that no model of these data has."""
         coded = self._tokens[begin:end].long()
         is_given = coded < 0
         tokens = torch.where(is_given, ~coded, coded)
         if tokens.numel() and (highest := int(tokens.max())) >= self._vocabulary:
-            raise WorkerError(
+            raise DataFileError(
                 f"{self._path} holds token {highest}, and its data have {self._vocabulary} tokens: it is damaged. Remove the folder and "
                 "prepare the data anew."
             )

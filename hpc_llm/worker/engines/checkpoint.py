@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from hpc_llm.errors import WorkerError
+from hpc_llm.errors import ModelFileError, WorkerError
 from hpc_llm.records.checkpoints import MANIFEST, OWN_DIGEST, SCHEMA, not_own, own_digest, read_manifest
 from hpc_llm.records.digests import DigestedFile, digest_of_piece, share_of, take_digests
 from hpc_llm.records.files import write_json
@@ -144,14 +144,14 @@ def _write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     if not os.path.lexists(folder / MANIFEST):
-        raise WorkerError(f"{folder} is no checkpoint of hpc-llm: there is no {MANIFEST}.")
+        raise ModelFileError(f"{folder} is no checkpoint of hpc-llm: there is no {MANIFEST}.")
     try:
         found = read_manifest(folder)
     except DamagedRecordError as error:
-        raise WorkerError(f"{folder / MANIFEST} cannot be read: {error}. {_WAY_ON}") from None
+        raise ModelFileError(f"{folder / MANIFEST} cannot be read: {error}. {_WAY_ON}") from None
     missing = [name for name in _NEEDED if name not in found]
     if missing:
-        raise WorkerError(f"{folder / MANIFEST} cannot be read: it lacks {', '.join(missing)}. {_WAY_ON}")
+        raise ModelFileError(f"{folder / MANIFEST} cannot be read: it lacks {', '.join(missing)}. {_WAY_ON}")
     return found
 
 
@@ -164,9 +164,9 @@ def _check_files(folder: Path) -> None:
         try:
             file = os.lstat(folder / name)
         except OSError as error:
-            raise WorkerError(f"the checkpoint {folder} is not whole: {name}: {error.strerror}.") from None
+            raise ModelFileError(f"the checkpoint {folder} is not whole: {name}: {error.strerror}.") from None
         if not stat.S_ISREG(file.st_mode) or file.st_size != size:
-            raise WorkerError(f"the checkpoint {folder} is not whole: {name} has {file.st_size} of {size} bytes.")
+            raise ModelFileError(f"the checkpoint {folder} is not whole: {name} has {file.st_size} of {size} bytes.")
     if (path := not_own(folder)) is not None:
         raise WorkerError(
             f"the checkpoint {folder} is not used: {path.name} belongs to somebody else, or others may write it."
@@ -177,7 +177,7 @@ def _check_contents(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Raise WorkerError where this rank's share of the files is not what was written; an older checkpoint has no checksums."""
     for name, number, digest in share_of(manifest.get("digests") or {}, dist.get_rank(), dist.get_world_size()):
         if digest_of_piece(folder / name, number) != digest:
-            raise WorkerError(
+            raise ModelFileError(
                 f"the checkpoint {folder} is damaged: {name} does not hold what was written, by its checksum. {_WAY_ON}"
             )
 
@@ -196,7 +196,7 @@ def _take_random_states(folder: Path, device: torch.device) -> None:
     try:
         _set_random_states(states, device)
     except (KeyError, TypeError, ValueError, RuntimeError):
-        raise WorkerError(f"the checkpoint {folder} is damaged: {name} holds no random states. {_WAY_ON}") from None
+        raise ModelFileError(f"the checkpoint {folder} is damaged: {name} holds no random states. {_WAY_ON}") from None
 
 
 def _set_random_states(states: Mapping[str, Any], device: torch.device) -> None:

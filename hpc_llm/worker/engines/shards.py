@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hpc_llm.errors import WorkerError
+from hpc_llm.errors import ModelFileError
 from hpc_llm.records.digests import DigestedFile
 from hpc_llm.records.files import load_json_lines
 from hpc_llm.worker.engines.layout import Layout
@@ -111,7 +111,7 @@ class Shards:
         self._mapped: dict[Path, torch.Tensor] = {}
         tables = sorted(folder.glob("shard-*.json"))
         if not tables:
-            raise WorkerError(f"the checkpoint {folder.parent} is not whole: it holds no shard-0.json.")
+            raise ModelFileError(f"the checkpoint {folder.parent} is not whole: it holds no shard-0.json.")
         for table in tables:
             for row in load_json_lines(table):
                 stretch = Stretch(**row)
@@ -136,7 +136,7 @@ class Shards:
                 target[begin : begin + count].copy_(values[at : at + count])
                 filled += count
         if filled != target.numel():
-            raise WorkerError(
+            raise ModelFileError(
                 f"the checkpoint {self._folder.parent} lacks numbers of {name} ({what}): {filled} of {target.numel()} are there."
             )
 

@@ -54,21 +54,22 @@ def whole_folder(folder: Path, *, replace: bool = False) -> Iterator[Made]:
 
 def together(deed: Callable[[], None], *, only_rank: int | None, what: str) -> None:
     """Do it on that rank, or on all, and raise on all of them what went wrong on one; `what` begins the sentence. Collective."""
-    problem: str | None = None
+    problem: tuple[type[WorkerError], str] | None = None
     try:
         if only_rank in (None, dist.get_rank()):
             deed()
     except WorkerError as error:
-        problem = str(error)
+        problem = type(error), str(error)
     except OSError as error:
-        problem = f"{what}: {reason_of(error)}."
+        problem = WorkerError, f"{what}: {reason_of(error)}."
     except Exception as error:
-        problem = f"{what}: {type(error).__name__}: {error}"
-    everyone: list[str | None] = [None] * dist.get_world_size()
+        problem = WorkerError, f"{what}: {type(error).__name__}: {error}"
+    everyone: list[tuple[type[WorkerError], str] | None] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, problem)
     for each in everyone:
         if each is not None:
-            raise WorkerError(each)
+            kind, sentence = each
+            raise kind(sentence)
 
 
 def _raise(problem: Exception | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import RequestError, WorkerError
+from hpc_llm.errors import ModelFileError, RequestError, WorkerError
 from hpc_llm.planning.checkpoint import read_checkpoint
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.text.json_text import figures
@@ -77,7 +77,7 @@ def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
     except (OSError, ValueError, RuntimeError) as error:
         if not _is_of_the_checkpoint(error):
             raise
-        raise WorkerError(f"the checkpoint {folder} cannot be loaded: {_first_sentence(error)}") from error
+        raise _of_files(error)(f"the checkpoint {folder} cannot be loaded: {_first_sentence(error)}") from error
     _check_whole(folder, model, info, files)
     return model
 
@@ -96,6 +96,11 @@ def _is_of_the_checkpoint(error: Exception) -> bool:
     return getattr(error, "errno", None) is None
 
 
+def _of_files(error: Exception) -> type[WorkerError]:
+    """What the error of a library means: a ValueError may be of a kind of model, or of attention, that it does not know."""
+    return WorkerError if isinstance(error, ValueError) else ModelFileError
+
+
 def load_config(folder: str) -> Any:
     """transformers' config object of a folder whose weights are not wanted."""
     from transformers import AutoConfig
@@ -103,21 +108,21 @@ def load_config(folder: str) -> Any:
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise WorkerError(f"the config.json in {folder} cannot be used: {_first_sentence(error)}") from error
+        raise _of_files(error)(f"the config.json in {folder} cannot be used: {_first_sentence(error)}") from error
 
 
 def _files(folder: str) -> tuple[Path, ...]:
     try:
         found = read_checkpoint(Path(folder))
     except RequestError as error:
-        raise WorkerError(str(error)) from None
+        raise ModelFileError(str(error)) from None
     if not found.weights:
-        raise WorkerError(f"the folder {folder} holds no weights, and the plan says that it does.")
+        raise ModelFileError(f"the folder {folder} holds no weights, and the plan says that it does.")
     return found.weights
 
 
 def _check_whole(folder: str, model: Any, info: Mapping[str, Any], files: Iterable[Path]) -> None:
-    """Raise WorkerError where a weight is missing, left over or of another shape. Tied weights stand there once."""
+    """Raise ModelFileError where a weight is missing, left over or of another shape. Tied weights stand there once."""
     tied = getattr(model, "_tied_weights_keys", None) or ()
     ties = tuple(tied) if getattr(model.config, "tie_word_embeddings", False) else ()
     missing = [name for name in info["missing_keys"] if not name.endswith(ties)] if ties else info["missing_keys"]
@@ -130,7 +135,7 @@ def _check_whole(folder: str, model: Any, info: Mapping[str, Any], files: Iterab
     }
     problems = [f"{what} {_listed(names)}" for what, names in wrong.items() if names]
     if problems:
-        raise WorkerError(
+        raise ModelFileError(
             f"the weights in {folder} are not those of its config.json: the folder {'; it '.join(problems)}. "
             "Nothing is trained from weights that are random in part."
         )
@@ -172,17 +177,17 @@ def _table(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > _LARGEST_TABLE:
-            raise WorkerError(
+            raise ModelFileError(
                 f"the weights {path} are damaged: the table at their beginning would take {length} bytes."
             )
         try:
             table = figures(file.read(length))
         except ValueError as error:
-            raise WorkerError(
+            raise ModelFileError(
                 f"the weights {path} are damaged: the table at their beginning is no JSON: {error}."
             ) from None
     if not isinstance(table, dict):
-        raise WorkerError(f"the weights {path} are damaged: the table at their beginning is no JSON object.")
+        raise ModelFileError(f"the weights {path} are damaged: the table at their beginning is no JSON object.")
     return {name: each for name, each in table.items() if name != "__metadata__"}
 
 

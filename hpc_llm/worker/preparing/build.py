@@ -19,7 +19,7 @@ from hpc_llm.corpus.key import CorpusRequest, corpus_key, source_identities, tok
 from hpc_llm.corpus.sources import TEXT, SourceFile, is_corpus, source_files
 from hpc_llm.corpus.trust import own_facts
 from hpc_llm.corpus.words import CAUSAL, SPLITS, TRAIN, VALIDATION
-from hpc_llm.errors import WorkerError
+from hpc_llm.errors import DataFileError, ModelFileError, counted
 from hpc_llm.records.files import new_file, open_plain
 from hpc_llm.worker.preparing.chat import chat_with
 from hpc_llm.worker.preparing.encoding import Encoder, encoder_for
@@ -56,7 +56,7 @@ def prepare(request: CorpusRequest, caches: Path, tell: Tell, vocab_size: int | 
         made.read_all(caches)
         record = made.record(key, vocab_size)
         if source_identities(request) != before or corpus_key(request, caches) != key:
-            raise WorkerError(
+            raise DataFileError(
                 f"{', '.join(request.sources)}, or the tokenizer of {request.model}, was changed while it was read, and nothing was kept: "
                 "prepare it again once nobody writes to it."
             )
@@ -99,12 +99,12 @@ class _Making:
         named = ", ".join(self._request.sources)
         facts = {split: facts[split] for split in SPLITS if split in facts and facts[split].samples}
         if TRAIN not in facts:
-            raise WorkerError(
+            raise DataFileError(
                 f"{named}: nothing to train on is in there. Look at the source, and at what the rows are read as."
             )
         highest = max(writer.highest for writer in self._writers.values())
         if vocab_size is not None and highest >= vocab_size:
-            raise WorkerError(
+            raise ModelFileError(
                 f"the tokenizer in {self._request.model} gives token {highest}, its model has {vocab_size} tokens: it is the tokenizer "
                 "of another model."
             )
@@ -132,14 +132,18 @@ class _Making:
 
     def _samples(self, file: SourceFile, fraction: float) -> Iterator[Sample]:
         reader: Reader | None = None
+        read = blank = 0
         for number, (place, row) in enumerate(rows_of(file)):
             if self._chooser.is_full(file.split, fraction):
-                return
+                break
             reader = reader or self._reader(file, place, row)
             pieces = reader.pieces(row, place)
+            read, blank = number + 1, blank + (not pieces)
             split = self._chooser.split(file.split, fraction, number) if pieces else None
             if split is not None:
                 yield split, place, pieces
+        if blank:
+            self._tell(f"{file.path}: {blank} of {counted(read, 'row')} hold nothing to learn, and are left out")
 
     def _reader(self, file: SourceFile, place: str, row: Mapping[str, Any]) -> Reader:
         chat = chat_with(self._encoder.render)
@@ -193,14 +197,14 @@ def _chunks(path: Path, border: float) -> Iterator[tuple[bool, str]]:
     """Whole lines, so that no word is cut, and whether that part of the file's bytes lies before them."""
     try:
         left = math.ceil(path.stat().st_size * border)
-        with io.TextIOWrapper(open_plain(path), encoding="utf-8", newline="") as file:
+        with io.TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
             while lines := file.readlines(min(left, _CHUNK_CHARACTERS) if left > 0 else _CHUNK_CHARACTERS):
                 text = "".join(lines)
                 if "\0" in text:  # its bytes would become tokens that mean nothing
                     raise no_text(path)
                 yield left <= 0, text
                 left -= len(text.encode("utf-8", "replace"))
-    except UnicodeDecodeError as error:  # letters that were replaced would be learned
-        raise no_text(path) from error
+    except UnicodeDecodeError:  # letters that were replaced would be learned
+        raise no_text(path) from None
     except OSError as error:
-        raise WorkerError(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise DataFileError(f"{path} cannot be read: {error.strerror or error}.") from error

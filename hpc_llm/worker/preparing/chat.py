@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hpc_llm.errors import WorkerError
+from hpc_llm.errors import DataFileError, ModelFileError, WorkerError
 from hpc_llm.worker.preparing.limits import MEMORY_BYTES, SECONDS, TakesTooLong, limited
 from hpc_llm.worker.preparing.pieces import Chat, Piece
 
@@ -25,12 +25,12 @@ def chat_with(render: Render) -> Chat:
         except WorkerError:
             raise
         except (TakesTooLong, MemoryError):
-            raise WorkerError(
+            raise ModelFileError(
                 f"{place}: the model's chat template does not come to its end: after {SECONDS:.0f} s, or {MEMORY_BYTES >> 20} MiB of "
                 "memory, for one conversation it is stopped. Mend chat_template in the model's folder, or shorten the row."
             ) from None
         except Exception as error:  # a template is a program of the model's makers
-            raise WorkerError(f"{place}: the chat template refuses these messages: {error}.") from error
+            raise DataFileError(f"{place}: the chat template refuses these messages: {error}.") from error
 
     return pieces
 
@@ -47,7 +47,7 @@ def cut(messages: Sequence[Mapping[str, Any]], render: Render, place: str) -> li
             found += [Piece(whole[at : len(question)], False), Piece(answered[len(question) :], True)]
             at = len(answered)
     if not found:
-        raise WorkerError(
+        raise DataFileError(
             f"{place}: no message of the assistant can be learned from, as the chat template writes them."
         )
     return [*found, Piece(whole[at:], False)] if at < len(whole) else found

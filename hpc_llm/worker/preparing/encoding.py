@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from hpc_llm.corpus.key import BYTES, tokenizer_digest
 from hpc_llm.corpus.words import CAUSAL
+from hpc_llm.errors import ModelFileError
 from hpc_llm.worker.model.byte_tokenizer import BYTE_END
 from hpc_llm.worker.preparing.chat import Render, plain_chatml
 from hpc_llm.worker.preparing.pieces import Piece
@@ -60,7 +61,15 @@ class OfTransformers:
     def __init__(self, folder: Path, *, is_causal: bool) -> None:
         from transformers import AutoTokenizer
 
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        except ImportError:
+            raise
+        except (
+            Exception
+        ) as error:  # each of the libraries that read tokenizers has its own, one of them no class at all
+            why = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+            raise ModelFileError(f"the tokenizer in {folder} cannot be used: {why}. Bring its files again.") from error
         self._tokenizer.model_max_length = int(1e30)  # how long a row may be is the plan's to say
         self._is_causal = is_causal
         ids = self._tokenizer.eos_token_id

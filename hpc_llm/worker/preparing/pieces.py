@@ -9,7 +9,7 @@ from typing import Any
 
 from hpc_llm.corpus.columns import FIELD, Guess, columns_of
 from hpc_llm.corpus.sets import COMPLETION, KNOWN_SETS, MESSAGES, PROMPT, TEXT, check_columns
-from hpc_llm.errors import WorkerError
+from hpc_llm.errors import DataFileError
 
 _KINDS: Mapping[type, str] = {
     bool: "true or false", int: "a number", float: "a number", dict: "an object", list: "a list", bytes: "bytes",
@@ -56,7 +56,7 @@ class Reader:
         return ", ".join(read)
 
     def pieces(self, row: Mapping[str, Any], place: str) -> list[Piece]:
-        """The sample of a row; none where it is of no use. Raises WorkerError where it lacks a field."""
+        """The sample of a row; none where it is of no use. Raises DataFileError where it lacks a field."""
         named = self._with_words(row, place)
         if named is None:
             return []
@@ -123,18 +123,18 @@ def _within(value: Any) -> Any:
 
 
 def _text(value: Any, name: str, place: str) -> str:
-    """The value of a field that is to be text. Raises WorkerError where it is none, or no tokens of a text come of it."""
+    """The value of a field that is to be text. Raises DataFileError where it is none, or no tokens of a text come of it."""
     if not isinstance(value, str):
-        raise WorkerError(
+        raise DataFileError(
             f"{place} has {_KINDS.get(type(value), type(value).__name__)} and no text in the field '{name}'. Write it as text, or remove "
             "the row."
         )
     if not value.isascii() and _SURROGATE.search(value):
-        raise WorkerError(
+        raise DataFileError(
             f"{place} has half a character in the field '{name}', which is no text. Mend or remove the row."
         )
     if "\0" in value:
-        raise WorkerError(f"{place} has a zero byte in the field '{name}', which is no text. Mend or remove the row.")
+        raise DataFileError(f"{place} has a zero byte in the field '{name}', which is no text. Mend or remove the row.")
     return value
 
 
@@ -142,8 +142,8 @@ def _value(row: Mapping[str, Any], name: str, place: str) -> Any:
     value = row.get(name)
     if value is None:
         if name in row:
-            raise WorkerError(f"{place} has nothing in the field '{name}'. Mend or remove the row.")
-        raise WorkerError(
+            raise DataFileError(f"{place} has nothing in the field '{name}'. Mend or remove the row.")
+        raise DataFileError(
             f"{place} has no field '{name}': it has {', '.join(map(str, row)) or 'none'}. Mend the row, or say with --set "
             "columns.… which fields there are."
         )
@@ -153,7 +153,7 @@ def _value(row: Mapping[str, Any], name: str, place: str) -> Any:
 def _checked_messages(messages: Any, name: str, place: str) -> list[dict[str, str]]:
     """Messages of role and content, also where they are called `from` and `value`."""
     if not isinstance(messages, list) or not messages:
-        raise WorkerError(f"{place}: a list of messages is needed, each with role and content.")
+        raise DataFileError(f"{place}: a list of messages is needed, each with role and content.")
     return [_message(one, name, place) for one in messages]
 
 
@@ -162,6 +162,6 @@ def _message(one: Any, name: str, place: str) -> dict[str, str]:
     role = values.get("role", values.get("from"))
     content = values.get("content", values.get("value"))
     if not isinstance(role, str) or not isinstance(content, str):
-        raise WorkerError(f"{place}: a message has no role or no content of text. Mend or remove the row.")
+        raise DataFileError(f"{place}: a message has no role or no content of text. Mend or remove the row.")
     role = {"human": "user", "gpt": "assistant"}.get(role, role)
     return {"role": _text(role, name, place), "content": _text(content, name, place)}

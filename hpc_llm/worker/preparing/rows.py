@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpc_llm.corpus.reading import guessed_encoding, no_utf8
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import CSV, HUB, JSONL, PARQUET, PDF, SourceFile
+from hpc_llm.corpus.tables import table_rows
 from hpc_llm.corpus.words import TRAIN
-from hpc_llm.errors import WorkerError
+from hpc_llm.errors import DataFileError, WorkerError
 from hpc_llm.records.files import open_plain
 
 PAGES_A_DOCUMENT = 30
@@ -21,19 +21,18 @@ _LONGEST_LINE = 2**28
 _PARQUET_ROWS = 1024
 _AROUND = 64
 """Bytes beside one that is no UTF-8, by which its encoding is guessed."""
-_LARGEST_FIELD = 2**31 - 1
 
 Row = tuple[str, Mapping[str, Any]]
 """Where it is, and its fields."""
 
 
 def rows_of(file: SourceFile) -> Iterator[Row]:
-    """The rows of a file that has rows. Raises WorkerError where one cannot be read."""
+    """The rows of a file that has rows. Raises DataFileError where one cannot be read."""
     readers = {JSONL: _of_jsonl, CSV: _of_csv, PARQUET: _of_parquet, PDF: _of_pdf, HUB: _of_hub}
     try:
         yield from readers[file.kind](file)
     except OSError as error:
-        raise WorkerError(f"{file.path} cannot be read: {error.strerror or error}.") from error
+        raise DataFileError(f"{file.path} cannot be read: {error.strerror or error}.") from error
 
 
 def _of_jsonl(file: SourceFile) -> Iterator[Row]:
@@ -45,52 +44,56 @@ def _of_jsonl(file: SourceFile) -> Iterator[Row]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(_decoded(line, file.path, number))
+                row = json.loads(_decoded(line, file.path, number), object_pairs_hook=_object)
             except (ValueError, RecursionError) as error:
-                raise WorkerError(f"{place} is no JSON: {error}. One JSON object a line is needed.") from None
+                raise DataFileError(f"{place} is no JSON: {error}. One JSON object a line is needed.") from None
             if not isinstance(row, dict):
-                raise WorkerError(
+                raise DataFileError(
                     f"{place} holds {type(row).__name__} and no JSON object: one object a line is needed."
                 )
             yield place, row
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError where a name stands twice: of the two one would be lost."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(
+            f"the name {next(name for name in names if names.count(name) > 1)!r} stands twice in an object"
+        )
+    return found
+
+
 def _decoded(line: bytes, path: str, number: int) -> str:
-    """A line in UTF-8, a byte order mark in front of the first one left out. Raises WorkerError where it is none."""
+    """A line in UTF-8, a byte order mark in front of the first one left out. Raises DataFileError where it is none."""
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise WorkerError(no_utf8(path, number, line[max(0, error.start - _AROUND) :][: 2 * _AROUND])) from None
+        raise DataFileError(no_utf8(path, number, line[max(0, error.start - _AROUND) :][: 2 * _AROUND])) from None
     if "\0" in text and guessed_encoding(line).startswith("UTF-16"):
-        raise WorkerError(no_utf8(path, number, line))
+        raise DataFileError(no_utf8(path, number, line))
     return text
 
 
-def no_text(path: Path) -> WorkerError:
+def no_text(path: Path) -> DataFileError:
     """What is wrong with a file that is not in UTF-8: the first line that is not."""
     with open_plain(path) as lines:
         for number, line in enumerate(iter(lambda: lines.readline(_LONGEST_LINE), b""), 1):
             try:
                 _decoded(line, str(path), number)
-            except WorkerError as error:
+            except DataFileError as error:
                 return error
-    return WorkerError(f"{path} is no text, it holds zero bytes. Text, JSONL, CSV, parquet and PDF files are read.")
+    return DataFileError(f"{path} is no text, it holds zero bytes. Text, JSONL, CSV, parquet and PDF files are read.")
 
 
 def _of_csv(file: SourceFile) -> Iterator[Row]:
-    csv.field_size_limit(_LARGEST_FIELD)
     with io.TextIOWrapper(open_plain(file.path), encoding="utf-8-sig", newline="") as text:
-        reader = csv.DictReader(text)
         try:
-            for row in reader:
-                yield (
-                    f"{file.path} line {reader.line_num}",
-                    {key: value for key, value in row.items() if key is not None},
-                )
-        except UnicodeDecodeError as error:
-            raise no_text(Path(file.path)) from error
-        except csv.Error as error:
-            raise WorkerError(f"{file.path} line {reader.line_num} is no CSV: {error}.") from None
+            for line, row in table_rows(text, file.path):
+                yield f"{file.path} line {line}", row
+        except UnicodeDecodeError:
+            raise no_text(Path(file.path)) from None
 
 
 def _of_parquet(file: SourceFile) -> Iterator[Row]:
@@ -99,12 +102,19 @@ def _of_parquet(file: SourceFile) -> Iterator[Row]:
     number = 0
     try:
         with open_plain(file.path) as opened, parquet.ParquetFile(opened) as table:
+            _check_names(table.schema_arrow.names, file.path)
             for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{file.path} row {number}", row
     except arrow.ArrowException as error:
-        raise WorkerError(f"{file.path} cannot be read as parquet: {str(error).splitlines()[0]}.") from None
+        raise DataFileError(f"{file.path} cannot be read as parquet: {str(error).splitlines()[0]}.") from None
+
+
+def _check_names(names: Sequence[str], path: str) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataFileError(f"{path} has two columns '{twice}', and each row has one field of a name. Rename one.")
 
 
 def _of_pdf(file: SourceFile) -> Iterator[Row]:
@@ -118,7 +128,7 @@ def _of_pdf(file: SourceFile) -> Iterator[Row]:
                 texts = [_mended(pages[number].extract_text()) for number in range(first, last)]
                 yield f"{file.path} pages {first + 1} to {last}", {"text": "\n".join(texts).strip()}
     except pypdf.errors.PyPdfError as error:
-        raise WorkerError(f"{file.path} cannot be read as PDF: {error}.") from None
+        raise DataFileError(f"{file.path} cannot be read as PDF: {error}.") from None
 
 
 def _mended(text: str) -> str:
