@@ -228,6 +228,9 @@ git@github.com:owner/name
 git clone git@github.com:owner/name.git
 ssh://git@github.com/owner/name.git
 git+https://github.com/x/y@0123456789abcdef0123456789abcdef01234567#egg=z
+git+https://github.com/x/y@0123456789abcdef0123456789abcdef01234567
+hpc-llm: --set env.HF_TOKEN holds what looks like a secret.
+hpc-llm: --set env.WANDB_API_KEY holds what looks like a secret.
 rsync -a me@login1:/work/x /work/y
 scp a.txt bob@h:/x
 https://huggingface.co/meta-llama/Llama-2-7b-hf/resolve/01c7f73d771dfac7d292323805ebc428287df4f9/config.json
@@ -323,6 +326,11 @@ https://user@host/x
 cache_key: layers_0_attention_weight_4096
 loss_key=train/loss, metric_key=eval_loss, label_key=labels
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.""".splitlines()
+
+
+def test_a_colour_behind_a_switch_is_no_part_of_it() -> None:
+    line = "\x1b[34mSM_HP_APPEND_CONCAT_TOKEN=false\x1b[0m"
+    assert redacted(line) == line and not is_secret(line)
 
 
 @pytest.mark.parametrize("line", ORDINARY)

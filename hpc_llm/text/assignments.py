@@ -18,6 +18,7 @@ from hpc_llm.text.secret_values import (
     is_generated,
     is_harmless,
     is_kept,
+    is_key_of_trackers,
     is_number,
     is_told,
 )
@@ -43,12 +44,12 @@ _SIGN = re.compile(
 """What joins a name and its value: a sign, perhaps behind a type; a comma or `value=` in a list of pairs; a tag; or little."""
 _OPEN = re.compile(r"""(?:[rbfuRBFU]{0,2}(?P<quote>\\{0,4}(?:\"{3}|'{3}|["'`])|%2[27]|&quot;|&\#3[49];|\\u002[27]))?""")
 _BARE = re.compile(
-    r"""(?:[^\s,;&'"`<>|%\\]|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z)))"""
+    r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z)))"""
     r"""{0,500}"""
 )
 """A value without quotes; a comma goes on where no further name with a value of its own follows."""
 _SETS = re.compile(
-    r"""(?:\b(?:setenv|pushenv|export|setx?|ENV|ARG|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w.-]{1,40}\.)?|(?<![\w-])--?)["']?\Z"""
+    r"""(?:(?<![\w-])(?:setenv|pushenv|export|setx?|ENV|ARG|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w.-]{1,40}\.)?|(?<![\w-])--?)["']?\Z"""
 )
 """Words before a name whose value stands behind a blank: those of shells and recipes, and the dashes of an option."""
 _BEFORE, _LONGEST_NAME = 60, 120
@@ -168,7 +169,7 @@ def _bare(text: str, start: int) -> str:
 def _is_secret(one: Assigned) -> bool:
     """Whether the value is one; the less the name and the sign tell, the more the value has to look like it."""
     name, value = one.name, one.value
-    if is_trackers(name) and is_kept(name, value):
+    if is_trackers(name) and is_key_of_trackers(value):
         return True
     sure = tells(name)
     if is_harmless(value) or (kind_of(name) == "key" and is_number(value)):

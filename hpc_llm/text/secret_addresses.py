@@ -20,7 +20,7 @@ _HOST = r"[A-Za-z0-9][A-Za-z0-9-]{0,62}(?:\.[A-Za-z0-9-]{1,63}){0,8}"
 _HOST_BEHIND = re.compile(rf"(?!(?:sha\d{{3}}|md5):)(?:{_HOST}|\[[0-9A-Fa-f:]{{2,45}}\]|\$\{{?\w)")
 _PLAIN = re.compile(
     rf"""(?<![\w/@:.%+~-])(?P<user>[A-Za-z][\w.+-]{{0,60}}):
-    (?P<password>[^\s:"<>@]{{3,100}}|[^\s:"<>]{{3,100}})@(?P<host>{_HOST})(?P<port>:\d{{2,5}})?(?![\w@:.-])""",
+    (?!//)(?P<password>[^\s:"<>@]{{3,100}}|[^\s:"<>]{{3,100}})@(?P<host>{_HOST})(?P<port>:\d{{2,5}})?(?![\w@:.-])""",
     re.VERBOSE,
 )
 _LABELS = frozenset(

@@ -51,7 +51,7 @@ _NO_LETTER = re.compile(r"[^A-Za-z0-9]+")
 
 def is_kept(name: str, value: str) -> bool:
     """Whether the value of a secret's name is one: a switch is none, nor is the path of a file of credentials."""
-    if is_trackers(name) and _KEY_LIKE.fullmatch(value.strip()):
+    if is_trackers(name) and is_key_of_trackers(value):
         return True
     if _BEARER.fullmatch(value) or (RANDOM.fullmatch(value) and is_random(value)):
         return True
@@ -59,6 +59,11 @@ def is_kept(name: str, value: str) -> bool:
     if kind is None or is_harmless(value) or (kind == "key" and _NUMBER.fullmatch(value.strip())):
         return False
     return not (value.startswith(("/", "~/", "${", "./")) and "CRED" in name.upper())
+
+
+def is_key_of_trackers(value: str) -> bool:
+    """Whether a tracker's key can look so."""
+    return _KEY_LIKE.fullmatch(value.strip()) is not None
 
 
 def is_harmless(value: str) -> bool:
