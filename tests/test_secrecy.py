@@ -21,7 +21,8 @@ from standin import Machine
 from hpc_llm.cli import run
 from hpc_llm.records.run import Stop
 from hpc_llm.text.env_file import EnvFileError, is_reserved, parse
-from hpc_llm.text.secrecy import is_secret, is_secret_name, redacted
+from hpc_llm.text.secrecy import is_secret, redacted
+from hpc_llm.text.secret_names import is_secret_name
 
 TOKEN = "hf_AbCdEfGhIj1234567890"
 LOCAL = ("--cluster", "local", "--method", "z2", "--model", "tiny")

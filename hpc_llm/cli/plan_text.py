@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.layout import WIDTH, arrow, folded
-from hpc_llm.text.secrecy import HIDDEN, is_secret, redacted
+from hpc_llm.text.secrecy import is_secret, redacted
+from hpc_llm.text.secret_values import HIDDEN
 
 if TYPE_CHECKING:
     from hpc_llm.planning.experiment import PlanWithOrigins

@@ -1,0 +1,202 @@
+"""Where a text assigns a value to the name of a secret, in whatever language: the name counts, and what joins the two.
+
+Each name is looked at, also within what stands behind another one: the value of a variable may be an address with a
+query, and that of an option a variable of its own. Each look goes a bounded way, so a text takes a time that grows like it.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpc_llm.text.secret_names import is_trackers, kind_of, tells
+from hpc_llm.text.secret_values import (
+    is_composed,
+    is_expression,
+    is_generated,
+    is_harmless,
+    is_kept,
+    is_key_of_trackers,
+    is_number,
+    is_told,
+)
+
+NAMED = re.compile(
+    r"(?i)auth|key|token|pass|secret|cred|pwd|[_-]pw|[_-]pat(?![a-z])|[a-z]Pat(?![a-z])|dsn|cookie|jwt|bearer|wandb|comet|neptune|clearml|swanlab|mlflow|[?&;](?:sig|code|pw|sas)"
+)
+"""A word without which no name in a text is a secret's; most lines have none."""
+_NAME = re.compile(r"(?:(?i:api|access|secret|private|auth)\ )?[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*")
+_QUOTE = r"""(?:\\{0,4}["'`]|%2[27]|&quot;|&\#3[49];|\\u002[27])"""
+_BLANKS = r"[\ \t]{0,40}"
+_SIGN = re.compile(
+    rf"""(?P<closed>{_QUOTE}{{0,2}}[\])]{{0,2}})
+    (?:
+      (?:{_BLANKS}:{_BLANKS}(?:[A-Za-z]{{1,20}}\.)?(?:Optional\[)?&?(?:str|bytes|String|STRING|string|SecretStr|Any)\]?(?:\ ?\|\ ?None)?)?
+      (?P<sign>{_BLANKS}(?:=>|:=|={{1,3}}|:[-=](?=[^\s}}]{{1,200}}\}})|:(?!:)|\\u003[dD]|%3[DdAa]|<-){_BLANKS})
+    | (?P<pair>["']?\ {{0,3}},\ {{0,3}}["']?value["']?\ {{0,3}}[:=]\ {{0,3}}|["']?\ {{1,3}}value=|\ {{0,3}},\ {{0,3}}(?=["']))
+    | (?P<tag>>|</[A-Za-z]{{1,20}}>\s{{0,20}}<[A-Za-z]{{1,20}}>)
+    | (?P<loose>\ {{0,40}}(?:\||\.{{3,80}}|\t)\ {{0,40}}|\ {{1,4}})
+    )""",
+    re.VERBOSE,
+)
+"""What joins a name and its value: a sign, perhaps behind a type; a comma or `value=` in a list of pairs; a tag; or little."""
+_OPEN = re.compile(r"""(?:[rbfuRBFU]{0,2}(?P<quote>\\{0,4}(?:\"{3}|'{3}|["'`])|%2[27]|&quot;|&\#3[49];|\\u002[27]))?""")
+_BARE = re.compile(
+    r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z)))"""
+    r"""{0,500}"""
+)
+"""A value without quotes; a comma goes on where no further name with a value of its own follows."""
+_SETS = re.compile(
+    r"""(?:(?<![\w-])(?:setenv|pushenv|export|setx?|ENV|ARG|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w.-]{1,40}\.)?|(?<![\w-])--?)["']?\Z"""
+)
+"""Words before a name whose value stands behind a blank: those of shells and recipes, and the dashes of an option."""
+_BEFORE, _LONGEST_NAME = 60, 120
+_TWO_DIGITS = re.compile(r"[0-9A-Fa-f]{2}")
+_IN_A_QUERY = re.compile(r"(?:[?&]|%3[Ff]|%26|&amp;)\Z")
+_OF_QUERIES = frozenset("sig signature code auth pass pwd pw sas hmac".split())
+"""Names that mean a secret in the query of an address only."""
+_LONGEST = 500
+_MORE = re.compile(r"[^\s\"'`]*")
+_LETTERS = frozenset(("-D", "\\n", "\\r", "\\t"))
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """A name, its value and how they are joined."""
+
+    name: str
+    value: str
+    start: int
+    """Where the value begins in the text."""
+    how: str
+    """`tight`: a sign without blanks; `spaced`: with them; `option`: a blank behind a word that sets; `loose`: little else."""
+    is_quoted: bool
+    is_subscript: bool
+    """Whether brackets close the name, as in source."""
+    is_query: bool
+
+
+def secrets_assigned(text: str) -> Iterator[tuple[int, int]]:
+    """Where the secrets stand that a text gives to names."""
+    if NAMED.search(text) is None:
+        return
+    hidden = 0
+    for found in _NAME.finditer(text):
+        if found.end() <= hidden:
+            continue
+        for name in _names(text, found):
+            one = _assigned(text, name, found.end())
+            if one is not None and _is_secret(one):
+                hidden = _end(text, one)
+                yield one.start, hidden
+
+
+def _names(text: str, found: re.Match[str]) -> list[str]:
+    """The secret's name that stands there, perhaps behind the digits or the letter of an escape or of a compiler's option."""
+    whole = found[0][-_LONGEST_NAME:]
+    if not _is_name(whole):
+        before, end = text[found.start() - 1 : found.start()], found.end()
+        behind = 2 if before == "%" and _TWO_DIGITS.match(whole) else 1 if (before + whole[0]) in _LETTERS else 0
+        whole = text[found.start() + behind : end] if behind else ""
+    elif text[found.start() - 1 : found.start()] == "%" and _TWO_DIGITS.match(whole):
+        whole = whole[2:]
+    return [whole] if _is_name(whole) else []
+
+
+def _is_name(name: str) -> bool:
+    return kind_of(name) is not None or is_trackers(name) or name.lower() in _OF_QUERIES
+
+
+def _end(text: str, one: Assigned) -> int:
+    """Where a secret ends, however long it is."""
+    end = one.start + len(one.value)
+    more = _MORE.match(text, end) if len(one.value) >= _LONGEST else None
+    return more.end() if more else end
+
+
+def _assigned(text: str, name: str, end: int) -> Assigned | None:
+    """What stands behind a name and a sign."""
+    sign = _SIGN.match(text, end)
+    if sign is None:
+        return None
+    begin = end - len(name)
+    before = text[max(0, begin - _BEFORE) : begin]
+    if sign["tag"] == ">" and not before.endswith("<"):
+        return None
+    opened = _OPEN.match(text, sign.end())
+    quote = opened["quote"] if opened else None
+    start = opened.end() if opened and quote else sign.end()
+    how = _how(sign, before)
+    if quote is None and how == "tight" and name.isupper() and before[-1:] in ("'", '"') and not sign["closed"]:
+        value = _quoted(text, start, before[-1])
+    else:
+        value = _quoted(text, start, quote) if quote else _bare(text, start)
+    if not value or (sign["tag"] == ">" and text[start + len(value) : start + len(value) + 2] != "</"):
+        return None
+    return Assigned(name, value, start, how, bool(quote), "]" in sign["closed"], _IN_A_QUERY.search(before) is not None)
+
+
+def _how(sign: re.Match[str], before: str) -> str:
+    if sign["loose"] is not None:
+        return "option" if not sign["loose"].strip() and _SETS.search(before) else "loose"
+    if sign["pair"] is not None:
+        return "pair"
+    return "spaced" if sign["sign"] is not None and sign["sign"] != sign["sign"].strip() else "tight"
+
+
+def _quoted(text: str, start: int, quote: str) -> str:
+    """The value up to the quote that closes it, or of a line that was cut off, what is left of its first word."""
+    end = start
+    while (end := text.find(quote, end, start + _LONGEST)) > 0 and text[end - 1] == "\\" and quote[0] != "\\":
+        end += 1
+    if end < 0:
+        return _bare(text, start)
+    value = text[start:end]
+    return value if "\n" not in value else value.split("\n")[0]
+
+
+def _bare(text: str, start: int) -> str:
+    found = _BARE.match(text, start)
+    value = found[0].rstrip(":") if found else ""
+    for opened, closed in ("()", "[]", "{}"):
+        while value.endswith(closed) and value.count(closed) > value.count(opened):
+            value = value[:-1]
+    return value
+
+
+def _is_secret(one: Assigned) -> bool:
+    """Whether the value is one; the less the name and the sign tell, the more the value has to look like it."""
+    name, value = one.name, one.value
+    if is_trackers(name) and is_key_of_trackers(value):
+        return True
+    sure = tells(name)
+    if is_harmless(value) or (kind_of(name) == "key" and is_number(value)):
+        return False
+    if one.is_query and (sure or name.lower() in _OF_QUERIES):
+        return is_generated(value, least=8) or (sure == "surely" and len(value) >= _SHORTEST)
+    if not sure:
+        return False
+    if name.isupper() and one.how == "tight" and (one.is_quoted or not one.is_subscript):
+        return is_kept(name, value)
+    if sure == "maybe":
+        return is_generated(value)
+    if not one.is_quoted and (is_expression(value) or (one.is_subscript and not is_composed(value))):
+        return False
+    if len(value) < (_SHORTEST if name.isupper() or kind_of(name) == "password" else _SHORTEST_OF_KEYS):
+        return False
+    if not is_kept(name, value) or not is_told(value):
+        return False
+    if one.how == "loose":
+        return is_generated(value) or (
+            kind_of(name) == "password" and is_composed(value, marks="") and len(value) > _SHORTEST
+        )
+    if (sure == "likely" and one.how != "tight" and not one.is_quoted) or (
+        one.how == "pair" and not (name.isupper() and "_" in name)
+    ):
+        return is_composed(value)
+    return not (name.lower() == "token" and one.how == "spaced" and not one.is_quoted and value.isalpha())
+
+
+_SHORTEST, _SHORTEST_OF_KEYS = 4, 6

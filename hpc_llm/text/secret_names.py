@@ -1,0 +1,132 @@
+"""Which names of variables, keys and options say that their value is a secret, and how surely. Standard library only.
+
+A name counts by its whole words, split at `_`, `-` and a change of case, so TOKENIZERS_PARALLELISM and SSH_AUTH_SOCK are none.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+_PASSWORDS = frozenset(
+    "PASSWORD PASSWORDS PASSWD PASSPHRASE PASSCODE CREDENTIAL CREDENTIALS CREDS SECRET SECRETS".split()
+)
+_KEYS = frozenset(
+    """TOKEN KEY KEYS APIKEY APIKEYS APITOKEN ACCESSKEY ACCESSTOKEN SECRETKEY PRIVATEKEY AUTHTOKEN AUTHKEY BEARER JWT AUTHORIZATION
+    """.split()
+)
+"""Of these no plain number is one."""
+_AT_THE_END = frozenset("PASS PWD PW AUTH PAT DSN COOKIE".split())
+"""Words that mean a secret as the last of several: DB_PASS does, PWD and PASS_RATE do not."""
+_RUN_TOGETHER = re.compile(
+    r"\A[A-Z]{2,20}(?:PASSWORDS?|PASSWD|PASSPHRASE|APIKEYS?|APITOKEN|ACCESSKEY|ACCESSTOKEN|SECRETKEY|PRIVATEKEY|AUTHTOKEN)\Z"
+)
+_AT_THE_END_OF_A_WORD = re.compile(
+    r"\A([A-Z]{2,20}?)(?:(KEYS?)|PASS|SECRETS?|(?<=\AHF)TOKEN|(?<=\AGH)TOKEN|(?<=HUB)TOKEN|(?<=WANDB)TOKEN|(?<=SESSION)TOKEN|(?<=BOT)TOKEN)\Z"
+)
+"""PGPASS and SIGNINGKEY, in one word."""
+_NO_SECRETS_LEFT = frozenset(
+    """MON DON TUR HOC JOC WHIS LAC FLUN HIC DIC RIC MIC O HO PO SMO MALAR SHA LATCH LOW HOT ANY NO BY SUB PUB PUBLIC SORT GROUP CACHE
+    PRIMARY FOREIGN DICT MAP INDEX LOOKUP ROW COL COLUMN QUERY LOG OUTPUT INPUT TEXT LABEL IMAGE LOSS METRIC JSON PARTITION UNIQUE
+    SHIFT FUNCTION STATE CONFIG COM BY TRES SUR OVER UNDER ENCOM FORWARD BACKWARD HIGH BAND ALL MULTI SINGLE ONE TWO FIRST SECOND LAST
+    PRE NUM TEST RENDER NON WC""".split()
+)
+"""What stands before KEY or PASS in words that hold none: monkey, hotkey, public key, compass, forward pass."""
+_ABOUT = frozenset(
+    """PATH PATHS FILE FILES DIR FOLDER SOCK URL URI NAME HOST PORT ENDPOINT SIZE LENGTH LEN COUNT LIMIT TYPE TYPES MODE HEADS DIM
+    TTL TIMEOUT EXPIRY METHOD PROVIDER PREFIX SUFFIX MASK ALGORITHM ALGORITHMS POLICY BACKEND HELPER HELPERS DROPOUT ERROR ERRORS
+    EXCEPTION""".split()
+)
+"""Last words of names that say where a secret lies, or something of it, and not the secret itself."""
+_OF_MODELS = frozenset(
+    """BOS EOS PAD UNK CLS SEP MASK IMAGE IMG AUDIO VIDEO VISION TEXT SPECIAL START BEGIN END NEXT STOP PREFIX SUFFIX MIDDLE DECODER CLASS
+    PLACEHOLDER INITIALIZER TRIGGER FIRST LAST PREV PREVIOUS INPUT OUTPUT PER MAX MIN NUM SEPARATOR DELIMITER TARGET LABEL""".split()
+)
+"""Words before TOKEN where it is one of a language."""
+_TRACKERS = frozenset("WANDB COMET NEPTUNE CLEARML SWANLAB MLFLOW".split())
+_IDENTIFIES = frozenset(
+    "ID IDS RUN COMMIT SHA REVISION REV HASH DIGEST VERSION TAG TAGS GROUP PROJECT ARTIFACT SWEEP ENTITY CHECKSUM".split()
+)
+"""Words of names whose value is known to all, however random it looks."""
+_TOLD = re.compile(
+    r"""(?i:token|passw[a-z]{1,6}|passphrase|passcode|secrets?|credentials?|creds|authorization
+    |(?:api|access|secret|auth|private|wandb|ssh|signing|encryption|deploy|account|storage|license|master|subscription|service
+    |session|admin|client|openai|anthropic|hf|hub|aws|azure|google)[ _-]?key)
+    (?:[ _-]?(?:value|prod|dev|raw|plain|new|old|str))?\Z""",
+    re.VERBOSE,
+)
+"""The end of a name that in lower case, too, is a secret's: `key` alone is an argument in many lines of source."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name in capitals, without numbers at its end."""
+    words = [word.upper() for word in _WORD.findall(name)]
+    while words and words[-1].isdecimal():
+        words.pop()
+    return words
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or key of that name holds a secret.
+
+    >>> is_secret_name("WANDB_API_KEY"), is_secret_name("hubToken"), is_secret_name("PGPASSWORD"), is_secret_name("KEYBOARD")
+    (True, True, True, False)
+    """
+    return kind_of(name) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def kind_of(name: str) -> str | None:
+    """`password` or `key`, for what a name says that it holds; None where that is no secret."""
+    words = words_of(name)
+    if not words or words[-1] in _ABOUT:
+        return None
+    kinds = {_kind_of_word(*three) for three in zip(["", *words], words, [*words[1:], ""], strict=False)}
+    return "password" if "password" in kinds else "key" if "key" in kinds else None
+
+
+def _kind_of_word(before: str, word: str, after: str) -> str | None:
+    if word == "AUTH" and after in ("HEADER", "HEADERS"):
+        return "password"
+    is_pair = word == "KEY" and (before == "PUBLIC" or after in ("VALUE", "VALUES"))
+    if word in _PASSWORDS or (_RUN_TOGETHER.match(word) and "PASS" in word):
+        return "password"
+    if word == "TOKEN" and before in _OF_MODELS:
+        return None
+    if (word in _KEYS and not is_pair) or _RUN_TOGETHER.match(word):
+        return "key"
+    joined = _AT_THE_END_OF_A_WORD.match(word)
+    if joined and joined[1] not in _NO_SECRETS_LEFT and not after:
+        return "key" if joined[2] else "password"
+    return "password" if before and not after and word in _AT_THE_END else None
+
+
+@functools.lru_cache(maxsize=4096)
+def tells(name: str) -> str:
+    """How surely the value of that name is a secret where it stands in a text: `surely`, `likely`, `maybe`, or "" for not at all.
+
+    In capitals it is a variable of the environment. Of other names the end decides: `db_pass` may count passes, and `cache_key`
+    or `key` are words of any program.
+
+    >>> tells("HF_TOKEN"), tells("clientSecret"), tells("db_pass"), tells("sort_key"), tells("pad_token")
+    ('surely', 'surely', 'likely', 'maybe', '')
+    """
+    if kind_of(name) is None:
+        return ""
+    words = words_of(name)
+    if set(words) <= {"KEY", "KEYS"}:
+        return "maybe"
+    if name.isupper() or _TOLD.search(name.rstrip("0123456789")):
+        return "surely"
+    if words[-1] in _AT_THE_END and words[-2] not in _NO_SECRETS_LEFT:
+        return "likely"
+    joined = _AT_THE_END_OF_A_WORD.match(words[-1])
+    return "likely" if joined else "maybe"
+
+
+@functools.lru_cache(maxsize=4096)
+def is_trackers(name: str) -> bool:
+    """Whether a variable of that name is a tracker's, and not one that names a run or the like."""
+    words = {word.upper() for word in _WORD.findall(name)}
+    return bool(words & _TRACKERS) and not words & (_ABOUT | _IDENTIFIES)

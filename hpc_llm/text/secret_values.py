@@ -1,0 +1,147 @@
+"""What a value that is written behind a secret's name must be to be one: no switch, reference, type or word of a message.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from hpc_llm.text.secret_names import is_secret_name, is_trackers, kind_of
+from hpc_llm.text.secret_shapes import RANDOM, is_random
+
+HIDDEN = "(hidden)"
+_PLACEHOLDER = "VALUE"
+"""Stands for a value where a message says how something is written, as in KEY=VALUE."""
+_HARMLESS = re.compile(r"(?:true|false|yes|no|on|off|none|null|nan|inf|[+-]?\d{0,3}(?:\.\d*)?)", re.IGNORECASE)
+"""Switches and small numbers."""
+_NUMBER = re.compile(r"[+-]?\d{1,9}(?:\.\d*)?(?:[eE][+-]?\d{1,3}|(?:\*{1,2}\d{1,9}){1,3})?")
+_REFERENCE = re.compile(
+    r"\$[A-Za-z_]+\d?|\$[A-Z_][A-Z0-9_]*|\$\d|\$\{[^{}\n]{0,200}\}|\$\(.*|\$\{?\{.*|\{\{.*|\{[a-z_.]*\}|<[^<>0-9]*>|%\(\w{1,40}\)s|%s|%[A-Z_]+%|`[^`]*`"
+)
+"""Other variables, what a command prints, and what a template fills in."""
+_MASKED = re.compile(r"\A(?:\*{2,}.{0,4}|[xX]{3,}|\.{2,}|…|-+|_+|\[?(?:redacted|REDACTED|masked|MASKED|removed)\]?)")
+_WITHIN = re.compile(
+    r"\$\{\w{1,60}\}|\$[A-Z_][A-Z0-9_]{0,60}(?!\w)|(?<![\w$])\$[a-z_]{1,60}(?!\w)|\{[a-z_.]{0,60}\}|%s|(?:[Bb]earer|[Bb]asic|[Tt]oken)\ "
+)
+_LEAST = 4
+"""So many characters of a value are its own, and not those of other variables."""
+_PROSE = re.compile(r"(?i:[a-z]{1,30}(?:ed|ing|able|ible|ly|ory|ary|ent|ant|ous|ful|less|ive|en|id|al)[.:!?]?)\Z")
+_NO_PASSWORDS = frozenset(
+    """too long short weak strong good safe not only also never always still already same what which kept read taken sent shown used
+    known here there then when where password passwd passphrase none null true false string text bytes optional required missing invalid wrong incorrect empty unset str secretstr value yes no see set
+    hidden your this that from with prompt authentication failed unbound undefined command cannot must is was has are found permission
+    denied needs should will expired for the and""".split()
+)
+"""What stands behind these words in source and messages."""
+_CALL = re.compile(r"\A(?:[A-Za-z_][\w.]*[(\[])")
+_IDENTIFIER = re.compile(r"\A(?:(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*))")
+_OBJECT = re.compile(
+    r"\A(?:(?:self|args|cfg|config|conf|os|sys|settings|options|opts|params|kwargs|env|request|ctx)\.[\w.]+)"
+)
+_TYPE = re.compile(r"\A(?:[\w.]*(?:Tensor|Dict|List|Module|Callable|ndarray|Any|Path|Enum|Literal|Union))")
+_VERSION = re.compile(r"\A(?:\d{1,4}(?:\.\d{1,6}){1,4}(?:\.?[a-z]{1,4}\d{0,8})?)")
+_PATH = re.compile(r"\A(?:(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]*)+|~/[\w.-]+)")
+_BEARER = re.compile(r"(?:[\w.-]{1,80}=)?\s{0,5}[Bb]earer\ {1,3}[^\s$]{6,}\s{0,5}")
+"""A whole value; within a text two such words can be anything."""
+_KEY_LIKE = re.compile(r"[0-9a-f]{32,100}|(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_=-]{24,2000}")
+_NO_LETTER = re.compile(r"[^A-Za-z0-9]+")
+
+
+def is_kept(name: str, value: str) -> bool:
+    """Whether the value of a secret's name is one: a switch is none, nor is the path of a file of credentials."""
+    if is_trackers(name) and is_key_of_trackers(value):
+        return True
+    if _BEARER.fullmatch(value) or (RANDOM.fullmatch(value) and is_random(value)):
+        return True
+    kind = kind_of(name)
+    if kind is None or is_harmless(value) or (kind == "key" and _NUMBER.fullmatch(value.strip())):
+        return False
+    return not (value.startswith(("/", "~/", "${", "./")) and "CRED" in name.upper())
+
+
+def is_key_of_trackers(value: str) -> bool:
+    """Whether a tracker's key can look so."""
+    return _KEY_LIKE.fullmatch(value.strip()) is not None
+
+
+def is_harmless(value: str) -> bool:
+    """Whether a value says nothing: a switch, a small number, another variable, or what stands for what is hidden.
+
+    >>> is_harmless("true"), is_harmless("${HF_TOKEN}"), is_harmless("<your token>"), is_harmless("s3cr$t99")
+    (True, True, True, False)
+    """
+    value = value.strip()
+    if value.startswith(HIDDEN) or value.strip(".,;:()'\"`") == _PLACEHOLDER:
+        return True
+    return _HARMLESS.fullmatch(value) is not None or is_reference(value)
+
+
+def is_reference(value: str) -> bool:
+    """Whether it is another variable, or stands for what is hidden or to be filled in.
+
+    >>> is_reference("$PASSWORD"), is_reference("${A}:${B}"), is_reference("***"), is_reference("pa$$w0rd")
+    (True, True, True, False)
+    """
+    if _REFERENCE.fullmatch(value) or _MASKED.fullmatch(value) or value.startswith(HIDDEN):
+        return True
+    return len(value) < 500 and _WITHIN.search(value) is not None and len(_WITHIN.sub("", value)) < _LEAST
+
+
+def is_number(value: str) -> bool:
+    return _NUMBER.fullmatch(value.strip()) is not None
+
+
+def is_told(value: str) -> bool:
+    """Whether it can be a secret, and is no word of a message on it.
+
+    >>> is_told("swordfish"), is_told("required"), is_told("correct horse battery"), is_told("is not set")
+    (True, False, True, False)
+    """
+    words = value.split()
+    if not words or len(words) > _MOST_WORDS:
+        return False
+    plain = [word.strip("*.:!?,\"'`").lower() for word in words]
+    if len(words) > 1 and any(is_composed(word) for word in words):
+        return True
+    return not any(word in _NO_PASSWORDS or word == "" or _PROSE.match(word) for word in plain)
+
+
+_MOST_WORDS = 8
+
+
+def is_expression(value: str) -> bool:
+    """Whether source means something else by an unquoted value: a call, a type, an attribute, or another variable."""
+    if _CALL.match(value) or any(one.fullmatch(value) for one in (_OBJECT, _TYPE, _PATH, _VERSION)):
+        return True
+    named = _IDENTIFIER.fullmatch(value)
+    return named is not None and is_secret_name(named[1])
+
+
+def is_composed(value: str, marks: str = "!#$%^&*+=?@~|\\") -> bool:
+    """Whether it is no plain word: letters with digits or with marks that words do not have."""
+    value = value[:_LONGEST]
+    letters = any(map(str.isalpha, value))
+    digits = any(map(str.isdigit, value))
+    return letters and (digits or any(mark in value for mark in marks))
+
+
+def is_generated(value: str, least: int = 16) -> bool:
+    """Whether letters and digits are mixed as no words with numbers are.
+
+    >>> is_generated("0123456789abcdef0123"), is_generated("layers_0_attention_weight_4096"), is_generated("a1b2c3d4", least=8)
+    (True, False, True)
+    """
+    plain = _NO_LETTER.sub("", value[:_LONGEST])
+    if len(plain) < least:
+        return False
+    kinds = ["0" if c.isdigit() else "A" if c.isupper() else "a" for c in plain]
+    if "0" not in kinds or set(kinds) == {"0"}:
+        return False
+    changes = sum(one != other for one, other in itertools.pairwise(kinds))
+    return changes * 4 >= len(plain) or _HEXADECIMAL.fullmatch(plain) is not None
+
+
+_LONGEST = 200
+_HEXADECIMAL = re.compile(r"[0-9a-f]{16,}|[0-9A-F]{16,}")

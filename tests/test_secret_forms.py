@@ -1,0 +1,364 @@
+"""Secrets in every form of assignment, login and address, each built of a form, a name and a value; and ordinary lines beside them.
+
+What a list of examples misses, a product of forms, names and values finds: each form is tried with each kind of name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+from hpc_llm.text.secrecy import find_secret, is_secret, redacted, without_secrets
+
+ENVIRONMENT = ["HF_TOKEN", "WANDB_API_KEY", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "MY_CREDENTIALS"]
+LOWER = ["api_key", "password", "hf_token", "clientSecret", "access-token", "accessToken"]
+VALUES = ["s3cretv4lue", "0123456789abcdef0123456789abcdef01234567", "hunter22", "aB3-dE6_gH9.jK2", "p4$$w0rd!x"]
+
+FORMS = {
+    # source
+    "python subscript": 'os.environ["{name}"] = "{value}"',
+    "python subscript, tight": "env['{name}']='{value}'",
+    "python annotation": '{name}: str = "{value}"',
+    "python optional": "{name}: Optional[str] = '{value}'",
+    "python union": '    {name}: str | None = "{value}"',
+    "python bytes": "{name} = b'{value}'",
+    "python setdefault": 'os.environ.setdefault("{name}", "{value}")',
+    "python get": "os.getenv('{name}', '{value}')",
+    "python call": 'login(add=True, {name}="{value}")',
+    "python triple": '{name} = """{value}"""',
+    "namespace": "Namespace(lr=0.1, {name}='{value}', steps=8)",
+    "dataclass": "Args(model='tiny', {name}='{value}')",
+    "mapping": "{{'lr': 0.1, '{name}': '{value}', 'n': 3}}",
+    "pair": "[('A', 'b'), ('{name}', '{value}')]",
+    "traceback": '  File "x.py", line 3, in f os.environ["{name}"]="{value}"',
+    "javascript": 'const x = {{ {name}: "{value}" }};',
+    "javascript process": 'process.env["{name}"] = `{value}`;',
+    "ruby": "ENV['{name}'] ||= 1; h = {{ '{name}' => '{value}' }}",
+    "go": '{name} := "{value}"',
+    "r": '{name} <- "{value}"',
+    "lua": 'setenv("{name}", "{value}")',
+    "c": 'setenv("{name}","{value}",1);',
+    # data
+    "json": '{{"a": 1, "{name}": "{value}", "b": [2]}}',
+    "json, tight": '{{"a":1,"{name}":"{value}","b":[2]}}',
+    "json in a string": '{{\\"a\\": 1, \\"{name}\\": \\"{value}\\"}}',
+    "yaml": "  {name}: {value}",
+    "yaml, quoted": "- {name}: '{value}'",
+    "yaml, flow": "{{a: b, {name}: {value}, c: d}}",
+    "yaml, padded": "{name}:        {value}",
+    "toml": '{name} = "{value}"',
+    "ini": "{name} = {value}",
+    "ini, tight": "{name}={value}",
+    "properties": "spring.datasource.{name}={value}",
+    "kubernetes": '{{"name": "{name}", "value": "{value}"}}',
+    "kubernetes, flow": "{{name: {name}, value: {value}}}",
+    "xml attribute": '<add {name}="{value}" other="x"/>',
+    "xml pair": '<add key="{name}" value="{value}"/>',
+    "xml element": "<{name}>{value}</{name}>",
+    "plist": "<key>{name}</key><string>{value}</string>",
+    "html": "{{&quot;{name}&quot;: &quot;{value}&quot;}}",
+    # command lines
+    "option": "tool --{name} {value} --steps 8",
+    "option, sign": "tool --{name}={value} --steps 8",
+    "option, quoted": "tool --{name} '{value}'",
+    "define": "java -D{name}={value} -jar x",
+    "cmake": "cmake -D{name}:STRING={value} ..",
+    "hydra": "train.py model=tiny +tracker.{name}={value}",
+    "hydra, quoted": "train.py 'tracker.{name}={value}'",
+    "argument of env": "env A=b {name}={value} python x.py",
+    "docker -e": "docker run -e {name}={value} image",
+    "docker --env": "docker run --env={name}={value} image",
+    "docker --env, quoted": 'docker run --env="{name}={value}" image',
+    "docker build": "docker build --build-arg {name}={value} .",
+    "singularity": "singularity exec --env A=b,{name}={value} x.sif",
+    "kubectl": "kubectl create secret generic x --from-literal={name}={value}",
+    "sbatch": "sbatch --export=ALL,{name}={value} job.sh",
+    "grep -n": "run.sh:12:{name}={value}",
+    "file": "file:{name}={value}",
+    "xtrace": "++ {name}={value}",
+    "export": "export {name}={value}; python x.py",
+    "export, quoted": "export {name}='{value}' && python x.py",
+    "setenv": "setenv {name} {value}",
+    "fish": "set -gx {name} {value}",
+    "setx": "setx {name} {value}",
+    "powershell": "$env:{name} = '{value}'",
+    "dotnet": '[Environment]::SetEnvironmentVariable("{name}", "{value}", "User")',
+    "dockerfile": "ENV {name} {value}",
+    "default of a shell": "echo ${{{name}:-{value}}}",
+    "git config": "git config --global http.{name} {value} --{name}={value}",
+    "pip": "pip config set global.{name} {value} # {name}: {value}",
+    # lines of logs
+    "logfmt": 'level=info msg="x y" {name}={value} step=3',
+    "log": "2026-01-01 12:00:00 INFO config {name}={value}, lr=0.1",
+    "log, colon": "[rank0]: {name}: {value}",
+    "query": "https://h.example/d.jsonl?{name}={value}",
+    "query, second": "GET https://h.example/d?a=b&{name}={value}&c=d HTTP/1.1",
+    "query, encoded": "next=https%3A%2F%2Fh%2Fd%3F{name}%3D{value}%26c%3Dd",
+    "query, html": "https://h.example/d?a=b&amp;{name}={value}&amp;c=d",
+    "header": "curl -H '{name}: {value}' https://h",
+    "header, x": 'curl -H "x-{name}: {value}" https://h',
+    "repr of lines": "b'A=b\\n{name}={value}\\nC=d'",
+    "dots": "  {name} ............ {value} x",
+}
+OF_THE_SHELL = frozenset(
+    ["setenv", "fish", "setx", "dockerfile", "singularity", "sbatch", "export", "argument of env", "export, quoted", "default of a shell"]
+)  # fmt: skip
+"""Forms that only variables have."""
+GENERATED_ONLY = frozenset(["dots"])
+"""Forms that join a name and a value so little that the value has to look like a secret."""
+
+
+def lines() -> list[tuple[str, str]]:
+    made = []
+    for (form, line), name, value in itertools.product(FORMS.items(), [*ENVIRONMENT, *LOWER], VALUES):
+        if (form in OF_THE_SHELL and name in LOWER) or (form in GENERATED_ONLY and value != VALUES[1]):
+            continue
+        if "$" in value and ("encoded" in form or form in ("default of a shell",)):
+            continue
+        made.append((line.format(name=name, value=value), value))
+    return made
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_secret_is_hidden_and_refused_in_every_form(form: str) -> None:
+    of_form = {
+        line
+        for line in lines()
+        if line[0] in {FORMS[form].format(name=n, value=line[1]) for n in [*ENVIRONMENT, *LOWER]}
+    }
+    assert of_form
+    left = [line for line, value in sorted(of_form) if value in redacted(line) or not is_secret(line)]
+    assert left == []
+
+
+def test_the_forms_are_many() -> None:
+    assert len(lines()) > 3000
+
+
+def test_what_stands_beside_a_secret_is_kept() -> None:
+    assert redacted('os.environ["HF_TOKEN"] = "s3cretv4lue"  # mine') == 'os.environ["HF_TOKEN"] = "(hidden)"  # mine'
+    assert redacted("https://h/d?a=b&token=s3cretv4lue&c=d") == "https://h/d?a=b&token=(hidden)&c=d"
+    assert redacted("{'password': 'hunter22', 'lr': 0.1}") == "{'password': '(hidden)', 'lr': 0.1}"
+    assert redacted("run.sh:12:HF_TOKEN=abc def") == "run.sh:12:HF_TOKEN=(hidden) def"
+    assert redacted("Namespace(hf_token='s3cretv4lue', steps=8)") == "Namespace(hf_token='(hidden)', steps=8)"
+
+
+@pytest.mark.parametrize(
+    "password", ["s3cret99", "s3cr$t99", "p'w9999", "p/w9999", "p#w9999", "p?w9999", "p@ss99", "pa$$w0rd", "p,w;9999", "p%40w9999", "p[w]9999", "p:w9999", "$ecr3t99", "1234567"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "scheme", ["http://", "postgres://", "https://", "socks5h://", "//", "HTTP://", "redis+tls://"]
+)
+def test_a_password_before_a_host_is_hidden_whatever_it_holds(scheme: str, password: str) -> None:
+    for user, host in itertools.product(["bob", "b.ob-2", ""], ["proxy:3128", "h.example/db", "10.0.0.1", "[::1]:80"]):
+        address = f"{scheme}{user}:{password}@{host}"
+        for text in (address, f"ALL_PROXY={address}", f"no answer of {address} after 3 s", f"{{'proxy': '{address}'}}"):
+            assert is_secret(text) and password not in redacted(text), text
+        assert is_secret(address, "HTTP_PROXY") and find_secret({"env": {"ALL_PROXY": address}}) == "env.ALL_PROXY"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["bob:s3cret99@proxy:3128", "bob:swordfish@proxy:3128", "curl -x bob:s3cr$t99@proxy.example:3128 x", "HTTP_PROXY=bob:s3cret99@proxy", "bob:p/w'9x@proxy:3128",
+     "pip --proxy bob:s3cret99@proxy.example install x", "bob:swordfish@proxy", "git clone me:ab12cd34@git.example/x", "'bob:swordfish@proxy.example'"],
+)  # fmt: skip
+def test_a_login_needs_no_scheme(text: str) -> None:
+    said = redacted(text)
+    assert is_secret(text) and not any(word in said for word in ("s3cr", "swordfish", "w'9x", "ab12"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://api.telegram.org/bot123456789:AAabcdefghijklmnopqrstuvwxyz0123456/sendMessage", "https://hooks.slack.com/workflows/T00000000/A00000000/123456789/aBcD1234efGH5678",
+        "https://outlook.office.com/webhook/550e8400-e29b-41d4-a716-446655440000@550e8400-e29b-41d4-a716-446655440001/IncomingWebhook/0123456789abcdef0123456789abcdef/550e8400-e29b-41d4-a716-446655440000",
+        "https://team.webhook.office.com/webhookb2/550e8400-e29b-41d4-a716-446655440000", "https://chat.example/hooks/a1b2c3d4e5f6g7h8i9j0k1l2m3",
+        "https://open.feishu.cn/open-apis/bot/v2/hook/550e8400-e29b-41d4-a716-446655440000", "https://maker.ifttt.com/trigger/done/with/key/b3kL9x-Q2mZ7pR4tV8nW1",
+        "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=550e8400-e29b-41d4-a716-446655440000", "https://notify.example/x/aB3dE6gH9jK2mN5pQ8sT1vW4",
+        "https://prod-12.westus.logic.azure.com:443/workflows/0123456789abcdef0123456789abcdef/triggers/manual/paths/invoke", "https://oapi.dingtalk.com/robot/send?access_token=abcdef012345",
+        "https://x.example/api/webhooks/1234567/aBcD1234efGH5678ijKL", "https://api.example/v1/token/a1b2c3d4e5f6",
+    ],
+)  # fmt: skip
+def test_an_address_that_anybody_may_write_to_is_hidden(text: str) -> None:
+    for one in (text, f"url={text}", f"posting to '{text}'"):
+        assert is_secret(one) and "(hidden)" in redacted(one)
+    assert without_secrets({"url": text})["url"] != text
+
+
+ORDINARY = r"""tokens: 8192
+num_key_value_heads=8
+"num_key_value_heads": 8,
+pad_token_id: 0
+{'loss': 1.2, 'token_accuracy': 0.8}
+{'loss': 1.2, 'mean_token_accuracy': 0.8123456789, 'num_tokens': 123456.0}
+prompt_tokens=12
+{"prompt_tokens": 12, "completion_tokens": 512, "total_tokens": 524}
+key=value
+KeyError: 'weight'
+KeyError: 'model.layers.0.self_attn.q_proj.weight'
+KeyError: 'HF_TOKEN'
+Unexpected key(s) in state_dict: "model.layers.0.mlp.gate_proj.weight", "lm_head.weight".
+missing_keys: ['lm_head.weight'], unexpected_keys: []
+unexpected_key=transformer.h.0.attn.masked_bias
+Special tokens have been added in the vocabulary, make sure the associated word embeddings are fine-tuned or trained.
+commit 0123456789abcdef0123456789abcdef01234567
+HEAD is now at 0123abc Mend the tokenizer
+/cache/hub/models--x--y/blobs/e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+/home/me/.cache/huggingface/token
+nvcr.io/nvidia/pytorch:24.05-py3@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+docker://nvcr.io/nvidia/pytorch:24.05-py3
+docker://pytorch:24.05@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+[INFO] [config.py:1003:print]   zero_config ....... {"stage": 3, "offload_param": null, "reduce_bucket_size": 5.000000e+08}
+[INFO] [config.py:1003:print]   use_node_local_storage ....... False
+[INFO] [config.py:1003:print]   pld_params ................... False
+node1:1234:1234 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB ib0:10.0.0.1<0>
+node1:1234:1250 [0] NCCL INFO comm 0x5566 rank 0 nranks 2 cudaDev 0 busId 1a000 commId 0x1234567890abcdef - Init COMPLETE
+NCCL INFO ncclCommInitRank comm 0x7f8e3c0a1b20 rank 0 nranks 8 cudaDev 0 nvmlDev 0 busId 7000 commId 0xa1b2c3d4e5f60718 - Init START
+http://host:29500
+tcp://10.0.0.1:29500
+init_method='tcp://node-1:29500'
+master_addr=10.0.0.1 master_port=29500
+Author: Jane Doe <jane.doe@uni.example>
+author:jane99@uni.example
+mailto:jane99@uni.example
+user@host
+git@github.com:owner/name
+git clone git@github.com:owner/name.git
+ssh://git@github.com/owner/name.git
+git+https://github.com/x/y@0123456789abcdef0123456789abcdef01234567#egg=z
+git+https://github.com/x/y@0123456789abcdef0123456789abcdef01234567
+hpc-llm: --set env.HF_TOKEN holds what looks like a secret.
+hpc-llm: --set env.WANDB_API_KEY holds what looks like a secret.
+rsync -a me@login1:/work/x /work/y
+scp a.txt bob@h:/x
+https://huggingface.co/meta-llama/Llama-2-7b-hf/resolve/01c7f73d771dfac7d292323805ebc428287df4f9/config.json
+https://wandb.ai/team/project/runs/0a1b2c3d
+https://files.pythonhosted.org/packages/ab/cd/e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b78/torch-2.5.1-cp311-cp311-manylinux1_x86_64.whl
+https://github.com/pre-commit/pre-commit-hooks/blob/0123456789abcdef0123456789abcdef01234567/x.py
+https://github.com/o/n/actions/workflows/ci.yml
+https://docs.example/en/latest/token_classification.html?highlight=token
+https://pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
+https://drive.google.com/file/d/1BxiMVs0XRA5nFMdKvBdBZjgmUUqptlbs74OgvE2upms/view
+https://host:8080/a@b
+https://registry.npmjs.org/react@18.2.0
+npm:react@18.2.0
+py-torch@2.1.0%gcc@12.2.0 cuda_arch=90
+tokenizer_class: LlamaTokenizer
+tokenizer = AutoTokenizer.from_pretrained(args.model, token=args.token)
+token=token, use_auth_token=use_auth_token
+login(token=os.environ["HF_TOKEN"])
+os.environ["HF_TOKEN"] = get_token()
+os.environ["HF_TOKEN"] = token
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+TOKENIZERS_PARALLELISM=false
+export TOKENIZERS_PARALLELISM=true
+SSH_AUTH_SOCK=/tmp/ssh-abc/agent.1
+export HF_TOKEN="$HF_TOKEN"
+export HF_TOKEN=$(cat ~/.hf)
+HF_TOKEN=${HF_TOKEN:-}
+HF_TOKEN: <your token>
+HF_TOKEN=***
+"HF_TOKEN": "********",
+env: {HF_TOKEN: "{{ token }}"}
+HF_TOKEN: unbound variable
+password: ${oc.env:DB_PASSWORD}
+"password": null
+self.token = token
+self.api_key = api_key or os.getenv("API_KEY")
+def login(token: str | None = None, password: Optional[str] = None):
+    token: torch.Tensor,
+    key: Tensor, value: Tensor
+q, k, v = self.query_key_value(hidden).chunk(3)
+for key, value in config.items():
+sorted(runs, key=lambda run: run.started)
+max(rows, key=len), sort_key=steps, primary_key=id
+"bos_token": "<s>", "eos_token": "</s>", "pad_token": "[PAD]", "unk_token": "<unk>"
+eos_token = '<|endoftext|>'
+"eos_token": "endoftext1234"
+'pad_token': '<|finetune_right_pad_id|>'
+bos_token_id=128000, eos_token_id=128009
+image_token_index: 32000
+max_new_tokens: 512, max_tokens=4096
+tokens/s: 12345.6 | tokens per second per gpu: 1543.2
+| Token | Count |
+| key | value |
+throughput (token/s): 1234.5
+tokens_per_second=4683.37
+JSONDecodeError: Unexpected token: identifier at line 1
+SyntaxError: Unexpected token '}' at position 12
+  token_type_ids: tensor([[0, 0, 0]])
+attn_implementation=sdpa, key_padding_mask=None, need_weights=False
+--pad-token 0 --eos-token-id 2 --vocab-size 32000
+--tokenizer-type GPT2BPETokenizer --tokenizer-model /m/tokenizer.model
+  tokenizer_type .................................. GPT2BPETokenizer
+  attention_dropout ............................... 0.1
+forward_pass: 12.5ms, backward pass: 30.1 ms
+PASS: test_allreduce_8_ranks
+PASSED tests/test_x.py::test_token[a-b]
+authors = [{name = "A B", email = "a@b.example"}]
+auth: none
+Authentication failed for user, password required
+Password for 'https://git@host':
+secretary of state
+secret_santa=yes
+wandb: Run data is saved locally in /w/wandb/run-20240101_120000-a1b2c3d4
+wandb: Syncing run 20260731-120000-taiwania2-z3o-llama2-7b-a1b2
+wandb: Currently logged in as: someone. Use `wandb login --relogin` to force relogin
+WANDB_RUN_ID=0a1b2c3d WANDB_PROJECT=llama-2-7b WANDB_MODE=offline
+run_uuid: 550e8400-e29b-41d4-a716-446655440000
+GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77
+sha256=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 size=4096
+azure-keyvault-secrets==4.7.0
+keyring==24.3.0 passlib==1.7.4 python-jose==3.3.0
+from transformers import AutoTokenizer, AutoModelForTokenClassification
+train.py:12:main@rank0
+rank0:cuda:0@10.0.0.1
+2026-01-01 12:00:01@node1
+srun: job 123456 queued and waiting for resources
+slurmstepd: error: *** JOB 123456 ON gn01 CANCELLED AT 2026-01-01T12:00:00 DUE TO TIME LIMIT ***
+MASTER_ADDR=gn01 MASTER_PORT=29500 WORLD_SIZE=16
+NO_PROXY=localhost,127.0.0.1 HTTP_PROXY=http://proxy.example:3128
+http://bob:$PASSWORD@proxy:3128
+https://${USER}:${TOKEN}@host/x
+https://user@host/x
+cache_key: layers_0_attention_weight_4096
+loss_key=train/loss, metric_key=eval_loss, label_key=labels
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.""".splitlines()
+
+
+def test_a_colour_behind_a_switch_is_no_part_of_it() -> None:
+    line = "\x1b[34mSM_HP_APPEND_CONCAT_TOKEN=false\x1b[0m"
+    assert redacted(line) == line and not is_secret(line)
+
+
+@pytest.mark.parametrize("line", ORDINARY)
+def test_an_ordinary_line_stays_as_it_is(line: str) -> None:
+    assert redacted(line) == line and not is_secret(line)
+
+
+def test_the_ordinary_lines_are_many() -> None:
+    assert len(ORDINARY) >= 80
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("form", ["json", "python subscript", "query", "docker --env", "log"])
+def test_what_was_hidden_stays_hidden_the_same(form: str, value: str) -> None:
+    once = redacted(FORMS[form].format(name="HF_TOKEN", value=value))
+    assert redacted(once) == once and not is_secret(once)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token=", "HF_TOKEN='", 'token="', "token: str", "password ", "http://a:", "//a:b@", "a:b@", "https://hooks/hooks/", "token%3D", "api key ",
+        "?key=", "TOKEN,", "token=a,", "token=a'a", '"token", ', "a:bcd", "token....", "<token>", "-token ", "\\\\token", "token=${", "set token ", "https://h/a1/",
+    ],
+)  # fmt: skip
+def test_a_text_of_repeated_forms_takes_no_long_time(text: str) -> None:
+    started = time.process_time()
+    for whole in (text * (100_000 // len(text)), "key=" + text * (50_000 // len(text)) + "@"):
+        redacted(whole)
+        is_secret(whole)
+    assert time.process_time() - started < 5
