@@ -25,7 +25,7 @@ _NAMES = {
     "trainer/device_train_microbatch_size": "micro_batch_size",
 }
 _LEARNING_RATE = re.compile(r"lr-\w+/group0$")
-_EVALUATED = re.compile(r"metrics/(?:[\w.-]+/)*(?:Language|HF)?(?P<metric>CrossEntropy|Perplexity)")
+_EVALUATED = re.compile(r"metrics/(?:[\w.-]{1,80}/){0,4}(?:Language|HF)?(?P<metric>CrossEntropy|Perplexity)")
 """What an evaluation measures, behind the label of its data."""
 
 
