@@ -13,7 +13,7 @@ _PIECES = re.compile(
     rb"|(?<![A-Za-z_])[\d:.,TZ/+-]+(?![A-Za-z_])"
 )
 """What stands in brackets, files and times."""
-_SEPARATOR = re.compile(rb"[\s]*[|:>\]\[]+[\s]*|\s+-+(?=\s|$)|^-+")
+_SEPARATOR = re.compile(rb"[|:>\]\[]+|(?<=\s)-+(?=\s|$)|^-+")
 _LABELS = re.compile(rb"(?:\[rank\d+\]: |\(\w{1,60} pid=[^()\n]{1,80}\) )?")
 _LONGEST = 200
 _NAMES = 4
