@@ -110,8 +110,8 @@ def test_the_end_of_a_longer_name_changes_no_figure(
             tried += 1
             # In its place, and below it: the last word of a run counts as well.
             for now in (
-                lines[:number] + [other] + lines[number + 1 :],
-                lines[: number + 1] + [other] + lines[number + 1 :],
+                [*lines[:number], other, *lines[number + 1 :]],
+                [*lines[: number + 1], other, *lines[number + 1 :]],
             ):
                 found = [*read("".join(now)).rows, *steps("".join(now))]
                 taken = [name for one in found for name, value in figures(one) if is_told(value)]
