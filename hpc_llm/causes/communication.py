@@ -131,6 +131,14 @@ _NO_ANSWER = (
     "otherwise submit it again, without the node that did not answer: --sbatch exclude={node}"
 )
 
+_MESH = (
+    "the ranks did not reach each other over the interface that Gloo took: name the one of the nodes' network, "
+    "--set env.GLOO_SOCKET_IFNAME=… and env.NCCL_SOCKET_IFNAME=… (`srun ip -br addr` shows them)\n"
+    "see that each node's own name is not 127.0.0.1 there: `srun getent hosts $(hostname)`, and that no firewall closes the ports between the nodes\n"
+    "look at the output of the other ranks for one that ended before\n"
+    "otherwise submit it again, without the node that did not answer: --sbatch exclude={node}"
+)
+
 _NOT_NOW = (
     "the scheduler did not answer or was busy, and nothing is wrong with the job: submit it again in some minutes\n"
     "see first whether it is in the queue nevertheless (`squeue -u $USER`, `qstat -u $USER` or `bjobs`): the answer alone may be lost\n"
@@ -178,6 +186,14 @@ UNREACHABLE = Cause(
             r"(?:timed out|exceeded)",
             confidence=0.8,
             remedy=_NO_ANSWER,
+        ),
+        # Gloo takes the interface by which the node's own name is known: that of a loopback or of a management network, too.
+        sign(
+            ("Gloo connectFullMesh failed", "/transport/tcp/"),
+            r"Gloo connectFullMesh failed\b[^\n]{0,200}"
+            r"|gloo/transport/tcp/\w+\.(?:cc|h):\d+\] (?:Connect timeout|connect[ :][^\n]{0,80}(?:timed out|refused|route to host))[^\n]{0,80}",
+            confidence=0.85,
+            remedy=_MESH,
         ),
         sign(
             "DEADLINE_EXCEEDED: Connect() timed out",

@@ -190,7 +190,7 @@ CONFIG_ERROR = Cause(
         ),
         sign("atch related parameters", r"atch related parameters\b[^\n]{0,120}(?: is not | has to be |!=)"),
         sign("Either train_batch_size or ", r"Either train_batch_size or \w*micro_batch\w* needs to be provided"),
-        sign("DeepSpeedConfigError", r"^[^\n\"']{0,80}?\bDeepSpeedConfigError: (?!is )"),
+        sign("DeepSpeedConfigError", r"^[^\n\"']{0,120}?\bDeepSpeedConfigError: (?!is )"),
         sign(
             "untested ZeRO Optimizer",
             r"You are using an untested ZeRO Optimizer\. Please add",
@@ -270,7 +270,7 @@ CONFIG_ERROR = Cause(
         sign(("yaml.scanner", "yaml.parser"), r"yaml\.(?:scanner\.ScannerError|parser\.ParserError)"),
         sign(
             "TypeError: ",
-            r"^[^\n\"']{0,60}?\bTypeError: (?:\w+Config|\w+Arguments|\w*Args)\.__init__\(\) got an unexpected keyword argument '\w+'",
+            r"^[^\n\"']{0,120}?\bTypeError: (?:\w+Config|\w+Arguments|\w*Args)\.__init__\(\) got an unexpected keyword argument '\w+'",
         ),
         sign(
             ("srun: error: ", "salloc: error: ", "srun: Job", "salloc: Job"),

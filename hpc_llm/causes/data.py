@@ -120,6 +120,15 @@ DATA_MISSING = Cause(
                 + _BRING_DATASET
             ),
         ),
+        # Megatron's data sets are a pair of files, of which the program is given the name without its ending.
+        sign(
+            "Could not find a dataset index file",
+            r"Could not find a dataset index file (?P<dataset>\S{1,300})",
+            remedy=(
+                "there is no such pair of files, NAME.bin and NAME.idx: see the path on the compute node, which is given without the ending\n"
+                "where there is none yet, make it with tools/preprocess_data.py"
+            ),
+        ),
         sign(
             ("Couldn't reach '", "Couldn't reach http"),
             r"\bConnectionError: Couldn't reach (?:'(?P<dataset>[^'\n]{1,160})' on the Hub|https?://\S{1,200})[^\n]{0,120}",

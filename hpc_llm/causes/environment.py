@@ -172,20 +172,20 @@ PACKAGE_MISSING = Cause(
         ),
         sign(
             ("ImportError: ",),
-            r"^[^\n\"']{0,60}?\bImportError: (?!cannot import name)[^\n]{0,200}?(?:requires?|needs?|not installed|pip install|not been found|not found in your environment|could not be found|can ?not be used)[^\n]{0,40}",
+            r"^[^\n\"']{0,120}?\bImportError: (?!cannot import name)[^\n]{0,200}?(?:requires?|needs?|not installed|pip install|not been found|not found in your environment|could not be found|can ?not be used)[^\n]{0,40}",
             survived_after=STARTED,
             confidence=0.9,
         ),
         sign(
             "cannot import name",
-            r"^[^\n\"']{0,60}?\bImportError: cannot import name '(?P<name>\w+)' from '(?P<package>[\w.]+)'",
+            r"^[^\n\"']{0,120}?\bImportError: cannot import name '(?P<name>\w+)' from '(?P<package>[\w.]+)'",
             survived_after=STARTED,
             confidence=0.85,
             remedy="{package} is there in another version than the program needs: install the one that it asks for",
         ),
         sign(
             "PackageNotFoundError",
-            r"^[^\n\"']{0,60}?\bPackageNotFoundError: (?:No package metadata was found for )?(?P<package>[\w.-]+)",
+            r"^[^\n\"']{0,120}?\bPackageNotFoundError: (?:No package metadata was found for )?(?P<package>[\w.-]+)",
             survived_after=STARTED,
         ),
         sign(

@@ -53,3 +53,33 @@ def _read(text: bytes, position: int) -> str | None:
     if _CONFIGURATION.search(said):
         return "configuration"
     return "model" if _MODEL.search(said) else "data"
+
+
+_ENGINES = (
+    (
+        "vLLM",
+        rb"[/.]vllm[/.]|\((?:EngineCore|VllmWorker|VLLM::|Worker_[TP]P\d|APIServer)\w* pid=|\bVllmWorkerProcess\b|\bERROR \d\d-\d\d [\d:]{8} \[",
+    ),
+    ("SGLang", rb"/sglang/|\[20[\d-]{8} [\d:]{8} (?:DP\d+ )?(?:TP|PP)\d+\] "),
+    ("TGI", rb"/text_generation_server/|\btext_generation_launcher\b"),
+    ("lm-eval", rb"/lm_eval/|/lighteval/"),
+    ("generate", rb"/transformers/generation/"),
+)
+_ENGINES_FOUND = tuple((name, re.compile(pattern)) for name, pattern in _ENGINES)
+_TRAINS = re.compile(
+    rb"(?i)train|/(?:trl|verl|openrlhf|deepspeed|peft|accelerate|axolotl|llamafactory|swift|lightning|megatron|nemo|composer)/|backward|optimizer"
+)
+
+
+def engine_of_inference(text: bytes, position: int) -> str | None:
+    """The program that only infers which fails at `position`, by the prefix of its line or the frames of its traceback.
+
+    None where it is not known, or where what trains calls it.
+    """
+    line = text.rfind(b"\n", 0, position) + 1
+    heading = text.rfind(TRACEBACK, max(0, position - LONGEST), position)
+    begin = text.rfind(b"\n", 0, heading) + 1 if heading >= 0 else line
+    frames = text[begin:position]
+    if _TRAINS.search(frames):
+        return None
+    return next((name for name, pattern in _ENGINES_FOUND if pattern.search(frames)), None)

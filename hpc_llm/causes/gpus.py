@@ -39,6 +39,16 @@ GPU_MISSING = Cause(
             "sees none",
             r"the plan wants \d+ GPUs? per node, torch (?!\S+ \(built for no GPU|\S+\+cpu )\S+ \(built for [^)\n]{1,40}\) sees none",
         ),
+        # The service that joins the GPUs of a node by NVLink and its switches is not up.
+        sign(
+            ("system not yet initialized", "rrorSystemNotReady"),
+            r"Error 802: system not yet initialized|(?:CUDA error|cudaGetDeviceCount)[^\n]{0,200}system not yet initialized|cudaErrorSystemNotReady",
+            retry=True,
+            remedy=(
+                "the node's GPUs are not ready: NVIDIA's fabric manager does not run there, or is of another version than the driver\n"
+                "submit it again without that node: --sbatch exclude={node}, and tell the site"
+            ),
+        ),
         sign("No devices were found", r"^No devices were found$", confidence=0.8),
         sign("setup doesn't support bf16/gpu. You need to assign use_cpu", confidence=0.85),
         sign(
@@ -114,7 +124,7 @@ DRIVER_MISMATCH = Cause(
         sign("mismatches the version that was used to compile", remedy=_OTHER_TOOLKIT),
         sign(
             ("undefined symbol: ",),
-            r"^[^\n]{0,60}?\b(?:Import|OS)Error: (?P<library>[^\n]{1,300}): undefined symbol: ",
+            r"^[^\n]{0,120}?\b(?:Import|OS)Error: (?P<library>[^\n]{1,300}): undefined symbol: ",
         ),
         sign("undefined symbol: ", r"^(?P<library>\S{1,300}\.so[\d.]*): undefined symbol: "),
         sign(

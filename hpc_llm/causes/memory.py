@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from hpc_llm.causes.cause import Cause, Role, Sign, sign
+from hpc_llm.causes.exits import exit_code, exit_texts
 from hpc_llm.causes.schedulers import by_signal, lsf, openmpi_signal, pbs_status
 from hpc_llm.records.run import Outcome
 from hpc_llm.text import out_of_memory as words
@@ -45,6 +46,17 @@ _HANDLE_REMEDY = (
     "see that torch was built for this driver, and that no other CUDA is in LD_LIBRARY_PATH"
 )
 
+CACHE_REMEDY = (
+    "give the engine more of the GPU: gpu_memory_utilization of vLLM, --mem-fraction-static of SGLang\n"
+    "shorter sequences, which need less of a cache: max_model_len of vLLM, --context-length of SGLang, --max-total-tokens and "
+    "--max-batch-prefill-tokens of TGI\n"
+    "share the weights among more GPUs: tensor_parallel_size of vLLM, --tp-size of SGLang, --num-shard of TGI; or a quantised model"
+)
+SHARE_REMEDY = (
+    "other processes hold memory of the GPU, or an engine that ended has not given it back yet: `nvidia-smi` or `rocm-smi` on the node shows whose it is\n"
+    "where they may stay, ask for a smaller share: gpu_memory_utilization below the free part"
+)
+
 DEVICE_OOM = Cause(
     id="device_oom",
     title="out of GPU memory",
@@ -66,9 +78,27 @@ DEVICE_OOM = Cause(
         _says(words.DEVICE_HANDLE, confidence=0.45, precedence=46, where=_no_assertion_failed, remedy=_HANDLE_REMEDY),
         _says(words.DEVICE_DRIVER),
         _says(words.DEVICE_COLLECTIVES, confidence=0.9),
+        sign("Allocation failed : Device memory", confidence=0.9),
+        # Engines of inference take a share of the GPU, and what the weights leave of it is for the cache.
         sign(
-            ("Allocation failed : Device memory", "No available memory for the cache blocks"),
+            (
+                "No available memory for the cache blocks",
+                "tokens that can be stored in KV cache",
+                "available KV cache memory",
+                "Not enough memory. Please try to increase",
+                "Not enough memory to handle ",
+            ),
+            r"No available memory for the cache blocks|[^\n]{0,80}larger than the maximum number of tokens that can be stored in KV cache"
+            r"|KV cache is needed, which is larger than the available KV cache memory|Not enough memory\. Please try to increase --mem-fraction-static"
+            r"|Not enough memory to handle \d+ (?:total|prefill) tokens",
             confidence=0.9,
+            remedy=CACHE_REMEDY,
+        ),
+        sign(
+            "Free memory on device",
+            r"Free memory on device [^\n]{0,60}on startup is less than desired GPU memory utilization",
+            confidence=0.9,
+            remedy=SHARE_REMEDY,
         ),
         _says(words.DEVICE_RUNTIME),
         # The driver of AMD's GPUs says so of queues and scratch memory.
@@ -99,7 +129,8 @@ PAGE_LOCKED_REMEDY = (
 
 _AT_SOME_POINT = r"Exceeded (?:job|step)(?: virtual)? memory limit at some point"
 _KILLED = re.compile(
-    rb": Killed\b|^Killed$|\d Killed +\S|\bSIGKILL\b|\bsignal 9\b|exit code 137\b|exitcode: -9\b|return code = -9\b",
+    exit_code(9).encode()
+    + rb"|: Killed\b|^Killed$|\d Killed +\S|\bSIGKILL\b|\bsignal 9\b|exit code 137\b|exitcode: -9\b|return code = -9\b",
     re.MULTILINE,
 )
 
@@ -125,6 +156,7 @@ HOST_OOM = Cause(
             confidence=0.98,
         ),
         sign(("TERM_MEMLIMIT", "TERM_SWAP"), lsf("MEMLIMIT|SWAP"), confidence=0.97),
+        sign("State: OUT_OF_MEMORY", r"^State: OUT_OF_MEMORY \(exit code \d+\)", confidence=0.95),  # seff
         sign("Exit_status", pbs_status("-2[67]"), confidence=0.85),
         # Grid Engine's log on the node, and those who keep containers.
         sign(
@@ -186,12 +218,12 @@ HOST_OOM = Cause(
         _says(words.HOST_CPP),
         sign("memory allocation of ", r"^memory allocation of (?P<asked>\d+) bytes failed"),
         _says(words.HOST_NUMPY),
-        sign("MemoryError", r"^[^\n]{0,80}?(?<![\w.])MemoryError$", confidence=0.9),
+        sign("MemoryError", r"^[^\n]{0,120}?(?<![\w.])MemoryError$", confidence=0.9),
         _says(words.PAGE_LOCKED, precedence=91, confidence=0.85, remedy=PAGE_LOCKED_REMEDY),
         # The driver has the same words for the device's memory: only the code tells.
         sign(
             ("CUDA error: out of memory", "HIP error: out of memory", "CUDA error: invalid argument"),
-            r"^[^\n]{0,80}Error: (?:CUDA|HIP) error: (?:out of memory|invalid argument)",
+            r"^[^\n]{0,120}Error: (?:CUDA|HIP) error: (?:out of memory|invalid argument)",
             precedence=91,
             confidence=0.9,
             after="pin_memory",
@@ -231,7 +263,9 @@ HOST_OOM = Cause(
                 "status (137)",
                 "by signal 9",
                 "Exit_status",
+                *exit_texts(9),
             ),
+            rf"{exit_code(9)}|"
             r"failed \(exitcode: -9\)(?: local_rank: (?P<local_rank>\d+))?|exits with return code = (?:-9|247)\b"
             # A survivor that lost its peer within the same second may be named as the first failure in its stead.
             r"|Signal 9 \(SIGKILL\) received by PID"

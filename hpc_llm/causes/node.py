@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
+from hpc_llm.causes.exits import exit_code, exit_texts
 from hpc_llm.causes.schedulers import by_signal, openmpi_signal, pbs_status
 
 
@@ -86,10 +87,17 @@ BUS_ERROR = Cause(
                 "*** SIGBUS",
                 "Exit_status",
                 "signal 7 (",
+                *exit_texts(7),
             ),
-            rf"{_named('SIGBUS', 7)}|{openmpi_signal(7, 'Bus error')}|"
+            rf"{_named('SIGBUS', 7)}|{exit_code(7)}|{openmpi_signal(7, 'Bus error')}|"
             r"failed \(exitcode: -7\)|return code = -7\b|exit(?:ed with)?(?: exit)? code 135\b|Signal 7 \(SIGBUS\)"
             r"|died with <Signals\.SIGBUS: 7>",
+            confidence=0.9,
+        ),
+        # NCCL's older releases name the segment without its folder.
+        sign(
+            "shared memory segment nccl-",
+            r"\bwhile creating shared memory segment nccl-[^\n]{1,120}",
             confidence=0.9,
         ),
         sign(
@@ -142,8 +150,9 @@ SEGFAULT = Cause(
                 "EXIT CODE: 139",
                 "SIGNAL: 11 ",
                 "signal 11 (",
+                *exit_texts(11),
             ),
-            rf"{_named('SIGSEGV', 11)}|{openmpi_signal(11, 'Segmentation fault')}|^= +EXIT CODE: 139$|KILLED BY SIGNAL: 11 |"
+            rf"{_named('SIGSEGV', 11)}|{exit_code(11)}|{openmpi_signal(11, 'Segmentation fault')}|^= +EXIT CODE: 139$|KILLED BY SIGNAL: 11 |"
             r"failed \(exitcode: -11\)|return code = -11\b|exit(?:ed with)?(?: exit)? code 139\b|Signal 11 \(SIGSEGV\)"
             r"|died with <Signals\.SIGSEGV: 11>",
             confidence=0.9,
@@ -164,8 +173,9 @@ SEGFAULT = Cause(
                 "Exit_status",
                 "EXIT CODE: 134",
                 "SIGNAL: 6 ",
+                *exit_texts(4, 6, 8),
             ),
-            rf"{_named('SIGABRT', 6)}|^= +EXIT CODE: 134$|KILLED BY SIGNAL: 6 |{openmpi_signal(6, 'Aborted')}|"
+            rf"{_named('SIGABRT', 6)}|{exit_code(4, 6, 8)}|^= +EXIT CODE: 134$|KILLED BY SIGNAL: 6 |{openmpi_signal(6, 'Aborted')}|"
             r"failed \(exitcode: -[468]\)|return code = -[468]\b|[Ee]xited with exit code 13[246]\b|^[^\n\"]{1,200}: line \d+: +\d+ Aborted|Fatal Python error: Aborted"
             # The word before it is in the language of the shell.
             r"|^[^\n\"]{0,200}\(core dumped\)(?:$| {2,}\S)|Signal 6 \(SIGABRT\)|died with <Signals\.SIGABRT: 6>"

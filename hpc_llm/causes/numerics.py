@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 from hpc_llm.causes.cause import Cause, sign
 from hpc_llm.records.run import Outcome
+
+_OF_EVALUATION = re.compile(
+    rb"(?i)(?<![a-z])(?:eval(?:uation)?|val(?:id(?:ation)?)?|test|dev)(?:[_/ .-]\w{1,12})?[_/ .-]l$"
+)
+_LOOKED_BACK = 40
+
+
+def _is_of_training(text: bytes, position: int) -> bool:
+    """Whether the loss whose name has its second letter at `position` is none of an evaluation: that changes no weights, and where
+    training went wrong its own losses say so."""
+    return _OF_EVALUATION.search(text, max(0, position - _LOOKED_BACK), position) is None
+
 
 NAN_LOSS = Cause(
     id="nan_loss",
@@ -25,9 +39,11 @@ NAN_LOSS = Cause(
     signs=(
         # Begins with fixed text: every line of a training log has a loss.
         sign(
-            "oss", r"oss(?:[ _/(]{1,2}(?:train(?:ing)?|avg|mean)\)?)?[ \t:=|'\"]{1,8}(?:nan|NaN|NAN|-?inf|-?Infinity)\b"
+            "oss",
+            r"oss(?:[ _/(]{1,2}(?:train(?:ing)?|avg|mean)\)?)?[ \t:=|'\"]{1,8}(?:nan|NaN|NAN|-?inf|-?Infinity)\b",
+            where=_is_of_training,
         ),
-        sign("OSS", r"OSS[ \t:=|'\"]{1,8}(?i:nan|-?inf)\b"),
+        sign("OSS", r"OSS[ \t:=|'\"]{1,8}(?i:nan|-?inf)\b", where=_is_of_training),
         # Megatron prints the mean over the others.
         sign("number of nan iterations: ", r"number of nan iterations: +[1-9]\d*\b"),
         # With fp16 a step is skipped when its gradients overflow: then they are no numbers and the loss is one, not zero.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import Cause, Role, sign
+from hpc_llm.causes.loggers import opens_a_message
 from hpc_llm.causes.schedulers import flux
 from hpc_llm.records.run import Outcome
 
@@ -10,7 +11,7 @@ PYTHON_EXCEPTION = Cause(
     id="python_exception",
     title="a Python exception",
     meaning="The program raised an error that hpc-llm does not know by name.",
-    remedy="read the last lines of the traceback: the fault is in the program or in what it was given",
+    remedy="read the last lines of the traceback: they show the call that failed, and why",
     retry=False,
     precedence=45,
     signs=(
@@ -25,6 +26,19 @@ PYTHON_EXCEPTION = Cause(
                 "onnection closed by remote peer",
             ),
             role=Role.CASCADE,
+        ),
+        # NCCL's words for a call that failed below it: alone they do not say which.
+        sign(
+            ("ncclSystemError", "unhandled system error"),
+            r"\bncclSystemError\b|NCCL error in: [^\n]{0,200}unhandled system error",
+            precedence=46,
+            confidence=0.75,
+            remedy=(
+                "a call of the system failed in NCCL: a socket, shared memory or a limit; the program is not at fault\n"
+                "--set env.NCCL_DEBUG=INFO shows which: the first line with NCCL WARN\n"
+                "see `df -h /dev/shm` and `ulimit -a` on the node, and the network interface: --set env.NCCL_SOCKET_IFNAME=…\n"
+                "if it happens with one node only, leave that node out: --sbatch exclude={node}"
+            ),
         ),
         sign(
             "no socket interface found",
@@ -114,9 +128,10 @@ PYTHON_EXCEPTION = Cause(
         # Without a traceback only these are taken for the end of a program: others write lines like them and go on.
         sign(
             "Error: ",
-            r"^(?:\[rank\d+\]: |\(\w{1,60} pid=[^()\n]{1,80}\) )?(?P<exception>(?:torch\.Accelerator|torch\.distributed\.DistBackend|Runtime|Assertion|Import|FileNotFound|FileExists|Permission|Value|Type|Key|Index|Attribute"
+            r"(?<![\w.])(?P<exception>(?:torch\.Accelerator|torch\.distributed\.DistBackend|Runtime|Assertion|Import|FileNotFound|FileExists|Permission|Value|Type|Key|Index|Attribute"
             r"|Name|NotImplemented|ZeroDivision|Recursion|UnicodeDecode|ConnectionRefused|OS)Error)"
             r": (?P<message>\S[^\n]{0,300})",
+            where=opens_a_message,
             confidence=0.75,
             not_after="Traceback (most recent call last)",
         ),

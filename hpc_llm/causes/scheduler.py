@@ -36,6 +36,7 @@ WALLTIME = Cause(
             ("exceeded its walltime limit", "exceeded wallclock limit", "exceeded hard wallclock time"),
             r"^Job exceeded its walltime limit|\bMOAB_INFO: +job exceeded wallclock limit|\bjob [\d.]+ exceeded hard wallclock time",
         ),
+        sign("State: TIMEOUT", r"^State: TIMEOUT \(exit code \d+\)", confidence=0.95),  # seff
         sign("Exit_status", pbs_status("-2[89]"), confidence=0.85),
         sign(("TERM_RUNLIMIT", "TERM_CPULIMIT", "TERM_DEADLINE"), lsf("RUNLIMIT|CPULIMIT|DEADLINE"), confidence=0.99),
         sign("timed-out and not checkpointable", confidence=0.9),
@@ -97,7 +98,7 @@ CANCELLED = Cause(
             precedence=17,
             confidence=0.5,
         ),
-        sign("KeyboardInterrupt", r"^[^\n\"']{0,60}?\bKeyboardInterrupt$", precedence=46, confidence=0.8),
+        sign("KeyboardInterrupt", r"^[^\n\"']{0,120}?\bKeyboardInterrupt$", precedence=46, confidence=0.8),
         sign(
             ("forcing job termination", "Force Terminated job"),
             r"^[^\n]{0,12}srun: (?:error: )?(?:forcing job termination|Force Terminated job)",
@@ -118,7 +119,7 @@ CANCELLED = Cause(
         ),
         sign(
             ("SIGTERM", "sigterm"),
-            r"Main process received SIGTERM, exiting|^[^\n]{0,60}\bSIGTERM: stopped by SIGTERM|^(?:[\w.]{1,80}\.)?SIGTERMException$"
+            r"Main process received SIGTERM, exiting|^[^\n]{0,120}\bSIGTERM: stopped by SIGTERM|^(?:[\w.]{1,80}\.)?SIGTERMException$"
             r"|^(?:\[rank: \d+\] )?Received SIGTERM: 15$|^\*\*\* SIGTERM \(@0x[0-9a-f]+\) received by PID"
             r"|terminated with signal SIG(?:TERM|INT|HUP)\b",
             precedence=17,
@@ -129,6 +130,13 @@ CANCELLED = Cause(
             ("exit code 143", "exit code 130", "code 129", "by signal ", "signal 15 (", "SIGNAL: 15"),
             r"^Exited with exit code (?:129|130|143)\.$|^Exited by signal (?:1|2|15)\.$"
             r"|KILLED BY SIGNAL: 15 |" + openmpi_signal(15, "Terminated"),
+            precedence=16,
+            confidence=0.5,
+        ),
+        # Of the process that a launcher names as the first: those that it ended itself have the same code.
+        sign(
+            ("rashed with exit code -15", "erminated with code -15", "(exitcode: -15)"),
+            r"\bcrashed with exit code -15\b|\bterminated with code -15\b|failed \(exitcode: -15\)",
             precedence=16,
             confidence=0.5,
         ),

@@ -14,6 +14,7 @@ from itertools import islice
 
 from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.causes.cause import Cause, Role, Sign
+from hpc_llm.causes.frames import engine_of_inference
 from hpc_llm.causes.program import PYTHON_EXCEPTION
 from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.causes.tracebacks import exceptions_in
@@ -24,7 +25,8 @@ SHARED = (
     b"oom", b"rolog", b"uggingface.co", b"yaml.", b"evice", b"NaN", b"hpc-llm: ", b"TERM_", b"Exit_status", b"ode 1",
     b"EXIT CODE", b"imed out", b"imeout", b"signal", b"ocket", b"ymbol", b"CANCELLED", b"aile", b"ailure", b"atch", b"ERROR",
     b"onda", b"onitor", b"GLIBC", b"finite", b"eepspeed", b"DeepSpeed", b"srun", b"ore dumped",
-    b"fork", b"navailable", b"ultiple of",
+    b"fork", b"navailable", b"ultiple of", b"ode -", b"ode: ", b"ode=", b"ode = ", b"ode of ",
+    b"tatus ", b"tatus: ", b"tatus=", b"xited (", b"transport/tcp",
 )  # fmt: skip
 """Texts that many literals contain: without one of them, all of those can be left out."""
 
@@ -131,10 +133,19 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                     and _stands_right(text, match.start(), one)
                     and not is_quoted(text, match.start(), match.end())
                 ):
-                    yield match.start(), cause, one, _details(match)
+                    yield match.start(), cause, one, _details(match) | _engine(cause, text, match.start())
     for position, name, message in exceptions_in(text):
         details = {"exception": name, "message": message}
         yield position, PYTHON_EXCEPTION, EXCEPTION, details
+
+
+_OF_ENGINES = frozenset(("device_oom", "host_oom"))
+"""Causes against which other things help in a program that only infers."""
+
+
+def _engine(cause: Cause, text: bytes, position: int) -> dict[str, str]:
+    engine = engine_of_inference(text, position) if cause.id in _OF_ENGINES else None
+    return {"engine": engine} if engine is not None else {}
 
 
 def _is_source(text: bytes, position: int) -> bool:

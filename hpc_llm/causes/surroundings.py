@@ -117,7 +117,7 @@ NODE_LIMITS = Cause(
         sign(
             "Resource temporarily unavailable",
             r"^[^\n]{0,40}what\(\): +(?:\w[^\n]{0,60}: )?Resource temporarily unavailable"
-            r"|^[^\n\"']{0,60}?\b(?:Runtime|System)Error: (?:thread: )?Resource temporarily unavailable$"
+            r"|^[^\n\"']{0,120}?\b(?:Runtime|System)Error: (?:thread: )?Resource temporarily unavailable$"
             r"|(?:[Ff]ailed to spawn|ThreadPoolBuildError|spawn[^\n]{0,40}thread)[^\n]{0,80}code: 11, kind: WouldBlock",
             confidence=0.85,
         ),

@@ -17,6 +17,9 @@ _HARMLESS = (b"Exception ignored in", b"--- Logging error ---", b"Exception in t
 _BOX = b"\xe2\x95\xad"  # the corner of the frame in which rich prints tracebacks
 _BAR = re.compile(rb"\d%\||it/s|s/it|\[\d+:\d\d<")
 _LABEL = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^()\n]{1,80}\))$")
+_LABELS = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^()\n]{1,80}\)|\d{1,5}:)")
+_NO_ERROR = re.compile(rb"\b(?:WARN(?:ING)?|INFO|DEBUG|[Ww]arning|[Ii]nfo|[Dd]ebug)\b")
+"""Levels of what a program tells and goes on."""
 _MESSAGE = 400
 
 
@@ -40,6 +43,7 @@ def _end_of(text: bytes, begin: int, before: bytes) -> tuple[int, str, str] | No
         label = _LABEL.search(prefix)
         prefix = label[0] if label else b""
     position = text.find(b"\n", begin) + 1
+    prefix = _prefix_below(text, position, prefix)
     limit = min(len(text), begin + LONGEST)
     indented = False
     while 0 < position < limit:
@@ -55,6 +59,19 @@ def _end_of(text: bytes, begin: int, before: bytes) -> tuple[int, str, str] | No
                 return None
         position = end + 1
     return None
+
+
+def _prefix_below(text: bytes, position: int, prefix: bytes) -> bytes:
+    """What the lines below the heading begin with: a logger writes its prefix before the first line of a message alone."""
+    if not prefix or text.startswith(prefix, position) or _NO_ERROR.search(prefix):
+        return prefix
+    label = _LABELS.match(prefix)
+    for one in (label[0].rstrip(b" ") if label else b"", b""):
+        if text.startswith(one, position) and text[position + len(one) : position + len(one) + 12].lstrip(
+            b" "
+        ).startswith(b"File "):
+            return one
+    return prefix
 
 
 def _exception(content: bytes, indented: bool) -> re.Match[bytes] | None:

@@ -10,7 +10,7 @@ from typing import Any
 from hpc_llm.causes import life
 from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.log import LogFindings
-from hpc_llm.causes.memory import PAGE_LOCKED_REMEDY
+from hpc_llm.causes.memory import CACHE_REMEDY, PAGE_LOCKED_REMEDY, SHARE_REMEDY
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, Verdict
@@ -35,6 +35,7 @@ _GUESSED = {
 _LIMIT_REACHED = (
     "The job reached the limit of its memory at some time, which by itself ends nothing: what ended it is not said."
 )
+_OF_AN_ENGINE = "The GPU's memory ran out: the model's weights and the cache of what it has read do not fit into the part that the program may use."
 _HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
 _ENDED_BY_SIGNAL = (
     "The program was told to end by a signal, and nothing here says by whom: a time limit, a preemption, a person or a "
@@ -160,11 +161,18 @@ def explained(
 def _meaning(verdict: Verdict, details: Mapping[str, str]) -> str:
     if verdict.cause.id == "device_oom" and is_filled_by_others(details):
         return _HELD_BY_OTHERS
+    if verdict.cause.id == "device_oom" and not verdict.is_guess and (details.get("engine") or _is_of_engine(verdict)):
+        return _OF_AN_ENGINE
     if _is_only_signal(verdict):
         return _ENDED_BY_SIGNAL
     if verdict.is_guess and verdict.root is not None and verdict.root.sign.at_any_time:
         return _LIMIT_REACHED
     return _GUESSED.get(verdict.cause.id, verdict.cause.meaning) if verdict.is_guess else verdict.cause.meaning
+
+
+def _is_of_engine(verdict: Verdict) -> bool:
+    """Whether the words themselves are those of a program that only infers."""
+    return verdict.root is not None and verdict.root.sign.remedy in (CACHE_REMEDY, SHARE_REMEDY)
 
 
 def _is_only_signal(verdict: Verdict) -> bool:

@@ -61,6 +61,26 @@ _BY_CAUSE = {
 }
 """Instead of a cause's own remedy, where that speaks of a run of ours."""
 
+_INFERRING = {
+    "device_oom": (
+        "fewer sequences at a time: max_num_seqs and max_num_batched_tokens of vLLM, --max-running-requests of SGLang, --max-batch-total-tokens "
+        "of TGI, --batch_size of lm-eval, smaller batches of prompts for generate\n"
+        "shorter sequences: max_model_len of vLLM, --context-length of SGLang, --max-total-tokens of TGI, max_length or max_new_tokens elsewhere\n"
+        "share the weights among more GPUs: tensor_parallel_size of vLLM, --tp-size of SGLang, --num-shard of TGI, device_map='auto' elsewhere\n"
+        "bf16 or fp16 weights, or a quantised model"
+    ),
+    "host_oom": (
+        "ask for more: sbatch --mem=…, or --mem=0 for all of the node\n"
+        "fewer processes per node that load the model at once, and less swap space or offload to the host"
+    ),
+    "walltime": (
+        "ask for more time, up to the partition's limit (sinfo -o '%P %l'), or for fewer prompts or tasks\n"
+        "if it made no progress at all, look for a hang before asking for more time"
+    ),
+    "preempted": "submit it again, or on a partition that is not preempted",
+}
+"""The same for a program that only infers: it has no steps, optimizer or checkpoints of its own."""
+
 _TRANSLATED = (
     (re.compile(r"--sbatch ([a-z-]+)=(\S+?)(?=[,;:)]|\s|$)"), r"sbatch --\1=\2"),
     (re.compile(r"--sbatch ([a-z-]+)"), r"sbatch --\1"),
@@ -85,6 +105,11 @@ def in_other_words(cause: str, remedy: str, is_of_cause: bool) -> str:
     return "\n".join(left) or _BY_CAUSE.get(
         cause, "look at the evidence: what to change is in the program or its script"
     )
+
+
+def where_it_infers(cause: str) -> str | None:
+    """What helps against that cause in a program that only infers; None where it is what helps others."""
+    return _INFERRING.get(cause)
 
 
 def in_general(cause: str) -> list[str]:

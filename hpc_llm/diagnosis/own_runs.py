@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -181,14 +182,49 @@ def _began(found: Look) -> float | None:
 
 
 def _node(found: Look) -> str | None:
-    """The node to blame, as Slurm calls it: that of a job on one node, else that of the rank that failed first."""
+    """The node to blame, as Slurm calls it: that of a job on one node, that of the rank that failed first, or the one that srun names.
+
+    The record of the script's end names the first node of several, which need not be the one that failed.
+    """
     nodes = found.job.nodes if found.job else None
     if nodes and "," not in nodes and "[" not in nodes:
         return nodes
     records = found.records
-    first = records.failures[0].host if records.failures else None
-    host = first or (records.exit.host if records.exit else None)
-    return host.partition(".")[0] if host else nodes  # a host may give its full name, which Slurm does not know
+    host = records.failures[0].host if records.failures else None
+    if host is None and records.plan.get("nodes") == 1 and records.exit is not None:
+        host = records.exit.host
+    if host is not None:
+        return host.partition(".")[0]  # a host may give its full name, which Slurm does not know
+    return _named_by_srun(found)
+
+
+_TASK_FAILED = re.compile(
+    r"srun: error: (?P<node>[\w.-]{1,80}): tasks? (?P<tasks>[\d,-]+): (?!Terminated|Exited with exit code 143$)"
+)
+
+
+def _named_by_srun(found: Look) -> str | None:
+    """The node of the rank that is the root, as srun names it, or the only one of which srun says that a task failed."""
+    judgement = found.judgement
+    told = [said for one in judgement.found if (said := _TASK_FAILED.search(one.text)) is not None]
+    rank = judgement.verdict.root.rank if judgement.verdict.root is not None else None
+    if rank is not None:
+        told = [said for said in told if _holds(said["tasks"], rank)]
+    nodes = {said["node"] for said in told}
+    return nodes.pop() if len(nodes) == 1 else None
+
+
+def _holds(ranges: str, task: int) -> bool:
+    """Whether srun's list of tasks has that one.
+
+    >>> _holds("0-3,7", 7), _holds("0-3,7", 5)
+    (True, False)
+    """
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and int(first) <= task <= (int(last) if last.isdecimal() else int(first)):
+            return True
+    return False
 
 
 def _placed(run: RunPaths, evidence: Iterable[Evidence]) -> Iterator[Evidence]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from hpc_llm.diagnosis.case import Case, takes_options
 from hpc_llm.diagnosis.device_memory import EXPANDABLE, elsewhere, is_filled_by_others, is_in_pieces, is_shared
-from hpc_llm.diagnosis.elsewhere import in_general
+from hpc_llm.diagnosis.elsewhere import in_general, where_it_infers
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
 from hpc_llm.diagnosis.packages import mismatched, missing
@@ -295,7 +295,14 @@ BY_PLAN: dict[str, Callable[[Case], list[str]]] = {
 def device_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
     """What the amounts say first, then what helps in general, unless others filled the GPU."""
     lines = elsewhere(facts)
+    if facts.get("engine") and not (lines and is_filled_by_others(facts)):
+        return [*lines, *(where_it_infers("device_oom") or "").splitlines()]
     return lines if not lines or is_filled_by_others(facts) else [*lines, *in_general("device_oom")]
+
+
+def host_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
+    """What helps where the process that ran out only infers; nothing else of its own."""
+    return (where_it_infers("host_oom") or "").splitlines() if facts.get("engine") else []
 
 
 def module_missing(facts: Mapping[str, Any]) -> list[str]:
@@ -310,9 +317,39 @@ def module_missing(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
+_OF_THE_PROGRAM = frozenset(
+    """NameError UnboundLocalError TypeError AttributeError KeyError IndexError AssertionError ValueError ZeroDivisionError NotImplementedError
+    RecursionError SyntaxError IndentationError ImportError UnicodeDecodeError FileNotFoundError FileExistsError IsADirectoryError
+    NotADirectoryError""".split()
+)
+"""Exceptions that Python raises of the code that runs and of what it was given, and of nothing else."""
+_OF_ANOTHER = frozenset(("CalledProcessError", "ChildFailedError", "ProcessRaisedException", "ProcessExitedException"))
+"""Exceptions by which a program says that another one failed."""
+_OF_THE_NETWORK = re.compile(
+    r"Connection|Timeout|Socket|HTTP|URL|SSL|DistNetworkError|DistStoreError|DistBackendError|gaierror|RemoteDisconnected"
+)
+
+
+def python_exception(facts: Mapping[str, Any]) -> list[str]:
+    """Where to look, by the kind of the exception; nothing where it is not known or says nothing by itself."""
+    name = str(facts.get("exception") or "").rpartition(".")[2]
+    if name in _OF_THE_PROGRAM:
+        return ["read the last lines of the traceback: the fault is in the program or in what it was given"]
+    if name in _OF_ANOTHER:
+        return ["a process that it started failed: its own output says why, above this error or in a log of its own"]
+    if _OF_THE_NETWORK.search(name):
+        return [
+            "read the last lines of the traceback: they show what was asked for over the network, and of whom",
+            "see the output of the other ranks for one that ended before, and whether the node reaches that address",
+        ]
+    return []
+
+
 BY_FACTS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "device_oom": device_oom_elsewhere,
+    "host_oom": host_oom_elsewhere,
     "module_missing": module_missing,
+    "python_exception": python_exception,
     "package_missing": missing,
     "driver_mismatch": mismatched,
 }

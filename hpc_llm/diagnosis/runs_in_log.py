@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -14,9 +15,10 @@ from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import CUT, SHOWN, Found
 from hpc_llm.causes.verdict import Verdict, decide
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude, unexplained
+from hpc_llm.diagnosis.elsewhere import where_it_infers
 from hpc_llm.parsing.read import Reading, parse_stream
 from hpc_llm.parsing.registry import document_formats
-from hpc_llm.parsing.rows import Row
+from hpc_llm.parsing.rows import INFER, Row
 from hpc_llm.records.metrics import has_bf16
 from hpc_llm.records.run import Outcome
 from hpc_llm.text import sources
@@ -30,6 +32,10 @@ _TOO_LARGE = "the last run of several: of so large a log `hpc-llm parse` lists t
 _TOO_MANY = "the last run of {}: of so many `hpc-llm parse` lists how each ended"
 _MOST_RUNS = 100
 """So many runs of a log are each told of; more would be read by nobody."""
+NO_NUMBER = (
+    "The loss of the evaluation is no number, and those of training are: look at the evaluation's data and labels; "
+    "where all labels of a batch are left out (-100), its mean is 0/0."
+)
 _MOST_LINES = 1000
 """So many runs of a log are looked up in it; more are a log of something else."""
 
@@ -134,6 +140,10 @@ def _in_words_of(made: Diagnosis, row: Row) -> Diagnosis:
     """With what only the parser knows of the run: at which step its loss was no number, and which precision it has."""
     if made.cause is NAN_LOSS and row.invalid_reason and row.invalid_reason.startswith("the loss "):
         made = replace(made, summary=f"T{row.invalid_reason[1:]}.")
+    if row.kind == INFER and (instead := where_it_infers(made.cause.id)) is not None and "engine" not in made.details:
+        made = replace(made, remedy=instead)
+    if made.cause is NONE and row.eval_loss is not None and not math.isfinite(row.eval_loss):
+        made = replace(made, summary=NO_NUMBER)
     return _without_its_precision(made, row)
 
 

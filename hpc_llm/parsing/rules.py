@@ -177,6 +177,39 @@ _TEXT_GROUP = r"\(\?P<(?P<text>\w+)>"
 _NUMBER_GROUP = r"(?<!\(\?P)<(?P<number>[a-z][a-z0-9_]*)>"
 
 
+_FREE = r"(?<!\w)(?<!\w-)"
+"""No letter, digit or `_` stands right before, nor a `-` that joins words: what follows is a name of its own."""
+_OPENING = re.compile(
+    r"(?P<lookbehind>(?:\(\?<![^()]*\))*)(?:\\b)?(?P<words>(?:[\w:/=,' -]|\\[\[\](){}|.*])+(?![?*+{]))"
+)
+_OPENS_WITH_WORD = re.compile(r"(?:\(\?<![^()]*\))*(?:\\b|\(\?:|\(\?P<\w+>)*\w")
+
+
+def _whole_name(text: str) -> str:
+    """The pattern, so that it does not match at the end of a longer name: `tensor size: 2` in `encoder-tensor size: 2`.
+
+    >>> _whole_name("loss: <loss>"), _whole_name("(?:a|b): <loss>")
+    ('loss: (?<!\\\\wloss: )(?<!\\\\w-loss: )<loss>', '(?<!\\\\w)(?<!\\\\w-)(?:a|b): <loss>')
+    """
+    if not _OPENS_WITH_WORD.match(text):
+        return text
+    opening = _OPENING.match(text)
+    if opening is None or _is_choice(text):
+        return _FREE + text
+    words = opening["words"]
+    # Behind the fixed text: a pattern that begins with it is found several times as fast.
+    looked_back = rf"(?<!\w{words})(?<!\w-{words})"
+    return f"{opening['lookbehind']}{words}{looked_back}{text[opening.end() :]}"
+
+
+def _is_choice(text: str) -> bool:
+    """Whether the pattern is one of several, outside of any group."""
+    plain = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "", text)
+    while (inner := re.sub(r"\([^()]*\)", "", plain)) != plain:
+        plain = inner
+    return "|" in plain
+
+
 @dataclass(frozen=True, eq=False)
 class Rule:
     """One kind of line. Its patterns are compiled when they are needed: most logs need few formats."""
@@ -220,7 +253,7 @@ class Rule:
 
         # Of a step the prefix tells whose it is, so that one must stand before what matches.
         is_anchored = self.text.startswith("^") and self.kind in (Kind.RUN, Kind.START, Kind.SETUP, Kind.END)
-        text = f"^{WHOSE}{self.text[1:]}" if is_anchored else self.text
+        text = f"^{WHOSE}{self.text[1:]}" if is_anchored else _whole_name(self.text)
         compiled = re.compile(re.sub(f"{_TEXT_GROUP}|{_NUMBER_GROUP}", expand, text).encode(), re.MULTILINE)
         if self.decode is None and compiled.groups != len(self.columns):
             raise ValueError(f"every group of the pattern needs a name: {self.text}")
@@ -244,7 +277,9 @@ class Rule:
             value = WHOLE if match["name"] in WHOLE_NUMBERS else NUMBER if match["after"] in ",'" else DIGITS
             # A search for text that begins with a letter is several times as fast as one for repeated blanks.
             before = re.sub(r"^[ +]*", "", match["before"])
-            found.setdefault(column_of(match["name"])[0], re.compile(f"{before}({value.decode()})".encode()))
+            found.setdefault(
+                column_of(match["name"])[0], re.compile(_whole_name(f"{before}({value.decode()})").encode())
+            )
         return found
 
     def values(self, match: re.Match[bytes]) -> Mapping[str, Value] | None:

@@ -289,3 +289,26 @@ def test_a_copy_of_a_run_without_its_submission_keeps_its_outcome(tmp_path: Path
     run = new_run(tmp_path, code=None)
     write_json(run.result, {"outcome": "OOM_DEVICE", "outcome_reason": "rank 0: OutOfMemoryError"})
     assert diagnose_run(run).cause.id == "device_oom"
+
+
+ECC = "[rank7]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "output", "blamed"),
+    [
+        (2, ECC + "srun: error: leo2: task 7: Exited with exit code 1\n", "exclude=leo2"),
+        (2, ECC + "srun: error: leo1: tasks 0-3: Terminated\nsrun: error: leo2: tasks 4-7: Aborted (core dumped)\n", "exclude=leo2"),
+        (2, ECC + "srun: error: leo1: tasks 0-3: Exited with exit code 1\nsrun: error: leo2: tasks 4-7: Exited with exit code 1\n", "exclude=leo2"),
+        (2, ECC, "exclude=NODE"),
+        (2, "CUDA error: uncorrectable ECC error encountered\nsrun: error: leo2: task 7: Segmentation fault\n", "exclude=leo2"),
+        (1, ECC, "exclude=leo1"),
+    ],
+)  # fmt: skip
+def test_of_several_nodes_the_one_that_failed_is_left_out(tmp_path: Path, nodes: int, output: str, blamed: str) -> None:
+    """The record of the script's end names the first of them."""
+    run = new_run(tmp_path, code=1, plan={"nodes": nodes, "scheduler": "slurm"}, host="leo1")
+    run.stderr.write_text(output)
+    found = diagnose_run(run)
+    assert found.cause.id == "gpu_hardware"
+    assert blamed in found.remedy, found.remedy

@@ -250,6 +250,13 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
         "--force-reinstall",
         "--no-cache-dir",
         "--enable-cuda-graph",
+        # of engines of inference
+        "--context-length",
+        "--max-batch-prefill-tokens",
+        "--max-total-tokens",
+        "--mem-fraction-static",
+        "--num-shard",
+        "--tp-size",
     }
     for _, remedy, _ in _remedies():
         own = re.sub(r"sbatch --[a-z-]+", "", remedy)  # an option of Slurm's own

@@ -25,6 +25,8 @@ _NAMES = {
     "trainer/device_train_microbatch_size": "micro_batch_size",
 }
 _LEARNING_RATE = re.compile(r"lr-\w+/group0$")
+_EVALUATED = re.compile(r"metrics/(?:[\w.-]{1,80}/){0,4}(?:Language|HF)?(?P<metric>CrossEntropy|Perplexity)")
+"""What an evaluation measures, behind the label of its data."""
 
 
 def _metric(match: re.Match[bytes]) -> Mapping[str, Value] | None:
@@ -46,12 +48,10 @@ def _batch(match: re.Match[bytes]) -> Mapping[str, Value]:
 
 
 def _evaluation(match: re.Match[bytes]) -> Mapping[str, Value] | None:
-    name, value = match[1].decode("utf-8", "replace"), number(match[2])
-    if value is None:
+    known, value = _EVALUATED.fullmatch(match[1].decode("utf-8", "replace")), number(match[2])
+    if value is None or known is None:
         return None
-    if name.endswith("CrossEntropy"):
-        return {"eval_loss": value}
-    return {"perplexity": value} if name.endswith("Perplexity") else None
+    return {"eval_loss" if known["metric"] == "CrossEntropy" else "perplexity": value}
 
 
 def _finish(values: dict[str, Value]) -> None:

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, number, rule
 
-_PAIR = re.compile(rb"\b([A-Za-z][\w/]{0,60})=([-+]?(?:[\d.]*\d(?:[eE][-+]?\d+)?|nan|inf))(?=[,\]\s]|$)")
+_PAIR = re.compile(rb"(?<![\w-])([A-Za-z][\w/]{0,60})=([-+]?(?:[\d.]*\d(?:[eE][-+]?\d+)?|nan|inf))(?=[,\]\s]|$)")
 _LOSSES = ("train_loss_step", "train_loss", "train/loss", "loss_step", "loss")
 
 
 BAR = (
-    r"(?P<again>(?:`Trainer\.fit` stopped: |Validati(?:on|ng)\b)[^\n]*\s+)?Epoch (?P<epoch>\d{1,9}): [^\n\[]{0,300}?"
+    r"(?P<again>(?:`Trainer\.fit` stopped: |Validati(?:on|ng)\b)[^\n]*\s+)?(?<!\w)(?<!\w-)Epoch (?P<epoch>\d{1,9}): [^\n\[]{0,300}?"
     r"(?P<number>\d{1,15})(?:/(?P<all>\d{1,15}|\?)|it) \["
 )
 """A bar, of known length or not, up to the pairs in its brackets; it is no new step where `again` is found."""
@@ -26,7 +26,7 @@ BAR = (
 AGAIN = r"(?:\s+Epoch (?P=epoch): [^\n\[]{0,300}?\b(?P=number)(?:/(?:\d+|\?)|it) \[[^\]\n]{0,1000}\])*"
 """The same bar, drawn again right below."""
 
-EVALUATED = r"Epoch \d+: [^\n\[]{0,300}\[[^\]\n]{0,800}?\bval(?:id)?[_/]loss(?:_epoch)?=<eval_loss>(?=[,\]\s])"
+EVALUATED = r"Epoch \d+: [^\n\[]{0,300}\[[^\]\n]{0,800}?(?<![\w-])val(?:id)?[_/]loss(?:_epoch)?=<eval_loss>(?=[,\]\s])"
 """A bar that shows the loss of the last validation."""
 
 

@@ -153,7 +153,7 @@ FORMAT = LineFormat(
             Kind.STEP,
             r"(?:(?P<before>^ ?samples/sec: [\d.]+ \|)"
             r"|^Step Time : [\d.]+s GPU utilization: (?P<tflops>[\d.]+) ?(?:MODEL_)?TFLOP/s/GPU\n[^\n|]{0,80}?)?"
-            r"(?:^|[ \]|-])iteration[ =]+(?P<number>\d+)/ *(?P<all>\d+) \|(?P<pairs>[^\n]*)",
+            r"(?:^|[ \]|]|(?<!\w)-)iteration[ =]+(?P<number>\d+)/ *(?P<all>\d+) \|(?P<pairs>[^\n]*)",
             _iteration,
             literal="iteration",
         ),
@@ -193,6 +193,12 @@ FORMAT = LineFormat(
         rule(Kind.SETUP, r"using world size: <world_size>", literal="using world size: "),
         rule(Kind.SETUP, _argument("world_size", "<world_size>"), literal=" world_size .."),
         rule(Kind.SETUP, r"tensor-model-parallel size: <tensor_parallel>", literal="tensor-model-parallel size: "),
+        # Megatron-Core before 0.13 writes no blank between this name and the word before it.
+        rule(
+            Kind.SETUP,
+            r"hierarchical context-parallel sizes: Nonetensor-model-parallel size: <tensor_parallel>",
+            literal="sizes: Nonetensor-model-parallel size: ",
+        ),
         rule(
             Kind.SETUP,
             _argument("tensor_model_parallel_size", "<tensor_parallel>"),

@@ -1,0 +1,47 @@
+"""Unsloth's banner, in the words of its older and newer releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hpc_llm.parsing import Reading
+
+OLD = r"""==((====))==  Unsloth 2024.8: Fast Llama patching. Transformers = 4.43.3.
+   \\   /|    GPU: Tesla T4. Max memory: 14.748 GB. Platform = Linux.
+==((====))==  Unsloth - 2x faster free finetuning | Num GPUs = 1
+   \\   /|    Num examples = 4,000 | Num Epochs = 1
+O^O/ \_/ \    Batch size per device = 2 | Gradient Accumulation steps = 4
+\        /    Total batch size = 8 | Total steps = 60
+ "-____-"     Number of trainable parameters = 41,943,040
+"""
+NEW = r"""==((====))==  Unsloth 2025.6.2: Fast Llama patching. Transformers: 4.52.4.
+   \\   /|    NVIDIA L4. Num GPUs = 1. Max memory: 22.161 GB. Platform: Linux.
+==((====))==  Unsloth - 2x faster free finetuning | Num GPUs used = 1
+   \\   /|    Num examples = 4,000 | Num Epochs = 1 | Total steps = 60
+O^O/ \_/ \    Batch size per device = 2 | Gradient accumulation steps = 4
+\        /    Data Parallel GPUs = 1 | Total batch size (2 x 4 x 1) = 8
+ "-____-"     Trainable parameters = 41,943,040 of 8,072,204,288 (0.52% trained)
+"""
+TRAINED = (
+    "{'loss': 1.8, 'grad_norm': 0.6, 'learning_rate': 4e-05, 'epoch': 0.0}\n"
+    "{'loss': 0.9, 'grad_norm': 0.3, 'learning_rate': 0.0, 'epoch': 0.12}\n"
+    "{'train_runtime': 480.0, 'train_samples_per_second': 1.0, 'train_steps_per_second': 0.125, 'train_loss': 1.1, 'epoch': 0.12}\n"
+    "Peak reserved memory = 7.5 GB.\nPeak reserved memory for training = 1.5 GB.\n"
+)
+
+
+@pytest.mark.parametrize("banner", [OLD, NEW])
+def test_the_banner_says_the_batch_and_the_steps(banner: str, read: Callable[..., Reading]) -> None:
+    (row,) = read(banner + TRAINED).rows
+    batch = (row.micro_batch_size, row.gradient_accumulation_steps, row.global_batch_size, row.world_size)
+    assert (row.format, *batch) == ("unsloth", 2, 4, 8, 1)
+    assert (row.measured_steps, row.step_time_s_mean) == (60, 8.0)
+    assert row.peak_reserved_bytes == 7.5 * 2**30
+    assert row.gpu == ("T4" if banner is OLD else None)
+
+
+def test_a_second_banner_begins_another_run(read: Callable[..., Reading]) -> None:
+    first, second = read(OLD + TRAINED + OLD.replace("device = 2", "device = 4") + TRAINED).rows
+    assert (first.micro_batch_size, second.micro_batch_size) == (2, 4)
