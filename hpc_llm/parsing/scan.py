@@ -196,6 +196,8 @@ class Scanner:
         values = found.rule.values(found.match)
         if values is None:
             return False
+        if self._count_unparsed and found.rule.leaves_commas(found.match):
+            self.unparsed.note_comma(line_at(chunk, found.start))
         if found.format is None:
             self.run.learn(values)
             return True
