@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_folders import Folder
 
 from hpc_llm.cli.progress import Waits, following, progress_line
 from hpc_llm.cli.terminal import guarded
-from hpc_llm.runs import RunStatus
+from hpc_llm.runs import RunStatus, status
 from hpc_llm.runs.local_process import NEXT
 from hpc_llm.runs.progress import read_pace, read_progress
 
@@ -102,3 +103,11 @@ def test_of_several_that_wait_the_reason_fits(capsys: pytest.CaptureFixture[str]
     known |= dict.fromkeys(["tokens_per_second", "step", "steps"])
     Waits().tell([RunStatus(run_id=name, state="PENDING", reason=NEXT, **known) for name in "ab"])
     assert capsys.readouterr().err == "hpc-llm: 2 runs wait: about to start, or behind an earlier run\n"
+
+
+@pytest.mark.parametrize(("task", "method"), [("prepare", None), ("pretrain", "z3")])
+def test_preparing_data_has_no_method(folder: Folder, task: str, method: str | None) -> None:
+    found = json.loads(folder.run.experiment.read_text(encoding="utf-8"))
+    found["plan"]["task"] = task
+    folder.run.experiment.write_text(json.dumps(found), encoding="utf-8")
+    assert [one.method for one in status([folder.run])] == [method]
