@@ -98,7 +98,7 @@ def saved(name: str, text: str) -> str:
         (["submit", *LOCAL, "--model", "meta-llama/Llama-2-7b-hf"], None),
         (["render", *LOCAL, "--model", "/no/such/folder"], None),
         (["render", *LOCAL, "--set", "deepspeed.tensor_parallel.autotp_size=2"], None),
-        (["status", "nix"], "hpc-llm: there is no run 'nix' in logs: it holds no runs. --logs DIR says where runs live.\n"),
+        (["status", "nix"], "hpc-llm: there is no run 'nix' in logs: it holds no runs. Those of another folder: --logs DIR, in Python logs=DIR.\n"),
         (["logs", "nix"], None),
         (["cancel", "nix"], None),
     ],

@@ -201,7 +201,9 @@ def test_data_are_prepared_for_a_model_whose_tokens_can_be_seen(rows: Path) -> N
     (model / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 300}))
     assert hpc_llm.plan(cluster="local", task="prepare", model=str(model), data=[str(rows)])
     (model / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(PlanError, match=r"holds no tokenizer, and its model knows no other tokens"):
+    with pytest.raises(
+        PlanError, match=r"holds no tokenizer, so nothing turns text into the tokens that its model knows"
+    ):
         hpc_llm.plan(cluster="local", task="prepare", model=str(model), data=[str(rows)])
 
 

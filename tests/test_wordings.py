@@ -12,6 +12,7 @@ from rendering import planned
 import hpc_llm
 from hpc_llm.api.batches import Places, batches
 from hpc_llm.api.request import read_request
+from hpc_llm.cli import run
 from hpc_llm.cli.plan_text import differences
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.remedies import module_missing, walltime
@@ -189,3 +190,44 @@ def test_runs_one_folder_deeper_are_named_by_every_command(tmp_path: Path) -> No
     for verb in (hpc_llm.logs, hpc_llm.diagnose, hpc_llm.status):
         with pytest.raises(RequestError, match="later holds 1: --logs"):
             verb("some-run", logs=tmp_path)
+
+
+def test_more_gpus_than_a_partition_has_lead_to_the_one_that_has_them() -> None:
+    with pytest.raises(PlanError) as caught:
+        planned("delta", "z3", account="bxyz-delta-gpu", gpus_per_node=8)
+    assert "Choose --gpus-per-node 1..4, or a partition with as many: --partition gpuA100x8." in str(caught.value)
+
+
+def test_a_value_of_a_profile_is_written_as_the_file_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters/own.yaml").write_text(
+        "extends: delta\nname: own\ngpu: {per_node: null}\naccount: {required: null}\n"
+    )
+    with pytest.raises(ProfileError) as caught:
+        load_cluster("own")
+    assert "'account.required' is null: " in str(caught.value) and "is None" not in str(caught.value)
+
+
+def test_two_ways_to_write_one_setting_in_a_mapping_are_refused() -> None:
+    said = refused({"set": {"optimizer.lr": 1e-3, "optimizer": {"lr": 2e-3}}})
+    assert "optimizer.lr=0.001 and optimizer.lr=0.002 say two things of one setting" in said
+    read_request({"set": {"optimizer.lr": 1e-3, "optimizer": {"lr": 1e-3}}, "cluster": "local"}, {}, beside={})
+
+
+def test_python_is_told_what_a_call_lacks_in_its_own_words(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"report needs paths: call it as report\(paths=…\)"):
+        hpc_llm.report()  # type: ignore[call-arg]
+    with pytest.raises(RequestError, match=r"in Python logs=DIR"):
+        hpc_llm.status("nope", logs=tmp_path)
+
+
+def test_a_cluster_without_gpus_says_nothing_of_what_they_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters/own.yaml").write_text("extends: taiwania2\nname: own\ngpu: {vendor: none}\n")
+    assert run(["clusters", "own"]) == 0
+    shown = capsys.readouterr().out
+    assert "GPUs" in shown and "flash_attention_2" not in shown

@@ -43,9 +43,8 @@ def _check(name: str, signature: inspect.Signature, given: tuple[Any, ...], name
             _check_kind(f"{name}: {argument}", takes[argument], value)
     lacking = [one.name for one in takes.values() if one.default is one.empty and one.name not in bound]
     if lacking:
-        raise RequestError(
-            f"{name} needs {' and '.join(lacking)}, which {'are' if len(lacking) > 1 else 'is'} missing."
-        )
+        call = f"{name}({', '.join(f'{one}=…' for one in lacking)})"
+        raise RequestError(f"{name} needs {' and '.join(lacking)}: call it as {call}.")
 
 
 def _check_names(

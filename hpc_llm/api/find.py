@@ -58,7 +58,7 @@ def find_run(text: str, logs: Path) -> RunPaths:
     if not runs:
         below = runs_below(logs)
         raise RequestError(
-            f"there is no run '{text}' in {logs}: it holds no runs{f', {below}' if below else '. --logs DIR says where runs live'}."
+            f"there is no run '{text}' in {logs}: it holds no runs{f', {below}' if below else '. Those of another folder: --logs DIR, in Python logs=DIR'}."
         )
     listing = "`hpc-llm status` lists them."
     if len(runs) > _FEW:

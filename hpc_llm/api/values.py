@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -91,7 +91,19 @@ def _items(where: str, name: str, item: Any) -> Iterator[str]:
             )
         yield from (str(k) if v in (None, True) else f"{k}={v}" for k, v in item.items())
     else:
-        yield from settings(item)
+        yield from _each_once(where, settings(item))
+
+
+def _each_once(where: str, pairs: Iterable[str]) -> Iterator[str]:
+    """The settings of one mapping; raises RequestError where two of them set one thing, as nested and as dotted names can."""
+    from hpc_llm.api.amounts import path_of
+
+    said: dict[str, str] = {}
+    for pair in pairs:
+        first = said.setdefault(path_of(pair), pair)
+        if first != pair:
+            raise RequestError(f"{where}: set: {first} and {pair} say two things of one setting. Keep one of them.")
+        yield pair
 
 
 def settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:

@@ -54,7 +54,8 @@ def clean_command(
         print_json({"items": [_document(one, deed) for one in found]})
     elif found:
         headers = ["run", "what", "MiB", "path", "state"]
-        print_table([_row(one, deed, kinds, logs) for one in found], headers)
+        left = _with_checkpoints(found)
+        print_table([_row(one, deed, kinds, logs, left) for one in found], headers)
         _sum_up(found, deed, bool(kinds))
     else:
         note("nothing is kept here")
@@ -69,11 +70,17 @@ def _state(one: Cleaned, deed: str) -> str:
     return f"stays: {one.taken.stays}" if one.taken.stays else "may go"
 
 
-def _row(one: Cleaned, deed: str, kinds: list[str], logs: Path) -> list[object]:
+def _with_checkpoints(found: list[Cleaned]) -> set[str | None]:
+    """The runs of which a whole checkpoint is left."""
+    whole = (one for one in found if one.taken.kind == "checkpoints" and one.taken.is_whole)
+    return {one.taken.run_id for one in whole if not one.is_chosen or one.problem is not None}
+
+
+def _row(one: Cleaned, deed: str, kinds: list[str], logs: Path, left: set[str | None]) -> list[object]:
     taken = one.taken
     path = taken.path.relative_to(logs.absolute()) if taken.path.is_relative_to(logs.absolute()) else taken.path
     state = _state(one, deed)
-    if state == "may go" and taken.kind in kinds:
+    if state == "may go" and (taken.kind in kinds or (taken.kind == "model" and taken.run_id not in left)):
         state = "stays: with its checkpoints gone it is all that was trained"
     return [taken.run_id or _users(taken.wanted_by), taken.kind, f"{taken.size_bytes / 2**20:.1f}", path, state]
 

@@ -107,7 +107,7 @@ def _as_a_shell_has_it(path: Path) -> Path:
 def _show(cluster: Cluster) -> None:
     prelude, account = cluster.prelude, cluster.account
     needed = f"required, matches {account.pattern}" if account.required and account.pattern else "required"
-    can = cluster.gpu.capabilities
+    can = cluster.gpu.capabilities if cluster.gpu.vendor != "none" else None
     print_facts(
         [
             ("cluster", f"{cluster.name}: {cluster.title}"),

@@ -217,6 +217,10 @@ def _tell(reading: Reading) -> None:
     """Lines that look like metrics and were not parsed, and figures that were not taken."""
     for what in reading.left_empty:
         note(f"{reading.source}: left empty: {what}")
+    if commas := reading.unparsed.commas:
+        said = f"{commas} lines hold numbers" if commas > 1 else "1 line holds a number"
+        note(f"{reading.source}: left empty: {said} with a decimal comma, such as:")
+        typer.echo(f"  {reading.unparsed.comma_example}", err=True)
     if reading.unparsed.count:
         count = reading.unparsed.count
         said = f"{count} lines look like metrics and were" if count > 1 else "1 line looks like a metric and was"

@@ -79,7 +79,7 @@ def progress_line(statuses: Sequence[RunStatus]) -> str:
 
 
 def _one(status: RunStatus) -> str:
-    text = f"{status.cluster} {status.method} {status.state}"
+    text = " ".join(filter(None, (status.cluster, status.method, status.state)))
     if status.step is not None and status.steps is not None:
         text += f" step {status.step}/{status.steps}"
     if status.tokens_per_second:

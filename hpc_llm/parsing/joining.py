@@ -18,6 +18,8 @@ MOST_RUNS = 2000
 
 def goes_on_in(run: LogRun, later: LogRun) -> bool:
     """Whether `later`, the first run of the next piece of the log, is this run still."""
+    if run.mixed is not None and later.mixed is not None:
+        return True
     if later.began or (run.over and later.has_steps):
         return False
     if run.last is None or later.first is None or later.first > run.last:
@@ -53,6 +55,7 @@ def merge(run: LogRun, later: LogRun) -> None:
     run.tail.merge(later.tail, later.lines)
     run.formats = {**later.formats, **run.formats}
     run.packed = run.packed or later.packed
+    run.mixed = run.mixed or later.mixed
     run.learn(later.values)  # in order, so the last word counts, and of a peak the largest
     run.learn(later.companion, companion=True)
     run.pending = later.pending or run.pending

@@ -295,8 +295,11 @@ def parse_stream_steps(name: str, file: IO[bytes]) -> Iterator[Step]:
     for _ in _scan(scanner, first, text):
         yield from _steps_of(name, complete)
         complete.clear()
-    scanner.finish()
+    runs = scanner.finish()
     yield from _steps_of(name, complete)
+    for run in runs:
+        if run.mixed is not None:
+            pass_over(name, run.mixed)
 
 
 def _scan(scanner: Scanner, first: bytes, rest: Iterator[bytes]) -> Iterator[None]:

@@ -70,6 +70,10 @@ UNITS: Mapping[str, tuple[str, int, int]] = {
 of ten, which is applied to the printed digits so that 6703.7 ms is 6.7037 s."""
 
 
+SMALL = frozenset(("loss", "eval_loss", "grad_norm", "learning_rate", "mfu"))
+"""Columns whose numbers have decimals, and hardly ever thousands."""
+_COMMA_IN_NUMBER = re.compile(rb"(?<![\w.,])[-+]?\d[\d.]*,[\d.,]*\d")
+
 LEFT_EMPTY = "left_empty"
 """Under this name `LineFormat.finish` says which figures it did not take, and why."""
 
@@ -90,6 +94,15 @@ def number(text: bytes) -> float | None:
         return float(text)
     except ValueError:
         return float(text.replace(b",", b"")) if _GROUPED.fullmatch(text) else None
+
+
+def small(text: bytes) -> float | None:
+    """The printed number of what is never thousands and whole, such as a loss: there `6,256` may be six and a part.
+
+    >>> small(b"6.256"), small(b"1,234.5"), small(b"6,256")
+    (6.256, 1234.5, None)
+    """
+    return None if b"," in text and b"." not in text else number(text)
 
 
 def whole(text: bytes) -> int | None:
@@ -125,6 +138,8 @@ class Scaled:
 
 def floats(convert: Convert, texts: Sequence[bytes]) -> list[float]:
     """What `convert` gives for each of very many texts, those left out for which it gives none."""
+    if convert is small and not any(b"," in text for text in texts):
+        convert = number
     if convert is number or isinstance(convert, Scaled):
         values = _numbers(texts)
         if values is not None and convert is number:
@@ -162,6 +177,8 @@ def column_of(name: str) -> tuple[str, Convert | None]:
     """
     if name in WHOLE_NUMBERS:
         return name, whole
+    if name in SMALL:
+        return name, small
     if name in OTHER_NAMES:
         return OTHER_NAMES[name], None
     for ending, (column_ending, factor, power) in UNITS.items():
@@ -292,6 +309,13 @@ class Rule:
             if value is not None:
                 found[name] = value
         return found
+
+    def leaves_commas(self, match: re.Match[bytes]) -> bool:
+        """Whether the line has a number that is none to us for its comma."""
+        if self.decode is not None:
+            return any(number(text) is None for text in _COMMA_IN_NUMBER.findall(match[0]))
+        pairs = zip(self.columns, match.groups(), strict=True)
+        return any(text is not None and b"," in text and convert(text) is None for (_, convert), text in pairs)
 
     def _decoded(self, match: re.Match[bytes]) -> Mapping[str, Value] | None:
         assert self.decode is not None

@@ -16,6 +16,7 @@ from typing import Any
 
 from hpc_llm.causes.cause import Sign
 from hpc_llm.causes.numerics import NAN_LOSS
+from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import SHOWN, Found
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.parsing.clock import Clock, ClockReading
@@ -113,6 +114,8 @@ class LogRun:
     """Some of its steps, where anybody asked for them."""
     left_empty: str | None = None
     """Figures that are printed and not taken, and why."""
+    mixed: str | None = None
+    """What shows that its step lines are those of more than one run, in a sentence: its figures are then nobody's."""
     skipped_before: tuple[int, int | None] = (0, 0)
     """Number of the step before, and how many were skipped up to it, if the log says."""
     pending: dict[str, Value] = field(default_factory=dict)
@@ -165,6 +168,12 @@ class LogRun:
 
     def verdict(self) -> Verdict:
         """How it ended, as far as its text says; it must be settled."""
+        found = self._verdict()
+        if self.mixed is not None and found.cause is NONE:  # the end of one of them
+            return Verdict(UNKNOWN, 0.3, None, ())
+        return found
+
+    def _verdict(self) -> Verdict:
         said = self.tail.verdict(self.closed or self.reached_last_step)
         if not self.ends_not_finite or (said.root is not None and said.cause is not NAN_LOSS):
             return said

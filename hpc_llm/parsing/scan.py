@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.fast import FastLane
 from hpc_llm.parsing.held import Held
-from hpc_llm.parsing.joining import MOST_RUNS, leave_out
+from hpc_llm.parsing.joining import MOST_RUNS, leave_out, merge
 from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of, without_endless_lines
+from hpc_llm.parsing.mixed import Mixture, in_words
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, TRAIN
 from hpc_llm.parsing.rules import LARGEST, Kind, Rule, Value
@@ -74,6 +75,8 @@ class Scanner:
         self._aside: dict[str, Value] = {}
         self._later = Held()
         self._rules_of_step: set[Rule | None] = set()
+        self._mixture = Mixture()
+        self._went_back_in: LogRun | None = None
         self._without_start: list[tuple[LogRun, int]] = [(self.runs[0], 0)]
         self._use(formats)
 
@@ -193,6 +196,8 @@ class Scanner:
         values = found.rule.values(found.match)
         if values is None:
             return False
+        if self._count_unparsed and found.rule.leaves_commas(found.match):
+            self.unparsed.note_comma(line_at(chunk, found.start))
         if found.format is None:
             self.run.learn(values)
             return True
@@ -205,6 +210,7 @@ class Scanner:
         below = owner.companion and self._owned
         if kind in (Kind.START, Kind.SETUP):
             self._begin(chunk, found.start, only_after_results=True)
+            self._mixture.restart()
             self.run.trains = self.run.trains or kind is Kind.START
             self.run.is_programs = self.run.is_programs or not below
         if kind is Kind.STEP and not below:
@@ -241,6 +247,8 @@ class Scanner:
         order = values.get("order", values.get("step"))
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         by_step = "order" not in values
+        if self._is_mixed(found, number, values, chunk):
+            return
         if self.run.over and not self._goes_on(number if by_step else None, self._offset + found.start):
             self._begin(chunk, found.start, only_after_results=False)
         elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
@@ -250,10 +258,46 @@ class Scanner:
         elif self._is_copy(number if by_step else None, stream_of(chunk, found.start), self._offset + found.start):
             self.run.learn_peaks(values)
             return
+        elif self._shows_two_rows(number):
+            return
         elif self._goes_back(number, by_step):
             self._begin(chunk, found.start, only_after_results=False)
         self._open(found, number, values, chunk)
         self._rules_of_step = {rule}
+
+    def _is_mixed(self, found: Hit, number: float | None, values: Mapping[str, Value], chunk: bytes) -> bool:
+        """Whether the step lines are those of more than one run: what follows is of none that could be told."""
+        if self.run.mixed is not None:
+            self._step_starts.append(found.start)
+            return True
+        if found.format is None or self.run.stream not in (None, stream_of(chunk, found.start)):
+            return False
+        shown = self._mixture.of(found.format.name, number, values)
+        if shown is not None:
+            self._mix(shown)
+        return shown is not None
+
+    def _shows_two_rows(self, number: float | None) -> bool:
+        """Whether this number goes on with one of two rows between which the log goes to and fro."""
+        run = self.run
+        if number is None or run.last is None:
+            return False
+        if number <= run.last and not self._mixture.is_between:
+            self._went_back_in = run
+        shown = self._mixture.goes(number, run.last)
+        if shown is not None:
+            self._mix(shown)
+        return shown is not None
+
+    def _mix(self, shown: str) -> None:
+        """All since the numbers went back are pieces of the runs whose lines stand here mixed: one row says so."""
+        self._flush()
+        since = self._went_back_in if self._mixture.is_between else self.run
+        first = next((place for place, run in enumerate(self.runs) if run is since), len(self.runs) - 1)
+        for later in self.runs[first + 1 :]:
+            merge(self.runs[first], later)
+        del self.runs[first + 1 :]
+        self.run.mixed = in_words(shown)
 
     def _goes_on(self, number: float | None, position: int) -> bool:
         """Whether this is the next step of a run whose job was said to be over: processes have some time to end, and a text
@@ -290,7 +334,7 @@ class Scanner:
 
     def _begin(self, chunk: bytes, position: int, *, only_after_results: bool) -> None:
         """Another run begins at `position` of the chunk, unless this one has nothing yet."""
-        if only_after_results and not self.run.has_results:
+        if (only_after_results and not self.run.has_results) or (self.run.mixed is not None and only_after_results):
             self.run.began = True
             return
         self._flush()
@@ -322,7 +366,7 @@ class Scanner:
     def _flush(self) -> None:
         """Hand out the step that is complete."""
         step = self.run.flush()
-        if step is not None and self._on_step is not None:
+        if step is not None and self._on_step is not None and self.run.mixed is None:
             self._on_step(len(self.runs) - 1 + self.run.left_out_before, step)
 
     def _note_starts(self, chunk: bytes) -> None:

@@ -12,6 +12,11 @@ from hpc_llm.parsing.rules import EMPTY_COLUMNS, LEFT_EMPTY, Value
 from hpc_llm.parsing.run import RATES, LogRun
 from hpc_llm.records.run import Outcome
 
+_OF_THE_LOG = frozenset(
+    "format kind gpu job_id started_at outcome outcome_reason invalid_reason cause cause_confidence".split()
+)
+"""Columns that do not tell one run of a log from another that prints into it."""
+
 LEAST_FOR_WARMUP = 3
 """With fewer step lines than this the first one is not left out of the means."""
 
@@ -50,7 +55,18 @@ def row_of(run: LogRun) -> Row:
         _of_unequal_steps(run, columns)
     _derive(columns, values, None if run.work.changed else run.tokens_per_step(values))
     _judge(run, columns)
+    if run.mixed is not None:
+        _empty(run, columns)
     return Row(**columns)
+
+
+def _empty(run: LogRun, columns: dict[str, Any]) -> None:
+    """Leave of a run whose lines are those of several what is true of their log."""
+    for name in columns.keys() - _OF_THE_LOG:
+        del columns[name]
+    run.left_empty, run.sample = run.mixed, None
+    if columns["outcome"] == Outcome.UNKNOWN.value:
+        columns["outcome_reason"] = run.mixed
 
 
 def _kind(run: LogRun, owner: LineFormat | None, columns: dict[str, Any]) -> str | None:

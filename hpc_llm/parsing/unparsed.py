@@ -1,4 +1,7 @@
-"""Lines that look like a metric and that no rule took: a format may be missing, or a program may have a new spelling."""
+"""Lines that look like a metric and that no rule took: a format may be missing, or a program may have a new spelling.
+
+And lines of which a number was not taken, because a comma stands in it that parts no thousands.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,14 @@ class Unparsed:
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
+    commas: int = 0
+    """Lines with a number that was left empty for its comma."""
+    comma_example: str = ""
+
+    def note_comma(self, line: bytes) -> None:
+        """A line with such a number."""
+        self.commas += 1
+        self.comma_example = self.comma_example or line[:200].decode("utf-8", "replace").strip()
 
     def look(self, chunk: bytes, taken: Sequence[tuple[int, int]]) -> None:
         """Count the lines of `chunk` that look like a metric, without those of the matches that begin and end there."""
@@ -36,6 +47,8 @@ class Unparsed:
 
     def merge(self, other: Unparsed) -> None:
         self.count += other.count
+        self.commas += other.commas
+        self.comma_example = self.comma_example or other.comma_example
         self.examples = (self.examples + other.examples)[:_KEPT_EXAMPLES]
 
 

@@ -33,6 +33,8 @@ _PLACES = 1024
 _HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 """OWNER/NAME, which a folder may be called as well."""
 
+_TOKENIZER = "Put the tokenizer.json there that it was trained with (one trained on synthetic tokens has none, and takes no data)"
+
 
 def choose_weights(model: str, asked: str | None) -> tuple[str, str, Checkpoint | None]:
     """Whether `model` starts at random or from its checkpoint, why, and the checkpoint where there is one to be seen.
@@ -103,7 +105,7 @@ def check_readable(model: str) -> None:
     found = read_checkpoint(Path(model))
     if found.weights and not has_tokenizer(found.folder):
         raise PlanError(
-            f"the folder {model} holds no tokenizer, and its model knows no other tokens. Put its tokenizer.json there."
+            f"the folder {model} holds no tokenizer, so nothing turns text into the tokens that its model knows. {_TOKENIZER}."
         )
 
 
@@ -139,8 +141,8 @@ def check_tokenizer(found: Checkpoint | None, weights: str, data: Sequence[str])
     """Raise PlanError where text would be fed to a trained model in tokens that it has never seen."""
     if found is not None and weights == "checkpoint" and data and not has_tokenizer(found.folder):
         raise PlanError(
-            f"--data {data[0]}: the folder {found.folder} holds no tokenizer, and its model knows no other tokens. Put its "
-            "tokenizer.json there, or leave --data out."
+            f"--data {data[0]}: the folder {found.folder} holds no tokenizer, so nothing turns text into the tokens that its model "
+            f"knows. {_TOKENIZER}, or leave --data out."
         )
 
 

@@ -115,11 +115,18 @@ def ask_launcher(parallel: Parallel, cluster: Cluster, site: Site, draft: Draft)
     return name
 
 
+def _has(other: Gpu, gpus: int, gpu: Gpu) -> bool:
+    """Whether a partition has so many per node of the kind that was asked for, or of any where that one has none."""
+    return other.vendor != "none" and gpus <= other.per_node and (gpu.vendor == "none" or gpu.model == other.model)
+
+
 def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str) -> None:
     if gpus < 0 or gpus > per_node:
         has = f"{per_node} x {gpu.model}" if per_node else "no GPU"
         fewest = 0 if cluster.request.gpu_style == "none" else min(1, per_node)
         choice = f"Choose --gpus-per-node {fewest}..{per_node}" if per_node else "Leave --gpus-per-node out"
+        larger = [one.name for one in cluster.partitions if _has(cluster.gpu_of(one), gpus, gpu)] if gpus > 0 else []
+        choice += f", or a partition with as many: --partition {' or '.join(larger)}" if larger else ""
         raise PlanError(f"{counted(gpus, 'GPU')} per node: {where} has {has} per node. {choice}.")
     if gpus == 0 and per_node and cluster.request.gpu_style != "none":
         raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")

@@ -13,6 +13,9 @@ from hpc_llm.schedulers.local.marks import Living, Marked
 from hpc_llm.schedulers.process import hides_others, is_alive, place_of
 from hpc_llm.schedulers.runs import original_of
 
+NEXT = "about to start, or behind an earlier run"
+"""Of one run that waits, or of several."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalState:
@@ -41,7 +44,7 @@ def local_state(records: Records, here: Living) -> LocalState:
     queues = [one for one in (queue, identity and identity.process) if one]
     leaders = queues or [one for one in (identity and identity.submitter,) if one]
     if has_queue or any(is_alive(leader) for leader in leaders):
-        return LocalState(state="PENDING", reason="is about to start, or waits for the run before it")
+        return LocalState(state="PENDING", reason=NEXT)
     elsewhere = [place for leader in leaders if (place := _place(records, leader)) is not None]
     if len(elsewhere) == len(leaders):
         return LocalState(state="PENDING", reason=_as_last_seen(elsewhere or ["another machine"]))

@@ -72,6 +72,8 @@ _FOR_EVER = (
      "ask the site, or " + _SUBMIT_AGAIN.removesuffix(" ")),
 )  # fmt: skip
 """Patterns of the reasons that never clear by waiting, what they mean, and what to change."""
+_IN_TURN = {"JobArrayTaskLimit": "as many of its array run at once as --max-parallel allows"}
+"""Reasons that clear by waiting, where Slurm's word does not say what was asked for."""
 _COMPILED = [(re.compile(pattern), means, remedy) for pattern, means, remedy in _FOR_EVER]
 
 
@@ -91,7 +93,7 @@ def explain_wait(job: JobRecord, job_id: str | None, now: float) -> Wait:
         if word and pattern.fullmatch(word):
             do = remedy.replace("{job}", job_id or "JOB")
             return Wait(sentence=f"{word}: {means}, and waiting does not help: {do}", remedy=do)
-    sentence = job.reason or "it waits for its turn"
+    sentence = f"{word}: {_IN_TURN[word]}" if word in _IN_TURN else job.reason or "it waits for its turn"
     if job.started_at is not None and job.started_at > now:
         sentence += f"; Slurm expects it to start at {iso(job.started_at)}"
     return Wait(sentence=sentence, remedy="wait for it: `hpc-llm status --watch`")

@@ -176,6 +176,8 @@ class Records:
     def method(self) -> str | None:
         """The name of its method, with the letters of what was done where settings made that another: `z3 as ddp`."""
         plan, origins = Fields(self.plan), self.experiment.get("origins")
+        if plan.text("task") == "prepare":  # data are prepared alike for all of them
+            return None
         name, letters = plan.text("method"), plan.text("letters")
         origin = origins.get("letters") if isinstance(origins, dict) else None
         if name is None or letters is None or name == letters or origin != CHANGED_LETTERS:

@@ -7,6 +7,7 @@ stranger's checkout, so whoever reads a file from there is told (`foreign.py`).
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -163,6 +164,15 @@ def _in_words(item: Any) -> str:
     return message[:1].lower() + message[1:]
 
 
+def _as_yaml(value: Any) -> str:
+    """The value as the file has it: null, true and false are not Python's there.
+
+    >>> _as_yaml(None), _as_yaml(True), _as_yaml("gpu")
+    ('null', 'true', "'gpu'")
+    """
+    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+
+
 def explain_validation(error: Any, path: Path | str, allowed: dict[str, list[str]]) -> ProfileError:
     """A ProfileError in plain sentences from a pydantic ValidationError.
 
@@ -180,6 +190,6 @@ def explain_validation(error: Any, path: Path | str, allowed: dict[str, list[str
         else:
             message = _in_words(item)
             # A rule over several keys says itself which of them it means; the whole mapping would only hide it.
-            shown = "" if isinstance(item["input"], dict) else f" is {item['input']!r}"
+            shown = "" if isinstance(item["input"], dict) else f" is {_as_yaml(item['input'])}"
             sentences.append(f"'{place}'{shown}: {message}." if place else f"{message}.")
     return ProfileError(f"{path}: " + " ".join(sentences))

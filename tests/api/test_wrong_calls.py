@@ -57,7 +57,7 @@ def test_every_argument_of_every_function_takes_nothing_of_a_wrong_kind_in_silen
         (lambda: hpc_llm.status("a", "logs"), "status got 2 arguments without a name and takes 1 so: name the others, as in logs=…."),
         (lambda: hpc_llm.method(None), "method: name is of type NoneType: text is needed."),
         (lambda: hpc_llm.cluster(3), "cluster: name is 3: text is needed."),
-        (lambda: hpc_llm.fetch("tiny"), "fetch needs to, which is missing."),
+        (lambda: hpc_llm.fetch("tiny"), "fetch needs to: call it as fetch(to=…)."),
         (lambda: hpc_llm.wait([], timeout="1m"), "wait: timeout is '1m': a number is needed."),
         (lambda: hpc_llm.parse("x", logs=["a"]), "parse: logs is of type list: the path of a file or folder, as text or a Path, is needed."),
         (lambda: hpc_llm.status("a", runs="b"), "status got runs twice, once without its name. Keep one of them."),

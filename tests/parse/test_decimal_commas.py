@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from hpc_llm.parsing import Row
+from hpc_llm.cli import run
+from hpc_llm.parsing import Reading, Row
 from hpc_llm.parsing.rules import floats, number, whole
 
 
@@ -27,3 +29,40 @@ def test_losses_and_rates_with_decimal_commas_stay_empty(row: Callable[..., Row]
     line = "[Step {}/6] Loss: 6,25{}6 | Global Tokens/s: 1071,90 | GPU Mem (GB): n/a | Peak Mem: n/a\n"
     found = row("".join(line.format(step, step) for step in range(1, 7)) + "Avg Global Tokens/s: 4.683,37\n")
     assert (found.loss_first, found.loss_last, found.tokens_per_second, found.measured_steps) == (None, None, None, 6)
+
+
+TRAINER = "{{'loss': {}, 'grad_norm': 0.5, 'learning_rate': 4e-05, 'epoch': {}}}\n"
+
+
+@pytest.mark.parametrize("loss", ["1,5", "1,523", "-1,5", "'1,5'", "1,5e-01"])
+@pytest.mark.parametrize("blank", [" ", ""])
+def test_a_comma_with_a_digit_behind_it_ends_no_number_of_a_dictionary(
+    read: Callable[..., Reading], loss: str, blank: str
+) -> None:
+    text = "".join(TRAINER.format(loss, epoch / 10) for epoch in range(1, 200)).replace(", '", f",{blank}'")
+    reading = read(text, verbose=True)
+    assert [(row.loss_first, row.loss_last) for row in reading.rows] == [(None, None)]
+
+
+def test_a_loss_of_three_decimals_is_not_taken_for_thousands(row: Callable[..., Row]) -> None:
+    line = " iteration {:8}/      40 | elapsed time per iteration (ms): 1,000.5 | learning rate: 1.5E-04 | global batch size: 8 | lm loss: {} |\n"
+    found = row("".join(line.format(step, "6,255E+00") for step in range(1, 41)))
+    assert (found.loss_first, found.step_time_s_mean) == (None, 1.0005)
+    assert row("".join(line.format(step, "6.255E+00") for step in range(1, 41))).loss_first == 6.255
+
+
+def test_numbers_left_empty_for_their_commas_are_told(read: Callable[..., Reading]) -> None:
+    line = "[Step {}/6] Loss: 6,25{}6 | Global Tokens/s: 1,071 | GPU Mem (GB): n/a | Peak Mem: n/a\n"
+    text = "".join(line.format(step, step) for step in range(1, 7))
+    reading = read(text, verbose=True)
+    assert (reading.unparsed.commas, reading.unparsed.count) == (6, 0)
+    assert reading.unparsed.comma_example.startswith("[Step 1/6] Loss: 6,2516")
+    assert read(text.replace("6,", "6."), verbose=True).unparsed.commas == 0
+    assert read(TRAINER.format("1,5", 0.1), verbose=True).unparsed.commas == 1
+
+
+def test_the_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(TRAINER.format("1,5", 0.1) + TRAINER.format("1,4", 0.2))
+    assert run(["parse", str(log), "--verbose"]) == 0
+    assert "left empty: 2 lines hold numbers with a decimal comma, such as:" in capsys.readouterr().err

@@ -121,6 +121,15 @@ def test_of_a_run_that_came_to_its_end_one_of_both_stays(
         assert left(folder) == stays
 
 
+def test_the_same_table_says_that_the_model_stays(folder: Folder, logs: Path, capsys: Any) -> None:
+    keep(done(folder), 2, 4, model=True)
+    for words in (["clean"], ["clean", "--checkpoints", "--dry-run"], ["clean", "--checkpoints"], ["clean"]):
+        command([*words, "--logs", str(logs)])
+        [line] = [one for one in capsys.readouterr().out.splitlines() if "/model" in one]
+        assert ("may go" in line) == (words == ["clean"] and "step-2" in left(folder)), line
+        assert ("all that was trained" in line) == ("may go" not in line), line
+
+
 def test_a_model_alone_is_the_last_good_state(folder: Folder, logs: Path) -> None:
     keep(done(folder), model=True)
     [one] = clean(remove=["model"], logs=logs)

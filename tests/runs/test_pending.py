@@ -22,3 +22,9 @@ def test_a_job_that_was_queued_again_and_is_held(reason: str, said: str) -> None
     found = explain_wait(JobRecord(state="PENDING", reason=reason), "7", 0.0)
     assert "waiting does not help" in found.sentence and said in found.sentence and "scontrol release 7" in found.remedy
     assert ("because" in found.sentence) == ("because" in said)
+
+
+def test_what_was_asked_for_is_said_in_the_words_in_which_it_was() -> None:
+    found = explain_wait(JobRecord(state="PENDING", reason="JobArrayTaskLimit"), "7_3", 0.0)
+    assert found.sentence == "JobArrayTaskLimit: as many of its array run at once as --max-parallel allows"
+    assert found.remedy == "wait for it: `hpc-llm status --watch`"

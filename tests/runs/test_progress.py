@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_folders import Folder
 
-from hpc_llm.cli.progress import following
+from hpc_llm.cli.progress import Waits, following, progress_line
 from hpc_llm.cli.terminal import guarded
-from hpc_llm.runs import RunStatus
+from hpc_llm.runs import RunStatus, status
+from hpc_llm.runs.local_process import NEXT
 from hpc_llm.runs.progress import read_pace, read_progress
 
 
@@ -84,3 +86,28 @@ def test_on_a_terminal_one_line_is_written_over(monkeypatch: pytest.MonkeyPatch)
         "0/1 done · local z3 RUNNING step 1/9",
         "0/1 done · local z3 RUNNING step 2/9",
     ]
+
+
+def test_a_run_without_a_method_has_none_in_its_line() -> None:
+    status = RunStatus(
+        run_id="a", job_id="1", cluster="local", method=None, state="RUNNING", outcome=None, reason=None, exit_code=None,
+        started_at=None, elapsed_s=None, tokens_per_second=None, step=None, steps=None,
+    )  # fmt: skip
+    assert progress_line([status]) == "0/1 done · local RUNNING"
+
+
+def test_of_several_that_wait_the_reason_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    known: dict[str, Any] = dict.fromkeys(
+        ["job_id", "cluster", "method", "outcome", "exit_code", "started_at", "elapsed_s"]
+    )
+    known |= dict.fromkeys(["tokens_per_second", "step", "steps"])
+    Waits().tell([RunStatus(run_id=name, state="PENDING", reason=NEXT, **known) for name in "ab"])
+    assert capsys.readouterr().err == "hpc-llm: 2 runs wait: about to start, or behind an earlier run\n"
+
+
+@pytest.mark.parametrize(("task", "method"), [("prepare", None), ("pretrain", "z3")])
+def test_preparing_data_has_no_method(folder: Folder, task: str, method: str | None) -> None:
+    found = json.loads(folder.run.experiment.read_text(encoding="utf-8"))
+    found["plan"]["task"] = task
+    folder.run.experiment.write_text(json.dumps(found), encoding="utf-8")
+    assert [one.method for one in status([folder.run])] == [method]

@@ -19,7 +19,8 @@ from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, column_of, leave_empty, number, rule
 from hpc_llm.parsing.trainer_steps import Bar
 
-_PAIR = re.compile(rb"'([^'\n]{1,60})': (?:'([^'\n]*)'|([^,}'\n]+))")
+_PAIR = re.compile(rb"'([^'\n]{1,60})': (?:'([^'\n]*)'|([^,}'\n]+(?:,\d[^,}'\n]*)*))")
+"""Behind the comma between two pairs stands a blank, or a quote: with a digit behind it, it is one within a number."""
 
 _NAMES = {
     "loss": "loss",

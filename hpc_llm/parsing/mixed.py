@@ -1,0 +1,132 @@
+"""Step lines of one file that cannot be of one run: two programs, or two runs of one, printed into it in turns.
+
+A run that is restarted or resumed goes back once, and goes on from there; an epoch begins again; ranks print the same step
+more than once, and their prefix or the step's number tells it. None of them prints the next step of what it had left, and
+then the next one of what it had gone back to; nor two totals of steps, or two sizes of the batch, for one and the same step.
+Once may be chance, or a line that was torn: it must be seen more than once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hpc_llm.parsing.rules import Value
+
+PROOFS = 2
+"""So often it must be seen."""
+SETTINGS = ("total_steps", "global_batch_size", "world_size")
+"""What a step line may say of the whole run: it is the same in all lines of one step."""
+_TOTAL = "total_steps"
+_KEPT = 8
+_FAR = 0.05
+"""Two readings of one step's loss differ by less than this part of it."""
+
+STEPS = "their numbers go back and forth"
+TOTALS = "they have two numbers of steps in turns"
+SAME_STEP = "they say different things of the same step"
+FORMATS = "two programs print them in turns"
+
+
+def in_words(what: str) -> str:
+    """The sentence for a run whose step lines show `what`.
+
+    >>> in_words(TOTALS)
+    'the step lines of more than one run stand here mixed (they have two numbers of steps in turns), so no figure is taken'
+    """
+    return f"the step lines of more than one run stand here mixed ({what}), so no figure is taken"
+
+
+@dataclass
+class _Turns:
+    """Counts how often a value comes again that another one had taken the place of."""
+
+    last: Value | None = None
+    other: Value | None = None
+    returns: int = 0
+
+    def see(self, value: Value) -> bool:
+        """The next value; true where it has come again often enough."""
+        if value == self.last:
+            return False
+        self.returns = self.returns + 1 if value == self.other else 0
+        self.last, self.other = value, self.last
+        return self.returns >= PROOFS
+
+
+@dataclass
+class _Paths:
+    """Follows two rows of step numbers, of which the log prints now one and now the other."""
+
+    upper: float | None = None
+    """The last number of the row that was left when the numbers went back; None where they never did."""
+    lower: float = 0.0
+    on_upper: bool = False
+    returns: int = 0
+
+    def see(self, number: float, last: float) -> bool:
+        """The next number after `last`; true where both rows were gone on with often enough."""
+        if number <= last:
+            is_next = self.upper is not None and self.on_upper and self.lower < number
+            is_next = is_next and number - self.lower < last - number
+            self.returns = self.returns + 1 if is_next else 0
+            self.upper, self.lower, self.on_upper = last, number, False
+        elif self.upper is not None and not self.on_upper:
+            if number > self.upper:
+                self.on_upper = self.lower < self.upper and number - self.upper < number - last
+                self.upper = number if self.on_upper else None
+            self.lower = last if self.on_upper else number
+        return self.returns >= PROOFS
+
+
+@dataclass
+class Mixture:
+    """Watches the step lines of a log, those of one rank where a prefix tells it."""
+
+    _totals: _Turns = field(default_factory=_Turns)
+    _formats: _Turns = field(default_factory=_Turns)
+    _paths: _Paths = field(default_factory=_Paths)
+    _seen: OrderedDict[float, tuple[str, Mapping[str, Value]]] = field(default_factory=OrderedDict)
+    """What the first line of each of the last steps said."""
+    _contradicted: list[float] = field(default_factory=list)
+
+    def restart(self) -> None:
+        """A program begins: going back is no wonder."""
+        self._paths = _Paths()
+        self._seen.clear()
+
+    def of(self, owner: str, number: float | None, values: Mapping[str, Value]) -> str | None:
+        """The next line, of the program `owner`: what shows that it is not of the same run."""
+        if _TOTAL in values and self._totals.see(values[_TOTAL]):
+            return TOTALS
+        if number is None:
+            return None
+        known = self._seen.get(number)
+        if known is None:
+            self._seen[number] = owner, values
+            if len(self._seen) > _KEPT:
+                self._seen.popitem(last=False)
+            return FORMATS if self._formats.see(owner) else None
+        if number not in self._contradicted and _differs(known, owner, values):
+            self._contradicted = [*self._contradicted[-PROOFS:], number]
+        return SAME_STEP if len(self._contradicted) >= PROOFS else None
+
+    @property
+    def is_between(self) -> bool:
+        """Whether the numbers went back, and nothing since shows that they stay."""
+        return self._paths.upper is not None
+
+    def goes(self, number: float, last: float) -> str | None:
+        """The next step's number, no copy of an earlier line."""
+        return STEPS if self._paths.see(number, last) else None
+
+
+def _differs(known: tuple[str, Mapping[str, Value]], owner: str, values: Mapping[str, Value]) -> bool:
+    first_owner, first = known
+    if any(name in first and name in values and first[name] != values[name] for name in SETTINGS):
+        return True
+    one, other = first.get("loss"), values.get("loss")
+    if not isinstance(one, (int, float)) or not isinstance(other, (int, float)) or first_owner == owner:
+        return False  # ranks without a prefix may print each its own loss
+    return abs(one - other) > _FAR * max(abs(one), abs(other))

@@ -1,0 +1,105 @@
+"""Several runs that print into one file in turns: none of their figures is a run's, and the row says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from hpc_llm.errors import PassedOverWarning
+from hpc_llm.parsing import COLUMNS, Reading, Step
+
+KEPT = {"run_id", "source", "format", "kind", "outcome", "outcome_reason", "cause", "cause_confidence"}
+
+
+def homework(step: int, total: int = 40, loss: float = 6.5) -> str:
+    return f"[Step {step}/{total}] Loss: {loss - step / 100:.4f} | Global Tokens/s: 1000.0 | GPU Mem (GB): 3.10 | Peak Mem: 4.25\n"
+
+
+def megatron(step: int, total: int = 100, batch: int = 8) -> str:
+    return (
+        f" iteration {step:8}/{total:8} | consumed samples: {step * batch:12} | elapsed time per iteration (ms): 100.0 |"
+        f" learning rate: 1.5E-04 | global batch size: {batch:5} | lm loss: {9 - step / 10:.6E} | loss scale: 1.0 |\n"
+    )
+
+
+def trainer(epoch: float) -> str:
+    return f"{{'loss': {9 - epoch:.4f}, 'grad_norm': 0.75, 'learning_rate': 4e-05, 'epoch': {epoch:.2f}}}\n"
+
+
+def in_turns(*runs: Iterable[str]) -> str:
+    return "".join("".join(lines) for lines in zip(*runs, strict=True))
+
+
+def by(size: int, one: list[str], other: list[str]) -> str:
+    """Some lines of one, then some of the other."""
+    parts = ([run[at : at + size] for run in (one, other)] for at in range(0, len(one), size))
+    return "".join(line for pair in parts for part in pair for line in part)
+
+
+SMALL = [homework(step) for step in range(1, 31)]
+MIXED = {
+    "two programs": in_turns(SMALL, map(megatron, range(1, 31))),
+    "two programs, one far ahead": in_turns(map(homework, range(10, 40)), map(megatron, range(60, 90))),
+    "a dictionary and lines": in_turns(SMALL, (trainer(step / 50) for step in range(1, 31))),
+    "two totals": in_turns(SMALL, (homework(step, 60) for step in range(1, 31))),
+    "two totals, a few steps behind": in_turns(map(homework, range(4, 34)), (homework(step, 60) for step in range(1, 31))),
+    "two batches": in_turns((megatron(step, batch=8) for step in range(1, 31)), (megatron(step, batch=16) for step in range(1, 31))),
+    "one begins later": "".join(SMALL) + in_turns(map(homework, range(31, 61)), SMALL),
+    "one far ahead": in_turns(map(homework, range(11, 41)), SMALL),
+    "several lines at a time": by(3, SMALL, [homework(step) for step in range(101, 131)]),
+    "epochs": in_turns((trainer(step / 50) for step in range(1, 31)), (trainer(2 + step / 50) for step in range(1, 31))),
+}  # fmt: skip
+END = "Training done in 40.50 seconds.\nAvg Global Tokens/s: 1000.0\n"
+
+
+@pytest.mark.parametrize("text", MIXED.values(), ids=MIXED.keys())
+@pytest.mark.parametrize("end", ["", END], ids=["", "one ended"])
+def test_no_figure_of_runs_that_print_in_turns_is_taken(read: Callable[..., Reading], text: str, end: str) -> None:
+    reading = read(text + end + SMALL[-1])
+    (row,) = reading.rows
+    said = {name for name in COLUMNS if row.to_dict()[name] is not None}
+    assert said <= KEPT, said
+    assert (row.outcome, row.cause) == ("UNKNOWN", "unknown")
+    assert reading.left_empty == [row.outcome_reason] and "more than one run stand here mixed" in str(
+        row.outcome_reason
+    )
+
+
+def test_a_message_of_a_failure_is_told_of_them_still(read: Callable[..., Reading]) -> None:
+    crash = 'Traceback (most recent call last):\n  File "a.py", line 1\nOSError: gone\n'
+    (row,) = read(MIXED["two programs"] + crash).rows
+    assert (row.outcome, row.loss_last) == ("FAILED", None)
+
+
+def test_their_steps_are_not_handed_out_as_one_runs(steps: Callable[..., list[Step]]) -> None:
+    with pytest.warns(PassedOverWarning, match="more than one run stand here mixed"):
+        assert len(steps(MIXED["two programs"])) < 6
+
+
+def resumed(*parts: range) -> str:
+    return "".join(homework(step) for part in parts for step in part)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (resumed(range(1, 20), range(11, 30)), 2),
+        (resumed(range(1, 20), range(11, 25), range(15, 40)), 3),
+        (resumed(*[range(at, at + 2) for at in range(1, 20)]), 1),
+        (resumed(*[range(1, 11)] * 5), 5),
+        ("".join(resumed(range(at, at + 11, 5)) for at in (5, 11, 16, 22, 27)), 3),
+        ("".join(homework(step) + homework(step) for step in range(1, 31)), 1),
+        ("".join(f"{rank}: {homework(step, loss=6 + rank)}" for step in range(1, 31) for rank in range(4)), 1),
+        (in_turns((f"0: {homework(step)}" for step in range(21, 41)), (f"1: {homework(step)}" for step in range(1, 21))), 1),
+        ("".join(SMALL) + "".join(map(megatron, range(1, 31))), 2),
+    ],
+    ids=["resumed", "resumed twice", "of a crash loop", "again", "crash loop off the grid", "ranks", "ranks with prefix",
+         "a rank behind", "one after the other"],
+)  # fmt: skip
+def test_runs_that_follow_each_other_and_ranks_keep_their_rows(
+    read: Callable[..., Reading], text: str, rows: int
+) -> None:
+    reading = read(text)
+    assert len(reading.rows) == rows and not reading.left_empty
+    assert all(row.loss_first is not None and row.loss_last is not None for row in reading.rows)
