@@ -284,13 +284,18 @@ def led_out_of_it(model: Path) -> None:
     write_json(model / "model.safetensors.index.json", {"weight_map": {"weight": "../a.safetensors"}})
 
 
+def listed_out_of_it(model: Path) -> None:
+    (model.parent / "a.safetensors").write_bytes(b"x")
+    write_json(model / "kept.json", {"schema": 1, "files": {"../a.safetensors": 1}})
+
+
 def pickled(model: Path) -> None:
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
 
 
 DAMAGES = (
     cut_off, cut_to_its_table, of_zeros, holds_nothing, empty, without("model.safetensors"), without("config.json"), led_elsewhere, no_config,
-    lacks_a_shard, lacks_a_tensor, led_out_of_it, pickled,
+    lacks_a_shard, lacks_a_tensor, led_out_of_it, listed_out_of_it, pickled,
 )  # fmt: skip
 
 
