@@ -284,18 +284,13 @@ def led_out_of_it(model: Path) -> None:
     write_json(model / "model.safetensors.index.json", {"weight_map": {"weight": "../a.safetensors"}})
 
 
-def listed_out_of_it(model: Path) -> None:
-    (model.parent / "a.safetensors").write_bytes(b"x")
-    write_json(model / "kept.json", {"schema": 1, "files": {"../a.safetensors": 1}})
-
-
 def pickled(model: Path) -> None:
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
 
 
 DAMAGES = (
     cut_off, cut_to_its_table, of_zeros, holds_nothing, empty, without("model.safetensors"), without("config.json"), led_elsewhere, no_config,
-    lacks_a_shard, lacks_a_tensor, led_out_of_it, listed_out_of_it, pickled,
+    lacks_a_shard, lacks_a_tensor, led_out_of_it, pickled,
 )  # fmt: skip
 
 
@@ -327,6 +322,13 @@ def test_a_model_in_parts_and_an_adapter_are_whole_with_and_without_their_list(f
         assert is_whole_model(place)
         write_manifest(place)
         assert is_whole_model(place)
+
+
+def test_a_list_of_a_model_that_names_files_elsewhere_proves_nothing(folder: Folder) -> None:
+    keep(folder, model=True)
+    (folder.run.root / "a.safetensors").write_bytes(b"x")
+    write_json(folder.run.model / OF_MODEL, {"schema": 1, "files": {"../a.safetensors": 1}})
+    assert not is_whole_model(folder.run.model)
 
 
 # --- several at once ------------------------------------------------------------------------------------------------
