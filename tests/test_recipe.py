@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from rendering import planned
 
-from hpc_llm.errors import HpcLlmError, RequestError
+from hpc_llm.corpus.key import tokenizer_digest
+from hpc_llm.errors import HpcLlmError, ModelRequestError, RequestError
 from hpc_llm.planning.method import load_method
 from hpc_llm.planning.recipe import ramp_steps
 from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
@@ -75,6 +77,47 @@ def test_shards_are_all_there_or_the_folder_is_refused(tmp_path: Path) -> None:
     assert weights(model)[0] == "checkpoint"
     folder(tmp_path / "m", LLAMA, model__safetensors__index__json=b"[1]")
     assert "does not say which files hold the weights" in refused(model)
+
+
+@pytest.mark.parametrize("name", ["../out.safetensors", "/etc/hostname", "a/../../b", "", ".", "a\0b"])
+def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
+    index = json.dumps({"weight_map": {"a": "one.safetensors", "b": name}}).encode()
+    (tmp_path / "out.safetensors").write_bytes(b"x")
+    model = folder(tmp_path / "m", LLAMA, one__safetensors=b"x", model__safetensors__index__json=index)
+    assert "index.json names weights that are not in its folder" in refused(model)
+    pickled = folder(tmp_path / "p", LLAMA, one__bin=b"x", pytorch_model__bin__index__json=index)
+    assert "index.json names weights that are not in its folder" in refused(pickled)
+
+
+@pytest.mark.parametrize("name", ["../out.safetensors", "other.safetensors", 3])
+def test_a_config_that_names_other_weights_is_refused(tmp_path: Path, name: object) -> None:
+    """transformers would load these in place of those that are looked at."""
+    config = {**LLAMA, "transformers_weights": name}
+    model = folder(tmp_path / "m", config, model__safetensors=b"x", other__safetensors=b"x")
+    assert "names its weights by transformers_weights" in refused(model)
+    config["transformers_weights"] = "model.safetensors"
+    assert weights(folder(tmp_path / "m", config))[0] == "checkpoint"
+
+
+def test_a_tokenizer_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "words.json").write_text("{}")
+    model = folder(tmp_path / "m", LLAMA, model__safetensors=b"x", tokenizer__json=b"{}")
+    settings = Path(model) / "tokenizer_config.json"
+    for key, name in (
+        ("tokenizer_file", f"{tmp_path}/words.json"),
+        ("vocab_file", os.path.relpath(tmp_path / "words.json")),
+    ):
+        settings.write_text(json.dumps({key: name}))
+        assert f"names a file that is not in its folder, {key}" in refused(model)
+        with pytest.raises(ModelRequestError, match="names a file that is not in its folder"):
+            tokenizer_digest(model)
+    stale = {
+        "tokenizer_file": "/home/who/saved/it.json",
+        "special_tokens_map_file": str(tmp_path / "words.json"),
+        "vocab_file": None,
+    }
+    settings.write_text(json.dumps({**stale, "merges_file": f"{model}/merges.txt", "name_or_path": str(tmp_path)}))
+    assert weights(model)[0] == "checkpoint" and tokenizer_digest(model)
 
 
 def test_a_config_alone_is_random_only_when_that_is_said(tmp_path: Path) -> None:

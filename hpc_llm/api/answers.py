@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -64,6 +65,11 @@ class WrittenReport:
     """What got worse than the baseline beyond the tolerance, one sentence each."""
 
     @property
+    def not_compared(self) -> list[str]:
+        """Rows of which a watched figure, or all, could not be compared with the baseline, and why; one sentence each."""
+        return list(self.report.baseline.not_compared) if self.report.baseline is not None else []
+
+    @property
     def summary(self) -> str:
         """One line: how many runs of how many settings, and how they ended."""
         from hpc_llm.reporting import summary
@@ -99,6 +105,8 @@ def report(
         write_report,
     )
 
+    if not 0 <= tolerance < math.inf:
+        raise RequestError(f"tolerance {tolerance} is no share: give a number from 0 up, as 0.05 for 5 %.")
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"-o {folder} is a file: give a folder, which is made if it is not there.")

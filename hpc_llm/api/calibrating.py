@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,7 +47,7 @@ def calibrate(paths: Named | Iterable[Named], *, logs: str | os.PathLike[str] | 
     are named themselves.
 
     Raises:
-        RequestError: a path is no such thing, or a cluster has too few runs; nothing was kept then.
+        RequestError: a path is no such thing, or a cluster has too few runs, or such as nothing fits; nothing was kept then.
     """
     from datetime import datetime, timezone
 
@@ -60,8 +61,29 @@ def calibrate(paths: Named | Iterable[Named], *, logs: str | os.PathLike[str] | 
         for found, rows in (fit(cluster, runs, today),)
     ]
     for one in made:
+        _check_kept(one)
+    for one in made:
         write_json(one.file, {"schema": SCHEMA, **one.to_dict()})
     return made
+
+
+def _check_kept(one: Calibrated) -> None:
+    """Raise RequestError where no estimate would take up what is to be kept: it would replace what may be good."""
+    from hpc_llm.estimating.time_constants import calibration_from
+
+    try:
+        calibration_from(one.to_dict())
+    except _STRANGE:
+        off = max(one.runs, key=_distance)
+        raise RequestError(
+            f"the runs on {one.calibration.cluster} are too far from each other to calibrate by: the farthest from its prediction is "
+            f"{off.run}, {off.measured_s:.3g} s a step where {off.predicted_s:.3g} s is predicted. Leave out what was not measured right; "
+            "nothing was kept."
+        ) from None
+
+
+def _distance(one: Compared) -> float:
+    return abs(math.log(one.measured_s) - math.log(one.predicted_s))
 
 
 def compared(paths: Named | Iterable[Named], *, logs: str | os.PathLike[str] | None = None) -> list[Compared]:

@@ -12,6 +12,12 @@ _DAMAGED = (
     "bring it again where it was downloaded; go on from an earlier one where a run that ended early wrote it"
 )
 
+_MORE_THAN_TENSORS = (
+    "a file of the model or checkpoint holds more than tensors, and what reads all of it runs code that the file brings: leave torch's check on\n"
+    "take the model as safetensors: hpc-llm fetch NAME --to DIR, then --model DIR\n"
+    "where a run wrote the file, go on with the releases that wrote it, or begin from its weights alone"
+)
+
 MODEL_MISSING = Cause(
     id="model_missing",
     title="the model could not be loaded",
@@ -124,6 +130,13 @@ MODEL_MISSING = Cause(
             r"\bUnpicklingError: (?:invalid load key|pickle data was truncated|unpickling stack underflow)",
             confidence=0.85,
             remedy=_DAMAGED,
+        ),
+        # torch advises to switch the check off, by which a file of a stranger runs as a program of the user.
+        sign(
+            ("Weights only load failed", "WeightsUnpickler error"),
+            r"\bUnpicklingError: Weights only load failed|\bWeightsUnpickler error: ",
+            confidence=0.9,
+            remedy=_MORE_THAN_TENSORS,
         ),
     ),
 )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
 from hpc_llm.cli.output import note, print_json
+
+if TYPE_CHECKING:
+    from hpc_llm.api import WrittenReport
 
 EXIT_REGRESSION = 3
 
@@ -29,7 +32,11 @@ def report_command(
         float, typer.Option(metavar="SHARE", help="Change for the worse that is no regression yet.", min=0.0)
     ] = 0.05,
     fail_on_regression: Annotated[
-        bool, typer.Option("--fail-on-regression", help="Exit 3 when something got worse beyond the tolerance.")
+        bool,
+        typer.Option(
+            "--fail-on-regression",
+            help="Exit 3 when something got worse beyond the tolerance, 2 when not all could be compared.",
+        ),
     ] = False,
     assume: Annotated[
         Optional[list[str]],
@@ -51,26 +58,38 @@ def report_command(
     gc.set_threshold(5_000, 10, 10)  # tables of thousands of rows hold each other in cycles, and need much memory
     made = report(paths, logs=logs, output=output, baseline=baseline, tolerance=tolerance, assume=assume or ())
     note(made.summary)
+    found = made.report.baseline.changes if made.report.baseline is not None else []
+    compared = sum(one.is_compared for one in found)
     if made.report.baseline is not None:
-        compared = sum(one.same_setting for one in made.report.baseline.changes)
-        others = len(made.report.baseline.changes) - compared
+        others = sum(not one.same_setting for one in found)
         beside = f"; {others} more of another setting, which tells nothing of better or worse" if others else ""
         note(f"rows compared with {baseline}: {compared}, of them worse: {len(made.regressions)}{beside}")
-    _print(made.files, made.regressions, as_json)
-    compared_rows = made.report.baseline.changes if made.report.baseline is not None else []
-    if fail_on_regression and not made.regressions and not any(one.same_setting for one in compared_rows):
+    _print(made, as_json)
+    if not fail_on_regression:
+        return 0
+    if made.regressions:
+        return EXIT_REGRESSION
+    if not compared:
         raise RequestError(
             f"--fail-on-regression: no row has its counterpart in {baseline}, so nothing was compared. "
             "Give a baseline of the same model, method, cluster and number of GPUs; the report says what each row is of."
         )
-    return EXIT_REGRESSION if fail_on_regression and made.regressions else 0
+    if made.not_compared:
+        raise RequestError(
+            f"--fail-on-regression: nothing that was compared got worse, and not all was compared with {baseline}: see above. "
+            "Measure these runs again, or leave them out on both sides."
+        )
+    return 0
 
 
-def _print(files: list[Path], regressions: list[str], as_json: bool) -> None:
+def _print(made: WrittenReport, as_json: bool) -> None:
     if as_json:
-        print_json({"files": [str(path) for path in files], "regressions": regressions})
+        files = [str(path) for path in made.files]
+        print_json({"files": files, "regressions": made.regressions, "not_compared": made.not_compared})
         return
-    for path in files:
+    for path in made.files:
         typer.echo(path)
-    for line in regressions:
+    for line in made.regressions:
         note(f"worse: {line}")
+    for line in made.not_compared:
+        note(f"not compared: {line}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from hpc_llm.corpus.facts import CorpusFacts, not_whole
 from hpc_llm.corpus.format import SCHEMA, SplitFiles
-from hpc_llm.corpus.reading import Identity, check_no_pipes, identity
+from hpc_llm.corpus.reading import Identity, check_no_pipes, check_tokenizer_names, identity
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import HUB, SourceFile, source_files
 from hpc_llm.errors import DataRequestError, ModelRequestError
@@ -97,6 +97,7 @@ def tokenizer_digest(model: str) -> str:
     """Of the files that decide how text becomes tokens; `bytes` where there are none. Raises RequestError where one is no file."""
     folder = Path(model)
     check_no_pipes(folder)
+    check_tokenizer_names(folder)
     names = [name for name in _TOKENIZER_FILES if (folder / name).is_file()]
     if not _NAMES_TOKENS & set(names):
         return BYTES

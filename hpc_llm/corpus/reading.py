@@ -14,10 +14,14 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from hpc_llm.errors import DataRequestError, ModelRequestError
-from hpc_llm.records.files import open_plain, reason_of
+from hpc_llm.records.files import load_json, open_plain, reason_of
+from hpc_llm.records.models import stays_within
+from hpc_llm.text.json_text import DamagedRecordError
 
 _MARKS = ((codecs.BOM_UTF8, "UTF-8-SIG"), (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"))
 _GUESSED_FROM = 4096
+_NEVER_OPENED = "special_tokens_map_file"
+"""Of a tokenizer's settings: where they were read from when they were saved."""
 
 
 def guessed_encoding(sample: bytes) -> str:
@@ -115,6 +119,32 @@ def check_no_pipes(folder: Path) -> None:
                 raise ModelRequestError(
                     f"the model in {folder}: {path.name} is no regular file, or leads to none. Fetch the model anew, or remove it."
                 )
+
+
+def check_tokenizer_names(folder: Path) -> None:
+    """Raise RequestError where the tokenizer's settings name a file outside the model's folder that is there.
+
+    Releases of transformers before 5 read the tokens from it, and no digest of the model's files is of it. Names that led
+    somewhere on the machine where a tokenizer was saved stand in many a model and mean nothing here.
+    """
+    path = folder / "tokenizer_config.json"
+    try:
+        settings = load_json(path) if path.is_file() else None
+    except DamagedRecordError:
+        return  # what reads the tokenizer says so
+    for key, name in (settings or {}).items():
+        if key.endswith("_file") and key != _NEVER_OPENED and _leads_out(folder, name):
+            raise ModelRequestError(
+                f"{path} names a file that is not in its folder, {key} {name!r}: what lies elsewhere is no part of the model. "
+                "Take the key out, the tokenizer's files in the folder are found by their names."
+            )
+
+
+def _leads_out(folder: Path, name: object) -> bool:
+    if not isinstance(name, str) or not name or "\0" in name or stays_within(name):
+        return False
+    place = os.path.abspath(name)  # as what opens it would take it
+    return os.path.lexists(place) and not Path(place).is_relative_to(os.path.abspath(folder))
 
 
 Identity = tuple[str, int, int, int, int]

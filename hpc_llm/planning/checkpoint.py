@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import RequestError
+from hpc_llm.corpus.reading import check_tokenizer_names
+from hpc_llm.errors import ModelRequestError, RequestError
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.records.fetched import refuse_unfinished
 from hpc_llm.records.files import open_regular, read_regular
+from hpc_llm.records.models import stays_within
 from hpc_llm.records.run import RunPaths
 from hpc_llm.text.json_text import DamagedRecordError, figures
 
@@ -72,6 +74,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             f"{', '.join(MODEL_TYPES)} is trained (T5, Flan-T5), besides all causal language models."
         )
     _refuse_adapter(folder)
+    _refuse_other_names(folder, config)
+    check_tokenizer_names(folder)
     weights = _weights(folder)
     for path in weights:
         _check_file(path)
@@ -136,10 +140,25 @@ def _weights(folder: Path) -> tuple[Path, ...]:
 def _shards(index: Path) -> tuple[Path, ...]:
     """The files that an index of weights names."""
     try:
-        names = figures(read_regular(index).decode("utf-8"))["weight_map"].values()
-        return tuple(index.parent / name for name in sorted(set(names)))
+        names = sorted(set(figures(read_regular(index).decode("utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise RequestError(f"{index} does not say which files hold the weights: {_DOWNLOAD}.") from None
+    for name in names:
+        if not stays_within(name):
+            raise ModelRequestError(
+                f"{index} names weights that are not in its folder, {name!r}: what lies elsewhere is no part of the model. {_DOWNLOAD}."
+            )
+    return tuple(index.parent / name for name in names)
+
+
+def _refuse_other_names(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise ModelRequestError where the config names other weights than those that are looked at: transformers would load them."""
+    name = config.get("transformers_weights")
+    if name is not None and name not in (_WHOLE[0], _INDEXES[0]):
+        raise ModelRequestError(
+            f"{folder / 'config.json'} names its weights by transformers_weights, {name!r}: only {_WHOLE[0]}, or {_INDEXES[0]} with its "
+            "parts, is loaded, from the same folder. Give the file that name and take the key out of the config."
+        )
 
 
 def _check_file(path: Path) -> None:

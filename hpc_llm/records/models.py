@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hpc_llm.records.checkpoints import has_size
@@ -46,12 +46,30 @@ def is_whole_model(folder: Path) -> bool:
         return False
 
 
+def stays_within(name: object) -> bool:
+    """Whether a name that a file of a model gives to another one means one in the model's own folder.
+
+    What lies elsewhere is no part of the model: nobody fetched it with the model, and no checksum of the model's is of it.
+
+    >>> stays_within("part-1.safetensors"), stays_within("../part-1.safetensors"), stays_within("/etc/hosts"), stays_within("")
+    (True, False, False, False)
+    """
+    if not isinstance(name, str) or "\0" in name:
+        return False
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+
+
 def _has_what_was_written(folder: Path) -> bool:
     found = load_json(folder / MANIFEST)
     if found is None:  # of an earlier version
         return True
     sizes = found.get("files")
-    return isinstance(sizes, dict) and bool(sizes) and all(has_size(folder / name, sizes[name]) for name in sizes)
+    return (
+        isinstance(sizes, dict)
+        and bool(sizes)
+        and all(stays_within(n) and has_size(folder / n, sizes[n]) for n in sizes)
+    )
 
 
 def _has_weights(folder: Path) -> bool:

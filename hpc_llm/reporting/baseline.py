@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,10 +41,18 @@ class Change:
     """What got worse, in words."""
     same_setting: bool
     """False where a single baseline run of another cluster, method or number of GPUs is only a yardstick."""
+    unknown: tuple[str, ...] = ()
+    """Which of the watched figures could not be compared, and on which side they are gone, in words."""
 
     @property
     def is_regression(self) -> bool:
         return bool(self.regressions)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether anything that is watched was compared at all."""
+        known = any(self.ratios.get(metric.name) is not None for metric in WATCHED)
+        return self.same_setting and (known or self.is_regression)
 
 
 def read_baseline(path: Path) -> Table:
@@ -115,23 +123,46 @@ def changes(compared: Table, baseline: Table, tolerance: float) -> list[Change]:
     batch shape that agree in nothing else get ratios too, and are never regressions. What does not say its settings is
     not compared: two unknown values may differ.
     """
-    baseline = baseline.where(says_its_settings)
     compared = compared.where(says_its_settings)
-    then, exactly = _completed(baseline, _key), _completed(baseline, _exact_key)
-    single = next(iter(then.items())) if len(then) == 1 else None
+    then = Then(baseline.where(says_its_settings))
+    single = next(iter(then.keys)) if len(then.keys) == 1 else None
     now = _completed_keys(compared)
+    now_exactly = {exact_key_of(row) for row in compared if is_completed(row)}
     found = []
     for position, row in compared.items():
-        key = _key(row)
-        if key in then and _is_completed(row):
-            found.append(_change(position, row, exactly.get(_exact_key(row), then[key]), tolerance))
-        elif key in then and key not in now:  # where repeats of it complete, their own row is compared
+        key, counterparts = key_of(row), then.counterparts(row)
+        if counterparts and is_completed(row):
+            found.append(_change(position, row, counterparts, tolerance))
+        elif counterparts and (key not in now or (then.knows(row) and exact_key_of(row) not in now_exactly)):
+            # Where repeats of it complete, their own row is compared.
             worse = (f"{row['outcome']}, completed before",)
-            found.append(Change(row=position, ratios={}, then=then[key], regressions=worse, same_setting=True))
-        elif single and _is_completed(row) and key[: len(SHAPE)] == single[0][: len(SHAPE)]:
-            ratios = _ratios(row, single[1])
-            found.append(Change(row=position, ratios=ratios, then=single[1], regressions=(), same_setting=False))
+            before = _mean_of(counterparts)
+            found.append(Change(row=position, ratios={}, then=before, regressions=worse, same_setting=True))
+        elif single and is_completed(row) and key[: len(SHAPE)] == single[: len(SHAPE)]:
+            before = _mean_of(then.rows)
+            ratios = _ratios(row, before)
+            found.append(Change(row=position, ratios=ratios, then=before, regressions=(), same_setting=False))
     return found
+
+
+class Then:
+    """The completed rows of a baseline, by what they agree in with their counterparts."""
+
+    def __init__(self, baseline: Table) -> None:
+        self.rows = [row for row in baseline if is_completed(row)]
+        self.keys: dict[_Key, list[Cells]] = {}
+        self._exactly: dict[_Key, list[Cells]] = {}
+        for row in self.rows:
+            self.keys.setdefault(key_of(row), []).append(row)
+            self._exactly.setdefault(exact_key_of(row), []).append(row)
+
+    def knows(self, row: Cells) -> bool:
+        """Whether one of them is of the same GPU and settings."""
+        return exact_key_of(row) in self._exactly
+
+    def counterparts(self, row: Cells) -> list[Cells]:
+        """The rows that `row` is compared with: of the same GPU and settings where there are such, else all of its key."""
+        return self._exactly.get(exact_key_of(row)) or self.keys.get(key_of(row), [])
 
 
 def says_its_settings(row: Cells) -> bool:
@@ -144,33 +175,26 @@ def says_its_settings(row: Cells) -> bool:
 def became_invalid(invalid: Table, compared: Table, baseline: Table) -> list[int]:
     """Numbers of the INVALID runs whose counterpart in the baseline completed, and no repeat of which completes now."""
     invalid, compared, baseline = (each.where(says_its_settings) for each in (invalid, compared, baseline))
-    lost = _completed(baseline, _key).keys() - _completed_keys(compared)
-    return [index for index, row in invalid.items() if _key(row) in lost]
+    lost = Then(baseline).keys.keys() - _completed_keys(compared)
+    return [index for index, row in invalid.items() if key_of(row) in lost]
 
 
 def _completed_keys(compared: Table) -> set[_Key]:
-    return {_key(row) for row in compared if _is_completed(row)}
+    return {key_of(row) for row in compared if is_completed(row)}
 
 
-def _is_completed(row: Cells) -> bool:
+def is_completed(row: Cells) -> bool:
     return bool(row["outcome"] == Outcome.COMPLETED.value)
 
 
-def _completed(baseline: Table, key_of: Callable[[Cells], _Key]) -> dict[_Key, dict[str, float | None]]:
-    """The figures of the baseline's completed rows."""
-    places: dict[_Key, list[Cells]] = {}
-    for row in baseline:
-        if _is_completed(row):
-            places.setdefault(key_of(row), []).append(row)
-    return {key: _mean_of(rows) for key, rows in places.items()}
-
-
-def _key(row: Cells) -> _Key:
+def key_of(row: Cells) -> _Key:
+    """What a row and its counterpart agree in."""
     return tuple(count(row[name]) if name in _COUNTED else text(row[name]) for name in _KEY)
 
 
-def _exact_key(row: Cells) -> _Key:
-    return (*_key(row), text(row["gpu"]), text(row["configuration"]) or None)
+def exact_key_of(row: Cells) -> _Key:
+    """The same with the GPU, and what sets the row apart from others of its method."""
+    return (*key_of(row), text(row["gpu"]), text(row["configuration"]) or None)
 
 
 def _mean_of(rows: list[Cells]) -> dict[str, float | None]:
@@ -178,7 +202,7 @@ def _mean_of(rows: list[Cells]) -> dict[str, float | None]:
     figures: dict[str, float | None] = {}
     for metric in COMPARED:
         known = [(figure(row[metric.name]), count(row["runs"]) or 1) for row in rows]
-        pairs = [(value, n) for value, n in known if value is not None]
+        pairs = [(value, n) for value, n in known if value is not None and value > 0]
         if not pairs:
             figures[metric.name] = None
         elif metric.of_repeats == "max":
@@ -189,17 +213,54 @@ def _mean_of(rows: list[Cells]) -> dict[str, float | None]:
 
 
 def _ratios(row: Cells, then: dict[str, float | None]) -> dict[str, float | None]:
-    ratios: dict[str, float | None] = {}
-    for metric in COMPARED:
-        now, before = figure(row[metric.name]), then[metric.name]
-        ratios[metric.name] = now / before if now is not None and before else None
-    return ratios
+    return {metric.name: _ratio(figure(row[metric.name]), then[metric.name]) for metric in COMPARED}
 
 
-def _change(index: int, row: Cells, then: dict[str, float | None], tolerance: float) -> Change:
+def _ratio(now: float | None, before: float | None) -> float | None:
+    """None where one of them is no measured figure: these are finite, and not below 0."""
+    if now is None or before is None or now < 0 or before <= 0:
+        return None
+    ratio = now / before
+    return ratio if math.isfinite(ratio) else None
+
+
+def _change(index: int, row: Cells, counterparts: list[Cells], tolerance: float) -> Change:
+    then = _mean_of(counterparts)
     ratios = _ratios(row, then)
     worse = tuple(w for w in (_worse(metric, ratios[metric.name], tolerance) for metric in WATCHED) if w)
-    return Change(row=index, ratios=ratios, then=then, regressions=worse, same_setting=True)
+    unknown = tuple(w for w in (_unknown(metric, ratios[metric.name], row, counterparts) for metric in WATCHED) if w)
+    return Change(row=index, ratios=ratios, then=then, regressions=worse, same_setting=True, unknown=unknown)
+
+
+def _unknown(metric: Metric, ratio: float | None, row: Cells, counterparts: list[Cells]) -> str:
+    """`tokens/s is unknown now`, empty where the metric was compared.
+
+    Memory of which neither side knows anything is not watched: on a CPU, and in many a log, nobody measures it.
+    """
+    name = _in_sentence(metric)
+    if not any(_is_known(metric, one) for one in (row, *counterparts)):
+        return f"{name} is unknown in both" if metric is TOKENS else ""
+    before = all(_is_known(metric, one) and not _is_partial(metric, one) for one in counterparts)
+    sides = {"now": _is_known(metric, row) and not _is_partial(metric, row), "in the baseline": before}
+    gone = " and ".join(where for where, is_there in sides.items() if not is_there)
+    runs = [one for one in (row, *counterparts) if _is_partial(metric, one)]
+    if gone:
+        return f"{name} is unknown {gone}{', of some of the runs' if runs else ''}"
+    return "" if ratio is not None else f"{name} is no figure that can be compared"
+
+
+def _is_known(metric: Metric, row: Cells) -> bool:
+    value = figure(row[metric.name])
+    return value is not None and value > 0
+
+
+def _is_partial(metric: Metric, row: Cells) -> bool:
+    """Whether only some of the runs of a row have it."""
+    return metric.name in (row.get("known_in_part") or ())
+
+
+def _in_sentence(metric: Metric) -> str:
+    return f"{metric.title[0].lower()}{metric.title[1:]}"
 
 
 def _worse(metric: Metric, ratio: float | None, tolerance: float) -> str:
@@ -210,4 +271,4 @@ def _worse(metric: Metric, ratio: float | None, tolerance: float) -> str:
     if change <= tolerance + 1e-12:
         return ""
     word = "higher" if metric.better == "low" else "lower"
-    return f"{metric.title[0].lower()}{metric.title[1:]} {change:.1%} {word}".replace("%", " %")
+    return f"{_in_sentence(metric)} {change:.1%} {word}".replace("%", " %")

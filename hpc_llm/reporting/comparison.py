@@ -100,10 +100,11 @@ def compare(table: Table) -> Table:
     """One row for each setting and outcome from `run_table`'s rows; INVALID ones and unread inputs have no row.
 
     Besides the columns of SHAPE, SETTING and METRICS, the latter with their intervals: `configuration`, `outcome`,
-    `name`, that of its first run, `runs`, how many it stands for, `members`, their numbers in `table`, and `outcome_reason`.
+    `name`, that of its first run, `runs`, how many it stands for, `members`, their numbers in `table`, `known_in_part`, the metrics
+    that only some of them have, and `outcome_reason`.
     """
     usable = table.where(lambda row: row["outcome"] != Outcome.INVALID.value and row["format"] != UNKNOWN_FORMAT)
-    columns = [*_KEPT, "name", "runs", *_figure_columns(), "steps", "outcome_reason", "members"]
+    columns = [*_KEPT, "name", "runs", *_figure_columns(), "steps", "outcome_reason", "members", "known_in_part"]
     compared = Table(columns, [_combined(group) for group in _groups(usable)])
     order = ["kind", "model", "task", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"]
     keys = [*order, "cluster", "gpu", "world_size", "method", "configuration", "outcome"]
@@ -138,6 +139,7 @@ def _combined(group: Table) -> Cells:
     row |= {"runs": len(group), "members": tuple(group.rows)}
     for metric in METRICS:
         row |= _figures(group.known(metric.name), metric)
+    row["known_in_part"] = tuple(m.name for m in METRICS if 0 < len(group.known(m.name)) < len(group))
     steps = set(map(_steps, group))
     row["steps"] = steps.pop() if len(steps) == 1 else None
     reasons = dict.fromkeys(group.known("outcome_reason"))

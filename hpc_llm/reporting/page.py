@@ -181,6 +181,8 @@ def _verdict(change: Change | None) -> str:
     """Empty where there is no counterpart."""
     if change is None:
         return ""
+    if change.unknown:
+        return f"not compared: {'; '.join(change.unknown)}"
     return "no regression" if change.same_setting else "another setting than the baseline's"
 
 

@@ -14,6 +14,7 @@ from hpc_llm.reporting.baseline import COMPARED, Change, became_invalid, changes
 from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import compare, run_table, text
 from hpc_llm.reporting.files import gpus
+from hpc_llm.reporting.incomparable import not_compared
 from hpc_llm.reporting.metric import METRICS, TOKENS
 from hpc_llm.reporting.outcomes import with_doubt
 from hpc_llm.reporting.references import References, references
@@ -35,6 +36,8 @@ class Baseline:
     changes: list[Change]
     became_invalid: list[int]
     """Index of runs that are INVALID now and whose counterpart completed."""
+    not_compared: list[str] = field(default_factory=list)
+    """A line for each row of which a watched figure, or all, could not be compared."""
 
     @property
     def num_regressions(self) -> int:
@@ -86,7 +89,8 @@ def make_report(
                 f"{counted(silent, 'row')} of the report and the baseline say too little of their settings to be compared: "
                 "model, method, ranks, batch, sequence length, and the cluster or the GPU must be known."
             )
-        against = Baseline(path=path, tolerance=tolerance, changes=found, became_invalid=lost)
+        gone = not_compared(compared, then, found, invalid)
+        against = Baseline(path=path, tolerance=tolerance, changes=found, became_invalid=lost, not_compared=gone)
     return Report(
         runs=runs,
         table=table,

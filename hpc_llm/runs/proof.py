@@ -37,11 +37,11 @@ def damaged_file(folder: Path) -> Path | None:
         return folder / name
     if not isinstance(digests, dict):
         return folder / name
-    return next((folder / file for file in digests if not _holds(folder / file, digests[file])), None)
+    return next((folder / file for file in digests if not _holds(folder, file, digests[file])), None)
 
 
-def _holds(path: Path, digests: object) -> bool:
+def _holds(folder: Path, name: str, digests: object) -> bool:
     try:
-        return digests_of(path) == digests
+        return models.stays_within(name) and digests_of(folder / name) == digests
     except OSError:
         return False

@@ -266,3 +266,16 @@ def test_full_shared_memory_is_no_full_disk(diagnose: Diagnose, text: str, cause
     assert found.cause.id == cause
     if cause == "bus_error":
         assert "/dev/shm" in found.remedy and "was killed by SIGBUS:" not in found.meaning
+
+
+def test_the_advice_to_run_code_of_a_file_is_not_passed_on(diagnose: Diagnose) -> None:
+    """torch's own words for pickled weights with more than tensors in them, in two of its releases."""
+    again = "Re-running `torch.load` with `weights_only` set to `False` will likely succeed. Do it only if you got the file from a trusted source."
+    two_ways = f"This file can still be loaded, to do so you have two options.\n\t(1) {again}"
+    for words in (again, two_ways):
+        found = diagnose(
+            'Traceback (most recent call last):\n  File "/w/train.py", line 3, in <module>\n    torch.load(path)\n'
+            f"_pickle.UnpicklingError: Weights only load failed. {words}\n\tWeightsUnpickler error: Unsupported global: GLOBAL posix.system\n"
+        )
+        assert found.cause.id == "model_missing"
+        assert "leave torch's check on" in found.remedy and "weights_only" not in found.remedy

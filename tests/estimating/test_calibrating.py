@@ -147,6 +147,19 @@ def test_runs_that_tell_nothing_spoil_nothing(logs: Path, own_folder: Path) -> N
     assert [path.name for path in own_folder.rglob("*.json")] == ["local.json"]
 
 
+@pytest.mark.parametrize("seconds", [7e6, 3e9, 1e-300])
+def test_what_no_estimate_would_read_does_not_replace_what_is_kept(
+    seconds: float, logs: Path, own_folder: Path
+) -> None:
+    [made] = calibrate(logs)
+    before = made.file.read_bytes()
+    for number in range(3):
+        finished(logs, f"off-{number}", POINTS[number], result={"step_time_s_p50": seconds})
+    with pytest.raises(RequestError, match=r"is off-\d, .* nothing was kept"):
+        calibrate(logs)
+    assert made.file.read_bytes() == before
+
+
 def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, own_folder: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -333,6 +333,13 @@ def test_a_model_in_parts_and_an_adapter_are_whole_with_and_without_their_list(f
         assert is_whole_model(place)
 
 
+def test_a_list_of_a_model_that_names_files_elsewhere_proves_nothing(folder: Folder) -> None:
+    keep(folder, model=True)
+    (folder.run.root / "a.safetensors").write_bytes(b"x")
+    write_json(folder.run.model / OF_MODEL, {"schema": 1, "files": {"../a.safetensors": 1}})
+    assert not is_whole_model(folder.run.model)
+
+
 # --- several at once ------------------------------------------------------------------------------------------------
 
 

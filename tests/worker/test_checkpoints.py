@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,76 @@ def test_what_transformers_cannot_load_fails_with_a_sentence(
     result = run_plan(make_plan("z2", model=str(model), **SHORT))
     assert (result["outcome"], result["measured_steps"]) == ("FAILED", 0)
     assert said in result["outcome_reason"]
+
+
+class Hidden:
+    """What a stranger may put into a file of weights: code that whoever reads all of it runs."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("method", ["ddp", "z3", "q"])
+@pytest.mark.parametrize(
+    "kind", ["code", "code beside weights", "old format", "shards", "a training's state", "no dictionary", "cut off"]
+)
+def test_pickled_weights_with_more_than_tensors_are_refused_in_a_sentence_of_ours(
+    method: str, kind: str, run_plan: RunPlan, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model, mark = save(tmp_path / "model", "llama", pickled=True), tmp_path / "ran"
+    path = model / "pytorch_model.bin"
+    held = torch.load(path, weights_only=True)
+    if kind == "shards":
+        path = path.rename(model / "part-1.bin")
+        index = {"weight_map": dict.fromkeys(held, path.name)}
+        (model / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    content: Any = {
+        "code": Hidden(mark),
+        "a training's state": {"model": held, "step": 3},
+        "no dictionary": list(held.values()),
+        "cut off": held,
+    }.get(kind, {**held, "more": Hidden(mark)})
+    torch.save(content, path, _use_new_zipfile_serialization=kind != "old format")
+    if kind == "cut off":
+        path.write_bytes(path.read_bytes()[:1000])
+    result = run_plan(make_plan(method, model=str(model), **SHORT))
+    assert (result["outcome"], result["measured_steps"], mark.exists()) == ("FAILED", 0, False)
+    assert (
+        f"ModelFileError: the model {model} is " in result["outcome_reason"] and path.name in result["outcome_reason"]
+    )
+    printed = capfd.readouterr()
+    left = (path.read_text() for path in (tmp_path / "run").rglob("*.json"))
+    assert not any("weights_only" in text or "Weights only" in text for text in (printed.out, printed.err, *left))
+
+
+@pytest.mark.parametrize("format", ["today's", "old"])
+def test_pickled_weights_of_either_format_are_loaded(format: str, run_plan: RunPlan, tmp_path: Path) -> None:
+    model = save(tmp_path / "model", "llama", pickled=True)
+    path = model / "pytorch_model.bin"
+    torch.save(torch.load(path, weights_only=True), path, _use_new_zipfile_serialization=format != "old")
+    plan = make_plan("ddp", model=str(model), **SHORT)
+    assert run_plan(plan)["outcome"] == "COMPLETED"
+    assert losses(tmp_path / "run")[0] == pytest.approx(first_loss(model, plan), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["../out.safetensors", "{folder}/out.safetensors", "sub/../../out.safetensors"])
+def test_weights_outside_the_models_folder_train_nothing(name: str, run_plan: RunPlan, tmp_path: Path) -> None:
+    """The index may have been changed since the run was planned."""
+    model = save(tmp_path / "model", "llama")
+    (model / "sub").mkdir()
+    held = _names(model / "model.safetensors")
+    (model / "model.safetensors").rename(tmp_path / "out.safetensors")
+    index = {"weight_map": dict.fromkeys(held, name.format(folder=tmp_path))}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    result = run_plan(make_plan("ddp", model=str(model), **SHORT))
+    assert (result["outcome"], result["measured_steps"]) == ("FAILED", 0)
+    assert (
+        "ModelFileError: " in result["outcome_reason"]
+        and "weights that are not in its folder" in result["outcome_reason"]
+    )
 
 
 def test_a_folder_that_the_node_does_not_see_is_named(run_plan: RunPlan, tmp_path: Path) -> None:

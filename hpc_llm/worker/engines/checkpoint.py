@@ -28,8 +28,8 @@ from hpc_llm.records.files import write_json
 from hpc_llm.text.json_text import DamagedRecordError, decoded
 from hpc_llm.worker import device as devices
 from hpc_llm.worker.engines import state
-from hpc_llm.worker.engines.tensor_file import load_tensors
 from hpc_llm.worker.engines.whole_folder import together, whole_folder
+from hpc_llm.worker.tensor_file import load_tensors
 
 if TYPE_CHECKING:
     from hpc_llm.worker.engines.engine import Engine

@@ -17,7 +17,7 @@ from hpc_llm.planning.optimizers import OF_DEEPSPEED, bitsandbytes_name
 from hpc_llm.records.digests import DigestedFile
 from hpc_llm.worker.engines.layout import Layout, make_states
 from hpc_llm.worker.engines.shards import read_shards, write_shard
-from hpc_llm.worker.engines.tensor_file import load_tensors
+from hpc_llm.worker.tensor_file import load_tensors
 
 
 def write(layout: Layout, optimizer: str, folder: Path) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import ModelFileError, RequestError, WorkerError
-from hpc_llm.planning.checkpoint import read_checkpoint
+from hpc_llm.errors import ModelFileError, WorkerError
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.text.json_text import figures
 from hpc_llm.worker.model import t5
+from hpc_llm.worker.model.files import files_of
+from hpc_llm.worker.tensor_file import check_tensors
 
 _SHOWN = 3
 _LARGEST_TABLE = 100_000_000
@@ -59,7 +60,8 @@ def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
 
     Code that the folder brings is not run. Raises WorkerError where the files and the model do not match.
     """
-    files = _files(folder)
+    files = files_of(folder)
+    _refuse_other_pickles(folder, files)
     config = load_config(folder)
     if "attn_implementation" in how:
         how["attn_implementation"] = attention_for(config, how["attn_implementation"])
@@ -80,6 +82,17 @@ def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
         raise _of_files(error)(f"the checkpoint {folder} cannot be loaded: {_first_sentence(error)}") from error
     _check_whole(folder, model, info, files)
     return model
+
+
+def _refuse_other_pickles(folder: str, files: Iterable[Path]) -> None:
+    """Raise ModelFileError where pickled weights are not tensors by name alone, before a library reads them and says so in words of its own."""
+    for path in files:
+        if path.suffix != ".safetensors":
+            check_tensors(
+                path,
+                f"the model {folder}",
+                "Take one with model.safetensors, or have who made it write its weights anew with save_pretrained.",
+            )
 
 
 def _lists_mismatches() -> bool:
@@ -109,16 +122,6 @@ def load_config(folder: str) -> Any:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise _of_files(error)(f"the config.json in {folder} cannot be used: {_first_sentence(error)}") from error
-
-
-def _files(folder: str) -> tuple[Path, ...]:
-    try:
-        found = read_checkpoint(Path(folder))
-    except RequestError as error:
-        raise ModelFileError(str(error)) from None
-    if not found.weights:
-        raise ModelFileError(f"the folder {folder} holds no weights, and the plan says that it does.")
-    return found.weights
 
 
 def _check_whole(folder: str, model: Any, info: Mapping[str, Any], files: Iterable[Path]) -> None:
@@ -161,7 +164,7 @@ def _left_over(model: Any, files: Iterable[Path]) -> set[str]:
 
 def stored_in(folder: str) -> str | None:
     """The one type in which all weights in `folder` are written, as safetensors calls it (`BF16`); None where nobody can tell."""
-    tables = [_table(path) for path in _files(folder)]
+    tables = [_table(path) for path in files_of(folder)]
     kinds = {each.get("dtype") if isinstance(each, dict) else None for table in tables for each in table.values()}
     return str(kinds.pop()) if len(kinds) == 1 and all(tables) else None
 
