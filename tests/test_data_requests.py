@@ -310,7 +310,7 @@ def test_a_preparation_that_fails_says_why(own_folder: Path) -> None:
     [
         ("a.jsonl", '{"question": "x", "answr": "y"}\n', {"prompt": "question", "completion": "answer"}, "there is no field 'answer' in .*a.jsonl line 1: did you mean 'answr'"),
         ("a.jsonl", '\n{"question": "x"}\n', {"text": "Q: {qestion}"}, "no field 'qestion' in .*a.jsonl line 2: did you mean 'question'"),
-        ("a.csv", "q,a\n1,2\n", {"text": "x"}, r"there is no field 'x' in .*a.csv line 1\. Valid: a, q"),
+        ("a.csv", "q,a\n1,2\n", {"text": "x"}, r"there is no field 'x' in .*a.csv line 2\. Valid: a, q"),
         ("a.csv", "q,a\n1,2\n", {}, "has the fields q, a, and none of them says"),
     ],
 )  # fmt: skip
