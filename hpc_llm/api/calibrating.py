@@ -177,8 +177,8 @@ def _measured(runs: Iterable[RunPaths]) -> Iterator[Measured]:
 def _of(found: Look) -> Measured | None:
     """The run, where it was completed, measured its steps, and its plan can be read."""
     from hpc_llm.estimating.calibrate import Measured, compare
+    from hpc_llm.records.possible import figure_of
     from hpc_llm.records.run import Outcome
-    from hpc_llm.runs.possible import figure_of
 
     result = found.records.result
     if found.judgement.outcome is not Outcome.COMPLETED or result is None:

@@ -52,7 +52,7 @@ class Run:
     @property
     def result(self) -> dict[str, Any] | None:
         """The measured figures, units in their names, None for what cannot be; None until the training program has written them."""
-        from hpc_llm.runs.possible import possible
+        from hpc_llm.records.possible import possible
 
         record = read_json(self.paths.result)
         return None if record is None else possible(record)

@@ -38,7 +38,27 @@ def _search_of(text: str, logs: Path) -> Path:
     run = find_run(text, logs)
     if not run.search_tries():
         raise RequestError(f"--resume {text}: {run.root} holds no tries of a search for the micro batch. Leave it out.")
+    _refuse_others_tries(text, run)
     return run.root.absolute()
+
+
+def _refuse_others_tries(text: str, run: RunPaths) -> None:
+    """Raise RequestError where somebody else has written, or may have written, what the search would take for its own findings."""
+    from hpc_llm.records.files import OTHERS_MAY_WRITE
+    from hpc_llm.runs.ownership import owner_of
+
+    folders = [run.root, run.search, *(one.root for _, one in run.search_tries())]
+    tries = [(one.experiment, one.result, one.exit) for _, one in run.search_tries()]
+    paths = [path for path in (*folders, *(path for each in tries for path in each)) if path.exists()]
+    owner = owner_of(paths)
+    open_ = next((path for path in paths if path.stat().st_mode & OTHERS_MAY_WRITE), None)
+    if owner is None and open_ is None:
+        return
+    whose = f"it belongs to {owner}" if owner else f"others may write {open_}"
+    raise RequestError(
+        f"--resume {text}: {whose}, and a search believes what its tries say. If you trust who can have written them, make a copy of "
+        f"your own, `cp -r {quote(str(run.root))} COPY && chmod -R go-w COPY`, and give that: --resume COPY."
+    )
 
 
 def asked_with(text: str, logs: Path) -> tuple[RunPaths, dict[str, Any], bool]:

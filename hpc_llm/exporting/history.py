@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.records.files import json_object, open_regular, reason_of
+from hpc_llm.records.possible import is_known, is_possible
 from hpc_llm.records.run import RunPaths
-from hpc_llm.runs.possible import is_known, is_possible
 from hpc_llm.text.json_text import DamagedRecordError
 
 _LONGEST_LINE = 1 << 20

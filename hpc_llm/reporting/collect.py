@@ -21,6 +21,7 @@ from hpc_llm.parsing.sample import LossAt, StepSample
 from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.planning.study import StudyRun
 from hpc_llm.records.files import read_text
+from hpc_llm.records.possible import bounded
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.reporting.profiles import Profile, read_profile
 from hpc_llm.reporting.repeats import flat, is_a_repeats, settings_of
@@ -28,7 +29,6 @@ from hpc_llm.reporting.sharing import Pool
 from hpc_llm.reporting.telemetry import Curve, utilization
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.ownership import doubt, job_of, other_owner, owner_of, say_whose
-from hpc_llm.runs.possible import bounded
 from hpc_llm.runs.records import Records
 from hpc_llm.text.secrecy import redacted, without_secrets
 

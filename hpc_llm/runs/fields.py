@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
+from hpc_llm.records.possible import bounded, impossible, is_possible
 from hpc_llm.records.run import Outcome
-from hpc_llm.runs.possible import bounded, impossible, is_possible
 
 _FIRST, _LAST = 946_684_800.0, 7_258_118_400.0
 """Unix time of the years 2000 and 2200: no run began before or after."""

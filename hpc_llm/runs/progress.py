@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.records.files import json_object, open_regular
+from hpc_llm.records.possible import figure_of, is_possible
 from hpc_llm.runs.fields import Fields
-from hpc_llm.runs.possible import figure_of, is_possible
 
 _END_BYTES = 16 * 1024
 """What is read of either end; a shorter file is read whole."""

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, load_json, load_json_lines, reason_of
+from hpc_llm.records.possible import possible
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
-from hpc_llm.runs.possible import possible
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, StartRecord
 from hpc_llm.schedulers.identity import Identity, identity_of
 from hpc_llm.schedulers.job_record import JobRecord

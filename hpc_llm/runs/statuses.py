@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hpc_llm.planning.study import StudyRun
+from hpc_llm.records.possible import bounded
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, iso
 from hpc_llm.runs.looks import Look, look
-from hpc_llm.runs.possible import bounded
 from hpc_llm.runs.progress import read_progress
 from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.runs import name_of_original, original_of

@@ -17,10 +17,10 @@ from hpc_llm.parsing.rows import COLUMNS, INFER, STEP_COLUMNS, Row, Step, kind_o
 from hpc_llm.planning.study import StudyRun
 from hpc_llm.records import metrics
 from hpc_llm.records.files import read_json_lines
+from hpc_llm.records.possible import bounded, figure_of, is_possible, possible
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.fields import Fields, iso
 from hpc_llm.runs.looks import Look, look
-from hpc_llm.runs.possible import bounded, figure_of, is_possible, possible
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.statuses import why_a_copy
 

@@ -15,6 +15,7 @@ from typing import Any
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.micro_batches import plan_of_try
 from hpc_llm.records.files import read_json
+from hpc_llm.records.possible import is_possible, possible
 from hpc_llm.records.run import Outcome, RunPaths
 
 _MOST_BEFORE = 50
@@ -97,20 +98,27 @@ def _is_same(one: Try, plan: Plan) -> bool:
 def _of_folder(run: RunPaths, plan: Plan) -> Iterator[Try]:
     for number, folder in run.search_tries():
         asked = (read_json(folder.experiment) or {}).get("search")
-        if isinstance(asked, dict):  # else the job was ended while it was written, and nothing was tried
+        # Else the job was ended while it was written, or somebody wrote what none of ours would: nothing is known to be tried.
+        if isinstance(asked, dict) and _is_whole(asked):
             yield _read(number, folder, asked, plan)
 
 
+def _is_whole(asked: Mapping[str, Any]) -> bool:
+    sizes = all(is_possible(name, asked.get(name)) for name in ("micro_batch_size", "sequence_length"))
+    return sizes and is_possible("elapsed_s", asked.get("limit_s")) and isinstance(asked.get("confirms"), bool)
+
+
 def _read(number: int, folder: RunPaths, asked: Mapping[str, Any], plan: Plan) -> Try:
-    result, end = read_json(folder.result) or {}, read_json(folder.exit)
+    """What a try showed; of its figures those that can be, as whoever can write the folder may have written them."""
+    result, end = possible(read_json(folder.result) or {}), read_json(folder.exit)
     verdict, why = _verdict(result, end, float(asked["limit_s"]), plan)
-    began, ended = ((end or {}).get(name) for name in ("started_at", "ended_at"))
+    began, ended = (_number((end or {}).get(name)) for name in ("started_at", "ended_at"))
     return Try(
         number=number,
         folder=folder.root,
-        size=int(asked["micro_batch_size"]),
-        length=int(asked["sequence_length"]),
-        confirms=bool(asked["confirms"]),
+        size=asked["micro_batch_size"],
+        length=asked["sequence_length"],
+        confirms=asked["confirms"],
         verdict=verdict,
         outcome=result.get("outcome"),
         why=why,
@@ -119,6 +127,10 @@ def _read(number: int, folder: RunPaths, asked: Mapping[str, Any], plan: Plan) -
         seconds=None if began is None or ended is None else max(0.0, ended - began),
         peaks={name: result.get(name) for name in ("peak_allocated_bytes", "peak_device_bytes", "peak_host_bytes")},
     )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _verdict(
@@ -134,7 +146,7 @@ def _verdict(
     if end is None:
         return Verdict.LOST, "its job left no record of its end"
     if end.get("signal"):
-        if (end.get("time_limit_s") or 0) >= limit_s and "time limit" in str(end.get("reason")):
+        if (_number(end.get("time_limit_s")) or 0) >= limit_s and "time limit" in str(end.get("reason")):
             return Verdict.HANGS, f"it was not over after {limit_s:g} s"
         return Verdict.CUT, f"SIG{end['signal']} came"
     if outcome == Outcome.INVALID.value:
@@ -148,8 +160,8 @@ def _short_of(result: Mapping[str, Any], plan: Plan) -> str | None:
     hardware, free = result.get("hardware") or {}, 1 - plan.tuning.margin
     host = result.get("peak_host_bytes")
     needs = {
-        "a GPU": (_held(result), hardware.get("gpu_memory_bytes")),
-        "the node": (host and host * plan.parallel.tasks_per_node, hardware.get("host_memory_bytes")),
+        "a GPU": (_held(result), _number(hardware.get("gpu_memory_bytes"))),
+        "the node": (host and host * plan.parallel.tasks_per_node, _number(hardware.get("host_memory_bytes"))),
     }
     for place, (needed, there) in needs.items():
         if needed and there and needed > free * there:
