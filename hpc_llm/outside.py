@@ -5,10 +5,14 @@ Their code may do anything as it is loaded, so each way in which it can be broke
 
 from __future__ import annotations
 
+import collections.abc
+import dataclasses
 import functools
 import importlib.metadata
 import os
 import sys
+import types
+import typing
 from typing import Any
 
 from hpc_llm.errors import RequestError, notice
@@ -52,12 +56,18 @@ class Group:
         cannot = f"the {self.what} {name} of {point.value} cannot be used"
         try:
             found = point.load()
-        except (Exception, SystemExit) as error:  # a module that is not ours may raise anything, or end the program
+        except (
+            Exception,
+            SystemExit,
+            GeneratorExit,
+        ) as error:  # a module that is not ours may raise anything, or end the program
             raise self.error(f"{cannot}: {reason_of(error)}.") from error
         if not isinstance(found, self.kind):
             raise self.error(f"{cannot}: it is no {self._kinds()}.")
         if getattr(found, "name", name) != name:
             raise self.error(f"{cannot}: its name is {getattr(found, 'name', None)!r}.")
+        if (wrong := wrong_field(found)) is not None:
+            raise self.error(f"{cannot}: its {wrong}.")
         return found
 
     def _points(self) -> tuple[importlib.metadata.EntryPoint, ...]:
@@ -96,3 +106,46 @@ def reason_of(error: BaseException) -> str:
     """What an exception of foreign code says, in one line without the full stop."""
     said = " ".join(str(error).split())[:_LONGEST].rstrip(".")
     return said if said and isinstance(error, Exception) else f"it raises {type(error).__name__}{said and f'({said})'}"
+
+
+def wrong_field(member: object) -> str | None:
+    """Which field of a dataclass, or of those within it, holds what its annotation does not name, in a clause; None where none does.
+
+    Whoever uses the field would fail, for all that is asked for. An annotation that cannot be read here is passed over.
+    """
+    if not dataclasses.is_dataclass(member):
+        return None
+    try:
+        hints = typing.get_type_hints(type(member))
+    except Exception:  # it may name what is imported for type checkers alone
+        return None
+    for field in dataclasses.fields(member):
+        value = getattr(member, field.name, None)
+        if not _fits(value, hints.get(field.name, typing.Any)):
+            return f"{field.name} is {_shown(value)}, where {hints[field.name]} is needed".replace("typing.", "")
+        for inner in value if isinstance(value, (tuple, list)) else (value,):
+            if (wrong := wrong_field(inner)) is not None:
+                return f"{field.name}: {wrong}"
+    return None
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in arguments)
+    if origin is tuple:  # a list does as well
+        if not isinstance(value, (tuple, list)):
+            return False
+        each = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
+        return len(each) == len(value) and all(map(_fits, value, each))
+    if origin is collections.abc.Callable:
+        return callable(value)
+    if hint in (int, float):
+        return not isinstance(value, bool) and isinstance(value, (int, float) if hint is float else int)
+    known = hint if origin is None else origin
+    return isinstance(value, known) if isinstance(known, type) else True

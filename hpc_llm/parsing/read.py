@@ -12,6 +12,7 @@ from itertools import accumulate, groupby, zip_longest
 from pathlib import Path
 from typing import IO, Any
 
+from hpc_llm import outside
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.schedulers import job_of
 from hpc_llm.causes.verdict import Verdict
@@ -19,7 +20,7 @@ from hpc_llm.errors import RequestError, notice, pass_over
 from hpc_llm.parsing import notebook
 from hpc_llm.parsing.joining import MOST_RUNS
 from hpc_llm.parsing.own_tables import HEAD, is_own_table
-from hpc_llm.parsing.registry import FolderFormat, document_formats, folder_formats, formats_in
+from hpc_llm.parsing.registry import FolderFormat, document_formats, folder_formats, formats_in, is_own
 from hpc_llm.parsing.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parsing.rules import Value
 from hpc_llm.parsing.run import LogRun
@@ -396,6 +397,11 @@ def _document_rows(source: str, text: bytes) -> list[tuple[Row, list[Step]]]:
         try:
             found = [(row, list(steps)) for row, steps in one.read(text)]
         except (ValueError, RecursionError):
+            continue
+        except Exception as error:
+            if is_own(one):
+                raise
+            pass_over(source, f"log format {one.name} of another package cannot read it: {outside.reason_of(error)}")
             continue
         for number, (row, steps) in enumerate(found):
             row.run_id, row.source = row.run_id or run_id(source, number), source

@@ -98,6 +98,11 @@ def register(found: Format) -> None:
         known.cache_clear()
 
 
+def is_own(found: Format) -> bool:
+    """Whether it is hpc-llm's, and no other program's."""
+    return any(one is found for one in _registry.own.values())
+
+
 @functools.cache
 def formats() -> tuple[Format, ...]:
     """All formats: ours, sorted by name, then those of other packages. One that cannot be used costs one warning."""

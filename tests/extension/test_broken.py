@@ -206,3 +206,62 @@ def test_a_cause_that_would_find_nothing_or_anything_is_left_out(
         -1
     ] == "the cause 3 of theirs cannot be used: it is no Cause. It is left out."
     assert len(told) == 2 and why.rstrip(".") in str(told[0].message)
+
+
+FIELDS = {
+    "precedence": ("hpc_llm.log_formats", 'ONE = LineFormat(name="one", hints=(b"x",), rules=(), precedence="x")', "precedence is 'x', where <class 'int'> is needed"),
+    "text for bytes": ("hpc_llm.log_formats", 'ONE = LineFormat(name="one", hints=("x",), rules=())', "hints is ('x',), where tuple[bytes, ...] is needed"),
+    "no function": ("hpc_llm.log_formats", 'ONE = DocumentFormat(name="one", hints=((b"x",),), read=3)', "read is 3, where "),
+    "within a sign": ("hpc_llm.causes", 'ONE = replace(BY_ID["segfault"], id="one", signs=(Sign(source="x", literals=("x",)),))', "signs: literals is ('x',), where tuple[bytes, ...] is needed"),
+}  # fmt: skip
+"""Kind, member and what is said of it."""
+
+
+@pytest.mark.parametrize("case", FIELDS)
+def test_a_member_with_a_wrong_field_costs_one_sentence_and_nobody_s_rows(tmp_path: Path, case: str) -> None:
+    """It ended every command with an error of Python."""
+    group, member, why = FIELDS[case]
+    lines = [
+        "from dataclasses import replace",
+        "from hpc_llm.parsing.registry import DocumentFormat, LineFormat",
+        *(
+            ["from hpc_llm.causes.catalogue import BY_ID", "from hpc_llm.causes.cause import Sign"]
+            if "causes" in group
+            else []
+        ),
+        member,
+    ]
+    place = install(tmp_path / "site", {"some_numbers": "\n".join(lines)}, {group: "one = some_numbers:ONE"})
+    log = tmp_path / "a.log"
+    log.write_text("x\n" + "".join(f"step {n}: train loss 2.{n}, val loss 2.{n}\n" for n in range(9)))
+    for command in ("parse", "diagnose"):
+        done = hpc_llm(command, str(log), site=place, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "unexpected" not in done.stderr and "Traceback" not in done.stderr
+        if command == "parse" or "causes" in group:
+            assert (
+                f"the {'cause' if 'causes' in group else 'log format'} one of some_numbers:ONE cannot be used: its {why}"
+                in done.stderr
+            )
+
+
+def test_a_document_that_another_package_cannot_read_is_passed_over(tmp_path: Path) -> None:
+    text = """
+from hpc_llm.parsing.registry import DocumentFormat
+
+def read(text):
+    raise RuntimeError("of its own making")
+
+ONE = DocumentFormat(name="one", hints=((b"x",),), read=read)
+"""
+    place = install(tmp_path / "site", {"some_numbers": text}, {"hpc_llm.log_formats": "one = some_numbers:ONE"})
+    (tmp_path / "a.json").write_text('{"x": 1}')
+    done = hpc_llm("parse", str(tmp_path / "a.json"), site=place, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "log format one of another package cannot read it: of its own making" in done.stderr
+
+
+def test_an_import_that_ends_a_generator_is_one_sentence(brought: Callable[[str, str], None]) -> None:
+    brought("raise GeneratorExit", "one = some_numbers:ONE")
+    with pytest.raises(RequestError, match="it raises GeneratorExit"):
+        INTS.load("one")

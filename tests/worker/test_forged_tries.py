@@ -75,7 +75,9 @@ def test_a_search_goes_on_from_no_tries_that_others_can_have_written(searched: R
     assert made.plan.tuning.resume == str(searched.root)
     result = searched.search_try(1).result
     result.chmod(0o666)
-    with pytest.raises(RequestError, match=r"others may write .*result\.json, and a search believes what its tries say"):
+    with pytest.raises(
+        RequestError, match=r"others may write .*result\.json, and a search believes what its tries say"
+    ):
         hpc_llm.plan(**asked, logs=tmp_path)
     result.chmod(0o644)
     if os.geteuid() == 0:
