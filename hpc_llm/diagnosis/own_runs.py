@@ -28,6 +28,7 @@ from hpc_llm.runs.printed import read_output
 from hpc_llm.runs.progress import read_pace
 from hpc_llm.site.cluster import Cluster, load_cluster
 from hpc_llm.site.profiles import find_file
+from hpc_llm.text.pasted import for_runs_in
 
 _COUNTED = (
     "nodes",
@@ -70,12 +71,17 @@ def diagnose_jobs(jobs: Iterable[Sequence[Path]]) -> Iterator[Diagnosis]:
 
 def explain_look(found: Look) -> Diagnosis:
     """Explain what the judge said of one run, and how it goes on where it has kept a checkpoint."""
+    made = _with_way_on(found)
+    return replace(made, remedy=for_runs_in(found.run.root.parent, made.remedy))
+
+
+def _with_way_on(found: Look) -> Diagnosis:
     made, over = _explained(found), found.judgement.is_over
     kept = kept_in(found.run.root) if over and found.judgement.outcome is not Outcome.COMPLETED else []
     if not kept:
         return made
     submit = "hpc-llm submit" if (read_json(found.run.experiment) or {}).get("asked") else "hpc-llm submit …"
-    way = f"it kept what it had trained: go on behind step {kept[-1].step} with {submit} --resume {found.run.run_id}"
+    way = f"it kept what it had trained: go on behind step {kept[-1].step} with `{submit} --resume {found.run.run_id}`"
     return replace(made, remedy=f"{way}\n{made.remedy}")
 
 
