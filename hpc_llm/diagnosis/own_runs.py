@@ -13,6 +13,7 @@ from pathlib import Path
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import first_of
+from hpc_llm.diagnosis.askable import askable
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, unexplained
 from hpc_llm.diagnosis.environment import facts_of, job_python
@@ -72,7 +73,8 @@ def diagnose_jobs(jobs: Iterable[Sequence[Path]]) -> Iterator[Diagnosis]:
 def explain_look(found: Look) -> Diagnosis:
     """Explain what the judge said of one run, and how it goes on where it has kept a checkpoint."""
     made = _with_way_on(found)
-    return replace(made, remedy=for_runs_in(found.run.root.parent, made.remedy))
+    remedy = askable(made.remedy, found.records.identity, [one.text for one in made.evidence])
+    return replace(made, remedy=for_runs_in(found.run.root.parent, remedy))
 
 
 def _with_way_on(found: Look) -> Diagnosis:
@@ -101,10 +103,7 @@ def _explained(found: Look) -> Diagnosis:
         return unexplained(name, verdict, (), logs, True, "")
     summary = "" if found.known.logs and judgement.reason is None else _sentence(judgement.reason)
     made = unexplained(name, verdict, judgement.found, logs, False, summary)
-    identity = found.records.identity
-    job = identity.job_id if identity is not None and identity.has_job else None
-    remedy = made.remedy.replace("sacct -j JOB", f"sacct -j {job}") if job else made.remedy
-    return replace(made, meaning="Neither its records nor its output say more.", remedy=remedy)
+    return replace(made, meaning="Neither its records nor its output say more.")
 
 
 def _more_of_the_same(found: Look) -> list[Found]:
