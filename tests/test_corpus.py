@@ -115,6 +115,9 @@ def test_a_sample_that_is_too_long_is_named_with_what_can_be_done(tmp_path: Path
     ):
         facts.count_rows("train", "none", 4, "refuse")
     assert [facts.count_rows("train", "none", 4, how) for how in ("drop", "truncate")] == [1, 2]
+    assert [facts.count_left_out("train", "none", 4, how) for how in ("drop", "truncate")] == [1, 0]
+    with pytest.raises(PlanError, match=r"its end is left out, and all of it where nothing to learn would be left"):
+        facts.count_rows("train", "none", 4, "refuse")
     with pytest.raises(RequestError, match="no validation split, only train"):
         facts.split("validation")
 

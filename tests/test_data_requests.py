@@ -343,3 +343,29 @@ def test_that_nothing_is_held_out_is_said(rows: Path) -> None:
     ]
     told = ["nothing of the data is held out" in " ".join(notices) for notices in said]
     assert told == [True, False]
+
+
+@pytest.mark.parametrize("packing", ["none", "documents"])
+@pytest.mark.parametrize(
+    ("how", "number", "why"),
+    [
+        ("truncate", 20, "with nothing to learn within sequence_length 32"),
+        ("drop", 40, "longer than sequence_length 32, or with nothing to learn in it"),
+    ],
+)
+def test_samples_that_no_row_holds_are_counted_and_told(
+    own_folder: Path, packing: str, how: str, number: int, why: str
+) -> None:
+    kinds = (("short?", "yes"), ("short?", "y" * 40), ("q" * 40, "yes"))
+    for name, times in (("a.jsonl", 20), ("b.jsonl", 10)):
+        lines = [json.dumps({"question": q, "answer": a}) + "\n" for q, a in kinds] * times
+        (own_folder / name).write_text("".join(lines))
+    folder = prepared("a.jsonl", "validation=b.jsonl")
+    [one] = hpc_llm.plan(**RUN, data=[folder], set=[f"too_long={how}", f"packing={packing}"])
+    for split, all_of_them in (("train", 60), ("validation", 30)):
+        left_out = number * all_of_them // 60
+        assert f"{left_out} of {all_of_them} samples of the {split} split left out: {why}" in one.notices
+    [whole] = hpc_llm.plan(**{**RUN, "sequence_length": 64}, data=[folder])
+    assert "left out:" not in " ".join(whole.notices)
+    with pytest.raises(PlanError, match=r"all samples of the train split in .* are left out: .* Ask for more with"):
+        hpc_llm.plan(**{**RUN, "sequence_length": 4}, data=[folder], set=[f"too_long={how}", f"packing={packing}"])

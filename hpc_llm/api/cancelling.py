@@ -75,6 +75,7 @@ def _refuse_to_choose(text: str, found: list[RunPaths], gone: list[str], logs: P
     """Refuse a number that names jobs of several submissions: of a scheduler and of this machine, or one that came twice."""
     from hpc_llm.schedulers.runs import read_identity
     from hpc_llm.schedulers.scheduler import with_jobs
+    from hpc_llm.text.pasted import for_runs_in
 
     jobs = 0
     named: dict[tuple[str, str | None], str] = {}
@@ -91,10 +92,11 @@ def _refuse_to_choose(text: str, found: list[RunPaths], gone: list[str], logs: P
         named[" or ".join(one.title for one in with_jobs()), None] = f"job {text}"
     if len(named) > 1:
         what = [f"{name} ({'on' if key[0] == _HERE else 'of'} {key[0]})" for key, name in named.items()]
-        raise RequestError(
+        told = (
             f"{text} is the job id of {' and of '.join(what)}: nothing was done. Give the name of the run that is meant, as "
             f"in `hpc-llm cancel {next(iter(named.values()))}`."
         )
+        raise RequestError(for_runs_in(logs, told))
 
 
 def _orphans(logs: Path) -> list[LocalOrphan]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.records.run import RunPaths, is_run, iter_runs
+from hpc_llm.text.pasted import default_logs
 
 if TYPE_CHECKING:
     from hpc_llm.api.handle import Named
@@ -26,7 +27,7 @@ def logs_folder(logs: str | os.PathLike[str] | None) -> Path:
     """The folder in which runs live: as given, else `HPC_LLM_LOGS`, else `logs` of the working directory."""
     if logs is not None and not os.fspath(logs):
         raise RequestError("logs is empty: a variable may not be set. Leave it out, or name a folder.")
-    return Path(logs or os.environ.get("HPC_LLM_LOGS") or "logs").expanduser()
+    return Path(logs).expanduser() if logs else default_logs()
 
 
 def refuse_empty(text: str) -> None:

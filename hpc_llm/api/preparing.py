@@ -49,6 +49,7 @@ def _prepare(preparation: dict[str, Any], places: Places, on_update: OnUpdate | 
     from hpc_llm.api.handle import submitted, wait
     from hpc_llm.api.request import read_request
     from hpc_llm.api.sending import check_sites, send
+    from hpc_llm.text.pasted import for_runs_in
 
     request = read_request(None, preparation, beside={})
     made = batches(request, Places(logs=places.logs, templates=places.templates), preview=False)
@@ -57,6 +58,7 @@ def _prepare(preparation: dict[str, Any], places: Places, on_update: OnUpdate | 
     notice(f"the data are prepared first, by {run.run_id}")
     [status] = wait([run], on_update=on_update)
     if status.outcome != "COMPLETED":
-        raise RequestError(
+        told = (
             f"the data could not be prepared, and nothing else was submitted: `hpc-llm diagnose {run.run_id}` says why."
         )
+        raise RequestError(for_runs_in(places.logs, told))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,20 +11,16 @@ from typing import IO, Any
 
 import typer
 
-from hpc_llm.text import shown
+from hpc_llm.text import pasted, shown
 from hpc_llm.text.tables import table, wrapped
 
-_ABOUT_RUNS = re.compile(
-    r"`(hpc-llm (?:status|logs|cancel|reconcile|diagnose|clean|export|report)\b(?![^`]*--logs)[^`\n]{0,200})`"
-)
-_logs: list[str] = []
-"""The folder of runs that the command was given, where a command without it would look into another one."""
+_logs: list[Path] = []
+"""The folder of runs that the command was given."""
 
 
 def name_logs(path: Path) -> None:
     """From now on the commands that a message advises name this folder of runs too."""
-    default = os.environ.get("HPC_LLM_LOGS") or "logs"
-    _logs[:] = [] if path == Path(default) else [shlex.quote(str(path))]
+    _logs[:] = [path]
 
 
 def note(text: str) -> None:
@@ -39,7 +32,7 @@ def note(text: str) -> None:
 
 def with_logs(text: str) -> str:
     """`text`, in which the commands in backquotes look into the folder of runs that this one was given."""
-    return _ABOUT_RUNS.sub(lambda found: f"`{found[1]} --logs {_logs[0]}`", text) if _logs else text
+    return pasted.for_runs_in(_logs[0], text) if _logs else text
 
 
 def json_text(value: Any) -> str:

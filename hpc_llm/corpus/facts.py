@@ -41,7 +41,7 @@ class CorpusFacts:
     splits: Mapping[str, SplitFacts]
     read_as: Mapping[str, str] = field(default_factory=dict)
     """By source file: what its fields were read as, and which were left out."""
-    _counted: dict[tuple[str, str, int, str], int] = field(default_factory=dict, repr=False)
+    _counted: dict[tuple[str, str, int, str], tuple[int, int]] = field(default_factory=dict, repr=False)
 
     @property
     def is_causal(self) -> bool:
@@ -63,14 +63,21 @@ class CorpusFacts:
             PlanError: a sample is too long, and `too_long` says that this is an error.
             RequestError: there is no such split.
         """
+        return self._count(split, packing, length, too_long)[0]
+
+    def count_left_out(self, split: str, packing: str, length: int, too_long: str) -> int:
+        """Samples that are in no row: they are too long, or nothing of them is to be learned in a row. Raises as `count_rows`."""
+        return self._count(split, packing, length, too_long)[1]
+
+    def _count(self, split: str, packing: str, length: int, too_long: str) -> tuple[int, int]:
         facts = self.split(split)
         if packing == STREAM:
-            return stream_rows(facts.tokens, length)
+            return stream_rows(facts.tokens, length), 0
         check_lengths(facts, split, length, too_long, is_causal=self.is_causal)
         asked = (split, packing, length, too_long)
         if asked not in self._counted:
             rows = make_rows(self.samples(split), packing, length, too_long, is_causal=self.is_causal)
-            self._counted[asked] = len(rows)
+            self._counted[asked] = len(rows), facts.samples - len(rows.samples)
         return self._counted[asked]
 
     def samples(self, split: str) -> Samples:

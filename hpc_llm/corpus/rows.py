@@ -63,8 +63,8 @@ def check_lengths(facts: SplitFacts, split: str, length: int, too_long: str, *, 
     if too_long == REFUSE and longest > length:
         raise PlanError(
             f"the longest sample of the {split} split, {facts.longest_at}, has {longest} tokens, and sequence_length is {length}: "
-            f"ask for more with --sequence-length, or say --set too_long={TRUNCATE} (its end is left out) or "
-            f"--set too_long={DROP} (such samples are left out)."
+            f"ask for more with --sequence-length, or say --set too_long={TRUNCATE} (its end is left out, and all of "
+            f"it where nothing to learn would be left) or --set too_long={DROP} (such samples are left out)."
         )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import first_of
+from hpc_llm.diagnosis.askable import askable
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, unexplained
 from hpc_llm.diagnosis.environment import facts_of, job_python
@@ -28,6 +29,7 @@ from hpc_llm.runs.printed import read_output
 from hpc_llm.runs.progress import read_pace
 from hpc_llm.site.cluster import Cluster, load_cluster
 from hpc_llm.site.profiles import find_file
+from hpc_llm.text.pasted import for_runs_in
 
 _COUNTED = (
     "nodes",
@@ -70,12 +72,18 @@ def diagnose_jobs(jobs: Iterable[Sequence[Path]]) -> Iterator[Diagnosis]:
 
 def explain_look(found: Look) -> Diagnosis:
     """Explain what the judge said of one run, and how it goes on where it has kept a checkpoint."""
+    made = _with_way_on(found)
+    remedy = askable(made.remedy, found.records.identity, [one.text for one in made.evidence])
+    return replace(made, remedy=for_runs_in(found.run.root.parent, remedy))
+
+
+def _with_way_on(found: Look) -> Diagnosis:
     made, over = _explained(found), found.judgement.is_over
     kept = kept_in(found.run.root) if over and found.judgement.outcome is not Outcome.COMPLETED else []
     if not kept:
         return made
     submit = "hpc-llm submit" if (read_json(found.run.experiment) or {}).get("asked") else "hpc-llm submit …"
-    way = f"it kept what it had trained: go on behind step {kept[-1].step} with {submit} --resume {found.run.run_id}"
+    way = f"it kept what it had trained: go on behind step {kept[-1].step} with `{submit} --resume {found.run.run_id}`"
     return replace(made, remedy=f"{way}\n{made.remedy}")
 
 
@@ -95,10 +103,7 @@ def _explained(found: Look) -> Diagnosis:
         return unexplained(name, verdict, (), logs, True, "")
     summary = "" if found.known.logs and judgement.reason is None else _sentence(judgement.reason)
     made = unexplained(name, verdict, judgement.found, logs, False, summary)
-    identity = found.records.identity
-    job = identity.job_id if identity is not None and identity.has_job else None
-    remedy = made.remedy.replace("sacct -j JOB", f"sacct -j {job}") if job else made.remedy
-    return replace(made, meaning="Neither its records nor its output say more.", remedy=remedy)
+    return replace(made, meaning="Neither its records nor its output say more.")
 
 
 def _more_of_the_same(found: Look) -> list[Found]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm.corpus.words import DOCUMENTS, NONE, REFUSE, STREAM, TRAIN, VALIDATION
-from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.corpus.words import DOCUMENTS, DROP, NONE, REFUSE, STREAM, TRAIN
+from hpc_llm.errors import PlanError, RequestError, counted
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, positive
@@ -71,21 +71,31 @@ def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft
     }
     if corpus is None:
         return Feed(fields=fields, rows=None)
-    rows = {
-        split: corpus.count_rows(split, fields["packing"], batch.sequence_length, fields["too_long"])
-        for split in corpus.splits
-    }
+    how = fields["packing"], batch.sequence_length, fields["too_long"]
+    rows = {split: corpus.count_rows(split, *how) for split in corpus.splits}
+    left_out = {split: corpus.count_left_out(split, *how) for split in corpus.splits}
+    none_left = next((split for split in corpus.splits if left_out[split] and not rows[split]), None)
+    if none_left is not None:
+        raise PlanError(
+            f"all samples of the {none_left} split in {corpus.folder} are left out: {_why_left_out(*how[1:])}. Ask for more with "
+            "--sequence-length."
+        )
     if not rows[TRAIN]:
         raise PlanError(
             f"the data in {corpus.folder} have {corpus.splits[TRAIN].tokens} tokens, which do not fill one sequence of "
             f"{batch.sequence_length}: give more data, or a shorter --sequence-length."
         )
-    if fields["packing"] != STREAM and rows.get(VALIDATION) == 0:
-        raise PlanError(
-            f"all samples of the validation split in {corpus.folder} are longer than sequence_length {batch.sequence_length}, and left "
-            "out: ask for more with --sequence-length."
-        )
+    for split, number in left_out.items():
+        if number:
+            of_all = f"{number} of {counted(corpus.splits[split].samples, 'sample')} of the {split} split"
+            draft.notices.append(f"{of_all} left out: {_why_left_out(*how[1:])}")
     return Feed(fields=fields, rows=rows[TRAIN])
+
+
+def _why_left_out(length: int, too_long: str) -> str:
+    if too_long == DROP:
+        return f"longer than sequence_length {length}, or with nothing to learn in it"
+    return f"with nothing to learn within sequence_length {length}"
 
 
 def _where_and_how(corpus: CorpusFacts | None) -> str:

@@ -26,6 +26,7 @@ from hpc_llm.schedulers.process import end_group, place_of
 from hpc_llm.schedulers.runs import name_of_original, original_of, read_identity
 from hpc_llm.schedulers.scheduler import Scheduler, find, with_jobs
 from hpc_llm.schedulers.submission import array_of
+from hpc_llm.text.pasted import for_runs_in
 
 _UNTOUCHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUE_HOLD", "REQUEUED")
 _LOOKS_S = (0.2, 0.8, 2.0, 0.0)
@@ -117,7 +118,7 @@ def _cancel_jobs(
         elif last is not None and not last.is_live:
             over[run] = last.state
         else:
-            problems[run] = _unproven(identity, answers, complaint, before[run])
+            problems[run] = for_runs_in(run.root.parent, _unproven(identity, answers, complaint, before[run]))
     for (scheduler, name), of_name in jobs.items():
         problems |= _end(of_name, find(scheduler), name)
     problems |= _still_there(
@@ -223,7 +224,9 @@ def _refuse_to_choose(
 
 def _way_to_end(orphan: LocalOrphan) -> str:
     """By its name, unless another run has that by now."""
-    return f"`kill {orphan.script.pid}`" if is_run(orphan.folder) else f"`hpc-llm cancel {orphan.run_id}`"
+    if is_run(orphan.folder):
+        return f"`kill {orphan.script.pid}`"
+    return for_runs_in(orphan.folder.parent, f"`hpc-llm cancel {orphan.run_id}`")
 
 
 def _never_was_a_job(run: RunPaths) -> bool:

@@ -29,6 +29,7 @@ from hpc_llm.schedulers.asking import Answers, ask
 from hpc_llm.schedulers.identity import Identity
 from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.local.marks import Living, living
+from hpc_llm.text.pasted import for_runs_in
 
 AT_ONCE = 500
 _LONGEST_KEEPING_S = 0.3
@@ -87,7 +88,14 @@ def _look_at(runs: Sequence[RunPaths], now: float | None, schedulers: _Scheduler
     here = living() if any(map(_is_open_here, records)) else Living()
     for one in records:
         known = _with_output(_known(one, answers, asked, moment, host, here))
-        yield Look(run=one.run, known=known, judgement=judge(known))
+        yield Look(run=one.run, known=known, judgement=_told(judge(known), one.run))
+
+
+def _told(judgement: Judgement, run: RunPaths) -> Judgement:
+    """The same, in which the commands that are advised look where the run lies."""
+    if judgement.reason is None:
+        return judgement
+    return replace(judgement, reason=for_runs_in(run.root.parent, judgement.reason))
 
 
 def _read(run: RunPaths) -> Records:

@@ -42,6 +42,7 @@ from hpc_llm.schedulers.runs import (
 from hpc_llm.schedulers.scheduler import with_jobs
 from hpc_llm.schedulers.submission import Submission, array_of, digest_of, submission_of
 from hpc_llm.site.schedulers import Several
+from hpc_llm.text.pasted import for_runs_in
 
 
 class Deed(str, Enum):
@@ -98,7 +99,7 @@ def _cut_off(logs: Path) -> tuple[list[Reconciled], list[Reconciled]]:
     why = "its folder is gone, and its job goes on: `hpc-llm cancel {}` ends it"
     back = "it was made as {}, where its job prints: rename it back, or `hpc-llm cancel {}` ends the job"
     return [Reconciled(folder.name, Deed.LEFT, job_id, why.format(job_id)) for job_id, folder in gone], [
-        Reconciled(name, Deed.LEFT, one.job_id, back.format(one.folder.name, name))
+        Reconciled(name, Deed.LEFT, one.job_id, for_runs_in(logs, back.format(one.folder.name, name)))
         for one in adrift
         for name in names.get(one.uuid, {}).get(one.folder.name, [])
     ]
@@ -136,10 +137,11 @@ def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, sched
         job = f" (job {one.identity.job_id})" if one.identity is not None and one.identity.job_id else ""
         if one.standing is not Standing.NOTHING or _is_over(one.run):
             why = f", and {_why(one)}" if one.standing is Standing.OPEN else ""
-            raise RequestError(
+            told = (
                 f"there is already a run {one.run.run_id}{job} in {logs}{why}. Leave --run-id out, or give another; "
                 f"`hpc-llm status {one.run.run_id}` says what became of it."
             )
+            raise RequestError(for_runs_in(logs, told))
     for members in _by_submission(found):
         _clear(members, forgotten=True)
 

@@ -15,6 +15,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.checkpoints import Kept, kept_in, start_of
 from hpc_llm.records.files import read_json_lines
 from hpc_llm.records.run import RunPaths
+from hpc_llm.text.pasted import with_logs
 from hpc_llm.worker.engines import Engine
 from hpc_llm.worker.engines.checkpoint import TrainingProgress
 from hpc_llm.worker.engines.weights import save_adapter, save_weights
@@ -99,12 +100,14 @@ class Keeping:
             self._save(number)
             self._record.is_saving = False
         if self._wished() >= _STOP and number < self._plan.workload.steps:
-            raise ToldToStop(f"saved behind step {number}, go on with `{self.way_on}`")
+            raise ToldToStop(f"saved behind step {number}, go on with {self.way_on}")
         return True
 
     @property
     def way_on(self) -> str:
-        return f"hpc-llm submit --resume {self._record.paths.run_id}"
+        """In backquotes. What is written down here is read anywhere, so the folder of the runs is named."""
+        paths = self._record.paths
+        return with_logs(f"`hpc-llm submit --resume {paths.run_id}`", paths.root.parent)
 
     def _save(self, number: int) -> None:
         paths = self._record.paths
@@ -214,10 +217,11 @@ def refuse_endless_tries(paths: RunPaths) -> None:
         in_vain = 0 if last > furthest else in_vain + 1
         furthest = max(furthest, last)
     if in_vain >= _MOST_TRIES:
-        raise WorkerError(
+        told = (
             f"the last {in_vain} tries of this run made no new step behind step {furthest}, so it is not tried again: see what "
             f"`hpc-llm diagnose {paths.run_id}` says, and go on with `hpc-llm submit --resume {paths.run_id}`."
         )
+        raise WorkerError(with_logs(told, paths.root.parent))
 
 
 def _clear(paths: RunPaths, number: int) -> None:

@@ -17,9 +17,11 @@ from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.cli import run as command
 from hpc_llm.corpus.key import CorpusRequest
 from hpc_llm.diagnosis import diagnose_run
+from hpc_llm.diagnosis.askable import askable
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
+from hpc_llm.schedulers.identity import Identity
 from hpc_llm.worker.preparing.build import prepare
 
 MOMENT = 1_780_000_000.0
@@ -312,3 +314,27 @@ def test_of_several_nodes_the_one_that_failed_is_left_out(tmp_path: Path, nodes:
     found = diagnose_run(run)
     assert found.cause.id == "gpu_hardware"
     assert blamed in found.remedy, found.remedy
+
+
+_OF_SLURM = ("sacct", "scontrol", "squeue", " sbatch", "ask the scheduler:", "ask the scheduler how")
+
+
+@pytest.mark.parametrize("code", [1, 143])
+def test_nothing_is_asked_of_a_scheduler_that_is_not_there(tmp_path: Path, code: int) -> None:
+    run = new_run(tmp_path, code=code)
+    run.stderr.write_text("Terminated\n" if code == 143 else "")
+    remedy = diagnose_run(run).remedy
+    assert remedy and not any(words in remedy for words in _OF_SLURM), remedy
+
+
+def test_no_cause_sends_a_run_of_this_machine_to_slurm() -> None:
+    here, job = Identity(scheduler="local"), Identity(scheduler="slurm", job_id="7")
+    toy = Identity(scheduler="toy", job_id="t.1")
+    remedies = [*(cause.remedy for cause in CAUSES), *(sign.remedy or "" for cause in CAUSES for sign in cause.signs)]
+    for remedy in filter(None, remedies):
+        for identity in (here, toy):
+            found = askable(remedy, identity, ["Killed"])
+            assert found and not any(words in found for words in _OF_SLURM), found
+        assert askable(remedy, job, ["Killed"]) == remedy.replace("sacct -j JOB", "sacct -j 7")
+        assert askable(remedy, here, ["slurmstepd: error: it was killed"]) == remedy
+    assert askable("ask the scheduler: sacct -j JOB", toy, []).startswith("ask the scheduler toy")

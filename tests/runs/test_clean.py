@@ -218,9 +218,8 @@ def test_diagnose_says_how_a_run_goes_on_that_kept_something(folder: Folder, log
     keep(folder, 2, 4)
     [found] = diagnose(folder.run.root)
     assert found.cause.id == "walltime"
-    assert found.remedy.startswith(
-        "it kept what it had trained: go on behind step 4 with hpc-llm submit … --resume run-1\n"
-    )
+    way = f"`hpc-llm submit … --resume run-1 --logs {folder.run.root.parent}`"
+    assert found.remedy.startswith(f"it kept what it had trained: go on behind step 4 with {way}\n")
 
 
 def test_links_are_not_followed(folder: Folder, logs: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,12 +10,16 @@ from typing import Any
 
 import pytest
 from run_folders import Folder
+from test_clean import keep
 
 from hpc_llm.api import plan, room
+from hpc_llm.api.find import find_runs
+from hpc_llm.api.resuming import asked_with
 from hpc_llm.cli import run as command
 from hpc_llm.cli.output import name_logs, with_logs
 from hpc_llm.corpus.sources import full_source
 from hpc_llm.errors import Notice, PlanError, RequestError, SubmissionError
+from hpc_llm.records.files import read_json
 from hpc_llm.schedulers import Submission
 from hpc_llm.schedulers.slurm import submit
 
@@ -37,6 +42,30 @@ def test_status_and_diagnose_advise_for_the_folder_that_was_given(logs: Path, ca
         assert with_logs(f"`hpc-llm {advice}`") == f"`hpc-llm {advice} --logs '{logs}'`"
     assert with_logs("`hpc-llm status --logs x`") == "`hpc-llm status --logs x`"
     name_logs(Path("logs"))
+
+
+@pytest.mark.parametrize("place", ["other logs", "logs"])
+def test_what_names_a_run_names_its_folder_unless_commands_look_there(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """By whatever path the run was named, on the terminal and in JSON; what is pasted elsewhere finds it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HPC_LLM_LOGS", raising=False)
+    folder = Folder(tmp_path / place / "run-1")
+    folder.run.write(folder.run.experiment, {**(read_json(folder.run.experiment) or {}), "asked": {"steps": 9}})
+    keep(folder.exit(143, signal="TERM", stage="launch", time_limit_s=3600), 4)
+    Folder(tmp_path / place / "run-2").local().run.process.unlink()  # its queue ended before its turn came
+    where = "" if place == "logs" else f" --logs '{tmp_path / place}'"
+    for words in (["diagnose", f"{place}/run-1"], ["diagnose", "run-1", "--json", "--logs", place]):
+        assert command(words) == 0
+        assert f"with `hpc-llm submit --resume run-1{where}`" in capsys.readouterr().out
+    for words in (["status", f"{place}/run-2"], ["status", "run-2", "--json", "--logs", place]):
+        assert command(words) == 0
+        assert f"`hpc-llm reconcile{where}`" in capsys.readouterr().out
+    [start] = find_runs(["run-1"], tmp_path / place)
+    monkeypatch.chdir("/")
+    pasted = shlex.split(f"submit --resume run-1 --logs '{tmp_path / place}' --wait")
+    assert asked_with(pasted[2], Path(pasted[4]))[0] == start
 
 
 @pytest.mark.parametrize(("keep", "free_for", "is_advised"), [(3, 2.5, True), (3, 1.0, False), (1, 1.5, False)])

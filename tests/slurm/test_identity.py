@@ -772,7 +772,8 @@ def test_a_run_whose_folder_was_renamed_is_shown_and_cancelled_under_its_new_nam
     kept = renamed(run, "kept")
     assert status([kept])[0].state == "PENDING" and homeless(logs) == []
     [told] = cut_off(logs)
-    assert (told.run_id, told.job_id) == ("kept", job) and "rename it back, or `hpc-llm cancel kept`" in told.why
+    assert (told.run_id, told.job_id) == ("kept", job)
+    assert f"rename it back, or `hpc-llm cancel kept --logs {logs}`" in told.why
     assert reconcile([kept]) == []
     other = printing_job(logs)  # made under the old name all the same, as by another version
     assert [one.run_id for one in cut_off(logs)] == ["kept"]

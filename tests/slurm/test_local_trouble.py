@@ -264,7 +264,7 @@ def test_the_next_run_of_a_dead_queue_waits_for_the_script_that_goes_on(logs: Pa
     go(logs)
     until("the script has ended", runs[0].exit.exists)
     until("it is gone", lambda: not living().of_run(uuid_of(runs[0]), "r0"))
-    assert "`hpc-llm reconcile` submits it again" in (one(runs[1]).reason or "")
+    assert f"`hpc-llm reconcile --logs {logs}` submits it again" in (one(runs[1]).reason or "")
     assert [found.deed for found in reconcile(runs)] == [Deed.SUBMITTED, Deed.SUBMITTED]
     wait(runs)
     assert [begun(run) for run in runs] == [1, 1, 1] and [one(run).exit_code for run in runs] == [0, 0, 0]

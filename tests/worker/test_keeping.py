@@ -138,7 +138,7 @@ def test_a_rank_that_gets_sigterm_has_all_save_at_the_same_step_and_end(story: S
     result = result_of(story.first)
     assert result["outcome"] == "UNKNOWN"  # why it was sent, others know
     said = f"stopped by SIGTERM after step {story.stopped} of 100000"
-    way = f"saved behind step {story.stopped}, go on with `hpc-llm submit --resume first`"
+    way = f"saved behind step {story.stopped}, go on with `hpc-llm submit --resume first --logs {story.first.root.parent}`"
     assert said in result["outcome_reason"] and way in result["outcome_reason"]
     assert len(list(story.first.failures.iterdir())) == 2
     assert story.errors.count(f"pretrain_llm: {way}") == 2  # ends of lines of two ranks may change places
@@ -311,7 +311,7 @@ def test_a_run_that_gets_nowhere_ends_with_a_sentence(run_plan: RunPlan, tmp_pat
     tried(run, (3, 3, 2))
     result = run_plan(plan)
     assert result["outcome"] == "FAILED" and not run.steps.exists()
-    assert "so it is not tried again: see what `hpc-llm diagnose run` says" in result["outcome_reason"]
+    assert f"see what `hpc-llm diagnose run --logs {tmp_path}` says" in result["outcome_reason"]
 
 
 def test_other_data_are_read_from_their_beginning(run_plan: RunPlan, tmp_path: Path, plan: Plan) -> None:

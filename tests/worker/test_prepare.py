@@ -201,6 +201,42 @@ def test_rows_of_which_nothing_is_learned_are_told(tmp_path: Path) -> None:
     assert any("2 of 3 rows hold nothing to learn" in line for line in told)
 
 
+def told_of(tmp_path: Path, *rows: Any, model: str = "tiny") -> list[str]:
+    """What preparing such rows tells."""
+    told: list[str] = []
+    source = str(jsonl(tmp_path / "a.jsonl", *rows))
+    prepare(CorpusRequest(sources=(source,), model=model, layout="causal"), tmp_path / "told", told.append)
+    return told
+
+
+def test_an_empty_answer_is_learned_as_the_end_of_a_text_and_told(tmp_path: Path, words: Path) -> None:
+    rows = [
+        {"prompt": "a", "completion": ""},
+        {"prompt": "b </s>", "completion": ""},
+        {"prompt": "c", "completion": "d"},
+    ]
+    assert samples(prepared(tmp_path, jsonl(tmp_path / "b.jsonl", *rows)))[0] == ("a\n", "|")
+    facts = prepared(tmp_path, jsonl(tmp_path / "b.jsonl", *rows), model=str(words))
+    tokens = array(TOKEN)
+    tokens.frombytes(SplitFiles(facts.folder, "train").tokens.read_bytes())
+    assert list(tokens) == [~0, ~5, 1, ~0, ~6, ~1, 1, ~0, ~7, 8, 1]
+    for model in ("tiny", str(words)):
+        [line] = [one for one in told_of(tmp_path, *rows, model=model) if "empty" in one]
+        assert "a.jsonl: 2 answers are empty, and the token that ends a text is all that is learned there" in line
+
+
+def test_what_makes_no_token_to_learn_is_left_out_and_told(tmp_path: Path, words: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(words)
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(tmp_path / "endless")
+    rows = [{"prompt": "a", "completion": ""}, {"prompt": "c", "completion": "d"}, {"prompt": "", "completion": " "}]
+    told = told_of(tmp_path, *rows, model=str(tmp_path / "endless"))
+    assert any("a.jsonl: 1 sample left out: nothing to be learned of it becomes a token" in line for line in told), told
+    assert any("1 of 3 rows hold nothing to learn" in line for line in told), told
+
+
 def test_a_tokenizer_that_is_damaged_is_a_file_of_the_model(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
@@ -468,11 +504,31 @@ def test_the_models_own_tokenizer_begins_and_ends_samples(tmp_path: Path, words:
     assert facts.tokenizer != "bytes" and facts.vocabulary == 9
 
 
-def test_an_encoder_reads_what_is_given_and_a_decoder_writes_the_rest(tmp_path: Path, words: Path) -> None:
-    (tmp_path / "t5").mkdir()
+def t5_of(folder: Path, words: Path) -> str:
+    """A model with an encoder and a decoder, and with that tokenizer."""
+    folder.mkdir()
     for file in words.iterdir():
-        (tmp_path / "t5" / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "t5" / "config.json").write_text('{"is_encoder_decoder": true, "vocab_size": 13}')
+        (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "config.json").write_text('{"is_encoder_decoder": true, "vocab_size": 13}')
+    return str(folder)
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_an_encoder_reads_a_conversation_in_order_up_to_its_last_answer(
+    tmp_path: Path, words: Path, is_answered: bool
+) -> None:
+    said = [("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d"), ("user", "e")]
+    chat = [{"role": role, "content": text} for role, text in said[: 4 if is_answered else 5]]
+    path = jsonl(tmp_path / "a.jsonl", {"messages": chat})
+    facts = prepared(tmp_path, path, model=t5_of(tmp_path / "t5", words))
+    tokens = array(TOKEN)
+    tokens.frombytes(SplitFiles(facts.folder, "train").tokens.read_bytes())
+    given = [~0, ~0, ~3, ~5, ~4, ~6, ~1, ~3, ~7, ~4]  # the tokenizer begins the text, and so does the template
+    assert list(tokens) == [*given, 0, 8, 1]
+
+
+def test_an_encoder_reads_what_is_given_and_a_decoder_writes_the_rest(tmp_path: Path, words: Path) -> None:
+    t5_of(tmp_path / "t5", words)
     path = jsonl(tmp_path / "a.jsonl", {"prompt": "a b", "completion": "c"})
     facts = prepared(
         tmp_path, path, model=str(tmp_path / "t5"), columns={"prompt": "prompt", "completion": "completion"}

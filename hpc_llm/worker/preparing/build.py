@@ -83,6 +83,7 @@ class _Making:
         self._chooser = Chooser(most)
         self._read_as: dict[str, str] = {}
         self._is_text = self._layout == CAUSAL
+        self._only_ends = self._unlearnable = 0
         self._told = time.monotonic()
 
     def read_all(self, caches: Path) -> None:
@@ -92,6 +93,7 @@ class _Making:
                 self._read_text(file, fraction)
             else:
                 self._write(self._samples(file, fraction))
+                self._tell_empty(file)
 
     def record(self, key: str, vocab_size: int | None) -> dict[str, Any]:
         """What corpus.json says."""
@@ -165,12 +167,30 @@ class _Making:
         if not batch:
             return
         encoded = self._encoder.samples([pieces for _, _, pieces in batch])
-        for (split, place, _), runs in zip(batch, encoded, strict=True):
+        for (split, place, pieces), runs in zip(batch, encoded, strict=True):
+            is_learned = any(tokens and is_trained for tokens, is_trained in runs)
+            is_empty = not any(piece.text for piece in pieces if piece.is_trained)
+            self._unlearnable += not is_learned
+            self._only_ends += is_learned and is_empty
+            if not is_learned:
+                continue
             writer = self._writer(split)
             for tokens, is_trained in runs:
                 writer.extend(tokens, is_trained=is_trained)
             writer.end_sample(place)
         self._tell_now_and_then()
+
+    def _tell_empty(self, file: SourceFile) -> None:
+        """How many answers of the file are empty: who did not mean it looks at the rows."""
+        if self._only_ends:
+            are = f"{counted(self._only_ends, 'answer')} {'is' if self._only_ends == 1 else 'are'} empty"
+            self._tell(f"{file.path}: {are}, and the token that ends a text is all that is learned there")
+        if self._unlearnable:
+            self._tell(
+                f"{file.path}: {counted(self._unlearnable, 'sample')} left out: nothing to be learned of it becomes a token, "
+                "and the tokenizer has none that ends a text"
+            )
+        self._only_ends = self._unlearnable = 0
 
     def _read_text(self, file: SourceFile, fraction: float) -> None:
         """A text is one sample, or two where its end is for validation; it may be larger than memory."""

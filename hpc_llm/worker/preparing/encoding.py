@@ -91,12 +91,16 @@ class OfTransformers:
         if not self._is_causal:
             return [self._source_and_target(one) for one in samples]
         runs = self._by_offsets(samples) if self._tokenizer.is_fast else [self._piecewise(one) for one in samples]
-        return [self._closed(one) for one in runs]
+        return [self._closed(one, pieces) for one, pieces in zip(runs, samples, strict=True)]
 
     def _source_and_target(self, pieces: Sequence[Piece]) -> list[Run]:
-        """What is read and what is written, each as the tokenizer ends it."""
-        source = "".join(piece.text for piece in pieces if not piece.is_trained)
-        target = "".join(piece.text for piece in pieces if piece.is_trained)
+        """What is read, all before the last answer, and what is written, that answer, each as the tokenizer ends it.
+
+        An answer that stands earlier in a conversation is read like the questions; what comes behind the last one is nobody's.
+        """
+        last = max((number for number, piece in enumerate(pieces) if piece.is_trained), default=len(pieces))
+        source = "".join(piece.text for piece in pieces[:last])
+        target = "".join(piece.text for piece in pieces[last : last + 1])
         return [(self._tokenizer(source).input_ids, False), (self._tokenizer(text_target=target).input_ids, True)]
 
     def _by_offsets(self, samples: Sequence[Sequence[Piece]]) -> list[list[Run]]:
@@ -111,14 +115,16 @@ class OfTransformers:
     def _piecewise(self, pieces: Sequence[Piece]) -> list[Run]:
         return [(self.plain(piece.text), piece.is_trained) for piece in pieces]
 
-    def _closed(self, runs: list[Run]) -> list[Run]:
-        """With the token that begins a text where the tokenizer has it, and the one that ends it."""
+    def _closed(self, runs: list[Run], pieces: Sequence[Piece]) -> list[Run]:
+        """With the token that begins a text where the tokenizer has it, and the one that ends it, also of an empty answer."""
         tokens = [token for part, _ in runs for token in part]
         if self._front and tokens[:1] != self._front:
             is_trained = runs[0][1] if runs else False
             runs = [(self._front, is_trained), *runs]
-        lacks_end = self._tokenizer.eos_token_id is not None and runs and runs[-1][1] and not self._is_ended(tokens)
-        return [*runs, ([self.end], True)] if lacks_end else runs
+        if self._tokenizer.eos_token_id is None or not runs or not pieces[-1].is_trained:
+            return runs
+        is_ended = runs[-1][1] and self._is_ended(tokens)  # else it would be the prompt's end
+        return runs if is_ended else [*runs, ([self.end], True)]
 
     def _is_ended(self, tokens: Sequence[int]) -> bool:
         """Whether the token that ends a text stands last; templates write blanks behind it, as ChatML its line's end."""

@@ -68,6 +68,8 @@ class Reader:
             text = _filled(self.columns[TEXT], named, place)
             return [Piece(text, True)] if text.strip() else []
         prompt, answer = (_filled(self.columns[name], named, place) for name in (PROMPT, COMPLETION))
+        if not prompt.strip() and not answer.strip():
+            return []
         return [Piece(f"{prompt}\n" if self.ends_line else prompt, False), Piece(answer, True)]
 
     def _with_words(self, row: Mapping[str, Any], place: str) -> Mapping[str, Any] | None:
