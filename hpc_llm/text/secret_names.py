@@ -115,7 +115,7 @@ def tells(name: str) -> str:
     if kind_of(name) is None:
         return ""
     words = words_of(name)
-    if set(words) <= {"KEY", "KEYS"}:
+    if set(words) <= {"KEY", "KEYS"} or name == "secrets":  # which is what people call the file of theirs
         return "maybe"
     if name.isupper() or _TOLD.search(name.rstrip("0123456789")):
         return "surely"

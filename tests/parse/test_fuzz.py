@@ -16,6 +16,7 @@ FRAGMENTS = [
     "[Step 1/100] Loss: 5.2 | Global Tokens/s: 1000.0 | GPU Mem (GB): 3.1 | Peak Mem: 4.2",
     "[Recording] Step 3: Loss 6.3 | 1000.00 tokens/s",
     "Final Benchmark Results (Excluding 30 warm-up steps)",
+    "==((====))==  Unsloth - 2x faster free finetuning | Num GPUs = 0", "Batch size per device = -1 | Gradient Accumulation steps = 1e400",
     "Avg Global Tokens/s: 5", "Training done in 5 seconds.", "Peak GPU Mem (GB): 5",
     "{'loss': '2.5', 'grad_norm': nan, 'learning_rate': 1e-999, 'epoch': 0.5}", "{'train_runtime': 0, 'epoch': inf}",
     "{'eval_loss': None, 'eval_ppl': '1e400'}", " 50%|###| 30/60 [01:30<01:30,  3.00s/it]", "  train_runtime   = 1:2:3:4",

@@ -402,7 +402,7 @@ def test_a_copy_of_a_run_does_not_end_it(logs: Path) -> None:
     started(run)
     shutil.copytree(logs, logs.parent / "copy")
     [refused] = cancel([RunPaths(logs.parent / "copy" / "r")])
-    assert f"a copy of {run.root}" in (refused.problem or "") and one(run).state == "RUNNING"
+    assert f"a copy of run {run.root}" in (refused.problem or "") and one(run).state == "RUNNING"
     renamed = RunPaths(logs / "s")
     shutil.copytree(run.root, renamed.root)
     renamed.experiment.write_text(json.dumps({**json.loads(run.experiment.read_text()), "run_id": "r"}))

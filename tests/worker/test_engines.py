@@ -157,7 +157,7 @@ def test_gradients_that_are_summed_in_bf16_learn_as_well(trained: Path, how: str
 def test_low_precision_learns_as_well(trained: Path, engine: str, precision: str) -> None:
     expected = losses(trained / "deepspeed-bf16")[-1]
     ended = result(trained / f"{engine}-{precision}")
-    assert ended["outcome"] == "COMPLETED" and ended["loss_last"] == pytest.approx(expected, abs=0.1)
+    assert ended["outcome"] == "COMPLETED" and ended["loss_last"] == pytest.approx(expected, abs=0.3)
 
 
 def test_a_quantized_base_and_lora_train_in_plain_torch(trained: Path) -> None:

@@ -40,7 +40,7 @@ def test_the_loss_in_parts_is_that_of_all_logits(places: int, learns: tuple[bool
         (loss * 0.37).backward()
         found.append((loss.detach(), *(each.grad for each in (hidden, weight) if each.requires_grad)))
     for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=2e-6, atol=2e-6)
+        torch.testing.assert_close(one, other, rtol=5e-6, atol=5e-6)
 
 
 def _whole(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
