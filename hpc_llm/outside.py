@@ -148,4 +148,7 @@ def _fits(value: object, hint: Any) -> bool:
     if hint in (int, float):
         return not isinstance(value, bool) and isinstance(value, (int, float) if hint is float else int)
     known = hint if origin is None else origin
-    return isinstance(value, known) if isinstance(known, type) else True
+    try:
+        return isinstance(value, known)
+    except TypeError:  # no class, or one that is for type checkers alone
+        return True

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from installed import OUTSIDE, POINTS, hpc_llm, install
@@ -14,7 +15,7 @@ from installed import OUTSIDE, POINTS, hpc_llm, install
 from hpc_llm.causes import catalogue, search
 from hpc_llm.causes.cause import sign
 from hpc_llm.errors import Notice, RequestError
-from hpc_llm.outside import Group
+from hpc_llm.outside import Group, wrong_field
 from hpc_llm.parsing import parallel, registry
 from hpc_llm.parsing.formats import nanogpt
 from hpc_llm.planning import engines
@@ -265,3 +266,14 @@ def test_an_import_that_ends_a_generator_is_one_sentence(brought: Callable[[str,
     brought("raise GeneratorExit", "one = some_numbers:ONE")
     with pytest.raises(RequestError, match="it raises GeneratorExit"):
         INTS.load("one")
+
+
+def test_a_field_of_any_kind_holds_anything() -> None:
+    @dataclass
+    class Member:
+        whatever: Any
+        texts: Sequence[str]
+        act: Callable[[int], int] | None = None
+
+    assert wrong_field(Member(3, ["a"])) is None and wrong_field(Member(None, (), abs)) is None
+    assert wrong_field(Member(3, ["a"], 4)) is not None  # type: ignore[arg-type]
