@@ -12,7 +12,7 @@ from typing import IO, cast
 from hpc_llm.causes.log import LogFindings, verdict_on
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude
 from hpc_llm.diagnosis.runs_in_log import diagnose_log
-from hpc_llm.parsing.read import inputs
+from hpc_llm.parsing.inputs import inputs
 from hpc_llm.text import sources
 from hpc_llm.text.blocks import open_blocks
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 
+from hpc_llm.parsing.inputs import inputs
 from hpc_llm.parsing.parallel import read_all, size_of
-from hpc_llm.parsing.read import Reading, inputs, parse_steps, parse_stream, parse_stream_steps
+from hpc_llm.parsing.read import Reading, parse_steps, parse_stream, parse_stream_steps
 from hpc_llm.parsing.rows import COLUMNS, STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parsing.write import OUTPUT_FORMATS, write_rows
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun, keep_larger, without_empty
+from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun, keep_larger
 from hpc_llm.parsing.work import state_of
 
 MOST_RUNS = 2000
@@ -119,3 +119,8 @@ def leave_out(runs: list[LogRun]) -> None:
     while len(runs) > MOST_RUNS + 1:
         left = runs.pop(-2)
         runs[-1].left_out_before += 1 + left.left_out_before
+
+
+def without_empty(runs: list[LogRun]) -> list[LogRun]:
+    """The runs of which anything is known, and the last one, which may go on."""
+    return [*(run for run in runs[:-1] if not run.empty), *runs[-1:]]

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpc_llm.causes.catalogue import all_causes
+from hpc_llm.parsing.inputs import STDIN
 from hpc_llm.parsing.joining import join, leave_out
-from hpc_llm.parsing.read import STDIN, Reading, read_inputs
+from hpc_llm.parsing.read import Reading, read_inputs
 from hpc_llm.parsing.registry import formats, formats_in, line_format
 from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.scan import Scanner

@@ -394,11 +394,6 @@ class LogRun:
         self.closed = True
 
 
-def without_empty(runs: list[LogRun]) -> list[LogRun]:
-    """The runs of which anything is known, and the last one, which may go on."""
-    return [*(run for run in runs[:-1] if not run.empty), *runs[-1:]]
-
-
 def keep_larger(values: dict[str, Value], name: str, value: Value) -> None:
     """Take `value` where nothing as large is known."""
     known = values.get(name)

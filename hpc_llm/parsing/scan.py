@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.fast import FastLane
 from hpc_llm.parsing.held import Held
-from hpc_llm.parsing.joining import MOST_RUNS, leave_out, merge
+from hpc_llm.parsing.joining import MOST_RUNS, leave_out, merge, without_empty
 from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of, without_endless_lines
 from hpc_llm.parsing.mixed import Mixture, in_words
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, TRAIN
 from hpc_llm.parsing.rules import LARGEST, Kind, Rule, Value
-from hpc_llm.parsing.run import OF_THE_JOB, PEAKS, LogRun, without_empty
+from hpc_llm.parsing.run import OF_THE_JOB, PEAKS, LogRun
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.text import sources

@@ -36,6 +36,14 @@ class Part:
     is_read: bool = True
     """Whether a format read the steps; else the lines look like steps, and may be those of an evaluation."""
 
+    def goes_on_in(self, other: Part) -> bool:
+        return self.is_read == other.is_read and self.position + len(self.text) == other.position
+
+    def joined(self, other: Part) -> Part:
+        """One part of both, of which the other stands right behind."""
+        steps = [*self.steps, *(len(self.text) + step for step in other.steps)]
+        return replace(self, text=self.text + other.text, steps=steps)
+
 
 @dataclass
 class Tail:
@@ -132,9 +140,11 @@ class Tail:
         return bool(self.found) or self.ended_at is not None
 
     def settle(self) -> None:
-        """Nothing follows: search all that is left."""
+        """Nothing follows: search all that is left, as one text where it is one: a traceback may lie across two parts."""
         while self.parts:
             part = self._drop()
+            while self.parts and part.goes_on_in(self.parts[0]):
+                part = part.joined(self._drop())
             self._take(part, self._steps_kept())
 
     def _steps_kept(self) -> int:

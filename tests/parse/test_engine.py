@@ -242,3 +242,15 @@ def test_the_steps_of_processes_that_end_slowly_are_no_other_run() -> None:
     text = f"{_steps(1, 20)}{GENUINE[0]}\n{_steps(21, 23)}"
     (row,) = parse_stream("log", io.BytesIO(text.encode())).rows
     assert (row.outcome, row.measured_steps) == ("CANCELLED", 22)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("behind", range(0, 100, 7))
+def test_a_traceback_across_two_chunks_is_read_as_one(behind):
+    """Of the careful lane's chunks one may end between its heading and its exception."""
+    noise = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nRuntimeError: broken\n'
+    steps = part(V1, 7, 400, 1)
+    filler = "x" * (4096 - (len(steps) + behind) % 4096 - 1) + "\n"
+    text = (steps + filler + noise).encode()
+    same(reading(text).rows, reading(text, careful=True).rows)
+    assert reading(text, careful=True).rows[0].cause_confidence == 0.85

@@ -1,0 +1,150 @@
+"""Which runs and files are to be read: those that are named, and in folders what may be a log by its name and is no table of ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpc_llm.errors import RequestError, notice, pass_over
+from hpc_llm.parsing.own_tables import HEAD, is_own_table
+from hpc_llm.parsing.registry import folder_formats
+from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, reason_of
+
+STDIN = "-"
+NOT_LOGS = frozenset(
+    """.py .pyc .pyi .sh .sbatch .slurm .pbs .yaml .yml .toml .cfg .ini .lock .j2 .jinja .lua .c .cc .cu .cuh .hip .cpp .h .hpp .f90 .jl
+    .rs .go .java .ts .sql .diff .patch .so .o .a .whl .html .css .js .xml .csv .tsv .xls .xlsx .ods .doc .docx .ppt .pptx .parquet .arrow
+    .npy .npz .h5 .hdf5 .pt .pth .bin .model .gguf .onnx .safetensors .ckpt .pkl .db .sqlite .nsys-rep .ncu-rep .zip .tar .tgz .7z .png
+    .jpg .jpeg .gif .bmp .webp .tif .tiff .svg .eps .ps .pdf .mp4 .md .markdown .rst .adoc .org .tex .bib""".split()
+)
+"""Endings that are passed over when a folder is searched; a file that is named itself is read whatever it is called."""
+NOT_LOGS_BY_NAME = frozenset(
+    """readme license licence copying notice authors changelog contributing makefile dockerfile requirements cmakelists""".split()
+)
+"""The same for what has such a name, and the ending `.txt` or none."""
+
+_TABLE = (
+    "it is a table of runs that hpc-llm wrote, and no log: give the runs or logs themselves, or where it is CSV, "
+    "`report --baseline` compares with it"
+)
+_OF_ROWS = (".json", ".jsonl", ".txt")
+"""Endings of such tables that logs may have, too."""
+
+
+def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
+    """The runs and files under `paths`, folders searched by name, each once; raises RequestError for what is not there."""
+    seen: set[str] = set()
+    named: set[str] = set()
+    tables: list[Path] = []
+    given = list(map(Path, paths))
+    for path in given:
+        if str(path) == STDIN:
+            yield path
+        elif path.is_file() or path.is_dir():
+            real = path.resolve()
+            if str(real) in seen:
+                notice(f"{path} is given more than once, it counts once")
+            elif path.is_dir():
+                yield from _Search(real, seen, named).under(path, real)
+            elif _is_own_table(path):
+                tables.append(path)
+            else:
+                seen.add(str(real))
+                named.add(str(real))
+                yield path
+        elif path.is_fifo():
+            yield path
+        elif path.exists():
+            raise RequestError(
+                f"{path} is a device or a socket, which may never end; give files, folders, pipes, or - for stdin."
+            )
+        else:
+            raise RequestError(f"there is no file or folder {path}; give log files, folders, runs, or - for stdin.")
+    if tables and len(tables) == len(given):
+        raise RequestError(f"{tables[0]}: {_TABLE}.")
+    for path in tables:
+        pass_over(path, _TABLE)
+
+
+def _is_own_table(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return is_own_table(file.read(HEAD))
+    except OSError:  # whoever reads it says so
+        return False
+
+
+def _is_no_log(path: Path) -> bool:
+    """Whether the name says so."""
+    ending = path.suffix.lower()
+    return ending in NOT_LOGS or (ending in ("", ".txt") and path.stem.lower() in NOT_LOGS_BY_NAME)
+
+
+@dataclass
+class _Search:
+    """Looks for runs and logs under one folder; what cannot be read costs one warning."""
+
+    root: Path
+    """Without links."""
+    seen: set[str]
+    """Folders and files, without links: several may lead to one."""
+    named: set[str]
+    """Files that were given themselves."""
+
+    def under(self, folder: Path, real: Path) -> Iterator[Path]:
+        """What `folder`, which is `real` without links, holds."""
+        if str(real) in self.seen:
+            return
+        self.seen.add(str(real))
+        if any(f.is_in(folder) for f in folder_formats()):
+            yield folder
+            return
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
+        except OSError as error:
+            pass_over(folder, reason_of(error))
+            return
+        for entry in entries:
+            try:
+                yield from self._entry(entry, Path(entry.path), real)
+            except FileNotFoundError:  # a link to nothing
+                continue
+            except (OSError, RuntimeError) as error:
+                pass_over(entry.path, reason_of(error) if isinstance(error, OSError) else "it is a link to itself")
+
+    def _entry(self, entry: os.DirEntry[str], path: Path, parent: Path) -> Iterator[Path]:
+        real = path.resolve(strict=True) if entry.is_symlink() else parent / entry.name
+        if entry.is_symlink() and not is_trusted_link(path):
+            raise PermissionError(errno.EPERM, NOT_THEIRS)
+        if entry.is_symlink() and real.parts[1:2] in (("proc",), ("sys",)):
+            pass_over(path, "it leads to the kernel's own files, which are no logs")
+            return
+        if entry.is_dir():
+            if not entry.is_symlink() or not self._is_met_anyway(real):
+                yield from self.under(path, real)
+        elif entry.is_file() and not _is_no_log(path) and str(real) not in self.named:
+            self.seen.add(str(real))
+            if not _may_be_read(path):
+                return
+            if path.suffix.lower() in _OF_ROWS and _is_own_table(path):
+                pass_over(path, _TABLE)
+                return
+            yield path
+
+    def _is_met_anyway(self, target: Path) -> bool:
+        """Whether a folder that a link leads to is met without the link, or holds all that is searched."""
+        if self.root.is_relative_to(target):
+            return True
+        is_below = target.is_relative_to(self.root)
+        return is_below and not any(part.startswith(".") for part in target.relative_to(self.root).parts)
+
+
+def _may_be_read(path: Path) -> bool:
+    if os.access(path, os.R_OK):
+        return True
+    pass_over(path, "permission denied")
+    return False
