@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hpc_llm.estimating.search import largest_micro_batch
 from hpc_llm.estimating.sizes import Sizes
-from hpc_llm.estimating.step_time import StepTime, step_time
+from hpc_llm.estimating.step_time import StepTime, of_whole, step_time
 from hpc_llm.estimating.time_constants import Calibration
 from hpc_llm.estimating.walltime import Span, lasting
 from hpc_llm.planning.experiment import Plan
@@ -45,16 +45,7 @@ def search_time(plan: Plan, cluster: Cluster, sizes: Sizes, calibration: Calibra
         return None
     whole = sum((Span(one.run_time_s, *one.run_interval) for one in tries), Span(0.0, 0.0, 0.0))
     run = lasting(plan, Span.around(first.time_to_first_step_s, 1.0), whole, cluster)
-    return replace(
-        first,
-        run_time_s=run.whole.value,
-        run_interval=(run.whole.low, run.whole.high),
-        gpu_hours=run.gpu_hours,
-        cost=run.cost,
-        proposed_time_s=run.proposed_s,
-        is_over_limit=run.is_over_limit,
-        tries=len(tries),
-    )
+    return replace(first, tries=len(tries), **of_whole(run))
 
 
 def _tries(plan: Plan, cluster: Cluster, sizes: Sizes, calibration: Calibration | None) -> Iterator[StepTime]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.estimating.rates import Rates, gpu_facts, gpu_kind, guessed_facts
 from hpc_llm.estimating.time_constants import Calibration, time_constants
 from hpc_llm.estimating.time_terms import step_terms
 from hpc_llm.estimating.time_work import Work, work_of
-from hpc_llm.estimating.walltime import Cost, Span, run_time
+from hpc_llm.estimating.walltime import Cost, RunTime, Span, run_time
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.parts import Training
 from hpc_llm.records.metrics import tokens_per_step
@@ -80,14 +81,21 @@ def step_time(plan: Plan, cluster: Cluster, *, calibration: Calibration | None =
         interval=(step.low, step.high),
         terms=terms.by_name(),
         time_to_first_step_s=run.first_step.value,
-        run_time_s=run.whole.value,
-        run_interval=(run.whole.low, run.whole.high),
-        gpu_hours=run.gpu_hours,
-        cost=run.cost,
-        proposed_time_s=run.proposed_s,
-        is_over_limit=run.is_over_limit,
         notes=notes,
+        **of_whole(run),
     )
+
+
+def of_whole(run: RunTime) -> dict[str, Any]:
+    """The fields of StepTime that are of a whole job."""
+    return {
+        "run_time_s": run.whole.value,
+        "run_interval": (run.whole.low, run.whole.high),
+        "gpu_hours": run.gpu_hours,
+        "cost": run.cost,
+        "proposed_time_s": run.proposed_s,
+        "is_over_limit": run.is_over_limit,
+    }
 
 
 def unknown_because(plan: Plan) -> str | None:

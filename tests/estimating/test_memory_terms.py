@@ -292,9 +292,9 @@ def test_what_saves_memory_never_costs_any(
     assert peak(with_batch(plan, batch + 1)) >= peak(plan)
     assert peak(plan_of(method, gpus + 1, **given)) <= peak(plan)
     assert peak(plan_of(f"{method}+r", gpus, **given)) <= peak(plan)
-    if (
-        method in ("z2", "z3") and engine in ("deepspeed", "flat") and not (engine == "flat" and "flan" in model)
-    ):  # whose rows are all of it
+    # Of a model of two layers, or a T5, the rows that are on their way to the host are all of it.
+    has_few_rows = engine == "flat" and (model == "tiny" or "flan" in model)
+    if method in ("z2", "z3") and engine in ("deepspeed", "flat") and not has_few_rows:
         assert peak(plan_of(f"{method}o", gpus, **given)) <= peak(plan)
 
 

@@ -324,9 +324,9 @@ def test_questions_are_answered_and_the_answers_scored(trained: Path, t5: Path) 
 def own_scores(t5: Path) -> dict[str, float]:
     """What rouge_score gives for what transformers writes, one question after the other."""
     import torch
+    from rouge_score import rouge_scorer as scorer_module
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    scorer_module: Any = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge_score is not installed")
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(t5, dtype=torch.float32)
     tokenizer: Any = AutoTokenizer.from_pretrained(t5)
     rows = list(read_json_lines(t5.parent / "echoes" / "validation.jsonl"))

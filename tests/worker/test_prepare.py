@@ -187,7 +187,9 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
 
 
 def test_columns_of_one_name_in_parquet_are_refused(tmp_path: Path) -> None:
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    import pyarrow as arrow
+    from pyarrow import parquet
+
     table = arrow.Table.from_arrays([arrow.array(["a"]), arrow.array(["b"])], names=["text", "text"])
     parquet.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(DataFileError, match=r"a\.parquet has two columns 'text'"):
