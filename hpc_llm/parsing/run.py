@@ -396,6 +396,5 @@ class LogRun:
 
 def keep_larger(values: dict[str, Value], name: str, value: Value) -> None:
     """Take `value` where nothing as large is known."""
-    known = values.get(name)
-    if known is None or float(value) > float(known):
+    if (known := values.get(name)) is None or float(value) > float(known):
         values[name] = value
