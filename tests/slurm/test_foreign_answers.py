@@ -23,7 +23,8 @@ NO_ANSWERS = {
     "nothing": "",
     "bytes": "head -c 300000 /dev/urandom",
     "a notice": "echo 'the queue is being moved, ask again tomorrow'",
-    "cut off": '/usr/bin/$me "$@" | head -c 700',
+    "cut off in its header": '/usr/bin/$me "$@" | head -c 60',
+    "cut off in its lines": r'/usr/bin/$me "$@" | sed -E "2,\$ s/^(.{20}).*/\1/"',
     "lies": '/usr/bin/$me "$@" | sed s/PENDING/COMPLETED/',
     "an odd id": r'/usr/bin/$me "$@" | sed -E "s/^([0-9]+)/\1²/"',
 }
