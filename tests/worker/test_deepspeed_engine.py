@@ -10,11 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from tiny_plans import make_plan
 
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.worker.device import Toolchain
 from hpc_llm.worker.engines import deepspeed
+from hpc_llm.worker.engines.compiled_late import compiled_when_called
 from hpc_llm.worker.engines.deepspeed import COMPILE_ON_CPU, adapt_config
 
 NOTHING = Toolchain(host=False, device=False)
@@ -97,3 +99,26 @@ def test_deepspeed_is_imported_without_mlflow_which_can_be_had_afterwards(monkey
     monkeypatch.setattr("hpc_llm.worker.engines.deepspeed.importlib", fake)
     deepspeed.imported.__wrapped__()
     assert found == [None] and "mlflow" not in sys.modules
+
+
+def test_what_is_handed_to_the_compiler_while_deepspeed_is_built_is_compiled_when_it_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[tuple[str, dict[str, Any]]] = []
+
+    def compile_now(model: Any, **options: Any) -> Any:
+        compiled.append((type(model).__name__, options))
+        return lambda number: model(number) + 1
+
+    monkeypatch.setattr(torch, "compile", compile_now)
+
+    def double(number: int) -> int:
+        """Twice."""
+        return 2 * number
+
+    with compiled_when_called():
+        plain, with_options = torch.compile(double), torch.compile(dynamic=True)(double)
+        torch.compile(torch.nn.Identity())
+    assert torch.compile is compile_now and compiled == [("Identity", {})]
+    assert [plain(3), plain(4), with_options(5)] == [7, 9, 11] and plain.__doc__ == "Twice."
+    assert compiled[1:] == [("function", {}), ("function", {"dynamic": True})]

@@ -21,6 +21,7 @@ from hpc_llm.planning.deepspeed_config import check_keys
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import OF_DEEPSPEED, bitsandbytes_name
 from hpc_llm.worker.device import Toolchain, find_toolchain
+from hpc_llm.worker.engines.compiled_late import compiled_when_called
 from hpc_llm.worker.engines.deepspeed_groups import ModelParallel
 from hpc_llm.worker.engines.deepspeed_layout import find_layout, scaler_state, take_scaler_state
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, trainable
@@ -219,9 +220,11 @@ class DeepSpeedEngine(Engine):
         optimizer = _client_optimizer(plan, parameters)
         self._engine: Any
         shared = {} if tensor is None else {"mpu": ModelParallel(model, tensor)}
-        self._engine, *_ = imported().initialize(
-            model=model, model_parameters=parameters, optimizer=optimizer, config=config, **shared
-        )
+        deepspeed = imported()
+        with compiled_when_called():  # it imports Muon's step, which is compiled and nearly always left alone
+            self._engine, *_ = deepspeed.initialize(
+                model=model, model_parameters=parameters, optimizer=optimizer, config=config, **shared
+            )
         self.module = self._engine.module
         self.averages_over = plan.batch.gradient_accumulation_steps * plan.parallel.data
 
