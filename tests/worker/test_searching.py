@@ -306,7 +306,7 @@ def test_two_ranks_out_of_memory_agree(tmp_path: Path) -> None:
     """Of 97 sequences a rank and step either one or all are a micro batch, and for all there is no memory."""
     words = (
         "submit --cluster local --method ddp --task tune --model tiny --gpus-per-node 0 --sequence-length 512 "
-        "--set tasks_per_node=2 --set kept_global_batch=194 --micro-batch-size 97 --steps 3 --warmup-steps 0 --set confirm_steps=4 "
+        "--set tasks_per_node=2 --set kept_global_batch=194 --micro-batch-size 97 --steps 2 --warmup-steps 0 --set confirm_steps=3 "
         "--run-id r --wait"
     )
     limited = ["bash", "-c", 'ulimit -d 900000; exec "$@"', "-", sys.executable, "-m", "hpc_llm", *words.split()]
