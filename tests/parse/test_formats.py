@@ -773,6 +773,32 @@ def test_deepspeed_chat(row):
     assert found.peak_allocated_bytes == 4.25 * GIB
 
 
+def chat_epoch(epoch: int, losses: list[float], ranks: int = 2) -> str:
+    """What `--print_loss` adds: a line of each rank for each of its micro batches, counted anew."""
+    return "".join(
+        f"Epoch: {epoch}, Step: {step}, Rank: {rank}, loss = {loss + rank}\n"
+        for step, loss in enumerate(losses)
+        for rank in reversed(range(ranks))
+    )
+
+
+def test_deepspeed_chat_prints_the_loss_of_micro_batches(row, steps):
+    begin = "***** Running training *****\n***** Evaluating perplexity, Epoch 0/2 *****\nppl: 6.5, loss: 1.875\n"
+    end = "***** Evaluating perplexity, Epoch {}/2 *****\nppl: {}, loss: {}\n"
+    text = (
+        begin
+        + chat_epoch(0, [2.5, 2.25, 2.0])
+        + end.format(1, 5.5, 1.75)
+        + chat_epoch(1, [1.75, 1.25])
+        + end.format(2, 4.5, 1.5)
+    )
+    found = row(text + "saving the final model ...\n")
+    assert (found.loss_first, found.loss_last, found.eval_loss, found.perplexity) == (2.5, 1.25, 1.5, 4.5)
+    assert (found.measured_steps, found.outcome, found.kind) == (None, "COMPLETED", "train")
+    assert not steps(text)  # a micro batch is no step
+    assert row(text + chat_epoch(2, [float("nan")])).loss_last is None
+
+
 def test_deepspeed_chat_times_micro_batches(row):
     """With two of them to a step, of 0.5 s and 0.25 s, and 16 sequences on all devices."""
     micro = "Model Parameters: 0.331 B, Latency: {}s, TFLOPs: 1.0, Samples/sec: 4.0, Time/seq 0.2s, Batch Size: 2, Sequence Length: 512\n"
