@@ -431,10 +431,37 @@ def test_torchtitan(row, steps):
     )
     assert (found.gpu, found.world_size, found.sequence_length) == ("NVIDIA H100 80GB HBM3", 8, 2048)
     assert (found.tokens_per_second_per_gpu, found.tokens_per_second) == (4000.0, 32000.0)
-    assert (found.warmup_steps, found.measured_steps, found.mfu, found.model_tflops_per_gpu) == (1, 19, 0.0975, 96.5)
+    assert (found.warmup_steps, found.measured_steps, found.mfu, found.model_tflops_per_gpu) == (1, 29, 0.0975, 96.5)
     assert (found.peak_reserved_bytes, found.eval_loss, found.loss_last) == (2.75 * GIB, 6.0, 4.5)
     assert found.step_time_s_mean == 8 * 2048 / 32000
     assert [s.step for s in steps(TITAN)] == [1, 10, 20, 30]
+
+
+@pytest.mark.parametrize("ranks", [[""], ["[rank0]:"], ["[rank0]:", "[rank1]:", "[rank7]:"], ["", ""]])
+def test_torchtitan_validates_behind_each_step(row, ranks):
+    """What stands in the validation's line is none of training; the first step compiles. Each rank prints its own."""
+    text = "".join(
+        f"{rank}2026-01-01 14:32:00,000 - root - INFO - {what}  memory: {memory + place:5.2f}GiB(3.14%)  tps: {rate:,}\n"
+        for i in range(1, 9)
+        for what, memory, rate in (
+            (f"step: {i:2}  loss:  8.5000  grad_norm:  1.2500", 2, 100 if i == 1 else 4000),
+            (f"validate step: {i:2}  loss:  7.5000", 40, 9000),
+        )
+        for place, rank in enumerate(ranks)
+    )
+    found = row(text)
+    assert (found.tokens_per_second_per_gpu, found.measured_steps, found.eval_loss) == (4000.0, 7, 7.5)
+    assert found.peak_reserved_bytes == (1 + len(ranks)) * GIB
+
+
+def test_a_stage_of_torchtitan_without_a_loss_prints_none(row, steps):
+    lines = (
+        "step: {:2}  loss: -1.0000  grad_norm:  1.2500  memory:  2.50GiB(3.14%)  tps: 4,000  tflops: 1.90  mfu: 0.19%\n"
+    )
+    text = "".join("[rank0]:[titan] 2026-01-01 14:32:00,000 - root - INFO - " + lines.format(i) for i in range(1, 200))
+    found = row(text)
+    assert (found.loss_first, found.loss_last, found.tokens_per_second_per_gpu) == (None, None, 4000.0)
+    assert {step.loss for step in steps(text)} == {None}
 
 
 def test_torchtitan_of_2026_says_it_in_other_words(row):
