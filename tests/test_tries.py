@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from rights import mounted
 from standin import UUID, Ended, Machine
 
 from hpc_llm.records.files import read_json_lines
@@ -304,3 +305,25 @@ def test_a_script_whose_folder_became_another_job_s_leaves_no_record_in_it(
     process.terminate()
     assert machine.end(process).code != 0
     assert run.exit.exists() is left
+
+
+# --- a full disk ------------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_is_full_at_the_end_costs_no_record(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "4m") as disk:
+        machine = Machine(disk.folder / "a machine")
+        run = RunPaths(machine.logs / "run-1")
+        text = machine.script()
+        machine.behave("until 3")
+        process = machine.start(text)
+        machine.ready()
+        disk.fill()
+        os.mkfifo(run.root / "go")  # it takes no room
+        while not run.half_exits():
+            assert process.poll() is None
+            time.sleep(0.02)
+        disk.make_room()
+        assert machine.end(process).code == 3
+        record = json.loads(run.exit.read_text())
+        assert (record["exit_code"], record["stage"]) == (3, "done") and not run.half_exits()

@@ -152,7 +152,7 @@ is_over() { [ -f "$run_dir/result.json" ] && grep -Eq '"outcome": *"(COMPLETED|I
 # Moves what an earlier try left to tries/<number> and prints the number of this try. A whole measurement stays.
 keep_earlier_try() {
   local moving=$run_dir/tries/.moving number=1 path pattern
-  local left=("$run_dir/exit.json")
+  local left=("$run_dir/exit.json" "$run_dir"/.exit.json.*)
   umask go-w
   if ! is_over; then
     for pattern in "${try_files[@]}"; do
@@ -179,29 +179,41 @@ keep_earlier_try() {
   printf '%s' "$number"
 }
 
-# Writes exit.json, which tells how the run ended where accounting cannot.
+# Writes exit.json, which tells how the run ended where accounting cannot. A disk that is full may have room in a moment; what
+# is begun and cannot be written stays, to tell that.
 finish() {
-  local code=$? record=$run_dir/.exit.json.$$.$RANDOM$RANDOM now
+  local code=$? now waited=0
+  now=$(date +%s)
   ignore_signals  # Slurm may send several: one that comes while the record is written would lose it
   trap - EXIT
   # Removed meanwhile, and made anew by another job, or put there by somebody: what is there is not this run's.
-  now=$(record_of_job)
-  [ "$now" = "$job_record" ] || exit "$code"
+  [ "$(record_of_job)" = "$job_record" ] || exit "$code"
   if [ "$code" = 0 ] && [ "$stage" != 'done' ]; then
     code=1
     reason=${reason:-"the job script was ended in the stage $stage by something that left no exit code"}
   fi
+  if ! write_exit "$now"; then
+    while [ $((waited += 1)) -le 20 ] && sleep 1 && [ "$(record_of_job)" = "$job_record" ]; do
+      ! write_exit "$now" 2>/dev/null || break
+    done
+  fi
+  [ -z "$job_tmp" ] || rm -rf "$job_tmp"
+  exit "$code"
+}
+
+# write_exit TIME: what finish knows, whole or not at all.
+write_exit() {
+  local record=$run_dir/.exit.json.$$.$RANDOM$RANDOM
+  rm -f "$run_dir"/.exit.json.*
   set -C  # a link that somebody put there is not written through
   {
     printf '{"schema": 1, "run_id": %s, "exit_code": %s, "signal": %s, "stage": %s, "reason": %s,' \
-      "$(json "${run_dir##*/}")" "$code" "$(json "$signal")" "$(json "$stage")" "$(json "$reason")"
+      "$(json "${run_dir##*/}")" "$code" "$(json "$signal")" "$(json "$stage")" "$(json "$reason")" &&
     printf ' "host": %s, "job_id": %s, "array_task": %s, "started_at": %s, "ended_at": %s,' \
       "$(json "$(hostname)")" "$(json "${this_job[0]:-}")" "${this_job[4]:-null}" \
-      "$started_at" "$(date +%s)"
+      "$started_at" "$1" &&
     printf ' "time_limit_s": %s, "restart_count": %s}\n' "${time_limit:-null}" "${this_job[5]:-0}"
   } > "$record" && mv -fT "$record" "$run_dir/exit.json"
-  [ -z "$job_tmp" ] || rm -rf "$job_tmp"
-  exit "$code"
 }
 
 # A text as JSON, null where it is empty.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
+from hpc_llm.errors import notice
 from hpc_llm.parsing.inputs import inputs
 from hpc_llm.parsing.parallel import read_all, size_of
 from hpc_llm.parsing.read import Reading, parse_steps, parse_stream, parse_stream_steps
@@ -43,18 +45,29 @@ def parse_paths(
 ) -> Iterator[Row]:
     """One row a run of everything under `paths`, in order.
 
-    An input without a known format is a row of format `unknown` that says why. `verbose` counts the lines that look like
+    An input without a known format is a row of format `unknown` that says why, but for JSON in a folder that is searched: most of
+    that is settings and no run, and `verbose` tells how many there are. `verbose` counts the lines that look like
     a metric and are not parsed. `jobs` processes share the work (default: one a core). `on_reading` gets each input's
     `Reading`; `on_progress` gets the number of bytes read since it was called last, out of `total_bytes(paths)`. Raises
     RequestError for a path that is not there or cannot be read.
     """
-    for readings, size in read_all(list(inputs(paths)), verbose=verbose, jobs=jobs):
+    given = list(paths)
+    named, left_out = set(map(str, map(Path, given))), 0
+    for readings, size in read_all(list(inputs(given)), verbose=verbose, jobs=jobs):
         if on_progress is not None:
             on_progress(size)
         for reading in readings:
             if on_reading is not None:
                 on_reading(reading)
+            if reading.is_unknown_json and reading.source not in named:
+                left_out += 1
+                continue
+            if reading.is_unknown_json:
+                notice(f"{reading.source}: nothing was recognised in it: {reading.rows[0].outcome_reason}")
             yield from reading.rows
+    if verbose and left_out:
+        said = f"{left_out} files of JSON are" if left_out > 1 else "1 file of JSON is"
+        notice(f"{said} left out, for no format is known in them")
 
 
 def total_bytes(paths: Iterable[str | os.PathLike[str]]) -> int:

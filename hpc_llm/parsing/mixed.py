@@ -27,6 +27,7 @@ STEPS = "their numbers go back and forth"
 TOTALS = "they have two numbers of steps in turns"
 SAME_STEP = "they say different things of the same step"
 FORMATS = "two programs print them in turns"
+LOSSES = "each step has two losses, and one rank alone prints it"
 
 
 def in_words(what: str) -> str:
@@ -90,19 +91,32 @@ class Mixture:
     _seen: OrderedDict[float, tuple[str, Mapping[str, Value]]] = field(default_factory=OrderedDict)
     """What the first line of each of the last steps said."""
     _contradicted: list[float] = field(default_factory=list)
+    _last: float | None = None
+    _last_loss: Value | None = None
+    _last_has_two: bool = False
+    _doubles: int = 0
+    """Steps in a row that had two losses."""
 
     def restart(self) -> None:
         """A program begins: going back is no wonder."""
         self._paths = _Paths()
         self._seen.clear()
+        self._last, self._last_has_two, self._doubles = None, False, 0
 
-    def of(self, owner: str, number: float | None, values: Mapping[str, Value]) -> str | None:
-        """The next line, of the program `owner`: what shows that it is not of the same run."""
+    def of(
+        self, owner: str, number: float | None, values: Mapping[str, Value], *, one_loss: bool = False
+    ) -> str | None:
+        """The next line, of the program `owner`: what shows that it is not of the same run.
+
+        With `one_loss` no two ranks print the same step with different losses.
+        """
         if _TOTAL in values and self._totals.see(values[_TOTAL]):
             return TOTALS
         if number is None:
             return None
         known = self._seen.get(number)
+        if one_loss and self._has_two_losses(number, values.get("loss")):
+            return LOSSES
         if known is None:
             self._seen[number] = owner, values
             if len(self._seen) > _KEPT:
@@ -111,6 +125,16 @@ class Mixture:
         if number not in self._contradicted and _differs(known, owner, values):
             self._contradicted = [*self._contradicted[-PROOFS:], number]
         return SAME_STEP if len(self._contradicted) >= PROOFS else None
+
+    def _has_two_losses(self, number: float, loss: Value | None) -> bool:
+        """Whether steps in a row came twice at once with different losses: a restart repeats them one behind the other."""
+        if number != self._last:
+            self._doubles = self._doubles if self._last_has_two else 0
+            self._last, self._last_loss, self._last_has_two = number, loss, False
+        elif not self._last_has_two and loss is not None and self._last_loss is not None:
+            self._last_has_two = loss != self._last_loss
+            self._doubles += self._last_has_two
+        return self._doubles >= PROOFS
 
     @property
     def is_between(self) -> bool:

@@ -31,6 +31,7 @@ from hpc_llm.records.run import Outcome
 from hpc_llm.text import sources
 
 _BLOCKS_BETWEEN = 32
+_JSON = (".json", ".jsonl")
 _SLURM_NAME = re.compile(r"slurm-(\d+)(?:_\d+)?(?:\.\w+)*$")
 _ENDINGS = re.compile(r"(?:\.(?:log|out|err|txt|json|jsonl|ipynb|md|gz|xz|zst|bz2))+$")
 
@@ -50,6 +51,8 @@ class Reading:
     """Some steps of the run of each row, where they were asked for and there are any."""
     is_document: bool = False
     """Whether it is a file of a known form that was read whole, in which only what its fields say counts."""
+    resembles_document: bool = False
+    """Whether it looked like one, and could not be read: it may be cut short."""
 
     @staticmethod
     def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
@@ -67,6 +70,13 @@ class Reading:
         left_empty = [run.left_empty for run in runs if run.left_empty is not None]
         verdicts, samples = [run.verdict() for run, _ in known], [run.sample for run, _ in known]
         return Reading(source, _named(source, known), unparsed, left_empty, verdicts, samples)
+
+    @property
+    def is_unknown_json(self) -> bool:
+        """Whether it is a file of JSON that no format knows: settings, or a table of something else."""
+        if self.resembles_document or Path(self.source).suffix.lower() not in _JSON:
+            return False
+        return all(row.format == UNKNOWN_FORMAT for row in self.rows)
 
     def with_samples(self) -> Iterator[tuple[Row, StepSample | None]]:
         """The rows with the steps that were kept of their runs."""
@@ -117,7 +127,9 @@ def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False, sampled: 
     scanner = Scanner(formats_in(sources.clean(first)), count_unparsed=verbose, sampled=sampled)
     for _ in _scan(scanner, first, text):
         pass
-    return Reading.of_runs(name, scanner.finish(), scanner.unparsed)
+    reading = Reading.of_runs(name, scanner.finish(), scanner.unparsed)
+    reading.resembles_document = document is not None
+    return reading
 
 
 def sample_of(steps: Iterable[Step]) -> StepSample:

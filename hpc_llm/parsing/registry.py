@@ -40,6 +40,8 @@ class LineFormat:
     """Whether the figures of a step line are of that step alone, and not of all steps since the line before."""
     packed: bool = False
     """Whether every sample is a full sequence, so that tokens follow from batch and length."""
+    one_loss: bool = False
+    """Whether a step is printed by one rank alone, or with the same loss by all: other losses are another run's."""
     kind: str | None = TRAIN
     """What its figures measure; None where the output is no program's."""
     defaults: Mapping[str, Value] = field(default_factory=dict)

@@ -35,7 +35,7 @@ PEAKS = frozenset(
 )
 EARLY_PEAK = "early_engine_peak_bytes"
 """A peak of the time before training."""
-FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id"))
+FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id", "batch_loss_first"))
 """Facts that a log may repeat with other values later; for all others the last one counts."""
 OF_THE_JOB = ("gpu", "job_id", "nodes")
 """Facts that a log prints once for all of its runs."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from hpc_llm.parsing import facts
+from hpc_llm.parsing.copies import Copies
 from hpc_llm.parsing.fast import FastLane
 from hpc_llm.parsing.held import Held
 from hpc_llm.parsing.joining import MOST_RUNS, leave_out, merge, without_empty
@@ -76,6 +77,7 @@ class Scanner:
         self._later = Held()
         self._rules_of_step: set[Rule | None] = set()
         self._mixture = Mixture()
+        self._copies = Copies()
         self._went_back_in: LogRun | None = None
         self._without_start: list[tuple[LogRun, int]] = [(self.runs[0], 0)]
         self._use(formats)
@@ -167,7 +169,8 @@ class Scanner:
         found = self._whole.of(hits_in(chunk, self._formats), chunk)
         taken_to = -1
         accepted: list[Hit] = []
-        for one in found:
+        self._copies.hits = found
+        for self._copies.place, one in enumerate(found):
             if one.is_step and one.start < taken_to:
                 continue  # another reading of the line that was taken as a step
             if self._take(one, chunk):
@@ -255,7 +258,8 @@ class Scanner:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
             return
-        elif self._is_copy(number if by_step else None, stream_of(chunk, found.start), self._offset + found.start):
+        elif self._is_copy(number if by_step else None, found, chunk):
+            self._copies.note(self.run, number)
             self.run.learn_peaks(values)
             return
         elif self._shows_two_rows(number):
@@ -272,7 +276,7 @@ class Scanner:
             return True
         if found.format is None or self.run.stream not in (None, stream_of(chunk, found.start)):
             return False
-        shown = self._mixture.of(found.format.name, number, values)
+        shown = self._mixture.of(found.format.name, number, values, one_loss=found.format.one_loss)
         if shown is not None:
             self._mix(shown)
         return shown is not None
@@ -325,12 +329,14 @@ class Scanner:
         self._step_starts.append(found.start)
         self._last_step_end = self._offset + found.end
 
-    def _is_copy(self, number: float | None, stream: bytes, position: int) -> bool:
+    def _is_copy(self, number: float | None, found: Hit, chunk: bytes) -> bool:
         """Whether another rank printed this step already."""
         run = self.run
-        if run.stream is not None and stream != run.stream:
+        if run.stream is not None and stream_of(chunk, found.start) != run.stream:
             return True
-        return number is not None and number in run.recent and position - self._last_step_end < NEAR
+        if number is None or number not in run.recent or self._offset + found.start - self._last_step_end >= NEAR:
+            return False
+        return not self._copies.begin_anew(run, number, found.rule)
 
     def _begin(self, chunk: bytes, position: int, *, only_after_results: bool) -> None:
         """Another run begins at `position` of the chunk, unless this one has nothing yet."""

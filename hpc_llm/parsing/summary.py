@@ -10,6 +10,7 @@ from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
 from hpc_llm.parsing.rules import EMPTY_COLUMNS, LEFT_EMPTY, Value
 from hpc_llm.parsing.run import RATES, LogRun
+from hpc_llm.records.metrics import finite
 from hpc_llm.records.run import Outcome
 
 _OF_THE_LOG = frozenset(
@@ -45,7 +46,7 @@ def row_of(run: LogRun) -> Row:
     if not run.began and run.numbered and (run.first or 0) > (_steps_in_first_line(run) or 1):
         columns.pop("started_at", None)  # the log begins in the middle, or the run goes on with an earlier one
     columns["format"] = seen[0].name if seen else MESSAGES if run.tail.speaks else UNKNOWN_FORMAT
-    columns["loss_first"], columns["loss_last"] = run.first_loss, run.last_loss
+    columns["loss_first"], columns["loss_last"] = map(finite, _losses(run, values))
     if not seen or seen[0].averages:
         _add_means(run, columns, single=bool(seen) and seen[0].single)
     elif run.lines and run.numbered:
@@ -58,6 +59,14 @@ def row_of(run: LogRun) -> Row:
     if run.mixed is not None:
         _empty(run, columns)
     return Row(**columns)
+
+
+def _losses(run: LogRun, values: Mapping[str, Value]) -> tuple[float | None, float | None]:
+    """Those of the first and the last step; where no step prints one, those of batches that cannot be told to be steps."""
+    if run.first_loss is not None or run.last_loss is not None:
+        return run.first_loss, run.last_loss
+    first, last = (values.get(name) for name in ("batch_loss_first", "batch_loss_last"))
+    return (first if isinstance(first, float) else None), (last if isinstance(last, float) else None)
 
 
 def _empty(run: LogRun, columns: dict[str, Any]) -> None:

@@ -55,6 +55,10 @@ class Outcome(str, Enum):
     UNKNOWN = "UNKNOWN"
 
 
+HALF_EXIT = ".exit.json"
+"""What the script writes before it gives it its name; it stays where that could not be done."""
+NO_EXIT_WRITTEN = "the job script could not write the record of its end"
+"""The reason that the queue of this machine gives in its place."""
 ARRAY = ".array-"
 """Begins the name of an array's folder, whose links lead from its tasks to their runs. It lies beside the runs and in no
 folder that all arrays share: who had made that one could rename what others put there."""
@@ -274,6 +278,10 @@ class RunPaths:
     def exit(self) -> Path:
         """Written by the job script on its way out."""
         return self.root / "exit.json"
+
+    def half_exits(self) -> list[Path]:
+        """What the job script began to write of its end and could not."""
+        return [path for path in self.root.iterdir() if path.name.startswith(HALF_EXIT)]
 
     @property
     def cancelled(self) -> Path:

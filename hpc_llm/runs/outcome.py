@@ -14,11 +14,11 @@ from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.tries import since, taken_down
 from hpc_llm.causes.verdict import Verdict, decide, is_undone
-from hpc_llm.records.run import Outcome
+from hpc_llm.records.run import HALF_EXIT, Outcome
 from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.pending import explain_wait
 from hpc_llm.runs.records import Records
-from hpc_llm.runs.signs import ENDED_BY_SLURM, HALF_EXIT, NAMED_BY_WORKER, is_weak_taking_down, of_invalid, signs_of
+from hpc_llm.runs.signs import ENDED_BY_SLURM, NAMED_BY_WORKER, is_weak_taking_down, of_invalid, signs_of
 from hpc_llm.schedulers.job_record import JobRecord
 
 GRACE_S = 60.0

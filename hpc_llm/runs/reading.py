@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, load_json, load_json_lines, reason_of
 from hpc_llm.records.possible import possible
-from hpc_llm.records.run import Outcome, RunPaths
+from hpc_llm.records.run import HALF_EXIT, Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, StartRecord
 from hpc_llm.schedulers.identity import Identity, identity_of
@@ -72,7 +72,7 @@ class _Reader:
             is_cancelled=_CANCELLED in self.names,
             has_output=_STDOUT in self.names or _STDERR in self.names,
             has_steps=self._size(_STEPS) > 0,
-            has_half_exit=any(name.startswith(".exit.json.") for name in self.names),
+            has_half_exit=any(name.startswith(HALF_EXIT) for name in self.names),
             has_tries=_TRIES in self.names,
             made_at=self._made_at() if identity is None else None,
             newer=self.newer,

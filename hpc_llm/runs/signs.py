@@ -10,13 +10,11 @@ from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.causes.cause import Role, Sign
 from hpc_llm.causes.scheduler import CANCELLED
 from hpc_llm.causes.search import Found, signs_in
-from hpc_llm.records.run import Outcome, Stop
+from hpc_llm.records.run import HALF_EXIT, NO_EXIT_WRITTEN, Outcome, Stop
 from hpc_llm.runs.records import ExitRecord, Failure, Records, Result
 from hpc_llm.schedulers.job_record import JobRecord
 
 _LONGEST_REASON = 300
-HALF_EXIT = ".exit.json"
-"""What the script writes before it gives it its name; it stays where that could not be done."""
 _INTERRUPTED = 46
 """Precedence of a KeyboardInterrupt."""
 _STOP_CAUSES = {
@@ -74,11 +72,12 @@ def signs_of(records: Records, job: JobRecord | None) -> list[Found]:
     found = [one for failure in records.failures for one in _of_failure(failure)]
     if not records.failures and records.result is not None:
         found += _of_result(records.result)
-    if records.exit is not None:
-        found += _of_exit(records.exit, job, records.is_cancelled)
-    elif records.has_half_exit and not found:  # nothing else could be written either
-        text = "the job script could not write the record of its end"
-        found.append(_stated("disk_full", HALF_EXIT, text, confidence=0.6, precedence=43))
+    left = records.exit
+    if not found and (records.has_half_exit if left is None else left.reason == NO_EXIT_WRITTEN):
+        # Nothing else could be written either.
+        found.append(_stated("disk_full", HALF_EXIT, NO_EXIT_WRITTEN, confidence=0.6, precedence=43))
+    if left is not None:
+        found += _of_exit(left, job, records.is_cancelled)
     if job is not None:
         found += _of_job(job, records.is_cancelled)
     elif records.is_cancelled and records.exit is None:

@@ -7,7 +7,9 @@ result from the earliest record that it finds, so it does not matter which of th
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -21,6 +23,10 @@ from hpc_llm.text.secrecy import redacted
 from hpc_llm.worker.result import SCHEMA, Record, build_result
 
 _SIGTERM = "SIGTERM"
+_PATIENCE_S = 30.0
+"""So long a rank that failed waits for room to say why: most often it is the disk that is full, and others make room meanwhile."""
+_PAUSE_S = 1.0
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RunIsInvalid(HpcLlmError):
@@ -75,24 +81,42 @@ def has_other_cause(record: Record) -> bool:
     return any(each.get("type") != _SIGTERM for each in record.paths.failure_records())
 
 
+def say(text: str, *, to_stderr: bool = False) -> None:
+    """Print a line. A log on a full disk takes none, which must not keep anything else from being written."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr if to_stderr else sys.stdout, flush=True)
+
+
 def _leave(record: Record, details: dict[str, Any]) -> None:
+    """Write it down, once there is room: nobody else knows why this rank failed. Who is told to end has no time to wait."""
+    deadline = time.monotonic() + (0.0 if details["type"] == _SIGTERM else _PATIENCE_S)
+    moment = time.time()
+    while (problem := _problem_of_leaving(record, {"time": moment, **details})) is not None:
+        if problem.errno not in _NO_ROOM or time.monotonic() >= deadline:
+            # A run that was told to end while its disk was full did not end because of the disk: no words of that then.
+            why = f"errno {problem.errno}" if details["type"] == _SIGTERM else str(problem)
+            say(f"hpc-llm: {record.paths.failures} cannot be written: {why}")
+            return
+        time.sleep(_PAUSE_S)
+
+
+def _problem_of_leaving(record: Record, details: dict[str, Any]) -> OSError | None:
+    """Write the failure and the result; what hindered it, if anything did: a disk that is full, or has vanished."""
     try:
         if _completed(record) or not record.paths.root.is_dir():  # a run whose folder was removed is not made anew
-            return
+            return None
         failure = {
             "schema": SCHEMA,
             "rank": record.ranks.rank,
             "local_rank": record.ranks.local_rank,
             "host": socket.gethostname(),
-            "time": time.time(),
             **details,
         }
         record.write(record.paths.failure(record.ranks.rank), failure)
         _write_result_of_earliest(record)
-    except OSError as problem:  # a full or vanished disk; the error still goes to stderr
-        # A run that was told to end while its disk was full did not end because of the disk: no words of that then.
-        why = f"errno {problem.errno}" if details["type"] == _SIGTERM else str(problem)
-        print(f"hpc-llm: {record.paths.failures} cannot be written: {why}", flush=True)
+    except OSError as problem:
+        return problem
+    return None
 
 
 def _write_result_of_earliest(record: Record) -> None:

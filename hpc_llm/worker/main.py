@@ -9,6 +9,7 @@ Exit codes: 0 the run came to its end and result.json says how it went, 1 it fai
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
 import os
 import sys
@@ -51,7 +52,7 @@ def main(program: Program, argv: Sequence[str] | None = None) -> int:
     try:
         record = prepare(program, arguments)
     except HpcLlmError as error:
-        print(f"{program.name}: {error}", file=sys.stderr, flush=True)
+        failure.say(f"{program.name}: {error}", to_stderr=True)
         failure.report_refusal(arguments.run_dir, error)
         return error.exit_code
     signals.listen(record)
@@ -65,8 +66,9 @@ def command(program: Program) -> NoReturn:
     success a thread of the collectives that is still there aborts the process now and then, which fails a good job.
     """
     code = main(program)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # on a full disk the code is what is left to say
+            stream.flush()
     os._exit(code)
 
 
@@ -92,10 +94,11 @@ def run(program: Program, record: Record) -> int:
         import_module(program.module).train(record)
     except ToldToStop as stop:
         failure.report_sigterm(record, str(stop))
-        print(f"{program.name}: {stop}", file=sys.stderr, flush=True)
+        failure.say(f"{program.name}: {stop}", to_stderr=True)
         return signals.EXIT_AFTER_SIGTERM
     except BaseException as error:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # where the log takes nothing, a record may still come about
+            traceback.print_exc()
         failure.report_error(record, error)
         return 1
     return 0

@@ -431,10 +431,37 @@ def test_torchtitan(row, steps):
     )
     assert (found.gpu, found.world_size, found.sequence_length) == ("NVIDIA H100 80GB HBM3", 8, 2048)
     assert (found.tokens_per_second_per_gpu, found.tokens_per_second) == (4000.0, 32000.0)
-    assert (found.warmup_steps, found.measured_steps, found.mfu, found.model_tflops_per_gpu) == (1, 19, 0.0975, 96.5)
+    assert (found.warmup_steps, found.measured_steps, found.mfu, found.model_tflops_per_gpu) == (1, 29, 0.0975, 96.5)
     assert (found.peak_reserved_bytes, found.eval_loss, found.loss_last) == (2.75 * GIB, 6.0, 4.5)
     assert found.step_time_s_mean == 8 * 2048 / 32000
     assert [s.step for s in steps(TITAN)] == [1, 10, 20, 30]
+
+
+@pytest.mark.parametrize("ranks", [[""], ["[rank0]:"], ["[rank0]:", "[rank1]:", "[rank7]:"], ["", ""]])
+def test_torchtitan_validates_behind_each_step(row, ranks):
+    """What stands in the validation's line is none of training; the first step compiles. Each rank prints its own."""
+    text = "".join(
+        f"{rank}2026-01-01 14:32:00,000 - root - INFO - {what}  memory: {memory + place:5.2f}GiB(3.14%)  tps: {rate:,}\n"
+        for i in range(1, 9)
+        for what, memory, rate in (
+            (f"step: {i:2}  loss:  8.5000  grad_norm:  1.2500", 2, 100 if i == 1 else 4000),
+            (f"validate step: {i:2}  loss:  7.5000", 40, 9000),
+        )
+        for place, rank in enumerate(ranks)
+    )
+    found = row(text)
+    assert (found.tokens_per_second_per_gpu, found.measured_steps, found.eval_loss) == (4000.0, 7, 7.5)
+    assert found.peak_reserved_bytes == (1 + len(ranks)) * GIB
+
+
+def test_a_stage_of_torchtitan_without_a_loss_prints_none(row, steps):
+    lines = (
+        "step: {:2}  loss: -1.0000  grad_norm:  1.2500  memory:  2.50GiB(3.14%)  tps: 4,000  tflops: 1.90  mfu: 0.19%\n"
+    )
+    text = "".join("[rank0]:[titan] 2026-01-01 14:32:00,000 - root - INFO - " + lines.format(i) for i in range(1, 200))
+    found = row(text)
+    assert (found.loss_first, found.loss_last, found.tokens_per_second_per_gpu) == (None, None, 4000.0)
+    assert {step.loss for step in steps(text)} == {None}
 
 
 def test_torchtitan_of_2026_says_it_in_other_words(row):
@@ -771,6 +798,32 @@ def test_deepspeed_chat(row):
     found = row(text)
     assert (found.format, found.perplexity, found.outcome) == ("deepspeed-chat", 1.75, "COMPLETED")
     assert found.peak_allocated_bytes == 4.25 * GIB
+
+
+def chat_epoch(epoch: int, losses: list[float], ranks: int = 2) -> str:
+    """What `--print_loss` adds: a line of each rank for each of its micro batches, counted anew."""
+    return "".join(
+        f"Epoch: {epoch}, Step: {step}, Rank: {rank}, loss = {loss + rank}\n"
+        for step, loss in enumerate(losses)
+        for rank in reversed(range(ranks))
+    )
+
+
+def test_deepspeed_chat_prints_the_loss_of_micro_batches(row, steps):
+    begin = "***** Running training *****\n***** Evaluating perplexity, Epoch 0/2 *****\nppl: 6.5, loss: 1.875\n"
+    end = "***** Evaluating perplexity, Epoch {}/2 *****\nppl: {}, loss: {}\n"
+    text = (
+        begin
+        + chat_epoch(0, [2.5, 2.25, 2.0])
+        + end.format(1, 5.5, 1.75)
+        + chat_epoch(1, [1.75, 1.25])
+        + end.format(2, 4.5, 1.5)
+    )
+    found = row(text + "saving the final model ...\n")
+    assert (found.loss_first, found.loss_last, found.eval_loss, found.perplexity) == (2.5, 1.25, 1.5, 4.5)
+    assert (found.measured_steps, found.outcome, found.kind) == (None, "COMPLETED", "train")
+    assert not steps(text)  # a micro batch is no step
+    assert row(text + chat_epoch(2, [float("nan")])).loss_last is None
 
 
 def test_deepspeed_chat_times_micro_batches(row):

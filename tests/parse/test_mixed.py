@@ -47,6 +47,7 @@ MIXED = {
     "two batches": in_turns((megatron(step, batch=8) for step in range(1, 31)), (megatron(step, batch=16) for step in range(1, 31))),
     "one begins later": "".join(SMALL) + in_turns(map(homework, range(31, 61)), SMALL),
     "one far ahead": in_turns(map(homework, range(11, 41)), SMALL),
+    "one pace and one total": in_turns(SMALL, (homework(step, loss=7.5) for step in range(1, 31))),
     "several lines at a time": by(3, SMALL, [homework(step) for step in range(101, 131)]),
     "epochs": in_turns((trainer(step / 50) for step in range(1, 31)), (trainer(2 + step / 50) for step in range(1, 31))),
 }  # fmt: skip

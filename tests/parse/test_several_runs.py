@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -266,3 +266,35 @@ def test_what_stands_between_two_programs_is_of_neither(
 def test_what_a_program_says_before_its_end_stays_its_own(read: Callable[..., Reading]) -> None:
     crashed = megatron(1).partition(" iteration       20/")[0] + SAVED_BY_THE_SHELL
     assert [row.outcome for row in read(crashed + megatron_with_end(2)).rows] == ["FAILED", "COMPLETED"]
+
+
+def short(steps: Iterable[int], loss: float) -> str:
+    return "".join(
+        f"[Step {i}/9] Loss: {loss - i / 10:.4f} | Global Tokens/s: 99.0 | GPU Mem (GB): 3.10 | Peak Mem: 4.25\n"
+        for i in steps
+    )
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 5, 9])
+@pytest.mark.parametrize("copies", [1, 2, 4])
+def test_runs_of_few_steps_are_not_copies_of_one_another(
+    read: Callable[..., Reading], length: int, copies: int
+) -> None:
+    steps = [step for step in range(1, length + 1) for _ in range(copies)]
+    rows = read("".join(short(steps, loss) for loss in (9.0, 8.0, 7.0))).rows
+    assert [(row.measured_steps, row.loss_first, row.loss_last) for row in rows] == [
+        (length, loss - 0.1, loss - length / 10) for loss in (9.0, 8.0, 7.0)
+    ]
+
+
+def test_a_run_that_ends_early_is_not_the_beginning_of_the_next(read: Callable[..., Reading]) -> None:
+    rows = read(short([1, 2], 9.0) + short(range(1, 10), 8.0)).rows
+    assert [(row.measured_steps, row.loss_last) for row in rows] == [(2, 8.8), (9, 7.1)]
+
+
+@pytest.mark.parametrize(
+    "steps", [[1, 2, 1, 2, 3, 3, 4, 4], [1, 1, 2, 2, 1, 2, 3, 3, 3], [1, 2, 3, 1, 4, 2, 5, 3, 4, 5]]
+)
+def test_a_rank_that_lags_at_the_beginning_is_no_run(read: Callable[..., Reading], steps: list[int]) -> None:
+    [row] = read(short(steps, 9.0)).rows
+    assert row.measured_steps == max(steps)

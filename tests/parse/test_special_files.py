@@ -11,7 +11,7 @@ import pytest
 
 import hpc_llm
 from hpc_llm.cli import run
-from hpc_llm.errors import PassedOverWarning, RequestError
+from hpc_llm.errors import Notice, PassedOverWarning, RequestError
 from hpc_llm.parsing import inputs
 from hpc_llm.parsing.own_tables import is_own_table
 
@@ -94,3 +94,68 @@ def test_the_table_of_a_report_is_told_by_its_columns() -> None:
     first = b"cluster,gpu,nodes,world_size,method,configuration,outcome,runs,tokens_per_second,tokens_per_second_ci95,cause,run_ids\n"
     assert is_own_table(first)
     assert not is_own_table(b"time,step,loss,outcome,x,y,z,u,v\n") and not is_own_table(b'{"step": 1, "loss": 2.0}\n')
+
+
+SETTINGS = {
+    "config.json": '{"hidden_size": 64, "loss": 2.5}\n',
+    "rows.jsonl": '{"a": 1}\n{"a": 2}\n',
+    "list.json": "[1, 2]\n",
+}
+
+
+def test_json_that_no_format_knows_is_no_run_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in SETTINGS.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "good.log").write_text(LOG)
+    (tmp_path / "silent.log").write_text("hello\n")
+    (tmp_path / "trainer_state.json").write_text('{"log_history": [{"step": 1, "loss": 2.5}')  # cut short
+    rows = hpc_llm.parse(tmp_path)
+    assert [row.run_id for row in rows] == ["good", "silent", "trainer_state"]
+    assert run(["parse", str(tmp_path)]) == 0 and "JSON" not in capsys.readouterr().err
+    assert run(["parse", "--verbose", str(tmp_path)]) == 0
+    assert "3 files of JSON are left out, for no format is known in them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_json_that_is_named_is_said_not_to_be_recognised(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(SETTINGS[name])
+    with pytest.warns(Notice, match=f"{name}: nothing was recognised in it: no line of a known format"):
+        [row] = hpc_llm.parse(tmp_path / name)
+    assert (row.format, row.outcome) == ("unknown", "UNKNOWN")
+
+
+TABLES = {
+    "sacct": """\
+JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
+------------ ---------- ---------- ---------- ---------- ---------- --------
+1234567      step: 9 l+     gp1d  acd110018         32 OUT_OF_ME+    0:125
+1234567.bat+      batch             acd110018         32 OUT_OF_ME+    0:125
+1234568      train_lla+     gp1d  acd110018         32  COMPLETED      0:0
+1234569      train_lla+     gp1d  acd110018         32 CANCELLED+      0:0
+""",
+    "sacct --parsable2": """\
+JobID|JobName|Partition|State|ExitCode|MaxRSS|Elapsed
+55|loss=2.5|gp1d|NODE_FAIL|1:0||00:10:00
+56|train|gp1d|TIMEOUT|0:0||1-00:00:00
+57|train|gp1d|PREEMPTED|0:0||00:01:00
+""",
+    "squeue": """\
+             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)
+           1234570      gp1d train_ll  someone PD       0:00      1 (ReqNodeNotAvail, UnavailableNodes:gn1102)
+           1234571      gp1d train_ll  someone  R    1:02:03      1 gn1101
+""",
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_a_table_of_slurms_jobs_is_no_log_of_training(tmp_path: Path, table: str) -> None:
+    """It speaks of several jobs, of which none printed it."""
+    log = tmp_path / "jobs.log"
+    log.write_text(table)
+    [row] = hpc_llm.parse(log)
+    assert {name for name, value in row.to_dict().items() if value is not None} == {
+        "run_id", "source", "format", "outcome", "outcome_reason",
+    }  # fmt: skip
+    assert row.outcome == "UNKNOWN"
+    [found] = hpc_llm.diagnose(log)
+    assert found.cause.id == "unknown" and found.confidence < 0.65

@@ -20,8 +20,9 @@ from made_runs import make_run, submit_local
 from rights import mounted, needs_root
 from small_disk import SmallDisk
 
+from hpc_llm.api.answers import diagnose
 from hpc_llm.errors import RequestError, SubmissionError
-from hpc_llm.records.run import Outcome, RunPaths
+from hpc_llm.records.run import NO_EXIT_WRITTEN, Outcome, RunPaths
 from hpc_llm.runs import (
     Deed,
     RunStatus,
@@ -83,6 +84,12 @@ def lives(pid: int) -> bool:
 
 def uuid_of(run: RunPaths) -> str:
     return str(json.loads(run.job.read_text())["uuid"])
+
+
+def diagnosed(run: RunPaths) -> tuple[str, float]:
+    """The cause, and how sure it is."""
+    [found] = diagnose([run.root])
+    return found.cause.id, found.confidence
 
 
 def one(run: RunPaths) -> RunStatus:
@@ -324,6 +331,25 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_run(disk: SmallDisk) -> None:
     assert one(runs[0]).outcome is None and queue_of(runs[0])
     disk.make_room()
     assert [state.exit_code for state in wait(runs)] == [3, 3]
+
+
+def test_a_run_whose_script_had_no_room_for_its_last_word_says_so(disk: SmallDisk) -> None:
+    """The script has begun its record and given up; what it began goes where the queue's takes its place."""
+    logs = disk.folder / "logs"
+    go_file = disk.folder.parent / "go"
+    body = f"until [ -e {go_file} ]; do sleep 0.05; done; echo end > $HPC_LLM_RUN_DIR/.exit.json.1.2; exit 3"
+    run = make_run(logs, "r", {"plan": {}}, f"#!/bin/bash\n{body}\n")
+    submit_local([run])
+    until("it runs", lambda: one(run).state == "RUNNING")
+    disk.fill()
+    go_file.touch()
+    until("its script has ended", lambda: not living().of_run(uuid_of(run), "r"))
+    disk.make_room()
+    ended = wait([run])[0]
+    assert (ended.exit_code, ended.outcome) == (3, Outcome.FAILED)
+    cause, confidence = diagnosed(run)
+    assert (ended.reason, cause) == (NO_EXIT_WRITTEN, "disk_full") and confidence < 0.65  # a guess
+    assert not run.half_exits()
 
 
 def test_a_submission_that_a_full_disk_prevents_is_refused_and_starts_nothing(disk: SmallDisk) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ from tiny_plans import RunPlan, make_plan, start_worker
 
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import Outcome, RunPaths
-from hpc_llm.worker import loop
+from hpc_llm.worker import failure, loop
 from hpc_llm.worker.failure import classify
 
 pytestmark = pytest.mark.train
@@ -133,3 +137,47 @@ def test_the_rank_that_failed_first_is_the_cause(tmp_path: Path) -> None:
     assert (result["outcome"], result["failed_rank"]) == ("FAILED", 1)
     assert result["outcome_reason"] == "rank 1: ValueError: broken on purpose"
     assert json.loads(RunPaths(tmp_path / "run").failure(1).read_text())["local_rank"] == 1
+
+
+class FullLog(io.StringIO):
+    """A log on a disk that has no room."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def without_room(until: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records and logs take nothing until then."""
+    write = RunPaths.write
+
+    def full(paths: RunPaths, path: Path, value: Any) -> None:
+        if not until():
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(paths, path, value)
+
+    monkeypatch.setattr(RunPaths, "write", full)
+    monkeypatch.setattr(sys, "stderr", FullLog())
+
+
+def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
+    run_plan: RunPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(failure.time, "sleep", pauses.append)
+    fail_at_step(6, OSError(errno.ENOSPC, "No space left on device"), monkeypatch)
+    without_room(lambda: len(pauses) > 2, monkeypatch)
+    result = run_plan(make_plan("ddp"))
+    assert len(pauses) == 3
+    assert result["outcome_reason"] == "rank 0: OSError: [Errno 28] No space left on device"
+    assert read_json(RunPaths(tmp_path / "run").failure(0)) is not None
+
+
+def test_a_disk_that_stays_full_does_not_hold_a_rank_for_ever(
+    run_plan: RunPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(failure, "_PATIENCE_S", 0.0)
+    fail_at_step(6, ValueError("no"), monkeypatch)
+    without_room(lambda: False, monkeypatch)
+    with pytest.raises(AssertionError):  # there is no result, for which there was no room
+        run_plan(make_plan("ddp"))
+    assert "failures cannot be written: [Errno 28] No space left on device" in capsys.readouterr().out

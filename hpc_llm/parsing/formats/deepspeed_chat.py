@@ -2,12 +2,24 @@
 
 `print_throughput` times one micro batch of one device, and divides the operations of that batch by the number of all
 devices: neither its latency nor its rate nor its teraflops are those of a step. The engine's lines give the time.
+
+With `--print_loss` each rank prints the loss of each of its micro batches, which are counted anew in each epoch: no line is a
+step's. Of rank 0 the first and the last are taken.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import Kind, rule
+from hpc_llm.parsing.rules import Kind, Value, number, rule
+
+
+def _batch_loss(match: re.Match[bytes]) -> Mapping[str, Value]:
+    loss = number(match[2])
+    return {} if int(match[1]) or loss is None else {"batch_loss_first": loss, "batch_loss_last": loss}
+
 
 FORMAT = LineFormat(
     name="deepspeed-chat",
@@ -28,6 +40,12 @@ FORMAT = LineFormat(
             r"Model Parameters: (?:[\d.]+ B|NA), Latency: [\d.]+s, TFLOPs: [\d.]+, Samples/sec: [\d.]+, Time/seq [\d.]+s"
             r", Batch Size: <micro_batch_size>, Sequence Length: <sequence_length>",
             literal="Model Parameters: ",
+        ),
+        rule(
+            Kind.RUN,
+            r"^Epoch: \d+, Step: \d+, Rank: (\d{1,7}), loss = ([-+.\deEnaif]+)$",
+            _batch_loss,
+            literal=", Rank: ",
         ),
         rule(Kind.START, r"\*\*\*\*\* Running training \*\*\*\*\*", literal="***** Running training *****"),
         rule(Kind.END, r"^saving (?:the final )?model \.\.\.", literal="saving "),

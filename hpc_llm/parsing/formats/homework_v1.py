@@ -30,6 +30,7 @@ FORMAT = LineFormat(
     confirm=re.compile(rb"\[Step \d+/\d+\] Loss: \S+ \| (?:Global )?Tokens/s: |Avg Global Tokens/s: \d"),
     precedence=20,
     averages=False,
+    one_loss=True,
     rules=(
         rule(
             Kind.STEP,

@@ -147,6 +147,7 @@ FORMAT = LineFormat(
         literal=" | elapsed time per iteration (ms): ",
     ),
     packed=True,
+    one_loss=True,
     rules=(
         rule(Kind.START, r"-{8} arguments -{8}", literal="-- arguments --"),
         rule(

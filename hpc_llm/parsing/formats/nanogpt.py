@@ -31,6 +31,7 @@ FORMAT = LineFormat(
     ),
     precedence=60,
     single=True,
+    one_loss=True,
     rules=(
         rule(Kind.SETUP, r"\bstep 0: train loss ", literal="step 0: train loss "),
         rule(Kind.SETUP, r"^Overriding config with \S", literal="Overriding config with "),

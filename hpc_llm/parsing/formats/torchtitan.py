@@ -1,7 +1,9 @@
 """torchtitan: one line a logged step; `memory` is the peak reserved since the line before, `tps` one device's tokens.
 
 Lines between two log steps are not printed: a line stands for all steps since the line before. Older versions call the
-throughput `wps`; the teraflops and the gradient norm are not in all of them.
+throughput `wps`; the teraflops and the gradient norm are not in all of them. Validation prints a line of its own and begins to
+count tokens, time and memory anew, so the step line after it holds none of it. Of a pipeline's stages the last alone has a loss:
+the others print -1.
 """
 
 from __future__ import annotations
@@ -36,12 +38,23 @@ FORMAT = LineFormat(
         rule(Kind.START, r"Starting job: ", literal="Starting job: "),
         rule(
             Kind.STEP,
-            r"(?<!validate )step: +<step> +loss: +<loss> +(?:grad_norm: +<grad_norm> +)?(?:lr: +<learning_rate> +)?"
+            r"(?<!validate )step: +<step> +loss: +(?:-[\d.]+|<loss>) +(?:grad_norm: +<grad_norm> +)?(?:lr: +<learning_rate> +)?"
             r"memory: +<peak_reserved_gib>GiB\([^)\n]*\)(?: +tps: +<tokens_per_second_per_gpu>)?(?: +wps: +<words_per_second_per_gpu>)?"
             r"(?: +tflops: +<model_tflops_per_gpu>)?(?: +mfu: +<mfu_pct>%)?",
             literal="step: ",
         ),
-        rule(Kind.RUN, r"validate step: +\d+ +loss: +<eval_loss>", literal="validate step: ", pauses=True),
+        rule(
+            Kind.RUN,
+            r"validate step: +\d+ +loss: +(?:-[\d.]+|<eval_loss>) +memory: +\S+ +tps: ",
+            literal="validate step: ",
+        ),
+        # A line without rates does not say from where they are counted.
+        rule(
+            Kind.RUN,
+            r"validate step: +\d+ +loss: +(?:-[\d.]+|<eval_loss>)$",
+            literal="validate step: ",
+            pauses=True,
+        ),
         rule(Kind.RUN, r"Saving the checkpoint\b", literal="Saving the checkpoint", pauses=True),
         rule(
             Kind.RUN,

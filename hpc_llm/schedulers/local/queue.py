@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from hpc_llm.records.files import append_within, read_json, read_regular
-from hpc_llm.records.run import RunPaths, Stop
+from hpc_llm.records.run import NO_EXIT_WRITTEN, RunPaths, Stop
 from hpc_llm.schedulers.environment import without_slurm
 from hpc_llm.schedulers.local.marks import QUEUE_ID, QUEUE_MARKS, RUN_DIR, RUN_UUID, end_run
 from hpc_llm.schedulers.local.sealed import sealed_copy
@@ -255,7 +255,10 @@ def _written(script: QueuedScript, record: Mapping[str, Any]) -> bool:
     if run.exit.exists() or not script.holds():
         return True
     try:
-        run.write(run.exit, record)
+        half = run.half_exits()  # before ours is begun, which has such a name too
+        run.write(run.exit, {**record, "reason": NO_EXIT_WRITTEN} if half else record)
+        for path in half:
+            path.unlink(missing_ok=True)
     except OSError as error:
         return error.errno not in _PASSING
     return True

@@ -1,0 +1,58 @@
+"""Whether a step that comes again is another rank's copy of the line, or the first step of another run.
+
+Ranks that print the same lines do so step by step, and one that lags is soon level with the others; a run that begins anew goes
+back to the very first step, and prints each step as often as the one before did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from hpc_llm.parsing.matches import Hit
+from hpc_llm.parsing.rules import Kind, Rule
+from hpc_llm.parsing.run import LogRun
+
+
+@dataclass
+class Copies:
+    """Watches the lines that were taken for copies, and knows what stands behind the one that is looked at."""
+
+    hits: Sequence[Hit] = ()
+    """All of the text at hand, in order."""
+    place: int = 0
+    """Where among them the line stands."""
+    _run: LogRun | None = None
+    _copied: set[float] = field(default_factory=set)
+    """Steps of that run which were printed more than once."""
+
+    def note(self, run: LogRun, number: float | None) -> None:
+        """Another rank printed this step of the run."""
+        if self._run is not run:
+            self._run, self._copied = run, set()
+        if number is not None:
+            self._copied.add(number)
+
+    def begin_anew(self, run: LogRun, number: float, rule: Rule | None) -> bool:
+        """Whether the line, of a step that the run has already, is the first one of another run."""
+        if number != run.first or number == run.last:
+            return False
+        numbers = [number, *self._coming(rule)]
+        if self._run is run and self._copied:
+            return len(numbers) > 1 and numbers[1] == number
+        return all(other > one or (other == run.first and other < one) for one, other in pairwise(numbers))
+
+    def _coming(self, rule: Rule | None) -> Iterator[float]:
+        """The numbers of the step lines behind it, up to where a program begins."""
+        yield from _numbers(self.hits[self.place + 1 :], rule)
+
+
+def _numbers(hits: Iterable[Hit], rule: Rule | None) -> Iterator[float]:
+    for hit in hits:
+        if hit.rule is None or hit.match is None or hit.rule.kind in (Kind.START, Kind.SETUP, Kind.END):
+            return
+        if hit.rule is rule:
+            step = (hit.rule.values(hit.match) or {}).get("step")
+            if isinstance(step, int):
+                yield float(step)
