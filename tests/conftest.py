@@ -47,11 +47,20 @@ def pytest_configure() -> None:
             signal.signal(number, usual)
 
 
+def _shared_cache(made: pytest.TempPathFactory) -> Path:
+    """One cache for all processes: compiled templates and the plotting library are made once."""
+    ours = made.getbasetemp()
+    cache = (ours.parent if "PYTEST_XDIST_WORKER" in os.environ else ours) / "cache"
+    (cache / "hpc-llm").mkdir(parents=True, exist_ok=True)
+    return cache
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Neither the user's own profiles nor an account of the shell decide a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patch.setenv("XDG_CACHE_HOME", str(_shared_cache(tmp_path_factory)))
         for name in ("SBATCH_ACCOUNT", "HPC_LLM_LOGS", "HPC_LLM_CACHE", "HPC_LLM_DEBUG"):
             patch.delenv(name, raising=False)
         # Threads that spin while they wait for each other cost ten times the work where tests share the cores.
@@ -76,10 +85,12 @@ def tool() -> Callable[[str, str], str]:
 
 
 @pytest.fixture
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory with an empty home and configuration folder beside it."""
-    for name in ("cwd", "home", "config"):
+def own_folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory with an empty home and configuration folder beside it, and a cache that holds only what
+    the program itself has made."""
+    for name in ("cwd", "home", "config", "cache"):
         (tmp_path / name).mkdir()
+    (tmp_path / "cache" / "hpc-llm").symlink_to(_shared_cache(tmp_path_factory) / "hpc-llm")
     monkeypatch.chdir(tmp_path / "cwd")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

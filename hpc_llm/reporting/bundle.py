@@ -6,10 +6,17 @@ dark, light and paper), runs without `eval`, and is small: 0.9 MB, where Bokeh h
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
+import os
 import subprocess
 import sys
+from hashlib import sha256
+from pathlib import Path
 
 from hpc_llm.errors import HpcLlmError
+from hpc_llm.records.files import DamagedRecordError, read_own, write_output
+from hpc_llm.site.profiles import user_cache
 
 # Without the working directory, in which anything may be called like the package.
 _EXPORT = "window.vegaEmbed = vegaEmbed;"
@@ -22,15 +29,47 @@ sys.stdout.buffer.write(vl_convert.javascript_bundle({_EXPORT!r}).encode())
 
 
 def vega_bundle() -> str:
-    """JavaScript that defines `window.vegaEmbed` and nothing else; takes some seconds and no network.
+    """JavaScript that defines `window.vegaEmbed` and nothing else; the first time on a machine it takes some seconds, and no
+    network.
 
-    A process of its own makes it: the engine takes 100 MB that would stay beside the runs and the plots. Raises HpcLlmError
-    where it fails.
+    It is kept in the user's cache, and taken from there only where nobody else can write. Raises HpcLlmError where it
+    cannot be made.
     """
-    return f"(() => {{\n{_made()}\n}})();"
+    file = _kept_in()
+    if file is not None and (kept := _kept(file)) is not None:
+        return kept
+    made = f"(() => {{\n{_made()}\n}})();"
+    if file is not None:
+        with contextlib.suppress(OSError):  # a home folder over its quota is no reason to have no page
+            write_output(file, f"{sha256(made.encode()).hexdigest()}\n{made}")
+    return made
+
+
+def _kept_in() -> Path | None:
+    """The file for what this version of the package makes; None where there is no folder of this user's alone."""
+    folder = user_cache() / "plotting"
+    try:
+        version = importlib.metadata.version("vl-convert-python")
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = os.lstat(folder)
+    except (OSError, importlib.metadata.PackageNotFoundError):
+        return None
+    is_private = found.st_uid == os.geteuid() and found.st_mode & 0o170022 == 0o040000
+    of = sha256(_PROGRAM.encode()).hexdigest()[:8]
+    return folder / f"vega-{version}-{of}.js" if is_private else None
+
+
+def _kept(file: Path) -> str | None:
+    """What was kept, where it is whole: with its digest in the first line."""
+    try:
+        digest, _, script = read_own(file).partition(b"\n")
+    except (OSError, DamagedRecordError):
+        return None
+    return script.decode() if sha256(script).hexdigest().encode() == digest else None
 
 
 def _made() -> str:
+    """A process of its own makes it: the engine takes 100 MB that would stay beside the runs and the plots."""
     try:
         made = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, check=False)
     except OSError:  # this Python may be one that cannot be started anew
