@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from made_runs import tensors
 from rights import needs_root
 from run_folders import Folder, Slurm, job
 
@@ -51,16 +52,6 @@ def keep(folder: Folder, *steps: int, model: bool = False) -> Folder:
         (folder.run.model / "model.safetensors").write_bytes(tensors({"weight": 500}))
         write_manifest(folder.run.model)
     return folder
-
-
-def tensors(sizes: dict[str, int]) -> bytes:
-    """A file of safetensors with tensors of so many bytes."""
-    table, at = {}, 0
-    for name, size in sizes.items():
-        table[name] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
-        at += size
-    head = json.dumps({"__metadata__": {"format": "pt"}, **table}).encode()
-    return len(head).to_bytes(8, "little") + head + b"x" * at
 
 
 def done(folder: Folder) -> Folder:
