@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,6 +35,21 @@ def mounted(folder: Path, size: str) -> Iterator[SmallDisk]:
         except CannotMount as refused:
             pytest.fail(str(refused)) if os.environ.get("CI") else pytest.skip(str(refused))
         yield disk
+
+
+@contextmanager
+def mounted_again(folder: Path, again: Path) -> Iterator[Path]:
+    """A folder at a second place, by a mount of its own, for a test; left out and failing where `mounted` is."""
+    needs_root("mount a file system")
+    again.mkdir()
+    made = subprocess.run(["mount", "--bind", str(folder), str(again)], capture_output=True, text=True, check=False)
+    if made.returncode:
+        why = f"mount --bind does not work here: {made.stderr.strip()}"
+        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
+    try:
+        yield again
+    finally:
+        subprocess.run(["umount", "--lazy", str(again)], check=True)
 
 
 def as_user(user: int, work: Callable[[], object], umask: int = 0o022) -> int:

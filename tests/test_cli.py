@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from made_runs import tensors
 from rendering import explained_lines, planned
 
 from hpc_llm import __version__
@@ -258,6 +259,49 @@ def test_ctrl_c_is_quiet(a_run: Path) -> None:
         _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "Traceback" not in err and "unexpected" not in err
+
+
+DROPPED = """
+import os, signal, sys, time, weakref
+from hpc_llm import cli
+class Thing: pass
+def interrupted(arguments, *more):
+    thing = Thing()
+    reference = weakref.ref(thing, lambda gone: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        {how}
+    except KeyboardInterrupt:
+        raise RuntimeError("what a library makes of it") from None
+    return 0
+cli._leave_at_once = lambda code: None
+cli.{where} = interrupted
+sys.argv = ["hpc-llm", "methods"]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "how"),
+    [
+        ("make_app", "del thing; time.sleep(20)"),
+        ("make_app", "os.kill(os.getpid(), signal.SIGINT)"),
+        ("refuse_empty", "os.kill(os.getpid(), signal.SIGINT)"),
+        ("run", "signal.raise_signal(signal.SIGINT)"),
+        ("_leave_at_once", "signal.raise_signal(signal.SIGINT)"),
+    ],
+)
+def test_no_ctrl_c_is_lost_or_taken_for_a_failure(where: str, how: str) -> None:
+    program = DROPPED.format(where=where, how=how)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, preexec_fn=_heeds_ctrl_c
+    )
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr and "unexpected" not in done.stderr and "ignored" not in done.stderr
+
+
+def _heeds_ctrl_c() -> None:
+    """What is started in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -634,7 +678,7 @@ def test_folders_and_files_are_found_from_where_the_user_stands(cli: Any) -> Non
         "num_attention_heads": 2, "vocab_size": 10, "max_position_embeddings": 64,
     }  # fmt: skip
     saved("model/config.json", json.dumps(config))
-    saved("model/model.safetensors", "not looked into on a login node")
+    Path("model/model.safetensors").write_bytes(tensors({"model.norm.weight": 16}, "BF16"))
     saved("model/tokenizer.json", "{}")
     saved("a b.txt", "text")
     plan = plan_of(cli, *LOCAL, "--task", "prepare", "--model", "model", "--data", "a b.txt")

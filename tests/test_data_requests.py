@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import tensors
 from rendering import planned
 
 import hpc_llm
@@ -200,7 +201,7 @@ def test_data_are_prepared_for_a_model_whose_tokens_can_be_seen(rows: Path) -> N
             hpc_llm.plan(cluster="local", task="prepare", model=name, data=[str(rows)])
     (model / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 300}))
     assert hpc_llm.plan(cluster="local", task="prepare", model=str(model), data=[str(rows)])
-    (model / "model.safetensors").write_bytes(b"x")
+    (model / "model.safetensors").write_bytes(tensors({"model.norm.weight": 16}, "BF16"))
     with pytest.raises(
         PlanError, match=r"holds no tokenizer, so nothing turns text into the tokens that its model knows"
     ):

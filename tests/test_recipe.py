@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import tensors
 from rendering import planned
 
 from hpc_llm.corpus.key import tokenizer_digest
@@ -22,6 +23,9 @@ LLAMA = {
     "vocab_size": 512, "max_position_embeddings": 64,
 }  # fmt: skip
 GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_positions": 1024, "vocab_size": 50257}
+
+
+WHOLE = tensors({"model.norm.weight": 16}, "BF16")
 
 
 def folder(root: Path, config: dict[str, Any] | None = LLAMA, **files: bytes) -> str:
@@ -58,7 +62,7 @@ def test_a_preset_is_random_and_says_so() -> None:
 
 @pytest.mark.parametrize("config", [LLAMA, GPT2, {"model_type": "some-new-model"}])
 def test_a_folder_with_weights_is_loaded_whatever_the_family(config: dict[str, Any], tmp_path: Path) -> None:
-    model = folder(tmp_path / "m", config, model__safetensors=b"x")
+    model = folder(tmp_path / "m", config, model__safetensors=WHOLE)
     assert weights(model) == ("checkpoint", "computed: the folder holds weights")
     assert weights(model, "weights=random")[0] == "random"
 
@@ -67,13 +71,13 @@ def test_shards_are_all_there_or_the_folder_is_refused(tmp_path: Path) -> None:
     index = json.dumps(
         {"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "one.safetensors"}}
     ).encode()
-    model = folder(tmp_path / "m", LLAMA, one__safetensors=b"x", model__safetensors__index__json=index)
+    model = folder(tmp_path / "m", LLAMA, one__safetensors=WHOLE, model__safetensors__index__json=index)
     assert f"{model}/two.safetensors cannot be read: No such file or directory. `hpc-llm fetch" in refused(model)
     folder(tmp_path / "m", LLAMA, two__safetensors=b"")
     assert "two.safetensors are an empty file" in refused(model)
     folder(tmp_path / "m", LLAMA, two__safetensors=b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     assert "are a pointer of Git LFS: run `git lfs pull`" in refused(model)
-    folder(tmp_path / "m", LLAMA, two__safetensors=b"x")
+    folder(tmp_path / "m", LLAMA, two__safetensors=WHOLE)
     assert weights(model)[0] == "checkpoint"
     folder(tmp_path / "m", LLAMA, model__safetensors__index__json=b"[1]")
     assert "does not say which files hold the weights" in refused(model)
@@ -83,7 +87,7 @@ def test_shards_are_all_there_or_the_folder_is_refused(tmp_path: Path) -> None:
 def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
     index = json.dumps({"weight_map": {"a": "one.safetensors", "b": name}}).encode()
     (tmp_path / "out.safetensors").write_bytes(b"x")
-    model = folder(tmp_path / "m", LLAMA, one__safetensors=b"x", model__safetensors__index__json=index)
+    model = folder(tmp_path / "m", LLAMA, one__safetensors=WHOLE, model__safetensors__index__json=index)
     assert "index.json names weights that are not in its folder" in refused(model)
     pickled = folder(tmp_path / "p", LLAMA, one__bin=b"x", pytorch_model__bin__index__json=index)
     assert "index.json names weights that are not in its folder" in refused(pickled)
@@ -93,7 +97,7 @@ def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: 
 def test_a_config_that_names_other_weights_is_refused(tmp_path: Path, name: object) -> None:
     """transformers would load these in place of those that are looked at."""
     config = {**LLAMA, "transformers_weights": name}
-    model = folder(tmp_path / "m", config, model__safetensors=b"x", other__safetensors=b"x")
+    model = folder(tmp_path / "m", config, model__safetensors=WHOLE, other__safetensors=WHOLE)
     assert "names its weights by transformers_weights" in refused(model)
     config["transformers_weights"] = "model.safetensors"
     assert weights(folder(tmp_path / "m", config))[0] == "checkpoint"
@@ -101,7 +105,7 @@ def test_a_config_that_names_other_weights_is_refused(tmp_path: Path, name: obje
 
 def test_a_tokenizer_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "words.json").write_text("{}")
-    model = folder(tmp_path / "m", LLAMA, model__safetensors=b"x", tokenizer__json=b"{}")
+    model = folder(tmp_path / "m", LLAMA, model__safetensors=WHOLE, tokenizer__json=b"{}")
     settings = Path(model) / "tokenizer_config.json"
     for key, name in (
         ("tokenizer_file", f"{tmp_path}/words.json"),
@@ -132,11 +136,11 @@ def test_a_config_alone_is_random_only_when_that_is_said(tmp_path: Path) -> None
     [
         (None, {}, "holds no config.json, so it is no checkpoint"),
         (LLAMA, {"adapter_config__json": b"{}"}, "holds an adapter of PEFT beside the config of a model"),
-        (LLAMA, {"adapter_config__json": b"{}", "model__safetensors": b"x"}, "merge it into its model"),
+        (LLAMA, {"adapter_config__json": b"{}", "model__safetensors": WHOLE}, "merge it into its model"),
         (LLAMA, {"consolidated__00__pth": b"x"}, "in the format of Meta"),
         (
             {"model_type": "bart", "is_encoder_decoder": True},
-            {"model__safetensors": b"x"},
+            {"model__safetensors": WHOLE},
             "of the family bart: of these only t5",
         ),
     ],
@@ -149,7 +153,7 @@ def test_a_folder_that_cannot_be_loaded_says_why(
 
 def test_an_entry_of_the_hubs_cache_names_the_folder_within(tmp_path: Path) -> None:
     (tmp_path / "models--a--b" / "snapshots").mkdir(parents=True)
-    inner = folder(tmp_path / "models--a--b" / "snapshots" / "0123", LLAMA, model__safetensors=b"x")
+    inner = folder(tmp_path / "models--a--b" / "snapshots" / "0123", LLAMA, model__safetensors=WHOLE)
     assert refused(str(tmp_path / "models--a--b")).endswith(f"the model is in {inner}: give that folder.")
 
 
@@ -187,7 +191,7 @@ def test_a_folder_of_the_cluster_alone_needs_the_users_word(tmp_path: Path) -> N
 
 
 def test_text_for_loaded_weights_needs_their_tokenizer(tmp_path: Path) -> None:
-    model = folder(tmp_path / "m", LLAMA, model__safetensors=b"x")
+    model = folder(tmp_path / "m", LLAMA, model__safetensors=WHOLE)
     text = str(tmp_path / "a.txt")
     assert f"--data {text}: the folder {model} holds no tokenizer" in refused(model, data=(text,))
     assert planned("local", "z3", model=model, data=(text,), set=("weights=random",), sequence_length=32)
@@ -196,7 +200,7 @@ def test_text_for_loaded_weights_needs_their_tokenizer(tmp_path: Path) -> None:
 
 
 def test_a_sequence_longer_than_a_checkpoint_takes_is_refused(tmp_path: Path) -> None:
-    model = folder(tmp_path / "m", GPT2, model__safetensors=b"x")
+    model = folder(tmp_path / "m", GPT2, model__safetensors=WHOLE)
     with pytest.raises(RequestError, match="takes 1024 tokens at most"):
         planned("local", "z3", model=model, sequence_length=1025)
 
@@ -273,3 +277,82 @@ def test_a_t5_is_refused_flash_attention_and_warned_of_fp16() -> None:
         "in fp16 its numbers can overflow" in one for one in planned("taiwania2", "z2", model="flan-t5-base").notices
     )
     assert not planned("delta", "z2", model="flan-t5-base").notices
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000, it must be a whole number from 1 to 10000"),
+        ({"num_key_value_heads": 10**25}, "num_key_value_heads is 10000000000000000000000000, it must be a whole number from 1 to 100000"),
+        ({"num_hidden_layers": 3.5}, "num_hidden_layers is 3.5, it must be a whole number"),
+        ({"num_hidden_layers": "3"}, "num_hidden_layers is '3', it must be a whole number"),
+        ({"num_hidden_layers": True}, "num_hidden_layers is True, it must be a whole number"),
+        ({"num_hidden_layers": [1, 2]}, r"num_hidden_layers is \[1, 2\], it must be"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0, it must be a whole number from 1"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads is 0"),
+        ({"hidden_size": -8}, "hidden_size is -8"),
+        ({"hidden_size": 9}, "the hidden size 9 is no multiple of the 2 attention heads"),
+        ({"num_attention_heads": 4, "num_key_value_heads": 3}, "num_attention_heads 4 is no multiple of num_key_value_heads 3"),
+        ({"vocab_size": 0}, "vocab_size is 0"),
+        ({"max_position_embeddings": "long"}, "max_position_embeddings is 'long'"),
+        ({"rope_theta": "big"}, "rope_theta is 'big', it must be a number above 0"),
+        ({"rms_norm_eps": -1.0}, "rms_norm_eps is -1.0"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no', it must be true or false"),
+        ({"num_hidden_layers": 9000, "hidden_size": 10**6, "intermediate_size": 10**6}, "a model of these sizes has more than 9e[+]15 parameters"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("weights", ["checkpoint", "random"])
+def test_a_config_whose_sizes_no_model_has_is_refused(
+    changes: dict[str, Any], said: str, weights: str, tmp_path: Path
+) -> None:
+    model = folder(tmp_path / "m", {**LLAMA, **changes}, model__safetensors=WHOLE)
+    sentence = refused(model, f"weights={weights}")
+    assert re.search(said, sentence) and f"{model}/config.json" in sentence
+
+
+def test_sizes_that_a_family_may_have_are_taken(tmp_path: Path) -> None:
+    own = {"model_type": "other", "num_hidden_layers": 2, "intermediate_size": [8, 16], "hidden_size": 9}
+    for number, config in enumerate(
+        (own, {**LLAMA, "hidden_size": 9, "head_dim": 4}, {**LLAMA, "num_key_value_heads": None})
+    ):
+        assert weights(folder(tmp_path / f"m{number}", config, model__safetensors=WHOLE))[0] == "checkpoint"
+
+
+def with_table(table: object, data: bytes = b"x" * 16) -> bytes:
+    head = json.dumps(table).encode()
+    return len(head).to_bytes(8, "little") + head + data
+
+
+A = {"dtype": "BF16", "shape": [8], "data_offsets": [0, 16]}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"x", "would take 120 bytes, and the file has 1"),
+        ((10**6).to_bytes(8, "little") + b"{}", "would take 1000000 bytes, and the file has 10"),
+        (with_table([1]), "is no JSON object"),
+        (with_table({"a.weight": 3}), "gives no type, shape and place of a.weight"),
+        (with_table({"a.weight": {**A, "shape": [-8]}}), "gives no type, shape and place of a.weight"),
+        (with_table({"a.weight": {**A, "data_offsets": [16, 0]}}), "gives no type, shape and place of a.weight"),
+        (with_table({"a.weight": {**A, "shape": [10**9]}}), "a.weight takes 16 bytes, and its type and shape 2000000000"),
+        (with_table({"a.weight": {**A, "shape": [4], "data_offsets": [8, 16]}}), "a.weight begins at byte 8 of the data, where byte 0 is next"),
+        (with_table({"a.weight": A, "b.weight": A}), "b.weight begins at byte 0 of the data, where byte 16 is next"),
+        (with_table({"a.weight": A}, b"x" * 15), "is of 16 bytes of data, and the file has 15"),
+        (tensors({"a.norm.weight": 16}, "I16"), r"hold a.norm.weight as whole numbers \(I16\)"),
+        (tensors({"a.norm.weight": 16}, "U8"), r"hold a.norm.weight as whole numbers \(U8\)"),
+    ],
+)  # fmt: skip
+def test_weights_whose_table_cannot_be_true_are_refused_by_name(content: bytes, said: str, tmp_path: Path) -> None:
+    model = folder(tmp_path / "m", LLAMA, model__safetensors=content)
+    sentence = refused(model)
+    assert re.search(said, sentence) and f"the weights {model}/model.safetensors " in sentence
+
+
+def test_whole_numbers_are_taken_where_they_are_no_weights_or_the_model_is_quantized(tmp_path: Path) -> None:
+    masks = tensors({"h.0.attn.bias": 16}, "U8")
+    assert weights(folder(tmp_path / "m", GPT2, model__safetensors=masks))[0] == "checkpoint"
+    config = {**LLAMA, "quantization_config": {"quant_method": "gptq"}}
+    assert (
+        weights(folder(tmp_path / "q", config, model__safetensors=tensors({"a.weight": 16}, "I32")))[0] == "checkpoint"
+    )

@@ -187,6 +187,68 @@ def test_an_address_that_anybody_may_write_to_is_hidden(text: str) -> None:
     assert without_secrets({"url": text})["url"] != text
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "db_pass: {}", "  - smtp_pwd: {}", "DB_PASS: {}", "mysqlPass : {}", "dbpass: {}", "user_pass = {}", "connected with db_pass: {}, host: h", "tool --db-pass {} x",
+        "{{db_pwd: {}, host: h}}", "redis-pass: {} # of the cache",
+    ],
+)  # fmt: skip
+def test_a_plain_word_behind_the_short_name_of_a_password_is_hidden(line: str) -> None:
+    text = line.format("swordfish")
+    assert is_secret(text) and redacted(text) == line.format("(hidden)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- name: DB_PASSWORD\n  value: {}", "env:\n    - name: A\n      value: b\n    - name: DB_PASSWORD\n      value: '{}' # mine\n    - name: C\n      value: d",
+        '{{\n  "name": "X_TOKEN",\n  "value": "{}"\n}}', '[\n{{"Key": "HF_TOKEN",\n  "Value": "{}"}}]', '{{\n  "value": "{}",\n  "name": "X_TOKEN"\n}}',
+        "- name: PGPASSWORD\n  description: of the store\n  value: {}", 'name  = "DB_PASSWORD"\nvalue = "{}"', "0: - name: DB_PASSWORD\n0:   value: {}",
+        "[rank0]: - name: DB_PASSWORD\n[rank0]:   value: {}", "- name: db-password\n  value: {}\n", 'a: "b\n- name: DB_PASSWORD\n  value: "{}',
+        "- value: {}\n  name: DB_PASSWORD\n", '"name": "X_TOKEN", "value": "{}"',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("value", ["swordfish", "hunter2x", "ab|cd9", "a\\b9cd"])
+def test_a_name_on_one_line_and_its_value_on_the_next(text: str, value: str) -> None:
+    whole = text.format(value)
+    assert is_secret(whole) and redacted(whole) == text.format("(hidden)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- name: DB_PASSWORD\n  valueFrom:\n    secretKeyRef: {name: x}", "- name: DB_PASSWORD\n- name: HOST\n  value: gn01", "- name: HF_TOKEN\n  value: $(HF_TOKEN)",
+        "- value: gn01\n- name: DB_PASSWORD", "- name: DB_PASSWORD\n  value: ''", '{"name": "pad_token",\n "value": "endoftext"}', "name: key\nvalue: loss",
+        "name: tokens\nvalue: 8192", "name: HF_TOKEN\nvalue: <your token>", "- name: DB_PASSWORD\n}\n  value: gn01", "key: learning_rate\nvalue: 0.001",
+        "graph_pass: fuse", "fusion_pass: inductor", "eval_pass: whole", "http_auth: basic", "hf_token: a|steps=3", "HF_TOKEN=$X|cat", "password: str|None", "--auth-token yes|no",
+        "password=prompt|file|env", "|Token|Count|", "| password | type |", "|user|password|role|", "password: |", "password: |-", "HF_TOKEN=${X}||exit",
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_a_pair_or_a_password_stays(text: str) -> None:
+    assert redacted(text) == text and not is_secret(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("PASSWORD=ab|cd", "PASSWORD=(hidden)"), ("DB_PASSWORD: ab|cd x", "DB_PASSWORD: (hidden) x"), ("tool --password ab|cd", "tool --password (hidden)"),
+        ("password=a|b|c9 x", "password=(hidden) x"), ("export HF_TOKEN=abcdef | tee x", "export HF_TOKEN=(hidden) | tee x"), ("HF_TOKEN=abcd||exit 1", "HF_TOKEN=(hidden)||exit 1"),
+        ("HF_TOKEN=abcd|steps=3|lr=0.1", "HF_TOKEN=(hidden)|steps=3|lr=0.1"), ("| password: abcd|12.3|", "| password: (hidden)|12.3|"), ("PASSWORD=on|x9$k", "PASSWORD=(hidden)"),
+    ],
+)  # fmt: skip
+def test_a_value_goes_on_behind_a_bar(text: str, said: str) -> None:
+    assert is_secret(text) and redacted(text) == said
+
+
+@pytest.mark.parametrize("fields", [("name", "value"), ("Name", "Value")])
+def test_a_mapping_of_a_name_and_a_value_is_one_of_that_name(fields: tuple[str, str]) -> None:
+    name, value = fields
+    made = {"env": [{name: "HOST", value: "gn01"}, {name: "DB_PASSWORD", value: "swordfish"}]}
+    assert without_secrets(made) == {"env": [{name: "HOST", value: "gn01"}, {name: "DB_PASSWORD", value: "(hidden)"}]}
+    assert find_secret(made) == f"env.{value}"
+
+
 ORDINARY = r"""tokens: 8192
 num_key_value_heads=8
 "num_key_value_heads": 8,
@@ -354,6 +416,7 @@ def test_what_was_hidden_stays_hidden_the_same(form: str, value: str) -> None:
     [
         "token=", "HF_TOKEN='", 'token="', "token: str", "password ", "http://a:", "//a:b@", "a:b@", "https://hooks/hooks/", "token%3D", "api key ",
         "?key=", "TOKEN,", "token=a,", "token=a'a", '"token", ', "a:bcd", "token....", "<token>", "-token ", "\\\\token", "token=${", "set token ", "https://h/a1/",
+        "password=a|", "name: key\n", "name: HF_TOKEN\n  x: y\n", "value: abc\n", "name: HF_TOKEN\n" + " " * 90, "a_pass: ",
     ],
 )  # fmt: skip
 def test_a_text_of_repeated_forms_takes_no_long_time(text: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import typer
 
 from hpc_llm import __version__
+from hpc_llm.cli.interrupts import CODE, Interrupts, end_at_once, interrupts
 from hpc_llm.cli.output import note
 from hpc_llm.cli.terminal import guarded
 from hpc_llm.cli.usage import ASKING, is_usage_error, refuse_empty, sentence
@@ -65,8 +66,12 @@ def _root(
 
 def main() -> NoReturn:
     """Entry point: exit 0 done, 1 it failed, 2 the request was wrong, 3 the awaited job did not complete."""
+    end_at_once()
     try:
-        code = run(sys.argv[1:])
+        try:
+            code = run(sys.argv[1:])
+        except KeyboardInterrupt:  # in the midst of what `run` puts back at its end
+            code = CODE
         _leave_at_once(code)
         sys.exit(code)
     finally:
@@ -93,11 +98,15 @@ def _leave_at_once(code: int) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; no traceback reaches a user unless HPC_LLM_DEBUG=1."""
-    with guarded():
-        return _run(arguments)
+    with guarded(), interrupts() as pressed:
+        try:
+            code = _run(arguments, pressed)
+        except KeyboardInterrupt:  # once more, while the first one or a failure was told
+            return CODE
+        return CODE if pressed.seen else code
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], pressed: Interrupts) -> int:
     try:
         with warnings.catch_warnings():
             _tell_what_is_passed_over()
@@ -107,7 +116,7 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except KeyboardInterrupt:
-        return 130
+        return CODE
     except (BrokenPipeError, SystemExit) as error:
         # The reader of our output has gone, as in `hpc-llm parse ... | head`; click makes a SystemExit of it, or not.
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
@@ -116,6 +125,8 @@ def _run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
+        if pressed.seen:  # what a library made of it
+            return CODE
         if is_usage_error(error):
             return _wrong_usage(error, arguments)
         if os.environ.get("HPC_LLM_DEBUG") == "1":

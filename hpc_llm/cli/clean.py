@@ -51,7 +51,8 @@ def clean_command(
     found = clean(runs or None, remove=kinds, logs=logs, dry_run=dry_run)
     deed = "would go" if dry_run else "removed"
     if as_json:
-        print_json({"items": [_document(one, deed) for one in found]})
+        left = _with_checkpoints(found)
+        print_json({"items": [_document(one, deed, kinds, left) for one in found]})
     elif found:
         headers = ["run", "what", "MiB", "path", "state"]
         left = _with_checkpoints(found)
@@ -76,13 +77,34 @@ def _with_checkpoints(found: list[Cleaned]) -> set[str | None]:
     return {one.taken.run_id for one in whole if not one.is_chosen or one.problem is not None}
 
 
+def _is_all(one: Cleaned, kinds: list[str], left: set[str | None]) -> bool:
+    """Whether it stays although it may go: what was asked for leaves nothing else that was trained."""
+    taken = one.taken
+    is_kept = one.problem is None and not one.is_chosen and not taken.stays
+    return is_kept and (taken.kind in kinds or (taken.kind == "model" and taken.run_id not in left))
+
+
+_ALL = "with its checkpoints gone it is all that was trained"
+_NOT_ASKED = "it may go, and was not asked for: {} removes it"
+
+
 def _row(one: Cleaned, deed: str, kinds: list[str], logs: Path, left: set[str | None]) -> list[object]:
     taken = one.taken
     path = taken.path.relative_to(logs.absolute()) if taken.path.is_relative_to(logs.absolute()) else taken.path
-    state = _state(one, deed)
-    if state == "may go" and (taken.kind in kinds or (taken.kind == "model" and taken.run_id not in left)):
-        state = "stays: with its checkpoints gone it is all that was trained"
+    state = f"stays: {_ALL}" if _is_all(one, kinds, left) else _state(one, deed)
     return [taken.run_id or _users(taken.wanted_by), taken.kind, f"{taken.size_bytes / 2**20:.1f}", path, state]
+
+
+def _why(one: Cleaned, kinds: list[str], left: set[str | None]) -> str:
+    """Why it is where it is, or went."""
+    if reason := one.problem or one.taken.stays:
+        return reason
+    if one.is_chosen:
+        return f"{_FLAGS[one.taken.kind]} was asked for"
+    return _ALL if _is_all(one, kinds, left) else _NOT_ASKED.format(_FLAGS[one.taken.kind])
+
+
+_FLAGS = {"checkpoints": "--checkpoints", "model": "--models", "code": "--code", "caches": "--caches"}
 
 
 def _users(run_ids: Sequence[str]) -> str | None:
@@ -100,7 +122,7 @@ def _sum_up(found: list[Cleaned], deed: str, is_asked: bool) -> None:
         )
 
 
-def _document(one: Cleaned, deed: str) -> dict[str, object]:
+def _document(one: Cleaned, deed: str, kinds: list[str], left: set[str | None]) -> dict[str, object]:
     taken = one.taken
     return {
         "run_id": taken.run_id,
@@ -108,6 +130,6 @@ def _document(one: Cleaned, deed: str) -> dict[str, object]:
         "path": str(taken.path),
         "size_bytes": taken.size_bytes,
         "state": deed.replace(" ", "_") if one.is_chosen and one.problem is None else "stays",
-        "why": one.problem or taken.stays,
+        "why": _why(one, kinds, left),
         "wanted_by": list(taken.wanted_by),
     }

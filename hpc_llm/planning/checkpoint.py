@@ -14,6 +14,8 @@ from hpc_llm.corpus.reading import check_tokenizer_names
 from hpc_llm.errors import ModelRequestError, RequestError
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
+from hpc_llm.planning.model_sizes import check_sizes, check_text
+from hpc_llm.planning.weight_files import check_types, table_of
 from hpc_llm.records.fetched import refuse_unfinished
 from hpc_llm.records.files import open_regular, read_regular
 from hpc_llm.records.models import stays_within
@@ -78,7 +80,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     check_tokenizer_names(folder)
     weights = _weights(folder)
     for path in weights:
-        _check_file(path)
+        _check_file(path, "quantization_config" in config)
     if not weights:
         _explain_others(folder)
     return Checkpoint(folder, config, weights)
@@ -94,7 +96,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     refuse_unfinished(folder)
     path = folder / "config.json"
     try:
-        config = figures(read_regular(path).decode("utf-8"))
+        text = read_regular(path).decode("utf-8")
+        config = figures(text)
     except OSError:
         raise RequestError(_no_config(folder)) from None
     except DamagedRecordError as error:
@@ -103,6 +106,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise RequestError(f"{path} is not JSON: {error}.") from None
     if not isinstance(config, dict):
         raise RequestError(f"{path} must hold one JSON object.")
+    check_text(text, str(path))
+    check_sizes(config, str(path))
     return config
 
 
@@ -161,8 +166,8 @@ def _refuse_other_names(folder: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def _check_file(path: Path) -> None:
-    """Raise RequestError where a file of weights is not there or not the weights themselves."""
+def _check_file(path: Path, quantized: bool) -> None:
+    """Raise RequestError where a file of weights is not there or not the weights themselves, as far as its beginning tells."""
     try:
         start = _beginning(path)
     except OSError as error:
@@ -171,6 +176,7 @@ def _check_file(path: Path) -> None:
         raise RequestError(f"the weights {path} are an empty file: {_DOWNLOAD}.")
     if start == _POINTER:
         raise RequestError(f"the weights {path} are a pointer of Git LFS: run `git lfs pull` in {path.parent}.")
+    check_types(path, table_of(path), quantized)
 
 
 def _beginning(path: Path) -> bytes:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpc_llm.runs.wanted import same_place
 from hpc_llm.schedulers.local.marks import Marked, end_run, living
 from hpc_llm.schedulers.runs import is_run_of
 
@@ -33,7 +33,7 @@ class LocalOrphan:
 
     def is_in(self, logs: Path) -> bool:
         """Whether its run was in that folder of runs, by whatever name it is called."""
-        return os.path.realpath(self.folder.parent) == os.path.realpath(logs)
+        return same_place(self.folder.parent) == same_place(logs)
 
     def end(self) -> list[Marked]:
         """End it and all that it has started; returns what is left."""

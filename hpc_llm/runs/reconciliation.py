@@ -23,6 +23,7 @@ from hpc_llm.records.run import RunPaths, array_folder, is_run, iter_runs
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings, written_by_others
 from hpc_llm.runs.local_orphans import local_orphans
 from hpc_llm.runs.sending import send
+from hpc_llm.runs.wanted import same_place
 from hpc_llm.schedulers.answer import Printing
 from hpc_llm.schedulers.asking import Answers
 from hpc_llm.schedulers.claim import claim_folder, claimed
@@ -259,8 +260,8 @@ def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> st
     if written:
         return f"others can have written {written[0]}, so nothing of it is run: submit it anew"
     records = [read_json(run.job) or {} for run in runs]
-    made_in = [os.path.realpath(str(record.get("run_dir"))) for record in records]
-    if made_in != [os.path.realpath(run.root) for run in runs]:
+    made_in = [same_place(str(record.get("run_dir"))) for record in records]
+    if made_in != [same_place(run.root) for run in runs]:
         return "its folder was moved, and its script still names the old one: submit it anew"
     if submission.facts.several is Several.QUEUE:
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,11 @@ def identity_of(folder: Path) -> Identity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def same_place(place: Path | str) -> Hashable:
+    """What all names of one place have in common, be they links or mounts; of what is not there, its name without links."""
+    return identity_of(Path(place)) or os.path.realpath(place)
 
 
 def _identities(place: Path) -> Iterator[Identity]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpc_llm.text.secret_names import is_trackers, kind_of, tells
 from hpc_llm.text.secret_values import (
@@ -44,10 +44,10 @@ _SIGN = re.compile(
 """What joins a name and its value: a sign, perhaps behind a type; a comma or `value=` in a list of pairs; a tag; or little."""
 _OPEN = re.compile(r"""(?:[rbfuRBFU]{0,2}(?P<quote>\\{0,4}(?:\"{3}|'{3}|["'`])|%2[27]|&quot;|&\#3[49];|\\u002[27]))?""")
 _BARE = re.compile(
-    r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z)))"""
-    r"""{0,500}"""
+    r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z))"""
+    r"""|(?<=[^\s|=:])\|(?=[^\s|"'`<>&;,)\]}])(?![A-Za-z_][\w.-]{1,40}[=:])){0,500}"""
 )
-"""A value without quotes; a comma goes on where no further name with a value of its own follows."""
+"""A value without quotes; a comma, or a `|` without blanks, goes on where no further name with a value of its own follows."""
 _SETS = re.compile(
     r"""(?:(?<![\w-])(?:setenv|pushenv|export|setx?|ENV|ARG|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w.-]{1,40}\.)?|(?<![\w-])--?)["']?\Z"""
 )
@@ -57,6 +57,8 @@ _TWO_DIGITS = re.compile(r"[0-9A-Fa-f]{2}")
 _IN_A_QUERY = re.compile(r"(?:[?&]|%3[Ff]|%26|&amp;)\Z")
 _OF_QUERIES = frozenset("sig signature code auth pass pwd pw sas hmac".split())
 """Names that mean a secret in the query of an address only."""
+_ROW = re.compile(r"[ \t]{0,40}\|")
+"""How a row of a table begins, whose cells end at a `|`."""
 _LONGEST = 500
 _MORE = re.compile(r"[^\s\"'`]*")
 _LETTERS = frozenset(("-D", "\\n", "\\r", "\\t"))
@@ -88,7 +90,7 @@ def secrets_assigned(text: str) -> Iterator[tuple[int, int]]:
             continue
         for name in _names(text, found):
             one = _assigned(text, name, found.end())
-            if one is not None and _is_secret(one):
+            if one is not None and is_secret_value(one):
                 hidden = _end(text, one)
                 yield one.start, hidden
 
@@ -133,6 +135,8 @@ def _assigned(text: str, name: str, end: int) -> Assigned | None:
         value = _quoted(text, start, before[-1])
     else:
         value = _quoted(text, start, quote) if quote else _bare(text, start)
+        if not quote and (how == "loose" or _ROW.match(text, text.rfind("\n", 0, begin) + 1)):
+            value = value.partition("|")[0]
     if not value or (sign["tag"] == ">" and text[start + len(value) : start + len(value) + 2] != "</"):
         return None
     return Assigned(name, value, start, how, bool(quote), "]" in sign["closed"], _IN_A_QUERY.search(before) is not None)
@@ -164,6 +168,18 @@ def _bare(text: str, start: int) -> str:
         while value.endswith(closed) and value.count(closed) > value.count(opened):
             value = value[:-1]
     return value
+
+
+def is_secret_value(one: Assigned) -> bool:
+    """Whether the value is one. Of what a `|` divides the first decides, or all of it where it is no list of what may stand there."""
+    first, divided, _ = one.value.partition("|")
+    if one.is_quoted or not divided:
+        return _is_secret(one)
+    if _is_secret(replace(one, value=first)):
+        return True
+    parts = one.value.split("|")
+    is_choice = any(is_harmless(part) or not is_told(part) or is_expression(part) for part in parts)
+    return _is_secret(one) and (not is_choice or any(is_composed(part) for part in parts if not is_harmless(part)))
 
 
 def _is_secret(one: Assigned) -> bool:

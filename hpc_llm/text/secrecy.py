@@ -16,6 +16,7 @@ from hpc_llm.errors import RequestError
 from hpc_llm.text.assignments import secrets_assigned
 from hpc_llm.text.secret_addresses import secrets_in_addresses
 from hpc_llm.text.secret_names import is_secret_name
+from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, PREFIXED, RANDOM, SHAPES, is_drawn, is_random
 from hpc_llm.text.secret_values import HIDDEN, is_harmless, is_kept, is_number, is_told
 from hpc_llm.text.shown import shown
@@ -79,7 +80,8 @@ def _secrets(value: Any, place: str, name: str) -> Iterator[str]:
             if is_secret(str(key)):
                 yield f"{place}.{HIDDEN}".lstrip(".")
             else:
-                yield from _secrets(inner, f"{place}.{key}".lstrip("."), str(key))
+                of_pair = name_of_value(value) if str(key).lower() == "value" else ""
+                yield from _secrets(inner, f"{place}.{key}".lstrip("."), of_pair or str(key))
     elif isinstance(value, (list, tuple)):
         for inner in value:
             yield from _secrets(inner, place, name)
@@ -103,7 +105,8 @@ def redacted(text: str) -> str:
         plain = shown(text)
         if plain != text and (safe := redacted(plain)) != plain:
             return safe
-    if "\n" in text and "PRIVATE KEY" not in text:  # no other secret goes over several lines
+    text = _without(text, secrets_in_pairs(text))
+    if "\n" in text and "PRIVATE KEY" not in text:  # nothing else goes over several lines
         return "\n".join(map(redacted, text.split("\n")))
     return _short_redacted(text) if len(text) <= _SHORT else _redacted(text)
 
@@ -141,7 +144,9 @@ def without_secrets(value: Any, name: str = "") -> Any:
     {'env': {'HF_TOKEN': '(hidden)'}, 'steps': 3, 'line': 'export API_KEY=(hidden)'}
     """
     if isinstance(value, Mapping):
-        return {redacted(str(key)): without_secrets(inner, str(key)) for key, inner in value.items()}
+        pair = name_of_value(value)
+        names = {key: pair if pair and str(key).lower() == "value" else str(key) for key in value}
+        return {redacted(str(key)): without_secrets(inner, names[key]) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [without_secrets(inner, name) for inner in value]
     if not isinstance(value, str):
@@ -157,7 +162,7 @@ def has_secret_shape(text: str) -> bool:
         return True
     if any(is_drawn(found[1]) for found in PREFIXED.finditer(text)):
         return True
-    if next(secrets_in_addresses(text), None) or next(secrets_assigned(text), None):
+    if any(next(found(text), None) for found in (secrets_in_addresses, secrets_assigned, secrets_in_pairs)):
         return True
     if not _may_be_named(text):
         return False

@@ -32,6 +32,14 @@ _NO_SECRETS_LEFT = frozenset(
     PRE NUM TEST RENDER NON WC""".split()
 )
 """What stands before KEY or PASS in words that hold none: monkey, hotkey, public key, compass, forward pass."""
+_OF_PROGRAMS = frozenset(
+    """GRAPH COMPILE OPT IR XLA MLIR TRT FX JIT LOOP KERNEL NODE OP OPS TORCH DYNAMO MODEL DATA FWD BWD GRAD STEP EPOCH BATCH TRAIN EVAL
+    VAL WARM WARMUP COLD FAST SLOW FINAL EARLY LATE THIRD NEXT EXTRA FULL DRY REVERSE POST RE OUT CHECK CHECKS TESTS SANITY BUILD PREFILL
+    DECODE ENCODE CLEANUP REDUCE IS HAS DID CAN MUST WILL SHOULD DOES COMPILER OPTIMIZER""".split()
+)
+"""What stands before PASS where a program, a compiler or a test makes one."""
+_OF_DEEDS = ("ING", "ION", "IZE", "ED")
+_PASSES = frozenset("PASS PWD PW".split())
 _ABOUT = frozenset(
     """PATH PATHS FILE FILES DIR FOLDER SOCK URL URI NAME HOST PORT ENDPOINT SIZE LENGTH LEN COUNT LIMIT TYPE TYPES MODE HEADS DIM
     TTL TIMEOUT EXPIRY METHOD PROVIDER PREFIX SUFFIX MASK ALGORITHM ALGORITHMS POLICY BACKEND HELPER HELPERS DROPOUT ERROR ERRORS
@@ -106,10 +114,10 @@ def _kind_of_word(before: str, word: str, after: str) -> str | None:
 def tells(name: str) -> str:
     """How surely the value of that name is a secret where it stands in a text: `surely`, `likely`, `maybe`, or "" for not at all.
 
-    In capitals it is a variable of the environment. Of other names the end decides: `db_pass` may count passes, and `cache_key`
-    or `key` are words of any program.
+    In capitals it is a variable of the environment. Of other names the end decides: `fusion_pass` may be a compiler's,
+    and `cache_key` or `key` are words of any program.
 
-    >>> tells("HF_TOKEN"), tells("clientSecret"), tells("db_pass"), tells("sort_key"), tells("pad_token")
+    >>> tells("HF_TOKEN"), tells("db_pass"), tells("fusion_pass"), tells("sort_key"), tells("pad_token")
     ('surely', 'surely', 'likely', 'maybe', '')
     """
     if kind_of(name) is None:
@@ -120,9 +128,15 @@ def tells(name: str) -> str:
     if name.isupper() or _TOLD.search(name.rstrip("0123456789")):
         return "surely"
     if words[-1] in _AT_THE_END and words[-2] not in _NO_SECRETS_LEFT:
-        return "likely"
+        return "surely" if words[-1] in _PASSES and not _is_of_programs(words[-2]) else "likely"
     joined = _AT_THE_END_OF_A_WORD.match(words[-1])
+    if joined and words[-1].endswith("PASS") and not _is_of_programs(joined[1]):
+        return "surely"
     return "likely" if joined else "maybe"
+
+
+def _is_of_programs(word: str) -> bool:
+    return word in _OF_PROGRAMS or word.endswith(_OF_DEEDS)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from made_runs import tensors
 from rights import needs_root
 from run_folders import Folder, Slurm, job
 
@@ -53,16 +54,6 @@ def keep(folder: Folder, *steps: int, model: bool = False) -> Folder:
     return folder
 
 
-def tensors(sizes: dict[str, int]) -> bytes:
-    """A file of safetensors with tensors of so many bytes."""
-    table, at = {}, 0
-    for name, size in sizes.items():
-        table[name] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
-        at += size
-    head = json.dumps({"__metadata__": {"format": "pt"}, **table}).encode()
-    return len(head).to_bytes(8, "little") + head + b"x" * at
-
-
 def done(folder: Folder) -> Folder:
     return folder.exit(0).result("COMPLETED", measured_steps=9)
 
@@ -82,11 +73,24 @@ def test_without_a_kind_all_is_shown_and_nothing_removed(folder: Folder, logs: P
     assert command(["clean", "--logs", str(logs), "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     assert [(one["kind"], one["size_bytes"], one["state"]) for one in items] == [("checkpoints", 1000, "stays")] * 2
-    assert [one["why"] for one in items] == [None, "it is the newest, and the run goes on from it"]
+    may_go = "it may go, and was not asked for: --checkpoints removes it"
+    assert [one["why"] for one in items] == [may_go, "it is the newest, and the run goes on from it"]
     assert left(folder) == ["step-2", "step-4"]
     assert command(["clean", "--logs", str(logs)]) == 0
     shown = capsys.readouterr()
     assert "run-1/checkpoints/step-2  may go" in shown.out and "nothing was removed" in shown.err
+
+
+def test_each_entry_says_why_it_stays_or_goes(folder: Folder, logs: Path, capsys: Any) -> None:
+    keep(done(folder), 2, 4, model=True)
+    for flags, whys in (
+        (["--dry-run"], ["it may go, and was not asked for: --checkpoints removes it"] * 2 + ["it may go, and was not asked for: --models removes it"]),
+        (["--checkpoints", "--dry-run"], ["--checkpoints was asked for"] * 2 + ["with its checkpoints gone it is all that was trained"]),
+        (["--models", "--dry-run"], ["it may go, and was not asked for: --checkpoints removes it"] * 2 + ["--models was asked for"]),
+        (["--checkpoints", "--models"], ["--checkpoints was asked for"] * 2 + ["with its checkpoints gone it is all that was trained"]),
+    ):  # fmt: skip
+        assert command(["clean", "--logs", str(logs), "--json", *flags]) == 0
+        assert [one["why"] for one in json.loads(capsys.readouterr().out)["items"]] == whys
 
 
 @pytest.mark.parametrize(

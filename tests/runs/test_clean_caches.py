@@ -58,7 +58,11 @@ def test_prepared_data_are_shown_with_their_size_and_readers_and_go_when_asked_f
     [item] = json.loads(capsys.readouterr().out)["items"]
     size = sum(path.stat().st_size for path in corpus.folder.iterdir())
     assert (item["kind"], item["path"], item["size_bytes"]) == ("caches", str(corpus.folder), size)
-    assert (item["wanted_by"], item["why"], item["state"]) == (["run-1"], None, "stays")
+    assert (item["wanted_by"], item["why"], item["state"]) == (
+        ["run-1"],
+        "it may go, and was not asked for: --caches removes it",
+        "stays",
+    )
     assert command(["clean", "--logs", str(logs), "--checkpoints", "--models", "--code"]) == 0
     assert command(["clean", "--logs", str(logs), "--caches", "--dry-run"]) == 0
     assert (corpus.folder / FACTS).is_file() and "would go" in capsys.readouterr().out

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from login_node import COMMAND, until
 from made_runs import make_run, submit_local
-from rights import mounted, needs_root
+from rights import mounted, mounted_again, needs_root
 from small_disk import SmallDisk
 
 from hpc_llm.api.answers import diagnose
@@ -443,6 +443,34 @@ def test_a_copy_of_a_run_does_not_end_it(logs: Path) -> None:
     moved = RunPaths(logs.parent / "moved" / "r")
     assert one(moved).state == "RUNNING" and cancel([moved])[0].problem is None
     assert not living().of_run(uuid_of(moved), "r")
+
+
+def test_a_run_is_itself_through_a_second_mount_and_a_copy_of_it_is_none(logs: Path) -> None:
+    _, [run] = sweep(logs, "r", UNTIL_TOLD)
+    submit_local([run])
+    started(run)
+    with mounted_again(logs, logs.parent / "again") as again:
+        seen = RunPaths(again / "r")
+        assert one(seen).state == "RUNNING" and "copy" not in (one(seen).reason or "")
+        shutil.copytree(run.root, again / "s")
+        for copy in (again / "s", logs / "s"):
+            [refused] = cancel([RunPaths(copy)])
+            assert "a copy of run" in (refused.problem or "") and one(run).state == "RUNNING"
+        [done] = cancel([seen])
+        assert done.problem is None and not living().of_run(uuid_of(run), "r")
+
+
+def test_what_a_removed_run_has_left_is_known_through_a_second_mount(logs: Path) -> None:
+    _, [run] = sweep(logs, "r", UNTIL_TOLD)
+    queue = submit_local([run])
+    started(run)
+    shutil.rmtree(run.root)
+    with mounted_again(logs, logs.parent / "again") as again:
+        with pytest.raises(RequestError, match=f"`hpc-llm cancel {queue}`"):
+            make_way(again, ["r"])
+        assert [found.run_id for found in homeless(again)] == ["r"]
+        done = cancel_orphan("r", again)
+    assert done is not None and done.problem is None
 
 
 def seen_from(run: RunPaths, **other: str) -> None:

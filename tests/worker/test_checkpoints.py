@@ -13,11 +13,11 @@ from tiny_models import FAMILIES, first_loss, save
 from tiny_plans import RunPlan, make_plan
 from transformers import AutoModelForCausalLM
 
-from hpc_llm.errors import WorkerError
+from hpc_llm.errors import ModelFileError, WorkerError
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker.model.build import load_model
 from hpc_llm.worker.model.giving import source
-from hpc_llm.worker.model.weights import _names
+from hpc_llm.worker.model.weights import _names, load_checkpoint
 
 pytestmark = pytest.mark.train
 
@@ -87,6 +87,53 @@ def test_weights_that_do_not_fit_train_nothing(
     result = run_plan(make_plan(method, model=str(damaged(tmp_path / "model", damage)), **SHORT))
     assert (result["outcome"], result["measured_steps"]) == ("FAILED", 0)
     assert said in result["outcome_reason"]
+
+
+@pytest.mark.parametrize("kind", ["int16", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.0.self_attn.q_proj.bias"])
+def test_whole_numbers_are_no_weights(kind: str, name: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = save(tmp_path / "model", "qwen2")
+    path = folder / "model.safetensors"
+    held = load_file(path)
+    save_file({**held, name: held[name].to(getattr(torch, kind))}, path, metadata={"format": "pt"})
+    with pytest.raises(ModelFileError, match=f"whole numbers.*{name}|{name} as whole numbers"):
+        load_checkpoint(str(folder), torch.float32)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_attention_heads": 0},
+        {"num_hidden_layers": 10**9},
+        {"hidden_size": 65},
+        {"hidden_size": 65, "head_dim": None},
+    ],
+)
+@pytest.mark.parametrize("weights", ["random", "checkpoint"])
+def test_a_config_that_was_changed_into_nonsense_builds_nothing(
+    changes: dict[str, int], weights: str, run_plan: RunPlan, tmp_path: Path
+) -> None:
+    model = save(tmp_path / "model", "llama")
+    plan = make_plan("ddp", model=str(model), weights=weights, **SHORT)
+    path = model / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    result = run_plan(plan)
+    assert (result["outcome"], result["measured_steps"]) == ("FAILED", 0)
+    assert f"ModelFileError: {path}: " in result["outcome_reason"] or (
+        f"the config.json in {model} cannot be used: The hidden size (65) is not" in result["outcome_reason"]
+    )
+
+
+def test_weights_that_no_memory_here_holds_are_not_built(run_plan: RunPlan, tmp_path: Path) -> None:
+    model = save(tmp_path / "model", "llama")
+    config = json.loads((model / "config.json").read_text())
+    big = {"num_hidden_layers": 9000, "hidden_size": 65536, "intermediate_size": 65536}
+    (model / "config.json").write_text(json.dumps({**config, **big}))
+    result = run_plan(make_plan("ddp", model=str(model), weights="random", **SHORT))
+    assert (result["outcome"], result["measured_steps"]) == ("FAILED", 0)
+    assert "GiB of host and GPU memory in all: nothing was built" in result["outcome_reason"]
 
 
 @pytest.mark.parametrize(

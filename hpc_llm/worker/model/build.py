@@ -19,6 +19,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.model.giving import source, take
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
+from hpc_llm.worker.model.room import refuse_what_never_fits
 from hpc_llm.worker.model.shapes import DTYPES, begun, fill, from_shape, skeleton
 from hpc_llm.worker.model.weights import load_checkpoint
 from hpc_llm.worker.tensor_parallel.group import TensorGroup
@@ -31,6 +32,7 @@ def build_model(plan: Plan, config: Mapping[str, Any], device: torch.device, ten
     With `config`, DeepSpeed's, its parameters are split among the ranks as that says; with `tensor` this rank has its part of
     each layer alone, and DeepSpeed splits that later.
     """
+    refuse_what_never_fits(plan)
     try:
         if tensor is None:
             return prepare(load_model(plan, config, device), plan)

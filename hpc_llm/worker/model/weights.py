@@ -7,16 +7,15 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import ModelFileError, WorkerError
+from hpc_llm.errors import ModelFileError, RequestError, WorkerError
+from hpc_llm.planning.checkpoint import read_config
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
-from hpc_llm.text.json_text import figures
+from hpc_llm.planning.weight_files import is_float, table_of
 from hpc_llm.worker.model import t5
 from hpc_llm.worker.model.files import files_of
 from hpc_llm.worker.tensor_file import check_tensors
 
 _SHOWN = 3
-_LARGEST_TABLE = 100_000_000
-"""Bytes; what reads safetensors takes no more."""
 
 
 def transformers_release() -> tuple[int, int]:
@@ -119,9 +118,16 @@ def load_config(folder: str) -> Any:
     from transformers import AutoConfig
 
     try:
+        read_config(Path(folder))
+    except RequestError as error:
+        raise ModelFileError(str(error)) from None
+    try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise _of_files(error)(f"the config.json in {folder} cannot be used: {_first_sentence(error)}") from error
+    except ImportError:
+        raise
+    except Exception as error:  # what is checked there, and by which exception it is told, changes with the release
+        why = error.__cause__ if isinstance(error.__cause__, ValueError) else error
+        raise _of_files(error)(f"the config.json in {folder} cannot be used: {_first_sentence(why)}") from error
 
 
 def _check_whole(folder: str, model: Any, info: Mapping[str, Any], files: Iterable[Path]) -> None:
@@ -134,6 +140,7 @@ def _check_whole(folder: str, model: Any, info: Mapping[str, Any], files: Iterab
         "lacks": list(missing),
         "also holds": list(left_over),
         "has other shapes for": [str(each[0]) for each in info["mismatched_keys"]],
+        "has whole numbers in place of fractions for": _whole_numbers(model, files),
         "did not load": list(info.get("error_msgs") or ()),
     }
     problems = [f"{what} {_listed(names)}" for what, names in wrong.items() if names]
@@ -142,6 +149,12 @@ def _check_whole(folder: str, model: Any, info: Mapping[str, Any], files: Iterab
             f"the weights in {folder} are not those of its config.json: the folder {'; it '.join(problems)}. "
             "Nothing is trained from weights that are random in part."
         )
+
+
+def _whole_numbers(model: Any, files: Iterable[Path]) -> list[str]:
+    """What the model computes with as fractions, and the files hold as whole numbers: transformers turns one into the other."""
+    kinds = {name: each["dtype"] for path in files for name, each in _table(path).items()}
+    return [n for n, one in model.named_parameters() if one.is_floating_point() and not is_float(kinds.get(n, "F32"))]
 
 
 def _left_over(model: Any, files: Iterable[Path]) -> set[str]:
@@ -174,24 +187,11 @@ def _names(path: Path) -> list[str]:
 
 
 def _table(path: Path) -> dict[str, Any]:
-    """What a safetensors file says of each weight, by name, in a table at its beginning; nothing for other files."""
-    if path.suffix != ".safetensors":
-        return {}
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > _LARGEST_TABLE:
-            raise ModelFileError(
-                f"the weights {path} are damaged: the table at their beginning would take {length} bytes."
-            )
-        try:
-            table = figures(file.read(length))
-        except ValueError as error:
-            raise ModelFileError(
-                f"the weights {path} are damaged: the table at their beginning is no JSON: {error}."
-            ) from None
-    if not isinstance(table, dict):
-        raise ModelFileError(f"the weights {path} are damaged: the table at their beginning is no JSON object.")
-    return {name: each for name, each in table.items() if name != "__metadata__"}
+    """What a safetensors file says of each weight, by name; nothing for other files."""
+    try:
+        return table_of(path)
+    except RequestError as error:
+        raise ModelFileError(str(error)) from None
 
 
 def _listed(names: list[str]) -> str:
@@ -200,7 +200,7 @@ def _listed(names: list[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _first_sentence(error: Exception) -> str:
+def _first_sentence(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).strip().splitlines()]
     telling = [line for line in lines if line.startswith("size mismatch")] or lines or [type(error).__name__]
     return telling[0].rstrip(".") + "."
