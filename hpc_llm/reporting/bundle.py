@@ -15,8 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from hpc_llm.errors import HpcLlmError
-from hpc_llm.records.files import DamagedRecordError, read_own, write_output
+from hpc_llm.records.files import read_own, write_output
 from hpc_llm.site.profiles import user_cache
+from hpc_llm.text.json_text import DamagedRecordError
 
 # Without the working directory, in which anything may be called like the package.
 _EXPORT = "window.vegaEmbed = vegaEmbed;"
