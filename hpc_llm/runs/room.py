@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,8 +97,10 @@ def _why_not(run: RunPaths, status: RunStatus, needed: Mapping[Identity, RunPath
 
 
 def _halves(run: RunPaths) -> list[Path]:
-    places = (run.checkpoints, run.root)
-    entries = [Path(entry.path) for place in places if place.is_dir() for entry in os.scandir(place)]
+    entries: list[Path] = []
+    for place in (run.checkpoints, run.root):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            entries += [Path(entry.path) for entry in os.scandir(place)]
     return sorted(path for path in entries if _HALF.fullmatch(path.name) and path.is_dir() and not path.is_symlink())
 
 
@@ -109,15 +112,23 @@ def _code(logs: Path, going: Collection[RunPaths]) -> Iterator[Taken]:
     stays = f"{next(iter(going)).run_id} is not over" if going else None
     for path in sorted(folder.iterdir()):
         match = _ARCHIVE.fullmatch(path.name)
-        if match and int(match[1]) == os.geteuid() == path.lstat().st_uid:
-            yield Taken(None, CODE, path, path.lstat().st_size, stays)
+        with suppress(FileNotFoundError):  # another one that cleans was first
+            if match and int(match[1]) == os.geteuid() == (found := path.lstat()).st_uid:
+                yield Taken(None, CODE, path, found.st_size, stays)
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the files within, links not followed; of a file its own."""
+    """Bytes of the files within, links not followed; of a file its own; none of what another removes meanwhile."""
     if not folder.is_dir() or folder.is_symlink():
-        return os.lstat(folder).st_size
-    return sum(os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names)
+        return _bytes_of(folder)
+    return sum(_bytes_of(os.path.join(place, name)) for place, _, names in os.walk(folder) for name in names)
+
+
+def _bytes_of(path: Path | str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def choose(found: Iterable[Taken], kinds: Collection[str]) -> list[Taken]:

@@ -29,6 +29,7 @@ from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.models import MANIFEST as OF_MODEL
 from hpc_llm.records.models import is_whole_model, write_manifest
 from hpc_llm.records.run import RunPaths
+from hpc_llm.runs import room
 from hpc_llm.runs.alone import alone_in
 from hpc_llm.runs.wanted import reserved
 
@@ -605,3 +606,19 @@ def test_the_state_that_is_left_must_hold_what_was_written(
     assert told == {one.taken.path: one.problem for one in found}
     assert found and all(("does not hold what was written" in (one.problem or "")) is is_damaged for one in found)
     assert (left(folder) == before) is is_damaged
+
+
+def test_what_another_removes_while_it_is_looked_at_takes_no_room(
+    folder: Folder, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(done(folder), 2, 4, model=True)
+    whole = room.is_whole_model
+
+    def removed_meanwhile(place: Path) -> bool:
+        answer = whole(place)
+        shutil.rmtree(place)
+        return answer
+
+    monkeypatch.setattr(room, "is_whole_model", removed_meanwhile)
+    taken = {one.taken.path.name: one.taken.size_bytes for one in clean(logs=logs)}
+    assert taken["model"] == 0 < taken["step-4"]
