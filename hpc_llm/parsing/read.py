@@ -17,6 +17,7 @@ from hpc_llm.causes.schedulers import job_of
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import pass_over
 from hpc_llm.parsing import notebook
+from hpc_llm.parsing.believed import leave_out_impossible
 from hpc_llm.parsing.inputs import STDIN, inputs
 from hpc_llm.parsing.joining import MOST_RUNS
 from hpc_llm.parsing.registry import FolderFormat, document_formats, folder_formats, formats_in, is_own
@@ -44,7 +45,7 @@ class Reading:
     rows: list[Row] = field(default_factory=list)
     unparsed: Unparsed = field(default_factory=Unparsed)
     left_empty: list[str] = field(default_factory=list)
-    """Figures that are printed and not taken, because the log does not say which of their meanings they have: one a run."""
+    """Figures that are printed and not taken: the log does not say which of their meanings they have, or they cannot be."""
     verdicts: list[Verdict] | None = None
     """How each run ended, of a log that is read line by line."""
     samples: list[StepSample | None] = field(default_factory=list)
@@ -67,7 +68,8 @@ class Reading:
                 f"it holds {len(runs) + left_out} runs, of which {kept}: a file a run, or parts of it, tell more",
             )
         known = _known_runs(runs)
-        left_empty = [run.left_empty for run in runs if run.left_empty is not None]
+        cannot_be = [leave_out_impossible(row) for _, row in known]
+        left_empty = [said for said in (*(run.left_empty for run in runs), *cannot_be) if said is not None]
         verdicts, samples = [run.verdict() for run, _ in known], [run.sample for run, _ in known]
         return Reading(source, _named(source, known), unparsed, left_empty, verdicts, samples)
 
@@ -122,7 +124,8 @@ def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False, sampled: 
         rows = _document_rows(name, document)
         if rows:
             samples = [sample_of(steps) if sampled else None for _, steps in rows]
-            return Reading(name, [row for row, _ in rows], samples=samples, is_document=True)
+            left_empty = [said for row, _ in rows if (said := leave_out_impossible(row)) is not None]
+            return Reading(name, [row for row, _ in rows], left_empty=left_empty, samples=samples, is_document=True)
         first = _text_of(document)
     scanner = Scanner(formats_in(sources.clean(first)), count_unparsed=verbose, sampled=sampled)
     for _ in _scan(scanner, first, text):

@@ -58,7 +58,7 @@ _MEASURES = {
     "loss_first": (-_LARGEST, _LARGEST),
     "loss_last": (-_LARGEST, _LARGEST),
     "eval_loss": (-_LARGEST, _LARGEST),
-    "perplexity": (0.0, float.fromhex("0x1.fffffffffffffp+1023")),
+    "perplexity": (1.0, float.fromhex("0x1.fffffffffffffp+1023")),
     "learning_rate": (0.0, _LARGEST),
     "grad_norm": (0.0, float.fromhex("0x1.fffffffffffffp+1023")),
 }
