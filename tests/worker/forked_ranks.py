@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -74,6 +75,8 @@ def rank_of(number: int, wanted: dict[str, Any], folder: Path, port: int) -> int
 
 def main(folder: Path) -> None:
     import_all()
+    gc.collect()
+    gc.freeze()  # DeepSpeed collects often, and would look through all modules, which copies them
     for name, wanted in json.loads((folder / "request.json").read_text()).items():
         place, port = folder / name, free_port()
         place.mkdir(exist_ok=True)
