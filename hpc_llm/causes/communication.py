@@ -32,7 +32,7 @@ COLLECTIVE_TIMEOUT = Cause(
     signs=(
         sign(
             "Watchdog caught collective operation timeout",
-            r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?"
+            r"(?:\[(?:PG ID (?P<group>\d+) [^\]\n]{1,60} )?Rank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?"
             r"OpType=(?P<collective>\w+)(?:[^\n)]{0,80}Timeout\(ms\)=(?P<timeout_ms>\d+))?",
         ),
         sign("lagging/dead/mismatched ranks", confidence=0.9),

@@ -33,7 +33,7 @@ END = re.compile(
     rb"|\"key\": \"run_stop\"[^\n]{0,200}\"status\": \"success\"|Reporting training SUCCESS|Training job completed"
     rb"|\bdone training in [\d.]+ seconds|\b[Ff]inished [Tt]raining\b|submitit[^\n]{0,60} - Job completed successfully"
     rb"|^Successfully completed\.$(?=\n{1,2}Resource usage summary:)|(?:^|[\s;])Exit_status ?= ?0(?![\d.])"  # LSF's and PBS's report
-    rb"|= Serving Benchmark Result =|^Throughput: [\d.]+ requests/s"  # vLLM's benchmarks
+    rb"|^[^\n]{0,60}\bSuccessful requests: +0*[1-9]|^Throughput: (?=[\d.]*[1-9])[\d.]+ requests/s"  # vLLM's benchmarks
     rb"|^[^\n]{0,80}[Tt]raining (?:done|completed|complete|finished|is done)\b(?! in 0 )",
     re.MULTILINE,
 )
@@ -41,7 +41,7 @@ END_TEXTS = (
     b"rain",
     b"run_stop",
     b"exiting program",
-    b" Benchmark Result ",
+    b"Successful requests: ",
     b"Throughput: ",
     b"Job completed",
     b"Successfully completed.",

@@ -16,6 +16,7 @@ from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.causes.cause import Cause, Role, Sign
 from hpc_llm.causes.frames import engine_of_inference
 from hpc_llm.causes.program import PYTHON_EXCEPTION
+from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.causes.tracebacks import exceptions_in
 
@@ -132,6 +133,7 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                     not _is_source(text, match.start())
                     and _stands_right(text, match.start(), one)
                     and not is_quoted(text, match.start(), match.end())
+                    and not is_of_a_sample(text, match.start())
                 ):
                     yield match.start(), cause, one, _details(match) | _engine(cause, text, match.start())
     for position, name, message in exceptions_in(text):

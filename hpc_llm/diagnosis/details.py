@@ -93,16 +93,17 @@ def _amount(size_bytes: int) -> str:
     return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.0f} MiB"
 
 
+_MOST_AHEAD = 100
+"""Collectives by which a rank is ahead of another one of its group; far more than can be begun and not yet be over."""
+
+
 def _collective_timeout(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
     """Names the first rank to fall silent: as the watchdog says, or the one whose collective is furthest behind."""
     waits = [f for f in found if f.cause is root.cause and f.details]
     silent = next((f.details["silent_rank"] for f in waits if f.details and "silent_rank" in f.details), None)
-    behind = {
-        f.rank: int(f.details["seq"])
-        for f in waits
-        if f.details and "seq" in f.details and "silent_rank" not in f.details and f.rank is not None
-    }
-    late = str(min(behind, key=lambda rank: behind[rank])) if silent is None and len(set(behind.values())) > 1 else None
+    behind, of_one_group = _waited_at(waits)
+    is_told = silent is None and of_one_group and len(set(behind.values())) > 1
+    late = str(min(behind, key=lambda rank: behind[rank])) if is_told else None
     sentence = ""
     if "collective" in facts:
         sentence = facts["collective"] + (f" number {facts['seq']}" if "seq" in facts else "") + " did not complete"
@@ -117,7 +118,12 @@ def _collective_timeout(facts: dict[str, str], root: Found, found: Sequence[Foun
         sentence += f"Rank {late} is behind, at number {min(behind.values())}; others are at {max(behind.values())}."
     elif behind:
         facts["waiting_ranks"] = ",".join(map(str, sorted(behind)))
-        sentence += f"Rank {facts['waiting_ranks']} waited; look at the ranks that do not say so."
+        who = (
+            f"Ranks {facts['waiting_ranks'].replace(',', ', ')}"
+            if len(behind) > 1
+            else f"Rank {facts['waiting_ranks']}"
+        )
+        sentence += f"{who} waited; look at the ranks that do not say so."
     reported = next((f.details["reported_by"] for f in waits if f.details and "reported_by" in f.details), None)
     if reported is not None and not sentence:
         facts["reported_by"] = reported
@@ -125,6 +131,26 @@ def _collective_timeout(facts: dict[str, str], root: Found, found: Sequence[Foun
             f"Rank {reported} was the first whose collective failed, which the others say of it: look at its output."
         )
     return sentence.strip()
+
+
+def _waited_at(waits: Sequence[Found]) -> tuple[dict[int, int], bool]:
+    """The number of the collective at which each rank waited, and whether all are numbers of one group of ranks.
+
+    Each group counts its own. Ranks of one group are a few collectives apart at most, as each waits for all others, and a rank
+    that waited at two numbers did so in two groups.
+    """
+    said = [
+        (f.rank, int(f.details["seq"]), f.details.get("group"))
+        for f in waits
+        if f.details and "seq" in f.details and "silent_rank" not in f.details and f.rank is not None
+    ]
+    numbers = [number for _, number, _ in said]
+    of_one_group = (
+        len({(rank, number) for rank, number, _ in said}) == len({rank for rank, _, _ in said})
+        and len({group for _, _, group in said}) == 1
+        and max(numbers) - min(numbers) <= _MOST_AHEAD
+    )
+    return {rank: number for rank, number, _ in said}, of_one_group
 
 
 def _setting(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 
 from hpc_llm.parsing.rows import Row
@@ -16,7 +17,8 @@ def leave_out_impossible(row: Row) -> str | None:
     ('no possible figure: elapsed_s -100.0', None, 4.0)
     """
     said = []
-    for name in impossible(asdict(row)):
+    found = {name: value for name, value in asdict(row).items() if not isinstance(value, float) or math.isfinite(value)}
+    for name in impossible(found):  # that a loss is no number is a finding of its own
         said.append(f"{name} {getattr(row, name)}")
         setattr(row, name, None)
     return f"no possible figure: {', '.join(said)}" if said else None

@@ -57,6 +57,34 @@ def test_out_of_memory_explains_the_watchdog(diagnose: Diagnose) -> None:
     assert "1.00 GiB free of 63.98 GiB" in found.summary
 
 
+@pytest.mark.parametrize(
+    ("waits", "behind"),
+    [
+        ([(0, 12), (1, 12), (2, 11)], "2"),
+        ([(0, 96120), (0, 96117), (7, 96110)], None),  # a rank waits at two numbers in two groups
+        ([(0, 12000), (3, 808)], None),  # nobody is so far behind in one group
+    ],
+)
+def test_numbers_of_several_groups_are_not_compared(
+    diagnose: Diagnose, waits: list[tuple[int, int]], behind: str | None
+) -> None:
+    found = diagnose("".join(WATCHDOG.format(r=rank, n=number) for rank, number in waits))
+    assert (found.cause.id, found.details.get("silent_rank")) == ("collective_timeout", behind)
+    assert (f"Rank {behind} is behind" in found.summary) == (behind is not None)
+    assert behind is not None or "waited; look at the ranks that do not say so" in found.summary
+
+
+@pytest.mark.parametrize(("groups", "behind"), [((1, 1), "5"), ((1, 2), None)])
+def test_numbers_of_groups_that_are_named_are_compared_within_one(
+    diagnose: Diagnose, groups: tuple[int, int], behind: str | None
+) -> None:
+    lines = [
+        WATCHDOG.format(r=rank, n=number).replace("[Rank", f"[PG ID {group} PG GUID 0(default_pg) Rank")
+        for rank, number, group in ((4, 20, groups[0]), (5, 19, groups[1]))
+    ]
+    assert diagnose("".join(lines)).details.get("silent_rank") == behind
+
+
 def test_the_first_rank_to_fall_silent(diagnose: Diagnose) -> None:
     behind = diagnose(WATCHDOG.format(r=0, n=12) + WATCHDOG.format(r=3, n=11) + WATCHDOG.format(r=1, n=12))
     assert behind.details["silent_rank"] == "3" and "ALLREDUCE number 12" in behind.summary

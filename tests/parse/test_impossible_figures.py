@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_llm.parsing.read import read_inputs
+from hpc_llm.parsing.rows import Row
 
 TRAINER = "{'loss': 2.5, 'learning_rate': 1e-5, 'epoch': 0.1}\n{'loss': 2.4, 'learning_rate': 1e-5, 'epoch': 0.2}\n"
 ENDED = "{'train_runtime': %s, 'train_samples_per_second': %s, 'train_steps_per_second': 1.2, 'train_loss': 2.0, 'epoch': 1.0}\n"
@@ -19,6 +20,7 @@ VLLM = "============ Serving Benchmark Result ============\nSuccessful requests:
     [
         ("a.log", TRAINER + ENDED % (-100.0, -12.5), ["elapsed_s -100.0"]),  # a clock that was set back
         ("a.log", TRAINER + ENDED % (100.0, 12.5), []),
+        ("a.log", TRAINER + "{'eval_loss': nan, 'eval_runtime': 10.0, 'epoch': 0.2}\n" + ENDED % (100.0, 12.5), []),
         ("b.log", VLLM % "-5.00", ["elapsed_s -5.0"]),
         (
             "all_results.json",
@@ -37,3 +39,36 @@ def test_a_figure_that_cannot_be_is_empty_and_told(tmp_path: Path, name: str, te
         value = getattr(row, figure)
         assert value is None or value > 0
     assert (row.elapsed_s is None) == bool(empty)
+
+
+NEMO = (
+    "Epoch 0: :   3%|3         | {0}/301500 [1:42:42<55:37:46, v_num=0-56, reduced_train_loss=nan.0, global_step={0}, "
+    "consumed_samples=6.3e+5, train_step_timing in s=0.615, val_loss=7.040]\n"
+)
+TITAN = "[rank0]:[titan] 2026-05-18 16:04:4{0} - root - INFO - step: 1{0}  loss:  3.24405  grad_norm:  0.8319  memory:  9.46GiB(64.99%)  tps: 7,282  tflops: 0.52  mfu: 0.17%\n"
+FALLBACK = "[rank0]:[titan] 2026-05-18 16:03:12,517 - root - WARNING - Peak flops undefined for: {}, fallback to A100\n"
+
+
+def row_of(tmp_path: Path, text: str) -> Row:
+    (tmp_path / "x.log").write_text(text)
+    [reading] = read_inputs([tmp_path / "x.log"])
+    return reading.rows[0]
+
+
+def test_a_training_whose_losses_are_no_numbers_is_a_training(tmp_path: Path) -> None:
+    row = row_of(tmp_path, "".join(NEMO.format(step) for step in (8998, 8999, 9000)))
+    assert (row.kind, row.outcome, row.cause, row.loss_last) == ("train", "INVALID", "nan_loss", None)
+
+
+def test_a_benchmark_without_a_single_answer_has_not_come_to_its_end(tmp_path: Path) -> None:
+    ended = row_of(tmp_path, VLLM % "3.04" + "Output token throughput (tok/s):   12.0\n")
+    failed = row_of(
+        tmp_path,
+        (VLLM % "3.04").replace("requests:   10", "requests:   0") + "Output token throughput (tok/s):   0.00\n",
+    )
+    assert (ended.outcome, failed.outcome, failed.cause) == ("COMPLETED", "UNKNOWN", "unknown")
+
+
+@pytest.mark.parametrize(("said", "mfu"), [("", 0.0017), (FALLBACK.format("Tesla T4"), None)])
+def test_a_share_of_another_gpu_s_peak_is_none(tmp_path: Path, said: str, mfu: float | None) -> None:
+    assert row_of(tmp_path, said + "".join(TITAN.format(second) for second in range(5))).mfu == mfu

@@ -6,6 +6,7 @@ where that is shorter: from 100000 on, its `global_step` is a rounded one.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -14,7 +15,7 @@ from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, number, rule
 
 _PAIR = re.compile(
-    rb"\b([A-Za-z][\w/-]{0,60})(?: in s)?(?:: |=)([-+]?(?:[\d.,]*\d(?:[eE][-+]?\d+)?|nan|inf))(?=[,\s\]|]|$)"
+    rb"\b([A-Za-z][\w/-]{0,60})(?: in s)?(?:: |=)([-+]?(?:[\d.,]*\d(?:[eE][-+]?\d+)?|(?:nan|inf)(?:\.0)?))(?=[,\s\]|]|$)"
 )
 
 _NAMES = {
@@ -43,9 +44,14 @@ def _columns(pairs: bytes) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for key, text in _PAIR.findall(pairs):
         column = _NAMES.get(key.decode().strip())
-        value = number(text) if column is not None else None
-        if column is not None and value is not None and abs(value) < 1e18:
-            found[column] = round(value) if column in _WHOLE else value
+        value = number(text.removesuffix(b".0")) if column is not None else None  # a NaN is printed as nan.0
+        if (
+            column is None
+            or value is None
+            or not (abs(value) < 1e18 or (column == "loss" and not math.isfinite(value)))
+        ):
+            continue
+        found[column] = round(value) if column in _WHOLE else value
     return found
 
 

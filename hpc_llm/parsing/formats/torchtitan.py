@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import Kind, Value, rule
+from hpc_llm.parsing.rules import Kind, Value, leave_empty, rule
 
 
 def _mesh(match: re.Match[bytes]) -> Mapping[str, Value] | None:
@@ -26,6 +26,11 @@ def _finish(values: dict[str, Value]) -> None:
     """Without a device that counts its memory, zero is printed."""
     if values.get("peak_reserved_bytes") == 0:
         del values["peak_reserved_bytes"]
+    if values.pop(_OF_ANOTHER, None):
+        leave_empty(values, "mfu: torchtitan does not know this GPU's peak, and takes an A100's", "mfu")
+
+
+_OF_ANOTHER = "peak_of_another_gpu"
 
 
 FORMAT = LineFormat(
@@ -80,6 +85,12 @@ FORMAT = LineFormat(
             r"Building device mesh with parallelism: (pp=\d+, dp_replicate=\d+, dp_shard=\d+, cp=\d+, tp=\d+)\b",
             _mesh,
             literal="Building device mesh with parallelism: ",
+        ),
+        rule(
+            Kind.RUN,
+            r"Peak flops undefined for: [^\n]{1,80}, fallback to ",
+            lambda _: {_OF_ANOTHER: 1},
+            literal="Peak flops undefined for: ",
         ),
         rule(Kind.END, r"Training completed\b", literal="Training completed"),
     ),

@@ -28,7 +28,8 @@ FORMAT = LineFormat(
     averages=False,
     rules=(
         rule(Kind.START, r"= Serving Benchmark Result =", literal="Serving Benchmark Result"),
-        rule(Kind.END, r"Successful requests: +\d+", literal="Successful requests: "),
+        rule(Kind.END, r"Successful requests: +0*[1-9]\d*", literal="Successful requests: "),
+        rule(Kind.RUN, r"Successful requests: +0+$", literal="Successful requests: "),  # which is no good end
         rule(Kind.RUN, r"Benchmark duration \(s\): +<elapsed_s>", literal="Benchmark duration (s)"),
         rule(
             Kind.RUN,
