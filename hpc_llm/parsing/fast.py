@@ -115,7 +115,7 @@ class FastLane:
 
     def read(self, chunk: bytes, last: float | None) -> Steps | None:
         """The steps of a chunk, which follow the step `last`; None where it holds anything else that matters."""
-        if last is None:
+        if last is None or self._has_decimal_commas(chunk):
             return None
         steps = self._regular(chunk, last)
         if steps is None:
@@ -123,6 +123,11 @@ class FastLane:
             if steps is not None:
                 self._learn(chunk)
         return steps
+
+    def _has_decimal_commas(self, chunk: bytes) -> bool:
+        """Whether the first step line has, and so all: what its points mean is for the careful lane to say."""
+        match = self._rule.pattern.search(chunk)
+        return match is not None and b"," in match[0] and self._rule.leaves_commas(match)
 
     def _regular(self, chunk: bytes, last: float) -> Steps | None:
         """The steps, if the chunk goes on like the text before: the same lines around each, steps as far apart."""

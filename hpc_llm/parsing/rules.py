@@ -29,6 +29,8 @@ WHOLE = rb"[0-9](?:[0-9,]*[0-9])?"
 _GROUP_OF_THOUSANDS = rb"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
 _GROUPED = re.compile(_GROUP_OF_THOUSANDS)
 """A comma anywhere else parts no thousands: in some countries it stands before the decimals."""
+_POINTS = re.compile(rb"[-+]?[0-9]{1,3}(?:\.[0-9]{3})+")
+"""What may be thousands, or decimals."""
 _ALL_GROUPED = re.compile(rb"(?:(?:" + _GROUP_OF_THOUSANDS + rb"|[-+.0-9eEinfaN]*)(?:\n|\Z))*")
 
 
@@ -308,7 +310,18 @@ class Rule:
             value = None if text is None else convert(text)
             if value is not None:
                 found[name] = value
+            elif text is not None and b"," in text:
+                return self._beside_commas(match)
         return found
+
+    def _beside_commas(self, match: re.Match[bytes]) -> Mapping[str, Value]:
+        """Those of a line in which a comma stands before decimals: there a point may part thousands."""
+        given = [
+            (name, convert, text)
+            for (name, convert), text in zip(self.columns, match.groups(), strict=True)
+            if text is not None and _POINTS.fullmatch(text) is None
+        ]
+        return {name: value for name, convert, text in given if (value := convert(text)) is not None}
 
     def leaves_commas(self, match: re.Match[bytes]) -> bool:
         """Whether the line has a number that is none to us for its comma."""

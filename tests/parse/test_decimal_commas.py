@@ -66,3 +66,15 @@ def test_the_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     log.write_text(TRAINER.format("1,5", 0.1) + TRAINER.format("1,4", 0.2))
     assert run(["parse", str(log), "--verbose"]) == 0
     assert "left empty: 2 lines hold numbers with a decimal comma, such as:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [3, 4000])
+def test_a_point_beside_decimal_commas_may_part_thousands(row: Callable[..., Row], count: int) -> None:
+    line = (
+        "[titan] 2025-01-01 00:00:10,000 - root - INFO - step:  {}  loss:  8,0000  grad_norm:  1,2  memory:  1,00GiB(2,00%)"
+        "  tps: 3.000  tflops: 0,20  mfu: 0,02%\n"
+    )
+    found = row("".join(line.format(step) for step in range(1, count + 1)))
+    assert (found.tokens_per_second_per_gpu, found.loss_last, found.format) == (None, None, "torchtitan")
+    points = row("".join(line.format(step).replace(",", ".") for step in range(1, count + 1)))
+    assert points.tokens_per_second_per_gpu == 3.0

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
+
+from hpc_llm.parsing import Row
 
 GIB = 1 << 30
 
@@ -358,3 +361,31 @@ def test_the_pipeline_engine_below_another_program_counts_its_steps_once(read):
         )
     row = read(text).rows[0]
     assert (row.format, row.step_time_s_mean, row.measured_steps) == ("megatron", 2.6, 90)
+
+
+CONFIG = "[2021-05-27 21:31:58,966] [INFO] [config.py:748:print]   world_size ................... 16\n"
+ITERATION = (
+    " iteration {:8}/  1000 | consumed samples: 768 | elapsed time per iteration (ms): 128441.9 | learning rate: 1.0E-04 | "
+    "global batch size: 768 | lm loss: 1.2E+01 |\n"
+)
+TELLS = "using world size: 64, data-parallel-size: 16, tensor-model-parallel size: 4, pipeline-model-parallel size: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "world_size"),
+    [("", None), (TELLS, 64), ("> initializing model parallel with size 4\n", None)],
+)
+@pytest.mark.parametrize("first", ["config", "iterations"])
+def test_deepspeed_s_world_size_counts_no_ranks_where_megatron_may_have_them_share_layers(
+    row: Callable[..., Row], before: str, world_size: int | None, first: str
+) -> None:
+    steps = "".join(ITERATION.format(step) for step in (1, 2, 3, 4))
+    text = CONFIG + steps if first == "config" else steps[: steps.index("\n") + 1] + steps
+    assert row(before + text).world_size == (world_size if first == "config" or before == TELLS else None)
+
+
+def test_deepspeed_s_world_size_alone_is_that_of_the_ranks(row: Callable[..., Row]) -> None:
+    step = "[2024-03-11 02:06:58,985] [INFO] [logging.py:69:log_dist] [Rank 0] step={}, skipped=2, lr=[5e-05], mom=[[0.9, 0.999]]\n"
+    alone = CONFIG + "".join(step.format(number) for number in (10, 20, 30))
+    assert row(alone).world_size == 16
+    assert row("> initializing model parallel with size 4\n" + alone).world_size is None

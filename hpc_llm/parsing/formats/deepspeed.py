@@ -64,6 +64,7 @@ _DIVIDES = (
     (" STAGE=", r"RANK=\d+ STAGE=\d+"),
     ("CONFIG: micro_batches=", "CONFIG: micro_batches="),
     ("Partitioning pipeline stages", "Partitioning pipeline stages"),
+    ("odel parallel ", r"\b[Mm]odel parallel (?:rank [1-9]|with size (?:[2-9]|[1-9]\d))"),
     ("tp_size", r"\b(?:auto)?tp_size[ .=:\"']{1,40}(?:[2-9]|[1-9]\d)"),
     (
         "_parallel_size",
@@ -71,6 +72,10 @@ _DIVIDES = (
     ),
 )
 """What shows that ranks share a batch; the configuration's world size is then the number of groups that do not."""
+
+
+ASSUMED = "ranks_assumed"
+"""With it the number of ranks is that of data parallelism, as nothing of the engine's shows that ranks share a batch."""
 
 
 def _ranks(match: re.Match[bytes]) -> Mapping[str, Value]:
@@ -84,6 +89,8 @@ def _count_ranks(values: dict[str, Value]) -> None:
         return
     if ranks is not None:
         values["world_size"] = ranks
+        if "ranks_of_topology" not in values:
+            values[ASSUMED] = 1
     elif "data_parallel_ranks" in values:
         leave_empty(values, "world size: DeepSpeed's is that of data parallelism, and ranks share a batch")
 

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 
+from hpc_llm.parsing.formats.deepspeed import ASSUMED
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, column_of, leave_empty, number, rule
 
@@ -104,6 +105,13 @@ def _argument(name: str, value: str) -> str:
 
 
 def _finish(values: dict[str, Value]) -> None:
+    if values.pop(ASSUMED, None):  # Megatron's ranks may share layers, which its arguments tell: here they are missing
+        del values["world_size"]
+        leave_empty(
+            values, "world size: DeepSpeed's is that of data parallelism, and Megatron's arguments are not in the log"
+        )
+    elif "world_size" not in values:
+        values.setdefault("divided", "megatron")  # as long as its arguments do not say how many ranks there are
     for precision in ("bf16", "fp16"):
         if values.get(precision) == "True":
             values.setdefault("precision", precision)
