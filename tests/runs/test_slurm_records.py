@@ -273,3 +273,16 @@ def test_a_command_that_prints_without_end_is_stopped(tmp_path: Path, monkeypatc
     assert clients.call(["squeue"]) == (None, "squeue prints without end")
     monkeypatch.setattr(clients, "TIMEOUT_S", 0.3)
     assert clients.call(["sleep", "60"])[1].startswith("sleep gave no answer in")
+
+
+def test_what_a_command_complains_of_is_short_and_holds_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "squeue").write_text(
+        "#!/bin/sh\necho 'squeue: error: password=Tr0ub4dor99x' >&2\nhead -c 3000000 /dev/zero | tr '\\0' x >&2\nexit 1\n"
+    )
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    answer, complaint = clients.call(["squeue"])
+    assert answer is None and "Tr0ub4dor99x" not in complaint and len(complaint) < 5000
+    assert complaint.startswith("squeue: error: password=")

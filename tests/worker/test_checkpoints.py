@@ -89,6 +89,24 @@ def test_weights_that_do_not_fit_train_nothing(
     assert said in result["outcome_reason"]
 
 
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_head_of_its_own_is_not_lost_where_the_config_ties_it(is_other: bool, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = save(tmp_path / "model", "llama")
+    path, config = folder / "model.safetensors", folder / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "tie_word_embeddings": True}))
+    held = load_file(path)
+    head = held["lm_head.weight"] if is_other else held["model.embed_tokens.weight"].clone()
+    save_file({**held, "lm_head.weight": head}, path, metadata={"format": "pt"})
+    if is_other:
+        with pytest.raises(ModelFileError, match=r"ties to other weights: lm_head\.weight"):
+            load_checkpoint(str(folder), torch.float32)
+    else:
+        model = load_checkpoint(str(folder), torch.float32)
+        assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
 @pytest.mark.parametrize("kind", ["int16", "int32", "uint8", "bool"])
 @pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.0.self_attn.q_proj.bias"])
 def test_whole_numbers_are_no_weights(kind: str, name: str, tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpc_llm.schedulers.environment import without_slurm
+from hpc_llm.text.secrecy import redacted
 
 TIMEOUT_S = 60.0
 """A controller that hangs keeps its clients waiting for many times its own MessageTimeout."""
 _MOST_BYTES = 1 << 28
 """Of what it prints: a quarter of a million jobs."""
+_MOST_SAID = 4096
+"""Of what it complains about."""
 _PIECE = 1 << 16
 _CLUSTER_NAME = re.compile(r"^[ \t]*ClusterName\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 _CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
@@ -42,6 +45,7 @@ def call(command: Sequence[str]) -> tuple[str | None, str]:
         return None, f"{command[0]} gave no answer in {TIMEOUT_S:.0f} s"
     except _TooMuch:
         return None, f"{command[0]} prints without end"
+    err = redacted(err[:_MOST_SAID])  # a site's own program may stand in place of Slurm's, and print whatever it knows
     if code == 0:
         return out, err
     if _NOT_SET_UP.search(err):  # what else it prints tells how it looked for one
@@ -66,7 +70,8 @@ def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str, 
             while ready.get_map():
                 for key, _ in ready.select(_left(command, deadline)):
                     part = os.read(key.fd, _PIECE)
-                    read[key.data] += part
+                    if key.data == "out" or len(read["err"]) < _MOST_SAID:
+                        read[key.data] += part
                     if not part:
                         ready.unregister(key.fileobj)
                     if len(read[key.data]) > _MOST_BYTES:

@@ -20,6 +20,9 @@ import sys
 import time
 from typing import Any
 
+MOST_SAID = 1 << 16
+"""Bytes of what sbatch prints: the id of the job, or why there is none, stands at its end."""
+
 
 def main(parent: int, asking: str, answer: str, script: str, digest: str, command: list[str]) -> int:
     """Run `command`; its exit code. Nothing is run where the parent has gone: nobody would count on it any more."""
@@ -41,7 +44,7 @@ def main(parent: int, asking: str, answer: str, script: str, digest: str, comman
         tell(sys.stderr, f"{said}\n")
         return 1
     done = subprocess.run(command, check=False, input=content, capture_output=True)
-    out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+    out, err = (text[-MOST_SAID:].decode(errors="replace") for text in (done.stdout, done.stderr))
     write(answer, {"returncode": done.returncode, "stdout": out, "stderr": err})
     tell(sys.stdout, out)
     tell(sys.stderr, err)

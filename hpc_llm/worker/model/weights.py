@@ -16,6 +16,8 @@ from hpc_llm.worker.model.files import files_of
 from hpc_llm.worker.tensor_file import check_tensors
 
 _SHOWN = 3
+_ROWS = 4096
+"""Of two tables of embeddings that are compared at once."""
 
 
 def transformers_release() -> tuple[int, int]:
@@ -141,6 +143,7 @@ def _check_whole(folder: str, model: Any, info: Mapping[str, Any], files: Iterab
         "also holds": list(left_over),
         "has other shapes for": [str(each[0]) for each in info["mismatched_keys"]],
         "has whole numbers in place of fractions for": _whole_numbers(model, files),
+        "has values of their own for what its config.json ties to other weights:": _untied(model, files),
         "did not load": list(info.get("error_msgs") or ()),
     }
     problems = [f"{what} {_listed(names)}" for what, names in wrong.items() if names]
@@ -155,6 +158,32 @@ def _whole_numbers(model: Any, files: Iterable[Path]) -> list[str]:
     """What the model computes with as fractions, and the files hold as whole numbers: transformers turns one into the other."""
     kinds = {name: each["dtype"] for path in files for name, each in _table(path).items()}
     return [n for n, one in model.named_parameters() if one.is_floating_point() and not is_float(kinds.get(n, "F32"))]
+
+
+def _untied(model: Any, files: Iterable[Path]) -> list[str]:
+    """What the config ties to another weight, and the files hold with other values: one of both would be lost in silence."""
+    if not getattr(model.config, "tie_word_embeddings", False):
+        return []
+    place = {name: path for path in files for name in _names(path)}
+    tied = getattr(model, "_tied_weights_keys", None) or ()
+    parameters = {id(one): name for name, one in model.named_parameters()}
+    embedding = parameters.get(id(getattr(model.get_input_embeddings(), "weight", None)), "")
+    pairs = dict(tied) if isinstance(tied, Mapping) else dict.fromkeys(tied, embedding)
+    held = [(one, other) for one, other in pairs.items() if one in place and other in place and one != other]
+    return [one for one, other in held if not _are_equal(place[one], one, place[other], other)]
+
+
+def _are_equal(path: Path, name: str, other_path: Path, other_name: str) -> bool:
+    """Whether two weights of safetensors files are the same, a part at a time."""
+    import torch
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file, safe_open(other_path, "pt") as other_file:
+        one, other = file.get_slice(name), other_file.get_slice(other_name)
+        if one.get_shape() != other.get_shape():
+            return False
+        rows = range(0, one.get_shape()[0], _ROWS)
+        return all(torch.equal(one[at : at + _ROWS], other[at : at + _ROWS]) for at in rows)
 
 
 def _left_over(model: Any, files: Iterable[Path]) -> set[str]:
