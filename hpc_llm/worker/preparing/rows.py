@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from hpc_llm.corpus.words import TRAIN
 from hpc_llm.errors import DataFileError, WorkerError
 from hpc_llm.records.files import open_plain
 from hpc_llm.worker.preparing.packages import needed
+from hpc_llm.worker.preparing.parquet import parquet_rows
 from hpc_llm.worker.preparing.pdf import pdf_documents
 
 _LONGEST_LINE = 2**28
-_PARQUET_ROWS = 1024
 _AROUND = 64
 """Bytes beside one that is no UTF-8, by which its encoding is guessed."""
 
@@ -98,24 +98,7 @@ def _of_csv(file: SourceFile) -> Iterator[Row]:
 
 
 def _of_parquet(file: SourceFile) -> Iterator[Row]:
-    parquet = needed("pyarrow.parquet", "parquet files")
-    arrow = needed("pyarrow", "parquet files")
-    number = 0
-    try:
-        with open_plain(file.path) as opened, parquet.ParquetFile(opened) as table:
-            _check_names(table.schema_arrow.names, file.path)
-            for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{file.path} row {number}", row
-    except arrow.ArrowException as error:
-        raise DataFileError(f"{file.path} cannot be read as parquet: {str(error).splitlines()[0]}.") from None
-
-
-def _check_names(names: Sequence[str], path: str) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataFileError(f"{path} has two columns '{twice}', and each row has one field of a name. Rename one.")
+    return parquet_rows(file.path)
 
 
 def _of_pdf(file: SourceFile) -> Iterator[Row]:
