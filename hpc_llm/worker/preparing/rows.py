@@ -16,10 +16,9 @@ from hpc_llm.corpus.words import TRAIN
 from hpc_llm.errors import DataFileError, WorkerError
 from hpc_llm.records.files import open_plain
 from hpc_llm.worker.preparing.packages import needed
-from hpc_llm.worker.preparing.parquet import parquet_rows
+from hpc_llm.worker.preparing.parquet import LONGEST_ROW, parquet_rows
 from hpc_llm.worker.preparing.pdf import pdf_documents
 
-_LONGEST_LINE = 2**28
 _AROUND = 64
 """Bytes beside one that is no UTF-8, by which its encoding is guessed."""
 
@@ -39,7 +38,7 @@ def rows_of(file: SourceFile) -> Iterator[Row]:
 def _of_jsonl(file: SourceFile) -> Iterator[Row]:
     with open_plain(file.path) as lines:
         number = 0
-        while line := lines.readline(_LONGEST_LINE):
+        while line := lines.readline(LONGEST_ROW):
             number += 1
             place = f"{file.path} line {number}"
             if not line.strip():
@@ -80,7 +79,7 @@ def _decoded(line: bytes, path: str, number: int) -> str:
 def no_text(path: Path) -> DataFileError:
     """What is wrong with a file that is not in UTF-8: the first line that is not."""
     with open_plain(path) as lines:
-        for number, line in enumerate(iter(lambda: lines.readline(_LONGEST_LINE), b""), 1):
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_ROW), b""), 1):
             try:
                 _decoded(line, str(path), number)
             except DataFileError as error:
