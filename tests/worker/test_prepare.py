@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pdf_file import pdf
 
 from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.corpus.format import TOKEN, SplitFiles
@@ -244,29 +245,6 @@ def test_a_tokenizer_that_is_damaged_is_a_file_of_the_model(tmp_path: Path) -> N
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     with pytest.raises(ModelFileError, match=r"the tokenizer in .* cannot be used: "):
         OfTransformers(tmp_path, is_causal=True)
-
-
-def pdf(path: Path, pages: list[str]) -> None:
-    """A PDF with a line of text on each page, as its format says it is written."""
-    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
-    objects = [
-        "<</Type/Catalog/Pages 2 0 R>>", f"<</Type/Pages/Count {len(pages)}/Kids[{kids}]>>", "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]  # fmt: skip
-    for number, text in enumerate(pages):
-        stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET"
-        objects += [
-            f"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F1 3 0 R>>>>/Contents {5 + 2 * number} 0 R>>",
-            f"<</Length {len(stream)}>>stream\n{stream}\nendstream",
-        ]
-    body, places = "%PDF-1.4\n", []
-    for number, one in enumerate(objects, 1):
-        places.append(len(body))
-        body += f"{number} 0 obj{one}endobj\n"
-    table = "".join(f"{place:010d} 00000 n \n" for place in places)
-    size = len(objects) + 1
-    path.write_text(
-        f"{body}xref\n0 {size}\n0000000000 65535 f \n{table}trailer<</Size {size}/Root 1 0 R>>\nstartxref\n{len(body)}\n%%EOF"
-    )
 
 
 def test_pdf_files_become_documents_of_thirty_pages_and_a_tenth_of_the_files_is_for_validation(tmp_path: Path) -> None:

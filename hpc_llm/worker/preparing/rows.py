@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ from hpc_llm.corpus.tables import table_rows
 from hpc_llm.corpus.words import TRAIN
 from hpc_llm.errors import DataFileError, WorkerError
 from hpc_llm.records.files import open_plain
+from hpc_llm.worker.preparing.packages import needed
+from hpc_llm.worker.preparing.parquet import LONGEST_ROW, parquet_rows
+from hpc_llm.worker.preparing.pdf import pdf_documents
 
-PAGES_A_DOCUMENT = 30
-_LONGEST_LINE = 2**28
-_PARQUET_ROWS = 1024
 _AROUND = 64
 """Bytes beside one that is no UTF-8, by which its encoding is guessed."""
 
@@ -38,7 +38,7 @@ def rows_of(file: SourceFile) -> Iterator[Row]:
 def _of_jsonl(file: SourceFile) -> Iterator[Row]:
     with open_plain(file.path) as lines:
         number = 0
-        while line := lines.readline(_LONGEST_LINE):
+        while line := lines.readline(LONGEST_ROW):
             number += 1
             place = f"{file.path} line {number}"
             if not line.strip():
@@ -79,7 +79,7 @@ def _decoded(line: bytes, path: str, number: int) -> str:
 def no_text(path: Path) -> DataFileError:
     """What is wrong with a file that is not in UTF-8: the first line that is not."""
     with open_plain(path) as lines:
-        for number, line in enumerate(iter(lambda: lines.readline(_LONGEST_LINE), b""), 1):
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_ROW), b""), 1):
             try:
                 _decoded(line, str(path), number)
             except DataFileError as error:
@@ -97,48 +97,17 @@ def _of_csv(file: SourceFile) -> Iterator[Row]:
 
 
 def _of_parquet(file: SourceFile) -> Iterator[Row]:
-    parquet = _needed("pyarrow.parquet", "parquet files")
-    arrow = _needed("pyarrow", "parquet files")
-    number = 0
-    try:
-        with open_plain(file.path) as opened, parquet.ParquetFile(opened) as table:
-            _check_names(table.schema_arrow.names, file.path)
-            for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{file.path} row {number}", row
-    except arrow.ArrowException as error:
-        raise DataFileError(f"{file.path} cannot be read as parquet: {str(error).splitlines()[0]}.") from None
-
-
-def _check_names(names: Sequence[str], path: str) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataFileError(f"{path} has two columns '{twice}', and each row has one field of a name. Rename one.")
+    return parquet_rows(file.path)
 
 
 def _of_pdf(file: SourceFile) -> Iterator[Row]:
-    """A document of so many pages a row."""
-    pypdf = _needed("pypdf", "PDF files")
-    try:
-        with open_plain(file.path) as opened:
-            pages = pypdf.PdfReader(opened).pages
-            for first in range(0, len(pages), PAGES_A_DOCUMENT):
-                last = min(first + PAGES_A_DOCUMENT, len(pages))
-                texts = [_mended(pages[number].extract_text()) for number in range(first, last)]
-                yield f"{file.path} pages {first + 1} to {last}", {"text": "\n".join(texts).strip()}
-    except pypdf.errors.PyPdfError as error:
-        raise DataFileError(f"{file.path} cannot be read as PDF: {error}.") from None
-
-
-def _mended(text: str) -> str:
-    """The text of a page, of which a font without a table of its letters leaves some that are none."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode()
+    for place, text in pdf_documents(file.path):
+        yield place, {"text": text}
 
 
 def _of_hub(file: SourceFile) -> Iterator[Row]:
     """The rows of a set of the Hub, which `datasets` brings to this machine and keeps in its own cache."""
-    datasets = _needed("datasets", f"{file.path} from the Hub")
+    datasets = needed("datasets", f"{file.path} from the Hub")
     one = KNOWN_SETS[file.path]
     split = one.train if file.split == TRAIN else one.validation
     try:
@@ -151,16 +120,3 @@ def _of_hub(file: SourceFile) -> Iterator[Row]:
         ) from error
     for number, row in enumerate(found, 1):
         yield f"{file.path} {split} row {number}", row
-
-
-def _needed(module: str, what: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0]
-        raise WorkerError(
-            f"{what} are read with the package {package}, which is missing here ({error}): python -m pip install 'hpc-llm[data]', "
-            f"or python -m pip install {package}."
-        ) from None
