@@ -72,3 +72,14 @@ def test_a_benchmark_without_a_single_answer_has_not_come_to_its_end(tmp_path: P
 @pytest.mark.parametrize(("said", "mfu"), [("", 0.0017), (FALLBACK.format("Tesla T4"), None)])
 def test_a_share_of_another_gpu_s_peak_is_none(tmp_path: Path, said: str, mfu: float | None) -> None:
     assert row_of(tmp_path, said + "".join(TITAN.format(second) for second in range(5))).mfu == mfu
+
+
+@pytest.mark.parametrize(("failed", "rate"), [(0, 40.0), (5, 40.0), (990, None)])
+def test_a_rate_of_the_few_that_were_answered_is_not_that_of_a_benchmark(
+    tmp_path: Path, failed: int, rate: float | None
+) -> None:
+    text = (VLLM % "3.04").replace("requests:   10", "requests:   1000") + f"Failed requests:   {failed}\n"
+    if rate is None:
+        text = text.replace("1000", "10")
+    row = row_of(tmp_path, text + "Total Token throughput (tok/s):   40.0\n")
+    assert (row.outcome, row.tokens_per_second) == ("COMPLETED", rate)

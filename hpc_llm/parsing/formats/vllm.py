@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rows import INFER
-from hpc_llm.parsing.rules import Kind, Value, rule
+from hpc_llm.parsing.rules import Kind, Value, leave_empty, rule
 
 _THROUGHPUT = r"Throughput: [\d.,]+ requests/s, <tokens_per_second> (?:total )?tokens/s"
+_FEW = 0.01
+"""So many failures for each answer change no rate by more than a machine does."""
 
 
 def _finish(values: dict[str, Value]) -> None:
@@ -19,6 +21,10 @@ def _finish(values: dict[str, Value]) -> None:
     prompt, output = values.get("input_tokens_per_second"), values.get("output_tokens_per_second")
     if isinstance(prompt, float) and isinstance(output, float):
         values.setdefault("tokens_per_second", round(prompt + output, 6))
+    failed, answered = values.get("failed_requests"), values.get("answered_requests")
+    if isinstance(failed, float) and isinstance(answered, float) and failed > _FEW * answered:
+        said = f"tokens/s: {failed:.0f} requests failed, and it is that of the {answered:.0f} that were answered"
+        leave_empty(values, said, "tokens_per_second")
 
 
 FORMAT = LineFormat(
@@ -28,8 +34,9 @@ FORMAT = LineFormat(
     averages=False,
     rules=(
         rule(Kind.START, r"= Serving Benchmark Result =", literal="Serving Benchmark Result"),
-        rule(Kind.END, r"Successful requests: +0*[1-9]\d*", literal="Successful requests: "),
+        rule(Kind.END, r"Successful requests: +(?=0*[1-9])<answered_requests>", literal="Successful requests: "),
         rule(Kind.RUN, r"Successful requests: +0+$", literal="Successful requests: "),  # which is no good end
+        rule(Kind.RUN, r"Failed requests: +<failed_requests>", literal="Failed requests: "),
         rule(Kind.RUN, r"Benchmark duration \(s\): +<elapsed_s>", literal="Benchmark duration (s)"),
         rule(
             Kind.RUN,
