@@ -207,12 +207,24 @@ def _of_exit(left: ExitRecord, job: JobRecord | None, is_cancelled: bool) -> Ite
     if left.stop is not None:
         cause = _STOP_CAUSES.get(left.stop)
         cause = cause or ("module_missing" if "mpirun" in (left.reason or "") else "package_missing")
-        yield _stated(cause, "exit.json", text, confidence=0.99, reason=left.reason or left.stop.meaning)
+        printed = _as_printed(left.reason, cause)
+        remedy = printed.sign.remedy if printed else None
+        said = _stated(
+            cause, "exit.json", text, confidence=0.99, reason=left.reason or left.stop.meaning, remedy=remedy
+        )
+        said.details = printed.details if printed else said.details
+        yield said
     elif code in _KILLED:
         cause, precedence = _KILLED[code]
         yield _stated(cause, "exit.json", text, confidence=0.6, precedence=precedence, reason=reason)
     else:
         yield _stated("unknown", "exit.json", text, confidence=0.5, role=Role.CONFIRMATION, reason=reason)
+
+
+def _as_printed(reason: str | None, cause: str) -> Found | None:
+    """What the same words mean in the output of the script, where an advice of their own belongs to them."""
+    found = signs_in(f"hpc-llm: {reason}\n".encode("utf-8", "replace")) if reason else []
+    return next((one for one in found if one.cause.id == cause and one.sign.remedy), None)
 
 
 def is_weak_taking_down(one: Found) -> bool:
