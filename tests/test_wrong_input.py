@@ -120,6 +120,30 @@ def test_a_folder_of_runs_that_is_not_there_is_refused_but_for_the_usual_one(
     assert usual == (2 if "run-1" in words else 0) and "there is no folder" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("kind", "option", "text", "what"),
+    [
+        ("clusters", "cluster", "schema: 1\nname: mine\nscheduler: local\ngpu: {vendor: auto}\n", "the profile of a cluster"),
+        ("clusters", "cluster", "extends: delta\nname: mine\nlaunch: {single_node: torchrun}\n", "the profile of a cluster"),
+        ("configs", "method", "schema: 1\nname: mine\nletters: z3\nengine: [flat]\n", "a method"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_found", [True, False])
+def test_a_profile_or_a_method_in_place_of_an_experiment_is_told_with_its_option(
+    kind: str, option: str, text: str, what: str, is_found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    file = Path(kind if is_found else "other", "mine.yaml")
+    file.parent.mkdir()
+    file.write_text(text)
+    assert run(["render", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert f"{file} is {what}, and no experiment file: " in said
+    found = "say" if is_found else f"as {kind}/mine.yaml of the working directory it is found by its name,"
+    assert f" {found} --{option} mine." in said
+
+
 def test_no_word_at_all_is_answered_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) in (0, 2)
     shown = capsys.readouterr()
