@@ -13,7 +13,7 @@ from hpc_llm.errors import HpcLlmError, RequestError
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import PATHS, Plan
 from hpc_llm.planning.parts import Lora, OptimizerSetup, Quantization
-from hpc_llm.planning.settings import parse_value, split_pair
+from hpc_llm.planning.settings import PairOfFile, parse_value, read_setting, split_pair
 
 
 def after(*settings: str, method: str = "z3", cluster: str = "delta") -> Plan:
@@ -37,6 +37,30 @@ def test_values_are_read_as_yaml_without_surprises(text: str, value: Any) -> Non
 def test_values_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(RequestError):
         parse_value(text)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["optimizer.lr", "optimizer.weight_decay", "sequence_length", "batch.sequence_length", "eval_every", "weights", "save_every",
+     "peft", "deepspeed.zero_optimization.stage", "lr_schedule", "columns.prompt"],
+)  # fmt: skip
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_a_setting_without_a_value_is_refused_whatever_it_sets(path: str, nothing: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        after(f"{path}={nothing}")
+    said = f"--set {path} is empty: a variable of the shell may not be set. Give it a value, or leave it out."
+    assert str(refused.value) == said
+
+
+def test_an_empty_setting_of_a_file_names_the_file_and_no_shell() -> None:
+    with pytest.raises(RequestError) as refused:
+        read_setting(PairOfFile("optimizer.lr=", "e.yaml", "e.yaml"))
+    assert str(refused.value) == "e.yaml: set.optimizer.lr is empty. Give it a value, or leave it out."
+
+
+def test_a_variable_of_the_job_may_be_empty_and_null_is_said_by_name() -> None:
+    plan = after("env.SOME_VARIABLE=", "eval_every=null")
+    assert plan.flat()["env"]["SOME_VARIABLE"] == "" and plan.flat()["eval_every"] is None
 
 
 def test_pairs_are_split_at_the_first_equals_sign() -> None:
@@ -120,7 +144,7 @@ def test_the_letters_follow_what_is_set() -> None:
         ("steps=many", "--set steps: 'many' is not a whole number. It is 30 now."),
         ("steps=1.5", "--set steps=1.5: a whole number is needed."),
         ("steps=true", "--set steps: True is not a whole number. It is 30 now."),
-        ("steps=", "--set steps: None is not a whole number."),
+        ("steps=null", "--set steps: None is not a whole number."),
         ("steps.x=1", "--set steps.x: steps has no parts."),
         ("recompute=1", "--set recompute=1: write true or false, in small letters. It is false now."),
         ("recompute=yes", "write true or false, in small letters"),

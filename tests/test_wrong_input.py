@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,71 @@ def test_where_nothing_can_be_written_or_read_is_told_first(
 ) -> None:
     assert run(words) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.fixture
+def runs_of_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """logs/a holds a run, and logs itself none."""
+    (tmp_path / "logs/a/run-1").mkdir(parents=True)
+    (tmp_path / "logs/a/run-1/experiment.json").write_text('{"schema": 1, "run_id": "run-1"}')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", [["status"], ["export", "--to", "tensorboard"], ["logs"], ["cancel"], ["reconcile"]])
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("logs/a", "logs/a is no run, it holds 1: name the folder of runs as --logs logs/a "),
+        ("a", "logs/a is no run, it holds 1: name the folder of runs as --logs logs/a "),
+        ("./logs", "logs is no run: it holds no experiment.json that can be read; logs/a holds 1: --logs logs/a."),
+        ("logs/nope", "there is no folder logs/nope."),
+    ],
+)
+def test_a_folder_of_runs_where_a_run_is_wanted_is_told_with_its_way(
+    verb: list[str], named: str, said: str, runs_of_two_folders: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([verb[0], named, *verb[1:]]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["status"], ["status", "run-1"], ["reconcile"], ["clean"], ["clean", "--checkpoints"], ["cancel", "run-1"]],
+)
+def test_a_folder_of_runs_that_is_not_there_is_refused_but_for_the_usual_one(
+    words: list[str], runs_of_two_folders: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words, "--logs", "logs/nope"]) == 2
+    assert "there is no folder logs/nope: --logs" in capsys.readouterr().err
+    (runs_of_two_folders / "elsewhere").mkdir()
+    os.chdir(runs_of_two_folders / "elsewhere")
+    usual = run(words)
+    assert usual == (2 if "run-1" in words else 0) and "there is no folder" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "text", "what"),
+    [
+        ("clusters", "cluster", "schema: 1\nname: mine\nscheduler: local\ngpu: {vendor: auto}\n", "the profile of a cluster"),
+        ("clusters", "cluster", "extends: delta\nname: mine\nlaunch: {single_node: torchrun}\n", "the profile of a cluster"),
+        ("configs", "method", "schema: 1\nname: mine\nletters: z3\nengine: [flat]\n", "a method"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_found", [True, False])
+def test_a_profile_or_a_method_in_place_of_an_experiment_is_told_with_its_option(
+    kind: str, option: str, text: str, what: str, is_found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    file = Path(kind if is_found else "other", "mine.yaml")
+    file.parent.mkdir()
+    file.write_text(text)
+    assert run(["render", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert f"{file} is {what}, and no experiment file: " in said
+    found = "say" if is_found else f"as {kind}/mine.yaml of the working directory it is found by its name,"
+    assert f" {found} --{option} mine." in said
 
 
 def test_no_word_at_all_is_answered_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:

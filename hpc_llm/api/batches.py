@@ -188,8 +188,7 @@ def _planned(
         corpus = corpora.find(experiment, cluster)
         one = plan(experiment, cluster, methods[run.method], site, run.sources, corpus)
         _check_secrets(one, preview)
-        check_start(one)
-        one = with_memory(with_first_size(one, cluster), cluster)
+        one = with_memory(with_first_size(check_start(one), cluster), cluster)
         return replace(one, study=run.place) if run.place else one
 
     return each(runs, cluster.name, planned_run, several=several)

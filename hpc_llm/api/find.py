@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import RequestError, unknown_name
@@ -43,9 +44,10 @@ def find_run(text: str, logs: Path) -> RunPaths:
     if is_run(candidate):
         return RunPaths(candidate.absolute())
     if not _is_path(text) and os.path.lexists(logs / text):  # never another run whose name begins like that
-        raise RequestError(f"{logs / text} is no run that can be read: it holds no experiment.json.")
+        raise RequestError(_no_run(logs / text))
     if _is_path(text):
-        raise RequestError(f"{text} is no run: it holds no experiment.json that can be read.")
+        raise RequestError(_no_run(Path(text)))
+    refuse_missing(logs)
     if is_run(Path(text)) and Path(text).absolute().parent != logs.absolute():
         raise RequestError(f"there is no run '{text}' in {logs}. The one in this folder is ./{text}, or --logs .")
     matches = _matches(text, list(iter_runs(logs.absolute())))
@@ -67,6 +69,27 @@ def find_run(text: str, logs: Path) -> RunPaths:
         hint = f": did you mean '{near[0]}'?" if near else "."
         raise RequestError(f"there is no run '{text}' in {logs}{hint} {len(runs)} runs are there, {listing}")
     raise RequestError(unknown_name("run", text, [run.run_id for run in runs], where=str(logs)))
+
+
+def _no_run(path: Path) -> str:
+    """What stands at a path that is no run, and how the runs in it are named."""
+    if not os.path.lexists(path):
+        return f"there is no folder {path}."
+    if not path.is_dir():
+        return f"{path} is no folder, so it is no run: a run is named by its id, or by its folder."
+    if number := sum(1 for _ in iter_runs(path)):
+        return (
+            f"{path} is no run, it holds {number}: name the folder of runs as --logs {quote(str(path))} (in Python logs=), "
+            "and one of its runs by its id."
+        )
+    below = runs_below(path)
+    return f"{path} is no run: it holds no experiment.json that can be read{f'; {below}' if below else ''}."
+
+
+def refuse_missing(logs: Path) -> None:
+    """Raise RequestError for a folder of runs that is named and not there; the usual one begins with the first run."""
+    if not os.path.lexists(logs) and logs.absolute() != default_logs().absolute():
+        raise RequestError(f"there is no folder {logs}: --logs, in Python logs=, names the folder of the runs.")
 
 
 def find_runs(texts: Sequence[str] | None, logs: Path) -> list[RunPaths]:

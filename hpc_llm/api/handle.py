@@ -88,9 +88,10 @@ def runs_of(named: Named | Iterable[Named] | None, logs: str | os.PathLike[str] 
     Raises:
         RequestError: a name that no run has, or several have.
     """
-    from hpc_llm.api.find import find_runs, logs_folder
+    from hpc_llm.api.find import find_runs, logs_folder, refuse_missing
 
     if named is None:
+        refuse_missing(logs_folder(logs))
         return [Run(paths.root) for paths in find_runs(None, logs_folder(logs))]
     found: dict[Run, None] = {}
     for one in names_of(named):

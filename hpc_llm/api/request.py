@@ -209,11 +209,13 @@ def _of_experiment(experiment: str | os.PathLike[str] | Mapping[str, Any] | None
 
 def _read_file(path: Path) -> _Read:
     """The same of a file, which may be a stranger's: nothing of it may load code or lead elsewhere."""
+    from hpc_llm.api.misplaced import refuse_profile
     from hpc_llm.text.secrecy import refuse_secrets
     from hpc_llm.text.yaml_text import read_yaml
 
     content = read_yaml(path)
     refuse_secrets(content, str(path))
+    refuse_profile(content, path)
     return _read_content(content, str(path), path.name, _refuse_foreign)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.errors import RequestError
+from hpc_llm.records.metrics import MIN_MEASURED_STEPS
 
 if TYPE_CHECKING:
     from hpc_llm.planning.experiment import PlanWithOrigins
+    from hpc_llm.planning.parts import Training
     from hpc_llm.records.run import RunPaths
 
 _SAME = ("model", "peft", "quantization")
@@ -137,8 +140,12 @@ def _damage(checkpoint: Path) -> str:
     return "it was while it was looked at"
 
 
-def check_start(planned: PlanWithOrigins) -> None:
-    """Raise RequestError where nothing would be left to train, or another model would be."""
+def check_start(planned: PlanWithOrigins) -> PlanWithOrigins:
+    """The same, with what is to be told of so few steps that they cannot be measured.
+
+    Raises:
+        RequestError: nothing would be left to train, or another model would be.
+    """
     from hpc_llm.api.searching import searches
     from hpc_llm.planning.experiment import Plan
     from hpc_llm.planning.parts import Training
@@ -147,7 +154,7 @@ def check_start(planned: PlanWithOrigins) -> None:
 
     plan: Plan = planned.plan
     if not isinstance(plan.workload, Training) or plan.workload.resume is None or searches(plan):
-        return
+        return planned
     start = start_of(Path(plan.workload.resume))
     if start is None:
         raise RequestError(f"--resume {plan.workload.resume}: it holds no whole checkpoint any more.")
@@ -159,14 +166,31 @@ def check_start(planned: PlanWithOrigins) -> None:
             f"--resume: {start.path} was kept after step {start.step}, and --steps is {plan.workload.steps}: nothing is left "
             f"to train. Steps count from the beginning of the training: give more than {start.step}."
         )
+    told = _too_few(start.step, plan.workload)
+    planned = replace(planned, notices=(*planned.notices, told)) if told else planned
     if kept_by is None:
-        return
+        return planned
     own, before = plan.flat(), _plan_in(kept_by[1])
     for name in (name for name in _SAME if name in before and before[name] != own[name]):
         raise RequestError(
             f"--resume: {start.path} was trained with {name} {_shown(before[name])}, here it is {_shown(own[name])}. "
             f"{_way(kept_by[0].model)}"
         )
+    return planned
+
+
+def _too_few(done: int, work: Training) -> str | None:
+    """That what is left of a training cannot be measured, and what could; it may be all that somebody wants, so it is not refused."""
+    left = work.steps - done
+    if left - work.warmup_steps >= MIN_MEASURED_STEPS:
+        return None
+    way = f"--steps {done + work.warmup_steps + MIN_MEASURED_STEPS} or more can be measured"
+    if left >= MIN_MEASURED_STEPS:
+        way = f"--warmup-steps {left - MIN_MEASURED_STEPS}, or {way}"
+    return (
+        f"steps left behind the checkpoint: {left}, of which {min(left, work.warmup_steps)} of warm-up, and {MIN_MEASURED_STEPS} must be "
+        f"measured: the training is carried to its end, and the run is INVALID as a measurement. {way}"
+    )
 
 
 def _refuse_foreign(checkpoint: Path) -> None:

@@ -73,10 +73,27 @@ _MAKE_ENVIRONMENT = (
     "`conda activate` is for conda 4.4 and later: before that it was `source activate`"
 )
 
+_MAKE_VENV = (
+    "see whether the compute node sees {env}/bin/activate: it may lie on a disk that the node has not\n"
+    "if it is nowhere, make it and install what the job needs: python3 -m venv {env}\n"
+    "if it lies elsewhere, correct prelude.python.env in the cluster's profile"
+)
+_MOVED_VENV = (
+    "{env}/bin/activate is another folder's, as where a virtual environment was moved or copied: make it anew with python3 -m venv {env}\n"
+    "or correct prelude.python.env in the cluster's profile"
+)
+_NO_PYTHON = (
+    "see that the environment, or the module, that the job loads has bin/python\n"
+    "or correct prelude.python, or prelude.load, in the cluster's profile"
+)
+
 CONDA = Cause(
     id="conda_not_initialised",
     title="the Python environment did not activate",
-    meaning="conda's shell hook was not sourced, or the environment is not there: the script goes on with another Python.",
+    meaning=(
+        "The environment that was asked for is not there or was not activated, as where conda's shell hook is not sourced: "
+        "a script that goes on all the same runs another Python."
+    ),
     remedy=(
         "let the job source conda's hook: prelude.python {kind: conda, hook: auto, env: /path} in the cluster's profile\n"
         'in a script of your own: source "$(conda info --base)/etc/profile.d/conda.sh" before conda activate\n'
@@ -109,9 +126,22 @@ CONDA = Cause(
         ),
         sign(
             "hpc-llm: ",
-            r"^hpc-llm: (?:conda is not on PATH|'conda info --base' failed|conda's shell hook|(?:conda|virtual) environment |python is not on PATH)",
+            r"^hpc-llm: (?:conda is not on PATH|'conda info --base' failed|conda's shell hook|conda environment )",
             confidence=0.99,
         ),
+        sign(
+            "hpc-llm: virtual environment ",
+            r"^hpc-llm: virtual environment (?P<env>[^\n]{1,400}?) does not exist",
+            confidence=0.99,
+            remedy=_MAKE_VENV,
+        ),
+        sign(
+            "hpc-llm: virtual environment ",
+            r"^hpc-llm: virtual environment (?P<env>[^\n]{1,400}?) is not active",
+            confidence=0.99,
+            remedy=_MOVED_VENV,
+        ),
+        sign("hpc-llm: python is not on PATH", confidence=0.99, remedy=_NO_PYTHON),
         sign(
             "command not found",
             r"\bconda: command not found|: conda: not found",

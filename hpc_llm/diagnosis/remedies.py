@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -389,7 +390,8 @@ def _value(values: Any, path: str) -> Any:
 def filled(remedy: str, facts: Mapping[str, Any]) -> str:
     """The remedy with the facts in its places; a line whose fact is not known is left out, unless it is the only one."""
     package = str(facts.get("package") or "").split(".")[0]  # of a submodule, what brings it
-    known = {"{node}": str(facts.get("node") or ""), "{package}": package}
+    env = str(facts.get("env") or "")
+    known = {"{node}": str(facts.get("node") or ""), "{package}": package, "{env}": env and shlex.quote(env)}
     lines = [line for line in remedy.splitlines() if all(known[place] for place in known if place in line)]
     text = "\n".join(lines or remedy.splitlines())
     for place, value in known.items():

@@ -29,6 +29,8 @@ FREE = ("deepspeed", "env", "columns")
 """Mappings that take keys they do not hold yet; DeepSpeed's and those of rows are checked afterwards."""
 RAW = ("env", "columns")
 """Mappings of texts, taken as they stand."""
+EMPTY = ("env",)
+"""Mappings whose texts may be empty: a variable of the job can be set to nothing."""
 MODELLED = ("quantization", "peft", "optimizer")
 """Mappings whose values a model of the method checks afterwards."""
 FIXED = {
@@ -177,6 +179,9 @@ def read_setting(pair: str) -> Setting:
         raise RequestError(f"{said}: {name} cannot be set: {FIXED[name]}.")
     if name in RAW and len(inside) != 1:
         raise RequestError(f"{said}: write it as {name}.NAME=VALUE.")
+    if not text.strip() and name not in EMPTY:  # as YAML it would be null: the default of many fields, without a word
+        why = "" if of_file else ": a variable of the shell may not be set"
+        raise RequestError(f"{said} is empty{why}. Give it a value, or leave it out.")
     return Setting(name, inside, text, asked, head, of_file and of_file.origin)
 
 

@@ -35,6 +35,8 @@ _NUMBERS = {one.name: one.value for one in signal.Signals}
 _NEAR_THE_END = "USR1"
 """What ends a script only where the request asked for it, which gives a reason: before the limit, to have time to save."""
 _ASKED_TO_END = frozenset(("TERM", "INT", "HUP", "QUIT"))
+_CANCELLED = "cancelled, and nothing in its folder says by whom"
+"""`hpc-llm cancel JOBID` of another folder of runs leaves no mark there either, as scancel does not."""
 _BY_STATE: Mapping[str, tuple[str, str]] = {
     "TIMEOUT": ("walltime", "the time limit was reached"),
     "DEADLINE": ("walltime", "the job's deadline was reached"),
@@ -42,7 +44,7 @@ _BY_STATE: Mapping[str, tuple[str, str]] = {
     "BOOT_FAIL": ("node_fail", "a node could not be started"),
     "PREEMPTED": ("preempted", "a job of higher priority took the nodes"),
     "OUT_OF_MEMORY": ("host_oom", "the host's memory ran out"),
-    "CANCELLED": ("cancelled", "cancelled outside of hpc-llm"),
+    "CANCELLED": ("cancelled", _CANCELLED),
 }
 """Slurm's final states that name a cause, and the reason that a table gives."""
 ENDED_BY_SLURM = frozenset(_BY_STATE) - {"OUT_OF_MEMORY"}
@@ -178,7 +180,7 @@ def _why_cancelled(job: JobRecord, is_cancelled: bool) -> str:
         return "cancelled with hpc-llm cancel"
     if job.reason in ("Dependency", "DependencyNeverSatisfied"):
         return "the job that it waited for did not succeed"
-    return "cancelled outside of hpc-llm"
+    return _CANCELLED
 
 
 def _of_exit(left: ExitRecord, job: JobRecord | None, is_cancelled: bool) -> Iterator[Found]:
@@ -207,12 +209,24 @@ def _of_exit(left: ExitRecord, job: JobRecord | None, is_cancelled: bool) -> Ite
     if left.stop is not None:
         cause = _STOP_CAUSES.get(left.stop)
         cause = cause or ("module_missing" if "mpirun" in (left.reason or "") else "package_missing")
-        yield _stated(cause, "exit.json", text, confidence=0.99, reason=left.reason or left.stop.meaning)
+        printed = _as_printed(left.reason, cause)
+        remedy = printed.sign.remedy if printed else None
+        said = _stated(
+            cause, "exit.json", text, confidence=0.99, reason=left.reason or left.stop.meaning, remedy=remedy
+        )
+        said.details = printed.details if printed else said.details
+        yield said
     elif code in _KILLED:
         cause, precedence = _KILLED[code]
         yield _stated(cause, "exit.json", text, confidence=0.6, precedence=precedence, reason=reason)
     else:
         yield _stated("unknown", "exit.json", text, confidence=0.5, role=Role.CONFIRMATION, reason=reason)
+
+
+def _as_printed(reason: str | None, cause: str) -> Found | None:
+    """What the same words mean in the output of the script, where an advice of their own belongs to them."""
+    found = signs_in(f"hpc-llm: {reason}\n".encode("utf-8", "replace")) if reason else []
+    return next((one for one in found if one.cause.id == cause and one.sign.remedy), None)
 
 
 def is_weak_taking_down(one: Found) -> bool:

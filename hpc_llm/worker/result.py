@@ -93,6 +93,12 @@ class Record:
         return measured.window if measured else None
 
     @property
+    def began_again(self) -> bool:
+        """Whether the training goes on from a checkpoint of this very run: a queue began its job again, and nobody asked for the few
+        steps that may be left, so that they are too few to measure says nothing against the run."""
+        return self.resumed is not None and Path(self.resumed["checkpoint"]).parent == self.paths.checkpoints
+
+    @property
     def steps_done(self) -> int:
         """Steps that have ended, of which this rank knows."""
         if self.answers is not None:
@@ -204,9 +210,9 @@ def plan_tokens_per_step(plan: Plan) -> int:
 
 
 def _times(record: Record, steps: list[MeasuredStep]) -> list[float]:
-    """Seconds of the measured steps. What is left of a training that went on may be too little to measure, and is no less whole."""
+    """Seconds of the measured steps; none where the queue began the job again and left too few to measure."""
     times = [step.time_s for step in steps if not step.warmup]
-    return times if record.resumed is None or len(times) >= metrics.MIN_MEASURED_STEPS else []
+    return times if not record.began_again or len(times) >= metrics.MIN_MEASURED_STEPS else []
 
 
 def _rates(record: Record, times: list[float]) -> dict[str, Any]:
@@ -288,7 +294,7 @@ def _invalid_reason(record: Record, steps: list[MeasuredStep]) -> str | None:
     measured = [step for step in steps if not step.warmup]
     count = record.answers.measured_steps if record.answers else len(measured)
     return metrics.invalid_reason(
-        measured_steps=count if record.resumed is None else max(count, metrics.MIN_MEASURED_STEPS),
+        measured_steps=max(count, metrics.MIN_MEASURED_STEPS) if record.began_again else count,
         losses=[step.loss for step in steps],
         skipped_steps=sum(step.skipped for step in measured),
         world_size=record.ranks.world_size,

@@ -93,6 +93,29 @@ def test_exit_codes(tmp_path: Path, code: int, reason: str | None, cause: str) -
     assert diagnose_run(new_run(tmp_path, code=code, stage="prelude", reason=reason)).cause.id == cause
 
 
+@pytest.mark.parametrize(
+    ("reason", "named"),
+    [
+        ("virtual environment /proj/my env does not exist", ["'/proj/my env'/bin/activate", "prelude.python.env"]),
+        ("virtual environment /proj/env is not active", ["/proj/env/bin/activate", "prelude.python.env"]),
+        ("python is not on PATH", ["bin/python", "prelude.python"]),
+    ],
+)
+@pytest.mark.parametrize("where", ["record", "output", "both"])
+def test_an_environment_that_is_none_of_conda_s_gets_no_advice_for_conda(
+    tmp_path: Path, reason: str, named: list[str], where: str
+) -> None:
+    run = new_run(
+        tmp_path, code=1 if where == "output" else 74, stage="prelude", reason=None if where == "output" else reason
+    )
+    if where != "record":
+        run.stderr.write_text(f"hpc-llm: {reason} (on gn1.cluster)\n")
+    found = diagnose_run(run)
+    assert found.cause.id == "conda_not_initialised"
+    assert all(one in found.remedy for one in named) and "conda" not in found.remedy and "{" not in found.remedy
+    assert "goes on with another" not in found.meaning
+
+
 def test_what_is_missing_is_installed_with_the_python_of_the_job(tmp_path: Path) -> None:
     lacks = "the Python environment lacks torch, transformers: /env of/mine/bin/python"
     run = new_run(tmp_path / "a", code=75, stage="prelude", reason=lacks, plan={"cluster": "taiwania2"})

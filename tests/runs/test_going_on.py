@@ -70,6 +70,16 @@ def test_options_win_over_what_was_asked(stopped: Folder) -> None:
         going_on(stopped, steps=4)
 
 
+def test_too_few_steps_to_measure_are_told_before_with_what_could_be_measured(stopped: Folder) -> None:
+    [few] = going_on(stopped, steps=10, warmup_steps=5).notices[-1:]
+    assert few.startswith("steps left behind the checkpoint: 5, of which 5 of warm-up, and 3 must be measured: ")
+    assert few.endswith(" INVALID as a measurement. --warmup-steps 2, or --steps 13 or more can be measured")
+    [two] = going_on(stopped, steps=7, warmup_steps=1).notices[-1:]
+    assert two.endswith(" INVALID as a measurement. --steps 9 or more can be measured")
+    for enough in ({"steps": 13, "warmup_steps": 5}, {"steps": 10, "warmup_steps": 2}):
+        assert not any("INVALID" in one for one in going_on(stopped, **enough).notices)
+
+
 def _given_away(checkpoint: Path) -> Path:
     needs_root("give a file away")
     [file] = (path for path in checkpoint.rglob("*") if path.is_file() and path.name != MANIFEST)

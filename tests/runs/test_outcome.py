@@ -218,6 +218,12 @@ def test_a_cancelled_run_is_cancelled_however_it_exits(folder: Folder, slurm: Sl
     assert (found.outcome, found.reason) == (Outcome.CANCELLED, "cancelled with hpc-llm cancel")
 
 
+def test_a_cancelled_job_without_a_mark_is_said_to_be_no_one_s(folder: Folder, slurm: Slurm) -> None:
+    slurm.says(job("CANCELLED"))  # `hpc-llm cancel JOBID` from another folder leaves no mark here either
+    found = judged(folder)
+    assert (found.outcome, found.reason) == (Outcome.CANCELLED, "cancelled, and nothing in its folder says by whom")
+
+
 def test_an_exception_that_was_caught_long_before_is_not_why_the_time_ran_out(folder: Folder, slurm: Slurm) -> None:
     slurm.says(job("TIMEOUT"))
     caught = 'Traceback (most recent call last):\n  File "x.py", line 1\nImportError: no apex\n'

@@ -141,7 +141,7 @@ def test_a_job_cancelled_by_somebody_else_is_cancelled(bench: Bench, slurm: Scra
     running(run)
     slurm.run("scancel", job_id(run))
     state = ended(run)
-    assert (state.outcome, state.reason) == (Outcome.CANCELLED, "cancelled outside of hpc-llm")
+    assert (state.outcome, state.reason) == (Outcome.CANCELLED, "cancelled, and nothing in its folder says by whom")
 
 
 def test_every_task_of_an_array_prints_into_its_own_run(bench: Bench) -> None:

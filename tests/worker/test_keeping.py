@@ -282,6 +282,32 @@ def test_a_run_that_was_stopped_behind_its_last_step_only_keeps_the_model(
     assert (run.model / "config.json").is_file() and not losses(run)
 
 
+@pytest.mark.parametrize(("steps", "measured"), [(7, 0), (10, 2), (11, 3)])
+def test_who_asks_for_too_few_steps_behind_a_checkpoint_gets_no_measurement(
+    run_plan: RunPlan, tmp_path: Path, plan: Plan, steps: int, measured: int
+) -> None:
+    run_plan(plan)
+    run = RunPaths(tmp_path / "run")
+    (tmp_path / "earlier").mkdir()
+    shutil.move(run.checkpoints, RunPaths(tmp_path / "earlier").checkpoints)
+    put_away(run)
+    result = run_plan(
+        plan.changed(steps=steps, resume=str(RunPaths(tmp_path / "earlier").checkpoint(6)), save_every=None)
+    )
+    said = None if measured >= 3 else f"{measured} steps were measured, at least 3 are needed"
+    assert (result["resumed"]["step"], result["measured_steps"]) == (6, measured)
+    assert (result["outcome"], result["invalid_reason"]) == ("INVALID" if said else "COMPLETED", said)
+
+
+def test_what_a_queue_left_of_its_own_run_may_be_too_little_to_measure(
+    run_plan: RunPlan, tmp_path: Path, plan: Plan
+) -> None:
+    run_plan(plan)
+    put_away(RunPaths(tmp_path / "run"))
+    result = run_plan(plan.changed(steps=7))
+    assert (result["outcome"], result["resumed"]["step"], result["tokens_per_second"]) == ("COMPLETED", 6, None)
+
+
 def tried(run: RunPaths, ends: tuple[int, ...]) -> None:
     """Tries that came to these steps, each from wherever it began."""
     for number, end in enumerate(ends, 1):
