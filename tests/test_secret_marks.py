@@ -51,3 +51,35 @@ def test_many_marks_take_a_time_that_grows_like_them() -> None:
         begun = time.process_time()
         redacted(text)
         assert time.process_time() - begun < 10
+
+
+@pytest.mark.parametrize("name", ["Pwd", "PWD", "pwd", "Pass"])
+@pytest.mark.parametrize("password", ["Vq72mNp0Lzxx", "swordfish", "a7&Vq72mNp", "a7;Vq72mNp", "pa$$w0rd", "1234567"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Server=db1;Uid=train;{}={};", "Server=db1;Uid=train;{}={}", "{}={};Server=db1;Uid=train", "cannot connect with DRIVER={{ODBC}};Server=db1; Uid=train; {}={};",
+        "jdbc:sqlserver://db1:1433;databaseName=x;user=u;{}={}", 'conn = "Data Source=db1;User ID=u;{}={};Database=x"', "export SQL='Server=db1;Uid=train;{} = {};'",
+    ],
+)  # fmt: skip
+def test_the_password_of_a_connection_string_is_hidden(line: str, password: str, name: str) -> None:
+    text = line.format(name, password)
+    assert is_secret(text) and redacted(text) == line.format(name, "(hidden)"), text
+
+
+def test_a_password_in_braces_or_quotes_is_hidden() -> None:
+    for password in ("{a7;Vq=2mNp}", "'a7;Vq=2mNp'", '"a7;Vq=2mNp"'):
+        text = f"Server=db1;Uid=train;Pwd={password};Database=x"
+        assert is_secret(text) and "2mNp" not in redacted(text) and redacted(text).endswith(";Database=x"), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PWD=/some/path", "OLDPWD=/x", "pwd: /home/x", "USER=me;PWD=/home/me;HOME=/home/me", "user=me; pwd=~/work; host=gn01", "HOST=gn01;OLDPWD=/work1/x;PWD=/work1/y", "lr=1;pwd=work1;steps=3",
+        "PWD=work1", "Server=db1;Uid=u;Pwd=<your password>;", "Server=db1;Uid=u;Pwd=${PW};", "Server={s};Uid={u};Pwd={pwd};", "Server=db1;Uid=u;Pwd=%s;", "Server=db1;Uid=u;Pwd=;Database=x1",
+        "Server=db1;Uid=u;Pwd=(hidden);", 'c = "Server=db1;Uid=u;Pwd=" + word1 + ";"', r"USER=me;PWD=C:\work1;HOST=gn01", "host=gn01; pass=2; fail=0", "Server=db1;Uid=u;Pwd=***;", "HOST=gn01; cd x1; pwd",
+    ],
+)  # fmt: skip
+def test_the_working_directory_is_no_password(text: str) -> None:
+    assert redacted(text) == text and not is_secret(text)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hpc_llm.text.bare_values import bare, bare_password
+from hpc_llm.text.connection_strings import in_connection_string, is_of_connection, is_password_of_connection
 from hpc_llm.text.secret_names import is_trackers, kind_of, tells
 from hpc_llm.text.secret_values import (
     is_composed,
@@ -77,6 +78,8 @@ class Assigned:
     is_query: bool
     longer: str = ""
     """Of a password without quotes the value as far as it may go, where that is farther than of other values."""
+    in_connection: bool = False
+    """Whether it is `Pwd=` in a connection string; elsewhere that is the working directory."""
 
 
 def secrets_assigned(text: str) -> Iterator[tuple[int, int]]:
@@ -137,13 +140,16 @@ def _assigned(text: str, name: str, end: int) -> Assigned | None:
         value = _quoted(text, start, quote) if quote else bare(text, start)
         if not quote and (how == "loose" or _ROW.match(text, text.rfind("\n", 0, begin) + 1)):
             value = value.partition("|")[0]
-        elif not quote and how != "pair" and kind_of(name) == "password":
+        elif not quote and how != "pair" and (kind_of(name) == "password" or is_of_connection(name)):
             longer = bare_password(text, start, begin, is_in_tag=sign["tag"] is not None)
     told = len(longer) or len(value)
     if not told or (sign["tag"] == ">" and text[start + told : start + told + 2] != "</"):
         return None
     is_query = _IN_A_QUERY.search(before) is not None
-    return Assigned(name, value, start, how, bool(quote), "]" in sign["closed"], is_query, longer)
+    in_connection = (
+        sign["sign"] is not None and is_of_connection(name) and in_connection_string(text, begin, start + told)
+    )
+    return Assigned(name, value, start, how, bool(quote), "]" in sign["closed"], is_query, longer, in_connection)
 
 
 def _secret(one: Assigned) -> Assigned | None:
@@ -194,6 +200,8 @@ def _is_secret(one: Assigned) -> bool:
     name, value = one.name, one.value
     if is_trackers(name) and is_key_of_trackers(value):
         return True
+    if one.in_connection:
+        return len(value) >= _SHORTEST and is_password_of_connection(value) and not is_harmless(value)
     sure = tells(name)
     if is_harmless(value) or (kind_of(name) == "key" and is_number(value)):
         return False

@@ -15,11 +15,13 @@ _BARE = re.compile(
 _PAIR = r"(?:[A-Za-z_][\w.:-]{0,60}|(?:[A-Z][A-Za-z]{0,20}\ ){1,3}[A-Z][A-Za-z]{0,20})\ ?(?:=(?=[^\s=])|%3[Dd])"
 """The next pair of a query or of a connection string, whose names may have blanks: `Data Source=`."""
 _MARK = re.compile(
-    rf"""(?:&(?!&|\#?\w{{1,8}};)|;(?!;)|%26|%3[Bb])(?!\s{{0,3}}{_PAIR})(?=[^\s\x00-\x1f\x7f])
+    rf"""(?:&(?!&|(?:amp|lt|gt|quot|apos|nbsp|\#x?[0-9A-Fa-f]{{1,6}});)|;(?!;)|%26|%3[Bb])(?!\s{{0,3}}{_PAIR})(?=[^\s\x00-\x1f\x7f])
     |["'`](?=[^\s,;:.)\]}}"'`])|%2[27](?=[A-Za-z0-9])|<(?!/|(?:br|p|td|tr|li|div|span|b|i|code|pre|a)\b[^<>]{{0,80}}>)|>""",
     re.VERBOSE,
 )
 """A mark that other values end at and a password may go on behind: no end of a command, no entity, tag, or closing quote."""
+_BRACED = re.compile(r"""\{[^{}\s]{1,200}\}(?=[;\s"']|\Z)""")
+"""How connection strings of ODBC write a value with marks in it."""
 _CLOSING = re.compile(r"""(?:["'`<>&;:.,]|/>)+\Z""")
 _QUOTES = {'"': r"\"", "'": r"'", "`": r"`", "%22": "%22", "%27": "%27"}
 _OPENERS = {quote: re.compile(rf"(?<![\w\\]){mark}|(?<!\\){mark}(?!\w)") for quote, mark in _QUOTES.items()}
@@ -39,6 +41,8 @@ def bare_password(text: str, start: int, begin: int, *, is_in_tag: bool = False)
     >>> bare_password("PASSWORD=a7;x9&y", 9, 0), bare_password("'PASSWORD=a7<b' x", 10, 1), bare_password("pwd=a;b=c", 4, 0)
     ('a7;x9&y', 'a7<b', 'a')
     """
+    if braced := _BRACED.match(text, start):
+        return braced[0]
     found = _BARE.match(text, start)
     end = found.end() if found else start
     value = bare(text, start)
