@@ -35,6 +35,9 @@ def _device_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> s
     ranks = sorted({f.rank for f in found if f.cause is root.cause and f.rank is not None})
     if len(ranks) > 1:
         facts["ranks"] = ",".join(map(str, ranks))
+    about = (
+        "about " if "reserved_total" in facts else ""
+    )  # the sums of older torch do not tell the context of this process apart
     _share_out(facts)
     if "asked" not in facts:
         return ""
@@ -47,16 +50,16 @@ def _device_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> s
     if "reserved" in facts:
         sentence += f", {facts['reserved']} reserved and unused"
     if is_shared(facts) and "held_by_others" in facts:
-        sentence += f"; other processes held {facts['held_by_others']}"
+        sentence += f"; other processes held {about}{facts['held_by_others']}"
     return sentence + "."
 
 
 def _share_out(facts: dict[str, str]) -> None:
     """What torch says in sums: what it had reserved and did not use, and what others held."""
+    others = held_by_others(facts)
     total, used = size_bytes(facts.pop("reserved_total", None)), size_bytes(facts.get("allocated"))
     if total is not None and used is not None:
         facts["reserved"] = _amount(max(int(total - used), 0))
-    others = held_by_others(facts)
     if others is not None:
         facts["held_by_others"] = _amount(int(others))
     facts.pop("held", None)

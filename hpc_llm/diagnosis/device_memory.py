@@ -14,6 +14,8 @@ _SOME = 0.05
 """So much of a GPU in other hands is more than what other ranks' contexts leave there by the way."""
 _UNUSED = 0.02
 """A process that has less of the GPU cannot be what filled it."""
+_CONTEXT, _LEAST_LEFT_OVER = 1 << 30, 1 << 30
+"""What the driver and the libraries take in a process beside torch's own, about; and so much more cannot be theirs."""
 EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 
@@ -22,6 +24,8 @@ def held_by_others(facts: Mapping[str, Any]) -> float | None:
 
     In a container torch knows no process for its own: it is then the smallest that holds what torch had from the driver.
     """
+    if facts.get("reserved_total"):
+        return _left_over(facts)
     held = {one["who"]: size_bytes(one["size"]) or 0.0 for one in _HELD.finditer(str(facts.get("held") or ""))}
     capacity, free = size_bytes(facts.get("capacity")), size_bytes(facts.get("free"))
     own = held.pop("this process", None)
@@ -31,6 +35,15 @@ def held_by_others(facts: Mapping[str, Any]) -> float | None:
     torch = (size_bytes(facts.get("allocated")) or 0.0) + (size_bytes(facts.get("reserved")) or 0.0)
     large = [size for size in held.values() if size >= torch]
     return sum(held.values()) - min(large) if large else None
+
+
+def _left_over(facts: Mapping[str, Any]) -> float | None:
+    """About the same by the sums of torch before 2.1: what neither torch has reserved nor is free, less this process's own context."""
+    capacity, free, reserved = (size_bytes(facts.get(name)) for name in ("capacity", "free", "reserved_total"))
+    if capacity is None or free is None or reserved is None:
+        return None
+    others = capacity - free - reserved - _CONTEXT
+    return others if others > _LEAST_LEFT_OVER else None
 
 
 def is_shared(facts: Mapping[str, Any]) -> bool:

@@ -26,13 +26,14 @@ _OTHERWISE = dict(
     attr=attrs bs4=beautifulsoup4 cv2=opencv-python-headless dateutil=python-dateutil docx=python-docx dotenv=python-dotenv
     faiss=faiss-cpu fitz=PyMuPDF flash_attn=flash-attn git=GitPython hydra=hydra-core imblearn=imbalanced-learn
     jwt=PyJWT lm_eval=lm-eval lightning_fabric=lightning-fabric llama_cpp=llama-cpp-python magic=python-magic
-    markdown=Markdown mpl_toolkits=matplotlib optimum=optimum pkg_resources=setuptools psycopg2=psycopg2-binary
+    markdown=Markdown mpl_toolkits=matplotlib optimum=optimum psycopg2=psycopg2-binary
     pynvml=nvidia-ml-py pytorch_lightning=pytorch-lightning rouge=rouge ruamel=ruamel.yaml sentence_transformers=sentence-transformers
     serial=pyserial skimage=scikit-image sklearn=scikit-learn slugify=python-slugify soundfile=soundfile
     torch_geometric=torch-geometric transformer_engine=transformer-engine[pytorch] websocket=websocket-client yaml=pyyaml
     zmq=pyzmq""".split()
 )
-"""Imports that PyPI calls otherwise."""
+_OTHERWISE["pkg_resources"] = "setuptools<81"
+"""Imports that PyPI calls otherwise. Newer releases of setuptools have no pkg_resources."""
 _NOT_FROM_PYPI = {
     "apex": "NVIDIA's apex is built from its source (PyPI's apex is another program)",
     "amp_C": "it is a part of NVIDIA's apex, built from its source with its CUDA extensions",

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from hpc_llm.text.bare_values import bare, bare_password
+from hpc_llm.text.connection_strings import in_connection_string, is_of_connection, is_password_of_connection
 from hpc_llm.text.secret_names import is_trackers, kind_of, tells
 from hpc_llm.text.secret_values import (
     is_composed,
@@ -20,6 +22,7 @@ from hpc_llm.text.secret_values import (
     is_kept,
     is_key_of_trackers,
     is_number,
+    is_reference,
     is_told,
 )
 
@@ -43,11 +46,6 @@ _SIGN = re.compile(
 )
 """What joins a name and its value: a sign, perhaps behind a type; a comma or `value=` in a list of pairs; a tag; or little."""
 _OPEN = re.compile(r"""(?:[rbfuRBFU]{0,2}(?P<quote>\\{0,4}(?:\"{3}|'{3}|["'`])|%2[27]|&quot;|&\#3[49];|\\u002[27]))?""")
-_BARE = re.compile(
-    r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z))"""
-    r"""|(?<=[^\s|=:])\|(?=[^\s|"'`<>&;,)\]}])(?![A-Za-z_][\w.-]{1,40}[=:])){0,500}"""
-)
-"""A value without quotes; a comma, or a `|` without blanks, goes on where no further name with a value of its own follows."""
 _SETS = re.compile(
     r"""(?:(?<![\w-])(?:setenv|pushenv|export|setx?|ENV|ARG|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w.-]{1,40}\.)?|(?<![\w-])--?)["']?\Z"""
 )
@@ -78,6 +76,10 @@ class Assigned:
     is_subscript: bool
     """Whether brackets close the name, as in source."""
     is_query: bool
+    longer: str = ""
+    """Of a password without quotes the value as far as it may go, where that is farther than of other values."""
+    in_connection: bool = False
+    """Whether it is `Pwd=` in a connection string; elsewhere that is the working directory."""
 
 
 def secrets_assigned(text: str) -> Iterator[tuple[int, int]]:
@@ -89,8 +91,8 @@ def secrets_assigned(text: str) -> Iterator[tuple[int, int]]:
         if found.end() <= hidden:
             continue
         for name in _names(text, found):
-            one = _assigned(text, name, found.end())
-            if one is not None and is_secret_value(one):
+            assigned = _assigned(text, name, found.end())
+            if assigned is not None and (one := _secret(assigned)) is not None:
                 hidden = _end(text, one)
                 yield one.start, hidden
 
@@ -131,15 +133,35 @@ def _assigned(text: str, name: str, end: int) -> Assigned | None:
     quote = opened["quote"] if opened else None
     start = opened.end() if opened and quote else sign.end()
     how = _how(sign, before)
+    longer = ""
     if quote is None and how == "tight" and name.isupper() and before[-1:] in ("'", '"') and not sign["closed"]:
         value = _quoted(text, start, before[-1])
     else:
-        value = _quoted(text, start, quote) if quote else _bare(text, start)
+        value = _quoted(text, start, quote) if quote else bare(text, start)
         if not quote and (how == "loose" or _ROW.match(text, text.rfind("\n", 0, begin) + 1)):
             value = value.partition("|")[0]
-    if not value or (sign["tag"] == ">" and text[start + len(value) : start + len(value) + 2] != "</"):
+        elif not quote and how != "pair" and (kind_of(name) == "password" or is_of_connection(name)):
+            longer = bare_password(text, start, begin, is_in_tag=sign["tag"] is not None)
+    told = len(longer) or len(value)
+    if not told or (sign["tag"] == ">" and text[start + told : start + told + 2] != "</"):
         return None
-    return Assigned(name, value, start, how, bool(quote), "]" in sign["closed"], _IN_A_QUERY.search(before) is not None)
+    is_query = _IN_A_QUERY.search(before) is not None
+    in_connection = (
+        sign["sign"] is not None and is_of_connection(name) and in_connection_string(text, begin, start + told)
+    )
+    return Assigned(name, value, start, how, bool(quote), "]" in sign["closed"], is_query, longer, in_connection)
+
+
+def _secret(one: Assigned) -> Assigned | None:
+    """The same with the value that is to be hidden, all of a password; None where it is no secret."""
+    is_secret = bool(one.value) and is_secret_value(one)
+    if one.longer in ("", one.value):
+        return one if is_secret else None
+    whole = replace(one, value=one.longer)
+    if is_secret:
+        return whole
+    may_go_on = not is_reference(one.value) if one.value else one.how == "tight" and one.name.isupper()
+    return whole if may_go_on and is_composed(one.longer) and is_secret_value(whole) else None
 
 
 def _how(sign: re.Match[str], before: str) -> str:
@@ -156,18 +178,9 @@ def _quoted(text: str, start: int, quote: str) -> str:
     while (end := text.find(quote, end, start + _LONGEST)) > 0 and text[end - 1] == "\\" and quote[0] != "\\":
         end += 1
     if end < 0:
-        return _bare(text, start)
+        return bare(text, start)
     value = text[start:end]
     return value if "\n" not in value else value.split("\n")[0]
-
-
-def _bare(text: str, start: int) -> str:
-    found = _BARE.match(text, start)
-    value = found[0].rstrip(":") if found else ""
-    for opened, closed in ("()", "[]", "{}"):
-        while value.endswith(closed) and value.count(closed) > value.count(opened):
-            value = value[:-1]
-    return value
 
 
 def is_secret_value(one: Assigned) -> bool:
@@ -187,6 +200,8 @@ def _is_secret(one: Assigned) -> bool:
     name, value = one.name, one.value
     if is_trackers(name) and is_key_of_trackers(value):
         return True
+    if one.in_connection:
+        return len(value) >= _SHORTEST and is_password_of_connection(value) and not is_harmless(value)
     sure = tells(name)
     if is_harmless(value) or (kind_of(name) == "key" and is_number(value)):
         return False

@@ -25,12 +25,18 @@ OTHERS_FILLED = {
     "not named": ASKED + OWN.format("4.50") + TORCH.format("3.00", "0.10"),
     "in a container": ASKED + OTHER.format(1, "30.00") + OTHER.format(2, "9.50") + TORCH.format("8.00", "0.10"),
 }
+OLD = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate {} GiB (GPU 0; 44.56 GiB total capacity; {} GiB already allocated; "
+    "{} MiB free; {} GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb\n"
+)
+OTHERS_FILLED["old words"] = OLD.format("1.63", "7.91", "565.31", "7.93")
 OWN_FILLED = {
     "alone": ASKED + OWN.format("39.40") + TORCH.format("37.00", "0.50"),
     "alone in a container": ASKED + OTHER.format(1, "39.40") + TORCH.format("37.00", "0.50"),
     "contexts of other ranks": ASKED + OTHER.format(1, "0.50") + OTHER.format(2, "0.50") + OWN.format("38.40") + TORCH.format("37.00", "0.50"),
     "old words": "RuntimeError: CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 40.00 GiB total capacity; 38.00 GiB already allocated; "
     "0.20 GiB free; 38.50 GiB reserved in total by PyTorch)\n",
+    "old words, with NCCL": OLD.format("1.63", "42.00", "300.00", "42.30"),
     "too much at once": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 90.00 GiB. GPU 0 has a total capacity of 40.00 GiB of which 39.00 GiB is free. "
     + TORCH.format("0.10", "0.00"),
 }  # fmt: skip
@@ -55,9 +61,12 @@ def test_what_the_run_holds_itself_is_laid_to_nobody_else(text: str) -> None:
 
 
 def test_a_part_in_other_hands_is_told_beside_what_saves_memory() -> None:
-    text = ASKED + OTHER.format(7, "8.00") + OWN.format("31.50") + TORCH.format("30.00", "0.50")
-    remedy = diagnose_stream(io.BytesIO(text.encode())).remedy
-    assert remedy.index("nvidia-smi") < remedy.index("halve the micro batch")
+    named = ASKED + OTHER.format(7, "8.00") + OWN.format("31.50") + TORCH.format("30.00", "0.50")
+    for text, held in ((named, "8.0 GiB"), (OLD.format("1.63", "27.91", "565.31", "27.93"), "about 15.1 GiB")):
+        found = diagnose_stream(io.BytesIO(text.encode()))
+        remedy = found.remedy
+        assert f"other processes held {held}" in found.summary, found.summary
+        assert remedy.index("nvidia-smi") < remedy.index("halve the micro batch")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,6 +189,20 @@ def test_a_profile_that_fails_costs_only_itself(
     assert run_plan(make_plan("ddp", profile="torch"))["outcome"] == "COMPLETED"
     assert "no profile: RuntimeError: no memory for a profiler" in capfd.readouterr().out
     assert not RunPaths(tmp_path / "run").profile.exists()
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_trace_that_cannot_be_kept_leaves_no_half_of_it(tmp_path: Path, is_whole: bool) -> None:
+    class OnAFullDisk:
+        def export_chrome_trace(self, path: str) -> None:
+            Path(path).write_bytes(gzip.compress(b'{"traceEvents": []}')[: None if is_whole else 9])
+            if not is_whole:
+                raise OSError(28, "No space left on device")
+
+    record: Any = SimpleNamespace(paths=RunPaths(tmp_path))
+    with pytest.raises(ValueError if is_whole else OSError):
+        window._keep(record, OnAFullDisk())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_console_profiles_two_ranks_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:

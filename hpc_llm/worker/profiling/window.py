@@ -90,11 +90,15 @@ def _marked(batches: Iterator[Batch]) -> Iterator[Batch]:
 def _keep(record: Record, profiler: Any) -> None:
     """Write the trace, then what it says."""
     temporary = record.paths.trace.with_name(f".{record.paths.trace.name}")
-    profiler.export_chrome_trace(str(temporary))
-    found = summarize(_read(temporary))
-    if found is None:
-        raise ValueError("the trace holds none of the steps")
-    temporary.replace(record.paths.trace)
+    try:
+        profiler.export_chrome_trace(str(temporary))
+        found = summarize(_read(temporary))
+        if found is None:
+            raise ValueError("the trace holds none of the steps")
+        temporary.replace(record.paths.trace)
+    except BaseException:  # on a full disk half a trace would take the room that the end record needs
+        temporary.unlink(missing_ok=True)
+        raise
     record.write(record.paths.profile, {**found, "rank": 0, "trace": record.paths.trace.name, **_of_run(record)})
     shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in found["shares"].items())
     print(

@@ -1,0 +1,79 @@
+"""Where a value without quotes ends. A password may hold the marks that end other values: `&`, `;`, `<`, `>`, `%` and quotes.
+
+Standard library only. Each look goes a bounded way.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BARE = re.compile(
+    r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z))"""
+    r"""|(?<=[^\s|=:])\|(?=[^\s|"'`<>&;,)\]}])(?![A-Za-z_][\w.-]{1,40}[=:])){0,500}"""
+)
+"""A comma, or a `|` without blanks, goes on where no further name with a value of its own follows."""
+_PAIR = r"(?:[A-Za-z_][\w.:-]{0,60}|(?:[A-Z][A-Za-z]{0,20}\ ){1,3}[A-Z][A-Za-z]{0,20})\ ?(?:=(?=[^\s=])|%3[Dd])"
+"""The next pair of a query or of a connection string, whose names may have blanks: `Data Source=`."""
+_MARK = re.compile(
+    rf"""(?:&(?!&|(?:amp|lt|gt|quot|apos|nbsp|\#x?[0-9A-Fa-f]{{1,6}});)|;(?!;)|%26|%3[Bb])(?!\s{{0,3}}{_PAIR})(?=[^\s\x00-\x1f\x7f])
+    |["'`](?=[^\s,;:.)\]}}"'`])|%2[27](?=[A-Za-z0-9])|<(?!/|(?:br|p|td|tr|li|div|span|b|i|code|pre|a)\b[^<>]{{0,80}}>)|>""",
+    re.VERBOSE,
+)
+"""A mark that other values end at and a password may go on behind: no end of a command, no entity, tag, or closing quote."""
+_BRACED = re.compile(r"""\{[^{}\s]{1,200}\}(?=[;\s"']|\Z)""")
+"""How connection strings of ODBC write a value with marks in it."""
+_CLOSING = re.compile(r"""(?:["'`<>&;:.,]|/>)+\Z""")
+_QUOTES = {'"': r"\"", "'": r"'", "`": r"`", "%22": "%22", "%27": "%27"}
+_OPENERS = {quote: re.compile(rf"(?<![\w\\]){mark}|(?<!\\){mark}(?!\w)") for quote, mark in _QUOTES.items()}
+"""Quotes but for the apostrophe within a word."""
+_LONGEST, _LINE = 500, 300
+
+
+def bare(text: str, start: int) -> str:
+    """A value without quotes that begins at `start`."""
+    found = _BARE.match(text, start)
+    return _closed(found[0].rstrip(":")) if found else ""
+
+
+def bare_password(text: str, start: int, begin: int, *, is_in_tag: bool = False) -> str:
+    """The same of a password whose name begins at `begin`: up to a blank, a quote that was opened before, or a further pair.
+
+    >>> bare_password("PASSWORD=a7;x9&y", 9, 0), bare_password("'PASSWORD=a7<b' x", 10, 1), bare_password("pwd=a;b=c", 4, 0)
+    ('a7;x9&y', 'a7<b', 'a')
+    """
+    if braced := _BRACED.match(text, start):
+        return braced[0]
+    found = _BARE.match(text, start)
+    end = found.end() if found else start
+    value = bare(text, start)
+    if found is None or len(value) < len(
+        found[0].rstrip(":")
+    ):  # behind the bracket that closes a call stands no password
+        return value
+    opened = {quote for quote in _QUOTES if _is_open(quote, text, begin)}
+    while end - start < _LONGEST:
+        mark = _AMPERSAND.match(text, end) if is_in_tag else _MARK.match(text, end)
+        if mark is None or mark[0] in opened:
+            break
+        more = _BARE.match(text, mark.end())
+        end = more.end() if more else mark.end()
+    whole = text[start:end]
+    return whole if is_in_tag or whole == found[0] else _closed(_CLOSING.sub("", whole)) or value
+
+
+_AMPERSAND = re.compile(r"""[&;"'`>%]""")
+"""Within an element all but `<` belongs to the value."""
+
+
+def _is_open(quote: str, text: str, begin: int) -> bool:
+    """Whether a quote of that kind was opened on the line before the name, and not closed."""
+    since = max(text.rfind("\n", 0, begin) + 1, begin - _LINE)
+    return len(_OPENERS[quote].findall(text[since:begin])) % 2 == 1
+
+
+def _closed(value: str) -> str:
+    """Without the brackets that were opened before it."""
+    for opened, closed in ("()", "[]", "{}"):
+        while value.endswith(closed) and value.count(closed) > value.count(opened):
+            value = value[:-1]
+    return value
