@@ -85,12 +85,10 @@ def tool() -> Callable[[str, str], str]:
 
 
 @pytest.fixture
-def own_folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory with an empty home and configuration folder beside it, and a cache that holds only what
-    the program itself has made."""
-    for name in ("cwd", "home", "config", "cache"):
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory with an empty home, configuration and cache folder beside it."""
+    for name in ("cwd", "home", "config"):
         (tmp_path / name).mkdir()
-    (tmp_path / "cache" / "hpc-llm").symlink_to(_shared_cache(tmp_path_factory) / "hpc-llm")
     monkeypatch.chdir(tmp_path / "cwd")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

@@ -129,11 +129,11 @@ def test_a_family_that_nobody_measured_is_counted_with_a_note(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_attention_heads": 0}, "num_attention_heads is 0, a whole number of at least 1"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0, it must be a whole number from 1 to "),
         ({"num_key_value_heads": -1}, "num_key_value_heads is -1"),
         ({"hidden_size": "wide"}, "hidden_size is 'wide'"),
         ({"hidden_size": None}, "does not say hidden_size"),
-        ({"vocab_size": 10**15}, "no model has as many"),
+        ({"vocab_size": 10**15}, "vocab_size is 1000000000000000, it must be a whole number from 1 to "),
         ({"num_experts": 64}, "mixture of experts"),
         ({"model_type": "mixtral", "num_local_experts": 8}, "mixture of experts"),
         ({"model_type": "llama", "num_attention_heads": 0, "head_dim": None}, "num_attention_heads is 0"),

@@ -26,7 +26,9 @@ A_MONTH_S = 30 * 86400
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    return tmp_path / "logs"
+    folder = tmp_path / "logs"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture
@@ -86,6 +88,7 @@ def test_a_run_beside_another_folder_of_runs_is_known(
     """Both have their data in the same place, and a study of many runs leaves one note."""
     monkeypatch.setenv("HPC_LLM_CACHE", str(corpus.folder.parent))
     others = tmp_path / "others"
+    others.mkdir()
     note_readers([reads(folder, corpus.folder)] * 3, folder.run.root.parent, Path.home())
     assert len(list(corpus.folder.parent.glob(".readers-*/*.json"))) == 1
     slurm.says(job("PENDING"))
@@ -135,6 +138,7 @@ def test_operators_that_runs_beside_another_folder_want_stay(folder: Folder, slu
     operators = Path.home() / ".cache" / "hpc-llm" / "here" / "torch_extensions"
     (operators / "cpu_adam").mkdir(parents=True)
     others = tmp_path / "others"
+    others.mkdir()
     note_readers([{"plan": {"engine": {"name": "plain"}, "cluster": "here"}}], folder.run.root.parent, Path.home())
     assert not list(operators.parent.glob(".readers-*"))
     note_readers([{"plan": {"engine": {"name": "deepspeed"}, "cluster": "here"}}], folder.run.root.parent, Path.home())
