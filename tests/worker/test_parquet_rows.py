@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from hpc_llm.corpus.sources import PARQUET, SourceFile
 from hpc_llm.errors import DataFileError
 from hpc_llm.worker.preparing.rows import rows_of
-
-pa = pytest.importorskip("pyarrow")
 
 
 def written(folder: Path, columns: dict[str, Any], **how: Any) -> SourceFile:
