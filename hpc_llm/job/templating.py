@@ -25,6 +25,7 @@ from jinja2.loaders import split_template_path
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpc_llm.errors import HpcLlmError, RequestError
+from hpc_llm.records.files import is_private_folder
 from hpc_llm.site.profiles import bundled, user_cache, user_config
 
 NAMES = ("job.sh.j2", "prelude.sh.j2", "launch.sh.j2")
@@ -154,10 +155,9 @@ def _bytecode_cache() -> jinja2.FileSystemBytecodeCache | None:
     folder = user_cache() / "sandboxed-templates"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = os.lstat(folder)
+        is_private = is_private_folder(folder)
     except OSError:
         return None
-    is_private = found.st_uid == os.geteuid() and found.st_mode & 0o170022 == 0o040000
     return _BytecodeCache(str(folder)) if is_private and os.access(folder, os.W_OK) else None
 
 

@@ -70,6 +70,12 @@ def make_own_folder(folder: Path) -> None:
     folder.mkdir(0o755, parents=True, exist_ok=True)
 
 
+def is_private_folder(folder: Path) -> bool:
+    """Whether it is this user's, no link, and nobody else can write in it. Raises OSError where it cannot be looked at."""
+    found = os.lstat(folder)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & OTHERS_MAY_WRITE
+
+
 def new_file(path: Path, mode: int = 0o644) -> TextIOWrapper:
     """A file that was not there before, for writing text; nobody else can write it, the umask decides who may read it."""
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import os
 import subprocess
 import sys
 from hashlib import sha256
 from pathlib import Path
 
 from hpc_llm.errors import HpcLlmError
-from hpc_llm.records.files import read_own, write_output
+from hpc_llm.records.files import is_private_folder, read_own, write_output
 from hpc_llm.site.profiles import user_cache
 from hpc_llm.text.json_text import DamagedRecordError
 
@@ -52,10 +51,9 @@ def _kept_in() -> Path | None:
     try:
         version = importlib.metadata.version("vl-convert-python")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = os.lstat(folder)
+        is_private = is_private_folder(folder)
     except (OSError, importlib.metadata.PackageNotFoundError):
         return None
-    is_private = found.st_uid == os.geteuid() and found.st_mode & 0o170022 == 0o040000
     of = sha256(_PROGRAM.encode()).hexdigest()[:8]
     return folder / f"vega-{version}-{of}.js" if is_private else None
 
