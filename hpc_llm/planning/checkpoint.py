@@ -15,11 +15,11 @@ from hpc_llm.errors import ModelRequestError, RequestError
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.planning.model_sizes import check_sizes, check_text
-from hpc_llm.planning.weight_files import check_types, table_of
 from hpc_llm.records.fetched import refuse_unfinished
 from hpc_llm.records.files import open_regular, read_regular
 from hpc_llm.records.models import stays_within
 from hpc_llm.records.run import RunPaths
+from hpc_llm.records.weight_files import check_types, table_of
 from hpc_llm.text.json_text import DamagedRecordError, figures
 
 _WHOLE = ("model.safetensors", "pytorch_model.bin")

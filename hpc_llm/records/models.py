@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from hpc_llm.errors import ModelRequestError
 from hpc_llm.records.checkpoints import has_size
 from hpc_llm.records.digests import digests_of
-from hpc_llm.records.files import load_json, open_regular, write_json
+from hpc_llm.records.files import load_json, write_json
+from hpc_llm.records.weight_files import table_of
 from hpc_llm.text.json_text import DamagedRecordError
 
 MANIFEST = "kept.json"
@@ -21,8 +21,6 @@ _CONFIGS = {
     _INDEX: "config.json",
     "adapter_model.safetensors": "adapter_config.json",
 }
-_LARGEST_TABLE = 100_000_000
-"""Bytes; what reads safetensors takes no more."""
 
 
 def write_manifest(folder: Path) -> None:
@@ -91,32 +89,9 @@ def _is_plain(name: Any) -> bool:
 
 def _names_in(path: Path) -> frozenset[str]:
     """The tensors in a file of safetensors. Raises DamagedRecordError where the file is not as long as its table says."""
-    file = None if path.is_symlink() else open_regular(path)
-    if file is None:
-        raise DamagedRecordError("it is no regular file")
-    with file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 0 < length <= _LARGEST_TABLE:
-            raise DamagedRecordError("it has no table")
-        table = json.loads(file.read(length))
-        size = file.seek(0, 2)
-    if not isinstance(table, dict):
-        raise DamagedRecordError("its table is no object")
-    end = 0
-    for begin, behind in sorted(_places(table)):
-        if begin != end or behind < begin:
-            raise DamagedRecordError("its table has holes")
-        end = behind
-    if not end or size != 8 + length + end:
-        raise DamagedRecordError("it is not as long as its table says")
-    return frozenset(table) - {"__metadata__"}
-
-
-def _places(table: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    for name, tensor in table.items():
-        if name == "__metadata__":
-            continue
-        offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
-        if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(one) is int for one in offsets):
-            raise DamagedRecordError(f"nobody knows where {name} lies")
-        yield offsets[0], offsets[1]
+    if path.is_symlink():
+        raise DamagedRecordError("it is a link")
+    try:
+        return frozenset(table_of(path))
+    except ModelRequestError as error:
+        raise DamagedRecordError(str(error)) from None

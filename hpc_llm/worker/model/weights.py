@@ -10,7 +10,7 @@ from typing import Any
 from hpc_llm.errors import ModelFileError, RequestError, WorkerError
 from hpc_llm.planning.checkpoint import read_config
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
-from hpc_llm.planning.weight_files import is_float, table_of
+from hpc_llm.records.weight_files import is_float, table_of
 from hpc_llm.worker.model import t5
 from hpc_llm.worker.model.files import files_of
 from hpc_llm.worker.tensor_file import check_tensors
