@@ -42,9 +42,10 @@ class ExitRecord:
 
     @property
     def elapsed_s(self) -> float | None:
-        if self.started_at is None or self.ended_at is None:
+        """None where a clock was set back meanwhile, too: nobody knows how long it took."""
+        if self.started_at is None or self.ended_at is None or self.ended_at < self.started_at:
             return None
-        return round(max(0.0, self.ended_at - self.started_at), 3)
+        return round(self.ended_at - self.started_at, 3)
 
     @property
     def hit_time_limit(self) -> bool:

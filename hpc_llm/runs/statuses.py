@@ -181,4 +181,6 @@ def _elapsed(found: Look, started_at: float | None) -> float | None:
         return job.elapsed_s
     if not found.judgement.is_over:
         return max(0.0, round(found.known.now - started_at, 3))
-    return max(0.0, round(left.ended_at - started_at, 3)) if left is not None and left.ended_at else None
+    if left is None or not left.ended_at or left.ended_at < started_at:  # a clock was set back meanwhile
+        return None
+    return round(left.ended_at - started_at, 3)

@@ -8,6 +8,7 @@ import socket
 import pytest
 from run_folders import BEGAN, ENDED, NOW, UUID, Folder, Slurm, job
 
+from hpc_llm.parsing.formats.own_run import rows
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import Outcome, Stop
 from hpc_llm.runs import status
@@ -267,14 +268,12 @@ def test_slurm_s_final_word_is_kept_as_evidence_and_a_later_try_replaces_it(fold
     slurm.says(job("PREEMPTED"))
     folder.exit(143, signal="TERM")
     assert judged(folder).outcome is Outcome.PREEMPTED
-    slurm.answers = False
     assert said(judged(folder)) == ("PREEMPTED", Outcome.PREEMPTED, "preempted")
     slurm.says(job("RUNNING", started_at=ENDED + 100))
     assert judged(folder.started(BEGAN, ENDED + 100)).state == "RUNNING"
     folder.exit(1, restart_count=1, started_at=ENDED + 100, ended_at=ENDED + 200)
     slurm.says(job("FAILED", 1, started_at=ENDED + 100, ended_at=ENDED + 200))
     assert judged(folder).outcome is Outcome.FAILED
-    slurm.answers = False
     assert judged(folder).state == "FAILED"
     assert (read_json(folder.run.scheduler_record) or {})["record"]["state"] == "FAILED"
 
@@ -374,3 +373,13 @@ def test_a_job_that_will_never_start_says_what_to_change(folder: Folder, slurm: 
 def test_a_job_that_waits_for_its_turn_has_slurm_s_estimate(folder: Folder, slurm: Slurm) -> None:
     slurm.says(job("PENDING", reason="Priority", started_at=NOW + 600))
     assert "expects it to start at 2026-" in (judged(folder).reason or "")
+
+
+@pytest.mark.parametrize(("took", "elapsed_s"), [(0.0, 0.0), (12.0, 12.0), (-100.0, None)])
+def test_nobody_knows_how_long_it_took_where_a_clock_was_set_back(
+    folder: Folder, slurm: Slurm, took: float, elapsed_s: float | None
+) -> None:
+    folder.exit(1, started_at=BEGAN, ended_at=BEGAN + took)
+    [row] = rows([folder.run.root])
+    [told] = status([folder.run])
+    assert (row.elapsed_s, told.elapsed_s) == (elapsed_s, elapsed_s)
