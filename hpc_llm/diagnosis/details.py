@@ -35,9 +35,8 @@ def _device_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> s
     ranks = sorted({f.rank for f in found if f.cause is root.cause and f.rank is not None})
     if len(ranks) > 1:
         facts["ranks"] = ",".join(map(str, ranks))
-    about = (
-        "about " if "reserved_total" in facts else ""
-    )  # the sums of older torch do not tell the context of this process apart
+    # The sums of older torch do not tell the context of this process apart.
+    about = "about " if "reserved_total" in facts else ""
     _share_out(facts)
     if "asked" not in facts:
         return ""
