@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -35,7 +36,7 @@ from hpc_llm.planning.experiment import Experiment, Plan  # noqa: E402
 from hpc_llm.planning.method import load_method  # noqa: E402
 from hpc_llm.planning.model import Architecture, architecture  # noqa: E402
 from hpc_llm.planning.plan import Site, plan  # noqa: E402
-from hpc_llm.records.files import read_json, write_json  # noqa: E402
+from hpc_llm.records.files import read_json, read_json_lines, write_json  # noqa: E402
 from hpc_llm.records.run import RunPaths  # noqa: E402
 from hpc_llm.site.cluster import load_cluster  # noqa: E402
 from hpc_llm.site.hardware import detect  # noqa: E402
@@ -100,13 +101,15 @@ ROWS = (
         (*OFFLOAD, "moments_precision=bf16"),
     ),
     Row("z3o-1x350", "z3o", "llama2-7b", 1, 350, "deepspeed_by_hand.py --all-on-host", 2, OFFLOAD),
+    Row("z2o-3b-1x350", "z2o", "llama3.2-3b", 1, 350, "deepspeed_by_hand.py --states-on-host", 1, OFFLOAD),
+    Row("z3o-3b-1x350", "z3o", "llama3.2-3b", 1, 350, "deepspeed_by_hand.py --all-on-host", 1, OFFLOAD),
     Row("z2o-8x2048", "z2o", "llama2-7b", 8, 2048, "fsdp2_by_hand.py --four-micro-batches", 2, (FOUR,)),
     Row("z3o-8x2048", "z3o", "llama2-7b", 8, 2048, "fsdp2_by_hand.py --four-micro-batches", 2, (FOUR,)),
 )
 
 COLUMNS = (
     "row method model gpus micro_batch_size sequence_length settings peer ours_step_ms peer_step_ms ratio ours_allocated_gib "
-    "peer_allocated_gib ours_reserved_gib peer_reserved_gib ours_loss peer_loss ours_fused ours_adaptations repeats problem "
+    "peer_allocated_gib ours_reserved_gib peer_reserved_gib ours_first_step_s peer_first_step_s ours_loss peer_loss ours_fused ours_adaptations repeats problem "
     "device versions commit command date"
 ).split()
 
@@ -194,9 +197,11 @@ def summary(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[st
         "ours_fused": " ".join(ours[-1]["fused"]),
         "ours_adaptations": " ".join(ours[-1]["adaptations"]),
     }
-    for key in ("step_ms", "allocated_gib", "reserved_gib"):
+    for key in ("step_ms", "allocated_gib", "reserved_gib", "first_step_s"):
         for who, runs in (("ours", ours), ("peer", theirs)):
-            values = [one[key] for one in runs if one[key] is not None]
+            # The first run of either compiles what the later ones find in caches.
+            counted = runs[1:] if key == "first_step_s" and len(runs) > 1 else runs
+            values = [one[key] for one in counted if one[key] is not None]
             found[f"{who}_{key}"] = round(statistics.median(values), 3) if values else ""
     found["ratio"] = found["peer_step_ms"] / found["ours_step_ms"]
     return found
@@ -228,6 +233,7 @@ def measure_ours(row: Row, arguments: argparse.Namespace, folder: Path, environm
     environment = {**environment, **asked.job.env}
     own = environment if row.gpus > 1 else {**environment, "HPC_LLM_LAUNCHER": "python"}
     command = [*start(row), "-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(paths.root)]
+    began = time.time()
     said = ended(command, own)
     result = read_json(paths.result) or {}
     if result.get("step_time_s_p50") is None or result.get("outcome") not in ("COMPLETED", "INVALID"):
@@ -236,6 +242,7 @@ def measure_ours(row: Row, arguments: argparse.Namespace, folder: Path, environm
         "step_ms": 1e3 * result["step_time_s_p50"],
         "allocated_gib": in_gib(result["peak_allocated_bytes"]),
         "reserved_gib": in_gib(result["peak_reserved_bytes"]),
+        "first_step_s": next((line["time"] - began for line in read_json_lines(paths.steps)), None),
         "loss": result["loss_last"],
         "fused": result["fused"],
         "adaptations": result["adaptations"],
@@ -251,7 +258,9 @@ def measure_peer(row: Row, arguments: argparse.Namespace, scratch: Path, environ
     program, *switches = row.peer.split()
     flags = ["--micro-batch-size", row.micro_batch_size, "--sequence-length", row.sequence_length]
     flags += ["--steps", arguments.steps, "--warmup-steps", arguments.warmup_steps, "--model-config", config]
-    return ended([*start(row), str(PEERS / program), *map(str, flags), *switches], environment)
+    began = time.time()
+    found = ended([*start(row), str(PEERS / program), *map(str, flags), *switches], environment)
+    return found if "problem" in found else {**found, "first_step_s": found["first_step_at"] - began}
 
 
 def start(row: Row) -> list[str]:

@@ -1,6 +1,6 @@
 """What can only be proven on a GPU: recorded, fused and compiled steps train as others do, and what cannot be recorded runs.
 
-    python benchmarks/gpu_checks.py        flat, offload: those of that engine, and of its states on the host, alone
+    python benchmarks/gpu_checks.py        flat, offload, documents: those alone
 
 One line a check, with what was compared; exit code 1 where one of them fails. Needs torch, transformers, peft, bitsandbytes.
 """
@@ -27,6 +27,7 @@ from hpc_llm.site.cluster import load_cluster  # noqa: E402
 from hpc_llm.site.hardware import detect  # noqa: E402
 from hpc_llm.worker import engines  # noqa: E402
 from hpc_llm.worker.data import batches  # noqa: E402
+from hpc_llm.worker.data.batch import LABELS, MASKED, POSITIONS  # noqa: E402
 from hpc_llm.worker.engines.flat_units import Unit  # noqa: E402
 from hpc_llm.worker.engines.host_memory import HostMemory  # noqa: E402
 from hpc_llm.worker.engines.host_states import HostStates  # noqa: E402
@@ -53,15 +54,15 @@ def planned(method: str, *settings: str, model: str = "llama-68m") -> Plan:
     return plan(asked, load_cluster("local"), load_method(method), Site(scheduler="local", hardware=detect())).plan
 
 
-def losses(one: Plan, lengths: tuple[int, ...] = ()) -> tuple[list[float], list[str]]:
-    """The loss of each step, and what the engine says; `lengths` cut the sequences of the steps in turn."""
+def losses(one: Plan, lengths: tuple[int, ...] = (), way: str = "") -> tuple[list[float], list[str]]:
+    """The loss of each step, and what the engine says; `lengths` cut the sequences of the steps in turn, `way` makes documents of them."""
     torch.manual_seed(one.workload.seed)
     built = engines.find(one.engine.name).build(one, DEVICE)
     source = batches(one, built.engine.module.config.vocab_size, find_ranks(os.environ), DEVICE)
     found = []
     for number in range(STEPS):
         cut = lengths[number % len(lengths)] if lengths else None
-        loss, _ = take_step(built.engine, shortened(source, cut), one)
+        loss, _ = take_step(built.engine, in_documents(shortened(source, cut), number, way), one)
         found.append(float(loss.total) / float(loss.targets))
     return found, built.engine.sentences()
 
@@ -69,6 +70,39 @@ def losses(one: Plan, lengths: tuple[int, ...] = ()) -> tuple[list[float], list[
 def shortened(source: Iterator[Any], length: int | None) -> Iterator[Any]:
     for batch in source:
         yield {name: tensor[:, :length].contiguous() for name, tensor in batch.items()} if length else batch
+
+
+def in_documents(source: Iterator[Any], step: int, way: str) -> Iterator[Any]:
+    """Each row cut into documents, at other places in each step and row; `together`: with positions, and not cut."""
+    for batch in source:
+        if not way:
+            yield batch
+            continue
+        rows, length = batch["input_ids"].shape
+        places = torch.arange(length, device=DEVICE).repeat(rows, 1)
+        for row in range(rows if way == "apart" else 0):
+            border = 9 + (step * 31 + row * 17) % (length - 20)
+            places[row, border:] -= border
+        labels = batch["input_ids"].masked_fill(places == 0, MASKED)
+        yield {**batch, POSITIONS: places, LABELS: labels}
+
+
+def documents(name: str, tolerance: float, method: str, *settings: str) -> tuple[str, str]:
+    """Recorded steps on rows of documents lose what unrecorded ones do, and not what they lose where documents see each other."""
+    recorded = planned(method, *settings)
+    assert recorded.engine.cuda_graph
+    unrecorded = dataclasses.replace(recorded, engine=dataclasses.replace(recorded.engine, cuda_graph=False))
+    first, said = losses(recorded, way="apart")
+    second, _ = losses(unrecorded, way="apart")
+    other, _ = losses(unrecorded, way="together")
+    assert not said, said
+    largest = max(abs(a - b) / abs(b) for a, b in zip(first, second, strict=True))
+    seen = max(abs(a - b) / abs(b) for a, b in zip(first, other, strict=True))
+    assert largest <= tolerance < seen, f"{largest:.2e} is more than {tolerance:.0e}, or {seen:.2e} is not"
+    return (
+        name,
+        f"losses of {STEPS} steps differ by {largest:.1e} at most, by {seen:.1e} from documents that see each other",
+    )
 
 
 def largest_difference(method: str, *settings: str, lengths: tuple[int, ...] = ()) -> float:
@@ -212,6 +246,7 @@ OF_UNITS = ("compiled_layers", "layers_per_unit", "reduce_precision", "fused_lay
 DEEP = "tinyllama-1.1b"
 """Has more layers than there are rows for parameters that visit the device."""
 SUMS = "gradient_accumulation_steps=3"
+COMPILED = ("compiled_layers=true", "fused_layers=false")
 CHECKS: list[Callable[[], tuple[str, str]]] = [
     lambda: equal("ddp fp32", 1e-6, "ddp", "precision=fp32"),
     lambda: equal("ddp fp32, 3 micro batches a step", 1e-6, "ddp", "precision=fp32", "gradient_accumulation_steps=3"),
@@ -264,12 +299,19 @@ OF_OFFLOAD: list[Callable[[], tuple[str, str]]] = [
     lambda: offloaded("z3o bf16, 22 layers recomputed", 1e-2, "recompute=true", method="z3o", model=DEEP),
     lambda: offloaded("z3o bf16, stepped on the host", 1e-2, "offloaded_step=host", method="z3o"),
 ]
-ALL = {"flat": OF_FLAT, "offload": OF_OFFLOAD}
+OF_DOCUMENTS: list[Callable[[], tuple[str, str]]] = [
+    lambda: documents("documents, ddp fp32", 1e-5, "ddp", "precision=fp32"),
+    lambda: documents("documents, lora fp32, 3 micro batches a step", 1e-5, "lora", "precision=fp32", SUMS),
+    lambda: documents("documents, qlora bf16", 1e-3, "qlora"),
+    lambda: documents("documents, flat fp32", 1e-5, "z3", "engine=flat", "precision=fp32"),
+    lambda: documents("documents, flat fp32, compiled layers", 1e-5, "z3", "engine=flat", "precision=fp32", *COMPILED),
+]
+ALL = {"flat": OF_FLAT, "offload": OF_OFFLOAD, "documents": OF_DOCUMENTS}
 
 
 def main() -> int:
     asked = sys.argv[1] if len(sys.argv) > 1 else None
-    checks = [*CHECKS, *OF_FLAT, *OF_OFFLOAD] if asked is None else ALL[asked]
+    checks = [*CHECKS, *OF_FLAT, *OF_OFFLOAD, *OF_DOCUMENTS] if asked is None else ALL[asked]
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29571")
     os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")

@@ -51,8 +51,9 @@ def wait(device: torch.device) -> None:
 
 
 def timed(step: Callable[[], Any], device: torch.device, steps: int, warmup: int) -> dict[str, Any]:
-    """Median time of a step in ms behind the warm-up, the device waited for on both sides, largest memory, and the last loss."""
-    times, loss = [], None
+    """Median time of a step in ms behind the warm-up, the device waited for on both sides, largest memory, the last loss, and
+    when the first step was done, in seconds since 1970."""
+    times, loss, first_step_at = [], None, None
     for number in range(steps):
         if number == warmup and device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
@@ -60,10 +61,12 @@ def timed(step: Callable[[], Any], device: torch.device, steps: int, warmup: int
         began = time.perf_counter()
         loss = step()
         wait(device)
+        first_step_at = first_step_at or time.time()
         if number >= warmup:
             times.append(time.perf_counter() - began)
     return {
         "step_ms": 1e3 * statistics.median(times),
+        "first_step_at": first_step_at,
         "loss_last": None if loss is None else float(loss),
         **peak(device),
     }

@@ -22,6 +22,7 @@ def main() -> None:
 
     class Clock(TrainerCallback):  # type: ignore[misc]
         began = 0.0
+        first_step_at = 0.0
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             if state.global_step == arguments.warmup_steps and device.type == "cuda":
@@ -31,8 +32,10 @@ def main() -> None:
 
         def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             wait(device)
+            self.first_step_at = self.first_step_at or time.time()
             times.append(time.perf_counter() - self.began)
 
+    clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         how = TrainingArguments(
             output_dir=folder,
@@ -46,11 +49,11 @@ def main() -> None:
             optim="adamw_torch_fused",
             learning_rate=2e-4,
         )
-        trainer = Trainer(model=model, args=how, train_dataset=samples(arguments, model), callbacks=[Clock()])
+        trainer = Trainer(model=model, args=how, train_dataset=samples(arguments, model), callbacks=[clock])
         trainer.train()
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
     found = {"step_ms": 1e3 * median(times[arguments.warmup_steps :]), "loss_mean": losses[-1] if losses else None}
-    tell({**found, **peak(device)})
+    tell({**found, "first_step_at": clock.first_step_at, **peak(device)})
 
 
 def loaded(arguments: Any, device: torch.device) -> Any:

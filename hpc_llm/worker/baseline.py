@@ -106,7 +106,10 @@ def _prepared(arguments: argparse.Namespace) -> tuple[CorpusFacts, str]:
     wanted = CorpusRequest(
         sources=(arguments.dataset_name,), model=arguments.model_path, layout=layout_of_model(arguments.model_path)
     )
-    facts = prepare(wanted, cache, lambda text: print(f"infer_llm: {text}", flush=True))
+    try:
+        facts = prepare(wanted, cache, lambda text: print(f"infer_llm: {text}", flush=True))
+    except RequestError as error:  # its sentence names the option of hpc-llm
+        raise RequestError(str(error).replace("--data ", "--dataset_name ")) from None
     return facts, splits[arguments.dataset_split]
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM
 from transformers.utils import import_utils
 
+from hpc_llm.planning.engines.facts import KNOWN_FAMILIES
 from hpc_llm.worker.model.causal import whole_samples
 
 pytestmark = pytest.mark.train
@@ -67,3 +68,17 @@ def test_padding_stays_a_mask_and_so_does_all_outside(tmp_path: Path, masks: lis
         logits(tmp_path, {**batch, "attention_mask": torch.tensor([[0] * 3 + [1] * 9])})
     logits(tmp_path, batch)
     assert masks and all(mask is not None for mask in masks)
+
+
+@pytest.mark.parametrize("family", KNOWN_FAMILIES)
+def test_documents_of_a_row_stay_apart_in_a_recording(family: str, tmp_path: Path, masks: list[Any]) -> None:
+    """Positions that begin anew are enough, whatever they were while the step was recorded."""
+    save(tmp_path, family)
+    tokens, border = torch.arange(12).reshape(1, 12), 5
+    other = torch.cat([tokens[:, :border] + 100, tokens[:, border:]], dim=1)
+    positions = torch.cat([torch.arange(border), torch.arange(12 - border)])[None]
+    one, two = (logits(tmp_path, {"input_ids": each, "position_ids": positions}) for each in (tokens, other))
+    assert masks and all(mask is not None for mask in masks)
+    torch.testing.assert_close(one[:, border:], two[:, border:], rtol=1e-5, atol=1e-6)
+    together = logits(tmp_path, {"input_ids": tokens, "position_ids": torch.arange(12)[None]})
+    assert not torch.allclose(one[:, border:], together[:, border:], atol=1e-3)

@@ -15,9 +15,12 @@ from tiny_plans import RunPlan, make_plan, prepared
 
 from hpc_llm.corpus.key import CorpusRequest
 from hpc_llm.errors import WorkerError
+from hpc_llm.planning.engines.facts import KNOWN_FAMILIES
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.data import MASKED, Batch, batches, count_targets, evaluation_batches, model_inputs
 from hpc_llm.worker.data.apart import check_documents_apart
+from hpc_llm.worker.data.batch import ATTENTION_MASK, DECODER_INPUT
+from hpc_llm.worker.data.fitting import fitting
 from hpc_llm.worker.loss import sum_targets, summed_loss
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.ranks import Ranks
@@ -100,6 +103,40 @@ def test_padded_and_batched_documents_lose_the_same(source: Path) -> None:
     total, count = alone(model, plan)
     found, targets = loss_of(model, list(evaluation_batches(plan, 512, ranks(), CPU, "train")))
     assert targets == count and found / targets == pytest.approx(total / count, abs=1e-5)
+
+
+@pytest.mark.parametrize("family", KNOWN_FAMILIES)
+def test_rows_that_are_padded_behind_need_no_mask(family: str, source: Path) -> None:
+    """A step with a mask cannot be recorded; without one the loss and each gradient are the same."""
+    model, masked = model_of(family), epoch(plan_of(source), 4)
+    bare = list(fitting(iter(masked), model))
+    assert all(ATTENTION_MASK in batch for batch in masked) and not any(ATTENTION_MASK in batch for batch in bare)
+    ends = []
+    for batch in (merged(masked), merged(bare)):
+        model.zero_grad()
+        loss = summed_loss(model(**model_inputs(batch), use_cache=False).logits, batch)
+        loss.backward()
+        ends.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-4, atol=1e-5)
+
+
+def merged(found: list[Batch]) -> Batch:
+    return {name: torch.cat([batch[name] for batch in found]) for name in found[0]}
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_models_of_which_nothing_is_known_keep_their_mask(family: str, source: Path) -> None:
+    from transformers import AutoConfig
+
+    given = [
+        {
+            "input_ids": torch.ones(1, 4).long(),
+            ATTENTION_MASK: torch.ones(1, 4).long(),
+            DECODER_INPUT: torch.zeros(1, 2),
+        }
+    ]
+    model = SimpleNamespace(config=AutoConfig.for_model(family, **FAMILIES[family]))
+    assert [batch.keys() for batch in fitting(iter(given), model)] == [given[0].keys()]
 
 
 def test_prompts_are_not_learned(source: Path) -> None:

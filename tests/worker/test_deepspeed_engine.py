@@ -14,9 +14,9 @@ import torch
 from tiny_plans import make_plan
 
 from hpc_llm.errors import RequestError, WorkerError
+from hpc_llm.worker.compiled_late import compiled_when_called
 from hpc_llm.worker.device import Toolchain
 from hpc_llm.worker.engines import deepspeed
-from hpc_llm.worker.engines.compiled_late import compiled_when_called
 from hpc_llm.worker.engines.deepspeed import COMPILE_ON_CPU, adapt_config
 
 NOTHING = Toolchain(host=False, device=False)

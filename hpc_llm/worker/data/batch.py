@@ -12,6 +12,12 @@ MASKED = -100
 
 LABELS = "labels"
 
+POSITIONS = "position_ids"
+"""Where each token stands in its document; a row holds several where they begin anew in it."""
+
+ATTENTION_MASK = "attention_mask"
+"""1 for a token, 0 for what makes up the length of its row."""
+
 DECODER_INPUT = "decoder_input_ids"
 """What a decoder has written so far. Where a batch has it, the labels stand where they are predicted, not one place behind."""
 

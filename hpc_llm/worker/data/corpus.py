@@ -20,7 +20,7 @@ from hpc_llm.corpus.words import DOCUMENTS, NONE, REFUSE, STREAM
 from hpc_llm.errors import DataFileError, WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.files import open_plain, read_json
-from hpc_llm.worker.data.batch import DECODER_INPUT, LABELS, MASKED
+from hpc_llm.worker.data.batch import ATTENTION_MASK, DECODER_INPUT, LABELS, MASKED, POSITIONS
 
 PADDING = 0
 """Token where there is none: it is masked, or lies behind all that is not."""
@@ -160,7 +160,7 @@ class Padded(_OfSamples):
         tokens, labels = self._sample(self._rows.of(number)[0])
         return {
             "input_ids": _padded(tokens, self._length, PADDING),
-            "attention_mask": _padded(torch.ones_like(tokens), self._length, 0),
+            ATTENTION_MASK: _padded(torch.ones_like(tokens), self._length, 0),
             LABELS: _padded(labels, self._length, MASKED),
         }
 
@@ -179,7 +179,7 @@ class Documents(_OfSamples):
         positions = [torch.arange(size) for size in (*(len(tokens) for tokens, _ in parts), left)]
         return {
             "input_ids": _padded(torch.cat([tokens for tokens, _ in parts]), self._length, PADDING),
-            "position_ids": torch.cat(positions),
+            POSITIONS: torch.cat(positions),
             LABELS: _padded(torch.cat([labels for _, labels in parts]), self._length, MASKED),
         }
 
@@ -200,7 +200,7 @@ class Pairs(_OfSamples):
         written = torch.cat([torch.tensor([self._start]), target[:-1]])
         return {
             "input_ids": _padded(source, self._length, PADDING),
-            "attention_mask": _padded(torch.ones_like(source), self._length, 0),
+            ATTENTION_MASK: _padded(torch.ones_like(source), self._length, 0),
             DECODER_INPUT: _padded(written, self._written, PADDING),
             LABELS: _padded(labels, self._written, MASKED),
         }

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from hpc_llm.errors import WorkerError
-from hpc_llm.worker.data.batch import DECODER_INPUT, LABELS, Batch
-
-_B = TypeVar("_B", Batch, Batch | None)
-
-
-def fitting(batches: Iterator[_B], model: Any) -> Iterator[_B]:
-    """The batches as `model` takes them; what a source has made for a decoder stays as it is."""
-    if not getattr(model.config, "is_encoder_decoder", False):
-        return batches
-    start = start_token(model)
-    return (batch if batch is None or DECODER_INPUT in batch else in_halves(batch, start) for batch in batches)
+from hpc_llm.worker.data.batch import ATTENTION_MASK, DECODER_INPUT, LABELS, Batch
 
 
 def in_halves(batch: Batch, start: int) -> Batch:
@@ -32,7 +21,7 @@ def in_halves(batch: Batch, start: int) -> Batch:
     begun = torch.full_like(written[:, :1], start)
     return {
         "input_ids": read,
-        "attention_mask": torch.ones_like(read),
+        ATTENTION_MASK: torch.ones_like(read),
         DECODER_INPUT: torch.cat([begun, written[:, :-1]], dim=1),
         LABELS: written.contiguous(),
     }

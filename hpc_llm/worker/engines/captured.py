@@ -7,11 +7,12 @@ of batch, with the memory that they use; another shape is recorded anew, a few o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
-from hpc_llm.worker.data.batch import LABELS
+from hpc_llm.worker.data.batch import LABELS, POSITIONS
 from hpc_llm.worker.device import count_hidden, free_in_pools
 from hpc_llm.worker.model.causal import whole_samples
 
@@ -21,8 +22,11 @@ Compute = Callable[[Mapping[str, torch.Tensor], torch.Tensor], torch.Tensor]
 _UNRECORDED = 3
 """Micro batches of a shape that run before it is recorded: libraries choose their kernels and take their memory in them."""
 _MOST_SHAPES = 4
-_OF_ANY_BATCH = {"input_ids", LABELS}
-"""What a batch holds whose samples fill it: nothing by which a model could decide."""
+_OF_WHOLE_SAMPLES = {"input_ids", LABELS}
+"""What a batch holds whose rows are one sample each: nothing by which a model could decide."""
+_RECORDABLE = {*_OF_WHOLE_SAMPLES, POSITIONS}
+"""Positions that begin anew are looked at on the host only by what cannot be recorded: while it is, transformers makes the mask
+that keeps documents apart on the device, from the positions of each batch."""
 
 
 @dataclass
@@ -32,6 +36,11 @@ class _Recorded:
     weight: torch.Tensor
     loss: torch.Tensor
     gradients: list[torch.Tensor | None]
+
+
+def _masks_of(batch: Mapping[str, torch.Tensor]) -> AbstractContextManager[None]:
+    """Within, attention goes without a mask where a batch needs none."""
+    return whole_samples() if batch.keys() <= _OF_WHOLE_SAMPLES else nullcontext()
 
 
 class Captured:
@@ -50,15 +59,13 @@ class Captured:
         self._others = others
 
     def takes(self, batch: Mapping[str, torch.Tensor]) -> bool:
-        """Whether a batch of this kind may be recorded: with a mask or positions of its own a model may choose its way by what they
-        hold, and a replay would go the way of the batch that was recorded."""
-        if batch.keys() <= _OF_ANY_BATCH:
+        """Whether a batch of this kind may be recorded: with a mask of its own a model may choose its way by what it holds, and a
+        replay would go the way of the batch that was recorded."""
+        if batch.keys() <= _RECORDABLE:
             return True
         if not self._is_off:
             self._is_off = True
-            self.sentences.append(
-                "Steps are not recorded as CUDA graphs: these samples come with masks or positions of their own."
-            )
+            self.sentences.append("Steps are not recorded as CUDA graphs: these samples come with masks of their own.")
         return False
 
     def __call__(self, batch: Mapping[str, torch.Tensor], weight: torch.Tensor) -> torch.Tensor:
@@ -78,7 +85,7 @@ class Captured:
     def _beside(self, batch: Mapping[str, torch.Tensor], weight: torch.Tensor) -> torch.Tensor:
         """Unrecorded, on the stream on which it will be recorded: what is set up there is set up for the graph too."""
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream), whole_samples():
+        with torch.cuda.stream(self._stream), _masks_of(batch):
             loss = self._compute(batch, weight)
         torch.cuda.current_stream().wait_stream(self._stream)
         return loss
@@ -91,7 +98,7 @@ class Captured:
             parameter.grad = None  # so that a replay writes its gradients and adds them to nothing
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode=self._others), whole_samples():
+            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode=self._others), _masks_of(batch):
                 loss = self._compute(static, divisor)
             gradients = [parameter.grad for parameter in self._parameters]
         except RuntimeError as error:

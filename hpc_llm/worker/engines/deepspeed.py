@@ -20,8 +20,8 @@ from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.planning.deepspeed_config import check_keys
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import OF_DEEPSPEED, bitsandbytes_name
+from hpc_llm.worker.compiled_late import compiled_when_called
 from hpc_llm.worker.device import Toolchain, find_toolchain
-from hpc_llm.worker.engines.compiled_late import compiled_when_called
 from hpc_llm.worker.engines.deepspeed_groups import ModelParallel
 from hpc_llm.worker.engines.deepspeed_layout import find_layout, scaler_state, take_scaler_state
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, trainable

@@ -13,6 +13,7 @@ from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import NAMES, PURE_BF16, bitsandbytes_name
 from hpc_llm.planning.parts import OptimizerSetup
+from hpc_llm.worker.compiled_late import compiled_when_called
 from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import StepEnd
 from hpc_llm.worker.engines.held import Bytes, bytes_of, optimizer_tensors
@@ -46,7 +47,8 @@ def bitsandbytes_optimizer(
     if name is None:
         raise WorkerError(unknown_name("optimizer", kind, NAMES))
     try:
-        import bitsandbytes
+        with compiled_when_called():
+            import bitsandbytes
     except ImportError as error:
         raise WorkerError(f"the optimizer {kind} needs bitsandbytes, which cannot be imported: {error}.") from error
     build: Any = getattr(bitsandbytes.optim, name)

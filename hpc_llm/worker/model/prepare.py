@@ -10,6 +10,7 @@ from torch import nn
 from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.parts import Lora
+from hpc_llm.worker.compiled_late import compiled_when_called
 from hpc_llm.worker.model.flops import full_shape
 
 
@@ -27,7 +28,8 @@ def prepare(model: Any, plan: Plan) -> Any:
 def _with_lora(model: Any, peft: Lora) -> Any:
     if peft.kind != "lora":
         raise WorkerError(unknown_name("peft kind", peft.kind, ("lora",)))
-    from peft import LoraConfig, get_peft_model
+    with compiled_when_called():  # it imports bitsandbytes
+        from peft import LoraConfig, get_peft_model
 
     how = LoraConfig(
         r=peft.r,

@@ -10,6 +10,7 @@ from torch import nn
 from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.parts import Quantization
+from hpc_llm.worker.compiled_late import compiled_when_called
 from hpc_llm.worker.model.shapes import DTYPES, begun, fill
 from hpc_llm.worker.model.weights import load_checkpoint
 
@@ -82,7 +83,8 @@ def _quantized_linear(
     device: torch.device,
 ) -> Any:
     """A frozen quantized layer in place of `linear`; where that has no values yet they are drawn at random."""
-    import bitsandbytes as bnb
+    with compiled_when_called():
+        import bitsandbytes as bnb
 
     shape = (linear.in_features, linear.out_features)
     has_bias = linear.bias is not None

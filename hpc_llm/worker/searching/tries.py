@@ -151,6 +151,8 @@ def _verdict(
         return Verdict.CUT, f"SIG{end['signal']} came"
     if outcome == Outcome.INVALID.value:
         return Verdict.FAILED, result.get("invalid_reason")
+    if end.get("exit_code") == 137 and (_number(end.get("oom_kills")) or 0) > 0:
+        return Verdict.MEMORY, "the kernel of its node killed a process for lack of memory"
     killed = ", as by the system where memory runs out" if end.get("exit_code") == 137 else ""
     return Verdict.FAILED, said or f"it ended with exit code {end.get('exit_code')}{killed}"
 

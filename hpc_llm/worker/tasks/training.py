@@ -15,7 +15,7 @@ from hpc_llm.worker import engines
 from hpc_llm.worker.data import batches, epoch_sequences, evaluation_batches
 from hpc_llm.worker.data.apart import check_documents_apart
 from hpc_llm.worker.data.batch import Batch
-from hpc_llm.worker.data.halves import fitting
+from hpc_llm.worker.data.fitting import fitting
 from hpc_llm.worker.data.share import share_of
 from hpc_llm.worker.engines.held import Bytes
 from hpc_llm.worker.keeping import Keeping
