@@ -19,6 +19,8 @@ from hpc_llm.runs.looks import look
 from hpc_llm.schedulers import code_digest
 from hpc_llm.text.env_file import is_reserved
 
+COUNTS_OOM_KILLS = "\noom_kill " in Path("/proc/vmstat").read_text()
+
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
@@ -84,8 +86,32 @@ def test_the_record_of_a_good_end_is_whole(machine: Machine) -> None:
         "ended_at": record["ended_at"],
         "time_limit_s": 3600,
         "restart_count": 0,
+        "oom_kills": 0 if COUNTS_OOM_KILLS else None,
     }
     assert before <= record["started_at"] <= record["ended_at"] <= time.time()
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        (["nr_free_pages 7\noom_kill 12\nend 1\n", "oom_kill 14\n"], 2),
+        (["nr_free_pages 7\n", "nr_free_pages 9\n"], None),
+    ],
+)
+def test_what_the_kernel_killed_meanwhile_for_lack_of_memory_is_counted(
+    machine: Machine, tmp_path: Path, counts: list[str], said: int | None
+) -> None:
+    places = [tmp_path / str(number) for number in (1, 2)]
+    for place, count in zip(places, counts, strict=True):
+        place.write_text(count)
+    text = machine.script()
+    begun = 'eval "$functions"'
+    text = text.replace(f"\n{begun}", f"\nfunctions=${{functions//\\/proc\\/vmstat/{places[0]}}}\n{begun}").replace(
+        "\nlaunch mpirun", f"\nmv {places[1]} {places[0]}\nlaunch mpirun"
+    )
+    ended = machine.run(text)
+    assert ended.code == 0, ended.stderr
+    assert ended.exit["oom_kills"] == said
 
 
 def test_what_slurm_says_of_the_job_is_on_record(machine: Machine) -> None:

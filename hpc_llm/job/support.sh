@@ -16,6 +16,7 @@ begin_run() {
   reason='' signal='' child='' saves='' job_tmp='' limit=() wrapper=() profiler=()
   time_limit=${1:-}
   printf -v started_at '%(%s)T' -1
+  oom_kills_before=$(count_oom_kills)
   for name in "${ending_signals[@]}"; do
     # shellcheck disable=SC2064  # the name as it is now
     trap "on_signal $name" "$name"
@@ -201,9 +202,25 @@ finish() {
   exit "$code"
 }
 
+# How many processes the kernel of this node has killed for lack of memory since it started; nothing where it does not count.
+count_oom_kills() {
+  local name count
+  while read -r name count; do
+    [ "$name" != oom_kill ] || { printf '%s' "$count"; return; }
+  done < /proc/vmstat
+} 2>/dev/null
+
+# oom_kills_since COUNT: how many more there are now, null where one of both is not known.
+oom_kills_since() {
+  local count
+  count=$(count_oom_kills)
+  if [ -n "$1" ] && [ -n "$count" ]; then printf '%s' "$((count - $1))"; else printf null; fi
+}
+
 # write_exit TIME: what finish knows, whole or not at all.
 write_exit() {
-  local record=$run_dir/.exit.json.$$.$RANDOM$RANDOM
+  local record=$run_dir/.exit.json.$$.$RANDOM$RANDOM oom_kills
+  oom_kills=$(oom_kills_since "$oom_kills_before")
   rm -f "$run_dir"/.exit.json.*
   set -C  # a link that somebody put there is not written through
   {
@@ -212,7 +229,7 @@ write_exit() {
     printf ' "host": %s, "job_id": %s, "array_task": %s, "started_at": %s, "ended_at": %s,' \
       "$(json "$(hostname)")" "$(json "${this_job[0]:-}")" "${this_job[4]:-null}" \
       "$started_at" "$1" &&
-    printf ' "time_limit_s": %s, "restart_count": %s}\n' "${time_limit:-null}" "${this_job[5]:-0}"
+    printf ' "time_limit_s": %s, "restart_count": %s, "oom_kills": %s}\n' "${time_limit:-null}" "${this_job[5]:-0}" "$oom_kills"
   } > "$record" && mv -fT "$record" "$run_dir/exit.json"
 }
 
@@ -492,7 +509,8 @@ end_what_is_left() {
 
 # How the try ended, for those who judge it as a run. One that is cut off by the job's own limit ends the job.
 note_try() {
-  local ended by=$signal why=''
+  local ended by=$signal why='' oom_kills
+  oom_kills=$(oom_kills_since "$kills_before")
   printf -v ended '%(%s)T' -1
   if [ -z "$signal" ] && { [ "$code" = 124 ] || { [ "$code" = 137 ] && [ "$((ended - began))" -ge "$reach" ]; }; }; then
     by=TERM why="time limit of $reach s reached"
@@ -501,7 +519,8 @@ note_try() {
     set -C
     printf '{"schema": 1, "run_id": %s, "exit_code": %s, "signal": %s, "stage": "launch", "reason": %s, "host": %s,' \
       "$(json "${run_dir##*/}")" "$code" "$(json "$by")" "$(json "$why")" "$(json "$(hostname)")" > "$try_dir/exit.json"
-    printf ' "started_at": %s, "ended_at": %s, "time_limit_s": %s}\n' "$began" "$ended" "$reach" >> "$try_dir/exit.json"
+    printf ' "started_at": %s, "ended_at": %s, "time_limit_s": %s, "oom_kills": %s}\n' "$began" "$ended" "$reach" "$oom_kills" \
+      >> "$try_dir/exit.json"
   )
   if [ -n "$why" ] && [ "$reach" -lt "$try_limit" ]; then
     ignore_signals

@@ -15,6 +15,7 @@ from hpc_llm.causes.search import Found
 from hpc_llm.causes.tries import since, taken_down
 from hpc_llm.causes.verdict import Verdict, decide, is_undone
 from hpc_llm.records.run import HALF_EXIT, Outcome
+from hpc_llm.runs.killed import with_the_count
 from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.pending import explain_wait
 from hpc_llm.runs.records import Records
@@ -280,7 +281,8 @@ def _weighed(known: Known, job: JobRecord | None) -> list[Found]:
     if any(one.is_root for one in said):  # an empty record of the end is for where nothing else could be written
         roots = [one for one in roots if one.file != HALF_EXIT]
     rest = [one for one in stated if not one.is_root]
-    return [*roots, *said, *rest]  # without a root the first of what was printed says more than an exit code
+    # without a root the first of what was printed says more than an exit code
+    return with_the_count([*roots, *said, *rest], records)
 
 
 def _is_overruled(one: Found, known: Known, job: JobRecord | None) -> bool:

@@ -220,6 +220,7 @@ def _exit_record(values: Fields, _: Mapping[str, Any]) -> ExitRecord:
         ended_at=values.moment("ended_at"),
         time_limit_s=values.seconds("time_limit_s"),
         restart_count=values.whole("restart_count", least=0) or 0,
+        oom_kills=values.whole("oom_kills", least=0),
     )
 
 

@@ -39,6 +39,8 @@ class ExitRecord:
     ended_at: float | None = None
     time_limit_s: float | None = None
     restart_count: int = 0
+    oom_kills: int | None = None
+    """Processes that the kernel of the script's node killed for lack of memory meanwhile; None where it does not count them."""
 
     @property
     def elapsed_s(self) -> float | None:

@@ -22,7 +22,7 @@ import sys
 LARGEST_BYTES = 1 << 16
 RESERVED = frozenset(
     """run_dir support functions code_archive code_digest start program rank task agent agent_of_node wrapper python try_files
-    rank_variables ending_signals job_record job_tmp time_limit started_at stage reason signal saves child try limit code settings IFS
+    rank_variables ending_signals job_record job_tmp time_limit started_at oom_kills oom_kills_before kills_before stage reason signal saves child try limit code settings IFS
     BASHOPTS SHELLOPTS UID EUID PPID PS4 ENV PROMPT_COMMAND POSIXLY_CORRECT CDPATH GLOBIGNORE EXECIGNORE PYTHONSAFEPATH MASTER_ADDR MASTER_PORT
     HPC_LLM_LAUNCHER HPC_LLM_TRY SRUN_CPUS_PER_TASK RANDOM LINENO SECONDS FUNCNAME DIRSTACK GROUPS PIPESTATUS OPTIND
     this_job said asked asked_dir links others after conda_hook each_node folders init_file job left loaded_before moving name

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.records.files import write_json
+from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.schedulers.answer import Answer
 from hpc_llm.schedulers.asking import Answers
@@ -65,6 +65,12 @@ class Folder:
         record = {"schema": 2, "scheduler": "local", "uuid": UUID, "job_id": "1", "array_task": None}
         write_json(self.run.job, {**record, "submitted_at": moment, "process": gone})
         write_json(self.run.process, {"queue": gone, "script": gone, "started_at": BEGAN})
+        return self
+
+    def planned(self, **changes: Any) -> Folder:
+        """The same run with another plan."""
+        record = read_json(self.run.experiment) or {}
+        write_json(self.run.experiment, {**record, "plan": {**record["plan"], **changes}})
         return self
 
     def exit(self, code: int, **more: Any) -> Folder:

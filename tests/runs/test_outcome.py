@@ -201,6 +201,32 @@ def test_a_rank_that_lost_its_peer_is_not_what_failed(folder: Folder, slurm: Slu
     assert judged(folder.says(killed)).cause.id == "host_oom"
 
 
+KILLED = "/run/job.sh: line 45:   556 Killed                  srun python train.py\n"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "expected"),
+    [
+        (1, 0, (Outcome.FAILED, "unknown", "not by the kernel of its node for lack of memory")),
+        (1, None, (Outcome.FAILED, "host_oom", "nothing says by whom")),  # a kernel that does not count
+        (2, 0, (Outcome.FAILED, "host_oom", "nothing says by whom")),  # it may have been on the other node
+        (1, 1, (Outcome.OOM_HOST, "host_oom", "the kernel of the node killed a process for lack of memory")),
+        (2, 3, (Outcome.OOM_HOST, "host_oom", "killed 3 processes for lack of memory")),
+    ],
+)
+def test_what_the_kernel_counted_decides_why_a_process_was_killed(
+    folder: Folder, slurm: Slurm, nodes: int, count: int | None, expected: tuple[Outcome, str, str]
+) -> None:
+    folder.planned(nodes=nodes).says(KILLED).exit(137, oom_kills=count)
+    found = judged(folder)
+    assert (found.outcome, found.cause.id) == expected[:2] and expected[2] in (found.reason or ""), found.reason
+
+
+def test_words_that_name_the_memory_need_no_count(folder: Folder, slurm: Slurm) -> None:
+    folder.planned(nodes=1).says("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n").exit(137, oom_kills=0)
+    assert said(judged(folder))[1:] == (Outcome.OOM_HOST, "host_oom")
+
+
 def test_srun_names_the_task_that_failed_first(folder: Folder, slurm: Slurm) -> None:
     folder.says(
         "srun: error: tw1: task 1: Exited with exit code 7\nsrun: error: tw1: task 0: Exited with exit code 143\n"

@@ -60,6 +60,19 @@ def test_a_try_of_which_nobody_can_say_what_it_was_is_none(searched: RunPaths, c
     assert answer(searched.root, None).startswith("try 2 ")
 
 
+@pytest.mark.parametrize(
+    ("count", "expected"), [(1, Verdict.MEMORY), (0, Verdict.FAILED), (None, Verdict.FAILED), ("2", Verdict.FAILED)]
+)
+def test_a_try_that_the_kernel_killed_for_lack_of_memory_does_not_fit(
+    searched: RunPaths, count: object, expected: Verdict
+) -> None:
+    ends(searched, {}, {"exit_code": 137, "started_at": 1.0, "ended_at": 9.0, "oom_kills": count})
+    plan = hpc_llm.plan(
+        cluster="local", method="ddp", model="tiny", task="tune", logs=searched.root, micro_batch_size=2
+    )[0]
+    assert tries_of(searched, plan.plan)[0].verdict is expected
+
+
 def test_times_that_are_none_hinder_nothing(searched: RunPaths) -> None:
     ends(
         searched,
