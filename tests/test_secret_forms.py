@@ -241,6 +241,54 @@ def test_a_value_goes_on_behind_a_bar(text: str, said: str) -> None:
     assert is_secret(text) and redacted(text) == said
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password: |\n  {}\nsteps: 3", "db_password: >-\n    {}\n\n    {}\nsteps: 3", "API_KEY: |2+  # mine\n  {}", "secret: !!str |\n  {}\n", "password: &a >+1\n  {}",
+        "- name: DB_PASSWORD\n  value: |\n    {}\n- name: HOST", "[rank0]: password: |\n[rank0]:   {}\n[rank0]: b: c", "- password: |\n    {}\n  steps: 3", '"password":  |-\n  {}',
+    ],
+)  # fmt: skip
+def test_a_block_below_the_name_of_a_secret_is_hidden(text: str) -> None:
+    """YAML's `|` and `>`, with what they say of the ends of lines."""
+    whole = text.format(*["hunter22x"] * 2)
+    assert is_secret(whole) and redacted(whole) == text.format(*["(hidden)"] * 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password: |\nsteps: 3", "tokens: |\n  hello world", "password: >\n  your password here", "key: |\n  epoch loss\n  1 2.5", "password: | grep x\n  abcd1234",
+    ],
+)  # fmt: skip
+def test_a_block_that_is_none_of_a_secret_stays(text: str) -> None:
+    assert redacted(text) == text and not is_secret(text)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        ">out.txt",
+        ">>run.log; echo",
+        ">/dev/null",
+        ">/tmp/a/b 2>&1",
+        ">&2 x",
+        "&>all.log",
+        "<in.txt ./run",
+        ">$LOG",
+        ">./x",
+        "> a.sql",
+    ],
+)
+@pytest.mark.parametrize("text", ["PASSWORD={}", "export DB_PASSWORD={}", "mysql -u me -p{}"])
+def test_the_file_that_a_shell_writes_behind_a_password_is_shown(text: str, behind: str) -> None:
+    assert redacted(text.format(f"hunter22x{behind}")) == text.format(f"(hidden){behind}")
+
+
+@pytest.mark.parametrize("password", ["ab>cd9x", "hunt<er22", "ab>/cd9+x", "a&>9xkq", "x9>q.Zk7", "x9f3>&2y"])
+def test_what_may_be_the_end_of_a_password_is_hidden_with_it(password: str) -> None:
+    assert redacted(f"PASSWORD={password} x") == "PASSWORD=(hidden) x"
+
+
 @pytest.mark.parametrize("fields", [("name", "value"), ("Name", "Value")])
 def test_a_mapping_of_a_name_and_a_value_is_one_of_that_name(fields: tuple[str, str]) -> None:
     name, value = fields

@@ -477,12 +477,14 @@ def test_the_job_s_own_folder_is_nobody_else_s(machine: Machine) -> None:
 # --- what is handed to a scheduler, or ended ------------------------------------------------------------------------
 
 
-def session(folder: Path, digest: str, script: str = "#!/bin/sh\n") -> subprocess.CompletedProcess[str]:
+def session(
+    folder: Path, digest: str, script: str = "#!/bin/sh\n", says: str = ":"
+) -> subprocess.CompletedProcess[str]:
     """sbatch in its session, a stand-in that keeps what it gets."""
     (folder / "script").write_text(script)
     records = [str(folder / name) for name in ("asking.json", "answer.json", "script")]
     program = [sys.executable, "-I", str(sbatch_session.__file__), str(os.getpid()), *records, digest]
-    keep = ["sh", "-c", f"cat > '{folder}/got'; echo Submitted batch job 5"]
+    keep = ["sh", "-c", f"cat > '{folder}/got'; {says}; echo Submitted batch job 5"]
     return subprocess.run([*program, *keep], capture_output=True, text=True, check=False, start_new_session=True)
 
 
@@ -495,6 +497,19 @@ def test_sbatch_gets_the_script_that_was_decided_on_or_none(tmp_path: Path) -> N
     assert not (tmp_path / "got").exists()
     answer = json.loads((tmp_path / "answer.json").read_text())
     assert answer["returncode"] == 1 and "not asked" in answer["stderr"]
+
+
+def test_what_sbatch_prints_is_kept_without_secrets_and_controls(tmp_path: Path) -> None:
+    """Others may read the answer, and a site's own program in place of sbatch prints whatever it knows."""
+    digest = hashlib.sha256(b"#!/bin/sh\n").hexdigest()
+    print_all = r"printf 'SITE_PASSWORD=hunter22x\n\033[31mred\n'; printf 'API_KEY=Zk81mQx0p7Lw\n' >&2"
+    flood = "head -c 70000 /dev/zero | tr '\\0' x >&2; echo >&2; echo refused >&2"
+    done = session(tmp_path, digest, says=f"{print_all}; {flood}")
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    assert answer["stdout"] == done.stdout == "SITE_PASSWORD=(hidden)\nred\nSubmitted batch job 5\n"
+    assert answer["stderr"] == done.stderr == "refused\n"
+    session(tmp_path, digest, says=print_all)
+    assert json.loads((tmp_path / "answer.json").read_text())["stderr"] == "API_KEY=(hidden)\n"
 
 
 @pytest.fixture

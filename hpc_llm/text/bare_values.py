@@ -14,9 +14,13 @@ _BARE = re.compile(
 """A comma, or a `|` without blanks, goes on where no further name with a value of its own follows."""
 _PAIR = r"(?:[A-Za-z_][\w.:-]{0,60}|(?:[A-Z][A-Za-z]{0,20}\ ){1,3}[A-Z][A-Za-z]{0,20})\ ?(?:=(?=[^\s=])|%3[Dd])"
 """The next pair of a query or of a connection string, whose names may have blanks: `Data Source=`."""
+_FILE = r"""(?:&[0-9-](?![\w.])|(?:/(?:dev|tmp|home|scratch|work|projects?|data|var|mnt|u)/|~/|\.{1,2}/)[\w./$\{}%+-]{1,200}|\$\{?[A-Z_]{1,40}\}?"""
+_FILE += r"""|[\w./$\{}-]{1,100}\.(?:txt|log|out|err|jsonl?|csv|tsv|ya?ml|sql|html|md|pkl|gz))(?=[\s;&|)"'`]|\Z)"""
+REDIRECTION = rf"""(?:&?>>?\|?|<)\ ?{_FILE}"""
+"""What a shell writes to or reads from, where it is surely that and no end of a password: `>out.txt`, `>>/tmp/x`, `>&2`."""
 _MARK = re.compile(
-    rf"""(?:&(?!&|(?:amp|lt|gt|quot|apos|nbsp|\#x?[0-9A-Fa-f]{{1,6}});)|;(?!;)|%26|%3[Bb])(?!\s{{0,3}}{_PAIR})(?=[^\s\x00-\x1f\x7f])
-    |["'`](?=[^\s,;:.)\]}}"'`])|%2[27](?=[A-Za-z0-9])|<(?!/|(?:br|p|td|tr|li|div|span|b|i|code|pre|a)\b[^<>]{{0,80}}>)|>""",
+    rf"""(?!{REDIRECTION})(?:(?:&(?!&|(?:amp|lt|gt|quot|apos|nbsp|\#x?[0-9A-Fa-f]{{1,6}});)|;(?!;)|%26|%3[Bb])(?!\s{{0,3}}{_PAIR})(?=[^\s\x00-\x1f\x7f])
+    |["'`](?=[^\s,;:.)\]}}"'`])|%2[27](?=[A-Za-z0-9])|<(?!/|(?:br|p|td|tr|li|div|span|b|i|code|pre|a)\b[^<>]{{0,80}}>)|>)""",
     re.VERBOSE,
 )
 """A mark that other values end at and a password may go on behind: no end of a command, no entity, tag, or closing quote."""

@@ -14,7 +14,9 @@ from typing import Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.text.assignments import secrets_assigned
+from hpc_llm.text.bare_values import REDIRECTION
 from hpc_llm.text.secret_addresses import secrets_in_addresses
+from hpc_llm.text.secret_blocks import secrets_in_blocks
 from hpc_llm.text.secret_names import is_secret_name
 from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, PREFIXED, RANDOM, SHAPES, is_drawn, is_random
@@ -27,7 +29,9 @@ _HEADER = re.compile(
 """Headers of HTTP that let somebody in, and their value, with the scheme before it."""
 _BASIC = re.compile(r"(?<![A-Za-z0-9])[Bb]asic\ ([A-Za-z0-9+/]{6,200}={0,2})(?![A-Za-z0-9+/=])")
 _CLIENT = re.compile(
-    r"""(?<![\w-])((?:mysql|mariadb)[a-z-]{0,12}\ (?:[^\n|;&]{0,200}?\ )?-p)["']?([^\s"'$<(-][^\s"']{0,200})"""
+    r"""(?<![\w-])((?:mysql|mariadb)[a-z-]{0,12}\ (?:[^\n|;&]{0,200}?\ )?-p)["']?([^\s"'$<(-](?:(?!"""
+    + REDIRECTION
+    + r""")[^\s"']){0,200})"""
 )
 """A client of a database takes the password without a blank."""
 _SAID_IN_WORDS = re.compile(
@@ -105,7 +109,7 @@ def redacted(text: str) -> str:
         plain = shown(text)
         if plain != text and (safe := redacted(plain)) != plain:
             return safe
-    text = _without(text, secrets_in_pairs(text))
+    text = _without(text, (*secrets_in_pairs(text), *secrets_in_blocks(text)))
     if "\n" in text and "PRIVATE KEY" not in text:  # nothing else goes over several lines
         return "\n".join(map(redacted, text.split("\n")))
     return _short_redacted(text) if len(text) <= _SHORT else _redacted(text)
@@ -162,13 +166,14 @@ def has_secret_shape(text: str) -> bool:
         return True
     if any(is_drawn(found[1]) for found in PREFIXED.finditer(text)):
         return True
-    if any(next(found(text), None) for found in (secrets_in_addresses, secrets_assigned, secrets_in_pairs)):
+    if any(next(found(text), None) for found in _FOUND):
         return True
     if not _may_be_named(text):
         return False
     return any(is_one(found) for pattern, is_one in _NAMED for found in pattern.finditer(text))
 
 
+_FOUND = (secrets_in_addresses, secrets_assigned, secrets_in_pairs, secrets_in_blocks)
 _WORDS_OF_NAMED = ("auth", "key", "token", "pass", "basic ", "mysql", "mariadb", "login", "%3a")
 
 

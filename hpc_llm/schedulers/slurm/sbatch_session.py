@@ -1,9 +1,12 @@
-"""Ask sbatch in a session of its own, so that its answer is not lost with whoever wanted it. Standard library only.
+"""Ask sbatch in a session of its own, so that its answer is not lost with whoever wanted it.
 
     python -I sbatch_session.py PARENT_PID ASKING_FILE ANSWER_FILE SCRIPT SHA256 COMMAND…
 
 A terminal that is closed takes its whole process group with it, sbatch included, which may have handed the job to Slurm
 a moment before. Here sbatch lives on, and its answer is on the disk before anybody reads it.
+
+Beyond the standard library it needs `hpc_llm.text` only, loaded before sbatch is asked: a site's own program may stand in
+sbatch's place and print whatever it knows, and others may read the answer.
 
 The script is read once and goes to sbatch by its standard input: others may be able to write where it lies.
 """
@@ -18,7 +21,14 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":  # `-I` leaves out PYTHONPATH, by which hpc_llm may have been found
+    sys.path.append(str(Path(__file__).resolve().parents[3]))
+
+from hpc_llm.text.secrecy import redacted
+from hpc_llm.text.shown import shown
 
 MOST_SAID = 1 << 16
 """Bytes of what sbatch prints: the id of the job, or why there is none, stands at its end."""
@@ -39,16 +49,24 @@ def main(parent: int, asking: str, answer: str, script: str, digest: str, comman
         return 1
     content = read(script)
     if hashlib.sha256(content).hexdigest() != digest:
-        said = f"not asked: {script} is not what was to be submitted"
-        write(answer, {"returncode": 1, "stdout": "", "stderr": said})
-        tell(sys.stderr, f"{said}\n")
+        why = f"not asked: {script} is not what was to be submitted"
+        write(answer, {"returncode": 1, "stdout": "", "stderr": why})
+        tell(sys.stderr, f"{why}\n")
         return 1
     done = subprocess.run(command, check=False, input=content, capture_output=True)
-    out, err = (text[-MOST_SAID:].decode(errors="replace") for text in (done.stdout, done.stderr))
+    out, err = said(done.stdout), said(done.stderr)
     write(answer, {"returncode": done.returncode, "stdout": out, "stderr": err})
     tell(sys.stdout, out)
     tell(sys.stderr, err)
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
+
+
+def said(printed: bytes) -> str:
+    """The end of what sbatch printed, without secrets and what steers a terminal; a line whose beginning is cut off is left out."""
+    kept = printed[-MOST_SAID:]
+    if len(printed) > MOST_SAID:
+        kept = kept.partition(b"\n")[2]
+    return redacted(shown(kept.decode(errors="replace")))
 
 
 def myself() -> dict[str, Any]:
