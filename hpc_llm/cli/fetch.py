@@ -59,7 +59,12 @@ def fetch_command(
         )
     except KeyboardInterrupt:
         show.close()
-        note("interrupted. What was fetched is kept: the same command goes on with it.")
+        kept = (
+            "What was fetched is kept: the same command goes on with it."
+            if show.here
+            else "The same command begins again."
+        )
+        note(f"interrupted. {kept}")
         return _INTERRUPTED
     finally:
         show.close()
@@ -120,7 +125,11 @@ def _duration(seconds: float) -> str:
 class _Rewriting:
     """One line on a terminal that is written over."""
 
+    here = 0
+    """Bytes that have come, now or in an earlier try."""
+
     def update(self, state: Progress) -> None:
+        self.here = state.done
         width = max(shutil.get_terminal_size().columns - 1, _ROOM_FOR_A_LINE)
         steered(sys.stderr).write(f"\r\x1b[K{one_line(progress_line(state))[:width]}")
         sys.stderr.flush()
@@ -135,8 +144,10 @@ class _Telling:
 
     def __init__(self) -> None:
         self._told = ""
+        self.here = 0
 
     def update(self, state: Progress) -> None:
+        self.here = state.done
         if state.note and state.note != self._told:
             note(state.note)
             self._told = state.note

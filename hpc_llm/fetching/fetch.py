@@ -51,12 +51,14 @@ class Fetched:
 class Fetch:
     """What one call is about, shared by its threads."""
 
-    def __init__(self, listener: Callable[[Progress], None] | None) -> None:
-        self.watch = Watch(listener)
+    def __init__(self, watch: Watch, folder: Folder) -> None:
+        self.watch = watch
         self.stop = threading.Event()
+        self._reached = threading.Event()
+        self._folder = folder
 
     def patience(self, who: str) -> Patience:
-        return Patience(who, self.stop, self.watch.tell)
+        return Patience(who, self.stop, self.watch.tell, self._reached, self._folder.keeps_anything)
 
     def source(self, word: str, env_file: str | None) -> Source:
         """What `--from` names."""
@@ -84,10 +86,11 @@ def fetch(
     """Bring what `asked` names into the folder `to`."""
     wanted = read_name(asked)
     _check_revision(revision)
-    job = Fetch(listener)
-    folder = Folder(to, wanted, source, revision, only, job.watch.tell)
+    watch = Watch(listener)
+    folder = Folder(to, wanted, source, revision, only, watch.tell)
     if folder.is_finished():
         return _already(folder)
+    job = Fetch(watch, folder)
     place = job.source(source, env_file)
     listing = place.find(wanted, revision or folder.pinned())
     _refuse_itself(place, folder)

@@ -165,6 +165,11 @@ class Folder:
             len(str(asked)) >= _SHORTEST_COMMIT and commit.startswith(str(asked))
         )
 
+    def keeps_anything(self) -> bool:
+        """Whether any byte lies here that the same command would go on with."""
+        files = [*self._parts.glob("*"), *(self.path / entry.path for entry in self.entries())]
+        return any(_size(file) for file in files)
+
     def bytes_here(self, chosen: Sequence[Entry]) -> int:
         """How much of the files an earlier try left here."""
         placed = self._in_place(chosen)
@@ -253,6 +258,14 @@ class Folder:
         about = {"schema": 1, "complete": complete, **self._asked, "kind": listing.kind, "name": listing.name}
         about |= {"commit": listing.commit or None}
         write_json(record_path(self.path), {**about, "hpc_llm": __version__, "written_at": time.time(), "files": files})
+
+
+def _size(file: Path) -> int:
+    """Of a file; 0 of one that is not there."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def _entry(one: Any) -> Entry | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import socket
 import ssl
 import time
 import urllib.error
@@ -21,6 +22,8 @@ from hpc_llm.fetching.source import Stream
 from hpc_llm.text.json_text import DamagedRecordError, figures
 
 _TIMEOUT_S = 30.0
+_CONNECT_S = 8.0
+"""Seconds for all addresses of a server together until one of them answers; a firewall that drops packets says nothing."""
 _LARGEST_ANSWER = 1 << 25
 """Bytes; a listing or an index that is larger is none."""
 _NO_HUB = "Is its address right? Nothing was fetched."
@@ -57,6 +60,42 @@ class _WebStream(Stream):
             raise TryAgain(f"the connection broke ({_reason(error)})") from None
 
 
+class _NoConnection(OSError):
+    """No connection came about: there was nobody to ask."""
+
+
+class _Connecting(http.client.HTTPConnection):
+    """Gives up a connection that does not come about long before one that is silent."""
+
+    def connect(self) -> None:
+        patient = self.timeout
+        try:
+            addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            self.timeout = min(_timeout(), _CONNECT_S / max(len(addresses), 1))
+            super().connect()
+        except ssl.SSLError:
+            raise  # somebody was there
+        except OSError as error:
+            raise _NoConnection(error.errno, _reason(error)) from None
+        finally:
+            self.timeout = patient
+        self.sock.settimeout(patient)
+
+
+class _ConnectingSafely(_Connecting, http.client.HTTPSConnection):
+    """The same, encrypted."""
+
+
+class _Plain(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Connecting, req)
+
+
+class _Encrypted(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_ConnectingSafely, req)
+
+
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Where a server sends us on, nobody but itself gets the secret, and nothing that was encrypted goes on in the clear."""
 
@@ -90,7 +129,7 @@ class Web:
         url = urllib.parse.urlsplit(self.endpoint)
         self.host = url.netloc
         self._secret = dict(secret) if url.scheme == "https" or url.hostname in _LOOPBACK else {}
-        self._opener = urllib.request.build_opener(_Redirects())
+        self._opener = urllib.request.build_opener(_Redirects(), _Plain(), _Encrypted())
 
     def json(self, url: str) -> tuple[Any, Headers]:
         """The JSON document at an address of this server, and the headers that came with it.
@@ -197,7 +236,8 @@ def _unreachable(error: Exception, host: str) -> Exception:
             f"the certificate of {host} is not one that this Python trusts ({cause.verify_message}). "
             "SSL_CERT_FILE=FILE names the certificates of your site."
         )
-    return TryAgain(f"{host} cannot be reached ({_reason(cause if isinstance(cause, Exception) else error)})")
+    said = f"{host} cannot be reached ({_reason(cause if isinstance(cause, Exception) else error)})"
+    return TryAgain(said, is_unreached=isinstance(cause, _NoConnection))
 
 
 def _reason(error: Exception) -> str:

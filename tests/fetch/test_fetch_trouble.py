@@ -9,6 +9,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -224,15 +225,53 @@ def test_a_server_without_parts_of_files_sends_them_whole(hub: HubServer, fetch:
 def test_a_server_that_is_not_there_is_one_sentence(
     fetch: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Without a network nothing comes back by waiting, and nothing is said to be kept where nothing is."""
     monkeypatch.setattr("hpc_llm.fetching.patience._LONGEST_PAUSE_S", 0.01)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     done = fetch("org/m", "--to", "m")
     assert done.code == 1 and not Path("m").exists()
     last = done.err.splitlines()[-1]
     assert last == (
-        "hpc-llm: no way through to 127.0.0.1:9, 6 times in a row: 127.0.0.1:9 cannot be reached (Connection refused). "
-        "What was fetched is kept: the same command goes on with it."
+        "hpc-llm: no way through to 127.0.0.1:9, 3 times in a row: 127.0.0.1:9 cannot be reached (Connection refused). "
+        "Nothing was fetched. Fetch where there is a way out to it."
     )
+
+
+def test_without_a_network_the_reason_comes_within_seconds(fetch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall that drops packets (here a listener whose queue is full), and a name that nobody resolves."""
+    monkeypatch.setattr("hpc_llm.fetching.patience._LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("hpc_llm.fetching.web._CONNECT_S", 0.2)
+
+    def said() -> str:
+        began, done = time.monotonic(), fetch("org/m", "--to", "m")
+        assert "3 times in a row" in done.err and "Nothing was fetched." in done.err
+        assert time.monotonic() - began < 20
+        return str(done.err)
+
+    with socket.socket() as full, socket.socket() as first:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        first.connect(full.getsockname())
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{full.getsockname()[1]}")
+        assert "cannot be reached (no answer in time)" in said()
+
+    def nobody(*asked: Any, **how: Any) -> Any:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr("socket.getaddrinfo", nobody)
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.invalid")
+    assert "hub.invalid cannot be reached (Temporary failure in name resolution)" in said()
+
+
+def test_what_an_earlier_try_left_is_said_to_be_kept(
+    hub: HubServer, fetch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpc_llm.fetching.patience._LONGEST_PAUSE_S", 0.01)
+    hub.add("org/m", model(2))
+    hub.faults.append(answers(500, SHARD, 100))
+    assert fetch("org/m", "--to", "m").code == 1
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert "What was fetched is kept: the same command goes on with it." in fetch("org/m", "--to", "m").err
 
 
 # --- something else than is listed ----------------------------------------------------------------------------------
