@@ -41,6 +41,9 @@ def merge(run: LogRun, later: LogRun) -> None:
                 keep_larger(known, "engine_peak_bytes", known.pop(EARLY_PEAK))
     if later.lines:
         run.flush()  # its last step is complete: what a later line adds to it stands before the next step
+        if later.first is not None and run.last is not None:
+            run.gaps.add(run.last, later.first)
+        run.gaps.merge(later.gaps)
         _merge_pauses(run, later, gap)
         _merge_order(run, later)
         if run.sample is not None and later.sample is not None:

@@ -20,6 +20,7 @@ from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import SHOWN, Found
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.parsing.clock import Clock, ClockReading
+from hpc_llm.parsing.gaps import Gaps
 from hpc_llm.parsing.means import Distribution
 from hpc_llm.parsing.rows import STEP_COLUMNS
 from hpc_llm.parsing.rules import Value
@@ -84,6 +85,7 @@ class LogRun:
     last: float | None = None
     weight: float = 1.0
     """Steps that the last line stands for: those since the line before."""
+    gaps: Gaps = field(default_factory=Gaps)
     numbered: bool = False
     """Whether these are step numbers."""
     counts_steps: bool = False
@@ -229,6 +231,8 @@ class LogRun:
         self.numbered = self.numbered or ("step" in values and "order" not in values)
         self.counts_steps = self.numbered or (order is not None and order == values.get("step"))
         if order is not None:
+            if self.last is not None:
+                self.gaps.add(self.last, order)
             self._advance(order, order)
             self.recent.append(order)
         self.is_after_pause, self.paused = self.paused, False
@@ -358,6 +362,9 @@ class LogRun:
         self.flush()
         self.clock.stop()  # whole chunks bring no clock, so what it has measured ends here
         self.learn({n: v for n, v in facts.items() if n not in _STEP_FIELDS and n not in MEASURED and n not in PEAKS})
+        if self.last is not None:
+            self.gaps.add(self.last, order[0])
+        self.gaps.add_all(order if self.numbered else ())
         self._advance(order[0], order[0])
         self.recent.extend(order[-_RECENT:])
         self.lines += len(order)

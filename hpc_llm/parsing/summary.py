@@ -47,9 +47,12 @@ def row_of(run: LogRun) -> Row:
         columns.pop("started_at", None)  # the log begins in the middle, or the run goes on with an earlier one
     columns["format"] = seen[0].name if seen else MESSAGES if run.tail.speaks else UNKNOWN_FORMAT
     columns["loss_first"], columns["loss_last"] = map(finite, _losses(run, values))
+    hole = run.gaps.hole(run.first) if run.numbered else None
+    if hole is not None and run.distributions:
+        run.left_empty = run.left_empty or f"means over all steps: {hole}"
     if not seen or seen[0].averages:
-        _add_means(run, columns, single=bool(seen) and seen[0].single)
-    elif run.lines and run.numbered:
+        _add_means(run, columns, single=bool(seen) and seen[0].single, is_excerpt=hole is not None)
+    elif run.lines and run.numbered and hole is None:
         _count_steps(run, columns, without_first=False)
     columns["kind"] = _kind(run, seen[0] if seen else None, columns)
     if run.work.changed:
@@ -103,7 +106,8 @@ def _timed(run: LogRun) -> dict[str, Value]:
     return found
 
 
-def _add_means(run: LogRun, columns: dict[str, Any], single: bool) -> None:
+def _add_means(run: LogRun, columns: dict[str, Any], single: bool, is_excerpt: bool) -> None:
+    """Of an excerpt no means: a line counts for all steps since the line before, and nobody knows how many of them it tells of."""
     without_first = run.lines >= LEAST_FOR_WARMUP or run.first_is_after_pause
     counted = any(distribution.count for distribution in run.distributions.values())
     for distribution in run.distributions.values():
@@ -112,13 +116,13 @@ def _add_means(run: LogRun, columns: dict[str, Any], single: bool) -> None:
     if run.distributions and single:
         columns.setdefault("warmup_steps", 1 if without_first else None)
         columns.setdefault("measured_steps", max(one.count for one in run.distributions.values()) or None)
-    elif run.distributions:
+    elif run.distributions and not is_excerpt:
         _count_steps(run, columns, without_first)
     for name in RATES:
-        if name in run.distributions and name in COLUMNS:
+        if name in run.distributions and name in COLUMNS and not is_excerpt:
             columns.setdefault(name, run.distributions[name].mean())
     times = run.distributions.get("step_time_s")
-    if times is not None:
+    if times is not None and not is_excerpt:
         columns.setdefault("step_time_s_mean", times.mean())
         columns.setdefault("step_time_s_p50", times.percentile(50))
         columns.setdefault("step_time_s_p90", times.percentile(90))
