@@ -51,6 +51,25 @@ def cli(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.parametrize("said", [{"data": ["inner.txt"]}, {"runs": [{"name": "a", "data": ["validation=inner.txt"]}]}])
+def test_a_path_beside_an_experiment_file_is_told_from_one_in_the_working_directory(
+    own_folder: Path, said: dict[str, Any]
+) -> None:
+    """One rule for all: a path counts from the working directory, as on the command line."""
+    (own_folder / "sub").mkdir()
+    (own_folder / "sub" / "inner.txt").write_text("words\n")
+    (own_folder / "sub" / "e.yaml").write_text(json.dumps({**RUN, **said}))
+    with pytest.raises(RequestError) as refused:
+        hpc_llm.plan("sub/e.yaml")
+    assert f"{own_folder}/inner.txt: there is no such file. A path in an experiment file counts from the" in str(
+        refused.value
+    )
+    assert f"{own_folder}/sub/inner.txt is there" in str(refused.value)
+    with pytest.raises(RequestError) as refused:
+        hpc_llm.plan("sub/e.yaml", data=["inner.txt"] if "data" in said else ["train=inner.txt"])
+    assert "counts from" not in str(refused.value)
+
+
 def test_data_that_are_not_prepared_are_refused_with_the_command_that_prepares_them(rows: Path) -> None:
     """And that command does."""
     asked = [

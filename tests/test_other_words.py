@@ -15,7 +15,7 @@ from hpc_llm.planning.experiment import Experiment
 from hpc_llm.planning.other_words import OPTIONS, SENTENCES, SETTINGS, answered, meant_by
 
 ASKED: dict[str, Any] = {"cluster": "delta", "method": "z3+lora", "model": "llama2-7b", "account": "bbka-delta-gpu"}
-OF_INFERENCE = ("new_tokens", "temperature")
+OF_INFERENCE = ("queries", "new_tokens", "temperature")
 NOT_PLANNED_ALONE = (
     "data",
     "resume",
@@ -24,6 +24,7 @@ NOT_PLANNED_ALONE = (
     "account",
     "max_parallel",
     "packing",
+    "split",
     "env.NAME",
     "peft.dropout",
 )
@@ -71,6 +72,9 @@ def test_each_option_that_is_named_is_one(option: str, value: str) -> None:
         ("--fp16", "it is said as --set precision=fp16."),
         ("--zero_stage 3", "a method says it, as z1, z2 or z3."),
         ("--global-batch-size 8", "the global batch is micro batch size x gradient accumulation steps x data-parallel"),
+        ("--dataset_name gsm8k", "it is said as --data SOURCE."),
+        ("--num_samples 500", "it is said as --set queries=64."),
+        ("--use_4bit", "a method says it, as q or qlora."),
         ("--qos high", "of sbatch's own options it is --sbatch qos=VALUE"),
         ("--clustr x", "did you mean '--cluster'?"),
         ("--steps ten", "--steps is 'ten': a whole number is needed, as in --steps 10."),

@@ -130,6 +130,20 @@ def test_flags_win_over_axes_and_runs(write: Write) -> None:
     assert [p.plan.optimizer.lr for p in set_] == [5e-3]
 
 
+def test_explain_says_which_run_it_shows_and_how_to_see_another(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(matrix={"method": ["z2", "z3"]})
+    assert run(["render", file, "--explain"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"# the plan of z2, the first of 2 runs on {BASE['cluster']}; an arrow" in shown
+    assert (
+        "# the other runs: what they have otherwise; --run NAME shows the whole plan of one # z3 instead of z2" in shown
+    )
+    assert run(["render", file, "--explain", "--run", "z3"]) == 0
+    assert capsys.readouterr().out.startswith("# the plan; an arrow")
+
+
 def test_a_mapping_is_read_like_the_file(write: Write) -> None:
     content: dict[str, Any] = {"matrix": {"method": ("z2", "z3"), "set.optimizer.lr": (1e-3, 2e-3)}, "max_parallel": 3}
     assert names(hpc_llm.plan({**BASE, **content})) == names(hpc_llm.plan(write(**json.loads(json.dumps(content)))))
@@ -242,6 +256,14 @@ def test_what_is_wrong_is_one_sentence_that_says_where(
         ({"tokens_per_second": 5000}, "study.yaml: reference.tokens_per_second: write it as"),
         ({"tokens_per_second": {**REFERENCE, "unit": "tok/s"}}, "is not given in 'tok/s'. Valid units: tokens/s."),
         ({"tokens_per_second": {**REFERENCE, "value": "5k"}}, "tokens_per_second.value is '5k', a number is needed"),
+        (
+            {"tokens_per_second": {**REFERENCE, "value": -1}},
+            "study.yaml: reference.tokens_per_second.value: no run can have -1 tokens/s. tokens_per_second is above 0",
+        ),
+        ({"tokens_per_second": {**REFERENCE, "value": 0}}, "no run can have 0 tokens/s"),
+        ({"tokens_per_second": {**REFERENCE, "value": float("inf")}}, "the number .inf is not finite"),
+        ({"peak_device_bytes": {**REFERENCE, "value": -0.2, "unit": "GiB"}}, "no run can have -0.2 GiB"),
+        ({"mfu": {**REFERENCE, "value": 1.4, "unit": "1"}}, "no run can have 1.4 1. mfu is above 0, at most 1"),
         ({"tokens_per_second": {**REFERENCE, "tolerance": 5}}, "tolerance is 5, a share from 0 to 1"),
         ({"tokens_per_second": {**REFERENCE, "source": ""}}, "lacks source"),
         ({"tokens_per_second": {**REFERENCE, "hardware": "a\nb"}}, "hardware is 'a\\nb'"),

@@ -103,15 +103,25 @@ def read_request(
         raise RequestError(f"{spelled}smoke needs an experiment file that says what is small: smoke: {{steps: N}}.")
     values, sources = flags.over(file.values), {**file.sources, **flags.sources}
     runs = only(_runs_of(file, flags), options.get("only"), spelled)
-    for one in (values, *(run.values for run in runs)):
+    for one, said in ((values, sources), *((run.values, run.sources) for run in runs)):
         for name, value in one.items():
             _check_encoding(name, value)
+        _mark_data(one, said, experiment, flags)
     own = list(flags.layer.get("set", []))
     _settle(values, sources, own)
     for run in runs:
         _settle(run.values, run.sources, own)
     most = options.get("max_parallel") if options.get("max_parallel") is not None else file.max_parallel
     return Request(values, sources, tuple(runs), _at_least_one(most, f"{spelled}max-parallel"))
+
+
+def _mark_data(values: dict[str, Any], sources: Mapping[str, str], experiment: Any, flags: Flags) -> None:
+    """Let the sources of data know the file that says them, for the sentence of one that is not there."""
+    is_of_file = isinstance(experiment, (str, os.PathLike)) and sources.get("data") != flags.sources.get("data")
+    if is_of_file and isinstance(values.get("data"), (list, tuple)):
+        from hpc_llm.corpus.sources import SourceOfFile
+
+        values["data"] = [SourceOfFile(one, Path(experiment)) for one in values["data"]]
 
 
 def _runs_of(file: _Read, flags: Flags) -> list[RunRequest]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hpc_llm.api.layout import WIDTH, arrow, folded
 from hpc_llm.text.secrecy import is_secret, redacted
 from hpc_llm.text.secret_values import HIDDEN
+from hpc_llm.text.shown import one_line
 
 if TYPE_CHECKING:
     from hpc_llm.planning.experiment import PlanWithOrigins
@@ -80,11 +81,21 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) and value.isprintable() and value else json.dumps(value, ensure_ascii=False)
 
 
+def name_of(planned: PlanWithOrigins) -> str:
+    """What a run is called among those that are asked for together: its name in the study, or its method."""
+    return one_line(planned.study.name) if planned.study else planned.plan.method
+
+
 def explained(planned: tuple[PlanWithOrigins, ...], width: int = WIDTH) -> Iterator[str]:
     """The first plan whole, of the others what they have otherwise."""
-    first = planned[0]
-    yield from folded("# the plan; an arrow says where a value comes from, without one it is a default", width)
+    first, *others = planned
+    number = f"the first of {len(planned)} runs on {first.plan.cluster}"
+    which = f"the plan of {name_of(first)}, {number}" if others else "the plan"
+    yield from folded(f"# {which}; an arrow says where a value comes from, without one it is a default", width)
     yield from plan_table(first, width)
-    for other in planned[1:]:
-        yield from folded(f"# {other.plan.method} instead of {first.plan.method}", width)
+    if others:
+        other_way = "--run NAME" if first.study else "--method NAME"
+        yield from folded(f"# the other runs: what they have otherwise; {other_way} shows the whole plan of one", width)
+    for other in others:
+        yield from folded(f"# {name_of(other)} instead of {name_of(first)}", width)
         yield from differences(first.plan.flat(), other.plan.flat(), width)

@@ -20,6 +20,8 @@ _TIED = "\u00a0"
 """A space at which no line is broken."""
 _SHOWN = 0.05
 """Part of a step from which on a term is listed."""
+_MORE = 1.02
+"""So many times a step its parts are more than it where that can be seen in the figures."""
 _WORDS = {
     "products": "products and attention",
     "traffic": "device memory",
@@ -44,6 +46,8 @@ def time_lines(time: StepTime) -> Iterator[str]:
     ]
     for line in textwrap.wrap(", ".join(shown), _WIDTH, initial_indent="  ", subsequent_indent="  "):
         yield line.replace(_TIED, " ")
+    if sum(time.terms.values()) > _MORE * time.step_time_s:
+        yield "  Python asks while the GPU computes, so the parts are more than the step"
     shortest, longest = time.run_interval
     cost = f", {_hours(time.cost.amount)} {time.cost.unit}" if time.cost else ""
     what = "the run" if time.tries is None else f"the search of about {time.tries} trainings"

@@ -53,6 +53,21 @@ class Source:
         return f"{said}={self.place}" if said else self.place
 
 
+class SourceOfFile(str):
+    """A source as an experiment file says it; it means what it would mean on the command line, wherever the file lies."""
+
+    file: Path
+    """The experiment file."""
+
+    def __new__(cls, text: str, file: Path) -> SourceOfFile:
+        source = super().__new__(cls, text)
+        source.file = file
+        return source
+
+    def __getnewargs__(self) -> tuple[str, Path]:  # type: ignore[override]
+        return str(self), self.file
+
+
 @dataclass(frozen=True)
 class SourceFile:
     """One file that is read, or one split of a set of the Hub."""
@@ -97,15 +112,27 @@ def full_source(text: str) -> str:
             f"and for the set {text}=DIR of where it was fetched to"
         )
     if not os.path.exists(place):
-        known = _meant(source.place)
+        beside, known = _beside_file(text, source.place), _meant(source.place)
         raise DataRequestError(
-            f"--data {place}: there is no such file.{' ' if known else ''}{known[:1].upper() + known[1:]}"
+            f"--data {place}: there is no such file.{beside}{' ' if known else ''}{known[:1].upper() + known[1:]}"
         )
     if not os.path.isdir(place):
         check_file(Path(place))
     if os.path.isfile(place) and not os.path.getsize(place):
         raise DataRequestError(f"--data {place}: it is empty. Give text, or leave --data out for synthetic tokens.")
     return str(Source(place, source.split, source.known_set))
+
+
+def _beside_file(text: str, place: str) -> str:
+    """Where the place is one in the folder of the experiment file, and not in the working directory, which counts."""
+    folder = os.path.dirname(os.path.abspath(text.file)) if isinstance(text, SourceOfFile) else ""
+    there = os.path.join(folder, place)
+    if not folder or os.path.isabs(os.path.expanduser(place)) or not os.path.exists(there):
+        return ""
+    return (
+        f" A path in an experiment file counts from the working directory, not from the file: {there} is there; write that path, "
+        f"or call from {folder}."
+    )
 
 
 def _meant(place: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.immutable import dataclass
+from hpc_llm.records.possible import is_count, is_known, is_possible, range_of
 
 _KEYS = ("value", "unit", "source", "hardware", "tolerance", "weights")
 _NEEDED = _KEYS[:4]
@@ -106,7 +107,7 @@ def read_reference(name: str, value: Any, results: tuple[str, ...], where: str) 
     weights = value.get("weights")
     if weights is not None and weights not in _WEIGHTS:
         raise RequestError(f"{where}: " + unknown_name("kind of weights", str(weights), _WEIGHTS))
-    return Reference(
+    found = Reference(
         value=_number(value["value"], f"{where}.value"),
         unit=str(value["unit"]),
         source=_text(value["source"], f"{where}.source"),
@@ -114,6 +115,22 @@ def read_reference(name: str, value: Any, results: tuple[str, ...], where: str) 
         tolerance=None if tolerance is None else float(tolerance),
         weights=weights,
     )
+    _refuse_impossible(name, found, where)
+    return found
+
+
+def _refuse_impossible(name: str, found: Reference, where: str) -> None:
+    """Raise RequestError for a figure that no run can have, as a rate below 0: nothing could be held against it."""
+    value = found.in_unit_of(name)
+    if is_known(name) and not is_possible(name, math.floor(value) if is_count(name) else value):
+        raise RequestError(
+            f"{where}.value: no run can have {found.value:g} {found.unit}. {name} is {range_of(name)} ({_recorded(name)})."
+        )
+
+
+def _recorded(name: str) -> str:
+    """The unit that a result is recorded in."""
+    return next(unit for unit, factor in units_of(name).items() if factor == 1.0)
 
 
 def _number(value: Any, where: str) -> float:

@@ -80,6 +80,21 @@ def is_possible(name: str, value: Any) -> bool:
     return bounds is not None and isinstance(value, (int, float)) and bounds[0] <= value <= bounds[1]
 
 
+def is_count(name: str) -> bool:
+    """Whether the figure of that name is a whole number."""
+    return name in _COUNTS
+
+
+def range_of(name: str) -> str:
+    """What the figure of that name, which is known, can be, in words.
+
+    >>> range_of("mfu"), range_of("perplexity"), range_of("peak_device_bytes")
+    ('above 0, at most 1', 'at least 1, at most 1.79769e+308', 'at least 0, at most 9.0072e+15')
+    """
+    low, high = _COUNTS.get(name) or _MEASURES[name]
+    return f"{'above 0' if low == _LEAST else f'at least {low:g}'}, at most {high:g}"
+
+
 def figure_of(record: Mapping[str, Any], name: str) -> float | None:
     """The figure of that name, None where there is none that can be."""
     value: float | None = record.get(name)

@@ -226,3 +226,10 @@ def test_each_study_of_the_project_is_estimated_before_its_data_are_there(file: 
     text = said("estimate", str(file))
     assert max(map(len, text.splitlines())) <= 80
     assert "verdict" in text
+
+
+def test_parts_of_a_step_that_are_more_than_it_are_said_to_overlap(said: Callable[..., str]) -> None:
+    """Python asks for operations while the GPU computes; where one of them hides nothing, the parts are the step."""
+    line = "  Python asks while the GPU computes, so the parts are more than the step"
+    assert line in said(*DELTA, "--model=tinyllama-1.1b", "--method=q").splitlines()
+    assert line not in said("estimate", "--cluster=mi300x", "--model=tiny", "--method=z3").splitlines()
