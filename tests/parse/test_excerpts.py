@@ -9,7 +9,14 @@ import pytest
 
 from hpc_llm.parsing import parse_stream
 
-MEANS = ("measured_steps", "warmup_steps", "step_time_s_mean", "step_time_s_p50", "step_time_s_p90", "tokens_per_second")
+MEANS = (
+    "measured_steps",
+    "warmup_steps",
+    "step_time_s_mean",
+    "step_time_s_p50",
+    "step_time_s_p90",
+    "tokens_per_second",
+)
 
 
 def megatron(steps: Iterable[int]) -> str:
