@@ -12,6 +12,8 @@ from typing import Any
 import hypothesis
 import pytest
 
+pytest_plugins = ("copied_ranks",)
+
 # An example that waits for a busy machine is none that fails.
 hypothesis.settings.register_profile(
     "shared-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -19,7 +19,7 @@ from hpc_llm.records.run import RunPaths
 COMMAND = str(ROOT / ".venv" / "bin" / "hpc-llm")
 EXAMPLE = "examples/finetune.yaml"
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.usefixtures("copied_ranks")]
 
 
 def hpc_llm(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from hpc_llm.runs import status
 
 COMMAND = str(ROOT / ".venv" / "bin" / "hpc-llm")
 
-pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.train, pytest.mark.timeout(900), pytest.mark.usefixtures("copied_ranks")]
 
 
 def hpc_llm(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -34,6 +34,7 @@ def _cells(notebook: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.train
+@pytest.mark.usefixtures("copied_ranks")
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
 def test_a_notebook_runs_from_its_first_cell_to_its_last(
     notebook: Path, own_folder: Path, capfd: pytest.CaptureFixture[str]

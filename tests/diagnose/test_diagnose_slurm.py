@@ -78,11 +78,11 @@ NOT_OF_SUBMIT = {"--watch", "--standalone", "--base"}  # of `hpc-llm status`, of
 
 
 @pytest.fixture(scope="module")
-def failing(slurm: ScratchSlurm, site: ScratchSite, tmp_path_factory: pytest.TempPathFactory) -> Failing:
+def failing(slurm: ScratchSlurm, quick_site: ScratchSite, tmp_path_factory: pytest.TempPathFactory) -> Failing:
     from failing_runs import Failing
     from login_node import LoginNode
 
-    made = Failing(LoginNode(tmp_path_factory.mktemp("login"), slurm), site, tmp_path_factory.mktemp("failing"))
+    made = Failing(LoginNode(tmp_path_factory.mktemp("login"), slurm), quick_site, tmp_path_factory.mktemp("failing"))
     made.produce()
     return made
 

@@ -15,6 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 
 from command import PROGRAM, SECRET
+from copied_ranks import variables_for
 from run_folders import Folder
 
 
@@ -35,14 +36,14 @@ def needs() -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, copies: Path) -> Path:
     """The folder of a run that trained here, with a variable of its user's in its plan."""
     logs = tmp_path_factory.mktemp("trained") / "logs"
     asked = ("--cluster", "local", "--method", "ddp", "--model", "tiny", "--steps", "6", "--warmup-steps", "2")
     sizes = ("--micro-batch-size", "2", "--sequence-length", "16", "--set", "env.MY_OWN=of-nobodys-concern")
     done = subprocess.run(
         [PROGRAM, "submit", *asked, *sizes, "--run-id", "real", "--logs", logs, "--wait"],
-        env={**os.environ, "HF_TOKEN": SECRET}, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, **variables_for(copies), "HF_TOKEN": SECRET}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return logs / "real"

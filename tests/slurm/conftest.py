@@ -32,10 +32,10 @@ def on_cluster(slurm: ScratchSlurm, monkeypatch: pytest.MonkeyPatch) -> ScratchS
 
 
 @pytest.fixture
-def node(slurm: ScratchSlurm, site: ScratchSite, tmp_path: Path) -> LoginNode:
+def node(slurm: ScratchSlurm, quick_site: ScratchSite, tmp_path: Path) -> LoginNode:
     """A login node of the test's own, with the profiles of the sites."""
     login = LoginNode(tmp_path, slurm)
-    site.write_profiles(login.folder)
+    quick_site.write_profiles(login.folder)
     return login
 
 

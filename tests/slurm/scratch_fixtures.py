@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from copied_ranks import text_for
 from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm, missing_tools
 
@@ -33,4 +35,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> ScratchSite:
     """The modules and Python environments of the three clusters."""
     scratch = ScratchSite(tmp_path_factory.mktemp("site"))
     scratch.create()
+    return scratch
+
+
+@pytest.fixture(scope="session")
+def quick_site(tmp_path_factory: pytest.TempPathFactory, copies: Path) -> ScratchSite:
+    """The same, whose ranks begin as copies of one process, for what is not about how ranks start."""
+    scratch = ScratchSite(tmp_path_factory.mktemp("site"))
+    scratch.create(text_for(copies))
     return scratch

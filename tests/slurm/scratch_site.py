@@ -67,9 +67,10 @@ class ScratchSite:
         self.env = self.folder / "envs" / "deepspeed pretrain"  # a blank, as in many a user's folder
         self.tools = self.folder / "tools"
 
-    def create(self) -> None:
+    def create(self, customized: str = "") -> None:
+        """`customized` is the `sitecustomize.py` of the environment."""
         self._create_conda()
-        create_environment(self.env)
+        create_environment(self.env, customized)
         self._create_mpirun()
         self._create_modules()
 
@@ -134,12 +135,14 @@ class ScratchSite:
         file.write_text(text)
 
 
-def create_environment(folder: Path) -> None:
+def create_environment(folder: Path, customized: str = "") -> None:
     """A Python environment that has the training packages of this Python, as a cluster's conda environment has."""
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     packages = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
     ours = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     Path(packages, "training.pth").write_text("\n".join(ours) + "\n")
+    if customized:
+        Path(packages, "sitecustomize.py").write_text(customized)
 
 
 def executable(path: Path, text: str) -> None:

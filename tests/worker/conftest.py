@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from copied_ranks import variables_for
 from tiny_plans import RunPlan
 from worlds import Worlds
 
@@ -22,9 +23,9 @@ from hpc_llm.worker.result import Record
 
 
 @pytest.fixture(scope="session")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
+def worlds(tmp_path_factory: pytest.TempPathFactory, copies: Path) -> Iterator[Worlds]:
     """Starts ranks in a moment."""
-    made = Worlds(tmp_path_factory.mktemp("worlds"))
+    made = Worlds(tmp_path_factory.mktemp("worlds"), variables_for(copies))
     yield made
     made.close()
 

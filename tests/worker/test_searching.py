@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from copied_ranks import PLACE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -174,14 +175,14 @@ class Elsewhere:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied_ranks: None) -> Elsewhere:
     site = tmp_path / "site"
     info = site / "allocating_task-1.dist-info"
     info.mkdir(parents=True)
     (site / "allocating_task.py").write_text(TASK)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: allocating-task\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[hpc_llm.tasks]\nallocating = allocating_task:KIND\n")
-    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
     monkeypatch.setenv("WORLD", "{}")
     return Elsewhere(site, tmp_path / "logs")
 
@@ -219,7 +220,10 @@ def test_a_search_ends_where_memory_does_and_each_try_is_a_row(elsewhere: Elsewh
     assert all((r["y"] > 0) == r["fits"] for r in drawn.records) and f"with {8}," in drawn.caption
 
 
-def test_a_try_that_hangs_is_ended_with_all_that_it_started(elsewhere: Elsewhere) -> None:
+def test_a_try_that_hangs_is_ended_with_all_that_it_started(
+    elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(PLACE)  # the marks of a copy are those of the process that is copied
     result = elsewhere.run("--set", "try_time_s=2", "--micro-batch-size", "2", world={"mib": 2000, "hangs": [4, 3]})
     assert result["search"][0]["largest"]["micro_batch_size"] == 2
     assert [verdict for size, verdict in sizes_of(result) if size in (3, 4)] == ["HANGS", "HANGS"]

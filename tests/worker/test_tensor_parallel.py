@@ -96,7 +96,7 @@ def requests(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def done(tmp_path_factory: pytest.TempPathFactory, copied_ranks: None) -> Path:
     """The folder with all sessions, one after another."""
     folder = tmp_path_factory.mktemp("shared")
     (folder / "request.json").write_text(json.dumps(requests(folder)), encoding="utf-8")

@@ -28,8 +28,9 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 class Worlds:
     """Starts the process that is copied when the first world is asked for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environ: dict[str, str]) -> None:
         self._folder = folder
+        self._environ = environ
         self._copied: subprocess.Popen[str] | None = None
 
     def run(self, program: str, folder: Path, ranks: int) -> list[int]:
@@ -65,7 +66,7 @@ class Worlds:
         with (self._folder / "copied.txt").open("w") as said:
             return subprocess.Popen(
                 [sys.executable, str(Path(__file__))],
-                env={**os.environ, **ONE_THREAD}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
+                env={**os.environ, **self._environ, **ONE_THREAD}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
                 text=True, start_new_session=True,
             )  # fmt: skip
 
