@@ -479,10 +479,11 @@ launch_tries() {
 
 # launch_try COMMAND ...: one try, ended where it takes longer than try_limit. Nothing of it is left behind when the next one begins.
 launch_try() {
-  local code began reach=$try_limit left
+  local code began reach=$try_limit left kills_before
   need_program "$1"
   export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
   printf -v began '%(%s)T' -1
+  kills_before=$(count_oom_kills)
   left=$((${time_limit:-$((reach + began))} + started_at - began))
   [ -z "$time_limit" ] || [ "$left" -ge "$reach" ] || reach=$((left > 1 ? left : 1))
   HPC_LLM_TRY_DIR=$try_dir timeout --signal=TERM --kill-after=30 "$reach" "$@" >> "$try_dir/log.out" 2>> "$try_dir/log.err" &

@@ -60,7 +60,7 @@ ENDED = {
     "wrong value": Told("config_error", r".*: \S*ValidationError: .*CommsLoggerConfig", "--set PATH=VALUE"),
     "port taken": Told("port_in_use", r".*: \S*DistNetworkError: .*EADDRINUSE", "submit it again", retry=True),
     "rank raises": Told("python_exception", r"failures/rank-1.json: RuntimeError: adapter shapes", "traceback"),
-    "rank killed": Told("host_oom", r"exit.json: exit code 137", "--sbatch mem=", outcome=Outcome.FAILED),
+    "rank killed": Told("unknown", r"exit.json: exit code 137", "", outcome=Outcome.FAILED),
     "rank exits": Told("unknown", r"log.err: srun: .* task 1: Exited with exit code 7", "sacct", outcome=Outcome.FAILED),
     "crash": Told("segfault", r"log.err: (?:Fatal Python error|srun: error: tw1: task 0): Segmentation fault", "--set env.PYTHONFAULTHANDLER=1"),
     "disk full": Told("disk_full", r"log.*: .*No space left on device", "--logs DIR"),

@@ -11,7 +11,8 @@ from hpc_llm.records.files import read_json_lines
 
 pytestmark = pytest.mark.slurm
 
-STEPS = 300
+STEPS = 900
+"""So many that the run is not over before it is queued again, on a busy machine either."""
 WORDS = (
     "--cluster=taiwania2", "--partition=gtest", "--account=ACD110018", "--method=z2", "--model=tiny",
     "--gpus-per-node=0", f"--steps={STEPS}", "--warmup-steps=1", "--sequence-length=32", "--set=precision=fp32",
