@@ -79,7 +79,7 @@ def hand_over(place):  # type: ignore[no-untyped-def]
             try:
                 os.kill(copy, number)
             except ProcessLookupError:
-                pass
+                return  # it ends, and says so next
 
         for number in _PASSED_ON:  # those that are ignored too: a rank may want them
             signal.signal(number, pass_on)
