@@ -40,6 +40,8 @@ PATIENCE_S = STALE_S
 """So long a submission that nobody here can see counts as under way: of another host, of a container."""
 _LATE_S = 5.0
 """So long Slurm may take to show a job whose sbatch was killed just after it had been sent."""
+_LISTED_S = 60.0
+"""So long after its submission a job may be missing in a scheduler's lists, which sites keep for a while; as long as the judge waits."""
 
 
 class Standing(str, Enum):
@@ -150,6 +152,7 @@ def _stand(
 def _as_job(run: RunPaths, identity: Identity, is_asked: bool, answer: Answer, forgotten: bool) -> Submitted:
     if identity.job_id is not None:
         lost = forgotten and identity.uuid is not None and not is_asked and not _left_a_trace(run)
+        lost = lost and not _is_recent(run.job, _LISTED_S)
         gone = lost and answer.can_tell(identity) and answer.record_of(identity) is None
         return Submitted(run, identity, Standing.NOTHING if gone else Standing.HAS_JOB)
     job_id = answer.job_ids.get(identity.key)
@@ -253,7 +256,7 @@ def _lives(process: Mapping[str, Any], lives: Callable[[Mapping[str, Any]], bool
         return False
 
 
-def _is_recent(path: Path) -> bool:
+def _is_recent(path: Path, within_s: float = PATIENCE_S) -> bool:
     """Whether it was written within the patience; a stamp that is far ahead makes nothing recent."""
     seconds = file_age(path)
-    return seconds is not None and abs(seconds) < PATIENCE_S
+    return seconds is not None and abs(seconds) < within_s

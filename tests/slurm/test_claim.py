@@ -18,7 +18,7 @@ from login_node import job_id, until
 from made_runs import make_run, send_runs
 from rights import needs_root
 from scratch_slurm import ScratchSlurm
-from test_identity import HELD, HELD_ARRAY, change, ghost, logs, record, sbatch
+from test_identity import HELD, HELD_ARRAY, change, ghost, logs, made_long_ago, record, sbatch
 
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.records.files import write_json
@@ -164,6 +164,7 @@ def test_clearing_one_task_leaves_what_the_others_print_through(logs: Path, slur
     array = job_id(first).partition("_")[0]
     slurm.run("scontrol", "release", array)
     change(first, job_id=str(int(array) + 100_000) + "_0")  # an id of which Slurm has nothing
+    made_long_ago(first)
     make_way(logs, ["a0"])
     assert not first.root.exists() and not (logs / ".array-a" / "0").is_symlink()
     assert (logs / ".array-a" / "1" / "job.sh").exists()

@@ -67,6 +67,12 @@ def change(run: RunPaths, **values: Any) -> None:
     write_json(run.job, {**record(run), **values})
 
 
+def made_long_ago(run: RunPaths) -> None:
+    """Slurm's lists may lack a job for a while after its submission."""
+    written = run.job.stat().st_mtime - 120
+    os.utime(run.job, (written, written))
+
+
 def state_of(slurm: ScratchSlurm, job: str) -> str:
     return slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T").strip()
 
@@ -561,8 +567,27 @@ def test_a_run_of_which_slurm_knows_nothing_any_more_makes_way(logs: Path, slurm
     run.cancelled.unlink()
     change(run, job_id="999999")
     assert reconcile([run]) == [] and run.root.exists()
+    with pytest.raises(RequestError, match=r"already a run r \(job 999999\)"):
+        make_way(logs, ["r"])  # it may be too new for Slurm's lists
+    made_long_ago(run)
     make_way(logs, ["r"])
     assert not run.root.exists()
+
+
+def test_a_job_that_late_lists_do_not_show_yet_is_not_submitted_again(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: ScratchSlurm
+) -> None:
+    """Sites keep squeue's answer for a while, so that a job of a moment ago is in no list."""
+    run = held(logs)
+    job = job_id(run)
+    with monkeypatch.context() as patch:
+        client(tmp_path, patch, "squeue", 'real "$@" | head -n 1; true')
+        client(tmp_path, patch, "sacct", 'real "$@" | head -n 1; true')
+        assert status([run])[0].state == "PENDING"
+        with pytest.raises(RequestError, match=rf"already a run r \(job {job}\)"):
+            make_way(logs, ["r"])
+    assert state_of(slurm, job) == "PENDING" and job_id(run) == job
+    cancel([run])
 
 
 @pytest.mark.parametrize("name", ["训练" * 60, "  lead,comma", "a|b"])
