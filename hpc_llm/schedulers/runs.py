@@ -35,7 +35,8 @@ _UNCLEAR = re.compile(
     re.IGNORECASE,
 )
 """Words of sbatch that leave open whether Slurm has taken the job, whatever its exit code."""
-_ACCEPTED = re.compile(r"^[ \t]*Submitted batch job ([1-9][0-9]{0,9})\b", re.MULTILINE)
+_ACCEPTED = re.compile(r"^[ \t]*Submitted batch job ([1-9][0-9]{0,9})\b[^\n]*\n", re.MULTILINE)
+"""A line with its end: of one that is cut short the number may be another job's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,10 +202,11 @@ def answer_file(folder: Path) -> Path:
 
 
 def accepted_job_id(answer: str) -> str | None:
-    """The job id in what sbatch prints, among whatever a site makes it say besides; None where it says several.
+    """The job id in what sbatch prints, among whatever a site makes it say besides; None where it says several, or half of one.
 
-    >>> accepted_job_id("INFO: job 7 of your limit of 20\\nSubmitted batch job 4711 on cluster x")
+    >>> accepted_job_id("INFO: job 7 of your limit of 20\\nSubmitted batch job 4711 on cluster x\\n")
     '4711'
+    >>> accepted_job_id("Submitted batch job 47")
     """
     found = set(_ACCEPTED.findall(answer))
     return found.pop() if len(found) == 1 else None

@@ -574,6 +574,20 @@ def test_a_run_of_which_slurm_knows_nothing_any_more_makes_way(logs: Path, slurm
     assert not run.root.exists()
 
 
+def test_an_answer_that_is_cut_in_the_number_is_no_job_id(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: ScratchSlurm
+) -> None:
+    """The job that the number seems to name may be anybody's; ours is found by its UUID."""
+    cut = 'said=$(real "$@"); said=${said%?}; printf "%s" "${said:-Submitted batch job 1}"'
+    with monkeypatch.context() as patch:
+        sbatch(tmp_path, patch, cut)
+        run = held(logs)
+    [found] = slurm.run("squeue", "-h", "-n", str(record(run)["job_name"]), "-o", "%i").split()
+    assert status([run])[0].state == "PENDING" and job_id(run) == found
+    cancel([run])
+    assert state_of(slurm, found) in ("", "CANCELLED")
+
+
 def test_a_job_that_late_lists_do_not_show_yet_is_not_submitted_again(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: ScratchSlurm
 ) -> None:

@@ -100,8 +100,9 @@ def test_the_tasks_of_an_array_lead_to_their_runs(tmp_path: Path) -> None:
     ("answer", "job_id"),
     [
         ("Submitted batch job 4711\n", "4711"),
-        ("Submitted batch job 4711 on cluster x", "4711"),
-        ("INFO: you have 3 jobs of 20, job 7 is pending\nSubmitted batch job 4711", "4711"),
+        ("Submitted batch job 4711 on cluster x\n", "4711"),
+        ("Submitted batch job 4711", None),
+        ("INFO: you have 3 jobs of 20, job 7 is pending\nSubmitted batch job 4711\n", "4711"),
         ("sbatch: error: no", None),
     ],
 )

@@ -48,7 +48,7 @@ class ScriptExecutor(SlurmExecutor):
     @staticmethod
     def _get_job_id_from_submission_command(string: bytes | str) -> str:
         text = string if isinstance(string, str) else string.decode()
-        job_id = accepted_job_id(text)
+        job_id = accepted_job_id(f"{text}\n")  # submitit strips it; whether it was whole, the kept answer tells
         if job_id is None:
             raise utils.FailedSubmissionError(f"sbatch answered without a job id: {text.strip()}")
         return job_id

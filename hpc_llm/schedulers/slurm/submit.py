@@ -41,6 +41,8 @@ def submit_slurm(submission: Submission, runs: Sequence[RunPaths], script: str) 
     make_own_folder(folder)
     try:
         job_ids = _sbatch(folder, submission, runs, script)
+        if answered_job_id(folder) is None:
+            raise SubmissionError("sbatch's answer is cut short.")
     except SubmissionError as error:
         job_id = answered_job_id(folder)
         if job_id is None:
