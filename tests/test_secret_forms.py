@@ -438,6 +438,73 @@ loss_key=train/loss, metric_key=eval_loss, label_key=labels
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.""".splitlines()
 
 
+IN_COMMANDS = """\
+wandb login --host=https://wandb.uni.example {key}
+wandb login --relogin --host https://wandb.uni.example {key}
+wandb login local-{key}
+curl -sSfu me:{word} https://host.example/x
+curl -ume:{word} https://host.example
+curl "https://host.example/?a=1&b=2" --proxy-user me:{word}
+http -a me:{word} GET host.example
+redis-cli -h db -a {word} ping
+mongosh --host db -u me -p {word}
+sqlcmd -S db -U me -P {word}
+unzip -o -P {word} data.zip
+zip -r -P '{word}' data.zip folder
+7z x -p{word} data.7z
+ldapsearch -x -D cn=me -w {word} -b dc=x
+lftp -u me,{word} sftp://host
+smbclient //host/share -U me%{word}
+openssl enc -d -aes-256-cbc -pass pass:{word} -in x
+htpasswd -cb users me {word}
+xfreerdp /u:me /p:{word} /v:host
+sqlplus scott/{word}@db
+echo {word} | kinit me
+echo -n '{word}' | sudo -nS mount /x
+printf "{word}" | docker login -u me --password-stdin
++ ncftpput -u me -p {word} host /x f""".splitlines()
+NOT_IN_COMMANDS = """\
+curl -fsSLO https://host.example:8443/x
+curl -L --output a:b https://host.example
+curl -u me https://host.example
+curl -u "$USER:$PASSWORD" https://host.example
+redis-cli -a "$REDIS_PASSWORD" ping
+unzip -p archive.zip
+zip -r out.zip folder
+7z a -tzip out.zip folder
+openssl x509 -passin env:PW -in x
+openssl x509 -passin file:pw.txt
+ldapsearch -x -W -b dc=x
+mongodump -p --out x
+sqlplus /nolog
+echo done | sudo tee /etc/motd
+echo "$PASSWORD" | sudo -S true
+wandb login --relogin
+first pass: second
+{"pass": "backward"}
+srun -p gpuA100x4 -u python x.py""".splitlines()
+
+
+@pytest.mark.parametrize("form", IN_COMMANDS)
+@pytest.mark.parametrize("word", ["Xk7qLm2Vz9", "hunter22", "corr&ct"])
+def test_a_password_among_the_words_of_a_program_is_hidden(form: str, word: str) -> None:
+    key = "4f1c" * 10
+    if "&" in word and "'{word}'" not in form and '"{word}"' not in form:
+        word = word.replace("&", "")  # a shell ends the word there
+    line = form.format(key=key, word=word)
+    assert is_secret(line) and word not in redacted(line) and key not in redacted(line)
+    assert redacted(redacted(line)) == redacted(line)
+
+
+@pytest.mark.parametrize("line", NOT_IN_COMMANDS)
+def test_other_words_of_those_programs_stay(line: str) -> None:
+    assert redacted(line) == line and not is_secret(line)
+
+
+def test_a_drawn_word_behind_pass_is_a_password() -> None:
+    assert redacted('{"user": "me", "pass": "Xk7qLm2Vz9"}') == '{"user": "me", "pass": "(hidden)"}'
+
+
 def test_a_colour_behind_a_switch_is_no_part_of_it() -> None:
     line = "\x1b[34mSM_HP_APPEND_CONCAT_TOKEN=false\x1b[0m"
     assert redacted(line) == line and not is_secret(line)
@@ -464,6 +531,7 @@ def test_what_was_hidden_stays_hidden_the_same(form: str, value: str) -> None:
     [
         "token=", "HF_TOKEN='", 'token="', "token: str", "password ", "http://a:", "//a:b@", "a:b@", "https://hooks/hooks/", "token%3D", "api key ",
         "?key=", "TOKEN,", "token=a,", "token=a'a", '"token", ', "a:bcd", "token....", "<token>", "-token ", "\\\\token", "token=${", "set token ", "https://h/a1/",
+        "curl ", "curl -u ", "curl a -u a", "echo a | ", "mongo -p ", "wandb login ", "net -U", "7z ", "openssl pass:", "htpasswd -b a ",
         "password=a|", "name: key\n", "name: HF_TOKEN\n  x: y\n", "value: abc\n", "name: HF_TOKEN\n" + " " * 90, "a_pass: ",
     ],
 )  # fmt: skip

@@ -207,8 +207,12 @@ def _is_secret(one: Assigned) -> bool:
         return False
     if one.is_query and (sure or name.lower() in _OF_QUERIES):
         return is_generated(value, least=8) or (sure == "surely" and len(value) >= _SHORTEST)
-    if not sure:
-        return False
+    if not sure:  # `pass` is a word of many programs, so its value has to be drawn
+        return (
+            name.lower() == "pass"
+            and is_generated(value, least=8)
+            and len({c.isupper() for c in value if c.isalpha()}) == 2
+        )
     if name.isupper() and one.how == "tight" and (one.is_quoted or not one.is_subscript):
         return is_kept(name, value)
     if sure == "maybe":

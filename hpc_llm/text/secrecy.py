@@ -19,6 +19,7 @@ from hpc_llm.text.secret_addresses import secrets_in_addresses
 from hpc_llm.text.secret_blocks import secrets_in_blocks
 from hpc_llm.text.secret_names import is_secret_name
 from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
+from hpc_llm.text.secret_programs import secrets_in_commands
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, PREFIXED, RANDOM, SHAPES, is_drawn, is_random
 from hpc_llm.text.secret_values import HIDDEN, is_harmless, is_kept, is_number, is_told
 from hpc_llm.text.shown import shown
@@ -122,7 +123,7 @@ def _short_redacted(text: str) -> str:
 
 
 def _redacted(text: str) -> str:
-    text = _without(text, secrets_in_addresses(text))
+    text = _without(text, (*secrets_in_addresses(text), *secrets_in_commands(text)))
     text = OF_A_SERVICE.sub(HIDDEN, SHAPES.sub(HIDDEN, text))
     text = PREFIXED.sub(lambda found: HIDDEN if is_drawn(found[1]) else found[0], text)
     text = RANDOM.sub(lambda found: HIDDEN if is_random(found[0]) else found[0], text)
@@ -173,7 +174,7 @@ def has_secret_shape(text: str) -> bool:
     return any(is_one(found) for pattern, is_one in _NAMED for found in pattern.finditer(text))
 
 
-_FOUND = (secrets_in_addresses, secrets_assigned, secrets_in_pairs, secrets_in_blocks)
+_FOUND = (secrets_in_addresses, secrets_in_commands, secrets_assigned, secrets_in_pairs, secrets_in_blocks)
 _WORDS_OF_NAMED = ("auth", "key", "token", "pass", "basic ", "mysql", "mariadb", "login", "%3a")
 
 

@@ -23,8 +23,8 @@ SHAPES = re.compile(
     | hv[sbr]\.[A-Za-z0-9_-]{20,} | SG\.[A-Za-z0-9_-]{16,60}\.[A-Za-z0-9_-]{16,} | AGE-SECRET-KEY-1[A-Z0-9]{20,}
     | [A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,}
     | eyJ[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,} | eyJ[A-Za-z0-9_-]{6,2000}\.eyJ[A-Za-z0-9_-]{3,2000}\.
-    | (?:[Ss]et-)?[Cc]ookie:\ ?[^\s=;:]{1,60}=[^\s;$]{8,} | wandb\ login(?:\ --[a-z-]{1,20}){0,3}\ [0-9a-f]{40} | PuTTY-User-Key-File-[0-9]
-    | curl\ [^\n]{0,80}?(?:-u|--user)[\ =][^\s:]{1,60}:[^\s$][^\s]{0,200} | sshpass\ -p\ ?[^\s$-][^\s]{0,200}
+    | (?:[Ss]et-)?[Cc]ookie:\ ?[^\s=;:]{1,60}=[^\s;$]{8,} | PuTTY-User-Key-File-[0-9]
+    | sshpass\ -p\ ?[^\s$-][^\s]{0,200}
     | https?://(?=[A-Za-z_-]{0,60}[0-9])[A-Za-z0-9_-]{20,200}@
     )
     | -----BEGIN\ [A-Z0-9\ ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----[A-Za-z0-9+/=\s]{0,10000}
