@@ -56,7 +56,7 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
         yield from time_lines(estimate.time)
     for note in (*estimate.notes, *memory.notes):
         yield from _wrapped(f"note: {note}")
-    yield f"verdict: {estimate.verdict.words}"
+    yield f"verdict: {estimate.verdict_words}"
 
 
 def _wrapped(text: str) -> list[str]:

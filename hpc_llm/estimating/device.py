@@ -8,6 +8,7 @@ from hpc_llm.estimating import deepspeed, flat, fsdp2, plain
 from hpc_llm.estimating.activations import activations_of, possible_scores
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
+from hpc_llm.estimating.cpu import as_on_cpu
 from hpc_llm.estimating.parts import Device, Moment
 from hpc_llm.site.cluster import Gpu
 
@@ -59,10 +60,11 @@ def surely_there(gpu: Gpu, capacity: int) -> int:
 def peak_moment(case: Case) -> Moment:
     """The moment of a step at which the most is held; terms of nothing are left out."""
     engine = _ENGINES.get(case.plan.engine.name, deepspeed)
-    found = max(engine.moments(case, activations_of(case)), key=lambda one: one.total)
+    moments = engine.moments(case, activations_of(case))
+    is_on_gpu = case.plan.parallel.gpus_per_node > 0
+    found = max(moments if is_on_gpu else as_on_cpu(case, moments), key=lambda one: one.total)
     terms = {name: size for name, size in found.terms.items() if size}
-    on_gpu = {"workspaces": constants().workspaces} if case.plan.parallel.gpus_per_node else {}
-    return Moment(name=found.name, terms={**terms, **on_gpu})
+    return Moment(name=found.name, terms={**terms, **({"workspaces": constants().workspaces} if is_on_gpu else {})})
 
 
 def _pieces_of_graphs(case: Case, moment: Moment) -> int:

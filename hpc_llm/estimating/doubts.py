@@ -49,7 +49,7 @@ def _is_further_zero(case: Case) -> bool:
 _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
     (
         lambda case: not case.plan.parallel.gpus_per_node,
-        "a run on the CPU: counted as on a GPU, few were measured",
+        "a run on the CPU: few were measured",
         0.2,
     ),
     (lambda case: case.plan.model.attention == "eager", f"eager attention keeps its scores: {_COUNTED}", 0.15),

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from hpc_llm.estimating.case import WIDTHS, Case
 from hpc_llm.estimating.constants import constants
+from hpc_llm.estimating.cpu import program_on_cpu
 from hpc_llm.estimating.parts import Need
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import Cluster, Node
@@ -86,7 +87,7 @@ def _starting(case: Case) -> dict[str, float]:
     known = constants()
     made = case.width * case.sizes.parameters / case.ranks if case.stage == 3 else 0.0
     if not case.plan.parallel.gpus_per_node:
-        return {"programs and libraries": known.cpu_program}
+        return {"programs and libraries": program_on_cpu(case)}
     if case.plan.engine.name != "deepspeed" or (
         made + known.host_start < known.host_program and not case.offloads("optimizer")
     ):

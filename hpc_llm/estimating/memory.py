@@ -33,7 +33,7 @@ def _host(case: Case, cluster: Cluster, *more: Any) -> Need:
     """Where nobody says what the job gets of a node, at least that it cannot be more than there is."""
     node = cluster.node
     need = host_need(case, host_capacity(case, cluster, node), *more)
-    if need.capacity is None and node.mem_gb is not None and need.low > node.mem_gb * 1e9:
+    if need.capacity is None and node.mem_gb is not None and need.high > node.mem_gb * 1e9:
         return host_need(case, int(node.mem_gb * 1e9), *more)
     return need
 

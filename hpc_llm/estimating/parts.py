@@ -25,6 +25,8 @@ class Verdict(str, Enum):
         return {"too_close": "too close to call"}.get(self.value, self.value.replace("_", " "))
 
 
+_MOST_NODES_HAVE = 100 * 2**30
+"""Bytes of memory that hardly any node with GPUs lacks."""
 _WORST = (Verdict.DOES_NOT_FIT, Verdict.TOO_CLOSE, Verdict.UNKNOWN, Verdict.FITS)
 
 
@@ -137,3 +139,12 @@ class Estimate:
     @property
     def verdict(self) -> Verdict:
         return self.memory.verdict if self.memory else Verdict.UNKNOWN
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict, and of what it is where nobody can give one on the host."""
+        memory, words = self.memory, self.verdict.words
+        if memory is None or memory.device is None or self.verdict is not Verdict.FITS:
+            return words
+        is_open = memory.host.capacity is None and memory.host.high > _MOST_NODES_HAVE
+        return f"{words} the GPUs; nobody says whether a node's host does" if is_open else words

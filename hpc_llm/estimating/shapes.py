@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,23 @@ from hpc_llm.planning.model import MODEL_TYPES, architecture, is_checkpoint
 _NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
 """Of layers of which each token sees a part."""
+_UNLIKE = re.compile(
+    r"(?:mamba|ssm|lru|rwkv|conv_L|linear_(?:attn|num|key|value|conv)|kv_lora|block_configs|altup|laurel)\w*|\w*hybrid\w*|num_mem_blocks|block_types"
+)
+"""Keys of layers that are no attention with an MLP behind it: state spaces, recurrences, what layers share, low ranks."""
+_KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "layer_type_list")
+_ATTENTION = re.compile(r"(?:full|sliding|chunked|global|local)?_?attention|attn", re.IGNORECASE)
+_OTHER_WORDS = (
+    "n_embd",
+    "n_layer",
+    "n_head",
+    "n_heads",
+    "n_layers",
+    "ffn_dim",
+    "d_model",
+    "word_embed_proj_dim",
+    "text_config",
+)
 _MOST = 10**13
 """Parameters: no model has as many."""
 
@@ -54,6 +72,10 @@ def _of_folder(folder: Path) -> Sizes:
         raise RequestError(
             f"{where} is of a mixture of experts ({experts[0]}): what its tokens see of it is not known here."
         )
+    if unlike := _unlike_llama(config):
+        raise RequestError(
+            f"{where} is of layers that are not all attention with an MLP behind it ({unlike}): what they hold is not known here."
+        )
     if family in ENCODER_DECODERS:
         _check_counts(config, ("d_model", "d_ff", "num_layers", "num_heads", "d_kv", "vocab_size"), where)
         return sizes_of(architecture(str(folder)))
@@ -65,10 +87,25 @@ def _of_folder(folder: Path) -> Sizes:
     )
 
 
+def _unlike_llama(config: Mapping[str, Any]) -> str | None:
+    """The key that says so; None where no key does."""
+    for key in _KINDS_OF_LAYERS:
+        kinds = config.get(key)
+        if isinstance(kinds, list) and any(not _ATTENTION.fullmatch(str(kind)) for kind in kinds):
+            return key
+    return next((key for key, value in config.items() if value and _UNLIKE.fullmatch(key)), None)
+
+
 def _check_counts(config: Mapping[str, Any], keys: tuple[str, ...], where: Path) -> None:
     """Raise RequestError where one of the sizes is no whole number of at least 1, or is missing."""
     if missing := [key for key in keys if key not in config]:
-        raise RequestError(f"{where} does not say {', '.join(missing)}: is it a language model?")
+        others = [key for key in _OTHER_WORDS if key in config]
+        why = (
+            f"it counts in other words ({', '.join(others)}), of a family that is not known here"
+            if others
+            else "is it a language model?"
+        )
+        raise RequestError(f"{where} does not say {', '.join(missing)}: {why}")
     optional = [key for key in ("num_key_value_heads", "head_dim") if config.get(key) is not None]
     for key in (*keys, *optional):
         value = config[key]

@@ -212,7 +212,11 @@ def _meant(asked: str) -> str | None:
     if "." not in asked and first not in PATHS and (way := meant_by(first, "--")) is not None:
         path = way.removeprefix("--set ").partition("=")[0]
         return (
-            f"did you mean {path}?" if path in PATHS or "." in path else f"use {way}" if way.startswith("--") else way
+            f"did you mean {path}?"
+            if path in PATHS or "." in path
+            else f"use {way.split()[0]}"
+            if way.startswith("--")
+            else way
         )
     return f"did you mean {asked.replace('-', '_')}?" if first in PATHS else None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from hpc_llm.estimating.host import host_capacity, host_need, power_of_two
 from hpc_llm.estimating.memory import memory_of
 from hpc_llm.estimating.parts import Device, Need, Verdict
 from hpc_llm.estimating.search import largest_micro_batch, with_batch
-from hpc_llm.estimating.shapes import sizes_in
+from hpc_llm.estimating.shapes import sizes_in, sizes_of_model
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import PRESETS
 from hpc_llm.site.cluster import load_cluster
@@ -215,7 +217,8 @@ def test_what_is_more_than_a_node_fits_no_job_of_it() -> None:
     silent = cluster.node.model_copy(update={"mem_gb_per_gpu": None})
     small = silent.model_copy(update={"mem_gb": 64.0})
     plan = planned(cluster, "z3o", gpus_per_node=1, model="llama2-7b").plan
-    for node, verdict in ((silent, Verdict.UNKNOWN), (small, Verdict.DOES_NOT_FIT)):
+    tight = silent.model_copy(update={"mem_gb": memory_of(plan, cluster, sizes_in(plan)).host.peak / 1e9})
+    for node, verdict in ((silent, Verdict.UNKNOWN), (small, Verdict.DOES_NOT_FIT), (tight, Verdict.TOO_CLOSE)):
         there = cluster.model_copy(update={"node": node})
         assert memory_of(plan, there, sizes_in(plan)).host.verdict is verdict
 
@@ -339,3 +342,41 @@ def test_a_model_whose_shape_cannot_be_seen_is_refused_in_words() -> None:
 
 def test_the_constants_say_what_they_were_fitted_to() -> None:
     assert set(constants().precision) == {"counted", "optimizer offloaded", "parameters offloaded"}
+
+
+UNLIKE = {
+    "hybrid_override_pattern": "M-M*-", "layers_block_type": ["mamba", "attention"], "block_types": ["recurrent", "attention"],
+    "layer_types": ["full_attention", "linear_attention"], "mamba_d_state": 64, "lru_width": 2560, "kv_lora_rank": 512,
+    "num_mem_blocks": 2, "laurel_rank": 64, "num_local_experts": 8,
+}  # fmt: skip
+
+
+def folder_of(folder: Path, **more: object) -> str:
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 512,
+    }
+    (folder / "config.json").write_text(json.dumps({"model_type": "another", **sizes, **more}))
+    return str(folder)
+
+
+@pytest.mark.parametrize("key", UNLIKE)
+def test_layers_that_are_unlike_llamas_are_not_counted_as_if_they_were(tmp_path: Path, key: str) -> None:
+    with pytest.raises(RequestError, match=rf"no estimate without the shape of the model: .*\({key}\)"):
+        sizes_of_model(folder_of(tmp_path, **{key: UNLIKE[key]}))
+
+
+def test_kinds_of_attention_are_counted(tmp_path: Path) -> None:
+    kinds = ["sliding_attention", "full_attention"]
+    assert sizes_of_model(folder_of(tmp_path, layer_types=kinds, mamba_d_state=None)).layers == 2
+
+
+def test_a_family_that_counts_in_other_words_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "vocab_size": 50257})
+    )
+    with pytest.raises(RequestError, match=r"counts in other words \(n_embd, n_layer\)"):
+        sizes_of_model(str(tmp_path))

@@ -15,8 +15,9 @@ import torch
 
 from hpc_llm.worker.kernels.compiling import failing, one_line
 
-_CHUNK = 2**24
-"""Numbers that are in fp32 at once, where the step is not compiled."""
+_CHUNK = {"cpu": 2**20}
+"""Numbers that are in fp32 at once where the step is not compiled, by device: what they become stays in the caches of a CPU."""
+_CHUNK_OF_OTHERS = 2**24
 _LOW_BITS = 0xFFFF
 _MIX = 0x9E3779B1
 """2**32 over the golden ratio: what differs by 1 lies far apart once multiplied by it."""
@@ -59,8 +60,9 @@ class AdamWBF16(_Optimizer):  # type: ignore[misc]
                 number = int(state["step"])
                 rates = _rates(group, number, parameter.device)
                 kept = (parameter, state["exp_avg"], state["exp_avg_sq"])
-                pieces = zip(*(each.view(-1).split(_CHUNK) for each in kept), strict=True)
-                slopes = parameter.grad.reshape(-1).split(_CHUNK)
+                chunk = _CHUNK.get(parameter.device.type, _CHUNK_OF_OTHERS)
+                pieces = zip(*(each.view(-1).split(chunk) for each in kept), strict=True)
+                slopes = parameter.grad.reshape(-1).split(chunk)
                 for (weight, first, second), slope in zip(pieces, slopes, strict=True):
                     drawn += 1
                     self._change(weight, slope, first, second, rates, salt_of(self._seed, number, drawn, rates.device))
