@@ -83,7 +83,7 @@ def test_each_option_that_is_named_is_one(option: str, value: str) -> None:
             "There is no split or known data set 'validaton' in front of =: did you mean 'validation'?",
         ),
         ("--set lr=3", "--set lr: there is no plan field 'lr': did you mean optimizer.lr?"),
-        ("--set gpus=3", "--set gpus: there is no plan field 'gpus': use --gpus-per-node N."),
+        ("--set gpus=3", "--set gpus: there is no plan field 'gpus': use --gpus-per-node."),
         ("--set temperature=3", "--set temperature: task pretrain does not heed temperature, --task infer does."),
     ],
 )
