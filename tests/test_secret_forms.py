@@ -6,6 +6,7 @@ What a list of examples misses, a product of forms, names and values finds: each
 from __future__ import annotations
 
 import itertools
+import json
 import time
 
 import pytest
@@ -494,6 +495,38 @@ def test_a_password_among_the_words_of_a_program_is_hidden(form: str, word: str)
     line = form.format(key=key, word=word)
     assert is_secret(line) and word not in redacted(line) and key not in redacted(line)
     assert redacted(redacted(line)) == redacted(line)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "curl -sSf -u me:{word} https://host.example", "wandb login {key}", "wandb login --relogin {key}", "docker login -u me -p {word}",
+        "mysql -u me -p{word}", "sshpass -p {word} ssh h", "redis-cli -a {word}", "huggingface-cli login --token {word}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "form", ["Command '{}' returned non-zero exit status 1.", "subprocess.run({}, check=True)", "{}"]
+)
+def test_a_command_as_python_prints_it_hides_what_the_line_hides(form: str, words: str) -> None:
+    key, word = "4f1c" * 10, "Xk7qLm2Vz9"
+    said = words.format(key=key, word=word).split()
+    for spelled in (str(said), json.dumps(said), str(tuple(said)), str([each.encode() for each in said])):
+        line = form.format(spelled)
+        assert is_secret(line) and word not in redacted(line) and key not in redacted(line), spelled
+        assert redacted(redacted(line)) == redacted(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "['srun', '--ntasks', '2', 'python', 'x.py']",
+        "('a', 'b')",
+        "layers: ['q_proj', 'v_proj']",
+        "['curl', '-u', 'me', 'x']",
+    ],
+)
+def test_other_lists_of_words_stay(line: str) -> None:
+    assert redacted(line) == line and not is_secret(line)
 
 
 @pytest.mark.parametrize("line", NOT_IN_COMMANDS)

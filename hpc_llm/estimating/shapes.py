@@ -19,7 +19,7 @@ _NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attenti
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
 """Of layers of which each token sees a part."""
 _UNLIKE = re.compile(
-    r"(?:mamba|ssm|lru|rwkv|conv_L|linear_(?:attn|num|key|value|conv)|kv_lora|block_configs|altup|laurel)\w*|\w*hybrid\w*|num_mem_blocks|block_types"
+    r"(?:mamba|ssm|lru|rwkv|conv_L|linear_(?:attn|num|key|value|conv)|kv_lora|block_configs|altup|laurel|num_mem_blocks|block_types)\w{0,40}"
 )
 """Keys of layers that are no attention with an MLP behind it: state spaces, recurrences, what layers share, low ranks."""
 _KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "layer_type_list")
@@ -93,7 +93,7 @@ def _unlike_llama(config: Mapping[str, Any]) -> str | None:
         kinds = config.get(key)
         if isinstance(kinds, list) and any(not _ATTENTION.fullmatch(str(kind)) for kind in kinds):
             return key
-    return next((key for key, value in config.items() if value and _UNLIKE.fullmatch(key)), None)
+    return next((key for key, value in config.items() if value and (_UNLIKE.fullmatch(key) or "hybrid" in key)), None)
 
 
 def _check_counts(config: Mapping[str, Any], keys: tuple[str, ...], where: Path) -> None:

@@ -23,6 +23,7 @@ from hpc_llm.text.secret_programs import secrets_in_commands
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, PREFIXED, RANDOM, SHAPES, is_drawn, is_random
 from hpc_llm.text.secret_values import HIDDEN, is_harmless, is_kept, is_number, is_told
 from hpc_llm.text.shown import shown
+from hpc_llm.text.word_lists import with_lists_as_commands
 
 _HEADER = re.compile(
     r"""(?<![A-Za-z0-9_])((?i:(?:proxy-)?authorization|x-[a-z-]{0,20}(?:api-?key|token|secret)|api-key|private-token)["']?[\ ]{0,2}[:=][\ ]{0,2}["']?)((?:[A-Za-z][A-Za-z0-9-]{1,20}\ )?[^\s"',;$(]{4,500})"""
@@ -71,6 +72,8 @@ def _is_short_secret(text: str, name: str) -> bool:
 def _is_secret(text: str, name: str) -> bool:
     if not text.isprintable() and (plain := shown(text)) != text and _is_secret(plain, name):
         return True
+    if with_lists_as_commands(text, _redacted) != text:
+        return True
     return has_secret_shape(text) or is_kept(name, text) or is_kept("", text)
 
 
@@ -113,6 +116,7 @@ def redacted(text: str) -> str:
     text = _without(text, (*secrets_in_pairs(text), *secrets_in_blocks(text)))
     if "\n" in text and "PRIVATE KEY" not in text:  # nothing else goes over several lines
         return "\n".join(map(redacted, text.split("\n")))
+    text = with_lists_as_commands(text, _redacted)
     return _short_redacted(text) if len(text) <= _SHORT else _redacted(text)
 
 

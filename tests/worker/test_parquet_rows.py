@@ -57,7 +57,9 @@ MEASURED = """
 import resource, sys
 import pyarrow.parquet
 from hpc_llm.corpus.sources import PARQUET, SourceFile
+from hpc_llm.worker.preparing import parquet
 from hpc_llm.worker.preparing.rows import rows_of
+parquet._MOST_TIMES = 10**9  # what is measured here is memory
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 count = sum(len(row[sys.argv[2]]) > 0 for _, row in rows_of(SourceFile(sys.argv[1], PARQUET, "train")))
 print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
@@ -126,3 +128,19 @@ def test_the_size_of_a_dictionary_is_read_from_its_page(tmp_path: Path, version:
     written(tmp_path, {"text": [text] * 3}, data_page_version=version, use_dictionary=False)
     with Path(file.path).open("rb") as headers:
         assert _dictionary(parquet.read_metadata(file.path).row_group(0).column(0), headers) == 0
+
+
+@pytest.mark.parametrize("store_schema", [True, False], ids=["dictionary", "text"])
+def test_a_file_of_a_few_bytes_does_not_fill_the_disk(tmp_path: Path, store_schema: bool) -> None:
+    """A dictionary of one value that stands for millions of rows."""
+    content = one_of_all("x" * 20_000, 30_000)
+    file = written(tmp_path, {"text": content}, compression="zstd", store_schema=store_schema)
+    assert Path(file.path).stat().st_size < 100_000
+    with pytest.raises(DataFileError, match=r"a\.parquet unpacks to more than 200 times its size .* Write it as JSONL"):
+        for _ in rows_of(file):
+            pass
+
+
+def test_much_that_is_said_twice_is_read(tmp_path: Path) -> None:
+    file = written(tmp_path, {"text": ["the same " * 100] * 20_000}, compression="zstd")
+    assert sum(1 for _ in rows_of(file)) == 20_000

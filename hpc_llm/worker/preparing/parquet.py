@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
@@ -13,6 +14,9 @@ from hpc_llm.worker.preparing.packages import needed
 LONGEST_ROW = 2**28
 _ROWS, _AT_ONCE, _AS_PYTHON = 1024, 2**29, 2**26
 """Most rows, and about the most bytes, that are held of a file at once; of as many fewer still are made Python's at once."""
+_MOST_TIMES, _ALWAYS = 200, 2**28
+"""So many times the size of the file, and always so many bytes, its rows may hold: text is packed to a twentieth at the most, and a few
+bytes that stand for a value over and over would fill the disk with tokens."""
 _DICTIONARY_PAGE, _DICTIONARIES = b"\x15\x04\x15", ("PLAIN_DICTIONARY", "RLE_DICTIONARY")
 _LONGEST_HEADER = 16
 _AROUND = 64
@@ -27,14 +31,34 @@ def parquet_rows(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         with open_plain(path) as opened, open_plain(path) as headers, parquet.ParquetFile(opened) as table:
             _check_names(table, path)
+            unpacked, most = 0, max(_ALWAYS, _MOST_TIMES * os.fstat(opened.fileno()).st_size)
             for group in range(table.num_row_groups):
                 at_once = _rows_at_once(table.metadata.row_group(group), headers)
                 for batch in table.iter_batches(batch_size=at_once, row_groups=[group]):
                     for row in _rows(batch, path, number):
                         number += 1
+                        unpacked += _letters(row)
+                        if unpacked > most:
+                            raise DataFileError(_too_much(path, number))
                         yield f"{path} row {number}", row
     except arrow.ArrowException as error:
         raise DataFileError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}.") from None
+
+
+def _letters(value: Any) -> int:
+    """Of all text in a row; arrow would count what a dictionary stands for once."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_letters, value.values()))
+    return sum(map(_letters, value)) if isinstance(value, (list, tuple)) else 8
+
+
+def _too_much(path: str, number: int) -> str:
+    return (
+        f"{path} unpacks to more than {_MOST_TIMES} times its size up to row {number}: its rows say the same over and over. "
+        "Write it as JSONL where all of them are meant."
+    )
 
 
 def _check_names(table: Any, path: str) -> None:
