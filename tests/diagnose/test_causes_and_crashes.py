@@ -199,6 +199,27 @@ def test_a_library_that_does_not_start_may_lack_memory(diagnose: Diagnose) -> No
     assert "do not fit" not in guessed.meaning and "CUDA_LAUNCH_BLOCKING" in guessed.remedy
 
 
+NCCL_ROOM = """\
+localhost: [rank0]: Traceback (most recent call last):
+localhost: [rank0]:   File "/w/Megatron-DeepSpeed/megatron/initialize.py", line 254, in _initialize_distributed
+localhost: [rank0]:     eager_backend.eager_connect_single_device(device_id)
+localhost: [rank0]: torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:230, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.27.5
+localhost: [rank0]: ncclUnhandledCudaError: Call to CUDA function failed.
+localhost: [rank0]: Last error:
+localhost: [rank0]: Failed to CUDA calloc async 4 bytes
+"""
+"""stark-sim/megatron-deepspeed-lock-clock, .context/dual32_run_v2.log: no model was made yet."""
+
+
+def test_nccl_without_a_few_bytes_may_lack_memory(diagnose: Diagnose) -> None:
+    guessed = diagnose(NCCL_ROOM)
+    assert guessed.cause.id == "device_oom" and guessed.confidence == 0.5 and "listed as FAILED" in guessed.summary
+    assert "nvidia-smi" in guessed.remedy and "ZeRO-3" not in guessed.remedy and "do not fit" not in guessed.meaning
+    said = "n1:9:9 [0] include/alloc.h:228 NCCL WARN Cuda failure {}'{}'\n"
+    assert diagnose(said.format("2 ", "out of memory") + NCCL_ROOM).confidence >= 0.9
+    assert diagnose(said.format("", "the launch timed out and was terminated") + NCCL_ROOM).cause.id != "device_oom"
+
+
 @pytest.mark.parametrize(
     "why",
     [
