@@ -300,3 +300,16 @@ def test_the_advice_to_run_code_of_a_file_is_not_passed_on(diagnose: Diagnose) -
         )
         assert found.cause.id == "model_missing"
         assert "leave torch's check on" in found.remedy and "weights_only" not in found.remedy
+
+
+@pytest.mark.parametrize("label", ["1: ", "10: ", "worker-1: ", "n0123.cluster.edu: "])
+def test_the_rank_is_the_programs_and_not_that_of_srun_or_pdsh(label: str, diagnose: Diagnose) -> None:
+    """bigyanghimire/deepspeed-experiments, standard-ulysses-1068.err: `srun --label` with one torchrun a node."""
+    lines = (
+        "[rank6]: Traceback (most recent call last):",
+        '[rank6]:   File "/home/x/train.py", line 3, in <module>',
+        "[rank6]:     f()",
+        "[rank6]: AssertionError: [6]: query input tensor does not match the required shape",
+    )
+    found = diagnose("".join(f"{label}{line}\n" for line in lines))
+    assert found.summary.startswith("Rank 6 failed first: AssertionError: [6]: query")
