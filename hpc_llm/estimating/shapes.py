@@ -17,6 +17,12 @@ from hpc_llm.planning.model import MODEL_TYPES, architecture, is_checkpoint
 _NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
 """Of layers of which each token sees a part."""
+_OTHER_LAYERS = (
+    "hybrid_override_pattern", "layers_block_type", "block_types", "_block_types", "lru_width", "num_mem_blocks", "hybrid_layer_ids",
+    "attn_layer_indices", "linear_num_value_heads", "mamba_d_state", "mamba_expand", "mamba_num_heads", "mamba_d_ssm", "ssm_state_size",
+    "ssm_cfg", "state_size",
+)  # fmt: skip
+"""Of models whose layers are not all attention and an MLP: Nemotron-H, Jamba, Zamba, RecurrentGemma, Bamba, Falcon-H1, Qwen3-Next, Mamba."""
 _MOST = 10**13
 """Parameters: no model has as many."""
 
@@ -54,6 +60,10 @@ def _of_folder(folder: Path) -> Sizes:
         raise RequestError(
             f"{where} is of a mixture of experts ({experts[0]}): what its tokens see of it is not known here."
         )
+    if others := [*(key for key in _OTHER_LAYERS if config.get(key)), *_other_layer_types(config)]:
+        raise RequestError(
+            f"{where} is of a model with layers of other kinds than attention and MLP ({others[0]}): their sizes are not known here."
+        )
     if family in ENCODER_DECODERS:
         _check_counts(config, ("d_model", "d_ff", "num_layers", "num_heads", "d_kv", "vocab_size"), where)
         return sizes_of(architecture(str(folder)))
@@ -63,6 +73,13 @@ def _of_folder(folder: Path) -> Sizes:
     return replace(
         _of_decoder(config), doubt=f"the family {family}: counted as a decoder like Llama, no such run was measured"
     )
+
+
+def _other_layer_types(config: Mapping[str, Any]) -> list[str]:
+    """Kinds of layers that are named, as `mamba`, `conv` or `linear_attention`, and are none of attention as all models have it."""
+    types = config.get("layer_types")
+    named = [str(one)[:40] for one in types] if isinstance(types, list) else []
+    return [one for one in named if not one.endswith("attention") or one == "linear_attention"]
 
 
 def _check_counts(config: Mapping[str, Any], keys: tuple[str, ...], where: Path) -> None:

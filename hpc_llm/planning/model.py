@@ -201,8 +201,7 @@ def read_architecture(folder: Path) -> Shape:
     model_type = str(config.get("model_type"))
     known = (*MODEL_TYPES, *encoder_decoder.MODEL_TYPES)
     if model_type not in known:
-        where = f"in {folder / 'config.json'}"
-        raise RequestError(unknown_name("model_type", model_type, known, where=where))
+        raise RequestError(unknown_name("model_type", model_type, known, where=str(folder / "config.json")))
     try:
         if model_type in encoder_decoder.MODEL_TYPES:
             return encoder_decoder.from_config(str(folder), config)
