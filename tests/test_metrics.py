@@ -74,6 +74,13 @@ def test_perplexity() -> None:
         ("NVIDIA H100 PCIe", "bf16", 756.0),
         ("NVIDIA H200", "bf16", 989.4),
         ("AMD Instinct MI250X", "fp16", 191.5),
+        ("AMD Instinct MI250", "bf16", 181.05),
+        ("AMD Instinct MI250X / MI250", "bf16", None),  # libdrm's amdgpu.ids, 740C 01: hosts of both chips
+        ("AMD Instinct MI250X/MI250", "fp16", None),
+        ("NVIDIA A100-SXM-64GB", "bf16", None),  # Leonardo's own A100
+        ("NVIDIA H100 64GB", "bf16", None),  # MareNostrum 5's
+        ("NVIDIA A100 80GB PCIe", "bf16", 312.0),
+        ("NVIDIA H100 80GB HBM3", "fp16", 989.4),
         ("AMD Instinct MI300X", "bf16", 1307.4),
         ("NVIDIA GeForce RTX 4090", "bf16", 165.2),
         ("NVIDIA GeForce RTX 5090", "bf16", 209.5),
@@ -101,6 +108,11 @@ def test_peaks_are_dense_and_unknown_is_none(name: str, precision: str, tflops: 
     assert peak == (None if tflops is None else pytest.approx(tflops * 1e12))
 
 
+def test_a_gpu_without_a_peak_has_bf16_where_all_chips_of_its_name_have_it() -> None:
+    assert metrics.has_bf16("AMD Instinct MI250X / MI250") is metrics.has_bf16("NVIDIA A100-SXM-64GB") is True
+    assert metrics.has_bf16("AMD Instinct MI100") is False
+
+
 @pytest.mark.parametrize(
     ("planned", "found", "same"),
     [
@@ -110,6 +122,11 @@ def test_peaks_are_dense_and_unknown_is_none(name: str, precision: str, tflops: 
         ("A100", "NVIDIA A100-SXM4-80GB", True),
         ("MI210", "AMD Instinct MI210", True),
         ("MI210", "AMD Instinct MI250X", False),
+        ("MI250", "AMD Instinct MI250X", False),
+        ("MI250", "AMD Instinct MI250X / MI250", None),
+        ("MI250X-128GB", "AMD Instinct MI250X/MI250", None),
+        ("MI210", "AMD Instinct MI250X / MI250", False),
+        ("A100-SXM4-40GB", "NVIDIA A100-SXM-64GB", False),
         ("H100", "NVIDIA H200", False),
         ("GH200-96GB", "NVIDIA GH200 480GB", True),
         ("MI210", "AMD Radeon Graphics", None),

@@ -8,6 +8,8 @@ _ERROR = re.compile(
     rb"(?<![\w.])(?:ERROR|Error|error|CRITICAL|Critical|critical|FATAL|Fatal|fatal)(?![\w.])|(?<![\w.])E\d{3,4} (?=\d)|\[NeMo E "
 )
 """The level of an error; glog writes it as `E` and the day."""
+_WARNING = re.compile(rb"(?<![\w.])W\d{3,4} (?=\d\d:)|\bWARN(?:ING)?\b")
+"""The level of a warning; glog writes it as `W` and the day."""
 _PIECES = re.compile(
     rb"\[[^\[\]\n]{0,120}\]|\([^()\n]{1,120}\)|(?<![\w.])[\w./-]{1,120}\.(?:py|cpp|cc|cu|rs|hpp)(?::\d{1,6})?(?!\w)"
     rb"|(?<![A-Za-z_])[\d:.,TZ/+-]+(?![A-Za-z_])"
@@ -32,6 +34,17 @@ def opens_a_message(text: bytes, position: int) -> bool:
     """
     before = text[text.rfind(b"\n", 0, position) + 1 : position]
     return _LABELS.fullmatch(before) is not None or _is_of_error(before)
+
+
+def is_no_warning(text: bytes, position: int) -> bool:
+    """Whether what stands at `position` is not what a logger calls a warning.
+
+    >>> line = b"1: [W324 13:46:04.935789486 TCPStore.cpp:122] [c10d] sendBytes failed on SocketImpl(fd=4): Broken pipe"
+    >>> is_no_warning(line, line.index(b": Broken")), is_no_warning(b"OSError: Broken pipe", 7)
+    (False, True)
+    """
+    start = text.rfind(b"\n", 0, position) + 1
+    return _WARNING.search(text, start, min(position, start + _LONGEST)) is None
 
 
 def _is_of_error(before: bytes) -> bool:

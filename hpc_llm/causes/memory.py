@@ -38,12 +38,27 @@ def _no_assertion_failed(text: bytes, position: int) -> bool:
     return _ASSERTION.search(text, max(0, position - _BEFORE), position + _BEHIND) is None
 
 
+_OTHER_FAILURE = re.compile(rb"\b(?:Cuda|HIP) failure (?:\d+ )?'(?!out of memory)")
+
+
+def _nothing_else_failed(text: bytes, position: int) -> bool:
+    """Whether NCCL names no call that failed before `position` of something else than lack of memory."""
+    nearby = _OTHER_FAILURE.search(text, max(0, position - _BEHIND), position)
+    return nearby is None and _no_assertion_failed(text, position)
+
+
 _HANDLE_REMEDY = (
     "run it once with CUDA_LAUNCH_BLOCKING=1 (--set env.CUDA_LAUNCH_BLOCKING=1): an error of a kernel before it, such as an index "
     "out of range, then shows itself\n"
     "see with nvidia-smi on the node whether other processes hold the GPU's memory, and whether it runs with half the "
     "--micro-batch-size\n"
     "see that torch was built for this driver, and that no other CUDA is in LD_LIBRARY_PATH"
+)
+
+_COLLECTIVES_REMEDY = (
+    "see with `nvidia-smi` or `rocm-smi` on the node whether other processes, or some that an earlier run left, hold the GPU's memory\n"
+    "--set env.NCCL_DEBUG=INFO shows which call failed: NCCL says that it got no memory whatever went wrong\n"
+    "where it comes while it trains: NCCL asks for memory beside torch's, which holds the GPU's: leave it some, as with a smaller micro batch"
 )
 
 CACHE_REMEDY = (
@@ -78,6 +93,13 @@ DEVICE_OOM = Cause(
         _says(words.DEVICE_HANDLE, confidence=0.45, precedence=46, where=_no_assertion_failed, remedy=_HANDLE_REMEDY),
         _says(words.DEVICE_DRIVER),
         _says(words.DEVICE_COLLECTIVES, confidence=0.9),
+        _says(
+            words.DEVICE_COLLECTIVES_ROOM,
+            confidence=0.5,
+            precedence=46,
+            where=_nothing_else_failed,
+            remedy=_COLLECTIVES_REMEDY,
+        ),
         sign("Allocation failed : Device memory", confidence=0.9),
         # Engines of inference take a share of the GPU, and what the weights leave of it is for the cache.
         sign(

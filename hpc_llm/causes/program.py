@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import Cause, Role, sign
-from hpc_llm.causes.loggers import opens_a_message
+from hpc_llm.causes.loggers import is_no_warning, opens_a_message
 from hpc_llm.causes.schedulers import flux
 from hpc_llm.records.run import Outcome
 
@@ -15,9 +15,10 @@ PYTHON_EXCEPTION = Cause(
     retry=False,
     precedence=45,
     signs=(
-        # What a rank says when another one has died; `tracebacks` finds the exceptions themselves.
-        sign("onnection closed by peer", role=Role.CASCADE),
-        sign("onnection reset by peer", role=Role.CASCADE),
+        # What a rank says when another one has died; `tracebacks` finds the exceptions themselves. Who warns of it goes on: torch
+        # does so wherever the process with the store of a rendezvous ends first, of a good end too.
+        sign("onnection closed by peer", role=Role.CASCADE, where=is_no_warning),
+        sign("onnection reset by peer", role=Role.CASCADE, where=is_no_warning),
         sign(
             (
                 "remote process exited or there was a network error",
@@ -119,7 +120,7 @@ PYTHON_EXCEPTION = Cause(
         ),
         sign("NCCL communicator was aborted", role=Role.CASCADE),
         sign("is killed by signal: Terminated", role=Role.CASCADE),
-        sign("Broken pipe", r"BrokenPipeError|: Broken pipe", role=Role.CASCADE),
+        sign("Broken pipe", r"BrokenPipeError|: Broken pipe", role=Role.CASCADE, where=is_no_warning),
         sign(
             ("SyntaxError: ", "IndentationError: "),
             r"^(?:\[\w+\]: )?(?P<exception>SyntaxError|IndentationError): (?P<message>[^\n]{1,200})",

@@ -37,8 +37,9 @@ LOUD = (
 )  # fmt: skip
 """In the middle of a huge log only blocks with one of these are searched: what ends a run stands near its end."""
 
+# Of both, the label of srun or pdsh is that of a node's launcher, and the program's own the rank.
 _RANK = re.compile(
-    rb"[ \t]{0,80}(?:\[(?:rank|default|Rank )(\d{1,5})\]:?|\[\d+,(?:mpirank:)?(\d{1,5})[^\]\n]{0,40}\](?:<std\w+>)?:?|(\d{1,5}): )"
+    rb"[ \t]{0,80}(?:(?:[\w.-]{1,60}: ?)?\[(?:rank|default|Rank )(\d{1,5})\]:?|\[\d+,(?:mpirank:)?(\d{1,5})[^\]\n]{0,40}\](?:<std\w+>)?:?|(\d{1,5}): )"
 )
 _RAISE = re.compile(rb"\braise [A-Za-z_.]+\(")
 _RIGHT_BEFORE, _BEFORE = 600, 8192
@@ -203,8 +204,8 @@ def _part(line: bytes, begin: int) -> str:
 def rank_of(line: bytes) -> int | None:
     """The rank that a line's prefix names.
 
-    >>> rank_of(b"[rank5]: RuntimeError"), rank_of(b" 12: loss 3.1"), rank_of(b"loss 3.1")
-    (5, 12, None)
+    >>> rank_of(b"[rank5]: RuntimeError"), rank_of(b" 12: loss 3.1"), rank_of(b"loss 3.1"), rank_of(b"1: [rank6]: KeyError")
+    (5, 12, None, 6)
     """
     match = _RANK.match(line)
     return next((int(g) for g in match.groups() if g is not None), None) if match else None

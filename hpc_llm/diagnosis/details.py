@@ -56,7 +56,7 @@ def _device_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> s
 def _share_out(facts: dict[str, str]) -> None:
     """What torch says in sums: what it had reserved and did not use, and what others held."""
     others = held_by_others(facts)
-    total, used = size_bytes(facts.pop("reserved_total", None)), size_bytes(facts.get("allocated"))
+    total, used = size_bytes(facts.get("reserved_total")), size_bytes(facts.get("allocated"))
     if total is not None and used is not None:
         facts["reserved"] = _amount(max(int(total - used), 0))
     if others is not None:

@@ -17,6 +17,8 @@ _UNUSED = 0.02
 _CONTEXT, _LEAST_LEFT_OVER = 1 << 30, 1 << 30
 """What the driver and the libraries take in a process beside torch's own, about; and so much more cannot be theirs."""
 EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+_BEFORE_IT = "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128"
+"""What torch before 2.1 has, which does not start with an option that it does not know."""
 
 
 def held_by_others(facts: Mapping[str, Any]) -> float | None:
@@ -74,6 +76,11 @@ def is_in_pieces(facts: Mapping[str, Any]) -> bool:
     return bool(asked and reserved and reserved > asked)
 
 
+def against_pieces(facts: Mapping[str, Any]) -> str:
+    """The allocator's option that the torch has which wrote the amounts: before 2.1 it gave the sum of what it had reserved."""
+    return _BEFORE_IT if facts.get("reserved_total") else EXPANDABLE
+
+
 def who_else() -> list[str]:
     """How to find out who had the rest, and the usual reason."""
     return [
@@ -90,7 +97,7 @@ def elsewhere(facts: Mapping[str, Any]) -> list[str]:
     lines = who_else() if is_shared(facts) else []
     if is_in_pieces(facts):
         lines.append(
-            f"export {EXPANDABLE}  (where it is not set: {facts['reserved']} were reserved and unused, "
+            f"export {against_pieces(facts)}  (where it is not set: {facts['reserved']} were reserved and unused, "
             f"in pieces smaller than the {facts['asked']} that were asked for)"
         )
     return lines

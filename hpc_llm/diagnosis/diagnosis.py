@@ -28,7 +28,7 @@ _OF_A_STEP = 20
 _GUESSED = {
     "host_oom": f"{KILLED[:1].upper()}{KILLED[1:]}.",
     "device_oom": (
-        "A library of the GPU did not start, and nothing says why: most often its memory was full, or a kernel before it had failed."
+        "A library of the GPU did not get what it needs there, and nothing says why: most often the memory was full, or a call before had failed."
     ),
 }
 """What a guess means, by its cause."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hpc_llm.diagnosis.case import Case, takes_options
-from hpc_llm.diagnosis.device_memory import EXPANDABLE, elsewhere, is_filled_by_others, is_in_pieces, is_shared
+from hpc_llm.diagnosis.device_memory import against_pieces, elsewhere, is_filled_by_others, is_in_pieces, is_shared
 from hpc_llm.diagnosis.elsewhere import in_general, where_it_infers
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
@@ -41,7 +41,7 @@ def device_oom(case: Case) -> list[str]:
     own = {**(case.cluster.env.common if case.cluster else {}), **plan.job.env}
     is_expandable = any("expandable_segments:True" in own.get(name, "") for name in settings)
     if is_in_pieces(facts) and not is_expandable:
-        lines.append(f"--set env.{EXPANDABLE}  (more was reserved and unused than was asked for)")
+        lines.append(f"--set env.{against_pieces(facts)}  (more was reserved and unused than was asked for)")
     if not is_shared(facts):
         return [*lines, *_steps_down(case)]
     lines += [_not_alone(plan), _SEE_WHOSE]

@@ -8,7 +8,7 @@ from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.device import device_need, peak_moment
 from hpc_llm.estimating.doubts import doubts_of
 from hpc_llm.estimating.host import host_capacity, host_need
-from hpc_llm.estimating.parts import Memory, Need
+from hpc_llm.estimating.parts import Memory, Need, Verdict
 from hpc_llm.estimating.sizes import Sizes
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import Cluster
@@ -30,12 +30,14 @@ def memory_of(plan: Plan, cluster: Cluster, sizes: Sizes) -> Memory:
 
 
 def _host(case: Case, cluster: Cluster, *more: Any) -> Need:
-    """Where nobody says what the job gets of a node, at least that it cannot be more than there is."""
+    """Where nobody says what the job gets of a node, at least that it cannot be more than there is: what may be more does not
+    fit for certain."""
     node = cluster.node
     need = host_need(case, host_capacity(case, cluster, node), *more)
-    if need.capacity is None and node.mem_gb is not None and need.high > node.mem_gb * 1e9:
-        return host_need(case, int(node.mem_gb * 1e9), *more)
-    return need
+    if need.capacity is not None or node.mem_gb is None:
+        return need
+    of_whole_node = host_need(case, int(node.mem_gb * 1e9), *more)
+    return need if of_whole_node.verdict is Verdict.FITS else of_whole_node
 
 
 def _expands(plan: Plan, cluster: Cluster) -> bool:

@@ -19,7 +19,7 @@ _NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attenti
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
 """Of layers of which each token sees a part."""
 _UNLIKE = re.compile(
-    r"(?:mamba|ssm|lru|rwkv|conv_L|linear_(?:attn|num|key|value|conv)|kv_lora|block_configs|altup|laurel|num_mem_blocks|block_types)\w{0,40}"
+    r"_?(?:mamba|ssm|lru|rwkv|conv_L|linear_(?:attn|num|key|value|conv)|kv_lora|block_configs|altup|laurel|num_mem_blocks|block_types|state_size|attn_layer_ind)\w{0,40}"
 )
 """Keys of layers that are no attention with an MLP behind it: state spaces, recurrences, what layers share, low ranks."""
 _KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "layer_type_list")
@@ -74,7 +74,7 @@ def _of_folder(folder: Path) -> Sizes:
         )
     if unlike := _unlike_llama(config):
         raise RequestError(
-            f"{where} is of layers that are not all attention with an MLP behind it ({unlike}): what they hold is not known here."
+            f"{where} is of a model with layers of other kinds than attention and MLP ({unlike}): their sizes are not known here."
         )
     if family in ENCODER_DECODERS:
         _check_counts(config, ("d_model", "d_ff", "num_layers", "num_heads", "d_kv", "vocab_size"), where)
@@ -88,11 +88,14 @@ def _of_folder(folder: Path) -> Sizes:
 
 
 def _unlike_llama(config: Mapping[str, Any]) -> str | None:
-    """The key that says so; None where no key does."""
+    """The kind of layer or the key that says so; None where nothing does."""
     for key in _KINDS_OF_LAYERS:
         kinds = config.get(key)
-        if isinstance(kinds, list) and any(not _ATTENTION.fullmatch(str(kind)) for kind in kinds):
-            return key
+        others = (
+            [str(kind)[:40] for kind in kinds if not _ATTENTION.fullmatch(str(kind))] if isinstance(kinds, list) else []
+        )
+        if others:
+            return others[0]
     return next((key for key, value in config.items() if value and (_UNLIKE.fullmatch(key) or "hybrid" in key)), None)
 
 

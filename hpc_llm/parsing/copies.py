@@ -6,12 +6,12 @@ back to the very first step, and prints each step as often as the one before did
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from hpc_llm.parsing.matches import Hit
-from hpc_llm.parsing.rules import Kind, Rule
+from hpc_llm.parsing.rules import Kind, Rule, Value
 from hpc_llm.parsing.run import LogRun
 
 
@@ -26,6 +26,8 @@ class Copies:
     _run: LogRun | None = None
     _copied: set[float] = field(default_factory=set)
     """Steps of that run which were printed more than once."""
+    _second: Value | None = None
+    """The number that the last second line of a step has."""
 
     def note(self, run: LogRun, number: float | None) -> None:
         """Another rank printed this step of the run."""
@@ -33,6 +35,28 @@ class Copies:
             self._run, self._copied = run, set()
         if number is not None:
             self._copied.add(number)
+
+    def takes_second_line(
+        self, run: LogRun, found: Hit, values: Mapping[str, Value], rules_of_step: set[Rule | None]
+    ) -> bool:
+        """Take a line that counts from the start of its process, where the step that is being read has a number of the whole run.
+
+        After a checkpoint was loaded these two differ; the count of the process is never ahead.
+        """
+        rule, number = found.rule, values.get("step")
+        if rule is None or found.format is None or not rule.counts_anew or run.over or not run.pending:
+            return False
+        if not isinstance(number, int) or run.last is None or number >= run.last:
+            return False
+        if rule in rules_of_step:
+            run.learn_peaks(values if number == self._second else {})
+            return number == self._second
+        if rules_of_step.isdisjoint(found.format.rules):
+            return False
+        rules_of_step.add(rule)
+        self._second = number
+        run.add_to_step({name: value for name, value in values.items() if name != "step"})
+        return True
 
     def begin_anew(self, run: LogRun, number: float, rule: Rule | None) -> bool:
         """Whether the line, of a step that the run has already, is the first one of another run."""

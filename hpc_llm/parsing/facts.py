@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from hpc_llm.causes.tracebacks import TRACEBACK
 from hpc_llm.parsing.rules import Kind, Rule, rule
@@ -48,6 +49,17 @@ _OF_A_STEP = re.compile(
 )
 
 
+_STAMPS = 64
+"""So many stamps are looked at."""
+_BEFORE_A_STAMP = re.compile(rb"[ -\[\]-~\t]{0,160}")
+"""What a program writes before the time: no character beyond ASCII, and no escaped one, as the pages and answers have that are printed."""
+
+
+def _is_of_a_program(text: bytes, position: int) -> bool:
+    """Whether the stamp there stands where programs write theirs: near the beginning of a line, behind nothing but names and signs."""
+    return _BEFORE_A_STAMP.fullmatch(text, text.rfind(b"\n", 0, position) + 1, position) is not None
+
+
 def first_time(text: bytes, begin: int, end: int) -> str | None:
     """The first time stamp in `text` between these positions, as ISO 8601 without a zone: when a run began.
 
@@ -57,7 +69,8 @@ def first_time(text: bytes, begin: int, end: int) -> str | None:
     >>> first_time(b"2026-01-01 10:00:00 begins", 0, 26), first_time(b"training finished at 2026-01-01 10:00:00", 0, 40)
     ('2026-01-01T10:00:00', None)
     """
-    match = _TIME.search(text, begin, max(begin, end))
+    stamps = islice(_TIME.finditer(text, begin, max(begin, end)), _STAMPS)
+    match = next((one for one in stamps if _is_of_a_program(text, one.start())), None)
     if match is None:
         return None
     line = text.rfind(b"\n", begin, match.start()) + 1

@@ -246,6 +246,9 @@ class Rule:
     """For what is printed over and over, as a progress bar is: its group tells one from another. Of the states of one that
     goes on, the last says all."""
 
+    counts_anew: bool = False
+    """Its steps are counted from the start of the process, where another line of the same step counts those of the whole run."""
+
     def latest(self, chunk: bytes) -> Iterator[re.Match[bytes]]:
         """The last match of each identity in `chunk`; all matches, where one begins anew in between."""
         assert self.identity is not None
@@ -361,7 +364,8 @@ def rule(
     literal: str | None = None,
     identity: str | None = None,
     pauses: bool = False,
+    counts_anew: bool = False,
 ) -> Rule:
     """A rule from a pattern with `<name>` for numbers and `(?P<name>…)` for text."""
     same = re.compile(identity.encode()) if identity else None
-    return Rule(kind, pattern, decode, literal.encode() if literal else None, pauses, same)
+    return Rule(kind, pattern, decode, literal.encode() if literal else None, pauses, same, counts_anew)

@@ -250,6 +250,8 @@ class Scanner:
         order = values.get("order", values.get("step"))
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         by_step = "order" not in values
+        if self.run.mixed is None and self._copies.takes_second_line(self.run, found, values, self._rules_of_step):
+            return
         if self._is_mixed(found, number, values, chunk):
             return
         if self.run.over and not self._goes_on(number if by_step else None, self._offset + found.start):

@@ -143,6 +143,9 @@ _PEAKS: tuple[tuple[str, float, float, bool], ...] = (
     ("MI300A", 980.6, 122.6, True),  # AMD MI300A data sheet
 )
 
+_SIZES = {"A100": (40, 80), "H100 PCIE": (80,), "H100 NVL": (94,), "H100": (80,)}
+"""The memory in GB of the GPUs that those data sheets are of. Others of the name are chips made for one site, with other clocks or
+other numbers of cores: the A100 of 64 GB of Leonardo, the H100 of 64 GB of MareNostrum 5."""
 _VARIANTS = frozenset("LAPTOP MOBILE MAX MIG VGPU GRID TI SUPER D NVL FHHL".split())
 """Words that make another GPU of a name: a part of one, another chip, or the same chip at lower clocks (Max-Q)."""
 _SLICE = re.compile(r"\d{1,2}[ABCQ]")
@@ -157,12 +160,25 @@ def peak_flops(gpu_name: str, precision: str) -> float | None:
 
     `gpu_name` may be a driver's name (`NVIDIA A100-SXM4-40GB`) or a profile's (`V100-SXM2-32GB`).
     """
+    found = {
+        {"fp16": half, "bf16": half if has_bf16 else None, "fp32": single}.get(precision)
+        for name, half, single, has_bf16 in _entries(gpu_name)
+        if (size := _gigabytes(gpu_name)) is None or size in _SIZES.get(name, (size,))
+    }
+    tflops = found.pop() if len(found) == 1 else None  # a name of two chips is the name of neither
+    return None if tflops is None else tflops * 1e12
+
+
+def _entries(gpu_name: str) -> list[tuple[str, float, float, bool]]:
+    """What the table has of that name: the most particular entry; one for each chip where the name holds two."""
     words = _words(gpu_name)
-    for name, half, single, has_bf16 in _PEAKS:
-        if set(name.split()) <= words and _variant(words) <= set(name.split()):
-            tflops = {"fp16": half, "bf16": half if has_bf16 else None, "fp32": single}.get(precision)
-            return None if tflops is None else tflops * 1e12
-    return None
+    found: list[tuple[str, float, float, bool]] = []
+    for entry in _PEAKS:
+        names = set(entry[0].split())
+        known = any(names <= set(one[0].split()) for one in found)
+        if names <= words and _variant(words) <= names and not known:
+            found.append(entry)
+    return found
 
 
 def has_bf16(gpu_name: str) -> bool | None:
@@ -171,9 +187,8 @@ def has_bf16(gpu_name: str) -> bool | None:
     >>> has_bf16("Tesla V100-SXM2-32GB"), has_bf16("A100-SXM4-40GB"), has_bf16("Unheard-of 1")
     (False, True, None)
     """
-    if peak_flops(gpu_name, "fp16") is None:
-        return None
-    return peak_flops(gpu_name, "bf16") is not None
+    found = {has_bf16 for _, _, _, has_bf16 in _entries(gpu_name)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _words(gpu_name: str) -> set[str]:
@@ -199,14 +214,17 @@ def same_gpu(planned: str, found: str) -> bool | None:
     """Whether the GPU found is of the planned kind; None when the names do not tell.
 
     What only one of the names says, a size or a form, is no difference; a part of a GPU or a variant of its chip is one.
+    A driver may give two chips one name.
 
     >>> same_gpu("V100-SXM2-32GB", "Tesla V100-SXM2-32GB"), same_gpu("RTX 4090", "NVIDIA GeForce RTX 4090 Laptop GPU")
     (True, False)
     """
-    chips = [_chip(planned), _chip(found)]
-    if None in chips:
+    chips = [_chips(planned), _chips(found)]
+    if not chips[0] or not chips[1]:
         return None
     words = [_words(planned), _words(found)]
+    if chips[0] != chips[1] and chips[0] & chips[1] and max(map(len, chips)) > 1:
+        return None
     if chips[0] != chips[1] or _variant(words[0]) != _variant(words[1]):
         return False
     forms = [_forms(one) for one in words]
@@ -214,9 +232,11 @@ def same_gpu(planned: str, found: str) -> bool | None:
     return not (forms[0] and forms[1] and forms[0] != forms[1]) and (None in sizes or sizes[0] == sizes[1])
 
 
-def _chip(gpu_name: str) -> str | None:
-    match = re.search(r"\b(?:RTX )?((?:[A-Z]{1,3}\d{2,4}|[ALT]\d|\d{4})[A-Z]?)\b", _spelled(gpu_name))
-    return match.group(1) if match else None
+def _chips(gpu_name: str) -> set[str]:
+    """The chip that a name names; two where it is that of either, as `AMD Instinct MI250X / MI250`."""
+    pattern = r"\b(?:RTX )?((?:[A-Z]{1,3}\d{2,4}|[ALT]\d|\d{4})[A-Z]?)\b"
+    first = [re.search(pattern, _spelled(part)) for part in gpu_name.split("/")]
+    return {one.group(1) for one in first if one is not None}
 
 
 def _gigabytes(gpu_name: str) -> int | None:

@@ -199,6 +199,27 @@ def test_a_library_that_does_not_start_may_lack_memory(diagnose: Diagnose) -> No
     assert "do not fit" not in guessed.meaning and "CUDA_LAUNCH_BLOCKING" in guessed.remedy
 
 
+NCCL_ROOM = """\
+localhost: [rank0]: Traceback (most recent call last):
+localhost: [rank0]:   File "/w/Megatron-DeepSpeed/megatron/initialize.py", line 254, in _initialize_distributed
+localhost: [rank0]:     eager_backend.eager_connect_single_device(device_id)
+localhost: [rank0]: torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:230, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.27.5
+localhost: [rank0]: ncclUnhandledCudaError: Call to CUDA function failed.
+localhost: [rank0]: Last error:
+localhost: [rank0]: Failed to CUDA calloc async 4 bytes
+"""
+"""stark-sim/megatron-deepspeed-lock-clock, .context/dual32_run_v2.log: no model was made yet."""
+
+
+def test_nccl_without_a_few_bytes_may_lack_memory(diagnose: Diagnose) -> None:
+    guessed = diagnose(NCCL_ROOM)
+    assert guessed.cause.id == "device_oom" and guessed.confidence == 0.5 and "listed as FAILED" in guessed.summary
+    assert "nvidia-smi" in guessed.remedy and "ZeRO-3" not in guessed.remedy and "do not fit" not in guessed.meaning
+    said = "n1:9:9 [0] include/alloc.h:228 NCCL WARN Cuda failure {}'{}'\n"
+    assert diagnose(said.format("2 ", "out of memory") + NCCL_ROOM).confidence >= 0.9
+    assert diagnose(said.format("", "the launch timed out and was terminated") + NCCL_ROOM).cause.id != "device_oom"
+
+
 @pytest.mark.parametrize(
     "why",
     [
@@ -279,3 +300,16 @@ def test_the_advice_to_run_code_of_a_file_is_not_passed_on(diagnose: Diagnose) -
         )
         assert found.cause.id == "model_missing"
         assert "leave torch's check on" in found.remedy and "weights_only" not in found.remedy
+
+
+@pytest.mark.parametrize("label", ["1: ", "10: ", "worker-1: ", "n0123.cluster.edu: "])
+def test_the_rank_is_the_programs_and_not_that_of_srun_or_pdsh(label: str, diagnose: Diagnose) -> None:
+    """bigyanghimire/deepspeed-experiments, standard-ulysses-1068.err: `srun --label` with one torchrun a node."""
+    lines = (
+        "[rank6]: Traceback (most recent call last):",
+        '[rank6]:   File "/home/x/train.py", line 3, in <module>',
+        "[rank6]:     f()",
+        "[rank6]: AssertionError: [6]: query input tensor does not match the required shape",
+    )
+    found = diagnose("".join(f"{label}{line}\n" for line in lines))
+    assert found.summary.startswith("Rank 6 failed first: AssertionError: [6]: query")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import pytest
 
 from hpc_llm.diagnosis import Diagnosis
+from hpc_llm.parsing import parse_stream
 
 HARMLESS = """\
 Using DeepSpeed config: /w/ds.json
@@ -102,3 +104,27 @@ def test_an_error_before_slurms_words_stays_the_root(diagnose: Callable[[str], D
     failed = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: no\n'
     ended = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-05-01T10:30:00 DUE TO TIME LIMIT ***\n"
     assert diagnose(failed + ended).cause.id == "python_exception"
+
+
+AT_SHUTDOWN = """\
+0: SUMMARY: config=configs/bf16_full.json params=1818416209 peak_mem_bytes=12537327616 avg_step_time=0.8513
+0: [rank0]:[W212 13:45:52.354022454 ProcessGroupNCCL.cpp:1250] Warning: WARNING: process group has NOT been destroyed before we destruct ProcessGroupNCCL. (function operator())
+3: [W212 13:45:53.869814256 TCPStore.cpp:131] [c10d] recvVector failed on SocketImpl(fd=4, addr=[n3]:51590, remote=[n0]:29501): failed to recv, got 0 bytes
+3: Exception raised from recvBytes at /pytorch/torch/csrc/distributed/c10d/Utils.hpp:670 (most recent call first):
+3: frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f2f8ce6c446 in /env/lib/libc10.so)
+3: W0212 13:45:53.870000 1584981 site-packages/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1282] The node 'n3_1584981_0' has failed to shutdown the rendezvous '11' due to an error of type RendezvousConnectionError.
+3: [W212 13:45:53.898171974 TCPStore.cpp:122] [c10d] sendBytes failed on SocketImpl(fd=4, addr=[n3]:51590, remote=[n0]:29501): {why}
+"""
+"""bigyanghimire/deepspeed-experiments, step_time_analysis/logs: torchrun on four nodes, of which the one with the store ended first."""
+
+
+@pytest.mark.parametrize("why", ["Broken pipe", "Connection reset by peer"])
+def test_torchs_warning_that_the_store_of_a_rendezvous_is_gone_is_no_failure(
+    why: str, diagnose: Callable[[str], Diagnosis]
+) -> None:
+    text = AT_SHUTDOWN.format(why=why)
+    found = diagnose(text)
+    assert found.cause.id == "unknown" and "rank died" not in found.summary
+    assert parse_stream("x", io.BytesIO(text.encode())).rows[-1].outcome == "UNKNOWN"
+    died = f"[rank3]: torch.distributed.DistBackendError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer\n3: RuntimeError: {why}\n"
+    assert parse_stream("x", io.BytesIO((text + died).encode())).rows[-1].outcome == "FAILED"

@@ -136,12 +136,24 @@ def test_a_family_that_nobody_measured_is_counted_with_a_note(tmp_path: Path) ->
         ({"vocab_size": 10**15}, "vocab_size is 1000000000000000, it must be a whole number from 1 to "),
         ({"num_experts": 64}, "mixture of experts"),
         ({"model_type": "mixtral", "num_local_experts": 8}, "mixture of experts"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M-M-M*-M"}, "other kinds than attention and MLP"),
+        ({"model_type": "recurrent_gemma", "lru_width": 4096}, "other kinds than attention and MLP"),
+        ({"model_type": "zamba2", "num_mem_blocks": 2, "mamba_expand": 2}, "other kinds than attention and MLP"),
+        ({"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}, r"other kinds .*\(conv\)"),
+        ({"model_type": "qwen3_5_text", "layer_types": ["linear_attention", "full_attention"]}, "other kinds"),
         ({"model_type": "llama", "num_attention_heads": 0, "head_dim": None}, "num_attention_heads is 0"),
     ],
 )
 def test_nonsense_is_refused_in_words(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises((RequestError, PlanError), match=words):
         hpc_llm.estimate(cluster="delta", method="z3", model=folder(tmp_path, **changes), set=["weights=random"])
+
+
+def test_layers_of_sliding_attention_are_of_the_usual_kind(tmp_path: Path) -> None:
+    """Gemma 2 and Qwen2 name their layers so."""
+    named = folder(tmp_path, model_type="gemma2", layer_types=["sliding_attention", "full_attention"] * 14)
+    [found] = hpc_llm.estimate(cluster="delta", method="ddp", model=named, set=["weights=random"])
+    assert found.memory is not None
 
 
 def test_what_the_site_charges_stands_beside_the_hours(said: Callable[..., str]) -> None:

@@ -13,7 +13,7 @@ from rendering import batch, planned
 from hpc_llm.api.fit import as_asked, check_fit, memory_there, with_memory
 from hpc_llm.diagnosis.suffices import first_that_fits
 from hpc_llm.errors import Notice, PlanError
-from hpc_llm.estimating.parts import Verdict
+from hpc_llm.estimating.parts import Need, Verdict
 from hpc_llm.planning.study import StudyRun
 from hpc_llm.site.cluster import Cluster, load_cluster, parse_cluster
 from hpc_llm.site.profiles import bundled
@@ -91,6 +91,21 @@ def test_memory_is_asked_for_where_nothing_else_says_how_much() -> None:
     assert with_memory(own, cluster) is own
     said = planned("delta", "z3", model="llama2-7b")
     assert with_memory(said, load_cluster("delta")) is said
+
+
+def test_what_may_be_more_than_a_node_has_does_not_fit_for_certain() -> None:
+    """Nobody says what a job gets that asks for nothing; more than the whole node it is not."""
+
+    def host(mem_gb: float) -> Need:
+        cluster = changed(request={"gpu_style": "gres", "memory": "omit"}, node={"cpus": 64, "mem_gb": mem_gb})
+        memory = memory_there(planned(cluster, "z3o", model="llama2-7b").plan, cluster)
+        assert memory is not None
+        return memory.host
+
+    found = host(4000)
+    assert found.verdict is Verdict.UNKNOWN
+    assert host((found.low + found.high) / 2e9).verdict is Verdict.TOO_CLOSE
+    assert host(found.low / 2e9).verdict is Verdict.DOES_NOT_FIT
 
 
 @pytest.mark.filterwarnings("error::hpc_llm.errors.Notice")

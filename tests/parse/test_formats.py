@@ -768,6 +768,31 @@ def test_vllm_results(row):
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "outcome", "rate"),
+    [
+        ({"num_prompts": 1000, "completed": 1000, "failed": 0}, "COMPLETED", 200.0),
+        ({"num_prompts": 1000, "completed": 995, "failed": 5}, "COMPLETED", 200.0),
+        ({"num_prompts": 1000, "completed": 10, "failed": 990}, "COMPLETED", None),
+        ({"num_prompts": 1000, "completed": 10}, "COMPLETED", None),
+        ({"num_prompts": 1000, "completed": 0, "failed": 1000}, "UNKNOWN", None),
+        ({"completed": 0}, "UNKNOWN", None),
+    ],
+)
+def test_rates_of_vllm_are_none_where_requests_failed(row, said, outcome, rate):
+    """The keys are those of vllm/benchmarks/serve.py."""
+    figures = {
+        "request_throughput": 1.0,
+        "output_throughput": 100.0,
+        "total_token_throughput": 200.0,
+        "median_ttft_ms": 9.0,
+    }
+    found = row(json.dumps({"duration": 10.0, **said, **figures}), "serve.json")
+    assert (found.outcome, found.tokens_per_second, found.elapsed_s) == (outcome, rate, 10.0)
+    assert (found.queries_per_second is None) == (found.time_to_first_token_s_p50 is None) == (rate is None)
+    assert (found.outcome_reason is None) == (rate is not None)
+
+
 def mllog(key: str, value: object, time: int = 1_700_000_000_000, **metadata: object) -> str:
     record = {"namespace": "", "time_ms": time, "event_type": "POINT_IN_TIME", "key": key, "value": value,
               "metadata": {"file": "x.py", "lineno": 1, **metadata}}  # fmt: skip

@@ -298,3 +298,23 @@ def test_a_run_that_ends_early_is_not_the_beginning_of_the_next(read: Callable[.
 def test_a_rank_that_lags_at_the_beginning_is_no_run(read: Callable[..., Reading], steps: list[int]) -> None:
     [row] = read(short(steps, 9.0)).rows
     assert row.measured_steps == max(steps)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("lines", [2, 10])
+def test_a_resumed_run_of_deepspeed_is_one(read, lines: int, copies: int) -> None:
+    """`[Rank 0] step=` is the engine's global_steps, which load_checkpoint restores; the timer's count begins with the process."""
+    said = "[2026-01-01 00:00:00,000] [INFO] [config.py:1001:print]   train_batch_size ............. 32\n"
+    text = said.replace("  train_batch_size ............. 32", "DeepSpeedEngine configuration:") + said
+    for i in range(10, 10 * lines + 1, 10):
+        text += (
+            f"[x] [INFO] [logging.py:107:log_dist] [Rank 0] step={1000 + i}, skipped=0, lr=[1e-05], mom=[[0.9, 0.95]]\n"
+        )
+        timer = f"[x] [INFO] [timer.py:264:stop] epoch=0/micro_step={i}/global_step={i}, RunningAvgSamplesPerSec=16.0, "
+        text += copies * f"{timer}CurrSamplesPerSec=16.0, MemAllocated=1.0GB, MaxMemAllocated=2.0GB\n"
+    [found] = read(text).rows
+    assert (found.format, found.step_time_s_mean) == ("deepspeed", 2.0)
+    assert found.measured_steps == (2 if lines == 2 else 9)
+    assert found.outcome_reason == f"the log stops at step {1000 + 10 * lines} without a message of an end"
+    again = text + text.replace("] step=1", "] step=2")
+    assert len(read(again).rows) == 2

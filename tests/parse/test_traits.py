@@ -396,3 +396,15 @@ def test_no_memory_is_none_and_not_zero(read):
     [row] = read(text).rows
     assert (row.outcome, row.peak_allocated_bytes) == ("COMPLETED", None)
     assert row.loss_last == 2.5
+
+
+def test_a_time_in_a_text_that_is_printed_is_no_start(read):
+    """unslothai/notebooks, nb/AMD-Qwen3_8B_FP8_GRPO.ipynb prints an answer of the model, made of a page of 2017."""
+    answer = "' - Answers\\nWhat is the sqrt of 101?\\nWiki User\\n\u2219 2017-11-17 11:59:41\\nStudy now'\n"
+    shown = "Wiki User \u2219 2017-11-17 11:59:41 Study now\n"
+    long = "It was said " + "again and " * 20 + "on 2017-11-17 11:59:41\n"
+    steps = "".join(f"{{'loss': {3 - i / 10}, 'learning_rate': 0.001, 'epoch': {i / 10}}}\n" for i in range(1, 5))
+    for text in (answer, shown, long):
+        assert read(text + steps).rows[0].started_at is None
+        found = read(text + "[2026-01-01 10:00:00,123] [INFO] begins\n" + steps).rows[0]
+        assert found.started_at == "2026-01-01T10:00:00"

@@ -1,5 +1,6 @@
 """DeepSpeed: what the engine prints below any program that trains with it.
 
+Its timer counts steps from the start of the process, its own line those of the whole run, loaded with a checkpoint.
 It prints no loss, and a first `step=0` before training. Its memory figures are torch bytes divided by 1024**3, although
 they say GB. `RunningAvgSamplesPerSec` is its own mean, without the first two steps; the oldest versions print it alone, as
 `SamplesPerSec`; `CurrSamplesPerSec` is that of the printed step alone. With the wall clock breakdown on, a step is the sum of its forward, backward and optimizer time.
@@ -156,18 +157,21 @@ FORMAT = LineFormat(
             r", CurrSamplesPerSec=<samples_per_second>"
             r"(?:, MemAllocated=<engine_allocated_gib>GB, MaxMemAllocated=<engine_peak_gib>GB)?",
             literal="/global_step=",
+            counts_anew=True,
         ),
         rule(
             Kind.STEP,
             r"stop\] \d+/<step>, RunningAvgSamplesPerSec=<mean_samples_per_second>, CurrSamplesPerSec=<samples_per_second>"
             r"(?:, MemAllocated=<engine_allocated_gib>GB, MaxMemAllocated=<engine_peak_gib>GB)?",
             literal=", RunningAvgSamplesPerSec=",
+            counts_anew=True,
         ),
         rule(
             Kind.STEP,
             r"\] \d+/<step>, SamplesPerSec=<mean_samples_per_second>"
             r"(?:, MemAllocated=<engine_allocated_gib>GB, MaxMemAllocated=<engine_peak_gib>GB)?",
             literal=", SamplesPerSec=",
+            counts_anew=True,
         ),
         rule(
             Kind.TICK,

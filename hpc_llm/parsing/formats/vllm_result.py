@@ -23,6 +23,10 @@ _MILLISECONDS = {
 """Columns of what the serving benchmark writes in ms; those of the whole latency only where it is asked for them."""
 
 
+_FEW = 0.01
+"""So many failures for each answer change no rate by more than a machine does."""
+
+
 def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:
     """The result of one benchmark; raises ValueError where the file is none."""
     found = figures(text)
@@ -41,6 +45,11 @@ def _row(found: dict[str, Any], rate: str | None, time: str) -> Row:
     if rate is None:
         _fill_latency(row, found)
         return row
+    if (reason := _unanswered(found)) is not None:
+        row.elapsed_s, row.outcome_reason = float(found[time]), reason
+        if found["completed"] == 0:
+            row.outcome = Outcome.UNKNOWN.value
+        return row
     row.tokens_per_second, row.elapsed_s = float(found[rate]), float(found[time])
     row.queries_per_second = _number(found.get("request_throughput", found.get("requests_per_second")))
     row.generated_tokens_per_second = _number(found.get("output_throughput"))
@@ -50,6 +59,24 @@ def _row(found: dict[str, Any], rate: str | None, time: str) -> Row:
         value = _number(found.get(key))
         setattr(row, column, None if value is None else value / 1000)
     return row
+
+
+def _unanswered(found: dict[str, Any]) -> str | None:
+    """Why the figures are those of few answers only; None where all requests were answered, or nearly, or the file does not say.
+
+    Files of before 2025 say no more than how many requests were asked for.
+    """
+    answered, failed, asked = (found.get(key) for key in ("completed", "failed", "num_prompts"))
+    if not isinstance(answered, int):
+        return None
+    if isinstance(failed, int):
+        missing, said = failed, f"{failed} requests failed"
+    else:
+        missing = asked - answered if isinstance(asked, int) else 0
+        said = f"{missing} of {asked} requests have no answer"
+    if answered == 0:
+        return "no request was answered"
+    return f"{said}: the figures are those of the {answered} that were answered" if missing > _FEW * answered else None
 
 
 def _fill_latency(row: Row, found: dict[str, Any]) -> None:
