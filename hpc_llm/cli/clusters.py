@@ -104,6 +104,21 @@ def _as_a_shell_has_it(path: Path) -> Path:
     return path
 
 
+def _partition_rows(cluster: Cluster) -> list[list[object]]:
+    return [
+        [
+            p.name + (" (default)" if p.default else ""),
+            p.max_time,
+            p.max_nodes,
+            p.max_gpus,
+            gpu_text(cluster.gpu_of(p)),
+            _charge_text(cluster.charge_of(p)),
+            p.note,
+        ]
+        for p in cluster.partitions
+    ]
+
+
 def _show(cluster: Cluster) -> None:
     prelude, account = cluster.prelude, cluster.account
     needed = f"required, matches {account.pattern}" if account.required and account.pattern else "required"
@@ -146,20 +161,9 @@ def _show(cluster: Cluster) -> None:
     )
     if cluster.partitions:
         typer.echo()
-        rows = [
-            [
-                p.name + (" (default)" if p.default else ""),
-                p.max_time,
-                p.max_nodes,
-                p.max_gpus,
-                gpu_text(cluster.gpu_of(p)),
-                _charge_text(cluster.charge_of(p)),
-                p.note,
-            ]
-            for p in cluster.partitions
-        ]
         print_table(
-            rows, ["partition", "time limit", "nodes per job", "GPUs per user", "GPUs per node", "per GPU-hour", "note"]
+            _partition_rows(cluster),
+            ["partition", "time limit", "nodes per job", "GPUs per user", "GPUs per node", "per GPU-hour", "note"],
         )
     if cluster.qos:
         typer.echo()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun, keep_larger
+from hpc_llm.parsing.rules import keep_larger
+from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun
 from hpc_llm.parsing.work import state_of
 
 MOST_RUNS = 2000

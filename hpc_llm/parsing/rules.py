@@ -369,3 +369,9 @@ def rule(
     """A rule from a pattern with `<name>` for numbers and `(?P<name>…)` for text."""
     same = re.compile(identity.encode()) if identity else None
     return Rule(kind, pattern, decode, literal.encode() if literal else None, pauses, same, counts_anew)
+
+
+def keep_larger(values: dict[str, Value], name: str, value: Value) -> None:
+    """Take `value` where nothing as large is known."""
+    if (known := values.get(name)) is None or float(value) > float(known):
+        values[name] = value

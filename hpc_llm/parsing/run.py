@@ -23,7 +23,7 @@ from hpc_llm.parsing.clock import Clock, ClockReading
 from hpc_llm.parsing.gaps import Gaps
 from hpc_llm.parsing.means import Distribution
 from hpc_llm.parsing.rows import STEP_COLUMNS
-from hpc_llm.parsing.rules import Value
+from hpc_llm.parsing.rules import Value, keep_larger
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.tail import Tail
 from hpc_llm.parsing.work import Work, state_of
@@ -399,9 +399,3 @@ class LogRun:
         """Training came to its end."""
         self.flush()
         self.closed = True
-
-
-def keep_larger(values: dict[str, Value], name: str, value: Value) -> None:
-    """Take `value` where nothing as large is known."""
-    if (known := values.get(name)) is None or float(value) > float(known):
-        values[name] = value

@@ -7,7 +7,7 @@ anything is queued.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -117,16 +117,12 @@ def plan(
     time_s = ask_time(ask, draft)
     workload, batch = _work(ask, method, task, corpus, draft)
     check_signal(experiment.sbatch, saves=workload.save_every is not None)
-    draft.notices += check_profiler(
-        workload.profile, gpu.vendor, gpus=parallel.gpus_per_node, ranks=parallel.world_size, searches=bool(task.search)
-    )
+    draft.notices += _check_profiler(workload, gpu, parallel, task)
     deepspeed = _deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
     workload, batch = _settled(ask, workload, batch, model, found, draft)
     check_feed(workload, corpus, model, batch, found)
-    check_sharing(model, found, parallel)
-    if told := check_family(model.name, found, model.attention, model.precision):
-        draft.notices.append(told)
+    _check_model(model, found, parallel, draft)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
     optimizer = _optimizer(method, model, found, gpu, draft)
     workload = _rates(workload, deepspeed, task, draft)
@@ -151,6 +147,18 @@ def plan(
     return PlanWithOrigins(
         plan=decided, origins=draft.origins, notices=tuple(draft.notices), asked=experiment.said_fields()
     )
+
+
+def _check_profiler(workload: Training, gpu: Gpu, parallel: Parallel, task: TaskKind) -> Sequence[str]:
+    return check_profiler(
+        workload.profile, gpu.vendor, gpus=parallel.gpus_per_node, ranks=parallel.world_size, searches=bool(task.search)
+    )
+
+
+def _check_model(model: ModelSetup, found: Checkpoint | None, parallel: Parallel, draft: Draft) -> None:
+    check_sharing(model, found, parallel)
+    if told := check_family(model.name, found, model.attention, model.precision):
+        draft.notices.append(told)
 
 
 def _settled(
