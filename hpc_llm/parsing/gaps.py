@@ -21,9 +21,9 @@ class Gaps:
         """The step behind a distance, where it was seen last."""
         self._latest = 0.0
 
-    def add(self, before: float, order: float, count: int = 1) -> None:
+    def add(self, before: float | None, order: float, count: int = 1) -> None:
         """A line of step `order` behind one of step `before`, and so many more that far apart; the same step again is no distance."""
-        gap = order - before
+        gap = order - before if before is not None else 0.0
         if gap > 0 and count > 0 and (gap in self._seen or len(self._seen) < _MOST):
             self._seen[gap] += count
             self._ends[gap] = order

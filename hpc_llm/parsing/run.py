@@ -231,8 +231,7 @@ class LogRun:
         self.numbered = self.numbered or ("step" in values and "order" not in values)
         self.counts_steps = self.numbered or (order is not None and order == values.get("step"))
         if order is not None:
-            if self.last is not None:
-                self.gaps.add(self.last, order)
+            self.gaps.add(self.last, order)
             self._advance(order, order)
             self.recent.append(order)
         self.is_after_pause, self.paused = self.paused, False
@@ -362,8 +361,7 @@ class LogRun:
         self.flush()
         self.clock.stop()  # whole chunks bring no clock, so what it has measured ends here
         self.learn({n: v for n, v in facts.items() if n not in _STEP_FIELDS and n not in MEASURED and n not in PEAKS})
-        if self.last is not None:
-            self.gaps.add(self.last, order[0])
+        self.gaps.add(self.last, order[0])
         self.gaps.add_all(order if self.numbered else ())
         self._advance(order[0], order[0])
         self.recent.extend(order[-_RECENT:])
