@@ -172,6 +172,8 @@ def _judge(run: LogRun, columns: dict[str, Any]) -> None:
 
 
 def _where_it_stops(run: LogRun) -> str:
+    if run.last is None and run.lines:
+        return "the log stops after training steps that it does not number, without a message of an end"
     if run.last is None:
         return "the log has no training step and no message of an end"
     if not run.counts_steps:
