@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hpc_llm.causes.cause import Cause, sign
 from hpc_llm.causes.schedulers import BEYOND_NODE
 
@@ -161,6 +163,15 @@ OPEN_FILES = Cause(
 )
 
 
+_WENT_ON = re.compile(rb"UserWarning: Failed to initialize NumPy: ")
+_BEHIND = 1 << 15
+
+
+def _torch_does_not_go_on(text: bytes, position: int) -> bool:
+    """Whether torch does not say behind what NumPy complains of that it goes on without NumPy."""
+    return _WENT_ON.search(text, position, position + _BEHIND) is None
+
+
 PACKAGES_APART = Cause(
     id="packages_apart",
     title="packages do not fit together",
@@ -180,6 +191,7 @@ PACKAGES_APART = Cause(
             r"compiled using NumPy 1\.x cannot be run|AttributeError: _ARRAY_API not found"
             r"|ValueError: numpy\.dtype size changed[^\n]{0,80}Expected 96 from C header, got 88",
             survived_after=1,
+            where=_torch_does_not_go_on,
             confidence=0.9,
             remedy="pip install 'numpy<2' in the job's environment, or newer releases of the packages that were built with NumPy 1",
         ),

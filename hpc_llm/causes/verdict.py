@@ -188,10 +188,16 @@ def _without_complaints(roots: list[Found]) -> list[Found]:
     the scheduler does not end a job.
 
     It says by itself what ended it: a limit, a node, a preemption, memory. A job that nothing but a person or srun ended may
-    have failed before.
+    have failed before; but its script went on after a module that did not load, or there would have been no job to end.
     """
     said = [f for f in roots if _is_schedulers(f)]
-    return [f for f in roots if not (_is_complaint(f) and any(_is_later(one, f) for one in said))]
+    went_on = [f for f in roots if f.cause.id == "cancelled" and "*** JOB " in f.text]
+    return [
+        f
+        for f in roots
+        if not (_is_complaint(f) and any(_is_later(one, f) for one in said))
+        and not (f.cause.id in _COMPLAINTS and any(one.file == f.file and _is_later(one, f) for one in went_on))
+    ]
 
 
 def _is_complaint(one: Found) -> bool:
@@ -213,7 +219,7 @@ def _is_later(one: Found, complaint: Found) -> bool:
 
 def _without_explained(roots: list[Found]) -> list[Found]:
     """Leave out what another cause that was found explains."""
-    roots = _without_waiting(_without_overcome(roots))
+    roots = _without_late_signal(_without_waiting(_without_overcome(roots)))
     explained: dict[str, int] = {}
     for cause in {f.cause.id: f for f in roots if f.precedence >= _firm(f.cause)}.values():
         explained |= {one: max(cause.precedence, explained.get(one, 0)) for one in cause.cause.explains}
@@ -264,6 +270,28 @@ def _without_waiting(roots: list[Found]) -> list[Found]:
         for f in roots
     )
     return [f for f in roots if f not in waits] if failed else roots
+
+
+def _without_late_signal(roots: list[Found]) -> list[Found]:
+    """Leave out a signal that a launcher reports after exceptions of a program that failed by itself: while it ends, ranks come
+    down in any way. What names a bus error in words stays."""
+    first: dict[str, Found] = {}
+    signals = [f for f in roots if f.cause.id == "bus_error"]
+    if any(f.sign.confidence > _EXPLICIT for f in signals):
+        return roots
+    for one in sorted(signals, key=lambda f: f.position):
+        first.setdefault(one.file, one)
+    failed = {
+        f.file
+        for f in roots
+        if f.cause.id == "python_exception"
+        and f.precedence >= _firm(f.cause)
+        and not _SPEAKS_OF_OTHERS.search(f.text)
+        and not _PASSED_ON.search(f.text)
+        and f.file in first
+        and _is_before(f, first)
+    }
+    return [f for f in roots if f.cause.id != "bus_error" or f.file not in failed]
 
 
 def _is_before(one: Found, waits: Mapping[str, Found]) -> bool:

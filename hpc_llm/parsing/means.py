@@ -38,6 +38,8 @@ class Distribution:
         self.weight = 0.0
         self.total = 0.0
         """Of times, or of the inverse of rates."""
+        self.left_out = 0.0
+        """Steps whose value could not be one, as with a clock that was set back."""
         self._exact = array("d")
         self._classes: Counter[int] = Counter()
 
@@ -50,6 +52,7 @@ class Distribution:
         if not values:
             return
         if not (min(values) > 0.0 and max(values) < math.inf and math.isfinite(sum(values))):
+            self.left_out += weight * sum(not 0.0 < v < math.inf for v in values)
             values = [v for v in values if 0.0 < v < math.inf]
         if self.first is None and values:
             self.first, values = values[0], values[1:]
@@ -70,6 +73,7 @@ class Distribution:
 
     def merge(self, later: Distribution, weight: float = 1.0, without_first: bool = False) -> None:
         """Add the values of `later`, which come after all of these; its first one stands for `weight` steps."""
+        self.left_out += later.left_out
         if later.first is None:
             return
         if not without_first:

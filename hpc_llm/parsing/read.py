@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby, zip_longest
+from itertools import accumulate, chain, groupby, zip_longest
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +20,15 @@ from hpc_llm.parsing import notebook
 from hpc_llm.parsing.believed import leave_out_impossible
 from hpc_llm.parsing.inputs import STDIN, inputs
 from hpc_llm.parsing.joining import MOST_RUNS
-from hpc_llm.parsing.registry import FolderFormat, document_formats, folder_formats, formats_in, is_own
+from hpc_llm.parsing.registry import (
+    FolderFormat,
+    LineFormat,
+    document_formats,
+    folder_formats,
+    formats_in,
+    is_own,
+    steps_stand_in,
+)
 from hpc_llm.parsing.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parsing.rules import Value
 from hpc_llm.parsing.run import LogRun
@@ -127,12 +135,21 @@ def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False, sampled: 
             left_empty = [said for row, _ in rows if (said := leave_out_impossible(row)) is not None]
             return Reading(name, [row for row, _ in rows], left_empty=left_empty, samples=samples, is_document=True)
         first = _text_of(document)
-    scanner = Scanner(formats_in(sources.clean(first)), count_unparsed=verbose, sampled=sampled)
+    formats, stands_in, text = _formats_of(first, text)
+    scanner = Scanner(formats, count_unparsed=verbose, sampled=sampled, stands_in=stands_in)
     for _ in _scan(scanner, first, text):
         pass
     reading = Reading.of_runs(name, scanner.finish(), scanner.unparsed)
     reading.resembles_document = document is not None
     return reading
+
+
+def _formats_of(first: bytes, rest: Iterator[bytes]) -> tuple[tuple[LineFormat, ...], bool, Iterator[bytes]]:
+    """The formats of what was read first; whether a library's steps stand in for the program's, which only a log that is all
+    there can show; and the rest."""
+    cleaned = sources.clean(first)
+    formats, more = formats_in(cleaned), next(rest, b"")
+    return formats, not more and steps_stand_in(formats, cleaned), chain((more,) if more else (), rest)
 
 
 def sample_of(steps: Iterable[Step]) -> StepSample:
@@ -170,7 +187,8 @@ def parse_stream_steps(name: str, file: IO[bytes]) -> Iterator[Step]:
             return
         first = _text_of(document)
     complete: list[tuple[int, Mapping[str, Value]]] = []
-    scanner = Scanner(formats_in(sources.clean(first)), on_step=lambda run, step: complete.append((run, step)))
+    formats, stands_in, text = _formats_of(first, text)
+    scanner = Scanner(formats, on_step=lambda run, step: complete.append((run, step)), stands_in=stands_in)
     for _ in _scan(scanner, first, text):
         yield from _steps_of(name, complete)
         complete.clear()

@@ -51,18 +51,19 @@ class Scanner:
         count_unparsed: bool = False,
         careful: bool = False,
         sampled: bool = False,
+        stands_in: bool = False,
     ) -> None:
         """`on_step` gets the number of the run, from 0, and each complete step; without it the fast lane is used.
 
-        `sampled` keeps some of the steps of each run.
+        `sampled` keeps some of the steps of each run; with `stands_in` a library's steps are the program's.
         """
-        self._sampled = sampled
+        self._sampled, self._stands_in = sampled, stands_in
         self.runs: list[LogRun] = [self._new_run()]
         self.unparsed = Unparsed()
         self._formats: tuple[LineFormat, ...] = ()
         self._on_step = on_step
         self._count_unparsed = count_unparsed
-        self._careful_only = careful or on_step is not None or count_unparsed
+        self._careful_only = careful or on_step is not None or count_unparsed or stands_in
         self._fast: FastLane | None = None
         self._held = b""
         self._handed_to = 0
@@ -210,7 +211,8 @@ class Scanner:
         return True
 
     def _apply(self, found: Hit, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
-        below = owner.companion and self._owned
+        is_owner = self._stands_in and owner.stands_in and kind is Kind.STEP
+        below = owner.companion and self._owned and not is_owner
         if kind in (Kind.START, Kind.SETUP):
             self._begin(chunk, found.start, only_after_results=True)
             self._mixture.restart()

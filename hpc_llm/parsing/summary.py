@@ -141,7 +141,8 @@ def _count_steps(run: LogRun, columns: dict[str, Any], without_first: bool) -> N
     in_first_line = 1 if run.first == run.last == 1 else _steps_in_first_line(run)
     if in_first_line is None or run.first is None or run.last is None:
         return
-    after = int(run.last - run.first) - int(run.not_measured)
+    times = run.distributions.get("step_time_s")
+    after = int(run.last - run.first) - int(run.not_measured) - int(times.left_out if times is not None else 0)
     if without_first:
         columns.setdefault("warmup_steps", in_first_line)
         columns.setdefault("measured_steps", after)
@@ -172,6 +173,8 @@ def _judge(run: LogRun, columns: dict[str, Any]) -> None:
 
 
 def _where_it_stops(run: LogRun) -> str:
+    if run.last is None and run.lines:
+        return "the log stops after training steps that it does not number, without a message of an end"
     if run.last is None:
         return "the log has no training step and no message of an end"
     if not run.counts_steps:

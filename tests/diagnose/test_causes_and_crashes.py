@@ -313,3 +313,35 @@ def test_the_rank_is_the_programs_and_not_that_of_srun_or_pdsh(label: str, diagn
     )
     found = diagnose("".join(f"{label}{line}\n" for line in lines))
     assert found.summary.startswith("Rank 6 failed first: AssertionError: [6]: query")
+
+
+SIGBUS_LATER = (
+    "0: E0402 16:35:51.839000 855264 site-packages/torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -7) "
+    "local_rank: 3 (pid: 855405) of binary: /env/bin/python\n"
+    "0:   traceback : Signal 7 (SIGBUS) received by PID 855405\n"
+)
+"""bigyanghimire/deepspeed-experiments, grouped-ulysses-1356.err: five ranks had raised the same KeyError before."""
+
+
+def test_a_signal_behind_the_ranks_own_exceptions_is_not_the_root(diagnose: Diagnose) -> None:
+    raised = "".join(
+        f'1: [rank{n}]: Traceback (most recent call last):\n1: [rank{n}]:   File "/w/train.py", line 192, in train_step\n'
+        f"1: [rank{n}]:     labels = batch[\"labels\"].to(device)\n1: [rank{n}]: KeyError: 'labels'\n"
+        for n in (0, 4, 5)
+    )
+    found = diagnose(raised + SIGBUS_LATER)
+    assert found.cause.id == "python_exception" and found.summary == "Rank 0 failed first: KeyError: 'labels'"
+    assert diagnose(SIGBUS_LATER + raised).cause.id == "bus_error"
+    named = (
+        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n"
+    )
+    assert diagnose(raised + named + SIGBUS_LATER).cause.id == "bus_error"
+
+
+def test_a_job_that_went_on_without_a_module_and_was_cancelled_was_cancelled(diagnose: Diagnose) -> None:
+    """The same repository's mega-slurm-876.err: its other stream shows training."""
+    missing = 'Lmod has detected the following error: The following module(s) are unknown:\n"cuda/11.8.0"\n'
+    ended = "slurmstepd-hades: error: *** JOB 876 ON hades CANCELLED AT 2026-03-05T12:46:50 ***\n"
+    assert diagnose(missing).cause.id == "module_missing"
+    assert diagnose(missing + ended).cause.id == "cancelled"
+    assert diagnose(missing + ended.replace("JOB 876", "STEP 876.0")).cause.id == "module_missing"

@@ -128,3 +128,19 @@ def test_torchs_warning_that_the_store_of_a_rendezvous_is_gone_is_no_failure(
     assert parse_stream("x", io.BytesIO(text.encode())).rows[-1].outcome == "UNKNOWN"
     died = f"[rank3]: torch.distributed.DistBackendError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer\n3: RuntimeError: {why}\n"
     assert parse_stream("x", io.BytesIO((text + died).encode())).rows[-1].outcome == "FAILED"
+
+
+NUMPY = """\
+A module that was compiled using NumPy 1.x cannot be run in
+NumPy 2.1.1 as it may crash. To support both 1.x and 2.x
+Traceback (most recent call last):  File "/env/lib/python3.10/runpy.py", line 196, in _run_module_as_main
+    return _run_code(code, main_globals, None,
+"""
+WENT_ON = "/env/torch/nn/modules/transformer.py:20: UserWarning: Failed to initialize NumPy: _ARRAY_API not found (Triggered internally at ../torch/csrc/utils/tensor_numpy.cpp:84.)\n"
+"""ROCm/rocm-blogs, LLAMA_Fine_Tuning_with_QLoRA.ipynb, which then trains 250 steps."""
+
+
+def test_torch_goes_on_without_numpy(diagnose: Callable[[str], Diagnosis]) -> None:
+    assert diagnose(NUMPY).cause.id == "packages_apart"
+    assert diagnose(NUMPY + WENT_ON).cause.id == "unknown"
+    assert parse_stream("x", io.BytesIO((NUMPY + WENT_ON).encode())).rows[-1].outcome == "UNKNOWN"

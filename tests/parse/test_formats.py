@@ -974,3 +974,21 @@ def test_the_launchers_prefix_hides_nothing(row, whose):
 
 def test_a_word_before_a_figure_is_no_prefix(row):
     assert row("***** Evaluating perplexity, Epoch 0/2 *****\nthe best ppl: 3.5\nworse ppl: 4.5\n").perplexity is None
+
+
+def test_the_steps_of_deepspeeds_pipeline_are_the_runs_where_megatron_prints_none(row, steps):
+    """stark-sim/megatron-deepspeed-lock-clock, dual16_tp1pp4dp4_base20: the arguments are Megatron's, the steps the engine's."""
+    arguments = {"world_size": 16, "global_batch_size": 16, "micro_batch_size": 1, "seq_length": 2048}
+    text = (
+        "using world size: 16, data-parallel-size: 4, tensor-model-parallel size: 1, pipeline-model-parallel size: 4\n"
+    )
+    text += "------------------------ arguments ------------------------\n"
+    text += "".join(f"  {name} {'.' * 30} {value}\n" for name, value in arguments.items())
+    engine = "".join(f"steps: {i} loss: {12.5 - i / 8} iter time (s): 2.048 samples/sec: 7.812\n" for i in range(1, 6))
+    found = row(text + engine)
+    assert (found.format, found.step_time_s_mean, found.measured_steps) == ("megatron", 2.048, 4)
+    assert (found.loss_first, found.loss_last, found.tokens_per_second) == (12.375, 11.875, 16000.0)
+    assert [step.step for step in steps(text + engine)] == [1, 2, 3, 4, 5]
+    own = " iteration        {0}/     100 | elapsed time per iteration (ms): 3000.0 | lm loss: 2.5E+00 |\n"
+    both = row(text + engine.replace("steps: 1 ", "") + "".join(own.format(i) for i in range(1, 6)))
+    assert (both.step_time_s_mean, both.loss_last) == (3.0, 2.5)

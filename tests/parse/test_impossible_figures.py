@@ -83,3 +83,25 @@ def test_a_rate_of_the_few_that_were_answered_is_not_that_of_a_benchmark(
         text = text.replace("1000", "10")
     row = row_of(tmp_path, text + "Total Token throughput (tok/s):   40.0\n")
     assert (row.outcome, row.tokens_per_second) == ("COMPLETED", rate)
+
+
+def test_steps_whose_time_cannot_be_are_not_measured(read) -> None:
+    """A node's clock that is set back makes one line of Megatron negative, and LLaMA-Factory's elapsed time short."""
+    line = " iteration {0:8d}/     100 | elapsed time per iteration (ms): {1} | learning rate: 1.0E-05 | global batch size:    64 | lm loss: 2.5E+00 |\n"
+    text = "".join(line.format(i, -11000.0 if i == 50 else 1000.0) for i in range(10, 101, 10))
+    [found] = read(text).rows
+    assert (found.format, found.step_time_s_mean, found.measured_steps, found.warmup_steps) == ("megatron", 1.0, 80, 10)
+    record = '{{"current_steps": {0}, "total_steps": 60, "loss": 1.0, "epoch": 0.1, "elapsed_time": "0:0{1}:00", "throughput": 250.0}}\n'
+    [found] = read("".join(record.format(10 * i, minutes) for i, minutes in enumerate((1, 2, 3, 2, 3, 4), 1))).rows
+    assert (found.format, found.elapsed_s, found.step_time_s_mean) == ("llama-factory", None, 6.0)
+
+
+def test_steps_without_numbers_are_steps(read) -> None:
+    """bigyanghimire/deepspeed-experiments, compression/logs: DeepSpeed's breakdown alone."""
+    times = "[2026-01-19 14:09:{0:02d},000] [INFO] [logging.py:107:log_dist] [Rank 0] time (ms) | fwd: 30.00 | bwd: 60.00 | bwd_inner: 50.00 | bwd_allreduce: 9.00 | step: 10.00\n"
+    [found] = read("".join(times.format(i) for i in range(10))).rows
+    assert found.measured_steps == 9
+    assert (
+        found.outcome_reason
+        == "the log stops after training steps that it does not number, without a message of an end"
+    )

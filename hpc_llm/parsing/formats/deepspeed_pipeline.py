@@ -14,6 +14,7 @@ FORMAT = LineFormat(
     hints=(b" iter time (s): ",),
     precedence=80,
     companion=True,
+    stands_in=True,
     rules=(
         rule(
             Kind.STEP,

@@ -76,6 +76,8 @@ def _finish(values: dict[str, Value]) -> None:
         leave_empty(values, f"throughput: {what}, too")
     if timed is not None:
         values["tokens_per_second"] = timed
+    if values.get("time_went_back"):
+        leave_empty(values, "elapsed time: the clock was set back", "elapsed_s")
     time, steps = values.get("timed_step_time_s"), values.get("timed_steps")
     if time is not None and steps is not None:
         values["step_time_s_mean"], values["measured_steps"] = time, steps
