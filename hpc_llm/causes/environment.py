@@ -163,6 +163,9 @@ CONDA = Cause(
     ),
 )
 
+_OF_A_PACKAGE = r"(?= \([^()\n]{0,300}(?:(?:site|dist)-packages|/python\d[\d.]*)/| \(unknown location\)|(?! \())"
+"""Where a file is named it is an installed one: in a checkout of one's own the name is missing in the program, and no release has it."""
+
 PACKAGE_MISSING = Cause(
     id="package_missing",
     title="a Python package is missing",
@@ -208,7 +211,8 @@ PACKAGE_MISSING = Cause(
         ),
         sign(
             "cannot import name",
-            r"^[^\n\"']{0,120}?\bImportError: cannot import name '(?P<name>\w+)' from '(?P<package>[\w.]+)'",
+            r"^[^\n\"']{0,120}?\bImportError: cannot import name '(?P<name>\w+)' from '(?P<package>[\w.]+)'"
+            + _OF_A_PACKAGE,
             survived_after=STARTED,
             confidence=0.85,
             remedy="{package} is there in another version than the program needs: install the one that it asks for",

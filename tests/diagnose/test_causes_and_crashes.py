@@ -345,3 +345,20 @@ def test_a_job_that_went_on_without_a_module_and_was_cancelled_was_cancelled(dia
     assert diagnose(missing).cause.id == "module_missing"
     assert diagnose(missing + ended).cause.id == "cancelled"
     assert diagnose(missing + ended.replace("JOB 876", "STEP 876.0")).cause.id == "module_missing"
+
+
+@pytest.mark.parametrize(
+    ("where", "cause"),
+    [
+        ("", "package_missing"),
+        (" (unknown location)", "package_missing"),
+        (" (/env/lib/python3.11/site-packages/deepspeed/runtime/x.py)", "package_missing"),
+        (" (/usr/lib/python3.10/collections/__init__.py)", "package_missing"),
+        (" (/home/me/llm-training/DeepSpeed/deepspeed/runtime/x.py)", "python_exception"),
+    ],
+)
+def test_a_name_that_a_checkout_of_ones_own_lacks_is_of_no_release(diagnose: Diagnose, where: str, cause: str) -> None:
+    """bigyanghimire/deepspeed-experiments, standard-ulysses-1105.err: a module that no DeepSpeed has."""
+    text = f"ImportError: cannot import name 'UlyssesSPDataLoaderAdapter2' from 'deepspeed.runtime.x'{where}\n"
+    frames = 'Traceback (most recent call last):\n  File "/w/train.py", line 3, in <module>\n'
+    assert diagnose(frames + text).cause.id == cause
