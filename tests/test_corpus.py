@@ -18,7 +18,7 @@ from hpc_llm.corpus.format import FACTS, SCHEMA, TOKEN, SplitFiles, SplitWriter,
 from hpc_llm.corpus.key import CorpusRequest, corpus_key
 from hpc_llm.corpus.order import endless_rows, shuffled
 from hpc_llm.corpus.rows import Samples, make_rows
-from hpc_llm.corpus.sources import full_source, source_files
+from hpc_llm.corpus.sources import full_source, refuse_without_training, source_files
 from hpc_llm.errors import DataRequestError, PlanError, RequestError, WorkerError
 
 
@@ -248,8 +248,9 @@ def test_what_cannot_be_read_is_refused_with_what_can(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="holds nothing to train on"):
         source_files([str(tmp_path / "empty")])
     (tmp_path / "a.txt").write_text("x")
+    alone = [f"validation={tmp_path / 'a.txt'}"]
     with pytest.raises(RequestError, match="nothing is left to train on"):
-        source_files([f"validation={tmp_path / 'a.txt'}"])
+        refuse_without_training(alone, {file.split for file in source_files(alone)})
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.xlsx"])

@@ -147,6 +147,26 @@ def test_samples_for_validation_are_held_to_the_same_length(rows: Path) -> None:
     assert workload(data=sources, sequence_length=128).too_long == "refuse"
 
 
+def test_too_few_epochs_are_told_how_many_epochs_are_enough(rows: Path) -> None:
+    """60 rows, 4 a step: what is advised can be planned as it stands."""
+    prepared("rows.jsonl")
+    asked = {"data": ["rows.jsonl"], "micro_batch_size": 4}
+    for few, warmup in ((0.1, None), (0.3, 5), (0.07, 7)):
+        own = {"warmup_steps": warmup} if warmup is not None else {}
+        with pytest.raises(RequestError, match=r"Ask for more: --epochs [0-9.]+\.$") as caught:
+            workload(**asked, **own, epochs=few)
+        enough = float(str(caught.value).rpartition(" ")[2].removesuffix("."))
+        assert workload(**asked, **own, epochs=enough).steps - 3 - (warmup or 0) in (0, 1)
+    for said, way in (({"steps": 2}, "--steps 3"), ({"set": {"steps": 2}}, "--set steps=3")):
+        with pytest.raises(RequestError, match=f"Ask for more: {way}"):
+            workload(**asked, **said)
+    [made] = hpc_llm.plan(**{**RUN, **asked}, epochs=0.3)
+    [told] = (one for one in made.notices if "warm-up" in one)
+    assert "--epochs 0.534 or more leaves 5 out" in told and workload(**asked, epochs=0.534).warmup_steps == 5
+    with pytest.raises(RequestError, match="warmup_steps is -1, it must be at least 0"):
+        workload(warmup_steps=-1)
+
+
 def test_synthetic_tokens_have_no_epochs_and_no_packing(own_folder: Path) -> None:
     with pytest.raises(RequestError, match=r"synthetic tokens have no end.*--data SOURCE"):
         workload(epochs=1)

@@ -71,12 +71,13 @@ def test_the_job_needs_no_engine(method: str, packages: tuple[str, ...]) -> None
         ({"settings": ("prompt_tokens=true",)}, "prompt_tokens: True is not a whole number"),
         ({"settings": ("temperature=-1",)}, "temperature=-1.0: a number from 0"),
         ({"settings": ("temperature=101",)}, "temperature=101.0: a number from 0"),
-        ({"settings": ("top_p=0.9",)}, "temperature is 0, which takes the likeliest token"),
+        ({"settings": ("top_p=0.9",)}, "which takes the likeliest token: add --set temperature=0.7, or leave top_p out"),
+        ({"settings": ("top_p=0.9", "temperature=0")}, "likeliest token: set temperature to more, or leave top_p out"),
         ({"settings": ("temperature=1", "top_p=0")}, "top_p=0.0: a number above 0"),
         ({"settings": ("stop_at_end=1",)}, "stop_at_end=1: true or false"),
         ({"settings": ("keep_outputs=7",)}, "keep_outputs=7: write true or false"),
-        ({"settings": ("queries=2",)}, r"2 queries in batches of 1 make 2 measured steps: at least 3"),
-        ({"steps": 2}, r"0 queries .* 0 measured steps"),
+        ({"settings": ("queries=2",)}, r"2 queries in batches of 1 make 2 measured steps: at least 3 .* Ask for at least --set queries=3, or"),
+        ({"steps": 2}, r"0 queries .* 0 measured steps.* Ask for at least --steps 5, or"),
         ({"steps": 30, "settings": ("queries=9",)}, "both steps and queries"),
         ({"warmup_steps": -1}, "warmup_steps is -1"),
         ({"settings": ("split=train",)}, "synthetic tokens have no splits"),
@@ -142,6 +143,41 @@ def test_queries_are_the_prompts_of_what_is_held_out_or_of_all_there_is(folder: 
             planned_of(folder, "./rows.jsonl", set=setting)
     with pytest.raises(HpcLlmError, match="too few for a prompt of 1000"):
         planned_of(folder, "./text.txt", set={"prompt_tokens": 1000})
+
+
+def test_prompts_for_validation_alone_are_answered_and_not_trained_on(folder: Path) -> None:
+    """What is held out from a training that was somewhere else."""
+    alone = f"validation={folder}/dev.jsonl"
+    plan = planned_of(folder, alone)
+    assert (plan.inference.queries, plan.inference.split) == (4, "validation")
+    for data in ([alone], [plan.inference.corpus]):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            pytest.raises(HpcLlmError, match="Add --data FILE with what is to be"),
+        ):
+            patch.setenv("HPC_LLM_CACHE", str(folder / "caches"))
+            hpc_llm.plan(cluster="local", method="ddp", model="tiny", sequence_length=64, data=data)
+    with pytest.raises(HpcLlmError, match="no train split"):
+        planned_of(folder, alone, set={"split": "train"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "instead"),
+    [
+        ({"steps": 10}, "at most --steps 6", {"steps": 6}),
+        ({"set": {"queries": 9}}, "at most --set queries=8", {"set": {"queries": 8}}),
+        ({"steps": 4}, "Ask for at least --steps 5", {"steps": 5}),
+        ({"set": {"queries": 2}}, "Ask for at least --set queries=5", {"set": {"queries": 5}}),
+        ({"micro_batch_size": 8}, "The data have 8: ask for smaller batches", {"micro_batch_size": 2}),
+    ],
+)
+def test_what_is_advised_of_queries_is_said_as_it_was_asked_and_can_be_planned(
+    folder: Path, asked: dict[str, Any], said: str, instead: dict[str, Any]
+) -> None:
+    base = {"micro_batch_size": 2}
+    with pytest.raises(HpcLlmError, match=said):
+        planned_of(folder, "./rows.jsonl", **base | asked)
+    assert planned_of(folder, "./rows.jsonl", **base | instead)
 
 
 def test_the_example_asks_for_three_kinds_of_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from hpc_llm.cli import run
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.experiment import Experiment
 from hpc_llm.planning.other_words import OPTIONS, SENTENCES, SETTINGS, answered, meant_by
+from hpc_llm.site.sbatch_options import KNOWN
 
 ASKED: dict[str, Any] = {"cluster": "delta", "method": "z3+lora", "model": "llama2-7b", "account": "bbka-delta-gpu"}
 OF_INFERENCE = ("queries", "new_tokens", "temperature")
@@ -75,7 +76,15 @@ def test_each_option_that_is_named_is_one(option: str, value: str) -> None:
         ("--dataset_name gsm8k", "it is said as --data SOURCE."),
         ("--num_samples 500", "it is said as --set queries=64."),
         ("--use_4bit", "a method says it, as q or qlora."),
-        ("--qos high", "of sbatch's own options it is --sbatch qos=VALUE"),
+        ("--qos high", "it is said as --sbatch qos=VALUE."),
+        ("--gres gpu:2", "it is said as --gpus-per-node N."),
+        ("--gres=gpu:v100:2", "it is said as --gpus-per-node N."),
+        ("--ntasks 4", "one rank is started for each GPU, by --gpus-per-node N; where nodes have no GPUs by --set"),
+        ("--wrap x", "hpc-llm says it to sbatch itself. Leave it out."),
+        ("-G 2", "as an option of sbatch it is said as --gpus-per-node N"),
+        ("-c 2", "as an option of sbatch it is said as --sbatch cpus-per-task=VALUE"),
+        ("--set qos=high", "--set qos: there is no plan field 'qos': use --sbatch qos=VALUE."),
+        ("--set gres=gpu:2", "--set gres: there is no plan field 'gres': use --gpus-per-node."),
         ("--clustr x", "did you mean '--cluster'?"),
         ("--steps ten", "--steps is 'ten': a whole number is needed, as in --steps 10."),
         (
@@ -90,6 +99,53 @@ def test_each_option_that_is_named_is_one(option: str, value: str) -> None:
 def test_the_command_line_names_what_does_it(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["render", "--cluster", "local", "--method", "z3", *shlex.split(typed)]) == 2
     assert said in capsys.readouterr().err
+
+
+SBATCH_VALUES = {
+    "gres": "lustre:1",
+    "tres-per-task": "license/x:1",
+    "nodelist": "gn1",
+    "nodefile": "gn1",
+    "cpus-per-task": "4",
+    "cpus-per-gpu": "4",
+    "signal": "USR1@60",
+    "mem": "100G",
+}
+BY_SENTENCE = {"--gpus-per-node N; where": "--gpus-per-node 2", "signal=": "--sbatch signal=B:USR1@300 --save-every 5"}
+
+
+@pytest.mark.parametrize("option", sorted(KNOWN))
+def test_what_is_advised_for_an_option_of_sbatch_is_not_refused(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = {one.replace("_", "-") for one in (*Experiment.__dataclass_fields__, "verbose")}
+    if option in (*own, "help", "usage", "version", "output", "time-min", "cluster-constraint"):
+        return
+    base = ["render", *(word for name, value in ASKED.items() for word in (f"--{name}", value))]
+    value = SBATCH_VALUES.get(option, "1")
+    assert run([*base, f"--{option}={value}"]) == 2
+    said = capsys.readouterr().err
+    way = said.partition("it is said as ")[2].partition(". `")[0]
+    way = way or next((line for words, line in BY_SENTENCE.items() if words in said), "")
+    if not way:
+        assert "Leave it out" in said or "submit --" in said or "--env-file" in said, said
+        return
+    filled = way.replace("VALUE", value).replace("TEXT", "a").replace(" N", " 2").replace("NAME", "gpuA100x4")
+    assert run([*base, *shlex.split(filled)]) == 0, (said, filled, capsys.readouterr().err)
+
+
+def test_what_is_advised_for_an_option_of_sbatch_in_a_file_is_not_refused() -> None:
+    for key, value in {"gres": "gpu:2", "tres-per-node": "gres/gpu:2"}.items():
+        with pytest.raises(RequestError, match="it is said as gpus-per-node: N"):
+            hpc_llm.plan(ASKED | {key: value})
+    with pytest.raises(RequestError, match=r"it is said as sbatch: \{requeue: true\}"):
+        hpc_llm.plan(ASKED | {"requeue": True})
+    assert hpc_llm.plan(ASKED | {"sbatch": {"requeue": True}})
+    with pytest.raises(RequestError, match=r"it is said as sbatch=\['nodelist=VALUE'\]"):
+        hpc_llm.plan(**ASKED, nodelist="gn1")
+    assert hpc_llm.plan(**ASKED, sbatch=["nodelist=gn1"])
+    with pytest.raises(RequestError, match="it is said as --sbatch chdir=VALUE"):
+        hpc_llm.plan(ASKED | {"chdir": "/x"})
 
 
 def test_files_and_programs_are_answered_in_their_own_spelling() -> None:

@@ -72,9 +72,10 @@ class Corpora:
     def _look(self, wanted: CorpusRequest, experiment: Experiment, cluster: Cluster) -> CorpusFacts:
         from hpc_llm.corpus.facts import read_facts
         from hpc_llm.corpus.key import check_contents, corpus_key
-        from hpc_llm.corpus.sources import fraction_of, is_corpus, source_files
+        from hpc_llm.corpus.sources import fraction_of, is_corpus, refuse_without_training, source_files
         from hpc_llm.corpus.trust import own_facts
         from hpc_llm.planning.checkpoint import read_checkpoint
+        from hpc_llm.planning.tasks import find
 
         prepared = [source for source in wanted.sources if is_corpus(source)]
         if prepared and len(wanted.sources) > 1:
@@ -82,7 +83,10 @@ class Corpora:
         caches = caches_folder(self._logs, os.environ)
         if prepared:
             return check_contents(read_facts(Path(prepared[0])), caches)
-        fraction_of(source_files(wanted.sources), wanted.validation_fraction)
+        files = source_files(wanted.sources)
+        if find(experiment.task).trains:
+            refuse_without_training(wanted.sources, {file.split for file in files})
+        fraction_of(files, wanted.validation_fraction)
         folder = caches / corpus_key(wanted, caches)
         if not is_corpus(folder):
             if Path(wanted.model).is_dir():  # what is refused as a model is not prepared for either

@@ -138,7 +138,7 @@ def _flags(options: Mapping[str, Any], spelled: str) -> Flags:
     layer: dict[str, Any] = {}
     for name, option in options.items():
         if name not in (*NAMES, *BESIDE):
-            said = answered("option", name, "--" if spelled else "")
+            said = answered("option", name, "--" if spelled else "", value=str(option))
             raise RequestError(said or unknown_name("option", name, (*NAMES, *BESIDE, *_OF_A_CALL)))
         if name in NAMES and option is not None and option != []:
             layer[name] = option if spelled else typed("the request", name, option)
@@ -339,7 +339,6 @@ def _check_encoding(name: str, value: Any) -> None:
 
 def _read_mapping(content: Mapping[str, Any], where: str) -> dict[str, Any]:
     from hpc_llm.api.study import KEYS
-    from hpc_llm.site.sbatch_options import KNOWN
 
     values: dict[str, Any] = {}
     for key, value in content.items():
@@ -351,23 +350,21 @@ def _read_mapping(content: Mapping[str, Any], where: str) -> dict[str, Any]:
                 f"{where}: {key} is said where it is submitted, as --{name.replace('_', '-')}, not in a file."
             )
         if name not in NAMES:
-            if (said := answered("option", str(key), "file")) is not None and str(key) not in KNOWN:
-                raise RequestError(f"{where}: {said}")
-            hint = f"One of sbatch goes into sbatch: {{{key}: VALUE}}." if str(key) in KNOWN else ""
-            raise RequestError(f"{where}: " + unknown_name("option", str(key), (*_OF_FILES, *KEYS), next_step=hint))
+            said = answered("option", str(key), "file", value=str(value))
+            raise RequestError(f"{where}: {said or unknown_name('option', str(key), (*_OF_FILES, *KEYS))}")
         if name in values:
             raise RequestError(f"{where}: {name} comes twice. Keep one of them.")
         values[name] = typed(where, name, value)
     return values
 
 
-def meant(option: str, command: str) -> str | None:
+def meant(option: str, command: str, value: str) -> str | None:
     """What is said of an option of that command which there is not, where other programs have it."""
-    return answered("option", option, "--", command)
+    return answered("option", option, "--", command, value)
 
 
-def way_of(option: str) -> str | None:
-    """How an option of sbatch is given here; None for what is none of its options."""
-    from hpc_llm.site.sbatch_options import way_of
+def way_of(letter: str) -> str | None:
+    """How an option of sbatch is given here that it takes by a letter; None for what is none of its options."""
+    from hpc_llm.planning.other_words import letter_of_sbatch
 
-    return way_of(option)
+    return letter_of_sbatch(letter)

@@ -163,10 +163,10 @@ def check_start(planned: PlanWithOrigins) -> PlanWithOrigins:
     is_done = kept_by is not None and start.step == plan.workload.steps and is_whole_model(kept_by[0].model)
     if is_done or start.step > plan.workload.steps:
         raise RequestError(
-            f"--resume: {start.path} was kept after step {start.step}, and --steps is {plan.workload.steps}: nothing is left "
-            f"to train. Steps count from the beginning of the training: give more than {start.step}."
+            f"--resume: {start.path} was kept after step {start.step}, and the steps of this training are {plan.workload.steps}: nothing "
+            f"is left to train. Steps count from the beginning of the training: give {_more_than(start.step, planned)}."
         )
-    told = _too_few(start.step, plan.workload)
+    told = _too_few(start.step, plan.workload, _is_by_epochs(planned))
     planned = replace(planned, notices=(*planned.notices, told)) if told else planned
     if kept_by is None:
         return planned
@@ -179,12 +179,22 @@ def check_start(planned: PlanWithOrigins) -> PlanWithOrigins:
     return planned
 
 
-def _too_few(done: int, work: Training) -> str | None:
+def _is_by_epochs(planned: PlanWithOrigins) -> bool:
+    """Whether the steps follow from epochs, beside which --steps would be refused."""
+    return not planned.origins.get("epochs", "computed").startswith("computed")
+
+
+def _more_than(steps: int, planned: PlanWithOrigins) -> str:
+    return f"more --epochs, which make more than {steps} steps" if _is_by_epochs(planned) else f"more than {steps}"
+
+
+def _too_few(done: int, work: Training, is_by_epochs: bool) -> str | None:
     """That what is left of a training cannot be measured, and what could; it may be all that somebody wants, so it is not refused."""
     left = work.steps - done
     if left - work.warmup_steps >= MIN_MEASURED_STEPS:
         return None
-    way = f"--steps {done + work.warmup_steps + MIN_MEASURED_STEPS} or more can be measured"
+    enough = done + work.warmup_steps + MIN_MEASURED_STEPS
+    way = f"{f'--epochs that make {enough} steps' if is_by_epochs else f'--steps {enough}'} or more can be measured"
     if left >= MIN_MEASURED_STEPS:
         way = f"--warmup-steps {left - MIN_MEASURED_STEPS}, or {way}"
     return (

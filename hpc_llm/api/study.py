@@ -145,7 +145,7 @@ class _Reader:
             elif name in NAMES:
                 option, given = name, typed(where, name, value)
             else:
-                said = answered("option", str(key), "file")
+                said = answered("option", str(key), "file", value=str(value))
                 raise RequestError(f"{where}: {said or unknown_name('option', str(key), (*NAMES, 'set.PATH'))}")
             if option in found and option not in LISTS:
                 raise RequestError(f"{where}: {option} comes twice. Keep one of them.")

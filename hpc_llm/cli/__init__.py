@@ -175,12 +175,13 @@ def _wrong_usage(error: Exception, arguments: list[str]) -> int:
 
 
 def _tell_way(arguments: list[str], option: str | None) -> None:
-    """Say how an option of sbatch is given, where somebody gave it to one of our commands."""
+    """Say how an option of sbatch is given, where somebody gave one of our commands a letter that may stand for it."""
     from hpc_llm.api.request import way_of
 
-    way = way_of(option.removeprefix("--")) if option and arguments[0] in ASKING else None
+    is_letter = option is not None and option[:1] == "-" and option[1:2] != "-"
+    way = way_of(option) if option and is_letter and arguments[0] in ASKING else None
     if way is not None:
-        note(f"of sbatch's own options it is {way}")
+        note(f"as an option of sbatch it is said as {way}")
 
 
 def _readable(sentence: str) -> str:

@@ -28,7 +28,7 @@ def sentence(error: Any, arguments: Sequence[str]) -> str:
     command = _command(arguments)
     asked = f"`hpc-llm {command} -h`" if command else "`hpc-llm -h`"
     if name == "NoSuchOption":
-        return _no_such_option(error, command, asked)
+        return _no_such_option(error, command, arguments, asked)
     if name == "MissingParameter" and error.param is not None:
         return f"{command} needs {_shown(error.param)}, which is missing. {asked} says what it is."
     if name == "BadParameter" and error.param is not None:
@@ -64,18 +64,23 @@ def _command(arguments: Sequence[str]) -> str:
     return arguments[0] if arguments and arguments[0] in COMMANDS else ""
 
 
-def _no_such_option(error: Any, command: str, asked: str) -> str:
+def _no_such_option(error: Any, command: str, arguments: Sequence[str], asked: str) -> str:
     options = [name for one in _parameters(error) for name in one.opts if name.startswith("--")]
-    if command in ASKING and (said := _meant(error.option_name, command, options)) is not None:
+    if (
+        command in ASKING
+        and (said := _meant(error.option_name, command, options, _given([error.option_name], arguments) or ""))
+        is not None
+    ):
         return f"{said} {asked} lists all."
     return unknown_name("option", error.option_name, {*options, "--help"}, where=command, next_step=f"See {asked}.")
 
 
-def _meant(option: str, command: str, options: Sequence[str]) -> str | None:
+def _meant(option: str, command: str, options: Sequence[str], value: str) -> str | None:
     """What says here what the option says in other programs; None where one of ours is nearly called so."""
     from hpc_llm.api.request import meant
 
-    return None if option.startswith(tuple(f"{one}-" for one in options)) else meant(option, command)
+    is_ours_and_more = option.startswith(tuple(f"{one}-" for one in options))
+    return None if is_ours_and_more or not option.startswith("--") else meant(option, command, value)
 
 
 def _no_such_command(error: Any, arguments: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from hpc_llm.corpus.format import END, FACTS, SCHEMA, START, TOKEN, SplitFacts, SplitFiles
 from hpc_llm.corpus.rows import Samples, check_lengths, make_rows, stream_rows
-from hpc_llm.corpus.words import CAUSAL, LAYOUTS, SPLITS, STREAM, TRAIN
+from hpc_llm.corpus.words import CAUSAL, LAYOUTS, SPLITS, STREAM
 from hpc_llm.errors import DataRequestError, RequestError
 from hpc_llm.records.files import load_json, open_plain, reason_of
 from hpc_llm.text.json_text import DamagedRecordError
@@ -145,7 +145,7 @@ def read_facts(folder: Path) -> CorpusFacts:
 def _facts_of(record: Mapping[str, Any], folder: Path) -> CorpusFacts:
     """What the record says. Raises KeyError, TypeError or ValueError, among others, where that can be said of no corpus."""
     splits = {name: _split_facts(values) for name, values in record["splits"].items()}
-    if record["layout"] not in LAYOUTS or TRAIN not in splits or not splits.keys() <= set(SPLITS):
+    if record["layout"] not in LAYOUTS or not splits or not splits.keys() <= set(SPLITS):
         raise ValueError
     return CorpusFacts(
         folder=folder,

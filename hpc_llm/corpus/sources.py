@@ -156,14 +156,18 @@ def source_files(sources: Sequence[str]) -> list[SourceFile]:
     """All files of the sources, in the order in which they are read.
 
     Raises:
-        RequestError: nothing in one of them can be read, or nothing is to be trained on.
+        RequestError: nothing in one of them can be read.
     """
-    found = [file for text in sources for file in _files_of(read_source(text))]
-    if all(file.split != TRAIN for file in found):
+    return [file for text in sources for file in _files_of(read_source(text))]
+
+
+def refuse_without_training(sources: Sequence[str], splits: Iterable[str]) -> None:
+    """Raise RequestError where a task trains, and nothing of the sources is for that; answering prompts needs none of it."""
+    if TRAIN not in splits:
         raise RequestError(
-            f"--data {', '.join(sources)}: all of it is for validation, and nothing is left to train on."
+            f"--data {', '.join(sources)}: all of it is for validation, and nothing is left to train on. Add --data FILE with what is "
+            "to be trained on; --task infer answers the prompts of what is for validation alone."
         )
-    return found
 
 
 def _files_of(source: Source) -> Iterator[SourceFile]:

@@ -71,6 +71,9 @@ def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft
     }
     if corpus is None:
         return Feed(fields=fields, rows=None)
+    from hpc_llm.corpus.sources import refuse_without_training
+
+    refuse_without_training(data, corpus.splits)
     how = fields["packing"], batch.sequence_length, fields["too_long"]
     rows = {split: corpus.count_rows(split, *how) for split in corpus.splits}
     left_out = {split: corpus.count_left_out(split, *how) for split in corpus.splits}
@@ -189,12 +192,21 @@ def choose_steps(
         raise RequestError(f"epochs is {epochs}, it must be above 0.")
     if rows is None:
         raise RequestError(
-            f"epochs is {epochs:g}, and synthetic tokens have no end: name data with --data SOURCE, or give --steps."
+            f"epochs is {epochs:g}, and synthetic tokens have no end: name data with --data SOURCE, or give --steps in place of --epochs."
         )
     found = math.ceil(epochs * rows / batch.global_batch_size)
     positive("steps", found)
     why = f"computed: {epochs:g} epochs ({source}) of {rows} sequences, {batch.global_batch_size} a step"
     return int(draft.computed("steps", found, why))
+
+
+def asked_for(steps: int, said: Said, rows: int | None, batch: BatchShape, draft: Draft) -> str:
+    """How at least so many steps are asked for, in the words in which it was said how many."""
+    if said("epochs")[0] is None or not rows:
+        return f"{draft.settings.said('steps')}={steps}" if draft.settings.of("steps") else f"--steps {steps}"
+    wanted = steps * batch.global_batch_size / rows
+    digits = max(2 - math.floor(math.log10(wanted)), 0)
+    return f"--epochs {math.ceil(wanted * 10**digits) / 10**digits:g}"
 
 
 def epochs_of(steps: int, rows: int | None, batch: BatchShape, said: Said, draft: Draft) -> float | None:

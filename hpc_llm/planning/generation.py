@@ -33,12 +33,12 @@ MEASURED_STEPS = 25
 WARMUP_STEPS = 2
 """Each is a batch of many passes, of which the first few are slow."""
 _OF_TRAINING = {
-    "gradient_accumulation_steps": "nothing is accumulated. Say the queries of a batch with --micro-batch-size.",
-    "sequence_length": "a sequence is as long as its prompt and new_tokens. Use --set new_tokens=N, and --set prompt_tokens=N where prompts are made up.",
-    "epochs": "each query is answered once. Use --set queries=N for fewer.",
-    "save_every": "nothing is trained that could be kept. --set keep_outputs=true keeps what is generated.",
-    "profile": "no step of training is there to be looked into.",
-    "resume": "nothing is trained that could go on. Give the model itself with --model DIR.",
+    "gradient_accumulation_steps": "nothing is accumulated. Leave it out, and say the queries of a batch with --micro-batch-size.",
+    "sequence_length": "a sequence is as long as its prompt and new_tokens. Leave it out, and use --set new_tokens=N, and --set prompt_tokens=N where prompts are made up.",
+    "epochs": "each query is answered once. Leave it out, and use --set queries=N for fewer.",
+    "save_every": "nothing is trained that could be kept. Leave it out; --set keep_outputs=true keeps what is generated.",
+    "profile": "no step of training is there to be looked into. Leave it out.",
+    "resume": "nothing is trained that could go on. Leave it out, and give the model itself with --model DIR.",
 }
 
 
@@ -173,14 +173,13 @@ def _queries(said: Said, known: int | None, per_step: int, draft: Draft) -> tupl
     else:
         found, why = MEASURED_STEPS * per_step, f"default: {MEASURED_STEPS} batches of made-up ones"
     if known is not None and found > known:
-        raise RequestError(
-            f"{found} queries are asked for, and the data have {known}. Ask for fewer with --set queries=N."
-        )
+        most = f"--steps {known // per_step + warmup}" if steps is not None else f"--set queries={known}"
+        raise RequestError(f"{found} queries are asked for, and the data have {known}. Ask for fewer: at most {most}.")
     measured = math.ceil(found / per_step)
     if measured < metrics.MIN_MEASURED_STEPS:
         raise RequestError(
             f"{max(found, 0)} queries in batches of {per_step} make {counted(max(measured, 0), 'measured step')}: at least "
-            f"{metrics.MIN_MEASURED_STEPS} are needed, or the run is invalid. Ask for more with --set queries=N, or for smaller batches."
+            f"{metrics.MIN_MEASURED_STEPS} are needed, or the run is invalid. {_way_to_more(known, per_step, steps, warmup)}"
         )
     positive("queries", found)
     origin = (
@@ -193,6 +192,17 @@ def _queries(said: Said, known: int | None, per_step: int, draft: Draft) -> tupl
     )
 
 
+def _way_to_more(known: int | None, per_step: int, steps: int | None, warmup: int) -> str:
+    """How enough is measured, in the words in which it was asked for; of data as far as they go."""
+    least = (metrics.MIN_MEASURED_STEPS - 1) * per_step + 1
+    smaller = "smaller batches with --micro-batch-size"
+    enough = metrics.MIN_MEASURED_STEPS * per_step if steps is not None else least
+    if known is not None and known < enough:
+        return f"The data have {known}: ask for {smaller}, or give more data."
+    more = f"--steps {warmup + metrics.MIN_MEASURED_STEPS}" if steps is not None else f"--set queries={least}"
+    return f"Ask for at least {more}, or for {smaller}."
+
+
 def _choice_of_tokens(draft: Draft) -> dict[str, Any]:
     temperature = draft.put("temperature", 0.0, "default: the likeliest token")
     top_p = draft.put("top_p", 1.0, "default: all tokens")
@@ -203,7 +213,10 @@ def _choice_of_tokens(draft: Draft) -> dict[str, Any]:
     if not _is_number(top_p) or not 0 < top_p <= 1:
         raise RequestError(f"{draft.settings.said('top_p')}={top_p!r}: a number above 0, and at most 1, is needed.")
     if top_p < 1 and temperature == 0:
-        raise RequestError(f"top_p is {top_p} and temperature is 0, which takes the likeliest token: keep one of them.")
+        way = "set temperature to more" if draft.settings.of("temperature") else "add --set temperature=0.7"
+        raise RequestError(
+            f"top_p is {top_p}, and temperature is 0, which takes the likeliest token: {way}, or leave top_p out."
+        )
     return {"temperature": float(temperature), "top_p": float(top_p)}
 
 

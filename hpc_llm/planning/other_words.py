@@ -8,7 +8,7 @@ Spelling = Literal["--", "file", ""]
 """How an option is said: on a command line, in a file, or as a keyword of a function."""
 
 OPTIONS: dict[str, tuple[str, str]] = {
-    "gpus_per_node": ("2", "gpus gpu ngpu ngpus n_gpu n_gpus num_gpus gpu_count nproc nproc_per_node num_gpus_per_node devices num_devices gpus_per_task"),
+    "gpus_per_node": ("2", "gpus gpu ngpu ngpus n_gpu n_gpus num_gpus gpu_count nproc nproc_per_node num_gpus_per_node devices num_devices gpus_per_task gpus_per_socket"),
     "nodes": ("2", "node num_nodes nnodes n_nodes node_count"),
     "tensor_parallel": ("2", "tp tp_size tensor_parallel_size tensor_model_parallel_size tensor_parallelism"),
     "micro_batch_size": ("2", "batch batch_size bs mbs micro_batch train_micro_batch_size_per_gpu per_device_train_batch_size per_device_batch_size batch_size_per_gpu micro_bs per_device_eval_batch_size"),
@@ -19,7 +19,7 @@ OPTIONS: dict[str, tuple[str, str]] = {
     "data": ("SOURCE", "dataset datasets dataset_name train_data train_file data_path data_dir dataset_path training_data corpus train_dataset"),
     "model": ("tiny", "model_name model_name_or_path model_path pretrained_model_name_or_path base_model checkpoint_path model_id arch"),
     "method": ("z3", "strategy"),
-    "cluster": ("delta", "site host machine profile_name"),
+    "cluster": ("delta", "clusters site host machine profile_name"),
     "time": ("00:10:00", "walltime wall_time time_limit timelimit duration max_time wallclock"),
     "partition": ("NAME", "queue part"),
     "account": ("NAME", "project charge allocation billing"),
@@ -68,6 +68,8 @@ SETTINGS: tuple[tuple[str, str, str], ...] = (
 _GLOBAL = "the global batch is micro batch size x gradient accumulation steps x data-parallel ranks: give the first two"
 _METHOD = "a method says it, as "
 _LOGS = "the folder of the runs is named by --logs DIR on the command line"
+_RANKS = "one rank is started for each GPU, by --gpus-per-node N; where nodes have no GPUs by --set tasks_per_node=N"
+_OWN = "hpc-llm says it to sbatch itself. Leave it out"
 _FILE = "an experiment file stands alone, without an option in front of it: EXPERIMENT.yaml"
 SENTENCES: dict[str, str] = {
     **dict.fromkeys(("global_batch_size", "train_batch_size", "total_batch_size", "gbs", "effective_batch_size"), _GLOBAL),
@@ -82,41 +84,97 @@ SENTENCES: dict[str, str] = {
     **dict.fromkeys(("config", "file", "experiment", "study", "yaml", "config_file"), _FILE),
     **dict.fromkeys(("verbose", "debug", "v"), "render --explain shows the whole plan, HPC_LLM_DEBUG=1 where an error comes from"),
     **dict.fromkeys(("pp", "pipeline_parallel", "pipeline_parallel_size"), "no task can do it yet; tensor parallel is there"),
+    **dict.fromkeys(("ntasks", "ntasks_per_node", "ntasks_per_gpu"), _RANKS),
+    **dict.fromkeys(("export", "export_file"), "variables of the job are said as env.NAME=VALUE with set, or in the file of --env-file"),
+    "array": "the runs of several methods, or of a file's matrix, are an array by themselves. Leave it out",
+    "wait": "submit --wait follows the runs to their end",
+    "test_only": "submit --dry-run checks everything and submits nothing",
+    "signal": "a run saves before its time limit with --sbatch signal=B:USR1@300 and --save-every N",
 }  # fmt: skip
 """Word -> what to say where it is no single option."""
+_SAME_ON_SBATCH = {"cpus_per_gpu": "cpus_per_task", "nodefile": "nodelist"}
+"""What the plan has to know of sbatch, in words by which a request says it to sbatch."""
+_OF_NO_JOB = ("help", "usage", "version")
 
 _MEANT = {word: (name, value) for name, (value, words) in OPTIONS.items() for word in words.split()}
 _SET = {path: (path, value) for path, value, _ in reversed(SETTINGS) if "." not in path}
 _SET |= {word: (path, value) for path, value, words in SETTINGS for word in words.split()}
 
 
-def meant_by(word: str, spelling: Spelling) -> str | None:
+def meant_by(word: str, spelling: Spelling, value: str = "") -> str | None:
     """What says what `word` says elsewhere, spelled as it is said there; None of a word that nobody uses so.
+
+    `value` is what was given for it, which decides of some options of sbatch.
 
     >>> meant_by("--batch-size", "--"), meant_by("lr", "file"), meant_by("gpus", ""), meant_by("colour", "--")
     ('--micro-batch-size N', 'set: {optimizer.lr: 1e-4}', 'gpus_per_node', None)
+    >>> meant_by("--gres", "--", "gpu:2"), meant_by("--gres", "--", "lustre:1"), meant_by("requeue", "file")
+    ('--gpus-per-node N', '--sbatch gres=VALUE', 'sbatch: {requeue: true}')
     """
     name = word.lstrip("-").replace("-", "_").lower()
     if name in _MEANT:
-        option, value = _MEANT[name]
-        typed, value = option.replace("_", "-"), "N" if value.isdecimal() else value
-        return {"--": f"--{typed} {value}", "file": f"{typed}: {value}", "": option}[spelling]
+        option, example = _MEANT[name]
+        typed, example = option.replace("_", "-"), "N" if example.isdecimal() else example
+        return {"--": f"--{typed} {example}", "file": f"{typed}: {example}", "": option}[spelling]
     if name in _SET:
-        path, value = _SET[name]
-        return {"--": f"--set {path}={value}", "file": f"set: {{{path}: {value}}}", "": f"set=['{path}={value}']"}[
-            spelling
-        ]
-    return SENTENCES.get(name)
+        path, example = _SET[name]
+        return {
+            "--": f"--set {path}={example}",
+            "file": f"set: {{{path}: {example}}}",
+            "": f"set=['{path}={example}']",
+        }[spelling]
+    return SENTENCES[name] if name in SENTENCES else _of_sbatch(name, spelling, value)
 
 
-def answered(kind: str, name: str, spelling: Spelling, where: str = "") -> str | None:
+def _of_sbatch(name: str, spelling: Spelling, value: str) -> str | None:
+    """How an option of sbatch is said; None of what is none."""
+    from hpc_llm.site.sbatch_options import is_harmless, is_tracked, owner, way_of
+
+    own = owner(name.replace("_", "-"), value or "gpu")
+    if own is not None and own[0] == "--gpus-per-node":
+        return meant_by("gpus", spelling)
+    option = "cpus-per-task" if own is not None and name.startswith("tres_") else _SAME_ON_SBATCH.get(name, name)
+    option = option.replace("_", "-")
+    if is_tracked(option) and option not in _OF_NO_JOB:
+        return _OWN
+    if (way := way_of(option, value if option == name.replace("_", "-") else "")) is None:
+        return None
+    if spelling == "--" or (spelling == "file" and not is_harmless(option, value)):
+        return way  # what leads elsewhere is no word for a file
+    pair = way.removeprefix("--sbatch ")
+    return (
+        f"sbatch: {{{pair.replace('=', ': ') if '=' in pair else f'{pair}: true'}}}"
+        if spelling
+        else f"sbatch=['{pair}']"
+    )
+
+
+def letter_of_sbatch(letter: str) -> str | None:
+    """What says here what sbatch is told by a letter; None where it has none such, or an option of ours has its name.
+
+    >>> letter_of_sbatch("-G"), letter_of_sbatch("-c"), letter_of_sbatch("-p"), letter_of_sbatch("-X")
+    ('--gpus-per-node N', '--sbatch cpus-per-task=VALUE', '--partition NAME', None)
+    """
+    from hpc_llm.site.sbatch_options import in_full
+
+    name = in_full(letter[1:2])
+    if name is None or name in _OF_NO_JOB:
+        return None
+    if name in OPTIONS:
+        example = OPTIONS[name][0]
+        return f"--{name} {'N' if example.isdecimal() else example}"
+    way = meant_by(name, "--")
+    return way if way is not None and way.startswith("--") else None
+
+
+def answered(kind: str, name: str, spelling: Spelling, where: str = "", value: str = "") -> str | None:
     """Sentence for an unknown name that means something elsewhere; None for another.
 
     >>> answered("option", "--lr", "--", "render")
     "there is no option '--lr' in render: it is said as --set optimizer.lr=1e-4."
     """
-    if (way := meant_by(name, spelling)) is None:
+    if (way := meant_by(name, spelling, value)) is None:
         return None
     place = f" in {where}" if where else ""
-    said = way if name.lstrip("-").replace("-", "_").lower() in SENTENCES else f"it is said as {way}"
-    return f"there is no {kind} '{name}'{place}: {said}."
+    is_sentence = way == _OWN or name.lstrip("-").replace("-", "_").lower() in SENTENCES
+    return f"there is no {kind} '{name}'{place}: {way if is_sentence else f'it is said as {way}'}."

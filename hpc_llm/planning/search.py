@@ -20,7 +20,7 @@ _LENGTHS = 4
 """Where nobody says which."""
 _OF_TRAINING = {
     "data": "samples of one's own may be short until a long one comes; it takes synthetic tokens, which fill every sequence. Leave it out.",
-    "epochs": "a try is a few steps. Use --steps N.",
+    "epochs": "a try is a few steps. Use --steps N in their place.",
     "save_every": "nothing that is trained is kept. Leave it out.",
 }
 

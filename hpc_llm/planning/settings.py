@@ -214,7 +214,7 @@ def _meant(asked: str) -> str | None:
         return (
             f"did you mean {path}?"
             if path in PATHS or "." in path
-            else f"use {way.split()[0]}"
+            else f"use {way if way.startswith('--sbatch ') else way.split()[0]}"
             if way.startswith("--")
             else way
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_llm.corpus.words import VALIDATION
 from hpc_llm.errors import RequestError
-from hpc_llm.planning.data import choose_feed, choose_steps, epochs_of, only_read
+from hpc_llm.planning.data import asked_for, choose_feed, choose_steps, epochs_of, only_read
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, positive
 from hpc_llm.planning.method import Method
 from hpc_llm.planning.parts import BatchShape, Training, default_of, own_fields, short_name
@@ -40,14 +40,18 @@ def choose_workload(
     feed = choose_feed(said, batch, corpus, draft)
     steps = choose_steps(said, feed.rows, batch, cluster, draft, usual=task.steps)
     warmup: int = draft.first("warmup_steps", said("warmup_steps"), _few_enough(steps))
-    if warmup < 0 or steps - warmup < metrics.MIN_MEASURED_STEPS:
+    if warmup < 0:
+        raise RequestError(f"warmup_steps is {warmup}, it must be at least 0.")
+    if steps - warmup < metrics.MIN_MEASURED_STEPS:
+        more = asked_for(warmup + metrics.MIN_MEASURED_STEPS, said, feed.rows, batch, draft)
         raise RequestError(
             f"warmup_steps is {warmup} of {steps} steps: at least "
-            f"{metrics.MIN_MEASURED_STEPS} steps must be measured, or the run is invalid. Choose more --steps."
+            f"{metrics.MIN_MEASURED_STEPS} steps must be measured, or the run is invalid. Ask for more: {more}."
         )
     save_every, keep = _keeping(said, draft)
     own = {one.name: draft.put(short_name(one), default_of(one), "default") for one in own_fields(kind)}
-    _tell_short_warmup(steps, warmup, draft)
+    usual = FALLBACKS["warmup_steps"] + metrics.MIN_MEASURED_STEPS
+    _tell_short_warmup(steps, warmup, asked_for(usual, said, feed.rows, batch, draft), draft)
     return kind(
         **own,
         **feed.fields,
@@ -123,7 +127,7 @@ def _few_enough(steps: int) -> tuple[int, str]:
     return (usual, "default") if usual <= most else (most, why)
 
 
-def _tell_short_warmup(steps: int, warmup: int, draft: Draft) -> None:
+def _tell_short_warmup(steps: int, warmup: int, more: str, draft: Draft) -> None:
     """Whoever chose the number of warm-up steps knows it; who chose few steps may not."""
     usual = FALLBACKS["warmup_steps"]
     if draft.origins["warmup_steps"].startswith("computed"):
@@ -132,5 +136,5 @@ def _tell_short_warmup(steps: int, warmup: int, draft: Draft) -> None:
         )
         draft.notices.append(
             f"of {steps} steps {left_out} left out of the measurement, {usual} are usual: the first steps are slow and count. "
-            f"--steps {usual + metrics.MIN_MEASURED_STEPS} or more leaves {usual} out"
+            f"{more} or more leaves {usual} out"
         )

@@ -267,16 +267,38 @@ def asks_for_gpus(name: str, value: str) -> bool:
     return name in _GPUS or (name in _MAY_HOLD_GPUS and _GPU_AMONG_OTHERS.search(value) is not None)
 
 
-def way_of(name: str) -> str | None:
+def way_of(name: str, value: str = "") -> str | None:
     """How a request says an option of sbatch; None of what sbatch does not have, or the plan or hpc-llm decides.
 
-    >>> way_of("qos"), way_of("requeue"), way_of("array"), way_of("colour")
-    ('--sbatch qos=VALUE', '--sbatch requeue', None, None)
+    >>> way_of("qos"), way_of("requeue"), way_of("array"), way_of("gres", "gpu:2"), way_of("gres", "lustre:1")
+    ('--sbatch qos=VALUE', '--sbatch requeue', None, None, '--sbatch gres=VALUE')
     """
-    taken = name in _OWNED or name in _TRACKED or name in _GPUS
-    if name not in KNOWN or taken:
+    if name not in KNOWN or is_tracked(name) or owner(name, value) is not None:
         return None
     return f"--sbatch {name}=VALUE" if name in _NEED_VALUE else f"--sbatch {name}"
+
+
+def is_tracked(name: str) -> bool:
+    """Whether hpc-llm sets the option itself, or would lose the job by it."""
+    return name in _TRACKED
+
+
+def owner(name: str, value: str) -> tuple[str, str | None] | None:
+    """What sets in a request, and in a profile, what the plan has to know of the option; None of any other.
+
+    >>> owner("tres-per-task", "cpu=4,gres/gpu=1")[0], owner("gres", "lustre:1")
+    ('--gpus-per-node', None)
+    """
+    if asks_for_gpus(name, value):
+        return "--gpus-per-node", "gpu.per_node and request.gpu_style"
+    if name == "tres-per-task" and _CPU_AMONG_OTHERS.search(value):
+        return _OWNED["cpus-per-gpu"]
+    return _OWNED.get(name)
+
+
+def in_full(letter: str) -> str | None:
+    """The option that sbatch takes by that letter."""
+    return _SHORT.get(letter)
 
 
 def not_known(name: str) -> str | None:

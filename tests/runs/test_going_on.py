@@ -14,6 +14,7 @@ from rights import needs_root
 from run_folders import Folder
 
 from hpc_llm.api import plan
+from hpc_llm.api.resuming import _too_few
 from hpc_llm.errors import Notice, RequestError
 from hpc_llm.records.checkpoints import MANIFEST
 from hpc_llm.records.files import read_json, write_json
@@ -78,6 +79,14 @@ def test_too_few_steps_to_measure_are_told_before_with_what_could_be_measured(st
     assert two.endswith(" INVALID as a measurement. --steps 9 or more can be measured")
     for enough in ({"steps": 13, "warmup_steps": 5}, {"steps": 10, "warmup_steps": 2}):
         assert not any("INVALID" in one for one in going_on(stopped, **enough).notices)
+
+
+def test_steps_that_follow_from_epochs_are_asked_for_with_epochs(stopped: Folder) -> None:
+    """Beside --epochs, --steps is refused."""
+    work = going_on(stopped, steps=10, warmup_steps=5).plan.training
+    told = _too_few(5, work, is_by_epochs=True)
+    assert told is not None
+    assert told.endswith("--warmup-steps 2, or --epochs that make 13 steps or more can be measured")
 
 
 def _given_away(checkpoint: Path) -> Path:

@@ -85,9 +85,12 @@ class _Making:
         self._is_text = self._layout == CAUSAL
         self._only_ends = self._unlearnable = 0
         self._told = time.monotonic()
+        self._main = TRAIN
 
     def read_all(self, caches: Path) -> None:
-        files = split_files(source_files(self._request.sources), self._request.validation_fraction, caches)
+        read = source_files(self._request.sources)
+        self._main = TRAIN if any(file.split == TRAIN for file in read) else VALIDATION
+        files = split_files(read, self._request.validation_fraction, caches)
         for file, fraction in files:
             if file.kind == TEXT:
                 self._read_text(file, fraction)
@@ -100,9 +103,9 @@ class _Making:
         facts = {split: writer.close() for split, writer in self._writers.items()}
         named = ", ".join(self._request.sources)
         facts = {split: facts[split] for split in SPLITS if split in facts and facts[split].samples}
-        if TRAIN not in facts:
+        if self._main not in facts:
             raise DataFileError(
-                f"{named}: nothing to train on is in there. Look at the source, and at what the rows are read as."
+                f"{named}: nothing to {'train on' if self._main == TRAIN else 'validate on'} is in there. Look at the source, and at what the rows are read as."
             )
         highest = max(writer.highest for writer in self._writers.values())
         if vocab_size is not None and highest >= vocab_size:
