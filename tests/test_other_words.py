@@ -142,7 +142,7 @@ def test_what_is_advised_for_an_option_of_sbatch_in_a_file_is_not_refused() -> N
         hpc_llm.plan(ASKED | {"requeue": True})
     assert hpc_llm.plan(ASKED | {"sbatch": {"requeue": True}})
     with pytest.raises(RequestError, match=r"it is said as sbatch=\['nodelist=VALUE'\]"):
-        hpc_llm.plan(**ASKED, **{"nodelist": "gn1"})
+        hpc_llm.plan(**ASKED, nodelist="gn1")  # type: ignore[call-arg]
     assert hpc_llm.plan(**ASKED, sbatch=["nodelist=gn1"])
     with pytest.raises(RequestError, match="it is said as --sbatch chdir=VALUE"):
         hpc_llm.plan(ASKED | {"chdir": "/x"})
