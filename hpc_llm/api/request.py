@@ -16,6 +16,7 @@ from hpc_llm.api.values import NAMES, swept, typed
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.other_words import answered
+from hpc_llm.text.pasted import refuse_address
 
 if TYPE_CHECKING:
     from hpc_llm.api.study import Check, Study
@@ -213,6 +214,7 @@ def _of_experiment(experiment: str | os.PathLike[str] | Mapping[str, Any] | None
         raise RequestError(f"the experiment is {what}: give the path of a YAML file, or a mapping with the same keys.")
     path = Path(experiment)
     if not path.exists():
+        refuse_address("", os.fspath(experiment))
         _refuse_second_word(os.fspath(experiment))
     return _read_file(path)
 

@@ -67,8 +67,25 @@ def find_file(kind: str, name: str) -> Path:
         path = folder / f"{name}{SUFFIXES[kind]}"
         if os.sep not in name and os.path.lexists(path):  # what is listed is found; reading it says what is wrong
             return path
+    refuse_path(kind, name)
     next_step = f"Add {kind}/{name}{SUFFIXES[kind]} to make it one." if name.isidentifier() else ""
     raise ProfileError(unknown_name(NOUNS[kind], name, list_files(kind), next_step=next_step))
+
+
+def refuse_path(kind: str, name: str) -> None:
+    """Raise a ProfileError where a file is named by its path: what is looked for is its name in the folders that are searched."""
+    suffix, path = SUFFIXES[kind], Path(name).expanduser()
+    if os.sep not in name and not name.endswith(suffix):
+        return
+    noun, bare = NOUNS[kind], path.name.removesuffix(suffix)
+    found = next((one for folder in search_path(kind) if (one := folder / f"{bare}{suffix}").is_file()), None)
+    if found is not None and (not path.exists() or path.resolve() == found.resolve()):
+        raise ProfileError(f"there is no {noun} '{name}': a {noun} is named without folder and ending, here {bare}.")
+    if path.is_file() and bare:
+        raise ProfileError(
+            f"there is no {noun} '{name}': a {noun} is named without folder and ending. Put the file into ./{kind}/ or "
+            f"{user_config() / kind}/ as {bare}{suffix}, and name it {bare}."
+        )
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
