@@ -96,6 +96,7 @@ def read_request(
     _refuse_secrets(
         {named: experiment if isinstance(experiment, (str, os.PathLike)) else None, **options, **beside}, spelled
     )
+    _refuse_blank(experiment, options, spelled)
     file = _of_experiment(experiment)
     flags = _flags(options, spelled)
     if experiment is None and "resume" in flags.layer and "method" not in flags.layer:
@@ -276,6 +277,15 @@ def _read_content(content: Mapping[str, Any], where: str, source: str, check: Ch
         study=read_study(content, values, where, check),
         max_parallel=_at_least_one(content.get("max_parallel", content.get("max-parallel")), f"{where}: max_parallel"),
     )
+
+
+def _refuse_blank(experiment: Any, options: Mapping[str, Any], spelled: str) -> None:
+    """Refuse `--set PATH VALUE`, of which the value would be taken for the experiment file."""
+    pair = next((one for one in options.get("set") or () if "=" not in str(one)), None)
+    if spelled and pair is not None and isinstance(experiment, (str, os.PathLike)) and not os.path.exists(experiment):
+        raise RequestError(
+            f"--set {pair} {os.fspath(experiment)}: a setting is one word, PATH=VALUE. Write --set {pair}={os.fspath(experiment)}."
+        )
 
 
 def _refuse_second_word(word: str) -> None:
