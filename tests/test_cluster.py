@@ -46,6 +46,11 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         ("gpu.capabilities.nf4", ..., "'gpu.capabilities.nf4' is missing."),
         ("partitions.0.max_time", ..., "'partitions.0.max_time' is missing."),
         ("gpu.model", ..., "'gpu': model is missing, a GPU of vendor 'nvidia' has it."),
+        (
+            "gpu.per_node",
+            0,
+            "'gpu': per_node is 0, and with vendor 'nvidia' a node has at least one GPU. For nodes without GPUs write vendor: none.",
+        ),
         ("gpu.per_node", ..., "'gpu': per_node is missing, a GPU of vendor 'nvidia' has it."),
         ("prelude.python.env", ..., "'prelude.python': env is missing, kind 'conda' needs the folder"),
         # wrong types and values: what was found and what is allowed
@@ -71,7 +76,7 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         ("defaults.time", "soon", "'defaults.time' is 'soon': 'soon' is not a time."),
         ("defaults.steps", 0, "'defaults.steps' is 0: it must be greater than 0."),
         ("launch.single_node", "ibrun", "there is no launcher 'ibrun': did you mean 'mpirun'? Valid: mpirun,"),
-        ("launch.allowed", ["srun"], "'mpirun' is not in allowed: srun"),
+        ("launch.allowed", ["srun"], "single_node is 'mpirun', which is not in allowed: srun. Add it there"),
         # what would be silently without effect, or would break the job
         (
             "launch.srun_args",
@@ -82,7 +87,11 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         ("slurm_cluster", 5, "'slurm_cluster' is 5: text is needed"),
         ("partitions.1.name", "gtest", "partitions: a name comes twice in gtest, gtest,"),
         ("partitions.1.default", True, "partitions: one of them can be the default, not several."),
-        ("prelude.module_system", "none", "'prelude': init has no effect with module_system 'none'. Valid: lmod, tcl."),
+        (
+            "prelude.module_system",
+            "none",
+            "'prelude': init has no effect with module_system 'none', leave it out (init: null where it is inherited)",
+        ),
         ("prelude.python.kind", "current", "env has no effect with kind 'current', leave it out (env: null where"),
         ("request.forbid", ["--gres"], "'request.forbid.0' is '--gres'"),
         (
@@ -133,7 +142,7 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         (
             "request",
             {"gpu_style": "gres", "constraint": "a", "extra": ["--constraint=b"]},
-            "request.extra holds --constraint, which request.constraint asks for. Keep one of them.",
+            "request.extra holds --constraint, which request.constraint asks for. Keep one of them (request.constraint: null",
         ),
         (
             "request",
@@ -150,7 +159,11 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
             {"gpu_style": "gres", "forbid": ["hint"], "extra": ["--hint=x"]},
             "request.extra holds --hint: request.forbid refuses --hint.",
         ),
-        ("request", {"gpu_style": "none", "gpu_type": "a"}, "gpu_type has no effect with gpu_style 'none'."),
+        (
+            "request",
+            {"gpu_style": "none", "gpu_type": "a"},
+            "gpu_type has no effect with gpu_style 'none', leave it out",
+        ),
         ("env.common", {"A B": "1"}, "'A B' is not a name of an environment variable"),
         (
             "env.common",
@@ -164,8 +177,12 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         ("env.unset", ["IFS"], "the variable IFS is the job script's own"),
         ("env.common", {"BASH_ENV": "/x"}, "the variable BASH_ENV is the job script's own"),
         ("env.common", {"PROMPT_COMMAND": "x"}, "the variable PROMPT_COMMAND is the job script's own"),
-        ("access", {"proxy_env": {"https_proxy": "http://p"}}, "proxy_env and internet_compute 'proxy' go together."),
-        ("access", {"internet_compute": "proxy"}, "proxy_env and internet_compute 'proxy' go together."),
+        (
+            "access",
+            {"proxy_env": {"https_proxy": "http://p"}},
+            "proxy_env has no effect with internet_compute 'unknown', leave it out",
+        ),
+        ("access", {"internet_compute": "proxy"}, "proxy_env is missing, internet_compute 'proxy' needs"),
         (
             "access",
             {"internet_compute": "proxy", "proxy_env": {"a-b": ""}},

@@ -147,6 +147,23 @@ def test_samples_for_validation_are_held_to_the_same_length(rows: Path) -> None:
     assert workload(data=sources, sequence_length=128).too_long == "refuse"
 
 
+def test_what_is_trained_on_and_held_out_is_told(rows: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """By its path, and by its content under another name."""
+    Path("same.jsonl").write_bytes(rows.read_bytes())
+    Path("other.jsonl").write_text('{"question": "a?", "answer": "b"}\n')
+    for held_out, said in (
+        ("rows.jsonl", "it is trained on"),
+        ("same.jsonl", "which holds the same,"),
+        ("other.jsonl", None),
+    ):
+        recwarn.clear()
+        data = ["rows.jsonl", f"validation={held_out}"]
+        prepared(*data)
+        assert workload(data=data).corpus is not None
+        told = [str(one.message) for one in recwarn if "not that of held-out data" in str(one.message)]
+        assert [said is not None and said in one for one in told] == [True] * (said is not None)
+
+
 def test_too_few_epochs_are_told_how_many_epochs_are_enough(rows: Path) -> None:
     """60 rows, 4 a step: what is advised can be planned as it stands."""
     prepared("rows.jsonl")

@@ -150,8 +150,7 @@ def test_prompts_for_validation_alone_are_answered_and_not_trained_on(folder: Pa
     alone = f"validation={folder}/dev.jsonl"
     plan = planned_of(folder, alone)
     assert (plan.inference.queries, plan.inference.split) == (4, "validation")
-    assert plan.inference.corpus is not None
-    for data in ([alone], [plan.inference.corpus]):
+    for data in ([alone], [str(plan.inference.corpus)]):
         with (
             pytest.MonkeyPatch.context() as patch,
             pytest.raises(HpcLlmError, match="Add --data FILE with what is to be"),

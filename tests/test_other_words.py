@@ -93,6 +93,12 @@ def test_each_option_that_is_named_is_one(option: str, value: str) -> None:
         ),
         ("--set lr=3", "--set lr: there is no plan field 'lr': did you mean optimizer.lr?"),
         ("--set gpus=3", "--set gpus: there is no plan field 'gpus': use --gpus-per-node."),
+        ("--set lora.r=8", "did you mean peft.r?"),
+        (
+            "--set optimizer.lr 1e-3",
+            "--set optimizer.lr 1e-3: a setting is one word, PATH=VALUE. Write --set optimizer.lr=1e-3.",
+        ),
+        ("--deepspeed ds.json", "a method holds it: configs/NAME.yaml, or deepspeed.KEY=VALUE with set."),
         ("--set temperature=3", "--set temperature: task pretrain does not heed temperature, --task infer does."),
     ],
 )
@@ -142,7 +148,7 @@ def test_what_is_advised_for_an_option_of_sbatch_in_a_file_is_not_refused() -> N
         hpc_llm.plan(ASKED | {"requeue": True})
     assert hpc_llm.plan(ASKED | {"sbatch": {"requeue": True}})
     with pytest.raises(RequestError, match=r"it is said as sbatch=\['nodelist=VALUE'\]"):
-        hpc_llm.plan(**ASKED, nodelist="gn1")  # type: ignore[call-arg]
+        hpc_llm.plan(**ASKED | {"nodelist": "gn1"})
     assert hpc_llm.plan(**ASKED, sbatch=["nodelist=gn1"])
     with pytest.raises(RequestError, match="it is said as --sbatch chdir=VALUE"):
         hpc_llm.plan(ASKED | {"chdir": "/x"})

@@ -1,4 +1,4 @@
-"""What a profile names in the file system: conda environments by name, folders that must be there."""
+"""Paths: conda environments by name, folders of a profile that must be there, addresses and files where something else is wanted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import pytest
 from rendering import ACCOUNTS, planned, script
 from test_planning import refused, variant
 
+from hpc_llm.cli import run
 from hpc_llm.errors import PlanError, ProfileError, RequestError
+from hpc_llm.fetching.names import read_name
 from hpc_llm.schedulers.paths import missing_paths, with_named_environment
 from hpc_llm.site.cluster import Cluster, load_cluster
+from hpc_llm.site.profiles import bundled
+from hpc_llm.text.pasted import refuse_address
+
+ONE = ("--cluster", "local", "--method", "ddp")
 
 
 def environment(folder: Path) -> Path:
@@ -163,3 +169,93 @@ def test_the_partitions_modules_and_variables_take_the_place_of_the_clusters() -
     assert planned(cluster, "z3", partition="gpuMI100x8").plan.gpu.model == "MI100"
     said = "bitsandbytes nf4 does not run on MI100 (gfx908) of cluster delta. Choose a method without q."
     refused(PlanError, said, cluster, "q", partition="gpuMI100x8")
+
+
+ADDRESS = "https://example.org/a/b"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["render", *ONE, "--model", ADDRESS], f"--model {ADDRESS}: that is an address of the web, and a path is needed."),
+        (["render", *ONE, "--data", ADDRESS], f"--data {ADDRESS}: that is"),
+        (["render", *ONE, "--data", f"validation={ADDRESS}"], f"--data {ADDRESS}: that is"),
+        (["render", *ONE, "--data", "s3://bucket/a.jsonl"], "--data s3://bucket/a.jsonl: that is"),
+        (["render", *ONE, "--data", "file:///a/b.jsonl"], "and a path is needed. Give /a/b.jsonl."),
+        (["render", *ONE, "--resume", ADDRESS], f"{ADDRESS}: that is"),
+        (["render", *ONE, "--env-file", ADDRESS], f"--env-file {ADDRESS}: that is"),
+        (["render", *ONE, "--templates", ADDRESS], f"--templates {ADDRESS}: that is"),
+        (["render", *ONE, "--logs", ADDRESS], f"--logs {ADDRESS}: that is"),
+        (["render", *ONE, "-o", ADDRESS], f"-o {ADDRESS}: that is"),
+        (["render", ADDRESS], f"{ADDRESS}: that is"),
+        (["parse", ADDRESS], f"{ADDRESS}: that is"),
+        (["report", ADDRESS], f"{ADDRESS}: that is"),
+        (["report", ".", "-o", ADDRESS], f"output {ADDRESS}: that is"),
+        (["diagnose", ADDRESS], f"{ADDRESS}: that is"),
+        (["status", ADDRESS], f"{ADDRESS}: that is"),
+        (["fetch", "gsm8k", "--to", ADDRESS], f"to {ADDRESS}: that is"),
+    ],
+)  # fmt: skip
+def test_an_address_of_the_web_is_no_path(
+    words: list[str], said: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(own_folder.iterdir())
+    assert run(words) == 2
+    assert said in capsys.readouterr().err and sorted(own_folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("option", "address", "name"),
+    [
+        ("--model", "https://huggingface.co/meta-llama/Llama-2-7b", "meta-llama/Llama-2-7b"),
+        ("--model", "hf.co/meta-llama/Llama-2-7b/tree/main", "meta-llama/Llama-2-7b"),
+        ("--model", "hf://Qwen/Qwen2-7B", "Qwen/Qwen2-7B"),
+        ("--data", "https://huggingface.co/datasets/org/rows/blob/main/train.jsonl", "datasets/org/rows"),
+    ],
+)
+def test_an_address_of_the_hub_is_told_what_fetches_it(
+    option: str, address: str, name: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["render", *ONE, option, address]) == 2
+    assert f"`hpc-llm fetch {name} --to DIR` brings it from the Hub, then give DIR." in capsys.readouterr().err
+    assert read_name(name).name == name.removeprefix("datasets/")
+    refuse_address("--uri", "here:/x")
+    (own_folder / "hf.co" / "a").mkdir(parents=True)
+    refuse_address("--model", "hf.co/a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "name"), [("clusters", "--cluster", "delta"), ("configs", "--method", "z3")]
+)
+def test_the_path_of_a_profile_is_told_its_name(
+    kind: str, option: str, name: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_folder / "mine.yaml").write_text("")
+    for said, told in (
+        (f"{name}.yaml", f"is named without folder and ending, here {name}."),
+        (f"{kind}/{name}.yaml", f"here {name}."),
+        (str(bundled(kind) / f"{name}.yaml"), f"here {name}."),
+        (str(own_folder / "mine.yaml"), f"Put the file into ./{kind}/ or "),
+        ("./nothing.yaml", "there is no "),
+    ):
+        words = ["render", "--cluster", "local", "--method", "z3", option, said]
+        assert run(words) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_a_part_of_a_run_and_a_run_in_place_of_data_are_told(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_folder = own_folder / "logs" / "run-1"
+    (run_folder / "model").mkdir(parents=True)
+    for name in ("experiment.json", "job.json", "steps.jsonl"):
+        (run_folder / name).write_text("{}\n")
+    for words in (["status"], ["logs"], ["render", *ONE, "--resume"]):
+        assert run([*words, "logs/run-1/model"]) == 2
+        assert f"it lies in that of run-1: name the run by its folder, {run_folder}." in capsys.readouterr().err
+    assert run(["render", *ONE, "--model", "tiny", "--data", "logs/run-1"]) == 2
+    assert "it is the folder of a run, and what it holds is no data." in capsys.readouterr().err
+    (own_folder / "caches" / "1").mkdir(parents=True)
+    (own_folder / "caches" / "1" / "corpus.json").write_text("{}")
+    assert run(["render", *ONE, "--model", "tiny", "--data", "caches"]) == 2
+    assert f"prepared data are in {own_folder}/caches/1: give one of these." in capsys.readouterr().err

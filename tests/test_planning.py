@@ -539,7 +539,7 @@ def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
         ("qos= ", RequestError, "--sbatch qos: sbatch needs a value there."),
         ("requeue=yes", RequestError, "--sbatch requeue=yes: sbatch takes no value there. Write requeue alone."),
         ("mem=5.5G", RequestError, "--sbatch mem=5.5G: not an amount."),
-        ("mem=2T", PlanError, "--sbatch mem=2T asks for 2048G on a node: partition gp2d of cluster taiwania2 has 671G there. Ask for less."),
+        ("mem=2T", PlanError, "--sbatch mem=2T asks for 2048G on a node: partition gp2d of cluster taiwania2 has 670G there. Ask for at most mem=686645M."),
         ("mem-per-gpu=100G", PlanError, "--sbatch mem-per-gpu=100G asks for 800G on a node"),
         ("mem-per-cpu=30G", PlanError, "--sbatch mem-per-cpu=30G asks for 960G on a node"),
         ("q\nos=x", RequestError, "--sbatch 'q\\nos'"),

@@ -223,6 +223,51 @@ def test_extends_merges_mappings_and_replaces_the_rest(own_folder: Path) -> None
     assert cluster.name == "t4"
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said", "right"),
+    [
+        ("gpu: {per_node: 0}", "gpu.vendor is inherited from", "gpu: {vendor: none}\nrequest: {gpu_style: none, memory: omit}"),
+        ("prelude: {module_system: none, start: none, load: []}", "prelude.init is inherited from",
+         "prelude: {module_system: none, start: none, load: [], init: null, load_multi_node: null}"),
+        ("request: {extra: [--constraint=x]}", "request.constraint is inherited from", "request: {constraint: null, extra: [--constraint=x]}"),
+        ("launch: {allowed: [mpirun]}", "launch.single_node is inherited from", "launch: {allowed: [mpirun], single_node: mpirun, multi_node: mpirun}"),
+    ],
+)  # fmt: skip
+def test_a_rule_names_the_file_from_which_a_field_is_inherited(
+    wrong: str, said: str, right: str, own_folder: Path
+) -> None:
+    """Delta as a site of one's own; what is advised can be written."""
+    (own_folder / "clusters").mkdir()
+    file = own_folder / "clusters" / "mine.yaml"
+    file.write_text(f"extends: delta\n{wrong}\n")
+    with pytest.warns(Notice), pytest.raises(ProfileError) as caught:
+        load_cluster("mine")
+    assert str(caught.value).startswith(f"{file}: ") and f"{said} {bundled('clusters') / 'delta.yaml'}" in str(
+        caught.value
+    )
+    file.write_text(f"extends: delta\n{right}\n")
+    with pytest.warns(Notice):
+        assert load_cluster("mine").name == "mine"
+
+
+def test_a_wrong_value_that_is_inherited_is_told_where_it_stands(own_folder: Path) -> None:
+    (own_folder / "clusters").mkdir()
+    (own_folder / "clusters" / "uni.yaml").write_text("extends: local\nnode: {cpus: many}\n")
+    (own_folder / "clusters" / "mine.yaml").write_text("extends: uni\ntitle: mine\n")
+    with pytest.warns(Notice), pytest.raises(ProfileError, match=r"mine.yaml: 'node.cpus' is 'many'") as caught:
+        load_cluster("mine")
+    assert f"(node.cpus is inherited from {own_folder / 'clusters' / 'uni.yaml'}.)" in str(caught.value)
+
+
+def test_null_takes_back_what_is_inherited_mappings_too(own_folder: Path) -> None:
+    (own_folder / "clusters").mkdir()
+    (own_folder / "clusters" / "uni.yaml").write_text("extends: local\nenv: {common: {A: x, B: y}}\npaths: {a: /b}\n")
+    (own_folder / "clusters" / "mine.yaml").write_text("extends: uni\nenv: {common: {A: null}}\npaths: null\n")
+    with pytest.warns(Notice):
+        cluster = load_cluster("mine")
+    assert cluster.env.common.get("B") == "y" and "A" not in cluster.env.common and cluster.paths == {}
+
+
 def test_extends_that_leads_back_or_nowhere_is_told(own_folder: Path) -> None:
     folder = own_folder / "clusters"
     folder.mkdir()

@@ -151,6 +151,25 @@ def test_a_folder_that_cannot_be_loaded_says_why(
     assert said in refused(folder(tmp_path / "m", config, **files))
 
 
+def test_a_folder_of_which_a_part_is_the_model_names_that_part(tmp_path: Path) -> None:
+    """The folder of a run in place of its model/, a folder of checkpoints, the folder of runs."""
+    run = tmp_path / "logs" / "run-1"
+    (run / "checkpoints" / "step-5").mkdir(parents=True)
+    (run / "experiment.json").write_text("{}")
+    assert "is that of a run that kept no model: a run keeps one with --save-every N." in refused(str(run))
+    model = folder(run / "model", LLAMA, model__safetensors=WHOLE)
+    for one in (run, run / "checkpoints", run / "checkpoints" / "step-5"):
+        assert refused(str(one)).endswith(f"its model is in {model}: give that folder.")
+    assert refused(str(run.parent)).endswith(f"holds no model itself; one is in {model}: give that folder.")
+    (run / "model" / "config.json").rename(run / "model" / "adapter_config.json")
+    assert "kept an adapter of PEFT" in refused(str(run)) and "--resume run-1" in refused(str(run))
+    (tmp_path / "out").mkdir()
+    several = [folder(tmp_path / "out" / f"checkpoint-{n}", LLAMA, model__safetensors=WHOLE) for n in (10, 20)]
+    assert refused(str(tmp_path / "out")).endswith(f"models are in {several[0]}, {several[1]}: give one of these.")
+    assert weights(several[0])[0] == "checkpoint"
+    assert refused(f"{several[0]}/config.json").endswith(f"is a file: give its folder, {several[0]}.")
+
+
 def test_an_entry_of_the_hubs_cache_names_the_folder_within(tmp_path: Path) -> None:
     (tmp_path / "models--a--b" / "snapshots").mkdir(parents=True)
     inner = folder(tmp_path / "models--a--b" / "snapshots" / "0123", LLAMA, model__safetensors=WHOLE)

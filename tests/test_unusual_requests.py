@@ -24,7 +24,7 @@ from hpc_llm.errors import HpcLlmError, PlanError, ProfileError, RequestError
                                       "Use --nodes 3, or name fewer."),
         ("nodelist=gn[001-004,9]", PlanError, "names 5 nodes"),
         ("mincpus=65", PlanError, "--sbatch mincpus=65: partition gpuA100x4 of cluster delta has 64 cores per node. Ask for less."),
-        ("mem=300G", PlanError, "--sbatch mem=300G asks for 300G on a node: partition gpuA100x4 of cluster delta has 233G there."),
+        ("mem=300G", PlanError, "--sbatch mem=300G asks for 300G on a node: partition gpuA100x4 of cluster delta has 232G there. Ask for at most mem=238418M."),
         ("mem=1e3G", RequestError, "--sbatch mem=1e3G: not an amount."),
         ("mem-per-cpu=lots", RequestError, "--sbatch mem-per-cpu=lots: not an amount."),
     ],
@@ -45,7 +45,7 @@ def test_what_a_job_can_be_passes(option: str) -> None:
     [
         (
             "--mem=10000G",
-            "request.extra: --mem=10000G asks for 10000G on a node: partition gp2d of cluster taiwania2 has 671G there.",
+            "request.extra: --mem=10000G asks for 10000G on a node: partition gp2d of cluster taiwania2 has 670G there.",
         ),
         ("--mem=much", "request.extra: --mem=much: not an amount."),
         ("--nodelist=a[1-4]", "request.extra: --nodelist=a[1-4] names 4 nodes"),

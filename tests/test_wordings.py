@@ -202,11 +202,11 @@ def test_a_value_of_a_profile_is_written_as_the_file_has_it(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters/own.yaml").write_text(
-        "extends: delta\nname: own\ngpu: {per_node: null}\naccount: {required: null}\n"
+        "extends: delta\nname: own\nprelude: {use: null}\naccess: {internet_compute: null}\n"
     )
     with pytest.raises(ProfileError) as caught:
         load_cluster("own")
-    assert "'account.required' is null: " in str(caught.value) and "is None" not in str(caught.value)
+    assert "'prelude.use' is null: " in str(caught.value) and "is None" not in str(caught.value)
 
 
 def test_two_ways_to_write_one_setting_in_a_mapping_are_refused() -> None:

@@ -13,6 +13,7 @@ from hpc_llm.api.find import find_run, logs_folder, paths_of_logs
 from hpc_llm.api.handle import Named, Run, names_of
 from hpc_llm.errors import RequestError
 from hpc_llm.records.files import is_trusted_link
+from hpc_llm.text.pasted import refuse_address
 
 if TYPE_CHECKING:
     from hpc_llm.diagnosis import Diagnosis
@@ -107,6 +108,7 @@ def report(
 
     if not 0 <= tolerance < math.inf:
         raise RequestError(f"tolerance {tolerance} is no share: give a number from 0 up, as 0.05 for 5 %.")
+    refuse_address("output", os.fspath(output))
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"-o {folder} is a file: give a folder, which is made if it is not there.")

@@ -17,6 +17,7 @@ from hpc_llm.api.values import LISTS
 from hpc_llm.errors import RequestError, notice
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import Experiment
+from hpc_llm.text.pasted import refuse_address
 
 if TYPE_CHECKING:
     from hpc_llm.api.layers import RunRequest
@@ -54,6 +55,7 @@ def experiment_of(run: RunRequest, logs: Path, models: Sequence[str] = ()) -> Ex
     if model and is_checkpoint(model):
         values["model"] = os.path.abspath(model)
     if values.get("env_file"):
+        refuse_address("--env-file", values["env_file"])
         values["env_file"] = os.path.abspath(os.path.expanduser(values["env_file"]))
     values["data"] = tuple(_source(source) for source in values.get("data", ()))
     return Experiment(**with_start(values, logs))

@@ -13,6 +13,7 @@ from hpc_llm.errors import RequestError
 if TYPE_CHECKING:
     from hpc_llm.corpus.facts import CorpusFacts
     from hpc_llm.corpus.key import CorpusRequest
+    from hpc_llm.corpus.sources import SourceFile
     from hpc_llm.planning.experiment import Experiment
     from hpc_llm.site.cluster import Cluster
 
@@ -87,6 +88,7 @@ class Corpora:
         if find(experiment.task).trains:
             refuse_without_training(wanted.sources, {file.split for file in files})
         fraction_of(files, wanted.validation_fraction)
+        _tell_same(files, caches)
         folder = caches / corpus_key(wanted, caches)
         if not is_corpus(folder):
             if Path(wanted.model).is_dir():  # what is refused as a model is not prepared for either
@@ -96,6 +98,26 @@ class Corpora:
             command = shlex.join(_command(asked, self._logs))
             raise NotPreparedError(f"the data are not prepared yet for {wanted.model}. This does it: {command}", asked)
         return check_contents(own_facts(folder), caches)
+
+
+def _tell_same(files: Sequence[SourceFile], caches: Path) -> None:
+    """Say that what is held out is trained on as well: its loss would be read as that of data that nobody has learned."""
+    from hpc_llm.corpus.key import file_digest
+    from hpc_llm.corpus.sources import HUB
+    from hpc_llm.corpus.words import TRAIN, VALIDATION
+    from hpc_llm.errors import notice
+
+    of = {split: [one for one in files if one.split == split and one.kind != HUB] for split in (TRAIN, VALIDATION)}
+    if not (of[TRAIN] and of[VALIDATION]):
+        return
+    trained = {file_digest(one, caches): one.path for one in of[TRAIN]}
+    for one in of[VALIDATION]:
+        if (same := trained.get(file_digest(one, caches))) is not None:
+            which = "it" if same == one.path else f"{same}, which holds the same,"
+            notice(
+                f"--data validation={one.path}: {which} is trained on as well, so its loss is not that of held-out data. Give another file, or "
+                "leave it out and hold a part out with --set validation_fraction=0.1"
+            )
 
 
 def _preparation(experiment: Experiment, cluster: Cluster, model: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_llm.api.handle import Named, runs_of
+from hpc_llm.text.pasted import refuse_address
 
 if TYPE_CHECKING:
     from hpc_llm.exporting.send import Export
@@ -36,4 +37,5 @@ def export(
     from hpc_llm.exporting.tracker import Target
 
     named = [run.paths for run in runs_of(runs, logs)]
+    refuse_address("output", os.fspath(output))
     return send(named, to, Target(folder=Path(output).expanduser(), uri=uri, project=project))

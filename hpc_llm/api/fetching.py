@@ -59,7 +59,9 @@ def fetch(
         FetchError: it came to no end; what was fetched is kept.
     """
     from hpc_llm.fetching.fetch import fetch as bring
+    from hpc_llm.text.pasted import refuse_address
 
+    refuse_address("to", os.fspath(to))
     return bring(
         name,
         Path(to),

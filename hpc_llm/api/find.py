@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.records.run import RunPaths, is_run, iter_runs
-from hpc_llm.text.pasted import default_logs
+from hpc_llm.text.pasted import default_logs, refuse_address
 
 if TYPE_CHECKING:
     from hpc_llm.api.handle import Named
@@ -28,6 +28,8 @@ def logs_folder(logs: str | os.PathLike[str] | None) -> Path:
     """The folder in which runs live: as given, else `HPC_LLM_LOGS`, else `logs` of the working directory."""
     if logs is not None and not os.fspath(logs):
         raise RequestError("logs is empty: a variable may not be set. Leave it out, or name a folder.")
+    if logs is not None:
+        refuse_address("logs", os.fspath(logs))
     return Path(logs).expanduser() if logs else default_logs()
 
 
@@ -40,6 +42,7 @@ def refuse_empty(text: str) -> None:
 def find_run(text: str, logs: Path) -> RunPaths:
     """The run named by its id, the start of its id, its Slurm job id, or, with a slash in it, the path of its folder."""
     refuse_empty(text)
+    refuse_address("", text)
     candidate = Path(text) if _is_path(text) else logs / text  # a name is never another run that is here by chance
     if is_run(candidate):
         return RunPaths(candidate.absolute())
@@ -75,6 +78,9 @@ def _no_run(path: Path) -> str:
     """What stands at a path that is no run, and how the runs in it are named."""
     if not os.path.lexists(path):
         return f"there is no folder {path}."
+    inside = next((one for one in list(path.absolute().parents)[:3] if is_run(one)), None)
+    if inside is not None:
+        return f"{path} is no run, it lies in that of {inside.name}: name the run by its folder, {inside}."
     if not path.is_dir():
         return f"{path} is no folder, so it is no run: a run is named by its id, or by its folder."
     if number := sum(1 for _ in iter_runs(path)):

@@ -16,6 +16,7 @@ from hpc_llm.api.values import NAMES, swept, typed
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.other_words import answered
+from hpc_llm.text.pasted import refuse_address
 
 if TYPE_CHECKING:
     from hpc_llm.api.study import Check, Study
@@ -95,6 +96,7 @@ def read_request(
     _refuse_secrets(
         {named: experiment if isinstance(experiment, (str, os.PathLike)) else None, **options, **beside}, spelled
     )
+    _refuse_blank(experiment, options, spelled)
     file = _of_experiment(experiment)
     flags = _flags(options, spelled)
     if experiment is None and "resume" in flags.layer and "method" not in flags.layer:
@@ -213,6 +215,7 @@ def _of_experiment(experiment: str | os.PathLike[str] | Mapping[str, Any] | None
         raise RequestError(f"the experiment is {what}: give the path of a YAML file, or a mapping with the same keys.")
     path = Path(experiment)
     if not path.exists():
+        refuse_address("", os.fspath(experiment))
         _refuse_second_word(os.fspath(experiment))
     return _read_file(path)
 
@@ -274,6 +277,15 @@ def _read_content(content: Mapping[str, Any], where: str, source: str, check: Ch
         study=read_study(content, values, where, check),
         max_parallel=_at_least_one(content.get("max_parallel", content.get("max-parallel")), f"{where}: max_parallel"),
     )
+
+
+def _refuse_blank(experiment: Any, options: Mapping[str, Any], spelled: str) -> None:
+    """Refuse `--set PATH VALUE`, of which the value would be taken for the experiment file."""
+    pair = next((one for one in options.get("set") or () if "=" not in str(one)), None)
+    if spelled and pair is not None and isinstance(experiment, (str, os.PathLike)) and not os.path.exists(experiment):
+        raise RequestError(
+            f"--set {pair} {os.fspath(experiment)}: a setting is one word, PATH=VALUE. Write --set {pair}={os.fspath(experiment)}."
+        )
 
 
 def _refuse_second_word(word: str) -> None:

@@ -11,10 +11,12 @@ import typer
 from hpc_llm.cli import output
 from hpc_llm.errors import RequestError
 from hpc_llm.immutable import dataclass
+from hpc_llm.text.pasted import refuse_address
 
 
 def _folder(path: Path) -> Path:
     """Refuse a file where the folder of the runs is wanted: what looks into it would name a place inside."""
+    refuse_address("--logs", str(path))
     if path.exists() and not path.is_dir():
         raise RequestError(f"--logs {path}: it is a file, the folder that holds the runs is needed.")
     output.name_logs(path)
@@ -23,6 +25,7 @@ def _folder(path: Path) -> Path:
 
 def output_file(path: Path | None) -> Path | None:
     """Refuse, before anything is done, a place at which no file can be written."""
+    refuse_address("-o", str(path or ""))
     if path is not None and path.is_dir():
         raise RequestError(f"-o {path}: it is a folder, the name of a file is needed.")
     if path is not None and not path.parent.is_dir():

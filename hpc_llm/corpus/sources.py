@@ -18,6 +18,8 @@ from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.words import SPLITS, TRAIN, VALIDATION
 from hpc_llm.errors import DataRequestError, RequestError, notice, unknown_name
 from hpc_llm.records.fetched import read_record, refuse_unfinished
+from hpc_llm.records.run import RunPaths, is_run
+from hpc_llm.text.pasted import refuse_address
 
 TEXT, JSONL, CSV, PARQUET, PDF, HUB = ("text", "jsonl", "csv", "parquet", "pdf", "hub")
 _KINDS = {
@@ -105,6 +107,7 @@ def full_source(text: str) -> str:
     source = read_source(text)
     if source.is_of_the_hub:
         return text
+    refuse_address("--data", source.place)
     place = os.path.abspath(os.path.expanduser(source.place))
     if text in KNOWN_SETS and source.known_set != text and os.path.exists(place):
         notice(
@@ -183,6 +186,10 @@ def _files_of(source: Source) -> Iterator[SourceFile]:
         yield SourceFile(str(place), _kind(place), source.split or TRAIN, source.known_set)
         return
     refuse_unfinished(place)
+    if is_run(place) and RunPaths(place).job.is_file():
+        raise DataRequestError(
+            f"--data {place}: it is the folder of a run, and what it holds is no data. Name the files that are to be learned."
+        )
     yield from _files_in(place, source)
 
 
@@ -207,6 +214,12 @@ def _files_in(folder: Path, source: Source) -> Iterator[SourceFile]:
         check_file(path, folder)
     found = [one for path in taken for one in _for_split(path, folder, source)]
     if not found:
+        prepared = [path.parent for path in sorted(folder.glob(f"*/{FACTS}"))]
+        if prepared:
+            raise DataRequestError(
+                f"--data {source.place}: the folder holds no data itself; prepared data are in {', '.join(map(str, prepared[:3]))}"
+                f"{' and others' if len(prepared) > 3 else ''}: give one of these."
+            )
         raise DataRequestError(
             f"--data {source.place}: the folder holds nothing to train on. Text, JSONL, CSV, parquet and PDF files are read."
         )

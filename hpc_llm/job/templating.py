@@ -27,6 +27,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from hpc_llm.errors import HpcLlmError, RequestError
 from hpc_llm.records.files import is_private_folder
 from hpc_llm.site.profiles import bundled, user_cache, user_config
+from hpc_llm.text.pasted import refuse_address
 
 NAMES = ("job.sh.j2", "prelude.sh.j2", "launch.sh.j2")
 """The templates that there are; the first includes the others."""
@@ -57,6 +58,7 @@ def own_templates(named: Path | None) -> list[Path]:
     if named is not None:
         found = [named / name for name in NAMES if (named / name).is_file()]
         if not found:
+            refuse_address("--templates", str(named))
             what = "is no folder" if not named.is_dir() else "holds no template"
             raise RequestError(f"--templates {named} {what}: it may hold {', '.join(NAMES)}.")
         return found

@@ -12,6 +12,7 @@ from hpc_llm.errors import RequestError, notice, pass_over
 from hpc_llm.parsing.own_tables import HEAD, is_own_table
 from hpc_llm.parsing.registry import folder_formats
 from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, reason_of
+from hpc_llm.text.pasted import refuse_address
 
 STDIN = "-"
 NOT_LOGS = frozenset(
@@ -62,6 +63,7 @@ def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
                 f"{path} is a device or a socket, which may never end; give files, folders, pipes, or - for stdin."
             )
         else:
+            refuse_address("", str(path))
             raise RequestError(f"there is no file or folder {path}; give log files, folders, runs, or - for stdin.")
     if tables and len(tables) == len(given):
         raise RequestError(f"{tables[0]}: {_TABLE}.")

@@ -18,7 +18,7 @@ from hpc_llm.planning.model_sizes import check_sizes, check_text
 from hpc_llm.records.fetched import refuse_unfinished
 from hpc_llm.records.files import open_regular, read_regular
 from hpc_llm.records.models import stays_within
-from hpc_llm.records.run import RunPaths
+from hpc_llm.records.run import RunPaths, is_run
 from hpc_llm.records.weight_files import check_types, table_of
 from hpc_llm.text.json_text import DamagedRecordError, figures
 
@@ -120,10 +120,30 @@ def _no_config(folder: Path) -> str:
     snapshots = sorted(folder.glob("snapshots/*/config.json"))
     if snapshots:
         return f"the folder {folder} is an entry of the Hub's cache, the model is in {snapshots[-1].parent}: give that folder."
+    if (way := _model_beside(folder)) is not None:
+        return f"the folder {folder} {way}"
     return (
         f"the folder {folder} holds no config.json, so it is no checkpoint: give a folder written by save_pretrained, "
         "or the name of a preset (`hpc-llm models` lists them)."
     )
+
+
+def _model_beside(folder: Path) -> str | None:
+    """What a folder without a model is that is the run which kept one, a part of it, or what holds one or several; None of others."""
+    root = next((one for one in (folder, *list(folder.absolute().parents)[:2]) if is_run(one)), None)
+    if root is not None:
+        run, what = RunPaths(root), "is that of a run" if root == folder else f"lies in that of a run, {root}"
+        if (run.model / "config.json").is_file():
+            return f"{what}; its model is in {run.model}: give that folder."
+        if (run.model / "adapter_config.json").is_file():
+            return f"{what} that kept an adapter of PEFT, {run.model}: to go on with the run, --resume {run.run_id}; {_BEGIN_WITH}."
+        return f"{what} that kept no model: a run keeps one with --save-every N. Give another folder, or the name of a preset."
+    there = sorted(path.parent for path in (*folder.glob("*/config.json"), *folder.glob("*/model/config.json")))
+    if not there:
+        return None
+    named = ", ".join(map(str, there[:3])) + (" and others" if len(there) > 3 else "")
+    is_one = len(there) == 1
+    return f"holds no model itself; {'one is' if is_one else 'models are'} in {named}: give {'that folder' if is_one else 'one of these'}."
 
 
 def _run_of(folder: Path) -> str:

@@ -19,7 +19,7 @@ from hpc_llm.planning.optimizers import OptimizerName
 from hpc_llm.planning.parts import ModelSetup
 from hpc_llm.planning.schedule import Schedule
 from hpc_llm.site.cluster import parse_profile
-from hpc_llm.site.profiles import list_files, read_profile
+from hpc_llm.site.profiles import list_files, read_profile, refuse_path
 
 
 class _Strict(BaseModel):
@@ -149,6 +149,7 @@ def load_method(name: str) -> Method:
     if name in list_files("configs"):
         data, path = read_profile("configs", name)
         return parse_method(data, path)
+    refuse_path("configs", name)
     return compose(name)
 
 

@@ -79,7 +79,7 @@ SENTENCES: dict[str, str] = {
     **dict.fromkeys(("load_in_8bit", "int8"), f"{_METHOD}int8"),
     **dict.fromkeys(("zero", "zero_stage", "stage", "zero_optimization"), f"{_METHOD}z1, z2 or z3"),
     **dict.fromkeys(("offload", "cpu_offload", "offload_optimizer", "optimizer_offload"), f"{_METHOD}z2o or z3o"),
-    **dict.fromkeys(("deepspeed_config", "ds_config"), "a method holds it: configs/NAME.yaml, or deepspeed.KEY=VALUE with set"),
+    **dict.fromkeys(("deepspeed", "deepspeed_config", "ds_config"), "a method holds it: configs/NAME.yaml, or deepspeed.KEY=VALUE with set"),
     **dict.fromkeys(("output_dir", "outdir", "out_dir", "log_dir", "logdir", "save_dir"), _LOGS),
     **dict.fromkeys(("config", "file", "experiment", "study", "yaml", "config_file"), _FILE),
     **dict.fromkeys(("verbose", "debug", "v"), "render --explain shows the whole plan, HPC_LLM_DEBUG=1 where an error comes from"),

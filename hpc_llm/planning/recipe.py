@@ -16,6 +16,7 @@ from hpc_llm.planning.model import ALIASES, PRESETS, Architecture, architecture,
 from hpc_llm.planning.optimizers import PURE_BF16
 from hpc_llm.planning.parts import BatchShape
 from hpc_llm.records.fetched import fetch_command, is_hub_name
+from hpc_llm.text.pasted import refuse_address
 
 CHECKPOINT_RATE = 2e-5
 """Learning rate for a model whose shape cannot be seen from here."""
@@ -67,8 +68,15 @@ def choose_weights(model: str, asked: str | None) -> tuple[str, str, Checkpoint 
 
 def _unseen(model: str, asked: str | None) -> tuple[str, str]:
     """Weights of a folder that is not here, where the request vouches for it."""
+    refuse_address("--model", model)
     if Path(model).exists():
-        raise RequestError(f"model '{model}' is a file: give the folder that holds it and its config.json.")
+        folder = Path(model).parent
+        way = (
+            f"its folder, {folder}"
+            if (folder / "config.json").is_file()
+            else "the folder that holds it and its config.json"
+        )
+        raise RequestError(f"model '{model}' is a file: give {way}.")
     if model.startswith("/"):
         if asked is None:
             raise RequestError(

@@ -209,7 +209,8 @@ def _meant(asked: str) -> str | None:
         return f"did you mean optimizer.{first}?"
     if first in TOP_LEVEL:
         return f"did you mean deepspeed.{asked}?"
-    if "." not in asked and first not in PATHS and (way := meant_by(first, "--")) is not None:
+    word = asked.replace(".", "_") if "." in asked else first  # lora.r as lora_r
+    if first not in PATHS and (way := meant_by(word, "--")) is not None:
         path = way.removeprefix("--set ").partition("=")[0]
         return (
             f"did you mean {path}?"

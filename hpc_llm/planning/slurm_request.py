@@ -313,9 +313,10 @@ def _check_memory(said: str, name: str, value: str, ask: Ask, cores: int | None,
     if value.isdecimal() and 0 < size * times < 2**30:
         draft.notices.append(f"{said} is {size * times / 2**20:.0f} MiB on a node: without a unit sbatch reads M")
     if ask.node.mem_gb and size * times > ask.node.mem_gb * 1e9:
+        there = int(ask.node.mem_gb * 1e9)
         raise PlanError(
-            f"{said} asks for {size * times / 2**30:.0f}G on a node: {place_of(ask.cluster, ask.partition)} "
-            f"has {ask.node.mem_gb * 1e9 / 2**30:.0f}G there. Ask for less."
+            f"{said} asks for {-(-size * times // 2**30)}G on a node: {place_of(ask.cluster, ask.partition)} "
+            f"has {there // 2**30}G there. Ask for at most {name}={there // times // 2**20}M."
         )
 
 

@@ -137,9 +137,13 @@ class Cluster(Strict):
         for name in extra:
             is_memory = name.startswith("mem") and self.request.memory != "omit"
             if (name == "constraint" and self.request.constraint) or (name == "exclusive" and self.request.exclusive):
-                raise ValueError(f"request.extra holds --{name}, which request.{name} asks for. Keep one of them.")
+                raise ValueError(
+                    f"request.extra holds --{name}, which request.{name} asks for. Keep one of them (request.{name}: null takes back what is inherited)"
+                )
             if is_memory and (name == "mem" or name in rivals("mem")):
-                raise ValueError(f"request.extra holds --{name}, but request.memory asks for memory. Keep one of them.")
+                raise ValueError(
+                    f"request.extra holds --{name}, but request.memory asks for memory. Keep one of them (request.memory: omit)"
+                )
 
     def _check_qos(self) -> None:
         known = [p.name for p in self.partitions]
@@ -147,7 +151,9 @@ class Cluster(Strict):
         if len(set(names)) < len(names):
             raise ValueError(f"qos: a name comes twice in {', '.join(names)}")
         if self.qos_complete and not names:
-            raise ValueError("qos_complete has no effect without qos, the list of all of them")
+            raise ValueError(
+                "qos_complete has no effect without qos, the list of all of them: leave it out (qos_complete: null where it is inherited)"
+            )
         for place in (name for q in self.qos for name in q.partitions if known):
             if place not in known:
                 raise ValueError("qos.partitions: " + unknown_name("partition", place, known))

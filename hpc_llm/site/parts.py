@@ -118,8 +118,12 @@ class Gpu(Strict):
     def _complete(self) -> "Gpu":
         if self.vendor in ("nvidia", "amd"):
             for name in ("model", "arch", "memory_gib", "capabilities", "per_node"):
-                if getattr(self, name) is None or (name == "per_node" and not self.per_node):
+                if getattr(self, name) is None or name not in self.model_fields_set:
                     raise ValueError(f"{name} is missing, a GPU of vendor '{self.vendor}' has it")
+            if not self.per_node:
+                raise ValueError(
+                    f"per_node is 0, and with vendor '{self.vendor}' a node has at least one GPU. For nodes without GPUs write vendor: none"
+                )
         check_named_size(self.model, self.memory_gib)
         return self
 
@@ -157,7 +161,9 @@ class RequestBlock(Strict):
     @model_validator(mode="after")
     def _has_effect(self) -> "RequestBlock":
         if self.gpu_type and self.gpu_style == "none":
-            raise ValueError("gpu_type has no effect with gpu_style 'none'")
+            raise ValueError(
+                "gpu_type has no effect with gpu_style 'none', leave it out (gpu_type: null where it is inherited)"
+            )
         if self.memory == "mem-per-gpu" and self.gpu_style == "none":
             raise ValueError(
                 "memory 'mem-per-gpu' needs GPUs that are asked for, and gpu_style is 'none'. Valid: omit, mem, mem-per-cpu"
@@ -179,9 +185,11 @@ class Launch(Strict):
 
     @model_validator(mode="after")
     def _defaults_allowed(self) -> "Launch":
-        for name in (self.single_node, self.multi_node):
-            if name not in self.allowed:
-                raise ValueError(f"'{name}' is not in allowed: {', '.join(self.allowed)}")
+        for name in ("single_node", "multi_node"):
+            if getattr(self, name) not in self.allowed:
+                raise ValueError(
+                    f"{name} is '{getattr(self, name)}', which is not in allowed: {', '.join(self.allowed)}. Add it there, or take one of these"
+                )
         for word in self.srun_args:
             if changes_size(word):
                 raise ValueError(
@@ -242,7 +250,10 @@ class Prelude(Strict):
         if self.module_system == "none":
             for name in ("init", "use", "load", "load_multi_node", "profilers"):
                 if getattr(self, name):
-                    raise ValueError(f"{name} has no effect with module_system 'none'. Valid: lmod, tcl")
+                    raise ValueError(
+                        f"{name} has no effect with module_system 'none', leave it out ({name}: null where it is inherited), or "
+                        "name the module system: lmod or tcl"
+                    )
         return self
 
 
@@ -295,8 +306,15 @@ class Access(Strict):
 
     @model_validator(mode="after")
     def _proxy(self) -> "Access":
-        if bool(self.proxy_env) != (self.internet_compute == "proxy"):
-            raise ValueError("proxy_env and internet_compute 'proxy' go together")
+        if self.proxy_env and self.internet_compute != "proxy":
+            raise ValueError(
+                f"proxy_env has no effect with internet_compute '{self.internet_compute}', leave it out (proxy_env: null where it is "
+                "inherited), or write internet_compute: proxy"
+            )
+        if not self.proxy_env and self.internet_compute == "proxy":
+            raise ValueError(
+                "proxy_env is missing, internet_compute 'proxy' needs the variables that lead to the proxy"
+            )
         for name, value in self.proxy_env.items():
             try:
                 check_variable(name, value)

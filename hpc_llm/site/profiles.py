@@ -67,16 +67,36 @@ def find_file(kind: str, name: str) -> Path:
         path = folder / f"{name}{SUFFIXES[kind]}"
         if os.sep not in name and os.path.lexists(path):  # what is listed is found; reading it says what is wrong
             return path
+    refuse_path(kind, name)
     next_step = f"Add {kind}/{name}{SUFFIXES[kind]} to make it one." if name.isidentifier() else ""
     raise ProfileError(unknown_name(NOUNS[kind], name, list_files(kind), next_step=next_step))
 
 
+def refuse_path(kind: str, name: str) -> None:
+    """Raise a ProfileError where a file is named by its path: what is looked for is its name in the folders that are searched."""
+    suffix, path = SUFFIXES[kind], Path(name).expanduser()
+    if os.sep not in name and not name.endswith(suffix):
+        return
+    noun, bare = NOUNS[kind], path.name.removesuffix(suffix)
+    found = next((one for folder in search_path(kind) if (one := folder / f"{bare}{suffix}").is_file()), None)
+    if found is not None and (not path.exists() or path.resolve() == found.resolve()):
+        raise ProfileError(f"there is no {noun} '{name}': a {noun} is named without folder and ending, here {bare}.")
+    if path.is_file() and bare:
+        raise ProfileError(
+            f"there is no {noun} '{name}': a {noun} is named without folder and ending. Put the file into ./{kind}/ or "
+            f"{user_config() / kind}/ as {bare}{suffix}, and name it {bare}."
+        )
+
+
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`; mappings are merged key by key, anything else is replaced."""
+    """`base` with the values of `over`; mappings are merged key by key, anything else is replaced, and null takes it back."""
     result = dict(base)
     for key, value in over.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = merged(result[key], value) if both else value
+        if value is None and key in result:  # an empty mapping would leave all that is inherited
+            del result[key]
+        else:
+            result[key] = merged(result[key], value) if both else value
     return result
 
 
@@ -120,14 +140,64 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
     parent = data.pop("extends", None)
     if parent is None:
         return data
-    for folder in search_path(kind):
-        candidate = folder / f"{parent}{SUFFIXES[kind]}"
-        if os.path.lexists(candidate) and candidate.resolve() not in [p.resolve() for p in chain]:
-            base = _extended(kind, _read(kind, candidate), candidate, (*chain, candidate))
-            return merged(base, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
+    found = _extended_file(kind, str(parent), chain)
+    if found is not None:
+        base = _extended(kind, _read(kind, found), found, (*chain, found))
+        return merged(base, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
     if any(p.name == f"{parent}{SUFFIXES[kind]}" for p in chain):
         raise ProfileError(f"{path}: extends: {parent} extends itself in the end. Name another {NOUNS[kind]}.")
     raise ProfileError(f"{path}: extends: " + unknown_name(NOUNS[kind], str(parent), _others(kind, chain)))
+
+
+def _extended_file(kind: str, parent: str, chain: tuple[Path, ...]) -> Path | None:
+    """The file of that name which is extended: the first that is not one of those that lead there."""
+    own = [path.resolve() for path in chain]
+    candidates = (folder / f"{parent}{SUFFIXES[kind]}" for folder in search_path(kind))
+    return next((one for one in candidates if os.path.lexists(one) and one.resolve() not in own), None)
+
+
+def _layers(path: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """A profile that was read already, and each that it extends, as they are written."""
+    kind = next((kind for kind in SUFFIXES if path.parent in search_path(kind)), None)
+    found, here = list[tuple[Path, dict[str, Any]]](), path if kind is not None else None
+    while kind is not None and here is not None:
+        found.append((here, read_yaml(here)))
+        parent = found[-1][1].get("extends")
+        here = _extended_file(kind, str(parent), tuple(one for one, _ in found)) if parent is not None else None
+    return found
+
+
+def _inherited(item: Any, path: Path | str) -> str:
+    """From which file it comes what an error is about, where the file that is at fault extends that one."""
+    layers = _layers(path) if isinstance(path, Path) else []
+    if len(layers) < 2:
+        return ""
+    loc = tuple(part for part in item["loc"] if not _KIND.fullmatch(str(part)))
+    places = [loc]
+    if isinstance(item["input"], dict):  # a rule over several fields, which it names
+        places = [(*loc, *words.split(".")) for words in dict.fromkeys(_FIELDS.findall(str(item["msg"])))]
+    of: dict[Path, list[str]] = {}
+    for place in places:
+        first = next((file for file, values in layers if _says(values, place)), None)
+        if first is not None and first != path and place[-1] not in ("name", "title"):
+            of.setdefault(first, []).append(".".join(map(str, place)))
+    told = (
+        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} inherited from {file}"
+        for file, names in of.items()
+    )
+    return "".join(f" ({one}.)" for one in told)
+
+
+def _says(values: Any, place: tuple[Any, ...]) -> bool:
+    """Whether a mapping says something at that place, or decides that nothing is there."""
+    for part in place:
+        if (isinstance(values, dict) and part in values) or (
+            isinstance(values, list) and isinstance(part, int) and part < len(values)
+        ):
+            values = values[part]
+        else:
+            return False
+    return True
 
 
 def _others(kind: str, chain: tuple[Path, ...]) -> list[str]:
@@ -140,6 +210,8 @@ def _others(kind: str, chain: tuple[Path, ...]) -> list[str]:
 
 _KIND = re.compile(r"str|int|float|bool|(?:list|dict)\[[^\n]{1,80}\]")
 """In the place of an error, which of several kinds of a value was tried."""
+_FIELDS = re.compile(r"(?<![\w'.])[a-z][a-z_]*(?:\.[a-z][a-z_]*)*(?![\w'])")
+"""Words of a sentence that may be fields."""
 _NEEDED = {
     "model_type": "a mapping is needed, as in {key: value}",
     "dict_type": "a mapping is needed, as in {key: value}",
@@ -191,5 +263,5 @@ def explain_validation(error: Any, path: Path | str, allowed: dict[str, list[str
             message = _in_words(item)
             # A rule over several keys says itself which of them it means; the whole mapping would only hide it.
             shown = "" if isinstance(item["input"], dict) else f" is {_as_yaml(item['input'])}"
-            sentences.append(f"'{place}'{shown}: {message}." if place else f"{message}.")
+            sentences.append((f"'{place}'{shown}: {message}." if place else f"{message}.") + _inherited(item, path))
     return ProfileError(f"{path}: " + " ".join(sentences))

@@ -1,4 +1,5 @@
-"""Commands that messages advise, so that they reach the runs that are meant from wherever they are pasted. Standard library only."""
+"""What is pasted: commands that messages advise, which have to reach the runs that are meant from wherever that is done, and
+addresses of the web where a path is wanted. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,10 +8,41 @@ import re
 import shlex
 from pathlib import Path
 
+from hpc_llm.errors import RequestError
+
 _ABOUT_RUNS = re.compile(
     r"`(hpc-llm (?:status|logs|cancel|reconcile|diagnose|clean|export|report|submit [^`\n]{0,80}--resume)\b"
     r"(?![^`]*--logs)[^`\n]{0,200})`"
 )
+
+
+_ADDRESS = re.compile(
+    r"(?:https?|ftp|file|git|ssh|hf|s3|gs|az|abfss?|wandb):/{1,3}[^/]|(?:huggingface\.co|hf\.co|modelscope\.cn)/[^/]"
+)
+_OF_THE_HUB = re.compile(
+    r"(?:(?:https?:/+)?(?:www\.)?(?:huggingface\.co|hf\.co|hf-mirror\.com)|hf:/)/+"
+    r"((?:datasets/)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95})(?:/(?:tree|blob|resolve)/.*)?/?"
+)
+
+
+def refuse_address(said: str, text: str) -> None:
+    """Raise RequestError where `text` is an address of the web: as a path it would mean a folder called `https:`.
+
+    `said` is what stands before it in a message, as `--model`.
+    """
+    if not _ADDRESS.match(text) or os.path.lexists(text):
+        return
+    address = re.sub(r"^(?!file)(\w+):/+", r"\1://", text)  # a path has one slash in place of several
+    found = _OF_THE_HUB.fullmatch(text)
+    way = (
+        f"`hpc-llm fetch {found[1]} --to DIR` brings it from the Hub, then give DIR"
+        if found
+        else f"Give /{text.removeprefix('file:').lstrip('/')}"
+        if text.startswith("file:")
+        else "Give a path of this machine"
+    )
+    place = f"{said} {address}" if said else address
+    raise RequestError(f"{place}: that is an address of the web, and a path is needed. {way}.")
 
 
 def default_logs() -> Path:

@@ -39,6 +39,7 @@ from hpc_llm.schedulers import (
 )
 from hpc_llm.schedulers.environment import inherited_from_slurm, without_slurm
 from hpc_llm.schedulers.runs import accepted_job_id
+from hpc_llm.schedulers.slurm.submit import refusal
 from hpc_llm.schedulers.snapshot import code_archive
 
 NOW = datetime(2026, 11, 21, 9, 5, 7)
@@ -319,3 +320,25 @@ def test_submitit_finds_its_own_jobs_again(tmp_path: Path, monkeypatch: pytest.M
     test_the_script_is_handed_over_byte_for_byte(tmp_path, monkeypatch)
     job = SlurmJob(tmp_path / "logs" / ".array-a" / "submitit", "12_2")
     assert job.submission().function.args == (RunPaths(tmp_path / "logs" / "r2").root,)
+
+
+@pytest.mark.parametrize(
+    ("said", "line", "told"),
+    [
+        ("Batch job submission failed: Invalid feature specification", "--constraint=work", "request.constraint of the cluster's profile"),
+        ("Batch job submission failed: Invalid account or account/partition combination specified", "--account=me", "--account and"),
+        ("invalid partition specified: gp9; Batch job submission failed: Invalid partition name specified", "--partition=gp9", "sinfo -s"),
+        ("Batch job submission failed: Invalid qos specification", "--qos=high", "request.extra of the cluster's profile"),
+        ("Batch job submission failed: Invalid generic resource (gres) specification", "--gres=gpu:v100:2", "request.gpu_type"),
+        ("Memory specification can not be satisfied; Batch job submission failed", "--mem=900G", "--sbatch mem=SIZE"),
+        ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", "--time=9-00:00:00", "--time HH"),
+        ("Batch job submission failed: Requested reservation is invalid", "--reservation=x", "scontrol show reservation"),
+    ],
+)  # fmt: skip
+def test_a_refusal_of_sbatch_names_the_line_that_it_is_about(said: str, line: str, told: str) -> None:
+    """The messages are those of slurm_errno.c and of sbatch."""
+    script = f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH {line}\necho '#SBATCH --x'\n"
+    found = refusal(said, script)
+    assert found.startswith(f"sbatch refused the job: {said}. The script holds {line}: ") and told in found
+    assert refusal(said, "#!/bin/bash\n#SBATCH --nodes=1\n") == f"sbatch refused the job: {said}."
+    assert refusal("Batch job submission failed: Unspecified error", script).endswith("Unspecified error.")

@@ -66,7 +66,7 @@ def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths], scri
         with contextlib.redirect_stderr(io.StringIO()):  # submitit prints the message that the error carries
             jobs = executor.submit_array([partial(str, run.root) for run in runs])  # it keeps them, and runs none
     except FailedJobError as error:
-        raise SubmissionError(_refusal(_one_line(error))) from error
+        raise SubmissionError(refusal(_one_line(error), script)) from error
     except FailedSubmissionError as error:
         raise SubmissionError(f"{_one_line(error)}.") from error
     return [job.job_id for job in jobs]
@@ -93,13 +93,58 @@ _NO_SLURM = re.compile(
 )
 
 
-def _refusal(said: str) -> str:
-    """What sbatch's message means; its own words are no use to who is on a machine without a Slurm."""
+_GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
+_NEXT_STEPS: tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...] = (
+    (
+        re.compile(r"invalid feature specification", re.IGNORECASE),
+        ("constraint",),
+        "no node here has such a feature: unless --sbatch says it, it is request.constraint of the cluster's profile, where null asks for none",
+    ),
+    (
+        re.compile(r"invalid (?:account|partition name)|account/partition combination", re.IGNORECASE),
+        ("account", "partition"),
+        "`sacctmgr -n show associations user=$USER format=account,partition` and `sinfo -s` tell yours; --account and --partition say others",
+    ),
+    (
+        re.compile(r"invalid qos", re.IGNORECASE),
+        ("qos",),
+        "unless --sbatch says it, it is in request.extra of the cluster's profile",
+    ),
+    (
+        re.compile(r"generic resource|gres specification|invalid gres", re.IGNORECASE),
+        _GPUS,
+        "how GPUs are asked for is request.gpu_style and request.gpu_type of the cluster's profile; `sinfo -o '%P %G'` tells what nodes have",
+    ),
+    (
+        re.compile(r"memory specification", re.IGNORECASE),
+        ("mem", "mem-per-gpu", "mem-per-cpu"),
+        "--sbatch mem=SIZE asks for another amount; the profile's is request.memory with node.mem_gb_per_gpu",
+    ),
+    (re.compile(r"time limit", re.IGNORECASE), ("time",), "--time HH:MM:SS asks for another"),
+    (
+        re.compile(r"reservation", re.IGNORECASE),
+        ("reservation",),
+        "`scontrol show reservation` lists them; unless --sbatch says it, it is in request.extra of the cluster's profile",
+    ),
+)
+"""What sbatch refuses, the options of a script that may be meant, and what says them."""
+_OPTION = re.compile(r"^#SBATCH --([a-z][a-z-]*)(?:=(.*))?$", re.MULTILINE)
+
+
+def refusal(said: str, script: str) -> str:
+    """What sbatch's message means, and which line of the script it is about; its own words are no use to who is on a machine
+    without a Slurm.
+    """
     if _NO_SLURM.search(said):
         return (
             "sbatch finds no Slurm here: no configuration, or a controller that gives no answer. Run this on a login node of "
             f"the cluster, or choose --cluster local. sbatch said: {said}."
         )
+    asked = _OPTION.findall(script)
+    for words, options, way in _NEXT_STEPS:
+        lines = [f"--{name}={value}" for name, value in asked if name in options]
+        if lines and words.search(said):
+            return f"sbatch refused the job: {said}. The script holds {' and '.join(lines)}: {way}."
     return f"sbatch refused the job: {said}."
 
 
