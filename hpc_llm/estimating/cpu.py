@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
-from hpc_llm.estimating.deepspeed import held
+from hpc_llm.estimating.deepspeed import held, sub_group
 from hpc_llm.estimating.parts import Moment
 from hpc_llm.planning.optimizers import PURE_BF16
 
@@ -18,7 +18,6 @@ _QUOTIENT = 8
 """Bytes of a number while torch's AdamW divides: the root of the second moment, and what it is divided into."""
 _IN_8_BITS = 24
 """The same where bitsandbytes unpacks weight, gradient and both moments."""
-_SUB_GROUP = 1e9
 _DEEPSPEED = 100_000_000
 """What its modules take more."""
 _ENCODER_DECODER = 100_000_000
@@ -64,11 +63,10 @@ def _stepping(case: Case) -> dict[str, int]:
 def _of_deepspeed(case: Case) -> dict[str, int]:
     """What a rank steps is one tensor, or a few."""
     own = case.trained // case.ranks
-    stepped = min(own, int(case.zero.get("sub_group_size", _SUB_GROUP))) if case.stage == 3 else own
     terms = {
         **held(case),
         "communication buckets": case.width * case.trained,
-        "largest temporary": _bytes_of_a_number(case) * stepped,
+        "largest temporary": _bytes_of_a_number(case) * (sub_group(case) if case.stage == 3 else own),
     }
     if case.stage == 3:
         terms["weights"] = 0 if case.offloads("param") else terms["weights"] // case.ranks

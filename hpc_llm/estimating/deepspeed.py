@@ -135,8 +135,12 @@ def _stage3(case: Case, kept: Activations) -> Iterator[Moment]:
         states.pop("gathered parameters")
         if case.plan.model.precision == "fp16":  # which gradients are infinite, which are not numbers, which are either
             yield Moment(name="check for overflow", terms={**states, "largest temporary": 3 * trained // ranks})
-        group = min(_number(case, "sub_group_size", _SUB_GROUP), -(-trained // ranks))
-        yield Moment(name="optimizer step", terms={**states, "largest temporary": 6 * group})
+        yield Moment(name="optimizer step", terms={**states, "largest temporary": 6 * sub_group(case)})
+
+
+def sub_group(case: Case) -> int:
+    """Numbers that a rank steps at a time with stage 3."""
+    return min(_number(case, "sub_group_size", _SUB_GROUP), -(-case.trained // case.ranks))
 
 
 def _number(case: Case, name: str, fallback: float) -> int:
