@@ -211,15 +211,18 @@ def _meant(asked: str) -> str | None:
         return f"did you mean deepspeed.{asked}?"
     word = asked.replace(".", "_") if "." in asked else first  # lora.r as lora_r
     if first not in PATHS and (way := meant_by(word, "--")) is not None:
-        path = way.removeprefix("--set ").partition("=")[0]
-        return (
-            f"did you mean {path}?"
-            if path in PATHS or "." in path
-            else f"use {way if way.startswith('--sbatch ') else way.split()[0]}"
-            if way.startswith("--")
-            else way
-        )
+        return _as_advice(way)
     return f"did you mean {asked.replace('-', '_')}?" if first in PATHS else None
+
+
+def _as_advice(way: str) -> str:
+    """What another word is said as, given to who wrote it as a path: a field, an option, or a sentence."""
+    path = way.removeprefix("--set ").partition("=")[0]
+    if path in PATHS or "." in path:
+        return f"did you mean {path}?"
+    if not way.startswith("--"):
+        return way
+    return f"use {way if way.startswith('--sbatch ') else way.split()[0]}"
 
 
 def is_text(path: str) -> bool:
