@@ -85,7 +85,9 @@ def test_an_adapter_is_refused_with_the_command_that_merges_it(
     kept = RunPaths(Path(runs[0]["run_dir"])).model
     refused = hpc_llm(folder, "render", "--cluster", "local", "--method", "lora", "--model", str(kept))
     assert refused.returncode == 2 and f"--resume {runs[0]['run_id']}" in refused.stderr, refused.stderr
-    [command] = re.findall(r"^python -c '(.*)' logs/RUN/model merged$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    [command] = re.findall(
+        r"^python -c '(.*)' logs/RUN/model merged$", (ROOT / "docs" / "training.md").read_text(), re.MULTILINE
+    )
     monkeypatch.setattr("sys.argv", ["-c", str(kept), str(folder / "merged")])
     exec(command, {})
     taken = hpc_llm(folder, "render", "--cluster", "local", "--method", "lora", "--model", "merged", "--json")

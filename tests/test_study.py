@@ -112,8 +112,8 @@ def test_lists_at_the_top_are_axes_without_a_matrix_too(write: Write) -> None:
     assert [(p.plan.method, p.study.expect) for p in added if p.study] == [("z2", None), ("z3", "TIMEOUT"), ("q", None)]
 
 
-def test_the_study_of_readme_is_one(own_folder: Path) -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_study_of_the_docs_is_one(own_folder: Path) -> None:
+    text = (ROOT / "docs" / "running.md").read_text()
     Path("hpc2.yaml").write_text(text[text.index("# hpc2.yaml") :].partition("```")[0])
     assert len(hpc_llm.plan("hpc2.yaml")) == len(hpc_llm.plan("hpc2.yaml", smoke=True)) == 22
 

@@ -30,6 +30,7 @@ from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, Quantizat
 from hpc_llm.planning.optimizer_choice import suited_optimizer
 from hpc_llm.planning.parts import (
     BatchShape,
+    EngineSetup,
     ExpectedGpu,
     Inference,
     JobRequest,
@@ -128,8 +129,7 @@ def plan(
     workload = _rates(workload, deepspeed, task, draft)
     wanted = wanted_of(model, batch, parallel, optimizer, deepspeed, found, gpu)
     engine = no_engine(wanted, draft) if task.generates else choose_setup(method, wanted, draft)
-    if engine.name == "deepspeed":
-        check_partitions(deepspeed, parallel.data, "deepspeed")
+    _check_shares(engine, deepspeed, parallel)
     decided = Plan(
         task=_said_whole(draft, "task", (task.name, said("task")[1])),
         cluster=_said_whole(draft, "cluster", (cluster.name, "request")),
@@ -153,6 +153,11 @@ def _check_profiler(workload: Training, gpu: Gpu, parallel: Parallel, task: Task
     return check_profiler(
         workload.profile, gpu.vendor, gpus=parallel.gpus_per_node, ranks=parallel.world_size, searches=bool(task.search)
     )
+
+
+def _check_shares(engine: EngineSetup, deepspeed: Mapping[str, Any], parallel: Parallel) -> None:
+    if engine.name == "deepspeed":
+        check_partitions(deepspeed, parallel.data, "deepspeed")
 
 
 def _check_model(model: ModelSetup, found: Checkpoint | None, parallel: Parallel, draft: Draft) -> None:
