@@ -33,9 +33,7 @@ _TOKENIZERS = (
     "sentencepiece.bpe.model",
 )
 _POINTER = b"version https://git-lfs"
-_BEGIN_WITH = (
-    "to begin with it, merge it into its model and give that folder as --model (docs/training.md, From an adapter, has the command)"
-)
+_BEGIN_WITH = "to begin with it, merge it into its model and give that folder as --model (docs/training.md, From an adapter, has the command)"
 _DOWNLOAD = "`hpc-llm fetch NAME --to DIR` brings a whole one"
 
 
