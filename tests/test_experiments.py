@@ -91,7 +91,7 @@ def runs_of(plans: list[PlanWithOrigins]) -> dict[str, PlanWithOrigins]:
 def test_each_run_plans_and_renders_at_its_size(full: dict[str, list[PlanWithOrigins]]) -> None:
     assert {name: len(plans) for name, plans in full.items()} == {
         "bdml-climate.yaml": 6, "cisc662-platforms.yaml": 25, "hpc2-pretrain.yaml": 18, "lzu-5090.yaml": 14,
-        "p4d-scaling.yaml": 30, "paper-2311.yaml": 48, "qwen-lengths.yaml": 15,
+        "p4d-scaling.yaml": 30, "paper-2311.yaml": 48, "peft-offload.yaml": 3, "qwen-lengths.yaml": 15,
     }  # fmt: skip
     for file, plans in full.items():
         content = local(yaml.safe_load(Path("experiments", file).read_text()))
@@ -123,6 +123,7 @@ PROJECTS = {
     "BDML": 12,
     "HPC-II": 75,
     "Qwen": 30,
+    "PEFT": 16,
 }
 """Published lines of each."""
 
