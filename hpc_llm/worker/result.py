@@ -17,6 +17,7 @@ from hpc_llm.records.files import read_json
 from hpc_llm.records.metrics import finite
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.worker.answers import Answers
+from hpc_llm.worker.measure.samplers import MEANS
 from hpc_llm.worker.ranks import Ranks
 
 if TYPE_CHECKING:  # a run that fails before torch is imported leaves a result too
@@ -155,7 +156,7 @@ def build_result(
         "warmup_steps": plan.workload.warmup_steps,
         **_rates(record, _times(record, steps)),
         **_memory(record),
-        **{key: record.gpu_means.get(key) for key in ("gpu_utilization_mean", "gpu_power_w_mean", "energy_j")},
+        **{key: record.gpu_means.get(key) for key in (*MEANS.values(), "energy_j")},
         "held_bytes": record.held or None,
         "loss_first": finite(losses[0]) if losses else None,
         "loss_last": finite(losses[-1]) if losses else None,

@@ -21,7 +21,7 @@ from hpc_llm.worker.measure import samplers, telemetry
 from hpc_llm.worker.measure.samplers import GpuState
 from hpc_llm.worker.measure.telemetry import Gpus, Telemetry
 
-KEYS = ["time", "gpu", "utilization", "memory_used_bytes", "power_w", "temperature_c"]
+KEYS = "time gpu utilization memory_used_bytes power_w temperature_c sm_clock_hz sm_activity sm_occupancy".split()
 TWO_GPUS = Gpus(node=0, addresses=("0000:3b:00.0", "0000:5e:00.0"), total=2)
 
 
@@ -38,8 +38,9 @@ class StandIn:
         self.threads.add(threading.current_thread().name)
         if self._fails(self.calls):
             raise RuntimeError("the GPU fell off the bus")
-        busy = GpuState(utilization=0.8, memory_used_bytes=1 << 30, power_w=300.0, temperature_c=60.0)
-        return [busy, GpuState(utilization=0.4, memory_used_bytes=1 << 30, power_w=100.0, temperature_c=None)]
+        busy = GpuState(utilization=0.8, memory_used_bytes=1 << 30, power_w=300.0, temperature_c=60.0, sm_activity=0.7)
+        half = GpuState(utilization=0.4, memory_used_bytes=1 << 30, power_w=100.0, temperature_c=None, sm_activity=0.3)
+        return [busy, half]
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -121,6 +122,7 @@ def test_training_records_it_and_the_result_has_the_means(
     assert result["outcome"] == "COMPLETED" and said(result) == []
     assert result["gpu_utilization_mean"] == pytest.approx(0.6)
     assert result["gpu_power_w_mean"] == pytest.approx(200)
+    assert result["sm_activity_mean"] == pytest.approx(0.5) and result["sm_occupancy_mean"] is None
     assert result["energy_j"] == pytest.approx(400 * result["measured_window_s"], rel=1e-6)
     assert rows(RunPaths(tmp_path / "run").telemetry)[0]["utilization"] == 0.8
     assert "telemetry" not in {thread.name for thread in threading.enumerate()}
@@ -193,7 +195,8 @@ PYNVML = """
 from types import SimpleNamespace as Values
 class NVMLError(Exception): pass
 class NVMLError_NotSupported(NVMLError): pass
-NVML_TEMPERATURE_GPU = 0
+NVML_SUCCESS, NVML_TEMPERATURE_GPU, NVML_CLOCK_SM = 0, 0, 1
+NVML_GPM_METRICS_GET_VERSION, NVML_GPM_METRIC_SM_UTIL, NVML_GPM_METRIC_SM_OCCUPANCY = 1, 2, 3
 def nvmlInit(): pass
 def nvmlDeviceGetHandleByPciBusId(address): return address
 def nvmlDeviceGetUtilizationRates(gpu): return Values(gpu=97, memory=50)
@@ -204,6 +207,23 @@ def nvmlDeviceGetPowerUsage(gpu):
 def nvmlDeviceGetTemperature(gpu, sensor):
     assert sensor == NVML_TEMPERATURE_GPU
     return 64
+def nvmlDeviceGetClockInfo(gpu, clock):
+    assert clock == NVML_CLOCK_SM
+    return 1980
+def nvmlGpmQueryDeviceSupport(gpu): return Values(isSupportedDevice=gpu != "0000:5e:00.0")
+class c_nvmlGpmMetricsGet_t:
+    def __init__(self): self.metrics = [Values(nvmlReturn=0), Values(nvmlReturn=0)]
+taken = []
+def nvmlGpmSampleAlloc(): return Values(at=None)
+def nvmlGpmSampleGet(gpu, sample):
+    taken.append(sample)
+    sample.at = len(taken)
+    return sample
+def nvmlGpmMetricsGet(asked):
+    assert asked.version == 1 and asked.numMetrics == 2
+    assert asked.sample2.at == asked.sample1.at + 1 and len({id(one) for one in taken}) <= 2
+    for metric in asked.metrics: metric.value = {2: 71.5, 3: 20.25}[metric.metricId]
+    if asked.sample2.at == 3: asked.metrics[1].nvmlReturn = 3
 """
 AMDSMI = """
 from types import SimpleNamespace as Values
@@ -221,34 +241,58 @@ def amdsmi_get_temp_metric(gpu, sensor, metric):
     if gpu == "0000:5e:00.0": raise AmdSmiLibraryException()
     assert (sensor, metric) == ("hot", "now")
     return 64
+AmdSmiClkType = Values(GFX="gfx")
+def amdsmi_get_clock_info(gpu, kind): return {"clk": 1700 if kind == "gfx" else "N/A"}
 """
 PROGRAM = """
 import json, sys
 from hpc_llm.worker.measure.samplers import open_sampler
 sampler = open_sampler(["0000:3b:00.0", "0000:5e:00.0"], sys.argv[1] == "rocm")
-print(json.dumps(sampler and [state.to_dict() for state in sampler.sample()]))
+looks = [sampler.sample() for _ in range(int(sys.argv[2]))] if sampler else None
+print(json.dumps(looks and [[state.to_dict() for state in states] for states in looks]))
 assert "torch" not in sys.modules
 """
 
 
-def ask(kind: str, folder: Path) -> Any:
-    """What a sampler says in a process that finds the packages in `folder` before all others."""
+def ask(kind: str, folder: Path, looks: int = 1) -> Any:
+    """What a sampler says at each look in a process that finds the packages in `folder` before all others."""
     path = os.pathsep.join([str(folder), str(Path(samplers.__file__).parents[2])])
-    command = [sys.executable, "-c", PROGRAM, kind]
+    command = [sys.executable, "-c", PROGRAM, kind, str(looks)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(
-    ("kind", "package", "code", "hidden"),
-    [("cuda", "pynvml", PYNVML, {"power_w"}), ("rocm", "amdsmi", AMDSMI, {"power_w", "temperature_c"})],
+    ("kind", "package", "code", "hidden", "hertz"),
+    [("cuda", "pynvml", PYNVML, {"power_w"}, 1.98e9), ("rocm", "amdsmi", AMDSMI, {"power_w", "temperature_c"}, 1.7e9)],
 )
-def test_the_drivers_units_become_si(kind: str, package: str, code: str, hidden: set[str], tmp_path: Path) -> None:
+def test_the_drivers_units_become_si(
+    kind: str, package: str, code: str, hidden: set[str], hertz: float, tmp_path: Path
+) -> None:
     (tmp_path / f"{package}.py").write_text(code)
-    first, second = ask(kind, tmp_path)
-    assert first == {"utilization": 0.97, "memory_used_bytes": 1 << 34, "power_w": 281.4, "temperature_c": 64}
+    [[first, second]] = ask(kind, tmp_path)
+    seen = {"utilization": 0.97, "memory_used_bytes": 1 << 34, "power_w": 281.4, "temperature_c": 64}
+    assert first == {**seen, "sm_clock_hz": hertz, "sm_activity": None, "sm_occupancy": None}
     assert second == {**first, **dict.fromkeys(hidden)}
+
+
+def test_busy_sms_are_counted_between_two_looks_where_the_gpu_counts_them(tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text(PYNVML)
+    looks = ask("cuda", tmp_path, looks=4)
+    counted = [(first["sm_activity"], first["sm_occupancy"]) for first, _ in looks]
+    assert counted == [(None, None), (0.715, 0.2025), (0.715, None), (0.715, 0.2025)]
+    assert all(second["sm_activity"] is None for _, second in looks)
+
+
+@pytest.mark.parametrize(
+    "lacks",
+    ["del nvmlGpmQueryDeviceSupport", "def nvmlGpmQueryDeviceSupport(gpu): raise NVMLError()", "def nvmlGpmSampleGet(gpu, sample): raise NVMLError()"],
+)  # fmt: skip
+def test_without_such_counters_all_else_is_told(lacks: str, tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text(f"{PYNVML}\n{lacks}\n")
+    for first, _ in ask("cuda", tmp_path, looks=3):
+        assert first["sm_activity"] is None and first["utilization"] == 0.97
 
 
 @pytest.mark.parametrize(("kind", "package"), [("cuda", "pynvml"), ("rocm", "amdsmi")])

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from hpc_llm.worker.measure.sm_activity import SmActivity
+
 
 @dataclass(frozen=True, kw_only=True)
 class GpuState:
@@ -21,9 +23,24 @@ class GpuState:
     """By any process, as nvidia-smi or amd-smi show it."""
     power_w: float | None
     temperature_c: float | None
+    sm_clock_hz: float | None = None
+    sm_activity: float | None = None
+    """Share of the SMs that were busy since the last look, 0 to 1; NVIDIA's from Hopper on."""
+    sm_occupancy: float | None = None
+    """Share of the warps that the SMs could hold, likewise."""
 
     def to_dict(self) -> dict[str, float | None]:
         return asdict(self)
+
+
+MEANS = {
+    "utilization": "gpu_utilization_mean",
+    "power_w": "gpu_power_w_mean",
+    "sm_activity": "sm_activity_mean",
+    "sm_occupancy": "sm_occupancy_mean",
+    "sm_clock_hz": "sm_clock_hz_mean",
+}
+"""What of a sample the result has as a mean over all GPUs and the measured window, and under which name."""
 
 
 class Sampler(Protocol):
@@ -42,17 +59,22 @@ class NvmlSampler:
         self._nvml: Any = pynvml
         pynvml.nvmlInit()
         self._gpus = [pynvml.nvmlDeviceGetHandleByPciBusId(address) for address in addresses]
+        self._activities = [SmActivity(pynvml, gpu) for gpu in self._gpus]
 
     def sample(self) -> list[GpuState]:
-        return [self._state(gpu) for gpu in self._gpus]
+        return [self._state(*one) for one in zip(self._gpus, self._activities, strict=True)]
 
-    def _state(self, gpu: Any) -> GpuState:
+    def _state(self, gpu: Any, activity: SmActivity) -> GpuState:
         nvml = self._nvml
+        busy, occupied = activity.since_last()
         return GpuState(
             utilization=self._told(lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
             memory_used_bytes=self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(gpu).used),
             power_w=self._told(lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
             temperature_c=self._told(lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
+            sm_clock_hz=self._told(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * 1e6),
+            sm_activity=busy,
+            sm_occupancy=occupied,
         )
 
     def _told(self, read: Callable[[], Any]) -> Any:
@@ -84,7 +106,12 @@ class AmdSampler:
             memory_used_bytes=None if used_mib is None else int(used_mib) << 20,
             power_w=self._power(gpu),
             temperature_c=self._number(lambda: smi.amdsmi_get_temp_metric(gpu, *self._junction)),
+            sm_clock_hz=self._clock(gpu),
         )
+
+    def _clock(self, gpu: Any) -> float | None:
+        mhz = self._number(lambda: self._smi.amdsmi_get_clock_info(gpu, self._smi.AmdSmiClkType.GFX)["clk"])
+        return None if mhz is None else mhz * 1e6
 
     def _power(self, gpu: Any) -> float | None:
         """The socket's power, averaged by the firmware on older cards, of the moment on newer ones."""

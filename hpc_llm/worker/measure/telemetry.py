@@ -131,34 +131,42 @@ def _open(record: Record, gpus: Gpus) -> Telemetry | None:
 
 
 def means(record: Record, gpus: Gpus, device: torch.device) -> dict[str, float]:
-    """Mean utilization and power of all GPUs over the measured window, and their energy. Collective on GPUs.
+    """The means that a result has, and the energy of all GPUs. Collective on GPUs.
 
     A key is left out where one of the GPUs has too few samples.
     """
     window = record.window.span if record.window else None
     if window is None or gpus.total == 0:
         return {}
-    is_sampled_here = record.ranks.local_rank == 0
-    utilization = _means_here(record, gpus, window, "utilization") if is_sampled_here else []
-    power = _means_here(record, gpus, window, "power_w") if is_sampled_here else []
-    sums = [sum(utilization), float(len(utilization)), sum(power), float(len(power))]
-    if record.ranks.world_size > 1:
-        on_device = torch.tensor(sums, device=device, dtype=torch.float64)
-        dist.all_reduce(on_device)
-        sums = on_device.tolist()
-    found: dict[str, float] = {}
-    if sums[1] == gpus.total:
-        found["gpu_utilization_mean"] = sums[0] / gpus.total
-    if sums[3] == gpus.total:
-        found["gpu_power_w_mean"] = sums[2] / gpus.total
-        found["energy_j"] = sums[2] * (window[1] - window[0])
+    sums = _over_all(record, [_told_here(record, gpus, window, key) for key in samplers.MEANS], device)
+    found = {
+        name: total / gpus.total
+        for name, (total, told) in zip(samplers.MEANS.values(), sums, strict=True)
+        if told == gpus.total
+    }
+    if "gpu_power_w_mean" in found:
+        found["energy_j"] = found["gpu_power_w_mean"] * gpus.total * (window[1] - window[0])
     return found
+
+
+def _told_here(record: Record, gpus: Gpus, window: tuple[float, float], key: str) -> tuple[float, float]:
+    """The sum of the means of this node's GPUs, and how many of them have one; of one rank of the node."""
+    told = _means_here(record, gpus, window, key) if record.ranks.local_rank == 0 else []
+    return math.fsum(told), float(len(told))
+
+
+def _over_all(record: Record, here: list[tuple[float, float]], device: torch.device) -> list[tuple[float, float]]:
+    if record.ranks.world_size == 1:
+        return here
+    on_device = torch.tensor(here, device=device, dtype=torch.float64)
+    dist.all_reduce(on_device)
+    return [(total, told) for total, told in on_device.tolist()]
 
 
 def _means_here(record: Record, gpus: Gpus, window: tuple[float, float], key: str) -> list[float]:
     """The mean of each GPU of this node that has enough samples."""
     values: dict[int, list[float]] = {}
     for row in read_json_lines(record.paths.telemetry_of(gpus.node)):
-        if window[0] <= row["time"] <= window[1] and row[key] is not None:
+        if window[0] <= row["time"] <= window[1] and row.get(key) is not None:
             values.setdefault(row["gpu"], []).append(row[key])
     return [math.fsum(of_gpu) / len(of_gpu) for of_gpu in values.values() if len(of_gpu) >= MIN_SAMPLES]
