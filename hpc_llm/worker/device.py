@@ -207,6 +207,8 @@ class Toolchain:
     """A C++ compiler and ninja."""
     device: bool
     """The GPU's compiler beside them."""
+    lacks: str | None = None
+    """What else is missing, where the compilers are there and cannot be used."""
 
 
 def find_toolchain() -> Toolchain:
@@ -216,4 +218,10 @@ def find_toolchain() -> Toolchain:
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
     host = bool(compiler and shutil.which(compiler) and cpp_extension.is_ninja_available())
     home = cpp_extension.ROCM_HOME if torch.version.hip else cpp_extension.CUDA_HOME
+    if (
+        home is not None and len(home.split()) > 1
+    ):  # as under WSL: torch writes it unquoted into the command lines of its builds
+        return Toolchain(
+            host=False, device=False, lacks=f"a path of the GPU's toolkit without blanks, and it is {home!r}"
+        )
     return Toolchain(host=host, device=host and home is not None)

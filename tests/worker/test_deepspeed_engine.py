@@ -15,7 +15,7 @@ from tiny_plans import make_plan
 
 from hpc_llm.errors import RequestError, WorkerError
 from hpc_llm.worker.compiled_late import compiled_when_called
-from hpc_llm.worker.device import Toolchain
+from hpc_llm.worker.device import Toolchain, find_toolchain
 from hpc_llm.worker.engines import deepspeed
 from hpc_llm.worker.engines.deepspeed import COMPILE_ON_CPU, adapt_config
 
@@ -40,6 +40,17 @@ def test_the_cpu_compiles_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COMPILE_ON_CPU, "1")
     assert "torch_adam" not in adapt_config(make_plan("z2"), "cpu", HOST_ONLY).config["optimizer"]["params"]
     assert "torch_adam" in adapt_config(make_plan("z2"), "cpu", NOTHING).config["optimizer"]["params"]
+
+
+def test_a_toolkit_whose_path_has_blanks_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.utils import cpp_extension
+
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/mnt/c/Program Files/CUDA/v13.0")
+    found = find_toolchain()
+    assert not found.host and not found.device
+    adapted = adapt_config(make_plan("z2o"), "cuda", found)
+    assert adapted.config["optimizer"]["params"]["torch_adam"]
+    assert "without blanks, and it is '/mnt/c/Program Files/CUDA/v13.0'" in " ".join(adapted.sentences)
 
 
 def test_on_a_gpu_with_compilers_the_config_is_the_plans() -> None:

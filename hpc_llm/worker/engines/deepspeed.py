@@ -137,9 +137,10 @@ def _choose_adam(config: dict[str, Any], device_type: str, toolchain: Toolchain)
     elif toolchain.host if offloaded else toolchain.device:
         return []
     else:
-        missing = (
+        compiler = (
             "a C++ compiler with ninja" if offloaded or not toolchain.host else "the GPU's compiler (nvcc or hipcc)"
         )
+        missing = toolchain.lacks or compiler
         name = "DeepSpeedCPUAdam" if offloaded else "FusedAdam"
         reason = (
             f"torch's Adam runs in place of DeepSpeed's {name}, which needs {missing}: the speed is not the method's."
