@@ -115,6 +115,14 @@ def test_merge_keys_may_be_overridden_and_are_no_duplicates() -> None:
     value = parse_yaml(text, "here")
     assert value["this"] == {"x": 3, "y": 2}
     assert value["last"] == {"x": 4, "y": 5}
+    several = parse_yaml("a: &a {x: 1, y: 2}\nb: &b {y: 3, z: 4}\nc: {<<: [*a, *b], z: 5, w: 6}\n", "here")
+    assert several["c"] == {"x": 1, "y": 2, "z": 5, "w": 6}
+    assert several["a"] == {"x": 1, "y": 2}  # what is merged stays as it is
+    for wrong in ("a: {<<: 3}\n", "a: {<<: [{x: 1}, 3]}\n"):
+        with pytest.raises(ProfileError, match="line 1: not valid YAML: << takes a mapping, or a list of mappings"):
+            parse_yaml(wrong, "here")
+    with pytest.raises(ProfileError, match="key 'x' comes twice"):
+        parse_yaml("a: &a {x: 1}\nb: {<<: *a, x: 2, x: 3}\n", "here")
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ MOST_VALUES = 20_000
 LARGEST_INTEGER = 2**63 - 1
 """Nothing that a plan holds counts further, and JSON readers, Slurm and torch stop there."""
 _SHOWN = 60
+_MERGE = "tag:yaml.org,2002:merge"
+_TOO_DEEP = f"it is nested deeper than {DEEPEST} levels"
 _TAGS = ("tag:yaml.org,2002:str", "!")
 """All that may be written before a value: it says that the value is text."""
 
@@ -39,10 +41,32 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put what `<<` names beside the mapping's own keys, which win, as the first of several named does.
+
+        PyYAML's own tells keys apart by the place of their text in memory since 6.0.4, and lost some.
+        """
+        merged: dict[Any, tuple[yaml.Node, yaml.Node]] = {}
+        own = [pair for pair in node.value if pair[0].tag != _MERGE]
+        for key, value in node.value:
+            for part in self._merged(value) if key.tag == _MERGE else ():
+                self.flatten_mapping(part)
+                for pair in part.value:
+                    merged.setdefault(_name(pair[0]), pair)
+        names = {_name(key) for key, _ in own}
+        node.value = [pair for name, pair in merged.items() if name not in names] + own
+
+    @staticmethod
+    def _merged(value: yaml.Node) -> list[yaml.MappingNode]:
+        parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        if not all(isinstance(part, yaml.MappingNode) for part in parts):
+            raise _problem("<< takes a mapping, or a list of mappings", value)
+        return list(parts)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
+            if key_node.tag == _MERGE:
                 continue
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, (str, int, float)):
@@ -52,6 +76,11 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             seen.add(key)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return mapping
+
+
+def _name(key: yaml.Node) -> Any:
+    """What two keys that are the same have in common."""
+    return (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)
 
 
 def _integer(loader: Any, node: yaml.ScalarNode) -> int:
@@ -111,6 +140,8 @@ def parse_yaml(text: str, where: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         problem = " ".join((getattr(error, "problem", None) or str(error)).split())
+        if "maximum nesting depth" in problem:  # some releases of libyaml stop by themselves, before the look does
+            problem = _TOO_DEEP
         raise ProfileError(f"{where}{line}: not valid YAML: {problem}.") from None
 
 
@@ -160,7 +191,7 @@ class _Look:
 
     def _check(self, part: _Part, event: Any) -> None:
         if len(self._open) + part.depth - 1 > DEEPEST:
-            raise _problem(f"it is nested deeper than {DEEPEST} levels", event)
+            raise _problem(_TOO_DEEP, event)
         if sum(one.values for one in self._open) > MOST_VALUES:
             raise _problem(f"it holds more than {MOST_VALUES} values", event)
 

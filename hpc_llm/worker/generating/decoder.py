@@ -128,7 +128,7 @@ class Decoder:
 
     def _forward(self, tokens: torch.Tensor, positions: torch.Tensor, mask: Mask) -> torch.Tensor:
         """The scores of what follows the last token of each sequence."""
-        given = {"input_ids": tokens, "position_ids": positions, "attention_mask": mask, "past_key_values": self.cache}
+        given = {"input_ids": tokens, "position_ids": positions, "attention_mask": mask}
         scores: torch.Tensor = self._model(**given, **self._inputs(positions, self.cache), use_cache=True).logits
         return scores[:, -1]
 
@@ -187,21 +187,26 @@ class Decoder:
         return graph
 
 
+_CACHE = ("cache", "past_key_values")
+"""As forward calls it: since transformers 5.24, and before."""
+
+
 def _inputs_of(model: Any) -> Callable[[torch.Tensor, FixedCache], dict[str, Any]]:
-    """What this release's forward takes besides, as it is called there. Raises WorkerError where it knows no positions or no cache."""
+    """What forward takes besides, as this release calls it. Raises WorkerError where it knows no positions or no cache."""
     known = inspect.signature(model.forward).parameters
-    lacks = [name for name in ("position_ids", "past_key_values", "attention_mask") if name not in known]
-    if lacks:
+    keeps = next((name for name in _CACHE if name in known), None)
+    lacks = [name for name in ("position_ids", "attention_mask") if name not in known]
+    if lacks or keeps is None:
         raise WorkerError(
-            f"models of the class {type(model).__name__} take no {lacks[0]}: answers cannot be timed with them."
+            f"models of the class {type(model).__name__} take no {(lacks or _CACHE)[0]}: answers cannot be timed with them."
         )
     last = {name: 1 for name in ("logits_to_keep", "num_logits_to_keep") if name in known}
     if "cache_position" not in known:
-        return lambda positions, cache: dict(last)
+        return lambda positions, cache: {**last, keeps: cache}
 
     def with_places(positions: torch.Tensor, cache: FixedCache) -> dict[str, Any]:
         count = positions.shape[1]
         places = torch.arange(count, device=positions.device) if cache.reads_prompt else cache.place
-        return {**last, "cache_position": places}
+        return {**last, keeps: cache, "cache_position": places}
 
     return with_places
