@@ -227,6 +227,13 @@ def test_how_layers_are_split_can_be_said_piece_by_piece() -> None:
     assert found == (False, 4, "fp32", False)
 
 
+def test_each_node_may_hold_a_whole_model() -> None:
+    asked: dict[str, Any] = {"model": "llama2-7b", "nodes": 2, "gpus_per_node": 4}
+    split = planned("delta", "z3", set=(FSDP2,), **asked)
+    assert not split.plan.engine.hybrid_sharding and "nobody has measured it" in split.origins["hybrid_sharding"]
+    assert planned("delta", "z3", set=(FSDP2, "hybrid_sharding=true"), **asked).plan.engine.hybrid_sharding
+
+
 def test_how_rows_are_carried_out_can_be_said_piece_by_piece() -> None:
     def setup(*settings: str) -> EngineSetup:
         return choice("z3", "engine=flat", *settings, model="llama3.2-1b")[0].engine
@@ -297,6 +304,8 @@ def test_gradients_are_summed_in_the_precision_of_the_run_and_layers_compiled_wh
         ((DEEPSPEED, "compiled_layers=true"), "--set compiled_layers=true: engine deepspeed does not heed it."),
         ((FSDP2, "overlap=true"), "--set overlap=true: engine fsdp2 does not heed it."),
         (("engine=flat", "keeps_parameters=true"), "--set keeps_parameters=true: engine flat does not heed it."),
+        (("engine=flat", "hybrid_sharding=true"), "--set hybrid_sharding=true: engine flat does not heed it."),
+        ((FSDP2, "hybrid_sharding=true"), "splits among the ranks of each node, and the plan has one node."),
         ((FSDP2, "layers_per_unit=0"), "layers_per_unit is 0, it must be at least 1."),
         ((FSDP2, "reduce_precision=fp16"), "valid are fp32, bf16"),
         ((DEEPSPEED, "fused_loss=true"), "engine deepspeed it cannot be, for it fuses nothing"),

@@ -28,6 +28,11 @@ class Case:
         return self.plan.parallel.data
 
     @property
+    def shares(self) -> int:
+        """Among how many ranks what an engine splits by itself is split."""
+        return self.ranks // (self.plan.parallel.nodes if self.plan.engine.hybrid_sharding else 1)
+
+    @property
     def tokens(self) -> int:
         """Of one micro batch."""
         return self.plan.batch.micro_batch_size * self.plan.batch.sequence_length

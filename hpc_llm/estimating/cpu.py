@@ -45,7 +45,7 @@ def _stepping(case: Case) -> dict[str, int]:
     """While parameters change. What of the optimizer is offloaded, the host's terms hold."""
     if case.plan.engine.name == "deepspeed" and case.stage > 0:
         return _of_deepspeed(case)
-    ranks = case.ranks if case.plan.engine.name == "fsdp2" else 1
+    ranks = case.shares if case.plan.engine.name == "fsdp2" else 1
     in_fp32 = case.width < 4 and case.plan.optimizer.type not in PURE_BF16
     terms = {
         **held(case),

@@ -12,7 +12,7 @@ from hpc_llm.estimating.parts import Moment
 
 def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     """The moments of a step at which the most may be held."""
-    ranks, root = case.ranks, case.sizes.root
+    ranks, root = case.shares, case.sizes.root
     states = {
         "weights": (case.width * case.frozen + (0 if case.is_adapted else 4 * case.trained)) // ranks,
         "quantized weights": case.packed_bytes // ranks,

@@ -163,8 +163,19 @@ def communication_s(work: Work, rates: Rates) -> float:
     """Collectives of a step over the slowest link between the ranks: those that nothing hides."""
     if work.ranks == 1:
         return 0.0
+    if work.is_hybrid:
+        return _within_and_between_s(work, rates)
     part = (work.ranks - 1) / work.ranks
     return (collective_bytes(work) - _hidden_bytes(work)) * part / link_bandwidth(work, rates)
+
+
+def _within_and_between_s(work: Work, rates: Rates) -> float:
+    """All within a node, and then the nodes sum what each rank of one has for itself."""
+    inside = (rates.gpu.peers or rates.gpu.pcie) * rates.fitted.link
+    peers = work.ranks // work.nodes
+    within = collective_bytes(work) * (peers - 1) / peers / inside
+    summed = 2 * work.micro_batches * work.trained * _summed_width(work) * (work.nodes - 1) / work.nodes
+    return within + summed / link_bandwidth(work, rates)
 
 
 def _hidden_bytes(work: Work) -> float:

@@ -80,6 +80,8 @@ class Work:
     fused_optimizer: bool
     keeps_parameters: bool
     """Whether what was gathered for the forward pass stays for the backward pass."""
+    is_hybrid: bool
+    """Whether what is split is split within each node alone."""
     sums_in: int
     """Bytes of a gradient as FSDP2 sums it over the ranks."""
     stage: int
@@ -99,8 +101,9 @@ class Work:
     @property
     def trained_here(self) -> int:
         """Numbers whose optimizer step this rank does."""
-        is_split = self.stage >= 1
-        return self.trained // self.ranks if is_split else self.trained
+        if not self.stage:
+            return self.trained
+        return self.trained // (self.ranks // self.nodes if self.is_hybrid else self.ranks)
 
     @property
     def has_pure_bf16(self) -> bool:
@@ -139,6 +142,7 @@ def work_of(plan: Plan) -> Work:
         overlaps=plan.engine.overlap,
         fused_optimizer=plan.engine.fused_optimizer,
         keeps_parameters=plan.engine.keeps_parameters,
+        is_hybrid=plan.engine.hybrid_sharding,
         sums_in=_BYTES[plan.engine.reduce_precision],
         stage=zero_stage(plan.engine.deepspeed),
         offloads_optimizer=_is_offloaded(zero, "offload_optimizer"),

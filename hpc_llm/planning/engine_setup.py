@@ -48,11 +48,7 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
         switches[name] = _switch(name, facts, answer(facts, facts.unfused, name, wanted), how, draft)
     for name in _SPLITTING:
         switches[name] = _split(name, facts, split.get(name), draft)
-    if switches["moments_precision"] == "bf16" and switches["offloaded_step"] == "host":
-        raise PlanError(
-            f"{draft.settings.said('moments_precision')}=bf16: moments are rounded at random on the device alone, and here they "
-            "are stepped on the host (offloaded_step)."
-        )
+    _check_together(switches, wanted, draft)
     return EngineSetup(
         name=facts.name,
         module=draft.computed(
@@ -69,6 +65,19 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
         ),
         **switches,
     )
+
+
+def _check_together(switches: dict[str, Any], wanted: Wanted, draft: Draft) -> None:
+    if switches["moments_precision"] == "bf16" and switches["offloaded_step"] == "host":
+        raise PlanError(
+            f"{draft.settings.said('moments_precision')}=bf16: moments are rounded at random on the device alone, and here they "
+            "are stepped on the host (offloaded_step)."
+        )
+    if switches["hybrid_sharding"] and wanted.parallel.nodes == 1:
+        raise PlanError(
+            f"{draft.settings.said('hybrid_sharding')}=true: it splits among the ranks of each node, and the plan has one node. Leave it "
+            "out, or ask for more (--nodes 2)."
+        )
 
 
 def wanted_of(
@@ -116,6 +125,7 @@ _FUSED = {
 _SPLITTING = (
     "layers_per_unit",
     "keeps_parameters",
+    "hybrid_sharding",
     "reduce_precision",
     "compiled_layers",
     "overlap",

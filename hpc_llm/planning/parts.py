@@ -248,6 +248,8 @@ class EngineSetup:
     """Decoder layers that are split, gathered and given up together, where the engine splits them itself."""
     keeps_parameters: bool = False
     """Whether what was gathered for the forward pass stays for the backward pass."""
+    hybrid_sharding: bool = False
+    """Whether what is split is split among the ranks of a node, so that each node holds all of it, where the engine splits it itself."""
     reduce_precision: str = "fp32"
     """In which precision gradients are summed over the ranks, by the engine that splits layers itself: `fp32` or `bf16`."""
     compiled_layers: bool = False

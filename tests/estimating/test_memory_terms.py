@@ -242,6 +242,15 @@ def peak(plan: Plan) -> int:
     return peak_moment(Case(plan, sizes_in(plan))).total
 
 
+def test_where_each_node_holds_a_whole_model_a_rank_holds_what_it_would_on_one_node() -> None:
+    def states(nodes: int, *settings: str) -> int:
+        how = ("engine=fsdp2", "keeps_parameters=false", *settings)
+        plan = planned("delta", "z3", set=how, model="llama2-7b", nodes=nodes, gpus_per_node=4).plan
+        return peak_moment(Case(plan, sizes_in(plan))).terms["optimizer states"]
+
+    assert states(2, "hybrid_sharding=true") == states(1) == pytest.approx(2 * states(2), rel=1e-6)
+
+
 def test_flat_units_hold_of_a_number_what_bf16_lacks_of_it_and_two_moments_in_blocks_of_exact_size() -> None:
     def host(method: str, *settings: str) -> dict[str, int]:
         return dict(host_need(case_of(method, 2, set=("engine=flat", *settings)), None).breakdown)

@@ -87,7 +87,7 @@ class EngineFacts:
     """Why ranks cannot share layers with it (`--tensor-parallel`), in a clause that goes on from its name; None where they can."""
     splitting: Callable[[Wanted], Mapping[str, Chosen]] = _as_it_does
     """How it splits layers, for each field that it heeds of `EngineSetup`'s `layers_per_unit`, `keeps_parameters`,
-    `reduce_precision`, `compiled_layers`, `overlap`, `fused_optimizer`, `offloaded_step` and `moments_precision`: the value, and why."""
+    `hybrid_sharding`, `reduce_precision`, `compiled_layers`, `overlap`, `fused_optimizer`, `offloaded_step` and `moments_precision`: the value, and why."""
     fallback: str | None = None
     """The engine of ours that trains the same where a node's software is too old for this one."""
     carries: tuple[str, ...] = ()

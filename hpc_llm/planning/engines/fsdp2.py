@@ -60,6 +60,7 @@ def splitting(wanted: Wanted) -> Mapping[str, Chosen]:
     return {
         "keeps_parameters": (keeps, why),
         "layers_per_unit": (1, "packed layers are split one by one") if quantized else layers,
+        "hybrid_sharding": _is_hybrid(wanted),
         "reduce_precision": _reduces_in(wanted),
         "compiled_layers": _compiles(wanted),
     }
@@ -76,6 +77,12 @@ def _keeps(wanted: Wanted) -> Chosen:
     fits = needed <= wanted.gpu_bytes / 2
     gib = f"{needed / 2**30:.1f} GiB of states and whole parameters are {{}} than half of {wanted.gpu_bytes / 2**30:.1f} GiB"
     return fits, gib.format("no more" if fits else "more")
+
+
+def _is_hybrid(wanted: Wanted) -> Chosen:
+    if wanted.parallel.nodes == 1:
+        return False, "there is one node"
+    return False, "nobody has measured it between nodes; true gathers parameters within each node alone"
 
 
 def _reduces_in(wanted: Wanted) -> Chosen:

@@ -142,6 +142,8 @@ class Engine(ABC):
 
     splits: bool = False
     """Whether each rank holds a part of every parameter."""
+    copy: int = 0
+    """Which whole model this rank's parts are of, where there are several among the ranks."""
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -172,7 +174,7 @@ class Engine(ABC):
             own = self.own_part(parameter)
             if own is None:
                 return None
-            if self.tensor is None or self.tensor.rank == 0 or slice_of(parameter) is not None:
+            if self.copy == 0 and (self.tensor is None or self.tensor.rank == 0 or slice_of(parameter) is not None):
                 total += own.reshape(-1).view(torch.uint8).sum(dtype=torch.int64).to(self.device) * place
         if self.splits:
             torch.distributed.all_reduce(total)

@@ -6,7 +6,7 @@ The layers are made, or loaded, one after the other, and each is split among the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from hpc_llm.worker.data.batch import Batch
 from hpc_llm.worker.device import torch_release
 from hpc_llm.worker.engines.engine import Built, Engine, EngineKind, StepEnd, join_torch, trainable
 from hpc_llm.worker.engines.held import Bytes, bytes_of, local
-from hpc_llm.worker.engines.layout import Layout, Part
+from hpc_llm.worker.engines.layout import ALL_APART, Copies, Layout, Part
 from hpc_llm.worker.engines.shares import Shares, clip_shares
 from hpc_llm.worker.engines.stepping import Stepper
 from hpc_llm.worker.kernels import fuse
@@ -54,7 +54,9 @@ class Fsdp2Engine(Engine):
         scaled = plan.model.precision == "fp16"
         self._shares = None if scaled else Shares(trainable(model))
         steps = trainable(model) if self._shares is None else self._shares.parameters
-        held_by = () if tensor is None else copies(trainable(model), tensor)
+        self._wholes = _whole_models(plan)
+        self.copy = dist.get_rank() // (dist.get_world_size() // self._wholes)
+        held_by = [count * self._wholes for count in _holders(trainable(model), tensor)]
         clip = None if self._shares is None else partial(clip_shares, copies=held_by)
         self._stepper = Stepper(plan, steps, device, clip)
         self._compiled = CompiledLayers(layers_of(model), device) if plan.engine.compiled_layers else None
@@ -116,7 +118,9 @@ class Fsdp2Engine(Engine):
             Part(name, _begin(each), local(each).numel(), stepped)
             for (name, each), stepped in zip(named, steps, strict=True)
         ]
-        return Layout(parts, self._stepper.optimizer, f"FSDP2 on {dist.get_world_size()} ranks")
+        apart = dist.get_world_size() // self._wholes
+        alike = ALL_APART if self._wholes == 1 else Copies(self.copy, self._wholes, dist.get_rank() % apart)
+        return Layout(parts, self._stepper.optimizer, f"FSDP2 on {apart} ranks", alike)
 
     def steering(self) -> dict[str, Any]:
         return self._stepper.steering()
@@ -136,8 +140,19 @@ class Fsdp2Engine(Engine):
 def _begin(parameter: Any) -> int:
     """Where this rank's share begins in the whole: it is split by its first dimension into equal parts, the last ones less."""
     mesh = parameter.device_mesh
-    rows = -(-parameter.shape[0] // mesh.size())
-    return int(min(mesh.get_local_rank() * rows, parameter.shape[0]) * parameter.stride(0))
+    split = mesh.ndim - 1  # before it are those that hold the same
+    rows = -(-parameter.shape[0] // mesh.size(split))
+    return int(min(mesh.get_local_rank(split) * rows, parameter.shape[0]) * parameter.stride(0))
+
+
+def _whole_models(plan: Plan) -> int:
+    """How many are split among the ranks, each among those of a node."""
+    return plan.parallel.nodes if plan.engine.hybrid_sharding else 1
+
+
+def _holders(parameters: Sequence[nn.Parameter], tensor: TensorGroup | None) -> Sequence[int]:
+    """Of each parameter, how many ranks of a whole model hold the same part."""
+    return [1] * len(parameters) if tensor is None else copies(parameters, tensor)
 
 
 def _missing() -> str | None:
@@ -226,8 +241,10 @@ def _splitter(plan: Plan, device: torch.device) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    sizes = (plan.parallel.world_size // plan.parallel.tensor, plan.parallel.tensor)
-    mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("data", "tensor"))["data"]
+    wholes = _whole_models(plan)
+    sizes = (wholes, plan.parallel.world_size // plan.parallel.tensor // wholes, plan.parallel.tensor)
+    meshes = init_device_mesh(device.type, sizes, mesh_dim_names=("node", "data", "tensor"))
+    mesh = meshes["data"] if wholes == 1 else meshes["node", "data"]
     low = None if plan.model.precision == "fp32" else DTYPES[plan.model.precision]
     policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=DTYPES[plan.engine.reduce_precision])
     kept = {"reshard_after_forward": False} if plan.engine.keeps_parameters else {}

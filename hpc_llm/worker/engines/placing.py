@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch.distributed as dist
 from torch import nn
 
-from hpc_llm.worker.engines.layout import WHOLE, Copies, Layout
+from hpc_llm.worker.engines.layout import ALL_APART, WHOLE, Copies, Layout
 from hpc_llm.worker.engines.pieces import Place
 from hpc_llm.worker.model.flops import full_shape
 from hpc_llm.worker.tensor_parallel.group import TensorGroup
@@ -18,16 +18,19 @@ from hpc_llm.worker.tensor_parallel.split import slice_of
 
 def placed(layout: Layout, module: nn.Module, tensor: TensorGroup | None) -> Layout:
     """`layout`, of an engine that knows nothing of the ranks with which this one shares layers."""
-    alike = layout.shares == WHOLE
+    copies = _copies(layout, tensor) if layout.copies == ALL_APART else layout.copies
     if tensor is None:
-        copies = Copies(dist.get_rank(), dist.get_world_size()) if alike else Copies(name=dist.get_rank())
         return replace(layout, copies=copies)
-    return replace(
-        layout,
-        shares=f"{layout.shares}, {tensor.size} of which share each layer",
-        copies=Copies(tensor.data_rank, tensor.data_size, tensor.rank) if alike else Copies(name=dist.get_rank()),
-        places=dict(_places(module, tensor)),
-    )
+    shares = f"{layout.shares}, {tensor.size} of which share each layer"
+    return replace(layout, shares=shares, copies=copies, places=dict(_places(module, tensor)))
+
+
+def _copies(layout: Layout, tensor: TensorGroup | None) -> Copies:
+    if layout.shares != WHOLE:
+        return Copies(name=dist.get_rank())
+    if tensor is None:
+        return Copies(dist.get_rank(), dist.get_world_size())
+    return Copies(tensor.data_rank, tensor.data_size, tensor.rank)
 
 
 def _places(module: nn.Module, tensor: TensorGroup) -> Iterator[tuple[str, Place]]:
