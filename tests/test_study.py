@@ -118,6 +118,14 @@ def test_the_study_of_the_docs_is_one(own_folder: Path) -> None:
     assert len(hpc_llm.plan("hpc2.yaml")) == len(hpc_llm.plan("hpc2.yaml", smoke=True)) == 22
 
 
+def test_the_example_of_scaling_keeps_the_batch_of_a_gpu_and_the_batch_of_all() -> None:
+    plans = [one.plan for one in hpc_llm.plan(ROOT / "examples" / "scaling.yaml", account="a")]
+    weak, strong = plans[:4], plans[4:]
+    assert [one.parallel.world_size for one in weak] == [one.parallel.world_size for one in strong] == [4, 8, 16, 32]
+    assert [one.batch.global_batch_size // one.parallel.data for one in weak] == [2] * 4
+    assert [one.batch.global_batch_size for one in strong] == [64] * 4
+
+
 def test_flags_win_over_axes_and_runs(write: Write) -> None:
     file = write(matrix={"method": ["z2", "z3"], "steps": [20, 30]}, runs=[{"name": "x", "method": "q", "steps": 40}])
     planned = hpc_llm.plan(file, steps=50)
