@@ -209,6 +209,11 @@ class RunPaths:
         return self.root / "baseline_inference_metrics.json"
 
     @property
+    def finetune_metrics(self) -> Path:
+        """The result of fine-tuning in the words of the same project."""
+        return self.root / "baseline_finetune_metrics.json"
+
+    @property
     def profile(self) -> Path:
         """What a few steps behind the measured ones were made of, where it is asked for."""
         return self.root / "profile.json"

@@ -16,6 +16,8 @@ measure/       times, memory, the GPUs' own word
 
 request        the plan in a run folder
 homework       the flags of the HPC-II homework, and the plan that they stand for
+baseline       the same of the LZU project's inference
+finetune_flags the same of its fine-tuning; finetune_plan has the plan
 ranks          which process this is, whatever started it
 device         GPU or CPU, its memory, the versions of what is installed
 result         result.json

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.corpus.key import CorpusRequest
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.words import TRAIN, VALIDATION
-from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.errors import HpcLlmError, RequestError, unknown_name
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import is_checkpoint, layout_of_model
 from hpc_llm.planning.parts import (
@@ -31,19 +31,16 @@ from hpc_llm.planning.parts import (
     Parallel,
     Quantization,
 )
-from hpc_llm.records.files import read_json
 from hpc_llm.records.run import RunPaths, file_name_part
 from hpc_llm.text.secrecy import refuse_secrets
-from hpc_llm.worker.preparing.build import prepare
+from hpc_llm.worker import started_by_flags
+from hpc_llm.worker.data_of_flags import in_words_of_flags, prepared, source_of
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.request import RunRequest, add_run_folder, read_run_folder, refuse_used_folder
 from hpc_llm.worker.result import Record
-from hpc_llm.worker.started_by_flags import running_job, write_experiment
+from hpc_llm.worker.started_by_flags import check_model, in_gib, running_job, told, write_experiment
 
 WARMUP_STEPS = 2
-_GIB = 1 << 30
-_ARGUMENTS = "arguments"
-"""In experiment.json: the flags of a run that these started."""
 
 
 def parse_arguments(argv: Sequence[str], program: str = "infer_llm") -> argparse.Namespace:
@@ -83,34 +80,28 @@ def _of_flags(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
         raise RequestError(f"{ranks.world_size} ranks: these flags are of one process. Start it with python.")
     name = arguments.method_name and file_name_part(arguments.method_name)
     paths = RunPaths(arguments.output_dir / name if name else arguments.output_dir)
-    refuse_used_folder(paths, os.environ)
-    refuse_secrets({key: str(value) for key, value in vars(arguments).items()}, "the request")
-    facts, split = _prepared(arguments)
+    refuse_used_folder(paths, os.environ, "--output_dir")
+    refuse_secrets(told(arguments), "the request")
+    sentences = tuple(check_model(arguments.model_path))
+    facts, split = _data(arguments, ranks)
     plan = _plan(arguments, facts, split, gpus=min(torch.cuda.device_count(), 1))
-    told = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
-    write_experiment(paths, plan, (), {_ARGUMENTS: {key: value for key, value in told.items() if key != "run_dir"}})
-    return RunRequest(plan, paths, ())
+    write_experiment(paths, plan, sentences, arguments)
+    return RunRequest(plan, paths, sentences)
 
 
-def _prepared(arguments: argparse.Namespace) -> tuple[CorpusFacts, str]:
+def _data(arguments: argparse.Namespace, ranks: Ranks) -> tuple[CorpusFacts, str]:
     """The data as tokens, and which of their splits is meant."""
-    name, _, folder = arguments.dataset_name.partition("=")
-    known = KNOWN_SETS.get(name)
-    if known is not None and not folder and known.config not in (None, arguments.dataset_config):
-        raise RequestError(unknown_name("dataset_config", arguments.dataset_config, [known.config or ""]))
+    source = source_of(arguments.dataset_name, arguments.dataset_config)
+    known = KNOWN_SETS.get(source.partition("=")[0])
     held_out = (known.validation if known is not None else None) or "validation"
     splits = {"train": TRAIN, held_out: VALIDATION} if known is not None else {"train": TRAIN, "test": TRAIN}
     if arguments.dataset_split not in splits:
         raise RequestError(unknown_name("dataset_split", arguments.dataset_split, splits))
-    cache = Path(os.environ.get("HPC_LLM_CACHE") or "caches")
-    wanted = CorpusRequest(
-        sources=(arguments.dataset_name,), model=arguments.model_path, layout=layout_of_model(arguments.model_path)
-    )
+    wanted = CorpusRequest(sources=(source,), model=arguments.model_path, layout=layout_of_model(arguments.model_path))
     try:
-        facts = prepare(wanted, cache, lambda text: print(f"infer_llm: {text}", flush=True))
-    except RequestError as error:  # its sentence names the option of hpc-llm
-        raise RequestError(str(error).replace("--data ", "--dataset_name ")) from None
-    return facts, splits[arguments.dataset_split]
+        return prepared(wanted, "infer_llm", ranks), splits[arguments.dataset_split]
+    except HpcLlmError as error:
+        raise in_words_of_flags(error) from None
 
 
 def _plan(arguments: argparse.Namespace, facts: CorpusFacts, split: str, gpus: int) -> Plan:
@@ -166,19 +157,17 @@ def _plan(arguments: argparse.Namespace, facts: CorpusFacts, split: str, gpus: i
 
 def write_metrics(record: Record) -> None:
     """Where these flags started the run, its result once more in the words of that project's file."""
-    config = (read_json(record.paths.experiment) or {}).get(_ARGUMENTS)
-    found = read_json(record.paths.result)
-    if not isinstance(config, dict) or found is None:
-        return
-    peak = found.get("peak_allocated_bytes")
+    started_by_flags.write_metrics(record, record.paths.baseline_metrics, _metrics)
+
+
+def _metrics(config: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     tokens = [found.get("prompt_tokens"), found.get("generated_tokens")]
-    metrics = {
+    return {
         "total_queries": found.get("total_queries"),
         "total_time": found.get("total_time_s"),
         "avg_latency": found.get("latency_s_mean"),
         "total_tokens": sum(one for one in tokens if one) or None,
         "throughput_tokens_per_sec": found.get("prompt_and_generated_tokens_per_second"),
         "throughput_queries_per_sec": found.get("queries_per_second"),
-        "peak_memory_gb": None if peak is None else peak / _GIB,
+        "peak_memory_gb": in_gib(found.get("peak_allocated_bytes")),
     }
-    record.write(record.paths.baseline_metrics, {"config": config, "metrics": metrics})

@@ -7,7 +7,6 @@ The homework's scripts start `pretrain_llm.py --deepspeed --deepspeed_config FIL
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,27 +15,22 @@ from typing import Any
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.deepspeed_config import check_keys
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.model import ALIASES, architecture, is_checkpoint
-from hpc_llm.planning.parts import (
-    BatchShape,
-    EngineSetup,
-    ExpectedGpu,
-    ModelSetup,
-    OptimizerSetup,
-    Parallel,
-    Precision,
-    Training,
-)
+from hpc_llm.planning.model import is_checkpoint
+from hpc_llm.planning.parts import BatchShape, EngineSetup, ExpectedGpu, ModelSetup, Training
 from hpc_llm.planning.synthetic import LOSS_FLOOR_NATS
-from hpc_llm.records.files import read_regular, reason_of
 from hpc_llm.records.run import RunPaths
-from hpc_llm.text.json_text import DamagedRecordError, decoded
 from hpc_llm.text.secrecy import refuse_secrets
+from hpc_llm.worker.deepspeed_file import (
+    fit_batch,
+    is_enabled,
+    optimizer_of,
+    precision_of,
+    read_deepspeed_config,
+    zero_letters,
+)
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.request import RunRequest, add_run_folder, read_run_folder, refuse_used_folder
-from hpc_llm.worker.started_by_flags import running_job, write_experiment
-
-_OPTIMIZER = ("lr", "betas", "eps", "weight_decay")
+from hpc_llm.worker.started_by_flags import check_model, parallel_of, running_job, write_experiment
 
 
 def parse_arguments(argv: Sequence[str], program: str = "pretrain_llm") -> argparse.Namespace:
@@ -88,26 +82,6 @@ def _of_homework(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     return RunRequest(plan, paths, sentences)
 
 
-def read_deepspeed_config(path: Path) -> dict[str, Any]:
-    """A DeepSpeed config as DeepSpeed itself reads it: comments and commas too many are forgiven."""
-    import hjson  # comes with DeepSpeed
-
-    try:
-        config = hjson.loads(read_regular(path).decode("utf-8"))
-        plain = decoded(json.dumps(config))
-    except OSError as error:
-        raise RequestError(f"the DeepSpeed config {path} cannot be read: {reason_of(error)}.") from None
-    except RecursionError:
-        raise RequestError(f"the DeepSpeed config {path} is nested too deep.") from None
-    except DamagedRecordError as error:
-        raise RequestError(f"the DeepSpeed config {path} cannot be read: {error}.") from None
-    except ValueError as error:  # no UTF-8, no JSON, digits without end
-        raise RequestError(f"the DeepSpeed config {path} is not JSON: {error}.") from None
-    if not isinstance(plain, dict):
-        raise RequestError(f"the DeepSpeed config {path} must hold one object.")
-    return plain
-
-
 def homework_plan(
     arguments: argparse.Namespace, config: Mapping[str, Any], ranks: Ranks, gpus_per_node: int
 ) -> tuple[Plan, tuple[str, ...]]:
@@ -115,18 +89,16 @@ def homework_plan(
     deepspeed = dict(config)
     recompute = deepspeed.pop("gradient_checkpointing", None)
     check_keys(deepspeed, str(arguments.deepspeed_config))
-    sentences = _fit_batch(deepspeed, arguments.batch_size, ranks.world_size) + _fit_model(arguments.model_name)
+    sentences = fit_batch(deepspeed, arguments.batch_size, ranks.world_size) + check_model(arguments.model_name)
     if recompute is not None:
         sentences.append("gradient_checkpointing is no DeepSpeed key: it is read as recompute.")
     deepspeed.setdefault("optimizer", {"type": "AdamW", "params": {"lr": 1e-5}})
-    return _plan(arguments, deepspeed, _enabled(recompute), ranks, gpus_per_node), tuple(sentences)
+    return _plan(arguments, deepspeed, is_enabled(recompute), ranks, gpus_per_node), tuple(sentences)
 
 
 def _plan(
     arguments: argparse.Namespace, deepspeed: dict[str, Any], recompute: bool, ranks: Ranks, gpus_per_node: int
 ) -> Plan:
-    block = deepspeed["optimizer"]
-    parameters = block.get("params") or {}
     return Plan(
         task="pretrain",
         cluster="unknown",
@@ -143,7 +115,7 @@ def _plan(
         model=ModelSetup(
             name=arguments.model_name,
             weights="checkpoint" if is_checkpoint(arguments.model_name) else "random",
-            precision=_precision(deepspeed),
+            precision=precision_of(deepspeed),
             attention="sdpa",
             recompute=recompute,
             quantization=None,
@@ -155,44 +127,12 @@ def _plan(
             global_batch_size=deepspeed["train_batch_size"],
             sequence_length=arguments.seq_len,
         ),
-        parallel=_parallel(ranks, gpus_per_node),
-        # What else the config says of the optimizer DeepSpeed reads there itself.
-        optimizer=OptimizerSetup(
-            type=block.get("type", "AdamW"), **{key: parameters[key] for key in _OPTIMIZER if key in parameters}
-        ),
+        parallel=parallel_of(ranks, gpus_per_node),
+        optimizer=optimizer_of(deepspeed),
         engine=EngineSetup(name="deepspeed", fallback=None, deepspeed=deepspeed),
         job=running_job("pretrain_llm", ranks.launcher),
         gpu=ExpectedGpu(model=None, peak_flops=None),
     )
-
-
-def _parallel(ranks: Ranks, gpus_per_node: int) -> Parallel:
-    return Parallel(
-        nodes=max(1, ranks.world_size // ranks.local_world_size),
-        gpus_per_node=gpus_per_node,
-        tasks_per_node=ranks.local_world_size,
-        world_size=ranks.world_size,
-        data=ranks.world_size,
-    )
-
-
-def _fit_batch(deepspeed: dict[str, Any], micro_batch_size: int, world_size: int) -> list[str]:
-    """Compute the config's batch sizes for the ranks that are there, as the homework's files are for 8 or 2 GPUs."""
-    accumulation = int(deepspeed.get("gradient_accumulation_steps", 1))
-    batch = world_size * micro_batch_size * accumulation
-    typed = deepspeed.get("train_batch_size", batch)
-    deepspeed["train_batch_size"] = batch
-    deepspeed["train_micro_batch_size_per_gpu"] = micro_batch_size
-    deepspeed["gradient_accumulation_steps"] = accumulation
-    return [] if typed == batch else [f"train_batch_size is {batch} for {world_size} ranks, not {typed}."]
-
-
-def _fit_model(name: str) -> list[str]:
-    """Check that the model exists; say so where a preset stands in for a model of the hub."""
-    if is_checkpoint(name):
-        return []
-    preset = architecture(name).name
-    return [f"{name} is no folder here: {preset} with random weights is trained."] if name in ALIASES else []
 
 
 def _warmup_steps(arguments: argparse.Namespace) -> int:
@@ -203,27 +143,9 @@ def _warmup_steps(arguments: argparse.Namespace) -> int:
     return warmup
 
 
-def _enabled(block: Any) -> bool:
-    if isinstance(block, dict):
-        return bool(block.get("enable", block.get("enabled", True)))
-    return bool(block)
-
-
-def _precision(config: Mapping[str, Any]) -> Precision:
-    def is_on(*keys: str) -> bool:
-        return any(_enabled(config[key]) for key in keys if config.get(key) is not None)
-
-    return "bf16" if is_on("bf16", "bfloat16") else "fp16" if is_on("fp16") else "fp32"
-
-
 def _letters(config: Mapping[str, Any], recompute: bool) -> str:
-    zero = config.get("zero_optimization") or {}
-    stage = int(zero.get("stage", 0))
-    offload = any(
-        (zero.get(key) or {}).get("device", "none") != "none" for key in ("offload_optimizer", "offload_param")
-    )
-    letters = [f"z{stage}" if stage else "ddp", *(["o"] if offload else []), *(["r"] if recompute else [])]
-    return "+".join(letters)
+    zero, *offload = zero_letters(config) or ["ddp"]
+    return "+".join([zero, *offload, *(["r"] if recompute else [])])
 
 
 def _folder_name(env: Mapping[str, str], ranks: Ranks) -> str:

@@ -56,14 +56,14 @@ def read_run_folder(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
         raise RequestError(f"{paths.experiment} does not hold a whole plan: {error}.") from None
 
 
-def refuse_used_folder(paths: RunPaths, env: Mapping[str, str]) -> None:
+def refuse_used_folder(paths: RunPaths, env: Mapping[str, str], flag: str = "--run-dir") -> None:
     """Raise RequestError where another start of the program wrote into the folder: its numbers would be lost or mixed.
 
-    Every rank looks for itself. A job script has looked already, and a node may not yet see what it moved.
+    `flag` names the folder. Every rank looks for itself. A job script has looked already, and a node may not yet see what it moved.
     """
     left = [] if env.get(TRY) else paths.left_by_try()
     if left:
+        by_script = "start it by its job.sh, which keeps what earlier tries left, or " if flag == "--run-dir" else ""
         raise RequestError(
-            f"the run in {paths.root} has been started before, {', '.join(left)} would be lost: start it by its job.sh, "
-            "which keeps what earlier tries left, or take another --run-dir."
+            f"the run in {paths.root} has been started before, {', '.join(left)} would be lost: {by_script}take another {flag}."
         )

@@ -55,6 +55,7 @@ def test_the_projects_line_leaves_the_projects_file(tmp_path: Path, questions: P
         (("--dataset_config", "socratic"), "there is no dataset_config 'socratic'"),
         (("--dataset_split", "tset"), "there is no dataset_split 'tset': did you mean 'test'"),
         (("--dataset_name", "nowhere.jsonl"), "^--dataset_name nowhere.jsonl: it cannot be read"),
+        (("--model_path", "nowhere"), "^there is no model 'nowhere'"),
     ],
 )
 def test_what_the_data_have_not_is_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:

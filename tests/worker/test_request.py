@@ -19,7 +19,8 @@ from hpc_llm.records.compiled import caches_of, compiled_in
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths, is_run
 from hpc_llm.schedulers.snapshot import code_digest, code_snapshot
-from hpc_llm.worker.homework import _folder_name, homework_plan, parse_arguments, read_deepspeed_config, read_request
+from hpc_llm.worker.deepspeed_file import read_deepspeed_config
+from hpc_llm.worker.homework import _folder_name, homework_plan, parse_arguments, read_request
 from hpc_llm.worker.pretrain_llm import main
 from hpc_llm.worker.ranks import Ranks
 
@@ -180,6 +181,8 @@ def test_what_runs_before_torch_needs_the_standard_library_only() -> None:
         "worker.failure",
         "worker.result",
         "worker.pretrain_llm",
+        "worker.finetune_llm",
+        "worker.infer_llm",
     ]
     modules += ["records.metrics", "planning.model", "planning.experiment", "records.run", "errors"]
     program = (
