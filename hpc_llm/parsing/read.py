@@ -20,6 +20,7 @@ from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import pass_over
 from hpc_llm.parsing import notebook
 from hpc_llm.parsing.believed import leave_out_impossible
+from hpc_llm.parsing.held import tells_settings_alone
 from hpc_llm.parsing.inputs import STDIN, inputs
 from hpc_llm.parsing.joining import MOST_RUNS
 from hpc_llm.parsing.registry import (
@@ -265,7 +266,7 @@ def _known_runs(runs: Sequence[LogRun]) -> list[tuple[LogRun, Row]]:
     runs = [run for run in runs if not run.empty] or runs[:1]
     for run in runs[:-1]:
         run.tail.is_followed = True
-    worked = [run for run in runs if not run.idle]
+    worked = [run for run in runs if not run.idle and not tells_settings_alone(run)]
     rows = [(run, row_of(run)) for run in worked or runs]
     return [(run, row) for run, row in rows if row.format != UNKNOWN_FORMAT]
 
