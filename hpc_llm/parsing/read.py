@@ -70,7 +70,7 @@ class Reading:
     def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
         """What the runs of a log come to."""
         for run in runs:
-            run.tail.job = job_of(source)
+            run.tail.job, run.tail.source = job_of(source), source
         left_out = sum(run.left_out_before for run in runs)
         if left_out:
             kept = f"the first {MOST_RUNS} and the last are read"
