@@ -39,6 +39,7 @@ class Corpora:
         self._logs = logs
         self._found: dict[str, CorpusFacts] = {}
         self._checked: set[str] = set()
+        self._told: set[Path] = set()
 
     def find(self, experiment: Experiment, cluster: Cluster) -> CorpusFacts | None:
         """What the data of the experiment were prepared as; None where it needs none.
@@ -52,6 +53,7 @@ class Corpora:
         wanted = wanted_corpus(experiment, cluster)
         if wanted is None:
             return None
+        self._tell_runs(wanted.sources)
         if find(experiment.task).is_on_host:
             self._check_rows(wanted)
             return None
@@ -59,6 +61,16 @@ class Corpora:
         if asked not in self._found:
             self._found[asked] = self._look(wanted, experiment, cluster)
         return self._found[asked]
+
+    def _tell_runs(self, sources: Sequence[str]) -> None:
+        """Say which folders in the sources are left out: those of runs of ours."""
+        from hpc_llm.corpus.sources import is_corpus, runs_within
+        from hpc_llm.errors import notice
+
+        for run in runs_within([source for source in sources if not is_corpus(source)]):
+            if run not in self._told:
+                self._told.add(run)
+                notice(f"--data: {run} is the folder of a run, and nothing in it is read as data")
 
     def _check_rows(self, wanted: CorpusRequest) -> None:
         """Refuse rows that lack what is asked of them before a job waits for them; each source is looked at once."""
