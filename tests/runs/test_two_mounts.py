@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import BEGAN, Folder, Slurm, job
+from run_folders import Folder, Slurm, job
 from test_clean import keep, later_run
 
 from hpc_llm.api import clean
