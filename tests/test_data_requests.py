@@ -66,6 +66,7 @@ def test_a_path_beside_an_experiment_file_is_told_from_one_in_the_working_direct
         refused.value
     )
     assert f"{own_folder}/sub/inner.txt is there" in str(refused.value)
+    assert str(refused.value).startswith("data in sub/e.yaml: ") and "--data" not in str(refused.value)
     with pytest.raises(RequestError) as refused:
         hpc_llm.plan("sub/e.yaml", data=["inner.txt"] if "data" in said else ["train=inner.txt"])
     assert "counts from" not in str(refused.value)
@@ -163,6 +164,25 @@ def test_what_is_trained_on_and_held_out_is_told(rows: Path, recwarn: pytest.War
         assert workload(data=data).corpus is not None
         told = [str(one.message) for one in recwarn if "not that of held-out data" in str(one.message)]
         assert [said is not None and said in one for one in told] == [True] * (said is not None)
+
+
+def test_what_is_wrong_with_the_data_of_a_file_is_said_of_the_file(own_folder: Path) -> None:
+    """Whatever it is: nobody gave the option."""
+    (own_folder / "empty.txt").write_text("")
+    (own_folder / "none").mkdir()
+    (own_folder / "a.xlsx").write_text("x")
+    run_within(own_folder / "runs")
+    for place, said in (
+        ("empty.txt", "it is empty"),
+        ("none", "nothing to train on"),
+        ("a.xlsx", "are not read"),
+        ("runs", "folders of runs"),
+    ):
+        (own_folder / "e.yaml").write_text(json.dumps({**RUN, "data": [place]}))
+        with pytest.raises(RequestError, match=rf"^data in e\.yaml: {own_folder}/{place}: .*{said}"):
+            hpc_llm.plan("e.yaml")
+        with pytest.raises(RequestError, match=rf"^--data {own_folder}/{place}: .*{said}"):
+            hpc_llm.plan("e.yaml", data=[place])
 
 
 def run_within(folder: Path) -> Path:

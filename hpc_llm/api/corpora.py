@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import DataRequestError, RequestError
 
 if TYPE_CHECKING:
     from hpc_llm.corpus.facts import CorpusFacts
@@ -47,12 +47,20 @@ class Corpora:
         Raises:
             RequestError: they were not prepared yet, or are not whole.
         """
+        from hpc_llm.corpus.sources import in_words_of
         from hpc_llm.planning.data import wanted_corpus
-        from hpc_llm.planning.tasks import find
 
         wanted = wanted_corpus(experiment, cluster)
         if wanted is None:
             return None
+        try:
+            return self._find(wanted, experiment, cluster)
+        except DataRequestError as error:
+            raise DataRequestError(in_words_of(wanted.sources, str(error))) from None
+
+    def _find(self, wanted: CorpusRequest, experiment: Experiment, cluster: Cluster) -> CorpusFacts | None:
+        from hpc_llm.planning.tasks import find
+
         self._tell_runs(wanted.sources)
         if find(experiment.task).is_on_host:
             self._check_rows(wanted)

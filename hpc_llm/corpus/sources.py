@@ -123,7 +123,16 @@ def full_source(text: str) -> str:
         check_file(Path(place))
     if os.path.isfile(place) and not os.path.getsize(place):
         raise DataRequestError(f"--data {place}: it is empty. Give text, or leave --data out for synthetic tokens.")
-    return str(Source(place, source.split, source.known_set))
+    full = str(Source(place, source.split, source.known_set))
+    return SourceOfFile(full, text.file) if isinstance(text, SourceOfFile) else full
+
+
+def in_words_of(sources: Iterable[str], message: str) -> str:
+    """A sentence about `--data` as one about the file that said it, where one did: nobody gave the option then."""
+    for text in sources:
+        if isinstance(text, SourceOfFile) and message.startswith("--data ") and read_source(text).place in message:
+            return f"data in {text.file}: {message.removeprefix('--data ')}"
+    return message
 
 
 def _beside_file(text: str, place: str) -> str:
