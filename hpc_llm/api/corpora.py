@@ -47,7 +47,6 @@ class Corpora:
         Raises:
             RequestError: they were not prepared yet, or are not whole.
         """
-        from hpc_llm.corpus.sources import in_words_of
         from hpc_llm.planning.data import wanted_corpus
 
         wanted = wanted_corpus(experiment, cluster)
@@ -56,6 +55,8 @@ class Corpora:
         try:
             return self._find(wanted, experiment, cluster)
         except DataRequestError as error:
+            from hpc_llm.corpus.sources import in_words_of
+
             raise DataRequestError(in_words_of(wanted.sources, str(error))) from None
 
     def _find(self, wanted: CorpusRequest, experiment: Experiment, cluster: Cluster) -> CorpusFacts | None:

@@ -15,10 +15,9 @@ _HOLE = bytes(8)
 _BLOCK = 1 << 20
 _LONGEST_MARK = 32
 _MARKS = re.compile(rb"endstream|stream\r?\n|%%EOF|\bobj\b|\0{8,}")
-_WORDS = re.compile(rb"\0{16,}")
-"""A hole among words: letters of two bytes may be a few zeros by themselves."""
-_IMAGE = re.compile(rb"\bID\s.{0,65536}?\sEI\b", re.DOTALL)
-"""An image among the words, which may hold zeros."""
+_AMONG_WORDS = re.compile(rb"\bID\s|\sEI\b|\0{16,}")
+"""A hole among words, where letters of two bytes may be a few zeros by themselves; and where an image begins and ends, which may
+hold any number."""
 _MOST_FORMS = 100
 
 
@@ -48,9 +47,18 @@ def hole_in_page(page: Any) -> str | None:
             return "what its words should be in is no stream"
         if (why := _is_cut(stream)) is not None:
             return why
-        if _WORDS.search(_IMAGE.sub(b"", stream.get_data())):
+        if _has_hole(stream.get_data()):
             return "there is a hole of zeros among its words"
     return None
+
+
+def _has_hole(words: bytes) -> bool:
+    in_image = False
+    for found in _AMONG_WORDS.finditer(words):
+        if found[0].startswith(b"\0") and not in_image:
+            return True
+        in_image = found[0].startswith(b"ID") or (in_image and found[0].startswith(b"\0"))
+    return False
 
 
 def _streams(page: Any) -> Iterator[Any]:
