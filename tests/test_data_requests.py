@@ -14,6 +14,7 @@ from made_runs import tensors
 from rendering import planned
 
 import hpc_llm
+from hpc_llm.corpus.sources import source_files
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning.parts import Training
 from hpc_llm.records.files import read_json_lines
@@ -65,6 +66,7 @@ def test_a_path_beside_an_experiment_file_is_told_from_one_in_the_working_direct
         refused.value
     )
     assert f"{own_folder}/sub/inner.txt is there" in str(refused.value)
+    assert str(refused.value).startswith("data in sub/e.yaml: ") and "--data" not in str(refused.value)
     with pytest.raises(RequestError) as refused:
         hpc_llm.plan("sub/e.yaml", data=["inner.txt"] if "data" in said else ["train=inner.txt"])
     assert "counts from" not in str(refused.value)
@@ -162,6 +164,52 @@ def test_what_is_trained_on_and_held_out_is_told(rows: Path, recwarn: pytest.War
         assert workload(data=data).corpus is not None
         told = [str(one.message) for one in recwarn if "not that of held-out data" in str(one.message)]
         assert [said is not None and said in one for one in told] == [True] * (said is not None)
+
+
+def test_what_is_wrong_with_the_data_of_a_file_is_said_of_the_file(own_folder: Path) -> None:
+    """Whatever it is: nobody gave the option."""
+    (own_folder / "empty.txt").write_text("")
+    (own_folder / "none").mkdir()
+    (own_folder / "a.xlsx").write_text("x")
+    run_within(own_folder / "runs")
+    for place, said in (
+        ("empty.txt", "it is empty"),
+        ("none", "nothing to train on"),
+        ("a.xlsx", "are not read"),
+        ("runs", "folders of runs"),
+    ):
+        (own_folder / "e.yaml").write_text(json.dumps({**RUN, "data": [place]}))
+        with pytest.raises(RequestError, match=rf"^data in e\.yaml: {own_folder}/{place}: .*{said}"):
+            hpc_llm.plan("e.yaml")
+        with pytest.raises(RequestError, match=rf"^--data {own_folder}/{place}: .*{said}"):
+            hpc_llm.plan("e.yaml", data=[place])
+
+
+def run_within(folder: Path) -> Path:
+    """The folder of a run with what such a folder may hold, two levels down."""
+    run = folder / "old" / "logs" / "run-1"
+    (run / "model").mkdir(parents=True)
+    for name in ("experiment.json", "job.json", "steps.jsonl", "log.txt", "model/README.md", "answers.jsonl"):
+        (run / name).write_text('{"question": "of a run", "answer": "of a run"}\n')
+    return run
+
+
+def test_runs_that_lie_deeper_in_a_folder_are_no_data(rows: Path, recwarn: pytest.WarningsRecorder) -> None:
+    (rows.parent / "set").mkdir()
+    rows.rename(rows.parent / "set" / "rows.jsonl")
+    before = [Path(one.path).name for one in source_files(["set"])]
+    run = run_within(rows.parent / "set")
+    assert [Path(one.path).name for one in source_files(["set"])] == before == ["rows.jsonl"]
+    prepared("set")
+    assert workload(data=["set"]).corpus is not None
+    told = [str(one.message) for one in recwarn if "nothing in it is read as data" in str(one.message)]
+    assert told and all(str(run) in one for one in told)
+
+
+def test_a_folder_of_nothing_but_runs_is_refused(own_folder: Path) -> None:
+    run_within(own_folder / "set")
+    with pytest.raises(RequestError, match="nothing to train on but folders of runs, and what they hold is no data"):
+        workload(data=["set"])
 
 
 def test_too_few_epochs_are_told_how_many_epochs_are_enough(rows: Path) -> None:

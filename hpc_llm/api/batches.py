@@ -63,13 +63,16 @@ def experiment_of(run: RunRequest, logs: Path, models: Sequence[str] = ()) -> Ex
 
 def _source(text: str) -> str:
     """A source of data with its full path. Raises RequestError where nothing is there, with the command that may bring it."""
-    from hpc_llm.corpus.sources import full_source
+    from hpc_llm.corpus.sources import SourceOfFile, full_source
 
     try:
         return full_source(text)
     except RequestError as error:
         way = way_to_dataset(text) if "no such file" in str(error) else ""
-        raise RequestError(f"{error}{way}") from None
+        said = (
+            f"{error}".replace("--data ", f"data in {text.file}: ", 1) if isinstance(text, SourceOfFile) else f"{error}"
+        )
+        raise RequestError(f"{said}{way}") from None
 
 
 def site_of(cluster: Cluster, logs: Path) -> Site:

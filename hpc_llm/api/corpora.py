@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import DataRequestError, RequestError
 
 if TYPE_CHECKING:
     from hpc_llm.corpus.facts import CorpusFacts
@@ -39,6 +39,7 @@ class Corpora:
         self._logs = logs
         self._found: dict[str, CorpusFacts] = {}
         self._checked: set[str] = set()
+        self._told: set[Path] = set()
 
     def find(self, experiment: Experiment, cluster: Cluster) -> CorpusFacts | None:
         """What the data of the experiment were prepared as; None where it needs none.
@@ -47,11 +48,21 @@ class Corpora:
             RequestError: they were not prepared yet, or are not whole.
         """
         from hpc_llm.planning.data import wanted_corpus
-        from hpc_llm.planning.tasks import find
 
         wanted = wanted_corpus(experiment, cluster)
         if wanted is None:
             return None
+        try:
+            return self._find(wanted, experiment, cluster)
+        except DataRequestError as error:
+            from hpc_llm.corpus.sources import in_words_of
+
+            raise DataRequestError(in_words_of(wanted.sources, str(error))) from None
+
+    def _find(self, wanted: CorpusRequest, experiment: Experiment, cluster: Cluster) -> CorpusFacts | None:
+        from hpc_llm.planning.tasks import find
+
+        self._tell_runs(wanted.sources)
         if find(experiment.task).is_on_host:
             self._check_rows(wanted)
             return None
@@ -59,6 +70,16 @@ class Corpora:
         if asked not in self._found:
             self._found[asked] = self._look(wanted, experiment, cluster)
         return self._found[asked]
+
+    def _tell_runs(self, sources: Sequence[str]) -> None:
+        """Say which folders in the sources are left out: those of runs of ours."""
+        from hpc_llm.corpus.sources import is_corpus, runs_within
+        from hpc_llm.errors import notice
+
+        for run in runs_within([source for source in sources if not is_corpus(source)]):
+            if run not in self._told:
+                self._told.add(run)
+                notice(f"--data: {run} is the folder of a run, and nothing in it is read as data")
 
     def _check_rows(self, wanted: CorpusRequest) -> None:
         """Refuse rows that lack what is asked of them before a job waits for them; each source is looked at once."""

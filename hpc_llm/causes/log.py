@@ -11,7 +11,7 @@ from hpc_llm.causes import life
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
 from hpc_llm.causes.search import Found, is_loud, signs_in
-from hpc_llm.causes.verdict import Verdict, decide, is_undone
+from hpc_llm.causes.verdict import Verdict, decide, is_of_shell, is_undone, of_errors_alone
 from hpc_llm.text.blocks import Block
 
 NEAR_THE_END = 1 << 24
@@ -150,10 +150,20 @@ class LogFindings:
 def verdict_on(logs: Sequence[LogFindings]) -> tuple[Verdict, list[Found]]:
     """The verdict on one job of which only its logs are there, and what it rests on."""
     ended = any(log.ended_at is not None for log in logs)
+    overcome = overcome_in(logs)
     found = [
         one
         for log in logs
         for one in log.found
-        if not is_undone(one, log.ended_at, ended) and not is_of_another_job(one.text, job_of(log.file))
+        if not is_undone(one, log.ended_at, ended)
+        and not is_of_another_job(one.text, job_of(log.file))
+        and not any(one is other for other in overcome)
     ]
-    return decide(found, ended), found
+    verdict = decide(found, ended)
+    return of_errors_alone(verdict, found, logs[0].file) if len(logs) == 1 else verdict, found
+
+
+def overcome_in(logs: Sequence[LogFindings]) -> list[Found]:
+    """What the job's shell said in one file of something that did not load, where another file shows that training began."""
+    trained = {log.file for log in logs if log.has_steps or log.ended_at is not None}
+    return [one for log in logs for one in log.found if is_of_shell(one) and trained - {log.file}]

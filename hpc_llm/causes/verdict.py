@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.causes.cause import STARTED, Cause, Role
@@ -53,6 +53,10 @@ _BY_FIGURES = frozenset(("nan_loss", "loss_scale_collapse"))
 _ENDED_BY_SCHEDULER = frozenset(("walltime", "preempted", "node_fail", "host_oom"))
 _EXPLICIT = 0.9
 """So sure are the scheduler's own words."""
+_ERRORS = re.compile(r"(?:\.err|\.e\d+|(?:^|/)stderr(?:\.log|\.txt)?)(?:\.(?:gz|xz|zst|bz2))?$")
+"""Names of a job's standard error."""
+_OPEN = 0.6
+"""So sure is a cause of which it is not known whether it ended anything."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,14 @@ class Verdict:
     root: Found | None
     chain: tuple[Cause, ...]
     """The root first, then its consequences in the order in which they were seen."""
+    is_open: bool = False
+    """Whether the job may have gone on after the root: its output, which would tell, is in another file."""
 
     @property
     def outcome(self) -> Outcome:
         """How the run is listed: as failed where the cause is a guess, or where only its consequences are known."""
+        if self.is_open:
+            return Outcome.UNKNOWN
         if self.root is None:
             return self.cause.outcome
         if self.root.is_root:
@@ -129,6 +137,13 @@ def decide(found: Sequence[Found], completed: bool) -> Verdict:
     root = max(roots, key=lambda f: (f.precedence, -f.time, -f.position))
     root = first_of(root, roots)
     return Verdict(root.cause, _confidence(root, roots, found), root, _chain(root, found))
+
+
+def of_errors_alone(verdict: Verdict, found: Iterable[Found], source: str) -> Verdict:
+    """The verdict on a file by its name: standard error that holds nothing but what a shell says of its environment, and goes on,
+    does not tell whether the job did."""
+    is_open = _ERRORS.search(source) is not None and verdict.root is not None and all(map(is_of_shell, found))
+    return replace(verdict, is_open=True, confidence=min(verdict.confidence, _OPEN)) if is_open else verdict
 
 
 def is_undone(one: Found, ended_at: int | None, completed: bool) -> bool:
@@ -204,8 +219,13 @@ def _is_complaint(one: Found) -> bool:
     """Whether it is one of those messages with which a program or a shell goes on."""
     if one.position >= 0 and _NO_ERROR.search(one.text) and one.cause.id not in _BY_FIGURES and not _is_schedulers(one):
         return True
-    is_of_shell = one.cause.id in _COMPLAINTS or "command not found" in one.text
-    return is_of_shell and one.position >= 0 and one.sign.survived_after == STARTED
+    return is_of_shell(one)
+
+
+def is_of_shell(one: Found) -> bool:
+    """Whether a shell or its module system says it of what comes before the program, and goes on unless it is told to end."""
+    is_meant = one.cause.id in _COMPLAINTS or "command not found" in one.text
+    return is_meant and one.position >= 0 and one.sign.survived_after == STARTED
 
 
 def _is_schedulers(one: Found) -> bool:

@@ -123,7 +123,16 @@ def full_source(text: str) -> str:
         check_file(Path(place))
     if os.path.isfile(place) and not os.path.getsize(place):
         raise DataRequestError(f"--data {place}: it is empty. Give text, or leave --data out for synthetic tokens.")
-    return str(Source(place, source.split, source.known_set))
+    full = str(Source(place, source.split, source.known_set))
+    return SourceOfFile(full, text.file) if isinstance(text, SourceOfFile) else full
+
+
+def in_words_of(sources: Iterable[str], message: str) -> str:
+    """A sentence about `--data` as one about the file that said it, where one did: nobody gave the option then."""
+    for text in sources:
+        if isinstance(text, SourceOfFile) and message.startswith("--data ") and read_source(text).place in message:
+            return f"data in {text.file}: {message.removeprefix('--data ')}"
+    return message
 
 
 def _beside_file(text: str, place: str) -> str:
@@ -186,11 +195,23 @@ def _files_of(source: Source) -> Iterator[SourceFile]:
         yield SourceFile(str(place), _kind(place), source.split or TRAIN, source.known_set)
         return
     refuse_unfinished(place)
-    if is_run(place) and RunPaths(place).job.is_file():
+    if is_of_a_run(place):
         raise DataRequestError(
             f"--data {place}: it is the folder of a run, and what it holds is no data. Name the files that are to be learned."
         )
     yield from _files_in(place, source)
+
+
+def is_of_a_run(folder: Path) -> bool:
+    """Whether a folder is a run of ours: its texts and tables are logs and records."""
+    run = RunPaths(folder)
+    return is_run(folder) and any(one.is_file() for one in (run.job, run.submission, run.script))
+
+
+def runs_within(sources: Sequence[str]) -> list[Path]:
+    """The folders of runs that lie somewhere in a source that is a folder, of which nothing is read."""
+    places = [Path(source.place) for source in map(read_source, sources) if not source.is_of_the_hub]
+    return [Path(at) for place in places for at, _, _ in os.walk(place) if Path(at) != place and is_of_a_run(Path(at))]
 
 
 def _kind(path: Path) -> str:
@@ -213,6 +234,11 @@ def _files_in(folder: Path, source: Source) -> Iterator[SourceFile]:
     for path in taken:
         check_file(path, folder)
     found = [one for path in taken for one in _for_split(path, folder, source)]
+    if not found and (runs := runs_within([source.place])):
+        raise DataRequestError(
+            f"--data {source.place}: the folder holds nothing to train on but folders of runs, and what they hold is no data "
+            f"({runs[0]}{' and others' if len(runs) > 1 else ''}). Name the files that are to be learned."
+        )
     if not found:
         prepared = [path.parent for path in sorted(folder.glob(f"*/{FACTS}"))]
         if prepared:
@@ -247,8 +273,10 @@ def split_of_name(name: str) -> str | None:
 
 
 def _walk(folder: Path) -> Iterable[Path]:
+    """The files below a folder, without hidden ones and those of runs."""
     for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        below = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = [name for name in below if not is_of_a_run(Path(place, name))]
         yield from (Path(place) / name for name in sorted(names) if not name.startswith("."))
 
 

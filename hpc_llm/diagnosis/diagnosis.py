@@ -9,7 +9,7 @@ from typing import Any
 
 from hpc_llm.causes import life
 from hpc_llm.causes.cause import Cause, Role
-from hpc_llm.causes.log import LogFindings
+from hpc_llm.causes.log import LogFindings, overcome_in
 from hpc_llm.causes.memory import CACHE_REMEDY, PAGE_LOCKED_REMEDY, SHARE_REMEDY
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import Found
@@ -45,6 +45,7 @@ _ASK_WHO = "ask the scheduler how the job ended, as with sacct -j JOB -o JobID,S
 _RAISED = re.compile(r"^[^\n\"']{0,80}?\b\w{0,60}(?:Error|Exception): ")
 """What a traceback writes before a message that a record of the run holds alone."""
 _NUMBER = re.compile(r"[\d.]+")
+_OPEN = "Standard error alone does not say whether the job went on: give its output as well. Until then the run is listed as UNKNOWN."
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,15 @@ def conclude(source: str, logs: Sequence[LogFindings], verdict: Verdict, found: 
     """The diagnosis of one job of which nothing but its logs is there."""
     if verdict.root is None or not verdict.root.is_root:
         ended = verdict.cause is NONE
-        return _without_root(source, verdict, found, logs, _silence(logs, found, ended), ended)
+        summary = f"{_silence(logs, found, ended)} {_complaint(overcome_in(logs))}".strip()
+        return _without_root(source, verdict, found, logs, summary, ended)
     return explained(source, verdict, found)
+
+
+def _complaint(overcome: Sequence[Found]) -> str:
+    """What the script said of something that did not load, and went on without."""
+    first = next(iter(overcome), None)
+    return f"Its script went on after a complaint ({first.file}:{first.line}: {first.text.strip()})." if first else ""
 
 
 def explained(
@@ -138,7 +146,9 @@ def explained(
     if verdict.root is None or not verdict.root.is_root:
         return _without_root(source, verdict, found, (), "", False)
     summary, details = explain(verdict.root, found)
-    if verdict.is_guess and verdict.outcome is not verdict.cause.outcome:
+    if verdict.is_open:
+        summary = f"{summary} {_OPEN}".strip()
+    elif verdict.is_guess and verdict.outcome is not verdict.cause.outcome:
         summary = f"{summary} This is a guess, so the run is listed as {verdict.outcome.value}.".strip()
     details = {**(case.facts if case else {}), **details}
     own = verdict.root.sign

@@ -14,6 +14,7 @@ from typing import Any
 from hpc_llm.diagnosis.case import Case, takes_options
 from hpc_llm.diagnosis.device_memory import against_pieces, elsewhere, is_filled_by_others, is_in_pieces, is_shared
 from hpc_llm.diagnosis.elsewhere import in_general, where_it_infers
+from hpc_llm.diagnosis.exceptions import python_exception
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
 from hpc_llm.diagnosis.packages import mismatched, missing
@@ -316,34 +317,6 @@ def module_missing(facts: Mapping[str, Any]) -> list[str]:
         f"see which versions there are: `module avail {name}` or `module spider {name}` on a login node of {cluster}",
         f"then correct {module} in prelude.load of the profile (`hpc-llm clusters {cluster}` shows it, and its file)",
     ]
-
-
-_OF_THE_PROGRAM = frozenset(
-    """NameError UnboundLocalError TypeError AttributeError KeyError IndexError AssertionError ValueError ZeroDivisionError NotImplementedError
-    RecursionError SyntaxError IndentationError ImportError UnicodeDecodeError FileNotFoundError FileExistsError IsADirectoryError
-    NotADirectoryError""".split()
-)
-"""Exceptions that Python raises of the code that runs and of what it was given, and of nothing else."""
-_OF_ANOTHER = frozenset(("CalledProcessError", "ChildFailedError", "ProcessRaisedException", "ProcessExitedException"))
-"""Exceptions by which a program says that another one failed."""
-_OF_THE_NETWORK = re.compile(
-    r"Connection|Timeout|Socket|HTTP|URL|SSL|DistNetworkError|DistStoreError|DistBackendError|gaierror|RemoteDisconnected"
-)
-
-
-def python_exception(facts: Mapping[str, Any]) -> list[str]:
-    """Where to look, by the kind of the exception; nothing where it is not known or says nothing by itself."""
-    name = str(facts.get("exception") or "").rpartition(".")[2]
-    if name in _OF_THE_PROGRAM:
-        return ["read the last lines of the traceback: the fault is in the program or in what it was given"]
-    if name in _OF_ANOTHER:
-        return ["a process that it started failed: its own output says why, above this error or in a log of its own"]
-    if _OF_THE_NETWORK.search(name):
-        return [
-            "read the last lines of the traceback: they show what was asked for over the network, and of whom",
-            "see the output of the other ranks for one that ended before, and whether the node reaches that address",
-        ]
-    return []
 
 
 BY_FACTS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {

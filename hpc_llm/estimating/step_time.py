@@ -170,6 +170,10 @@ def _program_reasons(plan: Plan, work: Work) -> list[tuple[float, str]]:
         reasons.append((_UNMEASURED, "no model with encoder and decoder was measured"))
     if work.quantized_bytes == 1.0:
         reasons.append((_UNMEASURED, "no run with layers of 8 bits was measured"))
+    if work.has_pure_bf16 and work.trains_layers:
+        reasons.append(
+            (_UNMEASURED, "no run that steps a whole model in pure bf16 was timed: it is taken for as long as in fp32")
+        )
     if work.cuda_graph:
         reasons.append((_RECORDED, ""))
     if not work.has_fused_attention:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpc_llm.parsing.rules import Value
-from hpc_llm.parsing.run import LogRun
+from hpc_llm.parsing.run import OF_THE_JOB, LogRun
 
 SETTINGS = frozenset(
     """accelerator backend bf16 divided data_parallel_ranks fp16 global_batch_size gpus_per_node gradient_accumulation_steps
@@ -17,6 +17,12 @@ SETTINGS = frozenset(
     tensor_parallel tokens_per_step total_steps world_size""".split()
 )
 """Facts that hold for a whole run, which programs say before its first step."""
+
+
+def tells_settings_alone(run: LogRun) -> bool:
+    """Whether a piece of a log says how a program is set up, and holds nothing of what it did: the cell of a notebook before."""
+    came = run.has_results or run.evaluated or run.orphans or run.tail.found
+    return not came and (run.values.keys() | run.companion.keys()) <= SETTINGS | {*OF_THE_JOB, "started_at"}
 
 
 @dataclass

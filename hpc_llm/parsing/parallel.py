@@ -21,6 +21,7 @@ from hpc_llm.parsing.read import Reading, read_inputs
 from hpc_llm.parsing.registry import formats, formats_in, line_format
 from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.scan import Scanner
+from hpc_llm.parsing.standing_in import stand_in
 from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.text import sources
 
@@ -52,6 +53,8 @@ class Task:
     """The piece is the log's last one."""
     formats: tuple[str, ...] = ()
     """Formats that are in the beginning of the log."""
+    stands_in: bool = False
+    """A library's steps are those of the program in the log."""
 
 
 @dataclass
@@ -143,13 +146,16 @@ def _tasks(paths: Sequence[Path], sizes: Sequence[int], task: partial[Task], cou
 def _pieces(path: Path, size: int, task: partial[Task], count: int) -> Iterator[Task]:
     """The pieces of a large log, two for each of `count` processes or more; all are told what its beginning shows."""
     with sources.open_log(path) as file:
-        formats = tuple(
-            f.name for f in formats_in(sources.clean(sources.head(sources.reads(file, path), sources.BLOCK)))
-        )
+        first = sources.clean(sources.head(sources.reads(file, path), sources.HEAD))
+    found = formats_in(first[: sources.BLOCK])
+    other = stand_in(str(path), first, found, partial(sources.open_log, path, quietly=True))
+    formats = tuple(one.name for one in (*found, *other.formats))
     length = min(max(PIECE, -(-size // (2 * count))), LARGEST_PIECE)
     for begin in range(0, size, length):
         end = min(begin + length, size)
-        yield task((str(path),), end - begin, piece=(begin, end), last=end == size, formats=formats)
+        yield task(
+            (str(path),), end - begin, piece=(begin, end), last=end == size, formats=formats, stands_in=other.stands_in
+        )
 
 
 def _do(task: Task) -> Done:
@@ -157,7 +163,7 @@ def _do(task: Task) -> Done:
         given = [Path(path) for path in task.paths]
         return Done(task, list(read_inputs(given, verbose=task.verbose, sampled=task.sampled)), [], Unparsed())
     formats = tuple(map(line_format, task.formats))
-    scanner = Scanner(formats, count_unparsed=task.verbose, sampled=task.sampled)
+    scanner = Scanner(formats, count_unparsed=task.verbose, sampled=task.sampled, stands_in=task.stands_in)
     path = Path(task.paths[0])
     with sources.open_log(path) as file:
         for number, block in enumerate(sources.reads(sources.Piece(file, *task.piece), path)):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, chain, groupby, zip_longest
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +20,7 @@ from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import pass_over
 from hpc_llm.parsing import notebook
 from hpc_llm.parsing.believed import leave_out_impossible
+from hpc_llm.parsing.held import tells_settings_alone
 from hpc_llm.parsing.inputs import STDIN, inputs
 from hpc_llm.parsing.joining import MOST_RUNS
 from hpc_llm.parsing.registry import (
@@ -27,13 +30,13 @@ from hpc_llm.parsing.registry import (
     folder_formats,
     formats_in,
     is_own,
-    steps_stand_in,
 )
 from hpc_llm.parsing.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
 from hpc_llm.parsing.rules import Value
 from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.scan import Scanner
+from hpc_llm.parsing.standing_in import Again, StandIn, of_stream, stand_in, tell_of_lost_steps
 from hpc_llm.parsing.summary import row_of
 from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.records.run import Outcome
@@ -67,7 +70,7 @@ class Reading:
     def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
         """What the runs of a log come to."""
         for run in runs:
-            run.tail.job = job_of(source)
+            run.tail.job, run.tail.source = job_of(source), source
         left_out = sum(run.left_out_before for run in runs)
         if left_out:
             kept = f"the first {MOST_RUNS} and the last are read"
@@ -117,11 +120,18 @@ def _read_file(path: Path, verbose: bool, sampled: bool) -> Reading:
     if str(path) == STDIN:
         return parse_stream(STDIN, sys.stdin.buffer, verbose=verbose, sampled=sampled)
     with sources.open_log(path) as file:
-        return parse_stream(str(path), file, verbose=verbose, sampled=sampled)
+        return parse_stream(str(path), file, verbose=verbose, sampled=sampled, again=_opened_again(path))
 
 
-def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False, sampled: bool = False) -> Reading:
-    """The rows of an open log; `name` is what they give as their source."""
+def _opened_again(path: Path) -> Again | None:
+    return None if path.is_fifo() else partial(sources.open_log, path, quietly=True)
+
+
+def parse_stream(
+    name: str, file: IO[bytes], *, verbose: bool = False, sampled: bool = False, again: Again | None = None
+) -> Reading:
+    """The rows of an open log; `name` is what they give as their source, `again` opens it once more."""
+    again = again or of_stream(file)
     text = sources.reads(file, name)
     first = sources.head(text)
     reason = _not_a_log(first)
@@ -135,21 +145,26 @@ def parse_stream(name: str, file: IO[bytes], *, verbose: bool = False, sampled: 
             left_empty = [said for row, _ in rows if (said := leave_out_impossible(row)) is not None]
             return Reading(name, [row for row, _ in rows], left_empty=left_empty, samples=samples, is_document=True)
         first = _text_of(document)
-    formats, stands_in, text = _formats_of(first, text)
-    scanner = Scanner(formats, count_unparsed=verbose, sampled=sampled, stands_in=stands_in)
+    formats, other, text = _formats_of(name, first, text, again)
+    scanner = Scanner(formats, count_unparsed=verbose, sampled=sampled, stands_in=other.stands_in)
     for _ in _scan(scanner, first, text):
         pass
-    reading = Reading.of_runs(name, scanner.finish(), scanner.unparsed)
+    runs = scanner.finish()
+    if other.is_open:
+        tell_of_lost_steps(name, runs)
+    reading = Reading.of_runs(name, runs, scanner.unparsed)
     reading.resembles_document = document is not None
     return reading
 
 
-def _formats_of(first: bytes, rest: Iterator[bytes]) -> tuple[tuple[LineFormat, ...], bool, Iterator[bytes]]:
-    """The formats of what was read first; whether a library's steps stand in for the program's, which only a log that is all
-    there can show; and the rest."""
+def _formats_of(
+    name: str, first: bytes, rest: Iterator[bytes], again: Again | None
+) -> tuple[tuple[LineFormat, ...], StandIn, Iterator[bytes]]:
+    """The formats of what was read first; what stands in for the program's steps; and the rest."""
     cleaned = sources.clean(first)
     formats, more = formats_in(cleaned), next(rest, b"")
-    return formats, not more and steps_stand_in(formats, cleaned), chain((more,) if more else (), rest)
+    other = stand_in(name, cleaned, formats, again if more else partial(io.BytesIO, first))
+    return (*formats, *other.formats), other, chain((more,) if more else (), rest)
 
 
 def sample_of(steps: Iterable[Step]) -> StepSample:
@@ -169,11 +184,12 @@ def parse_steps(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Step]:
             yield from _folder_format(path).steps(path)
         else:
             with sources.open_log(path) as file:
-                yield from parse_stream_steps(str(path), file)
+                yield from parse_stream_steps(str(path), file, again=_opened_again(path))
 
 
-def parse_stream_steps(name: str, file: IO[bytes]) -> Iterator[Step]:
-    """The steps of an open log, as it is read."""
+def parse_stream_steps(name: str, file: IO[bytes], *, again: Again | None = None) -> Iterator[Step]:
+    """The steps of an open log, as it is read; `again` opens it once more."""
+    again = again or of_stream(file)
     text = sources.reads(file, name)
     first = sources.head(text)
     if _not_a_log(first) is not None:
@@ -187,13 +203,15 @@ def parse_stream_steps(name: str, file: IO[bytes]) -> Iterator[Step]:
             return
         first = _text_of(document)
     complete: list[tuple[int, Mapping[str, Value]]] = []
-    formats, stands_in, text = _formats_of(first, text)
-    scanner = Scanner(formats, on_step=lambda run, step: complete.append((run, step)), stands_in=stands_in)
+    formats, other, text = _formats_of(name, first, text, again)
+    scanner = Scanner(formats, on_step=lambda run, step: complete.append((run, step)), stands_in=other.stands_in)
     for _ in _scan(scanner, first, text):
         yield from _steps_of(name, complete)
         complete.clear()
     runs = scanner.finish()
     yield from _steps_of(name, complete)
+    if other.is_open:
+        tell_of_lost_steps(name, runs)
     for run in runs:
         if run.mixed is not None:
             pass_over(name, run.mixed)
@@ -248,7 +266,7 @@ def _known_runs(runs: Sequence[LogRun]) -> list[tuple[LogRun, Row]]:
     runs = [run for run in runs if not run.empty] or runs[:1]
     for run in runs[:-1]:
         run.tail.is_followed = True
-    worked = [run for run in runs if not run.idle]
+    worked = [run for run in runs if not run.idle and not tells_settings_alone(run)]
     rows = [(run, row_of(run)) for run in worked or runs]
     return [(run, row) for run, row in rows if row.format != UNKNOWN_FORMAT]
 

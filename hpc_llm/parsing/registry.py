@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpc_llm.parsing.rows import TRAIN, Row, Step
-from hpc_llm.parsing.rules import Kind, Rule, Value
+from hpc_llm.parsing.rules import Rule, Value
 from hpc_llm.registry import Modules, Registry
 
 
@@ -139,18 +139,3 @@ def line_format(name: str) -> LineFormat:
 def formats_in(text: bytes) -> tuple[LineFormat, ...]:
     """The line formats whose output is in `text`."""
     return tuple(f for f in line_formats() if f.is_in(text))
-
-
-def steps_stand_in(found: tuple[LineFormat, ...], text: bytes) -> bool:
-    """Whether the only steps in `text`, a whole log, are those that a library below its program prints."""
-    owners = [one for one in found if not one.companion]
-    below = (one for one in found if one.companion and one.stands_in)
-    return bool(owners) and any(map(_has_steps(text), below)) and not any(map(_has_steps(text), owners))
-
-
-def _has_steps(text: bytes) -> Callable[[LineFormat], bool]:
-    def has(one: LineFormat) -> bool:
-        rules = (rule for rule in one.rules if rule.kind is Kind.STEP)
-        return any((rule.literal is None or rule.literal in text) and rule.pattern.search(text) for rule in rules)
-
-    return has

@@ -162,7 +162,11 @@ def _judge(run: LogRun, columns: dict[str, Any]) -> None:
     columns["outcome"], columns["outcome_reason"] = verdict.outcome.value, verdict.reason
     columns["cause"] = verdict.cause.id
     columns["cause_confidence"] = None if verdict.cause is NONE else verdict.confidence
-    if verdict.outcome is Outcome.UNKNOWN:
+    if verdict.is_open:
+        columns["outcome_reason"] = (
+            f"{str(verdict.reason).rstrip(': ')}: standard error alone does not say whether the job went on"
+        )
+    elif verdict.outcome is Outcome.UNKNOWN:
         columns["outcome_reason"] = _where_it_stops(run)
     elif verdict.outcome is Outcome.COMPLETED and (aftermath := run.tail.aftermath()):
         columns["outcome_reason"] = f"training had ended before: {aftermath}"

@@ -16,7 +16,7 @@ from hpc_llm.causes import life
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.schedulers import is_of_another_job
 from hpc_llm.causes.search import Found, is_loud, signs_in
-from hpc_llm.causes.verdict import TAKEN_DOWN, Verdict, decide, is_undone
+from hpc_llm.causes.verdict import TAKEN_DOWN, Verdict, decide, is_undone, of_errors_alone
 from hpc_llm.parsing.unread import Lookalikes
 
 KEPT = 1 << 20
@@ -62,6 +62,8 @@ class Tail:
     """Where training came to its end."""
     stopped: str | None = None
     """How it says that it stopped there by its own settings, which may be before its last step."""
+    source: str = ""
+    """The file, whose name may say that it is standard error alone."""
     job: int | None = None
     """The job whose output it is, where that is known; what Slurm says of another one was printed by the program."""
 
@@ -153,7 +155,8 @@ class Tail:
     def verdict(self, completed: bool) -> Verdict:
         """How the run ended, as far as its messages say; it must be settled. `completed` if its format says so."""
         completed = completed or self.ended_at is not None
-        return decide([one for one in self._own() if not is_undone(one, self.ended_at, completed)], completed)
+        found = [one for one in self._own() if not is_undone(one, self.ended_at, completed)]
+        return of_errors_alone(decide(found, completed), found, self.source)
 
     def _own(self) -> list[Found]:
         """The signs that are of this run and its job."""

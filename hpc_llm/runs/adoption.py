@@ -27,8 +27,8 @@ from hpc_llm.schedulers.process import can_be_seen, ended_with_a_restart, is_ali
 from hpc_llm.schedulers.runs import (
     answer_file,
     asking_file,
+    in_words_of_copy,
     is_refusal,
-    name_of_original,
     original_of,
     read_identity,
     submitit_folder,
@@ -139,7 +139,7 @@ def _stand(
         return Submitted(run, identity, Standing.OPEN, why_not_own(run))
     original = original_of(run, identity, (read_json(run.experiment) or {}).get("run_id"))
     if original is not None:
-        return Submitted(run, identity, Standing.OPEN, f"its folder is a copy of run {name_of_original(run, original)}")
+        return Submitted(run, identity, Standing.OPEN, in_words_of_copy(run, original))
     if identity.has_job:
         found = _as_job(run, identity, is_asked, answers.of(identity), forgotten)
     else:

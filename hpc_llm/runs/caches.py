@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.room import CACHES, Taken, size_of
 from hpc_llm.runs.statuses import RunStatus
-from hpc_llm.runs.wanted import same_place
+from hpc_llm.runs.wanted import Places
 
 _KEY = re.compile(r"[0-9a-f]{32}")
 _HALF = re.compile(rf"{re.escape(MAKING)}.+|\.[0-9a-f]{{32}}\.old")
@@ -127,34 +127,30 @@ def cached(
 
     `statuses` are those of all runs that may want it.
     """
-    readers: dict[Hashable, list[RunPaths]] = {}
+    readers: Places[RunPaths] = Places()
     for run in statuses:
         experiment = read_json(run.experiment) or {}
         for name in ("corpus", "caches"):  # what trains reads the one, what prepares writes into the other
             place = _place(experiment, name)
             if place is not None:
-                readers.setdefault(same_place(place), []).append(run)
+                readers.add(Path(place), run)
     found = [*_prepared(caches, statuses, readers), *_half_prepared(caches, statuses, readers)]
     found += _compiled(home, statuses)
     return [one for one in found if only is None or set(one.wanted_by) & {run.run_id for run in only}]
 
 
-def _prepared(
-    caches: Path, statuses: Mapping[RunPaths, RunStatus], readers: Mapping[Hashable, list[RunPaths]]
-) -> Iterator[Taken]:
+def _prepared(caches: Path, statuses: Mapping[RunPaths, RunStatus], readers: Places[RunPaths]) -> Iterator[Taken]:
     noted, unread, blind = noted_readers(caches), _unread(caches), _blind(caches)
     for folder in _folders(caches, _KEY):
-        runs = readers.get(same_place(folder), [])
+        runs = readers.of(folder)
         stays = _somebody_elses(folder) or _going(runs, statuses) or _unseen(noted.get(folder.name, ()))
         stays = stays or unread.get(folder.name) or blind
         yield _taken(folder, runs, stays or _lost_source(folder))
 
 
-def _half_prepared(
-    caches: Path, statuses: Mapping[RunPaths, RunStatus], readers: Mapping[Hashable, list[RunPaths]]
-) -> Iterator[Taken]:
+def _half_prepared(caches: Path, statuses: Mapping[RunPaths, RunStatus], readers: Places[RunPaths]) -> Iterator[Taken]:
     """What a process is writing, or one that was killed has left."""
-    runs = readers.get(same_place(caches), [])
+    runs = readers.of(caches)
     for folder in _folders(caches, _HALF):
         stays = _somebody_elses(folder)
         if stays is None and folder.name.startswith(MAKING):

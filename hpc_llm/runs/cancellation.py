@@ -23,7 +23,7 @@ from hpc_llm.schedulers.identity import Identity, uuid_in_comment
 from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.local.marks import Living, Marked, end_run, living
 from hpc_llm.schedulers.process import end_group, place_of
-from hpc_llm.schedulers.runs import name_of_original, original_of, read_identity
+from hpc_llm.schedulers.runs import in_words_of_copy, original_of, read_identity
 from hpc_llm.schedulers.scheduler import Scheduler, find, with_jobs
 from hpc_llm.schedulers.submission import array_of
 from hpc_llm.text.pasted import for_runs_in
@@ -65,7 +65,7 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
         if not is_own(run):  # nor is what it says of processes and jobs to be believed
             problems[run] = f"{why_not_own(run)}: nothing was done"
         elif identity is not None and (original := _original_of(run, identity)) is not None:
-            problems[run] = f"its folder is a copy of run {name_of_original(run, original)}: cancel that"
+            problems[run] = f"{in_words_of_copy(run, original)}: cancel that"
         elif identity is not None and not identity.has_job:
             local[run] = identity
         else:

@@ -262,7 +262,9 @@ def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> st
     records = [read_json(run.job) or {} for run in runs]
     made_in = [same_place(str(record.get("run_dir"))) for record in records]
     if made_in != [same_place(run.root) for run in runs]:
-        return "its folder was moved, and its script still names the old one: submit it anew"
+        return (
+            "its folder was moved, or is reached by another way here, and its script names the old one: submit it anew"
+        )
     if submission.facts.several is Several.QUEUE:
         return None
     tasks = [record.get("array_task") for record in records]

@@ -16,7 +16,7 @@ from hpc_llm.records.models import is_whole_model
 from hpc_llm.records.run import CARRIED, Outcome, RunPaths
 from hpc_llm.runs.adoption import is_own
 from hpc_llm.runs.statuses import RunStatus
-from hpc_llm.runs.wanted import Identity, identity_of, marks_of, needed_by
+from hpc_llm.runs.wanted import Places, identity_of, marks_of, needed_by
 
 CHECKPOINTS, MODEL, CODE, CACHES = KINDS = ("checkpoints", "model", "code", "caches")
 _HALF = re.compile(r"\.(?:step-\d+|model|[0-9a-f]{32}|torch_extensions|torchinductor|triton)\.(?:part|old)")
@@ -51,11 +51,15 @@ def taken_by(logs: Path, named: Collection[RunPaths], statuses: Mapping[RunPaths
     elsewhere that have marked what they go on from."""
     going = {run: status for run, status in statuses.items() if status.outcome is None}
     needed = needed_by(going)
+    for run in named:
+        for mark in marks_of(run):  # it lies in the folder itself, by whatever way that is reached
+            if mark.run in going:
+                needed.add(run.root, mark.run)
     found = [one for run in named for one in _of_run(run, statuses[run], needed)]
     return found + list(_code(logs, [run for run in going if run.root.parent == logs]))
 
 
-def _of_run(run: RunPaths, status: RunStatus, needed: Mapping[Identity, RunPaths]) -> Iterator[Taken]:
+def _of_run(run: RunPaths, status: RunStatus, needed: Places[RunPaths]) -> Iterator[Taken]:
     barred = _why_not(run, status, needed)
     broken = not_whole_in(run.root)
     kept = [one for one in kept_in(run.root) if one.path not in broken]
@@ -83,16 +87,15 @@ def _why_model_is_last(kept: Sequence[Kept], status: RunStatus) -> str | None:
     return None
 
 
-def _why_not(run: RunPaths, status: RunStatus, needed: Mapping[Identity, RunPaths]) -> str | None:
+def _why_not(run: RunPaths, status: RunStatus, needed: Places[RunPaths]) -> str | None:
     if run.checkpoints.is_symlink() or not is_own(run):
         return "it is somebody else's"
     if status.outcome is None:
         return f"the run is not over: {status.state}"
-    own = identity_of(run.root)
-    if own is None or own in needed:
-        return (
-            f"a run that is not over goes on from it: {needed[own].root}" if own else "its folder cannot be looked at"
-        )
+    if identity_of(run.root) is None:
+        return "its folder cannot be looked at"
+    if going := needed.of(run.root):
+        return f"a run that is not over goes on from it: {going[0].root}"
     return next((why for mark in marks_of(run) if (why := mark.why_open)), None)
 
 

@@ -14,7 +14,7 @@ from hpc_llm.runs.fields import Fields, iso
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.progress import read_progress
 from hpc_llm.schedulers.job_record import JobRecord
-from hpc_llm.schedulers.runs import name_of_original, original_of
+from hpc_llm.schedulers.runs import in_words_of_copy, original_of
 
 _TAKEN_DOWN = (Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.TIMEOUT, Outcome.CANCELLED)
 
@@ -100,7 +100,7 @@ def why_a_copy(found: Look) -> str | None:
         original_of(found.run, identity, found.records.experiment.get("run_id")) if identity is not None else None
     )
     if original is not None:
-        return f"its folder is a copy of run {name_of_original(found.run, original)}"
+        return in_words_of_copy(found.run, original)
     user = found.job.user_id if found.job is not None else None
     with contextlib.suppress(OSError):
         if user is not None and found.run.root.lstat().st_uid not in (user, 0):

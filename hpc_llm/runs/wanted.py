@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from hpc_llm.errors import RequestError, notice
 from hpc_llm.records.checkpoints import run_of, start_of
@@ -62,12 +62,44 @@ def goes_on_from(experiment: Mapping[str, Any]) -> Path | None:
     return Path(resume) if isinstance(resume, str) and "\0" not in resume else None
 
 
-def needed_by(runs: Iterable[RunPaths]) -> dict[Identity, RunPaths]:
-    """The folders with which these runs begin, and all above them, each with one run that does."""
-    found: dict[Identity, RunPaths] = {}
+T = TypeVar("T")
+
+
+class Places(Generic[T]):
+    """What is known of folders, under all names of each.
+
+    One file system may be mounted twice, each time with a device number of its own: then neither number nor inode proves that
+    two folders are one, nor that they are two. Two of one name may be the same then, and nobody acts on such a folder.
+    """
+
+    def __init__(self) -> None:
+        self._sure: dict[Hashable, list[T]] = {}
+        self._named: dict[str, list[tuple[int, T]]] = {}
+
+    def add(self, folder: Path, what: T) -> None:
+        """Know it of one more folder, be it there or not."""
+        self._sure.setdefault(same_place(folder), []).append(what)
+        found = identity_of(folder)
+        if found is not None:
+            for name in {folder.name, os.path.basename(os.path.realpath(folder))}:
+                self._named.setdefault(name, []).append((found[0], what))
+
+    def of(self, folder: Path) -> list[T]:
+        """What is known of this folder, or may be: of one of its name on another device."""
+        sure, found = self._sure.get(same_place(folder), []), identity_of(folder)
+        if found is None:
+            return sure
+        named = self._named.get(os.path.basename(os.path.realpath(folder)), [])
+        return [*sure, *(what for device, what in named if device != found[0] and what not in sure)]
+
+
+def needed_by(runs: Iterable[RunPaths]) -> Places[RunPaths]:
+    """The folders with which these runs begin, and all above them, each with the runs that do."""
+    found: Places[RunPaths] = Places()
     for run in runs:
         place = goes_on_from(read_json(run.experiment) or {})
-        found |= {} if place is None else dict.fromkeys(_identities(place), run)
+        for folder in () if place is None else _with_parents(place):
+            found.add(folder, run)
     return found
 
 
@@ -85,12 +117,9 @@ def same_place(place: Path | str) -> Hashable:
     return identity_of(Path(place)) or os.path.realpath(place)
 
 
-def _identities(place: Path) -> Iterator[Identity]:
+def _with_parents(place: Path) -> Iterable[Path]:
     real = Path(os.path.realpath(place))
-    for folder in dict.fromkeys((real, *real.parents, place, *place.parents)):
-        found = identity_of(folder)
-        if found is not None:
-            yield found
+    return dict.fromkeys((real, *real.parents, place, *place.parents))
 
 
 def source_of(place: Path) -> RunPaths | None:

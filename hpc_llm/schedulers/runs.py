@@ -257,9 +257,25 @@ def original_of(run: RunPaths, identity: Identity, planned_as: object = None) ->
     return next((one for one in others if not _is_same(one, run.root)), None)
 
 
-def name_of_original(run: RunPaths, original: Path) -> str:
+def _is_proven_copy(run: RunPaths, original: Path) -> bool:
+    """Whether two folders of one run are two. On two devices they may be one that is mounted twice: no number tells."""
+    try:
+        return run.root.stat().st_dev == original.stat().st_dev
+    except OSError:
+        return False
+
+
+def _name_of_original(run: RunPaths, original: Path) -> str:
     """How to name the run of which `run` is a copy: by its folder where its name would not tell them apart."""
     return original.name if original.parent == run.root.absolute().parent else str(original)
+
+
+def in_words_of_copy(run: RunPaths, original: Path) -> str:
+    """That a folder is not taken for the run that its records are of."""
+    name = _name_of_original(run, original)
+    if _is_proven_copy(run, original):
+        return f"its folder is a copy of run {name}"
+    return f"its folder is run {name} by another way, or a copy of it on another file system: nothing here tells which"
 
 
 def _is_same(one: Path, other: Path) -> bool:

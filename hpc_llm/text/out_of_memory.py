@@ -50,7 +50,8 @@ DEVICE_COLLECTIVES_ROOM = Words(
     r"Failed to (?:CUDA|HIP) (?:c|m)alloc(?: async)? \d+ bytes",
     ("Failed to CUDA ", "Failed to HIP "),
 )
-"""NCCL says so of any call that failed while it asked for memory (`ncclCudaCallocAsyncDebug` of its alloc.h): most often, and not always, there was none."""
+"""NCCL says so of any call that failed while it asked for memory (`ncclCudaCallocAsyncDebug` of its alloc.h): most often, and
+not always, there was none, so this alone does not say so either."""
 DEVICE_RUNTIME = Words(r"\b(?:cuda|hip) runtime error \(2\) ?: out of memory", ("runtime error (2)",))
 
 HOST_ALLOCATOR = Words(
@@ -68,8 +69,7 @@ PAGE_LOCKED = Words(
 """Page-locked host memory is asked from the GPU's driver, whose answer does not say which memory ran out."""
 
 _DEVICE = (
-    DEVICE_ALLOCATION, DEVICE_ERROR_TYPE, DEVICE_LIBRARY, DEVICE_DRIVER, DEVICE_COLLECTIVES, DEVICE_COLLECTIVES_ROOM,
-    DEVICE_RUNTIME,
+    DEVICE_ALLOCATION, DEVICE_ERROR_TYPE, DEVICE_LIBRARY, DEVICE_DRIVER, DEVICE_COLLECTIVES, DEVICE_RUNTIME,
 )  # fmt: skip
 _HOST = (HOST_ALLOCATOR, HOST_CPP, HOST_NUMPY)
 _LAST_FRAMES = re.compile("|".join(PAGE_LOCKED.literals))

@@ -49,11 +49,11 @@ _BARE_COLOUR = re.compile(rb"\[(?:0|1|3[0-79]|9[0-7])(?:;\d{1,2})*m")
 _TEXT = bytes((*range(32, 127), *range(128, 256), 0, 7, 8, 9, 10, 12, 13, 27))
 
 
-def open_log(path: Path) -> IO[bytes]:
+def open_log(path: Path, *, quietly: bool = False) -> IO[bytes]:
     """The log's bytes, decompressed; raises RequestError where that is not possible.
 
     Compression is told by the content: gzip, xz, bzip2 and zstd. Of a file that grows beyond all measure the beginning is
-    read, and a warning says so. A pipe is read as it is, once.
+    read, and a warning says so unless `quietly`. A pipe is read as it is, once.
     """
     try:
         if path.is_fifo():
@@ -63,7 +63,8 @@ def open_log(path: Path) -> IO[bytes]:
         inflated = _inflated(path, magic)
         if inflated is None:
             return path.open("rb")
-        return cast(IO[bytes], _OnceOnly(_Measured(inflated, path, MOST_TIMES * path.stat().st_size), path))
+        told = None if quietly else path
+        return cast(IO[bytes], _OnceOnly(_Measured(inflated, told, MOST_TIMES * path.stat().st_size), told))
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -121,7 +122,8 @@ class _Xz:
 class _Measured:
     """A file that ends where it became much larger than it can be."""
 
-    def __init__(self, file: IO[bytes], path: Path, most: int) -> None:
+    def __init__(self, file: IO[bytes], path: Path | None, most: int) -> None:
+        """`path` is what a warning is about; without it there is none."""
         self._file = file
         self._path = path
         self._left = max(most, MOST_INFLATED)
@@ -137,7 +139,7 @@ class _Measured:
             return b""
         text = self._file.read(size)
         self._left -= len(text)
-        if self._left <= 0:
+        if self._left <= 0 and self._path is not None:
             pass_over(
                 self._path, f"it is more than {MOST_TIMES} times as large decompressed; what follows that is not read"
             )
@@ -147,7 +149,7 @@ class _Measured:
 class _OnceOnly:
     """A file without the copies of lines that go on and on; a warning says how many bytes of them were left out."""
 
-    def __init__(self, file: _Measured, path: Path) -> None:
+    def __init__(self, file: _Measured, path: Path | None) -> None:
         self._file = file
         self._path = path
         self._read = 0
@@ -175,7 +177,7 @@ class _OnceOnly:
         return b""
 
     def _tell(self) -> None:
-        if self._left_out:
+        if self._left_out and self._path is not None:
             said, self._left_out = self._left_out, 0
             pass_over(
                 self._path,

@@ -221,6 +221,31 @@ def test_nccl_without_a_few_bytes_may_lack_memory(diagnose: Diagnose) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("unhandled cuda error, NCCL version 2.26.2\nLast error:\nCuda failure 1 'invalid argument'", "/dev/shm"),
+        (
+            "unhandled cuda error, NCCL version 2.26.2\nLast error:\nCuda failure 217 'peer access is not supported'",
+            "/dev/shm",
+        ),
+        ("invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.26.2", "the same GPU"),
+        (
+            "internal error - please report this issue to the NCCL developers, NCCL version 2.26.2",
+            "for a person to decide",
+        ),
+    ],
+)
+def test_what_nccl_says_of_the_gpu_is_no_failure_of_the_network(diagnose: Diagnose, said: str, advice: str) -> None:
+    found = diagnose(
+        f"{FRAMES}torch.distributed.DistBackendError: NCCL error in: /p/ProcessGroupNCCL.cpp:3356, {said}\n"
+    )
+    assert found.cause.id == "python_exception" and advice in found.remedy
+    assert "over the network" not in found.remedy and "address" not in found.remedy
+    other = diagnose(f"{FRAMES}torch.distributed.DistBackendError: remote store went away\n")
+    assert "over the network" in other.remedy
+
+
+@pytest.mark.parametrize(
     "why",
     [
         "Unable to contact slurm controller (connect failure)",

@@ -269,6 +269,7 @@ def test_what_was_never_measured_widens_the_interval_and_is_said() -> None:
         ({"method": "z3o"}, "host"),
         ({"method": "ddp", "model": "flan-t5-xl"}, "encoder"),
         ({"method": "q", "set": ("quantization.kind=int8", "engine=deepspeed")}, "8 bits"),
+        ({"method": "bf16"}, "pure bf16"),
     ):
         factor, notes = width(**said)
         assert factor > known

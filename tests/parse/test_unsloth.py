@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -45,3 +46,37 @@ def test_the_banner_says_the_batch_and_the_steps(banner: str, read: Callable[...
 def test_a_second_banner_begins_another_run(read: Callable[..., Reading]) -> None:
     first, second = read(OLD + TRAINED + OLD.replace("device = 2", "device = 4") + TRAINED).rows
     assert (first.micro_batch_size, second.micro_batch_size) == (2, 4)
+
+
+def notebook(*cells: str) -> str:
+    outputs = [[{"output_type": "stream", "name": "stdout", "text": cell}] for cell in cells]
+    return json.dumps({"cells": [{"cell_type": "code", "outputs": one} for one in outputs], "nbformat": 4})
+
+
+DEEPSPEED = (
+    "[2025-01-01 10:00:00,000] [INFO] [real_accelerator.py:161:get_accelerator] Setting ds_accelerator to cuda\n"
+)
+TRAINER = "***** Running training *****\n  Total optimization steps = 60\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "training"),
+    [
+        (OLD.split("==((", 2)[1], OLD.split("==((", 2)[2]),
+        (NEW.split("==((", 2)[1], NEW.split("==((", 2)[2]),
+        (DEEPSPEED, TRAINER),
+    ],
+    ids=["old", "new", "DeepSpeed"],
+)
+def test_a_cell_that_only_says_how_it_is_set_up_is_no_run(
+    before: str, training: str, read: Callable[..., Reading]
+) -> None:
+    cells = [f"==(({text}" if text.startswith("====))==") else text for text in (before, training)]
+    (row,) = read(notebook(cells[0], cells[1] + TRAINED), "job.ipynb").rows
+    assert (row.measured_steps, row.outcome) == (60, "COMPLETED")
+    (alone,) = read(notebook(cells[0]), "job.ipynb").rows
+    assert alone.outcome == "UNKNOWN"
+    first, second = read(
+        notebook(f"{cells[0]}torch.OutOfMemoryError: CUDA out of memory.\n", cells[1] + TRAINED), "job.ipynb"
+    ).rows
+    assert (first.outcome, second.outcome) == ("OOM_DEVICE", "COMPLETED")

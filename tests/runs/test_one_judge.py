@@ -189,3 +189,13 @@ def reported(page: Path) -> dict[str, tuple[str, str | None]]:
         return [item for start, count in pairs for item in known["items"][start : start + count]]
 
     return {run["id"]: (dict(items(run["facts"]))["Outcome"], run.get("cause")) for run in known["runs"]}
+
+
+def test_a_module_that_did_not_load_is_no_failure_of_a_run_that_trained(tmp_path: Path) -> None:
+    said = "Lmod has detected the following error:  The following module(s) are unknown:\n"
+    with at(BEGAN + 7200, Slurm()):
+        ended = Folder(tmp_path / "whole").local().steps().result("COMPLETED").exit(0).says(said)
+        assert agreed(ended.run) == Word("COMPLETED", "none", None)
+        failed = Folder(tmp_path / "failed").local().steps().exit(3).says(said)
+        assert agreed(failed.run).cause == "unknown" and agreed(failed.run).outcome == "FAILED"
+        assert agreed(Folder(tmp_path / "untrained").local().exit(3).says(said).run).cause == "module_missing"

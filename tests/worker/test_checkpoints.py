@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,35 @@ def test_whole_numbers_are_no_weights(kind: str, name: str, tmp_path: Path) -> N
     save_file({**held, name: held[name].to(getattr(torch, kind))}, path, metadata={"format": "pt"})
     with pytest.raises(ModelFileError, match=f"whole numbers.*{name}|{name} as whole numbers"):
         load_checkpoint(str(folder), torch.float32)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.0.self_attn.q_proj.bias"])
+@pytest.mark.parametrize("shards", [False, True])
+def test_pickled_whole_numbers_are_no_weights(kind: str, name: str, shards: bool, tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "qwen2", pickled=True)
+    path = folder / "pytorch_model.bin"
+    held = torch.load(path, weights_only=True)
+    torch.save({**held, name: held[name].to(getattr(torch, kind))}, path)
+    if shards:
+        path = path.rename(folder / "part-1.bin")
+        index = {"metadata": {}, "weight_map": dict.fromkeys(held, path.name)}
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelFileError, match=f"whole numbers.*{name}|{name} as whole numbers"):
+        load_checkpoint(str(folder), torch.float32)
+
+
+def test_a_pickled_quantized_model_whose_config_does_not_say_so_is_refused(run_plan: RunPlan, tmp_path: Path) -> None:
+    """By a method that quantizes, too: whole numbers would be quantized once more."""
+    folder = save(tmp_path / "model", "llama", pickled=True)
+    path = folder / "pytorch_model.bin"
+    held = torch.load(path, weights_only=True)
+    torch.save({n: (100 * t).to(torch.int8) if "proj" in n else t for n, t in held.items()}, path)
+    for method in ("ddp", "q"):
+        result = run_plan(make_plan(method, model=str(folder), **SHORT))
+        assert (result["outcome"], result["measured_steps"]) == ("FAILED", 0)
+        assert "as whole numbers (I8), and a model computes with fractions" in result["outcome_reason"]
+        shutil.rmtree(tmp_path / "run")
 
 
 @pytest.mark.parametrize(

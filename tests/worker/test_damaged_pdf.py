@@ -154,3 +154,61 @@ def test_a_file_that_a_library_wrote_is_read(tmp_path: Path) -> None:
     with_update.write(tmp_path / "b.pdf")
     for name in ("a.pdf", "b.pdf"):
         assert texts(tmp_path / name)[0].split() == ["one", "two"]
+
+
+WORDS = [" ".join(f"w{page}x{number}" for number in range(40)) for page in range(3)]
+
+
+def compressed(folder: Path) -> bytes:
+    import pypdf
+
+    pdf(folder / "plain.pdf", WORDS)
+    writer = pypdf.PdfWriter(clone_from=folder / "plain.pdf")
+    for page in writer.pages:
+        page.compress_content_streams()
+    writer.write(folder / "compressed.pdf")
+    return (folder / "compressed.pdf").read_bytes()
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_no_hole_of_zeros_takes_a_word_in_silence(tmp_path: Path, is_compressed: bool) -> None:
+    """Wherever it is: pypdf takes zeros for blanks, and goes on where a stream cannot be unpacked."""
+    pdf(tmp_path / "plain.pdf", WORDS)
+    sound = compressed(tmp_path) if is_compressed else (tmp_path / "plain.pdf").read_bytes()
+    path = tmp_path / "a.pdf"
+    path.write_bytes(sound)
+    whole = texts(path)
+    for size in (24, 256):
+        for at in range(0, len(sound) - size, 19):
+            path.write_bytes(sound[:at] + bytes(size) + sound[at + size :])
+            try:
+                assert texts(path) == whole, (size, at)
+            except DataFileError:
+                continue
+
+
+@pytest.mark.parametrize(
+    ("sound", "said"),
+    [
+        (b"stream\nBT /F1 12 Tf 72 720 Td (two)", r": there is a hole of zeros at byte \d+|, page 2: "),
+        (b"/Contents 7 0 R", r": there is a hole of zeros at byte \d+|, page 2: "),
+        (b"F1 12 Tf 72 720 Td (two) Tj", r", page 2: there is a hole of zeros among its words"),
+    ],
+)
+def test_a_page_that_a_hole_empties_is_told(tmp_path: Path, sound: bytes, said: str) -> None:
+    path = tmp_path / "a.pdf"
+    pdf(path, ["one", "two", "three"])
+    content = path.read_bytes()
+    assert content.count(sound) == 1
+    path.write_bytes(content.replace(sound, bytes(len(sound))))
+    with pytest.raises(DataFileError, match=rf"a\.pdf cannot be read as PDF(?:{said})"):
+        texts(path)
+
+
+def test_zeros_where_a_sound_file_may_have_them_are_no_hole(tmp_path: Path) -> None:
+    path = tmp_path / "a.pdf"
+    image = f"BI /W 8 /H 8 /BPC 8 /CS /G ID {chr(0) * 64} EI"
+    pdf(path, ["one", f"two) Tj ET {image} BT (2"])
+    content = path.read_bytes()
+    path.write_bytes(content + b"\n" + bytes(4096))
+    assert texts(path)[0].split()[0] == "one" and "two" in texts(path)[0]

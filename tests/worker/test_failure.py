@@ -14,8 +14,11 @@ import pytest
 import torch
 from tiny_plans import RunPlan, make_plan, start_worker
 
-from hpc_llm.records.files import read_json
+from hpc_llm.diagnosis import diagnose_run
+from hpc_llm.parsing import parse_stream
+from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.run import Outcome, RunPaths
+from hpc_llm.runs import status
 from hpc_llm.worker import failure, loop
 from hpc_llm.worker.failure import classify
 
@@ -39,6 +42,42 @@ HERE = Path(__file__).parent
 )
 def test_running_out_of_memory_says_which_memory(error: Exception, outcome: Outcome) -> None:
     assert classify(error) is outcome
+
+
+NCCL = (
+    "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:230, unhandled cuda error (run with NCCL_DEBUG=INFO for "
+    "details), NCCL version 2.27.5\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n{}"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome"),
+    [
+        ("Failed to CUDA calloc async 4 bytes", Outcome.FAILED),
+        ("Failed to CUDA malloc 6291456 bytes", Outcome.FAILED),
+        ("Cuda failure 2 'out of memory'", Outcome.OOM_DEVICE),
+        ("Cuda failure 1 'invalid argument'", Outcome.FAILED),
+    ],
+)
+def test_the_worker_says_of_nccl_what_a_log_says(words: str, outcome: Outcome, tmp_path: Path) -> None:
+    """NCCL names a lack of memory whatever failed, so that it is a guess: in a log, and in a rank's own record."""
+    error = torch.distributed.DistBackendError(NCCL.format(words))
+    assert classify(error) is outcome
+    log = f'Traceback (most recent call last):\n  File "t.py", line 1, in f\ntorch.distributed.DistBackendError: {error}\n'
+    (row,) = parse_stream("x", io.BytesIO(log.encode())).rows
+    assert row.outcome == outcome.value
+    run, text = RunPaths(tmp_path / "run-1"), {"traceback": log, "type": "DistBackendError", "message": str(error)}
+    write_json(run.experiment, {"schema": 1, "run_id": run.run_id, "plan": make_plan("z3").to_dict()})
+    for path in (run.failure(0), run.result):
+        reason = f"rank 0: DistBackendError: {str(error).splitlines()[0]}"
+        write_json(
+            path, {"schema": 1, "rank": 0, "time": 1.0, **text, "outcome": outcome.value, "outcome_reason": reason}
+        )
+        write_json(
+            run.exit, {"schema": 1, "exit_code": 1, "signal": None, "started_at": 0.0, "ended_at": 9.0, "host": "n"}
+        )
+    [state], found = status([run]), diagnose_run(run)
+    assert (state.outcome, found.cause.id) == (outcome, row.cause)
 
 
 def test_page_locked_memory_is_the_hosts() -> None:

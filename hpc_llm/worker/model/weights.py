@@ -10,7 +10,7 @@ from typing import Any
 from hpc_llm.errors import ModelFileError, RequestError, WorkerError
 from hpc_llm.planning.checkpoint import read_config
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
-from hpc_llm.records.weight_files import is_float, table_of
+from hpc_llm.records.weight_files import check_types, is_float, table_of
 from hpc_llm.worker.model import t5
 from hpc_llm.worker.model.files import files_of
 from hpc_llm.worker.tensor_file import check_tensors
@@ -62,7 +62,7 @@ def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
     Code that the folder brings is not run. Raises WorkerError where the files and the model do not match.
     """
     files = files_of(folder)
-    _refuse_other_pickles(folder, files)
+    pickled = _checked_pickles(folder, files)
     config = load_config(folder)
     if "attn_implementation" in how:
         how["attn_implementation"] = attention_for(config, how["attn_implementation"])
@@ -81,19 +81,28 @@ def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
         if not _is_of_the_checkpoint(error):
             raise
         raise _of_files(error)(f"the checkpoint {folder} cannot be loaded: {_first_sentence(error)}") from error
-    _check_whole(folder, model, info, files)
+    _check_whole(folder, model, info, files, pickled)
     return model
 
 
-def _refuse_other_pickles(folder: str, files: Iterable[Path]) -> None:
-    """Raise ModelFileError where pickled weights are not tensors by name alone, before a library reads them and says so in words of its own."""
+def _checked_pickles(folder: str, files: Iterable[Path]) -> dict[str, dict[str, str]]:
+    """The type of each pickled weight by its name.
+
+    Raises ModelFileError where they are not tensors by name alone, or whole numbers, before a library reads them and says so in
+    words of its own, or makes fractions of them.
+    """
+    way_on = "Take one with model.safetensors, or have who made it write its weights anew with save_pretrained."
+    found: dict[str, dict[str, str]] = {}
     for path in files:
-        if path.suffix != ".safetensors":
-            check_tensors(
-                path,
-                f"the model {folder}",
-                "Take one with model.safetensors, or have who made it write its weights anew with save_pretrained.",
-            )
+        if path.suffix == ".safetensors":
+            continue
+        table = check_tensors(path, f"the model {folder}", way_on)
+        try:
+            check_types(path, table, "quantization_config" in read_config(Path(folder)))
+        except RequestError as error:
+            raise ModelFileError(str(error)) from None
+        found |= table
+    return found
 
 
 def _lists_mismatches() -> bool:
@@ -132,7 +141,9 @@ def load_config(folder: str) -> Any:
         raise _of_files(error)(f"the config.json in {folder} cannot be used: {_first_sentence(why)}") from error
 
 
-def _check_whole(folder: str, model: Any, info: Mapping[str, Any], files: Iterable[Path]) -> None:
+def _check_whole(
+    folder: str, model: Any, info: Mapping[str, Any], files: Iterable[Path], pickled: Mapping[str, Any]
+) -> None:
     """Raise ModelFileError where a weight is missing, left over or of another shape. Tied weights stand there once."""
     tied = getattr(model, "_tied_weights_keys", None) or ()
     ties = tuple(tied) if getattr(model.config, "tie_word_embeddings", False) else ()
@@ -142,7 +153,7 @@ def _check_whole(folder: str, model: Any, info: Mapping[str, Any], files: Iterab
         "lacks": list(missing),
         "also holds": list(left_over),
         "has other shapes for": [str(each[0]) for each in info["mismatched_keys"]],
-        "has whole numbers in place of fractions for": _whole_numbers(model, files),
+        "has whole numbers in place of fractions for": _whole_numbers(model, files, pickled),
         "has values of their own for what its config.json ties to other weights:": _untied(model, files),
         "did not load": list(info.get("error_msgs") or ()),
     }
@@ -154,9 +165,10 @@ def _check_whole(folder: str, model: Any, info: Mapping[str, Any], files: Iterab
         )
 
 
-def _whole_numbers(model: Any, files: Iterable[Path]) -> list[str]:
+def _whole_numbers(model: Any, files: Iterable[Path], pickled: Mapping[str, Any]) -> list[str]:
     """What the model computes with as fractions, and the files hold as whole numbers: transformers turns one into the other."""
-    kinds = {name: each["dtype"] for path in files for name, each in _table(path).items()}
+    tables = [*map(_table, files), pickled]
+    kinds = {name: each["dtype"] for table in tables for name, each in table.items()}
     return [n for n, one in model.named_parameters() if one.is_floating_point() and not is_float(kinds.get(n, "F32"))]
 
 

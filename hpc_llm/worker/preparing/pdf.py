@@ -11,6 +11,7 @@ from hpc_llm.errors import DataFileError, WorkerError
 from hpc_llm.records.files import open_plain
 from hpc_llm.worker.preparing.packages import needed
 from hpc_llm.worker.preparing.pdf_damage import damage_heard
+from hpc_llm.worker.preparing.pdf_holes import hole_between_streams, hole_in_page
 
 PAGES_A_DOCUMENT = 30
 _LONGEST_REASON = 200
@@ -23,6 +24,9 @@ def pdf_documents(path: str) -> Iterator[tuple[str, str]]:
         with _refused(path), damage_heard() as of_file:
             reader = pypdf.PdfReader(opened)
             pages = list(reader.pages)
+            opened.seek(0)
+            hole = hole_between_streams(opened)
+            of_file += [hole] if hole is not None else []
             of_file += _pages_lost(reader.root_object["/Pages"].get_object().get("/Count"), len(pages))
         for first in range(0, len(pages), PAGES_A_DOCUMENT):
             last = min(first + PAGES_A_DOCUMENT, len(pages))
@@ -46,6 +50,8 @@ def _text(page: Any, path: str, number: int) -> str:
     """The text of a page, of which a font without a table of its letters leaves some that are none."""
     with _refused(path, number), damage_heard() as damage:
         text: str = page.extract_text()
+        hole = hole_in_page(page)
+        damage += [hole] if hole is not None else []
     if damage:
         raise _damaged(path, number, damage[0])
     return text.replace("\0", "").encode("utf-8", "replace").decode()
