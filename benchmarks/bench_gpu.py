@@ -2,9 +2,12 @@
 
     make bench-gpu
     python benchmarks/bench_gpu.py --rows lora-4x512,q-1x350 --repeats 3 --out benchmarks/results/bench-gpu.csv
+    python benchmarks/bench_gpu.py --rows z3-1x350+z3-1x350-naive --runs runs.jsonl
     python benchmarks/bench_gpu.py --list
 
 A row whose GPUs are not there is left out, and said so. Machines of one kind differ: only ratios within one row are to be quoted.
+Rows joined by + are one sitting: in each turn every program that they name runs once, so that ours stands beside two peers, or two of
+ours beside one. --runs keeps each run as it ends, a line each.
 Needs torch, transformers, peft and bitsandbytes, and what the login side of hpc-llm needs. Exit code 1 where a program failed.
 """
 
@@ -61,11 +64,25 @@ class Row:
     """A program in peers/ and its switches."""
     gpus: int = 1
     settings: tuple[str, ...] = ()
+    peer_steps: tuple[int, int] | None = None
+    """Steps of a slow peer, and how many of them are warm-up; None: as many as ours."""
+
+    @property
+    def ours(self) -> tuple[Any, ...]:
+        """What makes two runs of ours the same."""
+        return (self.method, self.model, self.micro_batch_size, self.sequence_length, self.gpus, self.settings)
+
+    @property
+    def theirs(self) -> tuple[Any, ...]:
+        """The same of the peer."""
+        return (self.peer, self.model, self.micro_batch_size, self.sequence_length, self.gpus, self.peer_steps)
 
 
 OFFLOAD = ("recompute=true",)
 """The peer recomputes as well."""
 FOUR = "gradient_accumulation_steps=4"
+FEW = (7, 2)
+"""Plain DeepSpeed takes a second and more for a step, and a minute until the first."""
 ROWS = (
     Row("lora-4x512", "lora", "llama3.2-3b", 4, 512, "trainer_peft.py"),
     Row("lora-1x2048", "lora", "llama3.2-3b", 1, 2048, "trainer_peft.py"),
@@ -76,6 +93,9 @@ ROWS = (
     Row("z3-1x350-fsdp2", "z3", "llama2-7b", 1, 350, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
     Row("z3-8x2048-fsdp2", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2, ("engine=fsdp2",)),
     Row("z3-1x350", "z3", "llama2-7b", 1, 350, "fsdp2_by_hand.py", 2),
+    Row("z3-1x350-naive", "z3", "llama2-7b", 1, 350, "deepspeed_by_hand.py", 2, peer_steps=FEW),
+    Row("z3-2x2048", "z3", "llama2-7b", 2, 2048, "fsdp2_by_hand.py", 2),
+    Row("z3-4x2048", "z3", "llama2-7b", 4, 2048, "fsdp2_by_hand.py", 2),
     Row("z3-8x2048", "z3", "llama2-7b", 8, 2048, "fsdp2_by_hand.py", 2),
     Row("z3-1x350-deepspeed", "z3", "llama2-7b", 1, 350, "deepspeed_by_hand.py", 2, ("keeps_parameters=false",)),
     Row("z3-1x350-given-up", "z3", "llama2-7b", 1, 350, "fsdp2_by_hand.py", 2, ("keeps_parameters=false",)),
@@ -116,69 +136,95 @@ COLUMNS = (
 
 def main() -> int:
     arguments = read_arguments()
-    rows = list(chosen(arguments))
+    sittings = list(chosen(arguments))
     if arguments.list:
-        for row in rows:
+        for row in (row for sitting in sittings for row in sitting):
             print(f"{row.name}: ours {row.method} on {row.gpus} GPU, beside {row.peer}")
         return 0
     about, environment = prepare(compiles=False)
     hardware, failed = detect(), 0
-    for row in rows:
-        if row.gpus > max(hardware.gpus, 1):
-            print(f"{row.name} is left out: it needs {row.gpus} GPUs, here are {hardware.gpus}.", flush=True)
-            continue
-        found = compare(row, arguments, environment)
-        write(arguments.out, {**found, **facts(about)})
-        failed += found["problem"] != ""
-        told = found["problem"] or f"{found['ratio']:.2f} times as fast as {row.peer}"
-        print(f"{row.name}: {told}", flush=True)
+    for sitting in sittings:
+        there = [row for row in sitting if row.gpus <= max(hardware.gpus, 1)]
+        for row in sitting:
+            if row not in there:
+                print(f"{row.name} is left out: it needs {row.gpus} GPUs, here are {hardware.gpus}.", flush=True)
+        for row, found in compare(there, arguments, environment):
+            write(arguments.out, {**found, **facts(about)})
+            failed += found["problem"] != ""
+            told = found["problem"] or f"{found['ratio']:.2f} times as fast as {row.peer}"
+            print(f"{row.name}: {told}", flush=True)
     return 1 if failed else 0
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", help="names, with commas; all of them are the default")
+    parser.add_argument("--rows", help="names, with commas, those of one sitting with +; all of them are the default")
     parser.add_argument("--list", action="store_true", help="show the rows and time nothing")
     parser.add_argument("--repeats", type=int, default=3, help="of ours and the peer in turn")
     parser.add_argument("--steps", type=int, default=23, help="warm-up included")
     parser.add_argument("--warmup-steps", type=int, default=8)
+    parser.add_argument("--limit", type=int, default=LONGEST_S, help="seconds for one program")
+    parser.add_argument("--seconds", type=float, help="no further turn begins behind so many")
+    parser.add_argument("--runs", type=Path, help="file that gets a line of JSON for each run")
     parser.add_argument("--model", help="another one in each row, to try the programs")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "bench-gpu.csv")
     return parser.parse_args()
 
 
-def chosen(arguments: argparse.Namespace) -> Iterator[Row]:
+def chosen(arguments: argparse.Namespace) -> Iterator[list[Row]]:
+    """The rows of each sitting."""
     known = {row.name: row for row in ROWS}
-    for name in arguments.rows.split(",") if arguments.rows else known:
-        if name not in known:
-            raise SystemExit(f"there is no row {name}; there are {', '.join(known)}")
-        yield replace(known[name], model=arguments.model) if arguments.model else known[name]
+    for names in arguments.rows.split(",") if arguments.rows else known:
+        sitting = names.split("+")
+        unknown = [name for name in sitting if name not in known]
+        if unknown:
+            raise SystemExit(f"there is no row {unknown[0]}; there are {', '.join(known)}")
+        yield [replace(known[name], model=arguments.model or known[name].model) for name in sitting]
 
 
-def compare(row: Row, arguments: argparse.Namespace, environment: dict[str, str]) -> dict[str, Any]:
-    """Ours and the peer in turn, and the medians of each."""
-    ours: list[dict[str, Any]] = []
-    theirs: list[dict[str, Any]] = []
-    problem = ""
+def compare(
+    rows: list[Row], arguments: argparse.Namespace, environment: dict[str, str]
+) -> list[tuple[Row, dict[str, Any]]]:
+    """Every program of the rows in turn, and for each row the medians of ours and the peer."""
+    programs: dict[tuple[Any, ...], tuple[Row, Any]] = {}
+    for row in rows:
+        programs.setdefault(row.ours, (row, measure_ours))
+        programs.setdefault(row.theirs, (row, measure_peer))
+    runs: dict[tuple[Any, ...], list[dict[str, Any]]] = {key: [] for key in programs}
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hpc-llm-bench-") as scratch:
-        for number in range(arguments.repeats):
-            pair = (
-                measure_ours(row, arguments, Path(scratch) / str(number), environment),
-                measure_peer(row, arguments, Path(scratch), environment),
-            )
-            problem = next(
-                (
-                    f"{who}: {one['problem']}"
-                    for who, one in zip(("ours", "peer"), pair, strict=True)
-                    if "problem" in one
-                ),
-                "",
-            )
-            if problem:
+        for turn in range(arguments.repeats):
+            if turn and arguments.seconds and time.monotonic() - began > arguments.seconds:
                 break
-            ours.append(pair[0])
-            theirs.append(pair[1])
-    return {**described(row), **summary(ours, theirs), "repeats": len(ours), "problem": problem}
+            for number, (key, (row, measure)) in enumerate(programs.items()):
+                if any("problem" in one for one in runs[key]):
+                    continue  # it would fail again
+                started = time.monotonic()
+                found = measure(row, arguments, Path(scratch) / f"{turn}-{number}", environment)
+                runs[key].append(found)
+                keep(arguments.runs, row, "ours" if measure is measure_ours else row.peer, turn, started, found)
+    return [(row, {**described(row), **joined(runs[row.ours], runs[row.theirs])}) for row in rows]
+
+
+def joined(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of one row, from the turns in which neither failed."""
+    pairs = list(zip(ours, theirs, strict=False))
+    whole = [pair for pair in pairs if not any("problem" in one for one in pair)]
+    problem = ""
+    for who, runs in (("ours", ours), ("peer", theirs)):
+        problem = problem or next((f"{who}: {one['problem']}" for one in runs if "problem" in one), "")
+    return {**summary([one for one, _ in whole], [one for _, one in whole]), "repeats": len(whole), "problem": problem}
+
+
+def keep(path: Path | None, row: Row, who: str, turn: int, started: float, found: dict[str, Any]) -> None:
+    """Write a run down as soon as it is over."""
+    took = round(time.monotonic() - started, 1)
+    told = found.get("problem") or f"{found['step_ms']:.1f} ms, first step after {found.get('first_step_s') or 0:.1f} s"
+    print(f"  turn {turn + 1}, {row.name}, {who}: {told}, {took} s in all", flush=True)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"row": row.name, "who": who, "turn": turn + 1, "took_s": took, **found}) + "\n")
 
 
 def described(row: Row) -> dict[str, Any]:
@@ -230,11 +276,12 @@ def measure_ours(row: Row, arguments: argparse.Namespace, folder: Path, environm
     asked = planned(row, arguments)
     made = asked.to_dict()
     write_json(paths.experiment, {"schema": 1, "run_id": paths.run_id, "plan": made})
-    environment = {**environment, **asked.job.env}
+    threads = asked.job.cpus_per_task
+    environment = {**environment, **({"OMP_NUM_THREADS": str(threads)} if threads else {}), **asked.job.env}
     own = environment if row.gpus > 1 else {**environment, "HPC_LLM_LAUNCHER": "python"}
     command = [*start(row), "-m", "hpc_llm.worker.pretrain_llm", "--run-dir", str(paths.root)]
     began = time.time()
-    said = ended(command, own)
+    said = ended(command, own, arguments.limit)
     result = read_json(paths.result) or {}
     if result.get("step_time_s_p50") is None or result.get("outcome") not in ("COMPLETED", "INVALID"):
         return {"problem": str(result.get("outcome_reason") or said.get("problem") or "it left no result")}
@@ -249,17 +296,19 @@ def measure_ours(row: Row, arguments: argparse.Namespace, folder: Path, environm
     }
 
 
-def measure_peer(row: Row, arguments: argparse.Namespace, scratch: Path, environment: dict[str, str]) -> dict[str, Any]:
+def measure_peer(row: Row, arguments: argparse.Namespace, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     shape = architecture(row.model)
     if not isinstance(shape, Architecture):
         return {"problem": f"the peers know Llama's kind alone, and {row.model} is none"}
-    config = scratch / "llama.json"
+    folder.mkdir()
+    config = folder / "llama.json"
     config.write_text(json.dumps(shape.config_values()))
     program, *switches = row.peer.split()
     flags = ["--micro-batch-size", row.micro_batch_size, "--sequence-length", row.sequence_length]
-    flags += ["--steps", arguments.steps, "--warmup-steps", arguments.warmup_steps, "--model-config", config]
+    steps, warmup = row.peer_steps or (arguments.steps, arguments.warmup_steps)
+    flags += ["--steps", steps, "--warmup-steps", warmup, "--model-config", config]
     began = time.time()
-    found = ended([*start(row), str(PEERS / program), *map(str, flags), *switches], environment)
+    found = ended([*start(row), str(PEERS / program), *map(str, flags), *switches], environment, arguments.limit)
     return found if "problem" in found else {**found, "first_step_s": found["first_step_at"] - began}
 
 
@@ -269,7 +318,7 @@ def start(row: Row) -> list[str]:
     return [sys.executable, *(many if row.gpus > 1 else [])]
 
 
-def ended(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
+def ended(command: list[str], environment: dict[str, str], limit: int) -> dict[str, Any]:
     """The result that a program prints; why there is none as `problem`."""
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     is_peer = str(PEERS) in command[-1] or any(part.startswith(str(PEERS)) for part in command)
@@ -277,9 +326,9 @@ def ended(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
     if is_peer:  # one thread is what torchrun gives else, and an optimizer on the host is ten times slower with it
         own = {"OMP_NUM_THREADS": str(max(1, detect().cpus // 2)), **own}
     try:
-        done = run(command, own, LONGEST_S)
+        done = run(command, own, limit)
     except subprocess.TimeoutExpired:
-        return {"problem": f"no end within {LONGEST_S} s"}
+        return {"problem": f"no end within {limit} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if not lines:
         return {"problem": " ".join(done.stderr.split())[-SHOWN:] or f"exit code {done.returncode}"}

@@ -9,6 +9,7 @@ and, as the last line, one JSON object with the device, the versions and the com
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -20,6 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -100,7 +103,24 @@ def read_arguments() -> argparse.Namespace:
 
 
 def run(command: Sequence[str], environment: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+    """What it printed. Nothing of it is left where it takes longer: ranks that outlive their launcher keep the GPU's memory."""
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            end_tree(process.pid)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def end_tree(pid: int) -> None:
+    """End a launcher and all that it started: torchrun's ranks are in sessions of their own."""
+    with contextlib.suppress(psutil.Error):
+        for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
 
 def compile_operators(environment: dict[str, str]) -> None:

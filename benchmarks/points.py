@@ -17,7 +17,6 @@ peak are of runs whose graph was counted twice: they are made again.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import json
 import os
@@ -34,8 +33,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import psutil
-from methods_on_gpu import ABOUT_THE_DEVICE, ROOT, compile_operators, last_lines, run
+from methods_on_gpu import ABOUT_THE_DEVICE, ROOT, compile_operators, end_tree, last_lines, run
 
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.planning.experiment import Experiment, Plan
@@ -117,6 +115,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--batches", default=BATCHES)
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=100.0, help="seconds for one run")
+    parser.add_argument("--steps", type=int, default=8, help="warm-up included")
+    parser.add_argument("--warmup-steps", type=int, default=3)
     return parser.parse_args()
 
 
@@ -227,7 +227,7 @@ class Bench:
 
     def start(self, job: Job) -> None:
         try:
-            job.planned = make_plan(job.asked, self.hardware)
+            job.planned = make_plan(job.asked, self.hardware, self.arguments.steps, self.arguments.warmup_steps)
         except HpcLlmError as error:
             self.add(job, {"outcome": "REFUSED", "reason": str(error)})
             return
@@ -371,19 +371,15 @@ def used_memory() -> list[int]:
 
 
 def kill(job: Job) -> None:
-    """End the launcher and all that it started: torchrun's ranks are in sessions of their own."""
+    """End the launcher and all that it started."""
     if job.process is None or job.process.poll() is not None:
         return
-    with contextlib.suppress(psutil.Error):
-        tree = [psutil.Process(job.process.pid), *psutil.Process(job.process.pid).children(recursive=True)]
-        for process in tree:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+    end_tree(job.process.pid)
     job.process.wait()
     time.sleep(0.5)
 
 
-def make_plan(asked: dict[str, Any], hardware: Hardware) -> Plan:
+def make_plan(asked: dict[str, Any], hardware: Hardware, steps: int = 8, warmup_steps: int = 3) -> Plan:
     """What `hpc-llm submit --cluster local` would run here."""
     names = ("model", "micro_batch_size", "sequence_length")
     values: dict[str, Any] = {name: asked[name] for name in names}
@@ -391,8 +387,8 @@ def make_plan(asked: dict[str, Any], hardware: Hardware) -> Plan:
         cluster="local",
         method=asked["method"],
         set=(f"engine={asked['engine']}", *asked["settings"].split()),
-        steps=8,
-        warmup_steps=3,
+        steps=steps,
+        warmup_steps=warmup_steps,
         gpus_per_node=asked["num_gpus"],
         **values,
     )

@@ -54,6 +54,16 @@ _OUTPUT_MISSING = (0, 53)
 _INVALID = (
     ("finite number", "nan_loss", None),
     ("overflowed", "loss_scale_collapse", None),
+    (
+        "the search ended with",
+        "walltime",
+        "go on with what it has tried: hpc-llm submit --resume RUN, with a longer --time",
+    ),
+    (
+        "the search ended after",
+        "config_error",
+        "go on with what it has tried: hpc-llm submit --resume RUN --set most_tries=N",
+    ),
     ("steps were measured", "config_error", "let it train longer: --steps N, with fewer of them in --warmup-steps"),
     ("ranks", "config_error", "see that the launcher starts as many ranks as the plan has: --set launcher=…"),
     ("it ran on", "gpu_missing", "ask for the GPU that was planned: --sbatch constraint=… or another --partition"),

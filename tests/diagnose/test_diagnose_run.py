@@ -209,13 +209,17 @@ def test_cancelled_by_hpc_llm(tmp_path: Path) -> None:
         ("all 8 measured steps were skipped because the gradients overflowed", "loss_scale_collapse"),
         ("it ran on Tesla V100, A100-SXM4-80GB was planned", "gpu_missing"),
         ("1 steps were measured, at least 3 are needed", "config_error"),
+        ("the search ended with 44 s left, in which another try, of about 56 s, has no room: …", "walltime"),
+        ("the search ended after 40 of its tries: --set most_tries=N allows more", "config_error"),
     ],
 )
 def test_invalid_runs(tmp_path: Path, reason: str, cause: str) -> None:
     run = new_run(tmp_path, code=0)
     write_json(run.result, {"schema": 1, "outcome": "INVALID", "invalid_reason": reason, "outcome_reason": reason})
     run.stdout.write_text("Training done in 3.0 seconds.\n")
-    assert diagnose_run(run).cause.id == cause
+    found = diagnose_run(run)
+    assert found.cause.id == cause
+    assert ("--resume RUN" in found.remedy) == reason.startswith("the search")
 
 
 def test_a_completed_run_has_nothing_to_complain_of(tmp_path: Path) -> None:

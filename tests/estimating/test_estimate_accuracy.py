@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import estimate_accuracy as accuracy
@@ -12,6 +14,7 @@ import pytest
 from hpc_llm.estimating.constants import FILE
 
 RESULTS = Path(accuracy.__file__).with_name("RESULTS.md")
+TRIES = RESULTS.parent / "results" / "tune.csv"
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +65,48 @@ def test_the_constants_are_those_that_the_fit_finds() -> None:
         assert found[name] == kept[name]
     assert found["workspaces"] == pytest.approx(kept["workspaces"], abs=2**20)
     assert found["precision"] == pytest.approx(kept["precision"], abs=0.002)
+
+
+def tries() -> list[tuple[accuracy.Point, str]]:
+    """Those of the searches on a GPU, and what the search said of each."""
+    with TRIES.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [
+        (
+            accuracy.Point(
+                engine=row["engine"],
+                method=row["method"],
+                model=row["model"],
+                gpu=row["gpu"],
+                gpus=int(row["num_gpus"]),
+                micro_batch=int(row["micro_batch_size"]),
+                length=int(row["sequence_length"]),
+                outcome=row["outcome"],
+                device=int(row["peak_allocated_bytes"] or 0) or None,
+                reserved=int(row["peak_reserved_bytes"] or 0) or None,
+                host=int(row["peak_host_bytes"] or 0) or None,
+                switches=row["switches"],
+            ),
+            row["verdict"],
+        )
+        for row in rows
+    ]
+
+
+def test_searches_end_where_estimates_say_or_little_above() -> None:
+    """Of batches larger than any of the points. What a search keeps leaves its margin; what ran at all may leave none."""
+    found = accuracy.pairs([point for point, _ in tries()])
+    assert all(abs(one.device_error) <= 0.02 for one in found if one.device_error is not None)
+    for one in found:
+        assert one.verdict.value != ("does_not_fit" if one.point.ran else "fits")
+    for method, largest in (("lora", 12), ("bf16", 4)):
+        of_method = [point for point, _ in tries() if point.method == method]
+        died = min(point.micro_batch for point in of_method if point.died_of_memory)
+        kept = max(point.micro_batch for point, verdict in tries() if point.method == method and verdict == "FITS")
+        fits = [size for size in range(1, died) if verdict_of(of_method[0], size) == "fits"]
+        assert max(fits) == largest >= kept
+
+
+def verdict_of(point: accuracy.Point, size: int) -> str:
+    [found] = accuracy.pairs([replace(point, micro_batch=size)])
+    return found.verdict.value
