@@ -135,7 +135,7 @@ def begin_of_last_attempt(begins_with: Opening | None, pieces: Sequence[Piece]) 
 
 def _is_later(text: bytes, line: int) -> bool:
     """Whether much time passed before the line at `line`; not where no clock tells."""
-    before, after = _time_before(text, line), _first_time(text[line : line + _NEAR].splitlines())
+    before, after = clock_before(text, line), _first_time(text[line : line + _NEAR].splitlines())
     return before is not None and after is not None and (after - before).total_seconds() >= _AGAIN_S
 
 
@@ -148,15 +148,15 @@ def went_on(roots: Sequence[Found], pieces: Sequence[Piece]) -> bool:
     own = [line for line in closing if not _NO_OWN_LINE.search(line)]
     if len(own) < _CLOSING or closing[-1] is not own[-1] or not _ORDERLY.search(b"\n".join(own[-_LAST_LINES:])):
         return False
-    return _is_long(min(positions), pieces)
+    return _is_long(min(roots, key=lambda one: one.position), pieces)
 
 
-def _is_long(position: int, pieces: Sequence[Piece]) -> bool:
-    """Whether what the program wrote of its work after `position` is much, and took long."""
-    lines = [line for line in _lines(pieces, position) if line.strip() and not _NO_OWN_LINE.search(line)]
+def _is_long(first: Found, pieces: Sequence[Piece]) -> bool:
+    """Whether what the program wrote of its work after the first error is much, and took long."""
+    lines = [line for line in _lines(pieces, first.position) if line.strip() and not _NO_OWN_LINE.search(line)]
     if len(lines) < _LONG:
         return False
-    begin, end = _time_at(position, pieces) or _first_time(lines), _first_time(reversed(lines))
+    begin, end = first.clock or _first_time(lines), _first_time(reversed(lines))
     return begin is not None and end is not None and (end - begin).total_seconds() >= _LONG_S
 
 
@@ -171,15 +171,8 @@ def _lines(pieces: Sequence[Piece], position: int) -> Iterator[bytes]:
         yield from text.splitlines()
 
 
-def _time_at(position: int, pieces: Sequence[Piece]) -> datetime | None:
-    """What the clock showed before `position`."""
-    for begin, text in pieces:
-        if begin <= position < begin + len(text):
-            return _time_before(text, position - begin)
-    return None
-
-
-def _time_before(text: bytes, position: int) -> datetime | None:
+def clock_before(text: bytes, position: int) -> datetime | None:
+    """What the program's clock showed last before `position`."""
     return _first_time(reversed(text[max(0, position - (_NEAR << 3)) : position].splitlines()))
 
 

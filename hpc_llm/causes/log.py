@@ -118,6 +118,7 @@ class LogFindings:
         for one in found:
             one.steps_after = len(steps) - bisect_right(steps, one.position)
             one.file, one.line = self.file, block.line_number(one.position)
+            one.clock = later.clock_before(block.text, one.position) if one.is_root else None
             one.position += block.offset
             if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)

@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 
 from hpc_llm.causes.catalogue import all_causes
@@ -66,6 +67,8 @@ class Found:
     """Unix time where the record has one; what happened first is the root."""
     steps_after: int = 0
     """Training steps that followed."""
+    clock: datetime | None = None
+    """What the program's clock showed there."""
     reason: str | None = None
     """What a table says of it, where that is not the line."""
 

@@ -128,6 +128,7 @@ class Tail:
     def _take(self, part: Part, steps_after: int) -> None:
         for one in signs_in(part.text) if len(self.found) < _MOST else ():
             one.steps_after = steps_after + len(part.steps) - bisect_right(part.steps, one.position)
+            one.clock = later_on.clock_before(part.text, one.position) if one.is_root else None
             one.position += part.position
             if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)

@@ -60,6 +60,12 @@ def test_an_error_after_which_the_program_wrote_on_for_long_and_ended_in_order_i
     assert "sacct" not in found.remedy and "results" in found.remedy
 
 
+def test_an_error_far_before_the_end_was_overcome_too(diagnose: Diagnose) -> None:
+    """Of so much text only the end is kept, in which no hour passes."""
+    text = _sweep(lines=40_000).replace("Done.", f"{RAISED}{''.join(_lines(8, 1, BEGIN + timedelta(hours=10)))}Done.")
+    assert diagnose(text).cause.id == "unknown" and _outcome(text) == "UNKNOWN"
+
+
 @pytest.mark.parametrize(
     "text",
     [
