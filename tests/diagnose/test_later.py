@@ -62,7 +62,7 @@ def test_an_error_after_which_the_program_wrote_on_for_long_and_ended_in_order_i
 
 def test_an_error_far_before_the_end_was_overcome_too(diagnose: Diagnose) -> None:
     """Of so much text only the end is kept, in which no hour passes."""
-    text = _sweep(lines=40_000).replace("Done.", f"{RAISED}{''.join(_lines(8, 1, BEGIN + timedelta(hours=10)))}Done.")
+    text = _sweep(end="") + "".join(_lines(20_000, 5, BEGIN + timedelta(hours=10))) + "Done.\n"
     assert diagnose(text).cause.id == "unknown" and _outcome(text) == "UNKNOWN"
 
 
